@@ -1,0 +1,107 @@
+//! The default hasher, opaque: the only file naming ahash.
+
+use std::hash::{BuildHasher, Hasher};
+
+/// The hasher of a cache whose builder was given no other: fast, randomly keyed, resistant to flooding.
+///
+/// Each value hashes differently, so two caches never agree. The algorithm behind it may change with any release.
+///
+/// ```
+/// use std::hash::BuildHasher;
+/// use wheelhouse::RandomState;
+///
+/// let state = RandomState::new();
+/// assert_eq!(state.hash_one("ada"), state.hash_one("ada"));
+/// assert_ne!(state.hash_one("ada"), RandomState::new().hash_one("ada"));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct RandomState(ahash::RandomState);
+
+impl RandomState {
+    /// A state with fresh random keys.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<u64, u64> =
+    ///     wheelhouse::Cache::builder().hasher(wheelhouse::RandomState::new()).build();
+    /// cache.insert(1, 2);
+    /// assert_eq!(cache.get(&1), Some(2));
+    /// ```
+    pub fn new() -> Self {
+        Self(ahash::RandomState::new())
+    }
+}
+
+impl BuildHasher for RandomState {
+    type Hasher = DefaultHasher;
+
+    #[inline]
+    fn build_hasher(&self) -> DefaultHasher {
+        DefaultHasher(self.0.build_hasher())
+    }
+}
+
+/// What [`RandomState`] builds.
+#[derive(Clone, Debug)]
+pub struct DefaultHasher(ahash::AHasher);
+
+macro_rules! forward {
+    ($($write:ident($type:ty)),*) => {
+        $(#[inline]
+        fn $write(&mut self, value: $type) {
+            self.0.$write(value);
+        })*
+    };
+}
+
+impl Hasher for DefaultHasher {
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0.finish()
+    }
+
+    forward!(
+        write(&[u8]),
+        write_u8(u8),
+        write_u16(u16),
+        write_u32(u32),
+        write_u64(u64)
+    );
+    forward!(
+        write_u128(u128),
+        write_usize(usize),
+        write_i8(i8),
+        write_i16(i16)
+    );
+    forward!(
+        write_i32(i32),
+        write_i64(i64),
+        write_i128(i128),
+        write_isize(isize)
+    );
+}
+
+/// Spreads a hash over all 64 bits: the map takes shard, bucket and tag from different bits, and a hasher of the user's may leave
+/// some of them empty.
+#[inline]
+pub(crate) fn spread(hash: u64) -> u64 {
+    // The finalizer of a multiply-xorshift hash; the constant is 2^64 divided by the golden ratio, made odd.
+    let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed ^ (mixed >> 29)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spread_is_a_bijection_on_what_it_is_given() {
+        let spread: std::collections::HashSet<_> = (0..100_000).map(spread).collect();
+        assert_eq!(spread.len(), 100_000);
+    }
+
+    #[test]
+    fn small_numbers_reach_the_upper_bits() {
+        let tags: std::collections::HashSet<_> = (0..1000).map(|n| spread(n) >> 48).collect();
+        assert!(tags.len() > 900, "{} different tags", tags.len());
+    }
+}

@@ -1,0 +1,253 @@
+//! What was unlinked and waits to be freed: a queue in four stages.
+//!
+//! ```text
+//! retire ──► open ──seal──► waiting ──grace over──► sweeping ──swept──► ready ──► freed by whoever takes it
+//! ```
+//!
+//! The grace period covers readers. The sweep covers pointers that readers and writers left behind in buffers: after the grace
+//! period nobody adds such a pointer any more, so one complete drain of every buffer, begun after it, has seen the last of them.
+//!
+//! # Invariants
+//!
+//! 1. An item enters `waiting` after it was unlinked from every shared place, and leaves it when its grace period is over.
+//! 2. An item leaves `sweeping` only by [`Retired::swept`], which the pass calls after a complete drain of every batch and ring
+//!    that began after [`Retired::turn`] said so.
+//! 3. So an item in `ready` is in nobody's hands (node 1, table 4).
+//!
+//! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time.
+
+use super::{Domain, Grace};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Something that may be freed once nobody can reach it.
+pub(crate) trait Retire {
+    /// Whether freeing runs destructors of the user's, which may panic.
+    const RUNS_USER_CODE: bool;
+
+    /// Frees it.
+    ///
+    /// # Safety
+    ///
+    /// Nobody can reach it any more, and it is freed once.
+    unsafe fn free(self);
+}
+
+/// The queue; see the module docs. For the holder of the maintenance lock.
+pub(crate) struct Retired<T: Retire> {
+    open: Vec<T>,
+    waiting: Option<(Grace, Vec<T>)>,
+    sweeping: Vec<T>,
+    ready: Vec<T>,
+}
+
+/// Items that nobody can reach any more; dropping them frees them.
+pub(crate) struct Ready<T: Retire>(Vec<T>);
+
+thread_local! {
+    /// Whether this thread is freeing: a destructor that calls the cache must not begin another round inside this one, and so on
+    /// until the stack ends.
+    static FREEING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is inside a destructor that is run from here; then the round in hand frees the rest.
+pub(crate) fn is_freeing() -> bool {
+    FREEING.try_with(Cell::get).unwrap_or(false)
+}
+
+impl<T: Retire> Drop for Ready<T> {
+    fn drop(&mut self) {
+        if self.0.is_empty() {
+            return;
+        }
+        let outer = FREEING
+            .try_with(|freeing| freeing.replace(true))
+            .unwrap_or(false);
+        self.free_all();
+        _ = FREEING.try_with(|freeing| freeing.set(outer));
+    }
+}
+
+impl<T: Retire> Ready<T> {
+    fn free_all(&mut self) {
+        for item in self.0.drain(..) {
+            if T::RUNS_USER_CODE {
+                // A destructor that panics must not keep the rest from being freed, nor end the thread that happens to do it; the
+                // process's panic hook has reported it.
+                let outcome = catch_unwind(AssertUnwindSafe(|| {
+                    // SAFETY: retired 3; taken out of the vector, so freed once.
+                    unsafe { item.free() }
+                }));
+                if let Err(payload) = outcome {
+                    // The payload is the user's too, and may panic in its turn.
+                    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                        std::mem::forget(second);
+                    }
+                }
+            } else {
+                // SAFETY: as above.
+                unsafe { item.free() }
+            }
+        }
+    }
+}
+
+impl<T: Retire> Retired<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            open: Vec::new(),
+            waiting: None,
+            sweeping: Vec::new(),
+            ready: Vec::new(),
+        }
+    }
+
+    /// Takes an item that was unlinked from every shared place.
+    #[inline]
+    pub(crate) fn retire(&mut self, item: T) {
+        self.open.push(item);
+    }
+
+    /// Looks whether the grace period is over; true if a sweep has to begin now.
+    pub(crate) fn turn(&mut self) -> bool {
+        if !self.sweeping.is_empty() {
+            return false;
+        }
+        match &self.waiting {
+            Some((grace, _)) if grace.is_over() => {
+                let (_, items) = self.waiting.take().expect("just seen");
+                self.sweeping = items;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A complete drain of all buffers has ended that began after [`turn`](Self::turn) asked for it.
+    pub(crate) fn swept(&mut self) {
+        self.ready.append(&mut self.sweeping);
+    }
+
+    pub(crate) fn is_sweeping(&self) -> bool {
+        !self.sweeping.is_empty()
+    }
+
+    /// Begins a grace period for what has gathered, if at least `enough` has and none is under way; else moves the one under way
+    /// on.
+    pub(crate) fn seal(&mut self, domain: &Domain, enough: usize) {
+        if self.waiting.is_some() {
+            domain.nudge();
+        } else if self.open.len() >= enough.max(1) {
+            self.waiting = Some((domain.begin_grace(), std::mem::take(&mut self.open)));
+        }
+    }
+
+    /// Takes out up to `most` items that may be freed; none inside a destructor that is run from here.
+    pub(crate) fn take_ready(&mut self, most: usize) -> Ready<T> {
+        let most = if is_freeing() { 0 } else { most };
+        let keep = self.ready.len().saturating_sub(most);
+        Ready(if keep == 0 {
+            std::mem::take(&mut self.ready)
+        } else {
+            self.ready.split_off(keep)
+        })
+    }
+
+    /// Whether nothing is left in any stage.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+            && self.waiting.is_none()
+            && self.sweeping.is_empty()
+            && self.ready.is_empty()
+    }
+
+    /// Whether something waits for readers to let go of it.
+    pub(crate) fn waits_for_readers(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Whether something may be freed.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Frees everything in every stage. For the last owner: no reader, no buffer is left.
+    pub(crate) fn take_all(&mut self) -> Ready<T> {
+        let mut all = std::mem::take(&mut self.ready);
+        all.append(&mut self.sweeping);
+        if let Some((_, mut items)) = self.waiting.take() {
+            all.append(&mut items);
+        }
+        all.append(&mut self.open);
+        Ready(all)
+    }
+}
+
+impl<T: Retire> std::fmt::Debug for Retired<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Retired")
+            .field("open", &self.open.len())
+            .field(
+                "waiting",
+                &self.waiting.as_ref().map(|(_, items)| items.len()),
+            )
+            .field("sweeping", &self.sweeping.len())
+            .field("ready", &self.ready.len())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    struct Counted(Rc<Cell<usize>>);
+
+    impl Retire for Counted {
+        const RUNS_USER_CODE: bool = true;
+
+        unsafe fn free(self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+
+    #[test]
+    fn nothing_is_freed_before_grace_and_sweep() {
+        let domain = Domain::new();
+        let freed = Rc::new(Cell::new(0));
+        let mut retired = Retired::new();
+        let pin = domain.pin();
+        retired.retire(Counted(Rc::clone(&freed)));
+        for _ in 0..10 {
+            retired.seal(&domain, 1);
+            assert!(!retired.turn(), "a pin is held");
+        }
+        drop(pin);
+        for _ in 0..4 {
+            retired.seal(&domain, 1);
+        }
+        assert!(retired.turn());
+        drop(retired.take_ready(10));
+        assert_eq!(freed.get(), 0, "not yet swept");
+        retired.swept();
+        drop(retired.take_ready(10));
+        assert_eq!(freed.get(), 1);
+        assert!(retired.is_empty());
+    }
+
+    #[test]
+    fn a_few_are_taken_at_a_time() {
+        let freed = Rc::new(Cell::new(0));
+        let mut retired = Retired::new();
+        retired
+            .sweeping
+            .extend((0..10).map(|_| Counted(Rc::clone(&freed))));
+        retired.swept();
+        drop(retired.take_ready(4));
+        assert_eq!(freed.get(), 4);
+        drop(retired.take_all());
+        assert_eq!(freed.get(), 10);
+    }
+}
