@@ -1,0 +1,346 @@
+//! The concurrent map: shards, each a table for readers and a lock for writers.
+//!
+//! # How it works
+//!
+//! Three parts of a key's hash choose the shard, the bucket and the tag. Look-ups take no lock. A writer works in two steps, so
+//! that no user code (`Eq`, `Expiry`) ever runs under a shard's lock: [`Map::probe`] finds the key's node without a lock and
+//! notes every node of the same full hash that it had to compare; then, under the lock, [`Shard::settle`] confirms by addresses
+//! and hashes alone that nothing relevant has changed. If something has, the writer starts over.
+//!
+//! Every change goes through [`Shard`], which pushes the matching [`WriteEvent`] before it lets the lock go.
+//!
+//! # Invariants
+//!
+//! 1. A change of a shard's table and the push of its event happen under one hold of the shard's lock.
+//! 2. A node is Live exactly while it stands in the table.
+//!
+//! The table's own invariants are in `table`.
+
+mod bucket;
+mod extent;
+mod table;
+
+use crate::buffer::{Batch, WriteEvent};
+use crate::listener::RemovalCause;
+use crate::node::{Life, NewNode, NodePtr};
+use crate::reclaim::Pin;
+use crate::sync::{Mutex, MutexGuard};
+pub(crate) use table::{Gone, TablePart};
+use table::{Place, Table, TableState};
+
+/// One past the last position of a visit; see [`Map::collect`].
+pub(crate) const END: u64 = 1 << 32;
+
+/// The map; `K` is compared outside of locks only.
+pub(crate) struct Map<K, V> {
+    shards: Box<[Slice<K, V>]>,
+}
+
+/// A shard at rest.
+#[repr(align(128))]
+struct Slice<K, V> {
+    table: Table<K, V>,
+    locked: Mutex<Locked<K, V>>,
+}
+
+struct Locked<K, V> {
+    state: TableState<K, V>,
+    /// What the nodes in the table weigh together.
+    weight: u64,
+    batch: Batch<K, V>,
+}
+
+/// What a look-up without a lock saw of a key.
+pub(crate) struct Probe<K, V> {
+    /// The key's node.
+    pub(crate) found: Option<NodePtr<K, V>>,
+    /// Nodes of the same hash and another key; empty but for full collisions.
+    others: Vec<NodePtr<K, V>>,
+}
+
+/// A probe confirmed under the lock.
+pub(crate) enum Settled<'a, K, V> {
+    /// The key is absent.
+    Absent,
+    /// The probe's node is still in its place.
+    Here(Spot<'a, K, V>),
+}
+
+/// Where a confirmed node stands.
+pub(crate) struct Spot<'a, K, V>(Place<'a, K, V>);
+
+/// A shard, locked by a writer.
+pub(crate) struct Shard<'a, K, V> {
+    table: &'a Table<K, V>,
+    locked: MutexGuard<'a, Locked<K, V>>,
+}
+
+impl<K, V> Map<K, V> {
+    /// `shards`, a power of two up to 1024, sharing room for `capacity` entries.
+    pub(crate) fn new(shards: usize, capacity: usize) -> Self {
+        debug_assert!(shards.is_power_of_two() && shards <= 1024);
+        let slice = |_| {
+            let (table, state) = Table::new(capacity.div_ceil(shards));
+            Slice {
+                table,
+                locked: Mutex::new(Locked {
+                    state,
+                    weight: 0,
+                    batch: Batch::new(),
+                }),
+            }
+        };
+        Self {
+            shards: (0..shards).map(slice).collect(),
+        }
+    }
+
+    pub(crate) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Which shard a hash belongs to: bits that neither the bucket (the low 32) nor the tag (the high 16) uses.
+    #[inline]
+    pub(crate) fn shard_of(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & (self.shards.len() - 1)
+    }
+
+    /// The node with this hash's tag that `matches` accepts. No lock, no shared write.
+    #[inline(always)]
+    pub(crate) fn find(
+        &self,
+        hash: u64,
+        pin: &Pin,
+        matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Option<NodePtr<K, V>> {
+        self.shards[self.shard_of(hash)]
+            .table
+            .find(hash, pin, matches)
+    }
+
+    /// Asks the processor for the bucket of a hash.
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.shards[self.shard_of(hash)].table.prefetch(hash);
+    }
+
+    /// Whether `node` is still the map's, by address.
+    pub(crate) fn holds(&self, node: NodePtr<K, V>, pin: &Pin) -> bool {
+        self.find(node.hash(), pin, |other| other == node).is_some()
+    }
+
+    /// Looks up before a write; see the module docs. `matches` compares keys.
+    #[inline]
+    pub(crate) fn probe(
+        &self,
+        hash: u64,
+        pin: &Pin,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Probe<K, V> {
+        let mut others = Vec::new();
+        let found = self.find(hash, pin, |node| {
+            if node.hash() != hash {
+                return false;
+            }
+            if matches(node) {
+                return true;
+            }
+            others.push(node);
+            false
+        });
+        Probe { found, others }
+    }
+
+    /// Locks the shard of a hash.
+    #[inline]
+    pub(crate) fn lock(&self, hash: u64) -> Shard<'_, K, V> {
+        self.lock_shard(self.shard_of(hash))
+    }
+
+    #[inline]
+    pub(crate) fn lock_shard(&self, shard: usize) -> Shard<'_, K, V> {
+        let slice = &self.shards[shard];
+        Shard {
+            table: &slice.table,
+            locked: slice.locked.lock(),
+        }
+    }
+
+    /// Live nodes of one bucket of a shard, from `position` on, and the position behind them; a visit of a shard begins at 0
+    /// and ends at [`END`]. A node that stays in the map during the visit is met exactly once.
+    ///
+    /// Without the lock it needs the pin.
+    pub(crate) fn collect(
+        &self,
+        shard: usize,
+        position: u32,
+        _pin: &Pin,
+        out: &mut Vec<NodePtr<K, V>>,
+    ) -> u64 {
+        self.shards[shard].table.collect(position, out)
+    }
+
+    /// Nodes in the map now. Takes each shard's lock for a moment.
+    pub(crate) fn len(&self) -> u64 {
+        let one = |slice: &Slice<K, V>| slice.table.count(&slice.locked.lock().state);
+        self.shards.iter().map(one).sum()
+    }
+
+    /// What the nodes in the map weigh now. Takes each shard's lock for a moment.
+    pub(crate) fn weight(&self) -> u64 {
+        let one = |slice: &Slice<K, V>| slice.locked.lock().weight;
+        self.shards.iter().map(one).sum()
+    }
+
+    /// Empties the map for its last owner, giving out every node that is in it.
+    pub(crate) fn take_apart(&mut self, mut free: impl FnMut(NodePtr<K, V>)) {
+        for slice in &mut self.shards {
+            let locked = slice.locked.get_mut();
+            slice.table.take_apart(&mut locked.state, &mut free);
+            locked.weight = 0;
+        }
+    }
+
+    /// Asserts the invariants of every table.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn check_invariants(&self) {
+        for (number, slice) in self.shards.iter().enumerate() {
+            let locked = slice.locked.lock();
+            slice.table.check_invariants(&locked.state);
+            let mut nodes = Vec::new();
+            let (mut at, mut weight) = (0, 0);
+            while at < END {
+                at = slice.table.collect(at as u32, &mut nodes);
+                for node in &nodes {
+                    weight += u64::from(node.weight());
+                    assert_eq!(
+                        self.shard_of(node.hash()),
+                        number,
+                        "a node in a wrong shard"
+                    );
+                }
+            }
+            assert_eq!(locked.weight, weight, "weight of shard {number}");
+        }
+    }
+}
+
+impl<K, V> Drop for Map<K, V> {
+    fn drop(&mut self) {
+        // Whoever owns the nodes has taken them out before; the tables' memory goes here.
+        self.take_apart(|_| ());
+    }
+}
+
+impl<K, V> std::fmt::Debug for Map<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Map")
+            .field("shards", &self.shards.len())
+            .finish()
+    }
+}
+
+impl<'a, K, V> Shard<'a, K, V> {
+    /// Confirms a probe of this shard; `None` if the key may have come or gone since.
+    #[inline]
+    pub(crate) fn settle(&mut self, hash: u64, probe: &Probe<K, V>) -> Option<Settled<'a, K, V>> {
+        if let Some(found) = probe.found {
+            let place = self
+                .table
+                .locate(&mut self.locked.state, hash, |node| node == found)?;
+            return Some(Settled::Here(Spot(place)));
+        }
+        let unknown = |node: NodePtr<K, V>| node.hash() == hash && !probe.others.contains(&node);
+        match self.table.locate(&mut self.locked.state, hash, unknown) {
+            Some(_) => None,
+            None => Some(Settled::Absent),
+        }
+    }
+
+    /// Finds a node by address.
+    pub(crate) fn spot(&mut self, node: NodePtr<K, V>) -> Option<Spot<'a, K, V>> {
+        let here = self
+            .table
+            .locate(&mut self.locked.state, node.hash(), |other| other == node)?;
+        Some(Spot(here))
+    }
+
+    /// Lets a node in whose key was settled as absent.
+    pub(crate) fn add(&mut self, new: NewNode<K, V>) -> NodePtr<K, V> {
+        let new = new.publish();
+        self.table.insert(&mut self.locked.state, new);
+        self.locked.weight += u64::from(new.weight());
+        self.locked.batch.push(WriteEvent::Added(new));
+        new
+    }
+
+    /// Puts `new` where `old` stands; the value of `old` leaves for `cause`.
+    pub(crate) fn replace(
+        &mut self,
+        spot: Spot<'a, K, V>,
+        old: NodePtr<K, V>,
+        new: NewNode<K, V>,
+        cause: RemovalCause,
+    ) -> NodePtr<K, V> {
+        let new = new.publish();
+        self.table.replace(spot.0, new);
+        self.locked.weight += u64::from(new.weight());
+        self.locked.weight -= u64::from(old.weight());
+        old.set_life(Life::Removed);
+        self.locked
+            .batch
+            .push(WriteEvent::Replaced { old, new, cause });
+        new
+    }
+
+    /// Takes a node out for `cause`; the pass will hear of it.
+    pub(crate) fn remove(
+        &mut self,
+        spot: Spot<'a, K, V>,
+        node: NodePtr<K, V>,
+        cause: RemovalCause,
+    ) {
+        self.take(spot, node);
+        self.locked.batch.push(WriteEvent::Removed(node, cause));
+    }
+
+    /// Takes a node out for the pass itself, which needs no event.
+    pub(crate) fn take(&mut self, spot: Spot<'a, K, V>, node: NodePtr<K, V>) {
+        self.table.remove(&mut self.locked.state, spot.0);
+        self.locked.weight -= u64::from(node.weight());
+        node.set_life(Life::Removed);
+    }
+
+    /// Notes a node that was never let in and leaves for `cause`.
+    pub(crate) fn refuse(&mut self, new: NewNode<K, V>, cause: RemovalCause) {
+        let node = new.publish();
+        node.set_life(Life::Removed);
+        self.locked.batch.push(WriteEvent::Removed(node, cause));
+    }
+
+    /// Notes that the wanted deadline of a node in the map was moved.
+    pub(crate) fn reschedule(&mut self, node: NodePtr<K, V>) {
+        debug_assert_eq!(node.life(), Life::Live);
+        self.locked.batch.push(WriteEvent::Rescheduled(node));
+    }
+
+    /// Events that wait in this shard.
+    #[inline]
+    pub(crate) fn pending(&self) -> usize {
+        self.locked.batch.len()
+    }
+
+    /// Swaps the events, and memory that left the table, against what the pass brings: empty vectors.
+    pub(crate) fn hand_over(&mut self, batch: &mut Batch<K, V>, parts: &mut Vec<TablePart<K, V>>) {
+        debug_assert!(batch.is_empty());
+        std::mem::swap(&mut self.locked.batch, batch);
+        parts.append(&mut self.locked.state.retired);
+    }
+}
+
+impl<K, V> std::fmt::Debug for Shard<'_, K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shard")
+            .field("pending", &self.pending())
+            .finish()
+    }
+}

@@ -1,0 +1,634 @@
+//! One shard's table: look-ups without a lock, writers one at a time, growth and shrinking one bucket at a time.
+//!
+//! # How it works
+//!
+//! Linear hashing (`extent`) over cache-line buckets (`bucket`). A look-up reads the extent, scans the eight words of one
+//! bucket beginning at a home slot given by the hash, then the bucket's overflow chain if it has one. If it finds nothing it
+//! reads the extent again: unchanged means that no node was moved meanwhile, so the miss is true; else it starts over.
+//! A hit needs no second look, since a word that holds a node is removed only together with the node.
+//!
+//! A removed node just leaves a null: nothing is shifted, there are no tombstones. An insert takes the first null of the bucket;
+//! a full bucket turns its last word into a link to an overflow bucket. When the table has more than `LOAD` entries a bucket, the
+//! inserting writer splits one bucket into two; when it has fewer than a quarter of that, the removing writer merges two. So
+//! there is no long pause at any size: the largest single step is the allocation of a zeroed segment.
+//!
+//! # Invariants
+//!
+//! 1. Only the holder of `&mut TableState`, which stands in the shard's lock, writes words, segments or the extent.
+//! 2. A node stands in exactly one word outside of a split, merge or compaction; during one of these in at most two.
+//! 3. Before a node's old word is nulled, its new word was stored (release) and then the extent's version moved on (release).
+//!    A reader that misses the node in both places has read the null (acquire), so it sees the new version and retries.
+//! 4. A segment or overflow bucket that was unlinked is handed out as [`TablePart`] and freed after a grace period only.
+//! 5. Words of buckets at or beyond the extent's count are null.
+//!
+//! # Cost
+//!
+//! A look-up touches one bucket line and one node. Memory: 64 bytes a bucket for `LOAD` entries on average, whatever the size.
+//! The lock of a shard is held for one bucket, or three when it splits.
+#![allow(unsafe_code)]
+
+use super::bucket::{self, Bucket, LAST, WORDS, Word};
+use super::extent::{self, Extent};
+use crate::node::{Node, NodePtr};
+use crate::reclaim::{Pin, Retire};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr;
+
+/// Entries a bucket that make the table grow.
+const LOAD: u64 = 5;
+/// Splits or merges that one write may do.
+const STEPS: usize = 2;
+const SEGMENTS: usize = 32;
+
+/// A table; the part that readers use.
+#[repr(align(128))]
+pub(super) struct Table<K, V> {
+    extent: AtomicU64,
+    base: u32,
+    segments: [AtomicPtr<Bucket<K, V>>; SEGMENTS],
+}
+
+/// The part of a table that only its writer uses; having it exclusively is the right to write (table 1).
+pub(super) struct TableState<K, V> {
+    count: u64,
+    /// Unlinked memory that waits for its grace period.
+    pub(super) retired: Vec<TablePart<K, V>>,
+}
+
+/// Memory that left a table.
+pub(crate) struct TablePart<K, V> {
+    at: *mut Bucket<K, V>,
+    buckets: usize,
+}
+
+// SAFETY: a TablePart owns plain memory: the nodes that words point to are not its own.
+unsafe impl<K, V> Send for TablePart<K, V> {}
+
+impl<K, V> TablePart<K, V> {
+    /// Gives the memory back.
+    ///
+    /// # Safety
+    ///
+    /// Table 4: no pin taken before the part was unlinked is still held.
+    pub(crate) unsafe fn free(self) {
+        // SAFETY: allocated by `allocate` with the same count; no reader is left (the caller).
+        unsafe { dealloc(self.at.cast(), Self::layout(self.buckets)) }
+    }
+
+    fn layout(buckets: usize) -> Layout {
+        Layout::array::<Bucket<K, V>>(buckets).expect("a segment fits the address space")
+    }
+
+    /// Fresh buckets, all words null.
+    fn allocate(buckets: usize) -> *mut Bucket<K, V> {
+        let layout = Self::layout(buckets);
+        // SAFETY: not zero-sized. All-zero is a valid bucket: eight null pointers.
+        let at = unsafe { alloc_zeroed(layout) }.cast::<Bucket<K, V>>();
+        if at.is_null() {
+            handle_alloc_error(layout)
+        }
+        // SAFETY: as many words as the layout has room for, owned by this call.
+        unsafe { crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>(), buckets * WORDS) };
+        at
+    }
+}
+
+/// What left the map and waits to be freed.
+pub(crate) enum Gone<K, V> {
+    Node(NodePtr<K, V>),
+    Part(TablePart<K, V>),
+}
+
+impl<K, V> Retire for Gone<K, V> {
+    const RUNS_USER_CODE: bool = std::mem::needs_drop::<K>() || std::mem::needs_drop::<V>();
+
+    unsafe fn free(self) {
+        match self {
+            // SAFETY: the caller's promise is that of `NodePtr::free` (node 1).
+            Self::Node(node) => unsafe { node.free() },
+            // SAFETY: the caller's promise is that of `TablePart::free` (table 4).
+            Self::Part(part) => unsafe { part.free() },
+        }
+    }
+}
+
+impl<K, V> std::fmt::Debug for TablePart<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TablePart")
+            .field("buckets", &self.buckets)
+            .finish()
+    }
+}
+
+/// A word that a writer has found, valid while it has the lock.
+pub(super) type Place<'a, K, V> = &'a AtomicPtr<Node<K, V>>;
+
+impl<K, V> Table<K, V> {
+    /// An empty table with room for `capacity` entries before it first splits.
+    pub(super) fn new(capacity: usize) -> (Self, TableState<K, V>) {
+        let base = (capacity as u64)
+            .div_ceil(LOAD)
+            .next_power_of_two()
+            .clamp(1, 1 << 28) as u32;
+        let table = Self {
+            extent: AtomicU64::new(Extent::new(base).0),
+            base,
+            segments: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+        };
+        let (segment, _) = extent::place(0, base);
+        table.segments[segment].store(TablePart::allocate(base as usize), Ordering::Release);
+        let state = TableState {
+            count: 0,
+            retired: Vec::new(),
+        };
+        (table, state)
+    }
+
+    /// Acquire, partner: the release stores in `set_extent`.
+    #[inline]
+    fn extent(&self) -> Extent {
+        Extent(self.extent.load(Ordering::Acquire))
+    }
+
+    /// Release: what was stored into words before is seen by whoever sees this extent; partner: `extent`.
+    fn set_extent(&self, extent: Extent) {
+        self.extent.store(extent.0, Ordering::Release);
+    }
+
+    /// A bucket, unless its segment was unlinked since the caller read the extent.
+    #[inline]
+    fn bucket(&self, index: u32) -> Option<&Bucket<K, V>> {
+        let (segment, offset) = extent::place(index, self.base);
+        // Acquire, partner: the release store of the segment in `split`. The mask changes nothing and spares a bounds check.
+        let at = self.segments[segment % SEGMENTS].load(Ordering::Acquire);
+        if at.is_null() {
+            return None;
+        }
+        // SAFETY: a segment has as many buckets as `place` can name in it, and it is not freed while the caller is pinned or
+        // has the lock (table 4).
+        Some(unsafe { &*at.add(offset) })
+    }
+
+    /// Asks the processor for the bucket of a hash. A hint: it may be the wrong one by the time it is used.
+    pub(super) fn prefetch(&self, hash: u64) {
+        let (segment, offset) = extent::place(self.extent().index(hash), self.base);
+        let at = self.segments[segment % SEGMENTS].load(Ordering::Acquire);
+        crate::node::prefetch(at.wrapping_add(offset));
+    }
+
+    /// Visits the words of a bucket from `home`, then its overflow chain, until `f` answers.
+    #[inline]
+    fn scan<R>(
+        bucket: &Bucket<K, V>,
+        home: usize,
+        mut f: impl FnMut(Place<'_, K, V>, Word<K, V>) -> Option<R>,
+    ) -> Option<R> {
+        let mut link = ptr::null_mut();
+        for i in 0..WORDS {
+            let at = (home + i) & LAST;
+            let place = &bucket.words[at];
+            // Acquire, partners: the release stores of words (a node's content; table 3).
+            let word = place.load(Ordering::Acquire);
+            if at == LAST {
+                link = word;
+            }
+            if let Some(answer) = f(place, word) {
+                return Some(answer);
+            }
+        }
+        if bucket::is_link(link) {
+            return Self::scan_chain(link, f);
+        }
+        None
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn scan_chain<R>(
+        mut link: Word<K, V>,
+        mut f: impl FnMut(Place<'_, K, V>, Word<K, V>) -> Option<R>,
+    ) -> Option<R> {
+        while bucket::is_link(link) {
+            // SAFETY: an overflow bucket is not freed while the caller is pinned or has the lock (table 4).
+            let bucket = unsafe { &*bucket::linked(link) };
+            link = ptr::null_mut();
+            for (at, place) in bucket.words.iter().enumerate() {
+                let word = place.load(Ordering::Acquire);
+                if at == LAST {
+                    link = word;
+                }
+                if let Some(answer) = f(place, word) {
+                    return Some(answer);
+                }
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn node(word: Word<K, V>) -> NodePtr<K, V> {
+        // SAFETY: words with a tag come from `as_raw`, and a node in the table is not freed; for one just removed the caller's
+        // pin or lock keeps it (node 1).
+        unsafe { NodePtr::from_raw(bucket::untagged(word)) }
+    }
+
+    /// The node with this hash's tag that `matches` accepts. May call `matches` for nodes of other keys.
+    ///
+    /// No lock, no write. Whatever `matches` does, the table is not in its hands.
+    // Always inlined, with everything that seldom happens in `find_on`: a hit is a few dozen instructions, and a call would cost
+    // as much again in saved registers.
+    #[inline(always)]
+    pub(super) fn find(
+        &self,
+        hash: u64,
+        pin: &Pin,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Option<NodePtr<K, V>> {
+        let tag = bucket::tag(hash);
+        let home = bucket::home(hash);
+        let extent = self.extent();
+        if let Some(bucket) = self.bucket(extent.index(hash)) {
+            for i in 0..WORDS {
+                // Acquire, partners: the release stores of words (a node's content; table 3).
+                let word = bucket.words[(home + i) & LAST].load(Ordering::Acquire);
+                if bucket::tag_of(word) == tag {
+                    let node = Self::node(word);
+                    if matches(node) {
+                        return Some(node);
+                    }
+                }
+            }
+            if !bucket::is_link(bucket.words[LAST].load(Ordering::Acquire))
+                && self.extent() == extent
+            {
+                return None;
+            }
+        }
+        self.find_on(hash, pin, matches)
+    }
+
+    /// The whole search again, overflow chain included, until no node was moved during it.
+    #[cold]
+    #[inline(never)]
+    fn find_on(
+        &self,
+        hash: u64,
+        _pin: &Pin,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Option<NodePtr<K, V>> {
+        let tag = bucket::tag(hash);
+        let mut extent = self.extent();
+        loop {
+            if let Some(bucket) = self.bucket(extent.index(hash)) {
+                let found = Self::scan(bucket, bucket::home(hash), |_, word| {
+                    if bucket::tag_of(word) == tag {
+                        let node = Self::node(word);
+                        if matches(node) {
+                            return Some(node);
+                        }
+                    }
+                    None
+                });
+                if found.is_some() {
+                    return found;
+                }
+            }
+            let again = self.extent();
+            if again == extent {
+                return None;
+            }
+            extent = again;
+        }
+    }
+
+    /// The word for which `matches` holds among those with this hash's tag. For the holder of the lock.
+    pub(super) fn locate<'a>(
+        &'a self,
+        _state: &mut TableState<K, V>,
+        hash: u64,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Option<Place<'a, K, V>> {
+        let tag = bucket::tag(hash);
+        let bucket = self.bucket(self.extent().index(hash))?;
+        let found = Self::scan(bucket, bucket::home(hash), |place, word| {
+            (bucket::tag_of(word) == tag && matches(Self::node(word)))
+                .then_some(ptr::from_ref(place))
+        })?;
+        // SAFETY: the word stands in a bucket of this table, which stays while the lock is held: parts are unlinked by its
+        // holder only, and `state` is borrowed by every method that does so after the place was used.
+        Some(unsafe { &*found })
+    }
+
+    /// Adds a node whose key is not in the table.
+    pub(super) fn insert(&self, state: &mut TableState<K, V>, node: NodePtr<K, V>) {
+        let hash = node.hash();
+        let bucket = self.owned(self.extent().index(hash));
+        Self::put(bucket, bucket::tagged(node.as_raw(), hash), hash);
+        state.count += 1;
+        for _ in 0..STEPS {
+            let buckets = self.extent().count();
+            if state.count <= u64::from(buckets) * LOAD || buckets > 1 << 30 {
+                break;
+            }
+            self.split(state);
+        }
+    }
+
+    /// Puts `new` where `place` holds a node of the same hash.
+    pub(super) fn replace(&self, place: Place<'_, K, V>, new: NodePtr<K, V>) {
+        // Release, partner: the acquire loads of words in `scan`.
+        place.store(bucket::tagged(new.as_raw(), new.hash()), Ordering::Release);
+    }
+
+    /// Takes the node at `place` out.
+    pub(super) fn remove(&self, state: &mut TableState<K, V>, place: Place<'_, K, V>) {
+        place.store(ptr::null_mut(), Ordering::Release);
+        state.count -= 1;
+        for _ in 0..STEPS {
+            let buckets = self.extent().count();
+            if buckets <= self.base || state.count * 4 >= u64::from(buckets) * LOAD {
+                break;
+            }
+            self.merge(state);
+        }
+    }
+
+    /// Nodes of the bucket that holds `position`, from that position on, and the position behind the bucket.
+    ///
+    /// Used with a pin or with the lock. `out` is cleared first.
+    pub(super) fn collect(&self, position: u32, out: &mut Vec<NodePtr<K, V>>) -> u64 {
+        let mut extent = self.extent();
+        loop {
+            out.clear();
+            let (index, next) = extent::visit(extent, position);
+            if let Some(bucket) = self.bucket(index) {
+                Self::scan(bucket, 0, |_, word| {
+                    if bucket::is_node(word) {
+                        let node = Self::node(word);
+                        let at = extent::position(node.hash());
+                        // A merge under way may show nodes of the next bucket, a compaction a node twice.
+                        if at >= position && u64::from(at) < next && !out.contains(&node) {
+                            out.push(node);
+                        }
+                    }
+                    None::<()>
+                });
+            }
+            let again = self.extent();
+            if again == extent {
+                return next;
+            }
+            extent = again;
+        }
+    }
+
+    /// A bucket below the extent, for the writer.
+    fn owned(&self, index: u32) -> &Bucket<K, V> {
+        self.bucket(index)
+            .expect("a bucket below the extent has its segment")
+    }
+
+    /// Stores a word into the first free place of a bucket, making an overflow bucket if there is none.
+    fn put(bucket: &Bucket<K, V>, word: Word<K, V>, hash: u64) {
+        let free = Self::scan(bucket, bucket::home(hash), |place, seen| {
+            seen.is_null().then_some(ptr::from_ref(place))
+        });
+        if let Some(free) = free {
+            // SAFETY: a word of `bucket` or of its chain, both alive while the writer has the lock.
+            unsafe { &*free }.store(word, Ordering::Release);
+            return;
+        }
+        // Every word is taken. The last one of the chain's last bucket becomes a link to a fresh bucket that already holds what
+        // stood there, so a reader finds that node on either way.
+        let mut last = bucket;
+        while let link = last.words[LAST].load(Ordering::Acquire)
+            && bucket::is_link(link)
+        {
+            // SAFETY: as in `scan_chain`.
+            last = unsafe { &*bucket::linked(link) };
+        }
+        let fresh = TablePart::<K, V>::allocate(1);
+        // SAFETY: just allocated, zeroed, not yet shared.
+        let words = unsafe { &(*fresh).words };
+        words[0].store(last.words[LAST].load(Ordering::Acquire), Ordering::Release);
+        words[1].store(word, Ordering::Release);
+        last.words[LAST].store(bucket::link(fresh), Ordering::Release);
+    }
+
+    /// Adds one bucket and moves its share of the entries there.
+    fn split(&self, state: &mut TableState<K, V>) {
+        let before = self.extent();
+        let index = before.count();
+        let (segment, offset) = extent::place(index, self.base);
+        if offset == 0 && self.segments[segment].load(Ordering::Acquire).is_null() {
+            let fresh = TablePart::allocate(1 << segment);
+            // Release, partner: `bucket`.
+            self.segments[segment].store(fresh, Ordering::Release);
+        }
+        let fresh = self.owned(index);
+        let buddy = self.owned(Extent::buddy(index));
+        let moves = |hash: u64| hash & (1 << index.ilog2()) != 0;
+        Self::scan(buddy, 0, |_, word| {
+            if bucket::is_node(word) {
+                // The hashes are read one by one below; ask for all of them at once.
+                Self::node(word).prefetch();
+            }
+            None::<()>
+        });
+        Self::scan(buddy, 0, |_, word| {
+            if bucket::is_node(word) {
+                let hash = Self::node(word).hash();
+                if moves(hash) {
+                    Self::put(fresh, word, hash);
+                }
+            }
+            None::<()>
+        });
+        self.set_extent(before.next(index + 1));
+        Self::scan(buddy, 0, |place, word| {
+            if bucket::is_node(word) && moves(Self::node(word).hash()) {
+                place.store(ptr::null_mut(), Ordering::Release);
+            }
+            None::<()>
+        });
+        self.compact(state, buddy);
+    }
+
+    /// Takes the last bucket away; its entries go back to where they came from.
+    fn merge(&self, state: &mut TableState<K, V>) {
+        let before = self.extent();
+        let last = before.count() - 1;
+        let (from, to) = (self.owned(last), self.owned(Extent::buddy(last)));
+        Self::scan(from, 0, |_, word| {
+            if bucket::is_node(word) {
+                Self::put(to, word, Self::node(word).hash());
+            }
+            None::<()>
+        });
+        self.set_extent(before.next(last));
+        for place in &from.words {
+            let word = place.load(Ordering::Acquire);
+            place.store(ptr::null_mut(), Ordering::Release);
+            if bucket::is_link(word) {
+                Self::retire_chain(state, word);
+            }
+        }
+        self.compact(state, to);
+        self.retire_segment(state);
+    }
+
+    /// Hands out the largest segment once the table is well below it.
+    fn retire_segment(&self, state: &mut TableState<K, V>) {
+        let count = self.extent().count();
+        let (in_use, _) = extent::place(count - 1, self.base);
+        let above = in_use + 1;
+        if above >= SEGMENTS || in_use < 3 {
+            return;
+        }
+        // The next segment would be needed `room` splits from now: far enough not to flap.
+        let room = (1u32 << above) - self.base - count;
+        if room < 1 << (in_use - 2) {
+            return;
+        }
+        let at = self.segments[above].load(Ordering::Acquire);
+        if !at.is_null() {
+            self.segments[above].store(ptr::null_mut(), Ordering::Release);
+            state.retired.push(TablePart {
+                at,
+                buckets: 1 << above,
+            });
+        }
+    }
+
+    /// Moves entries from a bucket's overflow chain into free words of the bucket; drops an empty chain.
+    fn compact(&self, state: &mut TableState<K, V>, bucket: &Bucket<K, V>) {
+        let link = bucket.words[LAST].load(Ordering::Acquire);
+        if !bucket::is_link(link) {
+            return;
+        }
+        let mut free = bucket.words[..LAST]
+            .iter()
+            .filter(|place| place.load(Ordering::Acquire).is_null());
+        let mut moved = [ptr::null::<AtomicPtr<Node<K, V>>>(); WORDS];
+        let mut moves = 0;
+        let mut left = false;
+        Self::scan_chain(link, |place, word| {
+            if bucket::is_node(word) {
+                match free.next() {
+                    Some(to) => {
+                        to.store(word, Ordering::Release);
+                        moved[moves] = place;
+                        moves += 1;
+                    }
+                    None => left = true,
+                }
+            }
+            None::<()>
+        });
+        if moves > 0 {
+            let extent = self.extent();
+            self.set_extent(extent.next(extent.count()));
+            for &place in &moved[..moves] {
+                // SAFETY: a word of the chain, which is alive while the writer has the lock.
+                unsafe { &*place }.store(ptr::null_mut(), Ordering::Release);
+            }
+        }
+        if !left {
+            bucket.words[LAST].store(ptr::null_mut(), Ordering::Release);
+            Self::retire_chain(state, link);
+        }
+    }
+
+    /// Hands out every bucket of an unlinked chain.
+    fn retire_chain(state: &mut TableState<K, V>, mut link: Word<K, V>) {
+        while bucket::is_link(link) {
+            let at = bucket::linked(link);
+            // SAFETY: as in `scan_chain`.
+            link = unsafe { &*at }.words[LAST].load(Ordering::Acquire);
+            state.retired.push(TablePart { at, buckets: 1 });
+        }
+    }
+
+    pub(super) fn count(&self, state: &TableState<K, V>) -> u64 {
+        state.count
+    }
+
+    /// Frees everything, nodes included. Drops of keys and values run; `free` says what to do with each node.
+    ///
+    /// For the last owner: nobody reads any more.
+    pub(super) fn take_apart(
+        &mut self,
+        state: &mut TableState<K, V>,
+        mut free: impl FnMut(NodePtr<K, V>),
+    ) {
+        if self.bucket(0).is_none() {
+            // Taken apart before.
+            return;
+        }
+        let count = self.extent().count();
+        for index in 0..count {
+            let bucket = self.owned(index);
+            let mut link: Word<K, V> = ptr::null_mut();
+            Self::scan(bucket, 0, |_, word| {
+                if bucket::is_node(word) {
+                    free(Self::node(word));
+                } else if bucket::is_link(word) && link.is_null() {
+                    link = word;
+                }
+                None::<()>
+            });
+            Self::retire_chain(state, link);
+        }
+        for (log, segment) in self.segments.iter().enumerate() {
+            let at = segment.load(Ordering::Acquire);
+            if !at.is_null() {
+                segment.store(ptr::null_mut(), Ordering::Release);
+                state.retired.push(TablePart {
+                    at,
+                    buckets: 1 << log,
+                });
+            }
+        }
+        state.count = 0;
+        for part in state.retired.drain(..) {
+            // SAFETY: `&mut self`: no reader is left (table 4).
+            unsafe { part.free() };
+        }
+    }
+
+    /// Asserts what the module docs promise, for the holder of the lock.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn check_invariants(&self, state: &TableState<K, V>) {
+        let extent = self.extent();
+        let mut nodes = 0;
+        let mut seen = std::collections::HashSet::new();
+        for index in 0..extent.count() {
+            Self::scan(self.owned(index), 0, |_, word| {
+                if bucket::is_node(word) {
+                    let node = Self::node(word);
+                    assert_eq!(extent.index(node.hash()), index, "a node in a wrong bucket");
+                    assert_eq!(
+                        bucket::tag_of(word),
+                        bucket::tag(node.hash()),
+                        "a wrong tag"
+                    );
+                    assert!(seen.insert(node.as_raw()), "a node in two words (table 2)");
+                    assert_eq!(node.life(), crate::node::Life::Live);
+                    nodes += 1;
+                }
+                None::<()>
+            });
+        }
+        assert_eq!(nodes, state.count, "count");
+        let (top, _) = extent::place(extent.count() - 1, self.base);
+        for index in extent.count()..(2u32 << top) - self.base {
+            let bucket = self.owned(index);
+            let null = |word: &AtomicPtr<Node<K, V>>| word.load(Ordering::Acquire).is_null();
+            assert!(
+                bucket.words.iter().all(null),
+                "a word beyond the extent (table 5)"
+            );
+        }
+    }
+}
