@@ -1,0 +1,560 @@
+//! The wheel beside a sorted map: a program of operations, decoded from bytes, runs on both.
+//!
+//! The oracle counts time in `i128`, from any origin, and knows buckets only as what they promise: nothing is handed out
+//! before its deadline; nothing is left behind once the tick of its deadline has ended, or, after a sweep, once it is due;
+//! and the next deadline is the earliest visit over all occupied buckets, found by trying each of them against each tick
+//! boundary of a turn.
+//!
+//! Bytes from a fuzzer or from a generator of random numbers serve alike: every string is a program.
+#![allow(unsafe_code)]
+
+use super::level::{self, LENS, LEVELS, Spans};
+use super::{OVERDUE, Wheel};
+use crate::node::{Life, Making, NO_PLACE, NewNode, NodePtr};
+use crate::time::{self, MAX_LIFE_NANOS};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// No distance between now and a deadline exceeds this, so that the wrapping differences keep their meaning.
+const HORIZON: i128 = MAX_LIFE_NANOS as i128 + (MAX_LIFE_NANOS / 2) as i128;
+
+/// How many nodes a program has at most.
+const CROWD: usize = 400;
+
+type Timed = NodePtr<u64, u64>;
+
+/// Nodes that are freed with it.
+#[derive(Default)]
+pub(super) struct Nodes(Vec<Timed>);
+
+impl Nodes {
+    /// A live node with this deadline, in no bucket.
+    pub(super) fn make(&mut self, deadline: u64) -> Timed {
+        let number = self.0.len() as u64;
+        let making = Making {
+            hash: number,
+            weight: 1,
+            extended: false,
+        };
+        let mut new = NewNode::new(number, number, making);
+        new.set_times(0, deadline);
+        let node = new.publish();
+        self.0.push(node);
+        node
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for node in self.0.drain(..) {
+            // SAFETY: made here, freed once, and neither the wheel nor a test looks at a node after its owner is gone.
+            unsafe { node.free() }
+        }
+    }
+}
+
+/// Moves a wanted deadline as a reader or a writer would, without telling the wheel.
+pub(super) fn want(node: Timed, deadline: u64) {
+    assert!(
+        node.extend(node.deadline(), deadline),
+        "nobody else moves it"
+    );
+}
+
+/// What the oracle knows of a node.
+struct Entry {
+    node: Timed,
+    /// The wanted deadline; `None` for never.
+    deadline: Option<i128>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// In no bucket.
+    Out,
+    /// Linked, and to be found by its deadline.
+    In,
+    /// Linked unless the wheel has met it since its deadline became never.
+    Stale,
+    /// Linked by a deadline that a claim has moved away since: may be handed out at any visit.
+    Claimed,
+}
+
+/// The bytes of a program.
+struct Script<'a>(&'a [u8]);
+
+impl Script<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (&first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(first)
+    }
+
+    /// The next byte, or 0 at the end.
+    fn any(&mut self) -> u8 {
+        self.byte().unwrap_or(0)
+    }
+
+    /// A distance in nanoseconds whose magnitude is spread evenly over 0 to `bits` bits, with some exact powers of two.
+    fn distance(&mut self, bits: u32) -> i128 {
+        let (size, low, high) = (self.any(), self.any(), self.any());
+        let bits = u32::from(size & 63) % (bits + 1);
+        let head = 1u128 << bits;
+        // A boundary, one off a boundary, or anything of that magnitude.
+        let value = match size >> 6 {
+            0 => head,
+            1 => head - 1,
+            _ => {
+                let fraction = u128::from(u16::from_le_bytes([low, high]));
+                head + ((head * fraction) >> 16)
+            }
+        };
+        value.saturating_sub(u128::from(bits == 0)) as i128
+    }
+}
+
+/// Runs a program on the wheel and on the oracle, checks every step, and says how many operations it had.
+pub(super) fn run(program: &[u8]) -> usize {
+    let mut script = Script(program);
+    let shift = match script.any() {
+        // Small spans, so that all levels are in play for short distances.
+        small @ 0..=127 => u32::from(small % 17),
+        wide => u32::from(wide % 44),
+    };
+    let origin = match script.any() % 8 {
+        0 => 0,
+        1 => i128::from(u64::MAX) - script.distance(40),
+        2 => (1 << 63) - script.distance(40),
+        3 => (1 << 63) + script.distance(40),
+        4 => i128::from(time::NEVER) - script.distance(40),
+        5 => -script.distance(20),
+        _ => script.distance(63),
+    };
+    let mut bench = Bench::new(origin, shift);
+    let mut operations = 0;
+    while let Some(operation) = script.byte() {
+        bench.step(operation, &mut script);
+        bench.check();
+        operations += 1;
+    }
+    bench.finish();
+    operations
+}
+
+struct Bench {
+    wheel: Wheel<u64, u64>,
+    spans: Spans,
+    now: i128,
+    entries: Vec<Entry>,
+    /// The nodes in state `In` by deadline.
+    due: BTreeSet<(i128, usize)>,
+    by_address: BTreeMap<usize, usize>,
+    nodes: Nodes,
+}
+
+impl Bench {
+    fn new(now: i128, shift: u32) -> Self {
+        let spans = Spans::with_shift(shift);
+        Self {
+            wheel: Wheel::with_spans(now as u64, spans),
+            spans,
+            now,
+            entries: Vec::new(),
+            due: BTreeSet::new(),
+            by_address: BTreeMap::new(),
+            nodes: Nodes::default(),
+        }
+    }
+
+    fn step(&mut self, operation: u8, script: &mut Script<'_>) {
+        match operation % 16 {
+            0..=2 => self.create(script),
+            3 => self.reschedule(script),
+            4 => self.deschedule(script),
+            5 => self.substitute(script),
+            6 | 7 => self.extend(script),
+            8 => self.forget_deadline(script),
+            9 => self.claim(script),
+            10 => self.forward(script, 40),
+            11 => self.forward(script, 62),
+            12 => self.back(script),
+            13 => self.jump_to_next_deadline(),
+            14 => self.sweep(script),
+            _ => {
+                // A drain without time going on.
+                let budget = usize::from(script.any());
+                self.drain(budget, script);
+            }
+        }
+    }
+
+    /// A deadline some distance from now, on either side but mostly ahead; `None` at times.
+    fn deadline(&self, script: &mut Script<'_>) -> Option<i128> {
+        let kind = script.any();
+        let deadline = match kind {
+            0..=7 => return None,
+            8..=23 => self.now - script.distance(40),
+            24..=39 => self.now,
+            40..=47 => self.now + i128::from(MAX_LIFE_NANOS),
+            48..=63 => self.now + script.distance(61),
+            _ => {
+                // Within the reach of the levels, whatever the resolution.
+                let reach = self.spans.span(LEVELS - 1).as_nanos().ilog2() + 2;
+                self.now + script.distance(reach.min(61))
+            }
+        };
+        if deadline as u64 == time::NEVER {
+            return Some(deadline + 1);
+        }
+        Some(deadline)
+    }
+
+    fn pick(&self, script: &mut Script<'_>) -> Option<usize> {
+        let number = u16::from_le_bytes([script.any(), script.any()]);
+        (!self.entries.is_empty()).then(|| usize::from(number) % self.entries.len())
+    }
+
+    fn make(&mut self, deadline: Option<i128>) -> usize {
+        let node = self.nodes.make(raw(deadline));
+        let id = self.entries.len();
+        self.by_address.insert(node.as_raw().addr(), id);
+        self.entries.push(Entry {
+            node,
+            deadline,
+            state: State::Out,
+        });
+        id
+    }
+
+    fn create(&mut self, script: &mut Script<'_>) {
+        if self.entries.len() == CROWD {
+            return;
+        }
+        let deadline = self.deadline(script);
+        let id = self.make(deadline);
+        self.wheel.schedule(self.entries[id].node);
+        self.linked(id);
+    }
+
+    /// The books after the wheel was given a node.
+    fn linked(&mut self, id: usize) {
+        let entry = &mut self.entries[id];
+        entry.state = match entry.deadline {
+            Some(deadline) => {
+                self.due.insert((deadline, id));
+                State::In
+            }
+            None => State::Out,
+        };
+        assert_eq!(entry.node.place() != NO_PLACE, entry.state == State::In);
+    }
+
+    /// The books before the deadline or the state of a node changes.
+    fn forgotten(&mut self, id: usize) {
+        let entry = &self.entries[id];
+        if let (State::In, Some(deadline)) = (entry.state, entry.deadline) {
+            assert!(self.due.remove(&(deadline, id)));
+        }
+    }
+
+    fn reschedule(&mut self, script: &mut Script<'_>) {
+        let Some(id) = self.pick(script) else { return };
+        if self.entries[id].state == State::Claimed {
+            return;
+        }
+        let deadline = self.deadline(script);
+        self.forgotten(id);
+        want(self.entries[id].node, raw(deadline));
+        self.entries[id].deadline = deadline;
+        self.wheel.reschedule(self.entries[id].node);
+        self.linked(id);
+    }
+
+    fn deschedule(&mut self, script: &mut Script<'_>) {
+        let Some(id) = self.pick(script) else { return };
+        self.forgotten(id);
+        self.wheel.deschedule(self.entries[id].node);
+        assert_eq!(self.entries[id].node.place(), NO_PLACE);
+        if self.entries[id].state != State::Claimed {
+            self.entries[id].state = State::Out;
+        }
+    }
+
+    fn substitute(&mut self, script: &mut Script<'_>) {
+        let Some(old) = self.pick(script) else { return };
+        if self.entries.len() == CROWD {
+            return;
+        }
+        let deadline = match script.any() {
+            // The same deadline: often the same bucket.
+            0..=127 => self.entries[old]
+                .deadline
+                .filter(|deadline| (deadline - self.now).abs() <= i128::from(MAX_LIFE_NANOS)),
+            _ => self.deadline(script),
+        };
+        let new = self.make(deadline);
+        self.forgotten(old);
+        self.wheel
+            .substitute(self.entries[old].node, self.entries[new].node);
+        assert_eq!(self.entries[old].node.place(), NO_PLACE);
+        if self.entries[old].state != State::Claimed {
+            self.entries[old].state = State::Out;
+        }
+        self.linked(new);
+    }
+
+    /// A reader moves a deadline later; nobody tells the wheel.
+    fn extend(&mut self, script: &mut Script<'_>) {
+        let Some(id) = self.pick(script) else { return };
+        let (Some(deadline), State::In) = (self.entries[id].deadline, self.entries[id].state)
+        else {
+            return;
+        };
+        let mut later = deadline.max(self.now + script.distance(50));
+        if later as u64 == time::NEVER {
+            later += 1;
+        }
+        self.forgotten(id);
+        want(self.entries[id].node, later as u64);
+        self.entries[id].deadline = Some(later);
+        self.due.insert((later, id));
+    }
+
+    /// A writer takes a deadline away; the event that tells the wheel is still under way.
+    fn forget_deadline(&mut self, script: &mut Script<'_>) {
+        let Some(id) = self.pick(script) else { return };
+        if self.entries[id].state == State::In {
+            self.forgotten(id);
+            want(self.entries[id].node, time::NEVER);
+            self.entries[id].deadline = None;
+            self.entries[id].state = State::Stale;
+        }
+    }
+
+    /// An entry is replaced; the event that tells the wheel is still under way.
+    fn claim(&mut self, script: &mut Script<'_>) {
+        let Some(id) = self.pick(script) else { return };
+        let node = self.entries[id].node;
+        if self.entries[id].state == State::In {
+            self.forgotten(id);
+            // A moment before its deadline, so that it is not due.
+            node.freeze(node.deadline().wrapping_sub(1));
+            node.set_life(Life::Removed);
+            self.entries[id].state = State::Claimed;
+        }
+    }
+
+    /// Whether all deadlines stay within the horizon if the clock shows `now`. Claims have moved theirs 2^62 into the past.
+    fn can_show(&self, now: i128) -> bool {
+        let claims = self
+            .entries
+            .iter()
+            .filter(|entry| entry.state == State::Claimed);
+        let claimed = claims.filter_map(|entry| Some(entry.deadline? - i128::from(MAX_LIFE_NANOS)));
+        let first = self.due.first().map(|&(deadline, _)| deadline);
+        let last = self.due.last().map(|&(deadline, _)| deadline);
+        let mut known = claimed.chain(first).chain(last);
+        known.all(|deadline| (deadline - now).abs() <= HORIZON)
+    }
+
+    fn forward(&mut self, script: &mut Script<'_>, bits: u32) {
+        let now = self.now + script.distance(bits);
+        if self.can_show(now) {
+            self.now = now;
+            let budget = usize::from(script.any());
+            self.drain(budget, script);
+        }
+    }
+
+    fn back(&mut self, script: &mut Script<'_>) {
+        let now = self.now - script.distance(50);
+        if self.can_show(now) {
+            self.now = now;
+            let budget = usize::from(script.any());
+            self.drain(budget, script);
+        }
+    }
+
+    /// Just before the next deadline there is nothing to do, and at the deadline there is.
+    fn jump_to_next_deadline(&mut self) {
+        let mut nothing = Script(&[]);
+        self.drain(usize::MAX, &mut nothing);
+        let Some(next) = self.wheel.next_deadline() else {
+            return;
+        };
+        let ahead = i128::from(next.wrapping_sub(self.now as u64));
+        assert!(
+            ahead > 0,
+            "no work is left, so the next deadline lies ahead"
+        );
+        if !self.can_show(self.now + ahead) {
+            return;
+        }
+        self.now += ahead - 1;
+        self.wheel.advance(self.now as u64);
+        assert!(!self.wheel.has_work(), "work before the next deadline");
+        self.now += 1;
+        self.wheel.advance(self.now as u64);
+        assert!(self.wheel.has_work(), "no work at the next deadline");
+        self.drain(usize::MAX, &mut nothing);
+    }
+
+    fn sweep(&mut self, script: &mut Script<'_>) {
+        let budget = usize::from(script.any());
+        self.wheel.sweep(self.now as u64);
+        if self.drain(budget, script) {
+            // A drain may have rescheduled something into the swept bucket; that is the next sweep's.
+            self.wheel.sweep(self.now as u64);
+            self.drain(usize::MAX, &mut Script(&[]));
+            let left = self.due.first();
+            assert!(
+                left.is_none_or(|&(deadline, _)| deadline > self.now),
+                "a sweep left {left:?} behind at {}",
+                self.now
+            );
+        }
+    }
+
+    /// Takes out what is ripe, within a budget, and changes this and that between two nodes. Whether it was finished.
+    fn drain(&mut self, budget: usize, script: &mut Script<'_>) -> bool {
+        let now = self.now as u64;
+        let mut left = budget;
+        while let Some(node) = self.wheel.next_due(now, &mut left) {
+            assert_eq!(node.place(), NO_PLACE, "handed out while linked");
+            let id = self.by_address[&node.as_raw().addr()];
+            match self.entries[id].state {
+                State::In => {
+                    let deadline = self.entries[id].deadline.expect("a state `In` has one");
+                    assert!(deadline <= self.now, "handed out early");
+                    self.forgotten(id);
+                    self.entries[id].state = State::Out;
+                }
+                State::Claimed => {}
+                state => panic!("handed out in state {state:?}"),
+            }
+            match script.any() % 8 {
+                // A reader was faster than the judgement: the caller puts the node back.
+                1 if self.entries[id].state == State::Out => {
+                    let later = self.now + 1 + script.distance(40);
+                    let later = later + i128::from(later as u64 == time::NEVER);
+                    want(node, later as u64);
+                    self.entries[id].deadline = Some(later);
+                    self.wheel.schedule(node);
+                    self.linked(id);
+                }
+                // What a callback may do to others.
+                2 => self.deschedule(script),
+                3 => self.reschedule(script),
+                4 => self.substitute(script),
+                5 => self.create(script),
+                // The caller is thrown out by a panic, and comes back some other time.
+                6 => return false,
+                _ => {}
+            }
+        }
+        if self.wheel.has_work() {
+            assert_eq!(left, 0, "stopped with budget left");
+            return false;
+        }
+        let first = self.due.first();
+        assert!(
+            first.is_none_or(|&(deadline, _)| self.flush_time(deadline) > self.now),
+            "{first:?} is still linked at {} though its tick has ended",
+            self.now
+        );
+        true
+    }
+
+    /// The deadline rounded up to a multiple of the resolution.
+    fn flush_time(&self, deadline: i128) -> i128 {
+        let span = self.spans.span(0).as_nanos() as i128;
+        -((-deadline).div_euclid(span) * span)
+    }
+
+    fn check(&self) {
+        self.wheel.check_invariants();
+        self.wheel.check_promptness();
+        let next = self.wheel.next_deadline();
+        assert_eq!(next, self.first_visit());
+        if let Some(&(deadline, id)) = self.due.first() {
+            let latest = self.flush_time(deadline).max(self.now);
+            let promised = self.wheel.flush_time(deadline as u64);
+            if deadline > self.now {
+                assert_eq!(promised, latest as u64);
+            }
+            let next = next.expect("something is linked");
+            assert!(
+                i128::from(next.wrapping_sub(self.now as u64)) <= latest - self.now,
+                "the next deadline is too late for node {id}"
+            );
+        }
+        for &(_, id) in &self.due {
+            assert_ne!(
+                self.entries[id].node.place(),
+                NO_PLACE,
+                "node {id} was lost"
+            );
+        }
+        let may_be = self
+            .entries
+            .iter()
+            .filter(|entry| entry.state != State::Out);
+        assert!((self.due.len()..=may_be.count()).contains(&self.wheel.len()));
+        let pictured: usize = self.wheel.levels().flat_map(|level| level.lens).sum();
+        assert_eq!(pictured, self.wheel.len());
+    }
+
+    /// The next deadline by brute force: each place that holds a node against each tick boundary of a turn.
+    fn first_visit(&self) -> Option<u64> {
+        if self.wheel.has_work() {
+            return Some(self.now as u64);
+        }
+        let linked = self.entries.iter().map(|entry| entry.node.place());
+        let visits = linked.filter(|&place| place != NO_PLACE).map(|place| {
+            assert_ne!(place, OVERDUE, "an overdue node is ripe");
+            let (level, index) = level::level_of(place).expect("not overdue");
+            let (span, len) = (
+                self.spans.span(level).as_nanos() as i128,
+                i128::from(LENS[level]),
+            );
+            let tick = self.now.div_euclid(span);
+            let begun = (tick + 1..=tick + len)
+                .find(|begun| {
+                    // The finest level visits what has ended, the others what begins.
+                    let visited = if level == 0 { begun - 1 } else { *begun };
+                    visited.rem_euclid(len) == i128::from(index)
+                })
+                .expect("a turn visits all buckets");
+            begun * span
+        });
+        visits.min().map(|visit| visit as u64)
+    }
+
+    /// Lets all run out: every node that is linked is found.
+    fn finish(&mut self) {
+        let mut nothing = Script(&[]);
+        self.drain(usize::MAX, &mut nothing);
+        self.check();
+        while let Some(&(last, _)) = self.due.last() {
+            // Not beyond the horizon of the earliest, in one step.
+            let &(first, _) = self.due.first().expect("there is a last one");
+            let target = self
+                .flush_time(last)
+                .min(first + i128::from(MAX_LIFE_NANOS));
+            self.now = self.now.max(target);
+            self.drain(usize::MAX, &mut nothing);
+            self.check();
+        }
+        for id in 0..self.entries.len() {
+            self.wheel.deschedule(self.entries[id].node);
+        }
+        assert!(self.wheel.is_empty());
+        assert_eq!(self.wheel.next_deadline(), None);
+        self.wheel.check_invariants();
+    }
+}
+
+/// A deadline as the node has it.
+fn raw(deadline: Option<i128>) -> u64 {
+    deadline.map_or(time::NEVER, |deadline| deadline as u64)
+}
