@@ -1,0 +1,222 @@
+//! Striped lossy rings of read events.
+//!
+//! # How it works
+//!
+//! A reader offers the node it has hit to the ring of its stripe. `tail` counts places taken, `head` places drained; a place is
+//! taken by a compare-exchange on `tail` and filled by a store. A full ring, or a lost race for a place, drops the event: it only
+//! informs the size policy. The drainer, who holds the maintenance lock, walks from `head` and stops at a place that was taken
+//! but is not yet filled.
+//!
+//! # Invariants
+//!
+//! 1. `head <= tail <= head + LEN`. A place is filled by the reader that moved `tail` past it, and emptied by the drainer before
+//!    `head` moves past it.
+//! 2. A reader offers under a pin and holds the pin until the place is filled. So after a grace period that began when a
+//!    node left the map, nobody offers it any more, and the first drain after it that reports *complete* has taken its last event
+//!    out. `maintenance` frees nodes only then (node 1).
+//!
+//! # Cost
+//!
+//! An offer is one uncontended compare-exchange. A cache whose hot entries were all noted since the last drain offers nothing,
+//! because the node's `seen` mark is looked at first.
+//!
+//! # Origin
+//!
+//! The three answers of `offer` and the loss rule follow Caffeine's bounded read buffer.
+
+use crate::node::{Node, NodePtr};
+use crate::reclaim::Pin;
+use crate::stripe::Padded;
+use crate::sync::{AtomicPtr, AtomicUsize, Ordering};
+use std::ptr;
+
+/// Events a ring holds.
+#[cfg(not(wheelhouse_loom))]
+pub(crate) const LEN: usize = 32;
+#[cfg(wheelhouse_loom)]
+pub(crate) const LEN: usize = 2;
+
+/// What became of an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// The event was taken; the ring holds this many now.
+    Taken(usize),
+    /// The ring is full: time to drain.
+    Full,
+    /// Another reader of the stripe took the place first.
+    Lost,
+}
+
+/// One stripe's ring of pointers. The type behind them does not matter here.
+#[derive(Debug)]
+pub(crate) struct Ring<T> {
+    head: AtomicUsize,
+    tail: AtomicUsize,
+    places: [AtomicPtr<T>; LEN],
+}
+
+impl<T> Ring<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            head: AtomicUsize::new(0),
+            tail: AtomicUsize::new(0),
+            places: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+        }
+    }
+
+    pub(crate) fn offer(&self, item: *mut T) -> Offer {
+        // Acquire, partner: the drainer's release of `head`: a place at or beyond it has been emptied.
+        let head = self.head.load(Ordering::Acquire);
+        let tail = self.tail.load(Ordering::Relaxed);
+        let held = tail.wrapping_sub(head);
+        if held >= LEN {
+            return Offer::Full;
+        }
+        // Relaxed: taking a place publishes nothing; filling it does.
+        if self
+            .tail
+            .compare_exchange(
+                tail,
+                tail.wrapping_add(1),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            )
+            .is_err()
+        {
+            return Offer::Lost;
+        }
+        // Release, partner: the drainer's acquire of the place.
+        self.places[tail % LEN].store(item, Ordering::Release);
+        Offer::Taken(held + 1)
+    }
+
+    /// Takes out what has been filled, oldest first; true if nothing was left behind that was offered before the call.
+    ///
+    /// For one drainer at a time: the holder of the maintenance lock.
+    pub(crate) fn drain(&self, mut take: impl FnMut(*mut T)) -> bool {
+        let mut head = self.head.load(Ordering::Relaxed);
+        // Acquire keeps the walk behind this reading; what is offered later belongs to the next drain.
+        let tail = self.tail.load(Ordering::Acquire);
+        while head != tail {
+            let place = &self.places[head % LEN];
+            let item = place.load(Ordering::Acquire);
+            if item.is_null() {
+                return false;
+            }
+            place.store(ptr::null_mut(), Ordering::Relaxed);
+            head = head.wrapping_add(1);
+            // Release, partner: `offer`'s acquire of `head`.
+            self.head.store(head, Ordering::Release);
+            take(item);
+        }
+        true
+    }
+}
+
+/// A ring of nodes that were read.
+type Stripe<K, V> = Padded<Ring<Node<K, V>>>;
+
+/// The rings of a cache.
+pub(crate) struct ReadBuffer<K, V> {
+    stripes: Box<[Stripe<K, V>]>,
+}
+
+impl<K, V> ReadBuffer<K, V> {
+    /// `stripes` rings, a power of two.
+    pub(crate) fn new(stripes: usize) -> Self {
+        debug_assert!(stripes.is_power_of_two());
+        Self {
+            stripes: (0..stripes).map(|_| Padded(Ring::new())).collect(),
+        }
+    }
+
+    /// Offers the event that `node` was read. The pin is held until the event stands in its place (read 2).
+    #[inline]
+    pub(crate) fn offer(&self, node: NodePtr<K, V>, _pin: &Pin) -> Offer {
+        let stripe = crate::stripe::number() & (self.stripes.len() - 1);
+        self.stripes[stripe].offer(node.as_raw())
+    }
+
+    /// Takes out all events; true if the drain was complete (read 2).
+    pub(crate) fn drain(&self, mut take: impl FnMut(NodePtr<K, V>)) -> bool {
+        let mut complete = true;
+        for ring in &self.stripes {
+            complete &= ring.drain(|raw| {
+                #[allow(unsafe_code)]
+                // SAFETY: `raw` comes from `offer`, so from `as_raw`; read 2: its node is not freed before the first complete
+                // drain after it left the map, and this is at latest that drain.
+                take(unsafe { NodePtr::from_raw(raw) });
+            });
+        }
+        complete
+    }
+}
+
+impl<K, V> std::fmt::Debug for ReadBuffer<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReadBuffer")
+            .field("stripes", &self.stripes.len())
+            .finish()
+    }
+}
+
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests {
+    use super::*;
+
+    fn item(n: usize) -> *mut u8 {
+        ptr::without_provenance_mut(n * 8)
+    }
+
+    #[test]
+    fn events_come_out_in_order() {
+        let ring = Ring::new();
+        for n in 1..=5 {
+            assert_eq!(ring.offer(item(n)), Offer::Taken(n));
+        }
+        let mut out = Vec::new();
+        assert!(ring.drain(|i| out.push(i.addr() / 8)));
+        assert_eq!(out, [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_full_ring_refuses_until_drained() {
+        let ring = Ring::new();
+        for n in 1..=LEN {
+            assert_eq!(ring.offer(item(n)), Offer::Taken(n));
+        }
+        assert_eq!(ring.offer(item(99)), Offer::Full);
+        let mut count = 0;
+        assert!(ring.drain(|_| count += 1));
+        assert_eq!(count, LEN);
+        assert_eq!(ring.offer(item(99)), Offer::Taken(1));
+    }
+
+    #[test]
+    fn a_place_taken_but_not_filled_makes_the_drain_incomplete() {
+        let ring = Ring::new();
+        ring.offer(item(1));
+        // What a reader that stopped between taking and filling leaves behind.
+        ring.tail.store(3, Ordering::Relaxed);
+        ring.places[2].store(item(3), Ordering::Relaxed);
+        let mut out = Vec::new();
+        assert!(!ring.drain(|i| out.push(i.addr() / 8)));
+        assert_eq!(out, [1]);
+        ring.places[1].store(item(2), Ordering::Relaxed);
+        assert!(ring.drain(|i| out.push(i.addr() / 8)));
+        assert_eq!(out, [1, 2, 3]);
+    }
+
+    #[test]
+    fn counters_may_wrap() {
+        let ring = Ring::new();
+        ring.head.store(usize::MAX - 3, Ordering::Relaxed);
+        ring.tail.store(usize::MAX - 3, Ordering::Relaxed);
+        let mut out = Vec::new();
+        for n in 1..=LEN * 3 {
+            assert_eq!(ring.offer(item(n)), Offer::Taken(1));
+            assert!(ring.drain(|i| out.push(i.addr() / 8)));
+        }
+        assert_eq!(out, (1..=LEN * 3).collect::<Vec<_>>());
+    }
+}

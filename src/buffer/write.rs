@@ -1,0 +1,78 @@
+//! Write events and the batch that a shard gathers them in.
+//!
+//! A batch is a plain vector behind the shard's lock, which the writer holds anyway: no shared queue, no order to restore. The
+//! pass swaps it against an empty one, so the lock is held for a few instructions. Cost: a push into a vector that keeps its
+//! room from pass to pass.
+
+use crate::listener::RemovalCause;
+use crate::node::NodePtr;
+
+/// A change of the map that the pass has to follow.
+pub(crate) enum WriteEvent<K, V> {
+    /// A node came in under a key that was absent.
+    Added(NodePtr<K, V>),
+    /// `new` stands where `old` stood; the value of `old` left for `cause`.
+    Replaced {
+        old: NodePtr<K, V>,
+        new: NodePtr<K, V>,
+        cause: RemovalCause,
+    },
+    /// The node was taken out, or never let in.
+    Removed(NodePtr<K, V>, RemovalCause),
+    /// The wanted deadline moved other than by a read that extends.
+    Rescheduled(NodePtr<K, V>),
+}
+
+impl<K, V> WriteEvent<K, V> {
+    /// Asks the processor for what applying the event will touch.
+    pub(crate) fn prefetch(&self) {
+        match self {
+            Self::Added(node) | Self::Removed(node, _) | Self::Rescheduled(node) => node.prefetch(),
+            Self::Replaced { old, new, .. } => {
+                old.prefetch();
+                new.prefetch();
+            }
+        }
+    }
+}
+
+impl<K, V> std::fmt::Debug for WriteEvent<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Added(node) => write!(f, "Added({node:?})"),
+            Self::Replaced { old, new, cause } => {
+                write!(f, "Replaced({old:?} by {new:?}, {cause})")
+            }
+            Self::Removed(node, cause) => write!(f, "Removed({node:?}, {cause})"),
+            Self::Rescheduled(node) => write!(f, "Rescheduled({node:?})"),
+        }
+    }
+}
+
+/// Events of one shard since the last drain, in order.
+#[derive(Debug)]
+pub(crate) struct Batch<K, V>(Vec<WriteEvent<K, V>>);
+
+impl<K, V> Batch<K, V> {
+    pub(crate) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, event: WriteEvent<K, V>) {
+        self.0.push(event);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Events in order, leaving the batch empty with its room kept.
+    pub(crate) fn drain(&mut self) -> std::vec::Drain<'_, WriteEvent<K, V>> {
+        self.0.drain(..)
+    }
+}
