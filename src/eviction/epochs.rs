@@ -1,0 +1,98 @@
+//! The policy's own time: it counts what happens to the queues, and its stamps are one byte.
+//!
+//! # How it works
+//!
+//! An event is counted for each node that went past some point; an *epoch* is a 64th of the nodes there, so 64 epochs are one
+//! turnover whatever the size of the cache, its hit ratio or the speed of its callers. A stamp is the epoch's low byte.
+//!
+//! The policy keeps two of them. `order` counts core nodes that reached the rim, the oldest part of the core. Between a use of a
+//! core node and its arrival at the old end lie at most as many such events as there are core nodes, so its stamp is some 64
+//! epochs old at most and never misread, however long the cache stands still otherwise. `evictions` counts evictions.
+//!
+//! Cost: an addition and a comparison for each event.
+
+/// Epochs in one turnover.
+pub(super) const TURNOVER: u64 = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Epochs {
+    /// Events so far.
+    count: u64,
+    /// Events since the epoch began.
+    within: u64,
+    epoch: u64,
+}
+
+impl Epochs {
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The stamp of now.
+    pub(super) fn stamp(&self) -> u8 {
+        self.epoch as u8
+    }
+
+    /// Epochs since `stamp` was taken, modulo 256.
+    pub(super) fn age(&self, stamp: u8) -> u8 {
+        self.stamp().wrapping_sub(stamp)
+    }
+
+    /// One event, with `nodes` nodes in the place it is counted for; true if an epoch ended with it.
+    pub(super) fn advance(&mut self, nodes: usize) -> bool {
+        self.count += 1;
+        self.within += 1;
+        let ended = self.within >= nodes as u64 / TURNOVER;
+        if ended {
+            self.within = 0;
+            self.epoch += 1;
+        }
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turnover_is_64_epochs_at_any_size() {
+        for nodes in [64, 640, 64_000] {
+            let mut epochs = Epochs::default();
+            let ended: u64 = (0..nodes).map(|_| u64::from(epochs.advance(nodes))).sum();
+            assert_eq!(
+                (ended, epochs.epoch()),
+                (TURNOVER, TURNOVER),
+                "{nodes} nodes"
+            );
+            assert_eq!(epochs.count(), nodes as u64);
+        }
+    }
+
+    #[test]
+    fn with_few_nodes_every_event_is_an_epoch() {
+        let mut epochs = Epochs::default();
+        assert!(epochs.advance(0));
+        assert!(epochs.advance(1));
+        assert!(epochs.advance(127));
+        assert!(!epochs.advance(128));
+    }
+
+    #[test]
+    fn ages_survive_the_wrap_of_the_byte() {
+        let mut epochs = Epochs::default();
+        for _ in 0..250 {
+            epochs.advance(1);
+        }
+        let stamp = epochs.stamp();
+        assert_eq!(epochs.age(stamp), 0);
+        for _ in 0..255 {
+            epochs.advance(1);
+        }
+        assert_eq!(epochs.age(stamp), 255);
+    }
+}

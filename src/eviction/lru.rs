@@ -1,0 +1,58 @@
+//! Least recently used: one queue, every use moves to its newest end, the oldest goes first.
+//!
+//! Predictable, and the right choice where recency is known to be all that counts. It keeps no memory of what it evicted:
+//! one pass over more keys than fit empties it, and a loop that is a little too long never hits. Cost: a use relinks the
+//! node, which touches its two neighbours.
+
+use super::FIRST_FREE;
+use super::queue::Weighed;
+use crate::node::NodePtr;
+
+pub(super) struct Lru<K, V> {
+    queue: Weighed<K, V>,
+}
+
+impl<K, V> Lru<K, V> {
+    pub(super) const fn new() -> Self {
+        Self {
+            queue: Weighed::new(FIRST_FREE),
+        }
+    }
+
+    pub(super) fn admit(&mut self, node: NodePtr<K, V>) {
+        self.queue.push_newest(node);
+    }
+
+    pub(super) fn substitute(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
+        self.queue.substitute(old, new);
+    }
+
+    pub(super) fn accessed(&mut self, node: NodePtr<K, V>) {
+        self.queue.move_to_newest(node);
+    }
+
+    pub(super) fn removed(&mut self, node: NodePtr<K, V>) {
+        self.queue.unlink(node);
+    }
+
+    pub(super) fn victim(&self) -> Option<NodePtr<K, V>> {
+        self.queue.oldest()
+    }
+
+    pub(super) fn weight(&self) -> u64 {
+        self.queue.weight()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(super) fn split_heavier(&mut self, limit: u64, other: &mut Weighed<K, V>) {
+        self.queue.split_heavier(limit, other);
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn check_invariants(&self, weights: std::ops::RangeInclusive<u64>) {
+        self.queue.check_invariants(weights);
+    }
+}

@@ -1,0 +1,284 @@
+//! The size policy: who goes when the cache is over its bound.
+//!
+//! # How it works
+//!
+//! The maintenance pass tells [`Eviction`] of every node that came, was replaced, was read or left, and asks it for victims
+//! while the weight is over the maximum. What is the same for every policy is here: the weight, nodes that are no candidates
+//! (weight 0), and nodes that could never stay (heavier than the whole cache). The order of all others is the policy's: [`lru`]
+//! or, by default, [`lirs`] with its parts [`ghosts`], [`duels`], [`share`] and [`epochs`].
+//!
+//! # Invariants
+//!
+//! 1. A node is known from `admit` (or as the `new` of `replaced`) until `removed` (or as the `old`). Its `region` says where
+//!    it is: [`OUT`], [`WEIGHTLESS`] (in no queue), [`OVERWEIGHT`], or a number of the policy's.
+//! 2. Every node in a policy's queue weighs from 1 to `max`.
+//! 3. `weight` is the sum over all known nodes, overweight ones included; `len` their number.
+//! 4. `removed` and `accessed` of a node that is not known do nothing, and `replaced` of one admits the new node: a node whose
+//!    event is still under way may be taken out early.
+//!
+//! Called by the holder of the maintenance lock only. No user code, no clock, no map. Every call but
+//! [`set_max`](Eviction::set_max) does a bounded amount of work.
+
+mod duels;
+mod epochs;
+mod ghosts;
+mod lirs;
+mod lru;
+mod queue;
+mod share;
+#[cfg(test)]
+mod tests;
+
+use crate::node::NodePtr;
+use lirs::Lirs;
+use lru::Lru;
+use queue::Weighed;
+use std::hash::BuildHasher;
+
+/// Region of a node in no queue and not known here.
+pub(crate) const OUT: u8 = 0;
+/// Region of a known node that weighs nothing: in no queue, never a victim.
+const WEIGHTLESS: u8 = 1;
+/// Region of a node heavier than the maximum: the next victim.
+const OVERWEIGHT: u8 = 2;
+/// The first region that a policy may give a meaning.
+const FIRST_FREE: u8 = 3;
+
+/// Which entries a bounded cache gives up when it is full.
+///
+/// Entries that expired go before any live one, whatever the policy.
+///
+/// ```
+/// use wheelhouse::{Cache, EvictionPolicy};
+///
+/// let cache = Cache::builder().max_capacity(2).eviction_policy(EvictionPolicy::Lru).build();
+/// cache.insert(1, "one");
+/// cache.insert(2, "two");
+/// cache.get(&1);
+/// cache.run_pending_tasks();
+/// cache.insert(3, "three");
+/// cache.run_pending_tasks();
+/// assert!(cache.contains_key(&1) && !cache.contains_key(&2));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EvictionPolicy {
+    /// Adapts to the load: keeps entries that are asked for again and again, resists scans and loops, and leans towards
+    /// recency where that pays. Right for nearly everything.
+    ///
+    /// Under the name that users of other caches look for, this is not the published W-TinyLFU but a policy measured to hit more
+    /// often: LIRS with an adaptive window, in which candidates compete with the entry they would push out.
+    #[default]
+    TinyLfu,
+    /// Gives up the entry that was used least recently. Predictable; a single pass over many keys empties the cache of
+    /// everything else.
+    Lru,
+}
+
+enum Order<K, V> {
+    Lirs(Box<Lirs<K, V>>),
+    Lru(Lru<K, V>),
+}
+
+/// The size policy of one cache; see the module docs.
+pub(crate) struct Eviction<K, V> {
+    policy: EvictionPolicy,
+    order: Order<K, V>,
+    overweight: Weighed<K, V>,
+    weightless: usize,
+    max: u64,
+    /// No node in the policy's queues is heavier: lets `set_max` skip the search.
+    heaviest: u32,
+    /// The last victim named, to know an eviction from any other removal. Only compared: `removed` clears it before the
+    /// node can be freed.
+    named: Option<NodePtr<K, V>>,
+}
+
+impl<K, V> Eviction<K, V> {
+    /// A policy seeded from the operating system's randomness.
+    pub(crate) fn new(policy: EvictionPolicy, max_weight: u64) -> Self {
+        let seed = std::hash::RandomState::new().hash_one(max_weight);
+        Self::with_policy(policy, max_weight, seed)
+    }
+
+    /// `seed` should differ from cache to cache and be unknown to who chooses the keys.
+    pub(crate) fn with_policy(policy: EvictionPolicy, max_weight: u64, seed: u64) -> Self {
+        Self {
+            policy,
+            order: match policy {
+                EvictionPolicy::TinyLfu => Order::Lirs(Box::new(Lirs::new(max_weight, seed))),
+                EvictionPolicy::Lru => Order::Lru(Lru::new()),
+            },
+            overweight: Weighed::new(OVERWEIGHT),
+            weightless: 0,
+            max: max_weight,
+            heaviest: 0,
+            named: None,
+        }
+    }
+
+    /// A node that came into the map.
+    pub(crate) fn admit(&mut self, node: NodePtr<K, V>) {
+        debug_assert_eq!(node.region(), OUT, "admitted twice");
+        if node.weight() == 0 {
+            node.set_region(WEIGHTLESS);
+            self.weightless += 1;
+        } else if u64::from(node.weight()) > self.max {
+            self.overweight.push_newest(node);
+        } else {
+            self.heaviest = self.heaviest.max(node.weight());
+            match &mut self.order {
+                Order::Lirs(lirs) => lirs.admit(node),
+                Order::Lru(lru) => lru.admit(node),
+            }
+        }
+    }
+
+    /// `new` took the place of `old` in the map: it keeps the standing of `old`, and that was a use.
+    pub(crate) fn replaced(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
+        let fits = (1..=self.max).contains(&u64::from(new.weight()));
+        if old.region() < FIRST_FREE || !fits {
+            // One of the two has no standing to hand on or to take over.
+            self.removed(old);
+            self.admit(new);
+            return;
+        }
+        if self.named == Some(old) {
+            self.named = None;
+        }
+        self.heaviest = self.heaviest.max(new.weight());
+        match &mut self.order {
+            Order::Lirs(lirs) => lirs.substitute(old, new),
+            Order::Lru(lru) => lru.substitute(old, new),
+        }
+        self.accessed(new);
+    }
+
+    /// A read of a node; may be told late, or not at all.
+    #[inline]
+    pub(crate) fn accessed(&mut self, node: NodePtr<K, V>) {
+        if node.region() < FIRST_FREE {
+            return;
+        }
+        match &mut self.order {
+            Order::Lirs(lirs) => lirs.accessed(node),
+            Order::Lru(lru) => lru.accessed(node),
+        }
+    }
+
+    /// A node that left the map, for whatever reason.
+    pub(crate) fn removed(&mut self, node: NodePtr<K, V>) {
+        let evicted = self.named == Some(node);
+        if evicted {
+            self.named = None;
+        }
+        match node.region() {
+            OUT => {}
+            WEIGHTLESS => {
+                node.set_region(OUT);
+                self.weightless -= 1;
+            }
+            OVERWEIGHT => self.overweight.unlink(node),
+            _ => match &mut self.order {
+                Order::Lirs(lirs) => lirs.removed(node, evicted),
+                Order::Lru(lru) => lru.removed(node),
+            },
+        }
+    }
+
+    /// Whom to evict next, if the weight is over the maximum. The same until something changes: the caller takes the node out
+    /// of the map and calls [`removed`](Self::removed). If the map no longer has it, its event is under way, and `removed` may
+    /// be called at once all the same (eviction 4).
+    pub(crate) fn victim(&mut self) -> Option<NodePtr<K, V>> {
+        let victim = self.overweight.oldest().or_else(|| {
+            if !self.is_over() {
+                return None;
+            }
+            match &self.order {
+                Order::Lirs(lirs) => lirs.victim(),
+                Order::Lru(lru) => lru.victim(),
+            }
+        });
+        self.named = victim;
+        victim
+    }
+
+    /// The weight of all known nodes.
+    pub(crate) fn weight(&self) -> u64 {
+        let ordered = match &self.order {
+            Order::Lirs(lirs) => lirs.weight(),
+            Order::Lru(lru) => lru.weight(),
+        };
+        ordered + self.overweight.weight()
+    }
+
+    /// The number of all known nodes.
+    pub(crate) fn len(&self) -> usize {
+        let ordered = match &self.order {
+            Order::Lirs(lirs) => lirs.len(),
+            Order::Lru(lru) => lru.len(),
+        };
+        ordered + self.overweight.len() + self.weightless
+    }
+
+    /// Whether somebody has to go.
+    pub(crate) fn is_over(&self) -> bool {
+        self.weight() > self.max
+    }
+
+    /// Changes the bound. Visits all nodes if the new bound is below a single node's weight, which then becomes overweight
+    /// rather than drive others out.
+    pub(crate) fn set_max(&mut self, max: u64) {
+        self.max = max;
+        if max < u64::from(self.heaviest) {
+            match &mut self.order {
+                Order::Lirs(lirs) => lirs.split_heavier(max, &mut self.overweight),
+                Order::Lru(lru) => lru.split_heavier(max, &mut self.overweight),
+            }
+            self.heaviest = u32::try_from(max).unwrap_or(u32::MAX);
+        }
+        if let Order::Lirs(lirs) = &mut self.order {
+            lirs.set_max(max);
+        }
+        // Those that fit now; overweight nodes are few, since each is evicted in the pass that admits it.
+        let mut fitting = Weighed::new(OVERWEIGHT);
+        self.overweight.split_lighter(max, &mut fitting);
+        while let Some(node) = fitting.oldest() {
+            fitting.unlink(node);
+            self.admit(node);
+        }
+    }
+
+    /// Asserts eviction 2, that overweight nodes are just that, and the invariants of the parts; visits all nodes in queues.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn check_invariants(&self) {
+        self.overweight
+            .check_invariants(self.max.saturating_add(1)..=u64::MAX);
+        assert!(u64::from(self.heaviest) <= self.max || self.heaviest == 0);
+        let weights = 1..=u64::from(self.heaviest);
+        match &self.order {
+            Order::Lirs(lirs) => lirs.check_invariants(weights),
+            Order::Lru(lru) => lru.check_invariants(weights),
+        }
+    }
+}
+
+impl<K, V> std::fmt::Debug for Eviction<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Eviction")
+            .field("policy", &self.policy)
+            .field("weight", &self.weight())
+            .field("max", &self.max)
+            .field("len", &self.len())
+            .finish()
+    }
+}
+
+/// Spreads a hash over all 64 bits: a user's hasher may leave some of them still. Odd multiplier (2^64 over the golden ratio),
+/// then the halves crossed, twice.
+#[inline]
+fn spread(hash: u64) -> u64 {
+    let once = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let crossed = (once ^ once >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    crossed ^ crossed >> 29
+}

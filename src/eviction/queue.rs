@@ -1,0 +1,116 @@
+//! A queue of the size policy: an intrusive list that knows what its nodes weigh and marks them as its own.
+//!
+//! The front is the oldest end, the back the newest. While a node is linked here its `region` is the queue's; after
+//! [`unlink`](Weighed::unlink) it is [`OUT`].
+//!
+//! # Invariants
+//!
+//! 1. A node is in a queue if and only if its region is that queue's number (so list 1 holds).
+//! 2. `weight` is the sum of the nodes' weights, each of which is at least 1.
+
+use super::OUT;
+use crate::list::{List, Queue};
+use crate::node::NodePtr;
+
+pub(super) struct Weighed<K, V> {
+    list: List<K, V, Queue>,
+    weight: u64,
+    region: u8,
+}
+
+impl<K, V> Weighed<K, V> {
+    /// A queue whose nodes carry `region`, a number no other queue of the policy has.
+    pub(super) const fn new(region: u8) -> Self {
+        Self {
+            list: List::new(),
+            weight: 0,
+            region,
+        }
+    }
+
+    pub(super) fn weight(&self) -> u64 {
+        self.weight
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(super) fn oldest(&self) -> Option<NodePtr<K, V>> {
+        self.list.front()
+    }
+
+    pub(super) fn push_newest(&mut self, node: NodePtr<K, V>) {
+        debug_assert_eq!(node.region(), OUT, "linked into a second queue");
+        node.set_region(self.region);
+        self.weight += u64::from(node.weight());
+        self.list.push_back(node);
+    }
+
+    pub(super) fn unlink(&mut self, node: NodePtr<K, V>) {
+        debug_assert_eq!(
+            node.region(),
+            self.region,
+            "unlinked from a queue it is not in"
+        );
+        self.list.unlink(node);
+        self.weight -= u64::from(node.weight());
+        node.set_region(OUT);
+    }
+
+    pub(super) fn move_to_newest(&mut self, node: NodePtr<K, V>) {
+        self.list.move_to_back(node);
+    }
+
+    /// Puts `new`, which is in no queue, where `old` stands here.
+    pub(super) fn substitute(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
+        debug_assert_eq!(
+            old.region(),
+            self.region,
+            "replaced in a queue it is not in"
+        );
+        self.list.substitute(old, new);
+        old.set_region(OUT);
+        new.set_region(self.region);
+        self.weight = self.weight - u64::from(old.weight()) + u64::from(new.weight());
+    }
+
+    /// Moves every node heavier than `limit` to `other`. Visits the whole queue.
+    pub(super) fn split_heavier(&mut self, limit: u64, other: &mut Self) {
+        self.split(other, |weight| weight > limit);
+    }
+
+    /// Moves every node not heavier than `limit` to `other`. Visits the whole queue.
+    pub(super) fn split_lighter(&mut self, limit: u64, other: &mut Self) {
+        self.split(other, |weight| weight <= limit);
+    }
+
+    fn split(&mut self, other: &mut Self, leaves: impl Fn(u64) -> bool) {
+        let mut at = self.list.front();
+        while let Some(node) = at {
+            at = List::<K, V, Queue>::next(node);
+            if leaves(u64::from(node.weight())) {
+                self.unlink(node);
+                other.push_newest(node);
+            }
+        }
+    }
+
+    /// Asserts queue 1 as far as this queue sees it, queue 2, the list's own, and that every weight is in `weights`.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn check_invariants(&self, weights: std::ops::RangeInclusive<u64>) {
+        self.list.check_invariants();
+        let mut weight = 0;
+        for node in self.list.iter() {
+            assert_eq!(node.region(), self.region, "region of a linked node");
+            let of_node = u64::from(node.weight());
+            assert!(
+                weights.contains(&of_node),
+                "weight {of_node} in queue {}",
+                self.region
+            );
+            weight += of_node;
+        }
+        assert_eq!(self.weight, weight, "weight of queue {}", self.region);
+    }
+}

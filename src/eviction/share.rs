@@ -1,0 +1,107 @@
+//! How much of the cache the window gets, against the core.
+//!
+//! # How it works
+//!
+//! Both sides are asked what they would gain or lose if the border moved. A key that comes back from its ghost would have been a
+//! hit in a window larger by what was evicted since, its *depth*: it speaks for the window. A hit in the core would have been a
+//! miss if the core were smaller by what is older than the node: that speaks for the core. A hit that would take `n` times as
+//! much space as another is worth an `n`th of it, so each votes by the inverse of its depth; all hits nearer than a twentieth of
+//! the cache count the same. The border rests where the votes balance, and since far hits vote too, a gain that begins only
+//! beyond a gap is found.
+//!
+//! This is ARC's adaptation, with hits in reach in place of the ghosts of the other side, and with distances.
+//!
+//! At the lower and upper bound the account runs on for a tenth of the cache: a short burst against a long trend moves
+//! nothing. Without this a loop a little longer than the cache, whose hits and misses come in turns, tips it into LRU.
+//!
+//! # Invariants
+//!
+//! 1. `BOUND - SLACK <= account <= 1 - BOUND + SLACK`.
+
+/// The window keeps at least this part of the cache, and so does the core.
+const BOUND: f64 = 0.01;
+const SLACK: f64 = 0.1;
+
+#[derive(Debug)]
+pub(super) struct Share {
+    account: f64,
+}
+
+impl Share {
+    pub(super) const fn new() -> Self {
+        Self { account: BOUND }
+    }
+
+    /// A hit that a larger window would have had. `by`: the vote, in parts of the cache.
+    pub(super) fn widen(&mut self, by: f64) {
+        self.account = (self.account + by).min(1.0 - BOUND + SLACK);
+    }
+
+    /// A hit that a smaller core would not have had.
+    pub(super) fn narrow(&mut self, by: f64) {
+        self.account = (self.account - by).max(BOUND - SLACK);
+    }
+
+    /// The part that the core has.
+    pub(super) fn core(&self) -> f64 {
+        1.0 - self.account.clamp(BOUND, 1.0 - BOUND)
+    }
+
+    /// The weight that the window gets of `max`, at least 1.
+    pub(super) fn window(&self, max: u64) -> u64 {
+        ((max as f64 * (1.0 - self.core())).round() as u64).clamp(1, max.max(1))
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn check_invariants(&self) {
+        assert!((BOUND - SLACK..=1.0 - BOUND + SLACK).contains(&self.account));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_by_a_node_at_a_time_between_its_bounds() {
+        let mut share = Share::new();
+        assert_eq!(share.window(1000), 10);
+        for _ in 0..40 {
+            share.widen(0.001);
+        }
+        assert_eq!(share.window(1000), 50);
+        for _ in 0..2000 {
+            share.widen(0.001);
+            share.check_invariants();
+        }
+        assert_eq!(share.window(1000), 990);
+        for _ in 0..3000 {
+            share.narrow(0.001);
+            share.check_invariants();
+        }
+        assert_eq!(share.window(1000), 10);
+    }
+
+    #[test]
+    fn a_burst_against_a_long_trend_moves_nothing() {
+        let mut share = Share::new();
+        for _ in 0..100 {
+            for _ in 0..990 {
+                share.narrow(0.001);
+            }
+            for _ in 0..21 {
+                share.widen(0.001);
+                assert_eq!(share.window(1000), 10);
+            }
+        }
+    }
+
+    #[test]
+    fn any_maximum_has_a_window() {
+        let share = Share::new();
+        assert_eq!(share.window(1), 1);
+        assert_eq!(share.window(99), 1);
+        assert_eq!(share.window(0), 1);
+        assert!(share.window(u64::MAX) > u64::MAX / 101);
+    }
+}

@@ -1,0 +1,382 @@
+//! The size policy as a whole, through its seam: against a sequential model, and on loads whose best answer is known.
+
+use super::{Eviction, EvictionPolicy, OUT, OVERWEIGHT, WEIGHTLESS, spread};
+use crate::node::{Making, NewNode, NodePtr};
+use std::collections::HashMap;
+
+const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::TinyLfu, EvictionPolicy::Lru];
+
+type Owned = NewNode<u64, ()>;
+
+fn make(key: u64, weight: u32) -> Owned {
+    let making = Making {
+        hash: spread(key ^ 0xA5A5),
+        weight,
+        extended: true,
+    };
+    NewNode::new(key, (), making)
+}
+
+/// A cache reduced to what the policy sees: a map that owns the nodes, and passes after every call.
+struct Model {
+    policy: Eviction<u64, ()>,
+    nodes: HashMap<u64, Owned>,
+    evicted: Vec<u64>,
+}
+
+impl Model {
+    fn new(policy: EvictionPolicy, max: u64) -> Self {
+        Self {
+            policy: Eviction::with_policy(policy, max, 1),
+            nodes: HashMap::new(),
+            evicted: Vec::new(),
+        }
+    }
+
+    fn node(&self, key: u64) -> Option<NodePtr<u64, ()>> {
+        self.nodes.get(&key).map(|node| **node)
+    }
+
+    fn insert(&mut self, key: u64, weight: u32) {
+        let new = make(key, weight);
+        let at = *new;
+        match self.nodes.insert(key, new) {
+            Some(old) => {
+                self.policy.replaced(*old, at);
+                assert_eq!(old.region(), OUT, "a replaced node is let go");
+            }
+            None => self.policy.admit(at),
+        }
+    }
+
+    fn read(&mut self, key: u64) -> bool {
+        let node = self.node(key);
+        if let Some(node) = node {
+            self.policy.accessed(node);
+        }
+        node.is_some()
+    }
+
+    fn remove(&mut self, key: u64) {
+        if let Some(node) = self.nodes.remove(&key) {
+            self.policy.removed(*node);
+            assert_eq!(node.region(), OUT);
+        }
+    }
+
+    fn evict(&mut self) {
+        while let Some(victim) = self.policy.victim() {
+            let key = *victim.key();
+            self.policy.removed(victim);
+            self.nodes
+                .remove(&key)
+                .expect("a victim that is in the map");
+            self.evicted.push(key);
+        }
+    }
+
+    fn weight(&self) -> u64 {
+        self.nodes
+            .values()
+            .map(|node| u64::from(node.weight()))
+            .sum()
+    }
+
+    fn check(&self) {
+        assert_eq!(self.policy.weight(), self.weight());
+        assert_eq!(self.policy.len(), self.nodes.len());
+        self.policy.check_invariants();
+    }
+
+    /// Get, then insert on a miss.
+    fn request(&mut self, key: u64) -> bool {
+        let hit = self.read(key);
+        if !hit {
+            self.insert(key, 1);
+            self.evict();
+        }
+        hit
+    }
+
+    fn hit_ratio(&mut self, keys: impl IntoIterator<Item = u64>) -> f64 {
+        let (mut hits, mut all) = (0u32, 0u32);
+        for key in keys {
+            hits += u32::from(self.request(key));
+            all += 1;
+        }
+        f64::from(hits) / f64::from(all)
+    }
+}
+
+/// A sequence of numbers without pattern.
+fn random(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut at = seed;
+    move |below| {
+        at += 1;
+        spread(at) % below
+    }
+}
+
+#[test]
+fn the_weights_are_those_of_a_sequential_cache() {
+    for policy in POLICIES {
+        for seed in 0..30 {
+            let mut random = random(seed * 1_000_000);
+            let mut max = 1 + random(500);
+            let mut cache = Model::new(policy, max);
+            for step in 0..3000 {
+                let key = random(200);
+                match random(100) {
+                    0..45 => {
+                        let weight = match random(20) {
+                            0 => 0,
+                            1 => max as u32 + random(3) as u32,
+                            _ => 1 + random(1 + max / 8) as u32,
+                        };
+                        cache.insert(key, weight);
+                    }
+                    45..80 => drop(cache.read(key)),
+                    80..92 => cache.remove(key),
+                    92..98 => cache.evict(),
+                    98 if step % 7 == 0 => {
+                        max = random(600);
+                        cache.policy.set_max(max);
+                    }
+                    _ => cache.check(),
+                }
+            }
+            let weightless: Vec<u64> = (0..200)
+                .filter(|&key| cache.node(key).is_some_and(|node| node.weight() == 0))
+                .collect();
+            cache.evict();
+            cache.check();
+            assert!(cache.policy.weight() <= max, "{policy:?}, seed {seed}");
+            for key in weightless {
+                assert!(
+                    cache.node(key).is_some(),
+                    "{policy:?} gave up a weightless entry"
+                );
+            }
+            for key in 0..200 {
+                cache.remove(key);
+            }
+            cache.check();
+            assert_eq!((cache.policy.weight(), cache.policy.len()), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn an_overweight_entry_goes_alone() {
+    for policy in POLICIES {
+        let mut cache = Model::new(policy, 100);
+        for key in 0..100 {
+            cache.insert(key, 1);
+        }
+        cache.insert(1000, 101);
+        cache.insert(1001, u32::MAX);
+        cache.insert(7, 200);
+        assert_eq!(cache.node(7).unwrap().region(), OVERWEIGHT);
+        cache.evict();
+        cache.evicted.sort_unstable();
+        assert_eq!(cache.evicted, [7, 1000, 1001], "{policy:?}");
+        cache.check();
+    }
+}
+
+#[test]
+fn weightless_entries_are_no_victims_whatever_the_bound() {
+    for policy in POLICIES {
+        let mut cache = Model::new(policy, 10);
+        for key in 0..50 {
+            cache.insert(key, 0);
+        }
+        for key in 100..150 {
+            cache.insert(key, 1);
+        }
+        cache.policy.set_max(0);
+        cache.evict();
+        assert_eq!(cache.nodes.len(), 50, "{policy:?}");
+        assert!(cache.nodes.values().all(|node| node.region() == WEIGHTLESS));
+        cache.check();
+    }
+}
+
+#[test]
+fn a_bound_of_nothing_keeps_nothing() {
+    for policy in POLICIES {
+        let mut cache = Model::new(policy, 0);
+        for key in 0..10 {
+            assert!(!cache.request(key));
+        }
+        assert!(cache.nodes.is_empty());
+        cache.check();
+    }
+}
+
+#[test]
+fn totals_go_beyond_32_bits() {
+    for policy in POLICIES {
+        let mut cache = Model::new(policy, 1 << 36);
+        for key in 0..40 {
+            cache.insert(key, u32::MAX);
+            cache.evict();
+        }
+        assert_eq!(cache.policy.len(), 16);
+        cache.check();
+        let mut endless = Model::new(policy, u64::MAX);
+        for key in 0..40 {
+            endless.insert(key, u32::MAX);
+            endless.read(key);
+            endless.evict();
+        }
+        assert_eq!(endless.policy.len(), 40);
+        endless.check();
+    }
+}
+
+#[test]
+fn a_smaller_bound_evicts_and_a_larger_one_is_filled() {
+    for policy in POLICIES {
+        let mut cache = Model::new(policy, 1000);
+        for key in 0..1000 {
+            cache.request(key);
+        }
+        cache.policy.set_max(100);
+        cache.evict();
+        cache.check();
+        assert_eq!(cache.policy.weight(), 100);
+        cache.policy.set_max(500);
+        for key in 2000..2500 {
+            cache.request(key);
+        }
+        cache.check();
+        assert_eq!(cache.policy.weight(), 500);
+    }
+}
+
+#[test]
+fn an_entry_that_became_overweight_drives_nobody_out() {
+    for policy in POLICIES {
+        let mut cache = Model::new(policy, 1000);
+        cache.insert(0, 300);
+        for key in 1..=100 {
+            cache.insert(key, 1);
+        }
+        cache.policy.set_max(200);
+        cache.evict();
+        assert_eq!(cache.evicted, [0], "{policy:?}");
+        cache.insert(200, 250);
+        cache.policy.set_max(400);
+        cache.evict();
+        assert!(cache.node(200).is_some(), "it fits again");
+        cache.check();
+    }
+}
+
+#[test]
+fn what_is_not_known_is_let_be() {
+    for policy in POLICIES {
+        let mut cache = Model::new(policy, 10);
+        cache.insert(1, 1);
+        let old = cache.nodes.remove(&1).unwrap();
+        // Taken out early, as the pass does with a victim that its writer has removed already.
+        cache.policy.removed(*old);
+        cache.policy.removed(*old);
+        cache.policy.accessed(*old);
+        cache.check();
+        let new = make(1, 1);
+        cache.policy.replaced(*old, *new);
+        cache.nodes.insert(1, new);
+        cache.check();
+    }
+}
+
+#[test]
+fn a_new_key_that_is_asked_for_at_once_is_found() {
+    for policy in POLICIES {
+        let mut cache = Model::new(policy, 1000);
+        // A core of keys that are all used again and again.
+        for _ in 0..20 {
+            for key in 0..990 {
+                cache.request(key);
+            }
+        }
+        for key in 5000..9000 {
+            cache.request(key);
+            assert!(cache.request(key), "{policy:?} lost a key at once");
+        }
+    }
+}
+
+#[test]
+fn lru_is_exactly_that() {
+    let mut cache = Model::new(EvictionPolicy::Lru, 100);
+    let mut random = random(3);
+    let mut order: Vec<u64> = Vec::new();
+    for _ in 0..20_000 {
+        let key = random(200);
+        let at = order.iter().position(|&k| k == key);
+        assert_eq!(cache.request(key), at.is_some());
+        if let Some(at) = at {
+            order.remove(at);
+        } else if order.len() == 100 {
+            order.remove(0);
+        }
+        order.push(key);
+    }
+}
+
+#[test]
+fn a_loop_a_little_too_long_keeps_nearly_all_its_hits() {
+    let mut cache = Model::new(EvictionPolicy::TinyLfu, 1000);
+    let ratio = cache.hit_ratio((0..100).flat_map(|_| 0..1011));
+    assert!(ratio > 0.95, "{ratio}");
+    cache.check();
+}
+
+#[test]
+fn walking_back_and_forth_keeps_the_core_still() {
+    // LIRS alone promotes at each turn what it will not see again before the far end: 0.31.
+    let mut cache = Model::new(EvictionPolicy::TinyLfu, 500);
+    let ratio = cache.hit_ratio((0..100).flat_map(|_| (0..750).chain((0..750).rev())));
+    assert!(ratio > 0.58, "{ratio}, at most 0.67 is possible");
+}
+
+#[test]
+fn one_pass_over_many_keys_leaves_the_core() {
+    let mut cache = Model::new(EvictionPolicy::TinyLfu, 1000);
+    cache.hit_ratio((0..20).flat_map(|_| 0..900));
+    cache.hit_ratio(100_000..200_000);
+    let left = (0..900).filter(|&key| cache.node(key).is_some()).count();
+    assert!(left > 850, "{left} left of 900");
+}
+
+#[test]
+fn a_core_that_died_is_given_up_though_nothing_is_remembered() {
+    let mut cache = Model::new(EvictionPolicy::TinyLfu, 1000);
+    cache.hit_ratio((0..20).flat_map(|_| 0..900));
+    // Five times the cache: every ghost is forgotten before its key comes back.
+    cache.hit_ratio((0..60).flat_map(|_| 10_000..15_000));
+    let ratio = cache.hit_ratio((0..10).flat_map(|_| 10_000..15_000));
+    assert!(ratio > 0.15, "{ratio}, at most 0.2 is possible");
+}
+
+#[test]
+fn the_window_grows_where_recency_pays() {
+    // Every key is used twice, a hundred others apart, and never again: nothing is worth a place in the core.
+    let mut cache = Model::new(EvictionPolicy::TinyLfu, 400);
+    let ratio = cache.hit_ratio((0..20_000u64).flat_map(|i| [i + 100, i]));
+    assert!(ratio > 0.4, "{ratio}, at most 0.5 is possible");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_evictions() {
+    let run = || {
+        let mut cache = Model::new(EvictionPolicy::TinyLfu, 200);
+        let mut random = random(9);
+        cache.hit_ratio((0..30_000).map(|_| random(1200)));
+        cache.evicted
+    };
+    assert_eq!(run(), run());
+}
