@@ -1,0 +1,141 @@
+//! Removal listeners: what they are told, and what is promised about the telling.
+//!
+//! A listener is a closure `Fn(&K, &V, RemovalCause)` given to the builder with `removal_listener`. The promises:
+//!
+//! - **Exactly once.** Each key–value pair that left the cache is reported once, with the very value that left.
+//! - **In order for each key.** Of two values that lived under one key, the one that left first is reported first.
+//!   Between different keys there is no order.
+//! - **After the fact.** When the listener runs, the removal is visible. It does not tell what the cache holds now: the
+//!   key may be back with another value.
+//! - **No lock held.** The listener may call any method of the same cache, also for the same key. `run_pending_tasks`
+//!   called from inside a listener returns without waiting for the notifications under way.
+//! - **Nobody waits.** A slow listener delays neither callers of `get` and `insert` nor other caches; notifications wait
+//!   in memory meanwhile. `run_pending_tasks` does wait: before it returns, everything due has been delivered.
+//! - **Panics end here.** A panic in the listener is caught and counted, after the process's panic hook has reported it.
+//!   That notification counts as delivered, and the listener stays in use.
+//! - **Not at the end.** Entries alive when the last handle of the cache is dropped are dropped without a notification.
+//!   Removals that happened before are still delivered.
+//!
+//! The cause of each is a [`RemovalCause`], whose page lists which call leads to which.
+
+use std::fmt;
+
+/// Why an entry left the cache.
+///
+/// | what happened | cause |
+/// |---|---|
+/// | the deadline passed, whoever noticed: a pass, the background thread, or a call below that met the dead entry | [`Expired`](Self::Expired) |
+/// | `invalidate`, `remove`, `invalidate_all` | [`Explicit`](Self::Explicit) |
+/// | `retain`, for entries its closure declined | [`Explicit`](Self::Explicit) |
+/// | `insert`, `insert_with_ttl` on a key that was present | [`Replaced`](Self::Replaced), for the old value |
+/// | `max_capacity` exceeded, or made smaller | [`Size`](Self::Size) |
+/// | the new entry itself was not kept, as with a capacity of 0 | [`Size`](Self::Size) |
+///
+/// An entry past its deadline is gone for every purpose, even while it is still stored. So overwriting or invalidating
+/// it reports `Expired`, never `Replaced` or `Explicit`.
+///
+/// More causes may be added in later versions, hence `#[non_exhaustive]`.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use wheelhouse::{Cache, RemovalCause};
+///
+/// let heard = Arc::new(Mutex::new(Vec::new()));
+/// let log = Arc::clone(&heard);
+/// let cache: Cache<&str, u32> = Cache::builder()
+///     .removal_listener(move |key: &&str, value: &u32, cause: RemovalCause| {
+///         log.lock().unwrap().push((*key, *value, cause));
+///     })
+///     .build();
+///
+/// cache.insert("a", 1);
+/// cache.insert("a", 2);
+/// cache.invalidate("a");
+/// cache.run_pending_tasks();
+///
+/// assert_eq!(
+///     *heard.lock().unwrap(),
+///     [("a", 1, RemovalCause::Replaced), ("a", 2, RemovalCause::Explicit)],
+/// );
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RemovalCause {
+    /// The deadline of the entry passed.
+    Expired,
+    /// A caller removed the entry by key, by closure or with all others.
+    Explicit,
+    /// A caller wrote a new value for the key; this one is the old.
+    Replaced,
+    /// The cache held more than it may, and the size policy chose this entry.
+    Size,
+}
+
+impl RemovalCause {
+    /// Whether the cache removed the entry on its own: true for [`Expired`](Self::Expired) and [`Size`](Self::Size).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use wheelhouse::RemovalCause;
+    ///
+    /// assert!(RemovalCause::Expired.was_evicted());
+    /// assert!(!RemovalCause::Replaced.was_evicted());
+    /// ```
+    #[inline]
+    #[must_use]
+    pub const fn was_evicted(self) -> bool {
+        match self {
+            Self::Expired | Self::Size => true,
+            Self::Explicit | Self::Replaced => false,
+        }
+    }
+
+    /// A dense number below 4, for counters by cause.
+    #[inline]
+    pub(crate) const fn index(self) -> usize {
+        match self {
+            Self::Expired => 0,
+            Self::Explicit => 1,
+            Self::Replaced => 2,
+            Self::Size => 3,
+        }
+    }
+}
+
+/// Writes the cause in lower case: `expired`, `explicit`, `replaced` or `size`.
+impl fmt::Display for RemovalCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Expired => "expired",
+            Self::Explicit => "explicit",
+            Self::Replaced => "replaced",
+            Self::Size => "size",
+        })
+    }
+}
+
+/// A removal listener as the cache keeps it.
+pub(crate) type Listener<K, V> = Box<dyn Fn(&K, &V, RemovalCause) + Send + Sync>;
+
+#[cfg(test)]
+mod tests {
+    use super::RemovalCause::{Expired, Explicit, Replaced, Size};
+
+    #[test]
+    fn causes_are_numbered_densely_and_named_in_lower_case() {
+        let causes = [Expired, Explicit, Replaced, Size];
+        assert_eq!(causes.map(|cause| cause.index()), [0, 1, 2, 3]);
+        assert_eq!(
+            causes.map(|cause| cause.to_string()),
+            ["expired", "explicit", "replaced", "size"]
+        );
+        assert_eq!(
+            causes.map(|cause| cause.was_evicted()),
+            [true, false, false, true]
+        );
+        assert_eq!(format!("{Size:>6}"), "  size", "pads in tables");
+    }
+}

@@ -1,0 +1,237 @@
+//! The invariants of map, wheel and size policy against each other, as assertions.
+
+use super::{Maintenance, Plan, Sweep};
+use crate::eviction::{Eviction, OUT};
+use crate::list::{List, Timer};
+use crate::map::END;
+use crate::node::{Life, NO_PLACE, NodePtr};
+use crate::time::NEVER;
+
+impl<K, V> Maintenance<K, V> {
+    /// Asserts what holds between two calls of a cache that nobody else uses: each part by itself, and that map, wheel and size
+    /// policy know the same entries.
+    ///
+    /// Takes in the writes that wait first, by one pass without a budget that expires nothing unless the cache is over its
+    /// bound.
+    pub(crate) fn check_invariants(&self) {
+        let mut state = self.state.lock();
+        self.pass(
+            &mut state,
+            Plan {
+                budget: usize::MAX,
+                own: None,
+                expire: false,
+                evict: true,
+                sweep: Sweep::No,
+                seal: false,
+            },
+        );
+        self.map.check_invariants();
+        state.wheel.check_invariants();
+        if let Some(eviction) = &state.eviction {
+            eviction.check_invariants();
+            assert!(
+                !eviction.is_over(),
+                "over the bound after a pass without a budget"
+            );
+        }
+        assert!(state.gathered.is_empty(), "a pass posts what it gathered");
+        assert!(state.batch.is_empty() && state.parts.is_empty());
+
+        let (mut timed, mut weight) = (0, 0);
+        self.each_node(|node| {
+            assert_eq!(node.life(), Life::Live);
+            let deadline = node.deadline();
+            assert_eq!(
+                node.place() != NO_PLACE,
+                deadline != NEVER,
+                "an entry with the deadline {deadline:#x} in place {}",
+                node.place()
+            );
+            if node.place() != NO_PLACE {
+                timed += 1;
+                check_neighbours(node);
+            }
+            if state.eviction.is_some() {
+                assert_ne!(
+                    node.region(),
+                    OUT,
+                    "an entry that the size policy does not know"
+                );
+                weight += u64::from(node.weight());
+            }
+        });
+        assert_eq!(
+            state.wheel.len(),
+            timed,
+            "entries in the wheel against those in the map"
+        );
+        if let Some(known) = state.eviction.as_ref().map(Eviction::weight) {
+            assert_eq!(
+                known, weight,
+                "weight in the size policy against that in the map"
+            );
+        }
+    }
+
+    fn each_node(&self, mut look: impl FnMut(NodePtr<K, V>)) {
+        let pin = self.pin();
+        let mut nodes = Vec::new();
+        for shard in 0..self.map.shards() {
+            let mut at = 0;
+            while at < END {
+                at = self.map.collect(shard, at as u32, &pin, &mut nodes);
+                nodes.iter().copied().for_each(&mut look);
+            }
+        }
+    }
+}
+
+/// What stands beside an entry in the wheel is an entry too, and knows that it stands there.
+fn check_neighbours<K, V>(node: NodePtr<K, V>) {
+    if let Some(prev) = List::<K, V, Timer>::prev(node) {
+        assert_eq!((prev.life(), prev.place()), (Life::Live, node.place()));
+        assert!(List::<K, V, Timer>::next(prev) == Some(node));
+    }
+    if let Some(next) = List::<K, V, Timer>::next(node) {
+        assert_eq!((next.life(), next.place()), (Life::Live, node.place()));
+        assert!(List::<K, V, Timer>::prev(next) == Some(node));
+    }
+}
+
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests {
+    use crate::{Cache, CacheBuilder, ManualTicker, RandomState, expiry};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    fn life(choice: u8) -> Option<Duration> {
+        (!choice.is_multiple_of(5))
+            .then(|| Duration::from_nanos(u64::from(choice) << (choice % 48)))
+    }
+
+    /// Runs operations, three bytes each, and checks after each, or after each tenth so that batches fill up between.
+    fn run(
+        builder: CacheBuilder<u8, u8, RandomState>,
+        ops: &[(u8, u8, u8)],
+        often: bool,
+    ) -> Cache<u8, u8> {
+        let clock = ManualTicker::new();
+        let cache = builder.ticker(clock.clone()).build();
+        for (step, &(kind, key, value)) in ops.iter().enumerate() {
+            match kind % 10 {
+                0..=2 => cache.insert(key, value),
+                3 => cache.insert_with_ttl(key, value, life(value).unwrap_or_default()),
+                4 => drop(cache.get(&key)),
+                5 => drop(cache.set_expiry(&key, life(value))),
+                6 => cache.invalidate(&key),
+                7 => clock.advance(life(value).unwrap_or_default()),
+                8 if value % 8 == 0 => cache.invalidate_all(),
+                8 => cache.retain(|_, kept| kept % 2 == 0),
+                _ if value % 2 == 0 => cache.run_pending_tasks(),
+                _ => drop(cache.next_maintenance_in()),
+            }
+            if often || step % 10 == 9 {
+                cache.core.upkeep.check_invariants();
+            }
+        }
+        cache.core.upkeep.check_invariants();
+        cache
+    }
+
+    fn ops() -> impl Strategy<Value = Vec<(u8, u8, u8)>> {
+        vec(any::<(u8, u8, u8)>(), 1..400)
+    }
+
+    fn by_value() -> impl crate::Expiry<u8, u8> {
+        expiry::accessing(|_: &u8, value: &u8| life(*value))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn hold_without_a_bound(ops in ops(), often in any::<bool>(), policy in any::<bool>()) {
+            let builder = Cache::builder();
+            run(if policy { builder.expire_after(by_value()) } else { builder }, &ops, often);
+        }
+
+        #[test]
+        fn hold_near_a_bound(ops in ops(), often in any::<bool>(), max in 0..40u64) {
+            let cache = run(Cache::builder().expire_after(by_value()).max_capacity(max), &ops, often);
+            prop_assert!(cache.entry_count() <= max);
+        }
+
+        #[test]
+        fn hold_with_limits(ops in ops(), often in any::<bool>(), live in any::<u8>(), idle in any::<u8>()) {
+            let mut builder = Cache::builder().expire_after(by_value());
+            if let Some(live) = life(live) {
+                builder = builder.time_to_live(live);
+            }
+            if let Some(idle) = life(idle) {
+                builder = builder.time_to_idle(idle);
+            }
+            run(builder, &ops, often);
+        }
+    }
+
+    /// A cache with one timed entry, and a way to break it.
+    fn broken(how: impl FnOnce(&Cache<u8, u8>)) {
+        let cache = Cache::builder()
+            .ticker(ManualTicker::new())
+            .max_capacity(10)
+            .build();
+        cache.insert_with_ttl(1, 1, Duration::from_secs(1));
+        cache.core.upkeep.check_invariants();
+        how(&cache);
+        cache.core.upkeep.check_invariants();
+    }
+
+    fn node(cache: &Cache<u8, u8>) -> crate::node::NodePtr<u8, u8> {
+        let mut found = None;
+        cache.core.upkeep.each_node(|node| found = Some(node));
+        found.expect("one entry is in the map")
+    }
+
+    #[test]
+    #[should_panic(expected = "an entry with the deadline")]
+    fn are_broken_by_an_entry_that_the_wheel_lost() {
+        broken(|cache| {
+            let node = node(cache);
+            cache.core.upkeep.state.lock().wheel.deschedule(node);
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "the size policy does not know")]
+    fn are_broken_by_an_entry_that_the_size_policy_lost() {
+        broken(|cache| {
+            let node = node(cache);
+            let mut state = cache.core.upkeep.state.lock();
+            state.eviction.as_mut().expect("bounded").removed(node);
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "entries in the wheel against those in the map")]
+    fn are_broken_by_a_removed_entry_left_in_the_wheel() {
+        broken(|cache| {
+            let upkeep = &cache.core.upkeep;
+            let node = node(cache);
+            upkeep
+                .state
+                .lock()
+                .eviction
+                .as_mut()
+                .expect("bounded")
+                .removed(node);
+            let mut shard = upkeep.map.lock(node.hash());
+            let spot = shard.spot(node).expect("in the map");
+            shard.take(spot, node);
+            // The last owner frees what the map holds; this node has to go another way.
+            let mut state = upkeep.state.lock();
+            state.retired.retire(crate::map::Gone::Node(node));
+        });
+    }
+}

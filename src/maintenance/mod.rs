@@ -1,0 +1,333 @@
+//! The pass: follows the map's changes, expires, evicts, gathers notifications, frees.
+//!
+//! # How it works
+//!
+//! A pass holds the maintenance lock and works against a budget. In order:
+//!
+//! 1. *turn* — have readers let go of what was retired? then this pass begins a sweep (reclaim);
+//! 2. *drain* the read rings into the size policy, and shards' batches into wheel and size policy, going round the shards;
+//! 3. *advance* the wheel: what is due leaves the map as `Expired`;
+//! 4. *evict* while the cache is over its bound;
+//! 5. *seal* what has left, so that it can be freed after a grace period; post notifications.
+//!
+//! It stops where the budget ends and goes on from there the next time. Listeners, and the destructors of keys and values, run
+//! after the lock was released.
+//!
+//! # Who runs it
+//!
+//! The scheduler's run ([`Maintenance::run_due`]), `run_pending_tasks` ([`Maintenance::finish`]), and writers whose shard has gathered
+//! `enough` events: those make one small pass if nobody else is at it. A writer whose batch has reached its `limit` waits for the
+//! lock, at most one pass long. Where nobody wakes (`Scheduler::disabled`), writers also do due expiry, a bit at a time.
+//!
+//! # Invariants
+//!
+//! 1. Wheel, size policy, and the links of nodes change under the maintenance lock only.
+//! 2. Events of a shard are applied in the order in which they were pushed, and a batch that was taken is applied whole before
+//!    the lock is released.
+//! 3. A node goes to `retired` after it left map, wheel and queues and was delivered. It is freed after a grace period, followed by a
+//!    complete drain of all rings and all batches: a batch may name a node that the pass itself has taken out meanwhile
+//!    (`Rescheduled`), a ring any node.
+//! 4. A node is Dead exactly from the moment the pass has unlinked it everywhere.
+//!
+//! # Cost
+//!
+//! About 20 to 100 ns a unit of budget, depending on what the processor's caches hold.
+
+#[cfg(any(test, fuzzing))]
+mod check;
+mod pass;
+mod runs;
+mod status;
+mod waking;
+
+use crate::buffer::Batch;
+use crate::buffer::read::{Offer, ReadBuffer};
+use crate::eviction::{Eviction, EvictionPolicy};
+use crate::listener::{Listener, RemovalCause};
+use crate::map::{Gone, Map, TablePart};
+use crate::node::NodePtr;
+use crate::notify::{Notification, Notifier};
+use crate::reclaim::{Domain, Pin, Retired};
+use crate::scheduler::{Task, Waker};
+use crate::stats::{Counters, Stats};
+use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::time::Clock;
+use crate::wheel::{Level, Spans, Wheel};
+use status::Status;
+use std::sync::{OnceLock, Weak};
+use std::time::Duration;
+use waking::Waking;
+
+/// Budget of a pass that a caller of the cache runs.
+const CALLER_BUDGET: usize = 64;
+/// Budget of a pass of the scheduler or of `run_pending_tasks`: how long a waiting writer may have to wait.
+const RUN_BUDGET: usize = 256;
+/// Events in a shard's batch that make its writer run a small pass.
+const ENOUGH: usize = 64;
+/// Events in a shard's batch that make its writer wait for the maintenance lock.
+const LIMIT: usize = 1024;
+/// Retired objects that are worth a grace period of their own while there is traffic.
+const WORTH_A_GRACE: usize = 128;
+/// Undelivered notifications that make a writer deliver some if nobody else ever does.
+const UNDELIVERED: u64 = 1024;
+/// How often a scheduler's run comes back for memory that a long-lived reader holds, before it leaves it to the next write.
+const PATIENCE: u32 = 8;
+
+/// What a write leaves behind, as far as waking is concerned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wrote {
+    /// Which shard was written to, and how many events wait there.
+    pub(crate) shard: usize,
+    pub(crate) pending: usize,
+    /// The deadline that came in, or `NEVER`.
+    pub(crate) deadline: u64,
+    /// Cache time of the write, if it was read.
+    pub(crate) now: Option<u64>,
+    /// Whether something left.
+    pub(crate) left: bool,
+}
+
+/// The settings that maintenance needs.
+pub(crate) struct Setup<K, V> {
+    pub(crate) clock: Clock,
+    pub(crate) shards: usize,
+    pub(crate) initial_capacity: usize,
+    pub(crate) max_capacity: Option<u64>,
+    pub(crate) eviction_policy: EvictionPolicy,
+    pub(crate) resolution: Duration,
+    pub(crate) listener: Option<Listener<K, V>>,
+    pub(crate) record_stats: bool,
+    pub(crate) waker: Waker,
+    pub(crate) name: Option<Box<str>>,
+}
+
+/// The map and all that is done to it behind its callers' backs.
+pub(crate) struct Maintenance<K, V> {
+    pub(crate) map: Map<K, V>,
+    pub(crate) clock: Clock,
+    domain: Domain,
+    /// The bound on the weight; set under the maintenance lock.
+    bound: Option<AtomicU64>,
+    pub(crate) eviction_policy: EvictionPolicy,
+    reads: Option<ReadBuffer<K, V>>,
+    /// Where statistics are recorded.
+    pub(crate) counters: Option<Box<Counters>>,
+    /// Events in a batch that make its writer help.
+    enough: usize,
+    spans: Spans,
+    status: Status,
+    state: Mutex<State<K, V>>,
+    notifier: Notifier<K, V>,
+    waking: Waking,
+    /// Delivers where the scheduler's thread is shared with other caches; made at first need.
+    courier: OnceLock<Waker>,
+    name: Option<Box<str>>,
+    me: OnceLock<Weak<dyn Task>>,
+}
+
+/// What the maintenance lock protects.
+struct State<K, V> {
+    wheel: Wheel<K, V>,
+    eviction: Option<Eviction<K, V>>,
+    retired: Retired<Gone<K, V>>,
+    gathered: Vec<Notification<K, V>>,
+    /// Empty between uses; keeps its room.
+    batch: Batch<K, V>,
+    parts: Vec<TablePart<K, V>>,
+    /// The shard whose batch is taken next.
+    cursor: usize,
+    /// Whether the pass in hand has brought the wheel's time up to date.
+    hand_set: bool,
+    /// Events that the pass in hand has applied: as many evictions may be due.
+    applied: usize,
+    /// Shards to be drained until the sweep is complete, and whether the rings were.
+    unswept: usize,
+    rings_swept: bool,
+    /// When the current bucket was last swept.
+    swept_at: u64,
+    /// Runs in a row that found memory still held by a reader.
+    waited: u32,
+}
+
+/// Whether a pass looks into the wheel's current bucket.
+#[derive(Clone, Copy, Debug)]
+enum Sweep {
+    No,
+    IfCheap,
+    Yes,
+}
+
+/// How far a pass goes.
+#[derive(Clone, Copy)]
+struct Plan {
+    budget: usize,
+    /// The shard to begin with.
+    own: Option<usize>,
+    /// Whether due entries are removed.
+    expire: bool,
+    /// Whether victims are removed.
+    evict: bool,
+    /// Whether to find what is due at exactly this moment, though its tick has not ended.
+    sweep: Sweep,
+    /// Begin a grace period for however little there is.
+    seal: bool,
+}
+
+impl Plan {
+    /// A pass of a run.
+    const RUN: Self = Self {
+        budget: RUN_BUDGET,
+        own: None,
+        expire: true,
+        evict: true,
+        sweep: Sweep::No,
+        seal: true,
+    };
+}
+
+impl<K, V> Maintenance<K, V> {
+    pub(crate) fn new(setup: Setup<K, V>) -> Self {
+        let bounded = setup.max_capacity;
+        Self {
+            map: Map::new(setup.shards, setup.initial_capacity),
+            domain: Domain::new(),
+            bound: bounded.map(AtomicU64::new),
+            eviction_policy: setup.eviction_policy,
+            reads: bounded.map(|_| ReadBuffer::new(crate::stripe::stripes(1))),
+            counters: setup.record_stats.then(|| Box::new(Counters::new())),
+            enough: bounded.map_or(ENOUGH, |max| enough(max, setup.shards)),
+            spans: Spans::new(setup.resolution),
+            status: Status::new(),
+            state: Mutex::new(State {
+                // Cache time begins at 0.
+                wheel: Wheel::new(0, setup.resolution),
+                eviction: bounded.map(|max| Eviction::new(setup.eviction_policy, max)),
+                retired: Retired::new(),
+                gathered: Vec::new(),
+                batch: Batch::new(),
+                parts: Vec::new(),
+                cursor: 0,
+                hand_set: false,
+                applied: 0,
+                unswept: 0,
+                rings_swept: true,
+                swept_at: 0,
+                waited: 0,
+            }),
+            notifier: Notifier::new(setup.listener),
+            waking: Waking::new(setup.waker),
+            courier: OnceLock::new(),
+            name: setup.name,
+            me: OnceLock::new(),
+            clock: setup.clock,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn pin(&self) -> Pin {
+        self.domain.pin()
+    }
+
+    /// Notes that an entry was read, as far as the size policy wants to know.
+    #[inline]
+    pub(crate) fn note_read(&self, node: NodePtr<K, V>, pin: &Pin) {
+        if let Some(reads) = &self.reads
+            && !node.seen()
+        {
+            node.set_seen(true);
+            match reads.offer(node, pin) {
+                Offer::Taken(_) => (),
+                // No event stands for the mark: without taking it back, the node would never be offered again.
+                Offer::Lost => node.set_seen(false),
+                Offer::Full => self.offer_again(reads, node, pin),
+            }
+        }
+    }
+
+    /// The bound in force. Relaxed: whoever needs it exactly has the maintenance lock.
+    #[inline]
+    pub(crate) fn max_capacity(&self) -> Option<u64> {
+        let bound = self.bound.as_ref()?;
+        Some(bound.load(Ordering::Relaxed))
+    }
+
+    /// Whether an entry could never stay.
+    #[inline]
+    pub(crate) fn is_too_heavy(&self, weight: u32) -> bool {
+        self.max_capacity()
+            .is_some_and(|max| u64::from(weight) > max)
+    }
+
+    /// Moves the bound; false if the cache was built without one.
+    pub(crate) fn set_max_capacity(&self, max: u64) -> bool {
+        let Some(bound) = &self.bound else {
+            return false;
+        };
+        let mut state = self.state.lock();
+        bound.store(max, Ordering::Relaxed);
+        if let Some(eviction) = &mut state.eviction {
+            eviction.set_max(max);
+        }
+        drop(state);
+        self.waking.want_soon(&self.clock);
+        true
+    }
+
+    /// The wheel's time and levels as they stand.
+    pub(crate) fn wheel_levels(&self) -> (u64, Vec<Level>) {
+        let state = self.state.lock();
+        (state.wheel.now(), state.wheel.levels().collect())
+    }
+
+    /// What was counted so far: nothing, unless statistics are recorded.
+    pub(crate) fn stats(&self) -> Stats {
+        let counted = |counters: &Counters| counters.snapshot(self.notifier.listener_panics());
+        self.counters
+            .as_deref()
+            .map_or_else(Stats::default, counted)
+    }
+
+    /// Notes for the statistics that a value came in: in place of a node that leaves for a cause, or under an absent key.
+    #[inline]
+    pub(crate) fn note_written(&self, old: Option<(NodePtr<K, V>, RemovalCause)>) {
+        let Some(counters) = &self.counters else {
+            return;
+        };
+        match old {
+            Some((_, RemovalCause::Replaced)) => counters.updated(),
+            _ => counters.inserted(),
+        }
+        if let Some((node, cause)) = old {
+            counters.removed(cause, node.weight());
+        }
+    }
+
+    /// Notes for the statistics that a pair left, whoever took it out.
+    #[inline]
+    pub(crate) fn note_removed(&self, node: NodePtr<K, V>, cause: RemovalCause) {
+        if let Some(counters) = &self.counters {
+            counters.removed(cause, node.weight());
+        }
+    }
+
+    pub(crate) fn resolution(&self) -> Duration {
+        self.spans.resolution()
+    }
+}
+
+/// How many events in a batch make its writer help: fewer in a small cache, so that it stays near its bound.
+fn enough(max_capacity: u64, shards: usize) -> usize {
+    let share = max_capacity / (shards as u64 * 8);
+    usize::try_from(share).map_or(ENOUGH, |share| share.clamp(1, ENOUGH))
+}
+
+impl<K, V> std::fmt::Debug for Maintenance<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Maintenance")
+            .field("map", &self.map)
+            .field("status", &self.status)
+            .field("notifier", &self.notifier)
+            .field("waking", &self.waking)
+            .finish()
+    }
+}

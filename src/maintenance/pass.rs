@@ -1,0 +1,293 @@
+//! One pass, step by step; see the module docs of `maintenance`.
+
+use super::{Maintenance, Plan, State, Sweep, WORTH_A_GRACE};
+use crate::buffer::{Batch, WriteEvent};
+use crate::eviction::Eviction;
+use crate::listener::RemovalCause;
+use crate::map::{Gone, Map};
+use crate::node::{self, Life, NodePtr};
+use crate::notify::Notification;
+use crate::time::{self, Clock, NEVER};
+use std::time::Instant;
+
+/// How many events ahead the nodes are fetched.
+const AHEAD: usize = 4;
+/// How many due entries are removed together.
+const GROUP: usize = 8;
+/// A bucket of up to this many nodes is swept on every run of the scheduler: removals are then exact at no cost to speak of.
+const CHEAP: usize = 256;
+/// How often a cache that is over its bound looks for dead entries within a tick.
+const SWEEPS_A_TICK: u64 = 16;
+
+impl<K, V> Maintenance<K, V> {
+    /// Runs one pass; true if it stopped for its budget with work left.
+    pub(super) fn pass(&self, state: &mut State<K, V>, plan: Plan) -> bool {
+        self.status.begin();
+        // Real time: the cache's own must not be read where no entry has a deadline.
+        let begun = self.counters.as_ref().map(|_| Instant::now());
+        let mut budget = plan.budget;
+        if state.retired.turn() {
+            state.unswept = self.map.shards();
+            state.rings_swept = self.reads.is_none();
+        }
+        self.take_reads(state);
+        state.applied = 0;
+        state.hand_set = false;
+        let drained = self.drain(state, plan.own, &mut budget);
+        if state.retired.is_sweeping() && state.unswept == 0 && state.rings_swept {
+            state.retired.swept();
+        }
+        // The dead make room before the living are asked to.
+        let over = plan.evict && state.is_over();
+        if (plan.expire || over) && !state.wheel.is_empty() {
+            self.expire(state, plan.sweep, over, &mut budget);
+        }
+        if over {
+            // However many were due: more leave than came in, or the bound would not hold.
+            self.evict(state, &mut budget.max(state.applied + plan.budget / 2));
+        }
+        state
+            .retired
+            .seal(&self.domain, if plan.seal { 1 } else { WORTH_A_GRACE });
+        self.notifier.post(&mut state.gathered);
+        self.status.end();
+        if let (Some(counters), Some(begun)) = (&self.counters, begun) {
+            counters.passed(begun.elapsed());
+        }
+        !drained || (plan.expire && state.wheel.has_work()) || (plan.evict && state.is_over())
+    }
+
+    /// Takes the read events.
+    pub(super) fn take_reads(&self, state: &mut State<K, V>) {
+        let (Some(reads), Some(eviction)) = (&self.reads, &mut state.eviction) else {
+            return;
+        };
+        let complete = reads.drain(|node| {
+            node.set_seen(false);
+            eviction.accessed(node);
+        });
+        state.rings_swept |= complete;
+    }
+
+    /// Applies the batches of `own` and of the following shards; true if it came round.
+    fn drain(&self, state: &mut State<K, V>, own: Option<usize>, budget: &mut usize) -> bool {
+        if let Some(own) = own {
+            self.drain_shard(state, own, budget);
+        }
+        for _ in 0..self.map.shards() {
+            let shard = state.cursor;
+            state.cursor = (shard + 1) % self.map.shards();
+            self.drain_shard(state, shard, budget);
+            state.unswept = state.unswept.saturating_sub(1);
+            if *budget == 0 {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn drain_shard(&self, state: &mut State<K, V>, shard: usize, budget: &mut usize) {
+        let mut batch = std::mem::replace(&mut state.batch, Batch::new());
+        self.map
+            .lock_shard(shard)
+            .hand_over(&mut batch, &mut state.parts);
+        for part in state.parts.drain(..) {
+            state.retired.retire(Gone::Part(part));
+        }
+        *budget = budget.saturating_sub(batch.len());
+        state.applied += batch.len();
+        let mut events = batch.drain();
+        while let Some(event) = events.next() {
+            if let Some(ahead) = events.as_slice().get(AHEAD) {
+                ahead.prefetch();
+            }
+            self.apply(state, event);
+        }
+        drop(events);
+        state.batch = batch;
+    }
+
+    /// Lets wheel and size policy follow one change of the map.
+    fn apply(&self, state: &mut State<K, V>, event: WriteEvent<K, V>) {
+        match event {
+            WriteEvent::Added(node) => {
+                // A node that has left again is told by a later event of this shard: it need not be linked first.
+                if node.life() == Life::Live {
+                    self.set_hand(state, node);
+                    state.wheel.reschedule(node);
+                    if let Some(eviction) = &mut state.eviction {
+                        eviction.admit(node);
+                    }
+                }
+            }
+            WriteEvent::Replaced { old, new, cause } => {
+                if new.life() == Life::Live {
+                    self.set_hand(state, new);
+                    state.wheel.substitute(old, new);
+                    if let Some(eviction) = &mut state.eviction {
+                        eviction.replaced(old, new);
+                    }
+                } else {
+                    state.unlink(old);
+                }
+                self.depart(state, old, cause);
+            }
+            WriteEvent::Removed(node, cause) => {
+                state.unlink(node);
+                self.depart(state, node, cause);
+            }
+            WriteEvent::Rescheduled(node) => {
+                if node.life() == Life::Live {
+                    self.set_hand(state, node);
+                    state.wheel.reschedule(node);
+                }
+            }
+        }
+    }
+
+    /// Brings the wheel's time up to date, once a pass, before it places a node: relative to an old time, it would be placed too
+    /// coarsely. A cache without deadlines never gets here, so it reads no clock.
+    #[inline]
+    fn set_hand(&self, state: &mut State<K, V>, node: NodePtr<K, V>) {
+        if !state.hand_set && node.deadline() != NEVER {
+            state.hand_set = true;
+            state.wheel.advance(self.clock.now());
+        }
+    }
+
+    /// Hands on a node that is unlinked everywhere: to the listener, then to be freed.
+    fn depart(&self, state: &mut State<K, V>, node: NodePtr<K, V>, cause: RemovalCause) {
+        node.set_life(Life::Dead);
+        if self.notifier.has_listener() {
+            state.gathered.push(Notification { node, cause });
+        } else {
+            state.retired.retire(Gone::Node(node));
+        }
+    }
+
+    /// Removes what is due. To find it before its tick has ended takes a sweep of the current bucket, which touches those that
+    /// are not due as well: the plan may ask for it, and being `over` the bound does so a few times a tick.
+    fn expire(&self, state: &mut State<K, V>, sweep: Sweep, over: bool, budget: &mut usize) {
+        let now = self.clock.now();
+        let pause = time::saturating_nanos(self.spans.resolution()) / SWEEPS_A_TICK;
+        let wanted = match sweep {
+            Sweep::No => false,
+            Sweep::IfCheap => state.wheel.sweep_len(now) <= CHEAP,
+            Sweep::Yes => true,
+        };
+        if wanted || (over && now.wrapping_sub(state.swept_at) >= pause) {
+            state.swept_at = now;
+            state.wheel.sweep(now);
+        }
+        // In groups, so that the cache misses of their map buckets are under way together.
+        let mut group = [None; GROUP];
+        loop {
+            let mut len = 0;
+            while len < GROUP
+                && let Some(node) = state.wheel.next_due(now, budget)
+            {
+                self.map.prefetch(node.hash());
+                group[len] = Some(node);
+                len += 1;
+            }
+            for node in group[..len].iter_mut().filter_map(Option::take) {
+                self.expire_one(state, node, now);
+            }
+            if len < GROUP {
+                return;
+            }
+        }
+    }
+
+    /// Removes an entry that the wheel has handed out as due, unless it was extended or taken out meanwhile.
+    fn expire_one(&self, state: &mut State<K, V>, node: NodePtr<K, V>, now: u64) {
+        let mut shard = self.map.lock(node.hash());
+        let Some(spot) = shard.spot(node) else {
+            // A writer took it out; the event waits in a batch.
+            return;
+        };
+        let deadline = node.deadline();
+        // A reader may have extended it since the wheel looked; if not, the claim makes the judgement final (node 4).
+        if !time::is_due(now, deadline) || !node.claim(deadline, now) {
+            drop(shard);
+            state.wheel.reschedule(node);
+            return;
+        }
+        shard.take(spot, node);
+        drop(shard);
+        if let Some(eviction) = &mut state.eviction {
+            eviction.removed(node);
+        }
+        self.depart(state, node, RemovalCause::Expired);
+        self.note_taken(node, RemovalCause::Expired, deadline);
+    }
+
+    /// Notes for the statistics that the pass took a node out, and how late if it was due since `deadline`, read before the claim.
+    #[inline]
+    fn note_taken(&self, node: NodePtr<K, V>, cause: RemovalCause, deadline: u64) {
+        self.note_removed(node, cause);
+        if let Some(counters) = &self.counters
+            && cause == RemovalCause::Expired
+        {
+            // Not the time at which the pass began: how long the pass takes is a part of it.
+            let now = self.clock.now();
+            counters.late_by(node::overdue(now, deadline));
+        }
+    }
+
+    /// Removes victims while the cache is over its bound.
+    fn evict(&self, state: &mut State<K, V>, budget: &mut usize) {
+        while *budget > 0
+            && let Some(eviction) = &mut state.eviction
+            && eviction.is_over()
+        {
+            *budget -= 1;
+            let Some(victim) = eviction.victim() else {
+                break;
+            };
+            let taken = evict_one(&self.map, &self.clock, victim);
+            // If there is nothing to take, a writer was faster; its event, still in a batch, finds the node unlinked here.
+            eviction.removed(victim);
+            if let Some((cause, deadline)) = taken {
+                state.wheel.deschedule(victim);
+                self.depart(state, victim, cause);
+                self.note_taken(victim, cause, deadline);
+            }
+        }
+    }
+}
+
+/// Takes a victim out of the map and says for which cause it left, and its last deadline; `None` if it had left before.
+fn evict_one<K, V>(
+    map: &Map<K, V>,
+    clock: &Clock,
+    victim: NodePtr<K, V>,
+) -> Option<(RemovalCause, u64)> {
+    let mut shard = map.lock(victim.hash());
+    let spot = shard.spot(victim)?;
+    let deadline = victim.deadline();
+    let expired = deadline != NEVER && {
+        let now = clock.now();
+        time::is_due(now, deadline) && victim.claim(deadline, now)
+    };
+    shard.take(spot, victim);
+    let cause = if expired {
+        RemovalCause::Expired
+    } else {
+        RemovalCause::Size
+    };
+    Some((cause, deadline))
+}
+
+impl<K, V> State<K, V> {
+    fn is_over(&self) -> bool {
+        self.eviction.as_ref().is_some_and(Eviction::is_over)
+    }
+
+    fn unlink(&mut self, node: NodePtr<K, V>) {
+        self.wheel.deschedule(node);
+        if let Some(eviction) = &mut self.eviction {
+            eviction.removed(node);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Who runs passes: writers, the scheduler, and whoever asks for all of it.
+//!
+//! Whoever runs clears the wishes first, then drains, then arranges the next run (waking 1).
+
+use super::{
+    CALLER_BUDGET, LIMIT, Maintenance, PATIENCE, Plan, RUN_BUDGET, Sweep, UNDELIVERED, Wrote,
+    waking,
+};
+use crate::buffer::read::{Offer, ReadBuffer};
+use crate::map::Gone;
+use crate::node::NodePtr;
+use crate::notify;
+use crate::reclaim::{self, Pin};
+use crate::scheduler::{Job, Task, Waker};
+use crate::sync::unlock_fairly;
+use crate::time::{self, NEVER};
+use std::sync::Weak;
+use std::time::Duration;
+
+impl<K, V> Maintenance<K, V> {
+    /// To be called once, when the cache has its address.
+    pub(crate) fn enlist(&self, me: Weak<dyn Task>) {
+        self.waking
+            .waker()
+            .enlist(Weak::clone(&me), Job::Maintenance);
+        _ = self.me.set(me);
+    }
+
+    /// After each write: wakes whom it concerns, and helps where a bound is reached. Without any lock held.
+    #[inline]
+    pub(crate) fn after_write(&self, wrote: Wrote) {
+        if wrote.deadline != NEVER
+            && let Some(now) = wrote.now
+        {
+            self.waking
+                .want_by(self.spans.flush_time(wrote.deadline, now), now);
+        }
+        if wrote.left || self.reads.is_some() {
+            self.waking.want_soon(&self.clock);
+        }
+        if wrote.pending >= self.enough || self.is_due_for_callers(wrote.now) {
+            self.help(wrote.shard, wrote.pending, wrote.now);
+        }
+    }
+
+    /// Whether expiry is due and nobody but a caller will see to it.
+    #[inline]
+    fn is_due_for_callers(&self, now: Option<u64>) -> bool {
+        self.waking.is_up_to_callers()
+            && self.waking.is_armed()
+            && self.waking.is_due(now.unwrap_or_else(|| self.clock.now()))
+    }
+
+    /// A small pass by a caller, unless somebody else runs one and there is room left.
+    #[cold]
+    #[inline(never)]
+    fn help(&self, shard: usize, pending: usize, now: Option<u64>) {
+        let mut state = if pending >= LIMIT {
+            self.state.lock()
+        } else if self.status.require()
+            && let Some(state) = self.state.try_lock()
+        {
+            state
+        } else {
+            return;
+        };
+        let alone = self.waking.is_up_to_callers();
+        let expire = self.is_due_for_callers(now);
+        let was_armed = self.waking.is_armed();
+        if alone {
+            self.waking.begin();
+        }
+        let more = self.pass(
+            &mut state,
+            Plan {
+                budget: pending + CALLER_BUDGET,
+                own: Some(shard),
+                expire,
+                evict: true,
+                sweep: Sweep::No,
+                seal: false,
+            },
+        );
+        if alone {
+            let next = state.wheel.next_deadline();
+            let timed = was_armed || next.is_some();
+            let now = if timed { self.clock.now() } else { 0 };
+            // What the budget left over, batches included, is due now: the next caller goes on with it.
+            let next = if more && timed { Some(now) } else { next };
+            self.waking.end(next, None, now);
+        }
+        // As many as came, and some of those that were left over: never a whole crowd in one call.
+        let ready = state.retired.take_ready(2 * pending + CALLER_BUDGET);
+        drop(state);
+        drop(ready);
+        if alone && self.notifier.waiting() > UNDELIVERED && !notify::inside_listener() {
+            self.notifier
+                .deliver(|| false, &mut |nodes| self.take_back(nodes));
+        }
+    }
+
+    /// A reader found its ring full: makes room if nobody else is at it, and offers once more.
+    #[cold]
+    pub(super) fn offer_again(&self, reads: &ReadBuffer<K, V>, node: NodePtr<K, V>, pin: &Pin) {
+        if let Some(mut state) = self.state.try_lock() {
+            self.take_reads(&mut state);
+        }
+        if !matches!(reads.offer(node, pin), Offer::Taken(_)) {
+            node.set_seen(false);
+        }
+    }
+
+    /// A reader found an entry that is due. Where nobody wakes, it does a small part of the expiry.
+    #[cold]
+    pub(crate) fn met_expired(&self, hash: u64, now: u64) {
+        if self.is_due_for_callers(Some(now)) {
+            self.help(self.map.shard_of(hash), 0, Some(now));
+        }
+    }
+
+    /// Delivered nodes come back to be freed.
+    fn take_back(&self, nodes: &mut Vec<NodePtr<K, V>>) {
+        let mut state = self.state.lock();
+        for node in nodes.drain(..) {
+            state.retired.retire(Gone::Node(node));
+        }
+    }
+
+    /// One pass of a run, with the lock given up fairly and the freeing done after it. True if there is more to do.
+    fn run_pass(&self, plan: Plan) -> bool {
+        let mut state = self.state.lock();
+        let more = self.pass(&mut state, plan);
+        let ready = state.retired.take_ready(2 * RUN_BUDGET);
+        unlock_fairly(state);
+        drop(ready);
+        more
+    }
+
+    /// Frees what can be freed: some rounds of grace periods and sweeps.
+    fn run_reclaim(&self) {
+        if reclaim::is_freeing() {
+            return;
+        }
+        let plan = Plan {
+            expire: false,
+            seal: true,
+            ..Plan::RUN
+        };
+        // Three nudges end a grace period that nobody stands in the way of, one more pass sweeps; what the destructors of these
+        // values put in and out again takes another round.
+        for _ in 0..8 {
+            while self.run_pass(plan) {}
+            if self.state.lock().retired.is_empty() {
+                return;
+            }
+        }
+        while self.state.lock().retired.has_ready() {
+            self.run_pass(plan);
+        }
+    }
+
+    /// `run_pending_tasks`: all that is due, all notifications for it, and the memory that nobody reads.
+    pub(crate) fn finish(&self) {
+        self.waking.begin();
+        let mut plan = Plan {
+            sweep: Sweep::Yes,
+            ..Plan::RUN
+        };
+        while self.run_pass(plan) {
+            // The first pass has marked what is due at this very moment; once is enough.
+            plan.sweep = Sweep::No;
+        }
+        if notify::inside_listener() {
+            // Never waits: whoever delivers for this cache, perhaps this very thread further up, goes on with it.
+            self.notifier
+                .deliver(|| true, &mut |nodes| self.take_back(nodes));
+        } else {
+            self.notifier
+                .deliver_all(&mut |nodes| self.take_back(nodes));
+        }
+        self.run_reclaim();
+        self.rearm();
+    }
+
+    /// The scheduler's run: all that is due; says how long it is until the next.
+    pub(crate) fn run_due(&self) -> Option<Duration> {
+        self.waking.begin();
+        let mut plan = Plan {
+            sweep: Sweep::IfCheap,
+            ..Plan::RUN
+        };
+        loop {
+            let more = self.run_pass(plan);
+            plan.sweep = Sweep::No;
+            let stopped = self.deliver_from_run();
+            if stopped {
+                // What was wished for meanwhile is what the next pass does.
+                self.waking.begin();
+            }
+            if !more && !stopped {
+                break;
+            }
+        }
+        self.run_reclaim();
+        self.rearm()
+    }
+
+    /// Arranges the next run.
+    fn rearm(&self) -> Option<Duration> {
+        let mut state = self.state.lock();
+        // What came since the wishes were cleared has wished anew, or is in the wheel by now.
+        let next = state.wheel.next_deadline();
+        let waits = state.retired.waits_for_readers();
+        state.waited = if waits {
+            state.waited.saturating_add(1)
+        } else {
+            0
+        };
+        let retry =
+            (waits && state.waited <= PATIENCE).then(|| waking::LINGER * (1 << state.waited));
+        drop(state);
+        let now = next.map_or(0, |_| self.clock.now());
+        self.waking.end(next, retry, now)
+    }
+
+    /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due.
+    pub(crate) fn next_in(&self) -> Option<Duration> {
+        let drain = Plan {
+            expire: false,
+            seal: false,
+            ..Plan::RUN
+        };
+        while self.run_pass(drain) {}
+        if self.notifier.waiting() > 0 {
+            return Some(Duration::ZERO);
+        }
+        let mut state = self.state.lock();
+        if state.wheel.is_empty() {
+            return None;
+        }
+        let now = self.clock.now();
+        state.wheel.advance(now);
+        let next = state.wheel.next_deadline()?;
+        drop(state);
+        time::time_left(now, next).or(Some(Duration::ZERO))
+    }
+
+    /// Delivers on this thread, or on the cache's courier if this thread serves other caches too. True if it stopped because
+    /// something is due meanwhile.
+    fn deliver_from_run(&self) -> bool {
+        if !self.notifier.has_listener() || self.notifier.waiting() == 0 {
+            return false;
+        }
+        if self.waking.waker().is_shared()
+            && let Some(me) = self.me.get()
+        {
+            let courier = self.courier.get_or_init(|| {
+                let courier = Waker::courier(self.name.as_deref());
+                courier.enlist(Weak::clone(me), Job::Delivery);
+                courier
+            });
+            courier.wake(Duration::ZERO);
+            if !courier.is_none() {
+                return false;
+            }
+        }
+        // A listener that takes its time must not make other entries late: neither those in the wheel nor those wished for since.
+        let next = self.state.lock().wheel.next_deadline().unwrap_or(NEVER);
+        let not_due = || {
+            if next == NEVER && !self.waking.is_armed() {
+                return true;
+            }
+            let now = self.clock.now();
+            !time::is_due(now, next) && !self.waking.is_due(now)
+        };
+        self.notifier
+            .deliver(not_due, &mut |nodes| self.take_back(nodes))
+    }
+
+    /// The courier's work.
+    pub(crate) fn deliver(&self) {
+        self.notifier
+            .deliver(|| true, &mut |nodes| self.take_back(nodes));
+        self.waking.want_soon(&self.clock);
+    }
+
+    /// The last handle is gone: tells what was removed by then, and frees everything.
+    pub(crate) fn close(&mut self) {
+        self.waking.waker().leave();
+        if let Some(courier) = self.courier.get() {
+            courier.leave();
+        }
+        // What is over the bound is alive, and what is alive now is dropped untold.
+        let drain = Plan {
+            expire: false,
+            evict: false,
+            ..Plan::RUN
+        };
+        while self.run_pass(drain) {}
+        self.notifier
+            .deliver(|| true, &mut |nodes| self.take_back(nodes));
+        let state = self.state.get_mut();
+        self.map
+            .take_apart(|node| state.retired.retire(Gone::Node(node)));
+        drop(state.retired.take_all());
+    }
+}

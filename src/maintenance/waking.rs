@@ -1,0 +1,146 @@
+//! When maintenance has to run next, and who is told.
+//!
+//! # How it works
+//!
+//! Two wishes: *soon* (a write left something to tell, to evict or to free; it may wait a moment so that many share one pass)
+//! and *by a moment* (an entry's deadline). `armed` is the moment for which a run is arranged already, so a writer whose entry
+//! comes later passes by with one load.
+//!
+//! # Invariant
+//!
+//! 1. A run that begins clears both wishes *before* it drains the batches; a writer wishes *after* it has pushed its event. The
+//!    shard's lock lies between: so either the run drains the event, or the writer sees the wishes cleared and wishes anew.
+//! 2. After a run, `armed` is not later than the earliest of the wheel's next deadline and every wish made meanwhile. Changes
+//!    happen under `gate`; the waker is told under it too, so that its last word is the earliest moment.
+
+use crate::scheduler::Waker;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::time::{self, Clock, NEVER};
+use std::time::Duration;
+
+/// How long a wish for *soon* may wait.
+pub(crate) const LINGER: Duration = Duration::from_millis(10);
+
+#[derive(Debug)]
+pub(crate) struct Waking {
+    armed: AtomicU64,
+    soon: AtomicBool,
+    gate: Mutex<()>,
+    waker: Waker,
+}
+
+impl Waking {
+    pub(crate) fn new(waker: Waker) -> Self {
+        Self {
+            armed: AtomicU64::new(NEVER),
+            soon: AtomicBool::new(false),
+            gate: Mutex::new(()),
+            waker,
+        }
+    }
+
+    /// Whether nobody wakes, so that callers have to run due work themselves.
+    #[inline]
+    pub(crate) fn is_up_to_callers(&self) -> bool {
+        self.waker.is_none()
+    }
+
+    /// The cache's end of the arrangement, to be called once, when the cache has its address.
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    /// Wishes for a run within [`LINGER`].
+    ///
+    /// SeqCst: see invariant 1; the partner is `begin`.
+    #[inline]
+    pub(crate) fn want_soon(&self, clock: &Clock) {
+        if !self.soon.load(Ordering::SeqCst) && !self.waker.is_none() {
+            self.arrange_soon(clock);
+        }
+    }
+
+    #[cold]
+    fn arrange_soon(&self, clock: &Clock) {
+        let _gate = self.gate.lock();
+        if self.soon.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let armed = self.armed.load(Ordering::SeqCst);
+        let after = if armed == NEVER {
+            LINGER
+        } else {
+            time::time_left(clock.now(), armed).map_or(LINGER, |left| left.min(LINGER))
+        };
+        self.waker.wake(after);
+    }
+
+    /// Wishes for a run at `moment` at the latest.
+    #[inline]
+    pub(crate) fn want_by(&self, moment: u64, now: u64) {
+        let armed = self.armed.load(Ordering::SeqCst);
+        if time::is_before(moment, armed, now) {
+            self.arrange_by(moment, now);
+        }
+    }
+
+    #[cold]
+    fn arrange_by(&self, moment: u64, now: u64) {
+        let _gate = self.gate.lock();
+        if !time::is_before(moment, self.armed.load(Ordering::SeqCst), now) {
+            return;
+        }
+        self.armed.store(moment, Ordering::SeqCst);
+        let left = time::time_left(now, moment).unwrap_or(LINGER);
+        let after = if self.soon.load(Ordering::SeqCst) {
+            left.min(LINGER)
+        } else {
+            left
+        };
+        self.waker.wake(after);
+    }
+
+    /// Whether there is a moment to wait for. Without one nobody needs to read a clock.
+    #[inline]
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Relaxed) != NEVER
+    }
+
+    /// Whether work is due that a caller should do because nobody wakes.
+    #[inline]
+    pub(crate) fn is_due(&self, now: u64) -> bool {
+        time::is_due(now, self.armed.load(Ordering::Relaxed))
+    }
+
+    /// A run begins.
+    pub(crate) fn begin(&self) {
+        self.soon.store(false, Ordering::SeqCst);
+        self.armed.store(NEVER, Ordering::SeqCst);
+    }
+
+    /// A run has ended with work left at `next`, and perhaps a reason to come back after `retry`. Arranges the next run, the
+    /// wishes made meanwhile included, and says when that is.
+    pub(crate) fn end(
+        &self,
+        next: Option<u64>,
+        retry: Option<Duration>,
+        now: u64,
+    ) -> Option<Duration> {
+        let _gate = self.gate.lock();
+        let armed = time::earlier(
+            self.armed.load(Ordering::SeqCst),
+            next.unwrap_or(NEVER),
+            now,
+        );
+        self.armed.store(armed, Ordering::SeqCst);
+        let soon = self.soon.load(Ordering::SeqCst).then_some(LINGER);
+        let after = [time::time_left(now, armed), soon, retry]
+            .into_iter()
+            .flatten()
+            .min();
+        if let Some(after) = after {
+            self.waker.wake(after);
+        }
+        after
+    }
+}

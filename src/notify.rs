@@ -1,0 +1,242 @@
+//! Notifications: gathered by the pass under its lock, delivered after it, in order, by one thread at a time.
+//!
+//! # How it works
+//!
+//! The pass [`post`](Notifier::post)s nodes that left the cache; the node itself carries key and value, so a notification costs no
+//! copy and the listener sees the very value that left. [`deliver`](Notifier::deliver) tries to take the *token*; its holder calls
+//! the listener for each node in order, with no lock held. Whoever finds the token taken goes away: the holder looks at the queue
+//! once more after it has given the token back, so nothing is left lying.
+//!
+//! # Invariants
+//!
+//! 1. Nodes are posted in the order of the removals of each key, and delivered in the order of posting: one queue, one
+//!    holder of the token.
+//! 2. A posted node is not freed before it was delivered: delivered nodes come back through [`Delivered`] alone.
+//! 3. If the queue is not empty, then somebody has the token and will look again, or nobody was asked to deliver since the post.
+//!
+//! # Cost
+//!
+//! A post is a push under a lock of the notifier's own, for the whole pass once. Undelivered notifications are not bounded: none
+//! may be lost and no caller may be held up by a slow listener, so a listener that never returns keeps every removed value.
+
+use crate::listener::{Listener, RemovalCause};
+use crate::node::NodePtr;
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// Nodes taken from the queue at once.
+const CHUNK: usize = 32;
+
+thread_local! {
+    /// Whether this thread is inside a listener of any cache.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is inside a listener: it must not wait for deliveries, its own above all.
+pub(crate) fn inside_listener() -> bool {
+    INSIDE.try_with(Cell::get).unwrap_or(false)
+}
+
+/// One removal to be told.
+pub(crate) struct Notification<K, V> {
+    pub(crate) node: NodePtr<K, V>,
+    pub(crate) cause: RemovalCause,
+}
+
+/// The right to deliver, and who waits for it.
+pub(crate) struct Token {
+    taken: AtomicBool,
+}
+
+impl Token {
+    pub(crate) fn new() -> Self {
+        Self {
+            taken: AtomicBool::new(false),
+        }
+    }
+
+    /// Runs `work` while holding the token, again and again until `is_empty` says that nothing is left after the token was
+    /// given back. Goes away at once if another thread has the token.
+    ///
+    /// SeqCst on both sides: a poster pushes, then tries to take the token; a holder gives it back, then looks for more. If the
+    /// poster finds it taken, its push lies before the holder's giving back, so the holder's second look finds it.
+    pub(crate) fn run(&self, mut work: impl FnMut(), mut is_empty: impl FnMut() -> bool) {
+        loop {
+            if self.taken.swap(true, Ordering::SeqCst) {
+                return;
+            }
+            let back = GiveBack(self);
+            work();
+            drop(back);
+            if is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+/// Gives the token back even if `work` unwinds.
+struct GiveBack<'a>(&'a Token);
+
+impl Drop for GiveBack<'_> {
+    fn drop(&mut self) {
+        // A swap where a store would do: models order a store against another thread's swap less strictly than the language does.
+        _ = self.0.taken.swap(false, Ordering::SeqCst);
+    }
+}
+
+/// The queue of one cache's notifications.
+pub(crate) struct Notifier<K, V> {
+    listener: Option<Listener<K, V>>,
+    queue: Mutex<VecDeque<Notification<K, V>>>,
+    token: Token,
+    posted: AtomicU64,
+    delivered: AtomicU64,
+    /// For those who wait until `delivered` has reached what they saw posted.
+    gate: Mutex<()>,
+    moved: Condvar,
+    panics: AtomicU64,
+}
+
+/// Where delivered nodes go.
+pub(crate) type Delivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<NodePtr<K, V>>);
+
+impl<K, V> Notifier<K, V> {
+    pub(crate) fn new(listener: Option<Listener<K, V>>) -> Self {
+        Self {
+            listener,
+            queue: Mutex::new(VecDeque::new()),
+            token: Token::new(),
+            posted: AtomicU64::new(0),
+            delivered: AtomicU64::new(0),
+            gate: Mutex::new(()),
+            moved: Condvar::new(),
+            panics: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn has_listener(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    /// Appends what a pass has gathered. For the holder of the maintenance lock (notify 1).
+    pub(crate) fn post(&self, gathered: &mut Vec<Notification<K, V>>) {
+        if gathered.is_empty() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        // Release, partner: `deliver_all`: who sees the count sees nothing less than the posts.
+        self.posted
+            .fetch_add(gathered.len() as u64, Ordering::Release);
+        queue.extend(gathered.drain(..));
+    }
+
+    /// Notifications not yet delivered.
+    pub(crate) fn waiting(&self) -> u64 {
+        // Delivered first: read the other way round, the difference could fall below zero.
+        let delivered = self.delivered.load(Ordering::Acquire);
+        self.posted.load(Ordering::Acquire) - delivered
+    }
+
+    /// Delivers until nothing is left or `go_on`, asked now and then, says no; unless another thread does so already. True if it
+    /// was `go_on` that ended it. A panic of the listener is counted and goes no further.
+    pub(crate) fn deliver(
+        &self,
+        mut go_on: impl FnMut() -> bool,
+        done: Delivered<'_, K, V>,
+    ) -> bool {
+        let Some(listener) = &self.listener else {
+            return false;
+        };
+        let stopped = Cell::new(false);
+        self.token.run(
+            || {
+                let mut chunk = Vec::new();
+                loop {
+                    {
+                        let mut queue = self.queue.lock();
+                        let take = queue.len().min(CHUNK);
+                        chunk.extend(queue.drain(..take));
+                    }
+                    if chunk.is_empty() {
+                        return;
+                    }
+                    let mut nodes = Vec::with_capacity(chunk.len());
+                    for Notification { node, cause } in chunk.drain(..) {
+                        self.call(listener, node, cause);
+                        nodes.push(node);
+                    }
+                    let count = nodes.len() as u64;
+                    done(&mut nodes);
+                    self.note_delivered(count);
+                    if !go_on() {
+                        stopped.set(true);
+                        return;
+                    }
+                }
+            },
+            || stopped.get() || self.queue.lock().is_empty(),
+        );
+        stopped.get()
+    }
+
+    fn call(&self, listener: &Listener<K, V>, node: NodePtr<K, V>, cause: RemovalCause) {
+        let outer = INSIDE
+            .try_with(|inside| inside.replace(true))
+            .unwrap_or(false);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            listener(node.key(), node.value(), cause);
+        }));
+        _ = INSIDE.try_with(|inside| inside.set(outer));
+        if let Err(payload) = outcome {
+            // Relaxed: a statistic.
+            self.panics.fetch_add(1, Ordering::Relaxed);
+            // A payload may panic when dropped; it is the listener's own, and dropping it is not worth a process.
+            if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                std::mem::forget(second);
+            }
+        }
+    }
+
+    fn note_delivered(&self, count: u64) {
+        // Release, partner: `deliver_all`.
+        self.delivered.fetch_add(count, Ordering::Release);
+        // Taking the gate orders this before the check of a waiter that is about to sleep.
+        drop(self.gate.lock());
+        self.moved.notify_all();
+    }
+
+    /// Delivers, or waits for those who do, until everything posted before the call was delivered. Not for listeners.
+    pub(crate) fn deliver_all(&self, done: Delivered<'_, K, V>) {
+        debug_assert!(!inside_listener());
+        if self.listener.is_none() {
+            return;
+        }
+        let target = self.posted.load(Ordering::Acquire);
+        loop {
+            self.deliver(|| true, done);
+            let mut gate = self.gate.lock();
+            if self.delivered.load(Ordering::Acquire).wrapping_sub(target) as i64 >= 0 {
+                return;
+            }
+            // Another thread delivers. It may stop early and leave the rest to us, without a further notice: hence the timeout.
+            self.moved.wait_for(&mut gate, Duration::from_millis(1));
+        }
+    }
+
+    pub(crate) fn listener_panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+}
+
+impl<K, V> std::fmt::Debug for Notifier<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Notifier")
+            .field("listener", &self.listener.is_some())
+            .field("waiting", &self.waiting())
+            .finish()
+    }
+}

@@ -1,0 +1,310 @@
+//! What happened in a cache: counts, and how late expired entries were removed.
+
+mod counters;
+mod histogram;
+
+use crate::listener::RemovalCause;
+use counters::CAUSES;
+pub(crate) use counters::Counters;
+use std::ops::Sub;
+use std::time::Duration;
+
+/// What happened in a cache since it was built; from [`Cache::stats`](crate::Cache::stats).
+///
+/// A plain snapshot: it does not follow the cache. The difference of two is what happened in between. All counts are 0 unless the
+/// cache was built with [`record_stats`](crate::CacheBuilder::record_stats).
+///
+/// Every key–value pair that comes in is an insertion or an update, and every one that leaves is a removal, with the cause that the
+/// removal listener hears:
+///
+/// | call | counts |
+/// |---|---|
+/// | `get`, `get_ref` | a hit, or a miss: the key is absent or its entry expired |
+/// | `peek_ref`, `contains_key`, `iter`, `retain` | nothing as a look-up |
+/// | `insert`, `insert_with_ttl` on an absent key | an insertion |
+/// | … on a present one | an update, and a removal as `Replaced` |
+/// | … on one that expired and was not removed yet | an insertion, and a removal as `Expired` |
+/// | … of an entry that is not let in, as with a capacity of 0 | as above, and a removal as `Size` |
+///
+/// So insertions and updates, less all removals, are the entries stored: exactly, on a quiet cache.
+///
+/// ```
+/// use wheelhouse::{Cache, RemovalCause};
+///
+/// let cache = Cache::builder().record_stats().build();
+/// cache.insert("ada", 1815);
+/// let before = cache.stats();
+/// cache.get("ada");
+/// cache.get("bob");
+/// cache.insert("ada", 1852);
+/// let between = cache.stats() - before;
+/// assert_eq!((between.hits(), between.misses()), (1, 1));
+/// assert_eq!((between.insertions(), between.updates()), (0, 1));
+/// assert_eq!(between.removals(RemovalCause::Replaced), 1);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    hits: u64,
+    misses: u64,
+    insertions: u64,
+    updates: u64,
+    removals: [u64; CAUSES],
+    evicted_weight: u64,
+    listener_panics: u64,
+    maintenance_passes: u64,
+    maintenance_time: Duration,
+    /// Counts of a histogram, or nothing.
+    lateness: Vec<u64>,
+}
+
+impl Stats {
+    /// How many calls of `get` and `get_ref` found an entry.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// cache.insert(1, "one");
+    /// cache.get(&1);
+    /// cache.peek_ref(&1);
+    /// assert_eq!(cache.stats().hits(), 1);
+    /// ```
+    pub fn hits(&self) -> u64 {
+        self.hits
+    }
+
+    /// How many calls of `get` and `get_ref` found none, or an expired one.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().record_stats().build();
+    /// cache.get(&1);
+    /// assert_eq!(cache.stats().misses(), 1);
+    /// ```
+    pub fn misses(&self) -> u64 {
+        self.misses
+    }
+
+    /// The part of look-ups that hit, from 0 to 1; 1 if there was none.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// assert_eq!(cache.stats().hit_ratio(), 1.0);
+    /// cache.insert(1, "one");
+    /// cache.get(&1);
+    /// cache.get(&2);
+    /// assert_eq!(cache.stats().hit_ratio(), 0.5);
+    /// ```
+    pub fn hit_ratio(&self) -> f64 {
+        // In floating point, where a sum cannot overflow.
+        let all = self.hits as f64 + self.misses as f64;
+        if all == 0.0 {
+            1.0
+        } else {
+            self.hits as f64 / all
+        }
+    }
+
+    /// How many values came in under an absent key, or in place of an expired entry.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// cache.insert(1, "one");
+    /// cache.insert(1, "uno");
+    /// assert_eq!(cache.stats().insertions(), 1);
+    /// ```
+    pub fn insertions(&self) -> u64 {
+        self.insertions
+    }
+
+    /// How many values took the place of a live one.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// cache.insert(1, "one");
+    /// cache.insert(1, "uno");
+    /// assert_eq!(cache.stats().updates(), 1);
+    /// ```
+    pub fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    /// How many key–value pairs left for this cause. Counted when they leave, perhaps before the listener hears of it.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, RemovalCause};
+    ///
+    /// let cache = Cache::builder().record_stats().build();
+    /// cache.insert(1, "one");
+    /// cache.invalidate(&1);
+    /// assert_eq!(cache.stats().removals(RemovalCause::Explicit), 1);
+    /// assert_eq!(cache.stats().removals(RemovalCause::Expired), 0);
+    /// ```
+    pub fn removals(&self, cause: RemovalCause) -> u64 {
+        self.removals[cause.index()]
+    }
+
+    /// The weight of all entries that the cache removed on its own: those counted by [`removals`](Self::removals) for the causes of
+    /// which [`was_evicted`](RemovalCause::was_evicted) is true. Without a weigher every entry weighs 1.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().max_capacity(10).record_stats().build();
+    /// for n in 0..25 {
+    ///     cache.insert(n, n);
+    /// }
+    /// cache.run_pending_tasks();
+    /// assert_eq!(cache.stats().evicted_weight(), 15);
+    /// ```
+    pub fn evicted_weight(&self) -> u64 {
+        self.evicted_weight
+    }
+
+    /// How many calls of the removal listener panicked.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder()
+    ///     .record_stats()
+    ///     .removal_listener(|_: &u8, _: &u8, _| panic!("the listener gave up"))
+    ///     .build();
+    /// cache.insert(1, 1);
+    /// cache.invalidate(&1);
+    /// cache.run_pending_tasks();
+    /// assert_eq!(cache.stats().listener_panics(), 1);
+    /// ```
+    pub fn listener_panics(&self) -> u64 {
+        self.listener_panics
+    }
+
+    /// How many maintenance passes were made, those of writers included. Each does a bounded amount of work.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// cache.insert(1, 1);
+    /// cache.run_pending_tasks();
+    /// assert!(cache.stats().maintenance_passes() > 0);
+    /// ```
+    pub fn maintenance_passes(&self) -> u64 {
+        self.maintenance_passes
+    }
+
+    /// How long those passes took together, in real time whatever the cache's ticker: time with the maintenance lock held. Listeners,
+    /// and destructors of keys and values, run outside of it.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// cache.insert(1, 1);
+    /// cache.run_pending_tasks();
+    /// let stats = cache.stats();
+    /// let one = stats.maintenance_time() / stats.maintenance_passes() as u32;
+    /// assert!(one <= stats.maintenance_time());
+    /// ```
+    pub fn maintenance_time(&self) -> Duration {
+        self.maintenance_time
+    }
+
+    /// How long after their deadlines expired entries were removed, in the cache's time: the lateness that this part of them, from 0
+    /// to 1, did not exceed. `None` if maintenance has removed none, or for NaN; below 0 is taken for 0, above 1 for 1.
+    ///
+    /// Never too low, and too high by at most an eighth. Entries that a writer removes, since it meets them past their deadline, are
+    /// not among them: nobody waited for those.
+    ///
+    /// # Cost
+    ///
+    /// Goes through 496 counts.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache = Cache::builder().record_stats().ticker(ticker.clone()).build();
+    /// cache.insert_with_ttl(1, 1, Duration::from_secs(5));
+    /// ticker.advance(Duration::from_secs(6));
+    /// cache.run_pending_tasks();
+    /// let median = cache.stats().expiry_lateness(0.5).unwrap();
+    /// assert!(median >= Duration::from_secs(1) && median <= Duration::from_millis(1_125));
+    /// ```
+    pub fn expiry_lateness(&self, quantile: f64) -> Option<Duration> {
+        histogram::quantile(&self.lateness, quantile).map(Duration::from_nanos)
+    }
+}
+
+impl Sub for Stats {
+    type Output = Stats;
+
+    /// What happened between `earlier` and this. Where `earlier` counts more, because it is the later one or of another cache, the
+    /// difference is 0.
+    fn sub(self, earlier: Stats) -> Stats {
+        let mut removals = self.removals;
+        for (count, before) in removals.iter_mut().zip(earlier.removals) {
+            *count = count.saturating_sub(before);
+        }
+        let mut lateness = self.lateness;
+        for (count, before) in lateness.iter_mut().zip(earlier.lateness) {
+            *count = count.saturating_sub(before);
+        }
+        Stats {
+            hits: self.hits.saturating_sub(earlier.hits),
+            misses: self.misses.saturating_sub(earlier.misses),
+            insertions: self.insertions.saturating_sub(earlier.insertions),
+            updates: self.updates.saturating_sub(earlier.updates),
+            removals,
+            evicted_weight: self.evicted_weight.saturating_sub(earlier.evicted_weight),
+            listener_panics: self.listener_panics.saturating_sub(earlier.listener_panics),
+            maintenance_passes: self
+                .maintenance_passes
+                .saturating_sub(earlier.maintenance_passes),
+            maintenance_time: self
+                .maintenance_time
+                .saturating_sub(earlier.maintenance_time),
+            lateness,
+        }
+    }
+}
+
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_taken_count_by_count_and_never_below_nothing() {
+        let counters = Counters::new();
+        counters.hit();
+        counters.removed(RemovalCause::Expired, 7);
+        counters.late_by(100);
+        counters.passed(Duration::from_nanos(30));
+        let earlier = counters.snapshot(1);
+        counters.hit();
+        counters.miss();
+        counters.inserted();
+        counters.updated();
+        counters.removed(RemovalCause::Expired, 5);
+        counters.removed(RemovalCause::Explicit, 9);
+        counters.late_by(5);
+        counters.passed(Duration::from_nanos(12));
+        let later = counters.snapshot(3);
+        let between = later.clone() - earlier.clone();
+        assert_eq!((between.hits(), between.misses()), (1, 1));
+        assert_eq!((between.insertions(), between.updates()), (1, 1));
+        assert_eq!(between.removals(RemovalCause::Expired), 1);
+        assert_eq!(between.removals(RemovalCause::Explicit), 1);
+        assert_eq!(
+            between.evicted_weight(),
+            5,
+            "explicit removals are no evictions"
+        );
+        assert_eq!(between.listener_panics(), 2);
+        assert_eq!(between.maintenance_passes(), 1);
+        assert_eq!(between.maintenance_time(), Duration::from_nanos(12));
+        assert_eq!(between.expiry_lateness(1.0), Some(Duration::from_nanos(5)));
+        let backwards = earlier - later.clone();
+        assert_eq!(
+            (backwards.hits(), backwards.expiry_lateness(1.0)),
+            (0, None)
+        );
+        assert_eq!(later.clone() - Stats::default(), later);
+        assert_eq!(Stats::default() - later, Stats::default());
+    }
+
+    #[test]
+    fn the_ratio_of_nothing_is_one() {
+        assert!((Stats::default().hit_ratio() - 1.0).abs() < f64::EPSILON);
+    }
+}
