@@ -1,0 +1,497 @@
+//! Settings, their validation and its messages.
+
+use crate::cache::{Cache, Core, Lifetimes, Limits, Weigher};
+use crate::eviction::EvictionPolicy;
+use crate::expiry::Expiry;
+use crate::hash::RandomState;
+use crate::listener::{Listener, RemovalCause};
+use crate::maintenance::{Maintenance, Setup};
+use crate::scheduler::Scheduler;
+use crate::stripe;
+use crate::time::{Clock, Ticker};
+use crate::wheel;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
+
+/// Room for more entries than this is not made in advance.
+const MOST_INITIAL: usize = 1 << 36;
+
+/// Width of the finest wheel bucket if none is asked for: 2^30 ns.
+const DEFAULT_RESOLUTION: Duration = Duration::from_nanos(1 << 30);
+
+/// Settings of a cache to be built; from [`Cache::builder`].
+///
+/// A setting given twice: the later one holds.
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, RemovalCause, expiry};
+///
+/// let cache: Cache<String, u32> = Cache::builder()
+///     .name("tokens")
+///     .max_capacity(10_000)
+///     .expire_after(expiry::writing(|_: &String, seconds: &u32| Some(Duration::from_secs(u64::from(*seconds)))))
+///     .removal_listener(|key: &String, _: &u32, cause: RemovalCause| println!("{key} left: {cause}"))
+///     .build();
+/// cache.insert("t1".into(), 30);
+/// assert_eq!(cache.get("t1"), Some(30));
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct CacheBuilder<K, V, S = RandomState> {
+    name: Option<String>,
+    initial_capacity: usize,
+    max_capacity: Option<u64>,
+    weigher: Option<Weigher<K, V>>,
+    eviction_policy: EvictionPolicy,
+    policy: Option<Box<dyn Expiry<K, V>>>,
+    limits: Limits,
+    resolution: Duration,
+    ticker: Option<Box<dyn Ticker>>,
+    scheduler: Option<Scheduler>,
+    listener: Option<Listener<K, V>>,
+    record_stats: bool,
+    hasher: S,
+    /// The hasher came from the user.
+    own_hasher: bool,
+}
+
+impl<K, V> CacheBuilder<K, V, RandomState> {
+    pub(crate) fn new() -> Self {
+        Self {
+            name: None,
+            initial_capacity: 0,
+            max_capacity: None,
+            weigher: None,
+            eviction_policy: EvictionPolicy::default(),
+            policy: None,
+            limits: Limits::default(),
+            resolution: DEFAULT_RESOLUTION,
+            ticker: None,
+            scheduler: None,
+            listener: None,
+            record_stats: false,
+            hasher: RandomState::new(),
+            own_hasher: false,
+        }
+    }
+}
+
+impl<K, V, S> CacheBuilder<K, V, S> {
+    /// Names the cache: the name shows in its `Debug` output and in the name of its thread.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().name("dns").build();
+    /// assert_eq!(cache.name(), Some("dns"));
+    /// ```
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Makes room for this many entries in advance. The table grows without long pauses in any case; this saves the work.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().initial_capacity(100_000).build();
+    /// assert_eq!(cache.entry_count(), 0);
+    /// ```
+    pub fn initial_capacity(mut self, entries: usize) -> Self {
+        self.initial_capacity = entries;
+        self
+    }
+
+    /// Bounds the number of entries, or their weight if there is a [`weigher`](Self::weigher). Without it the cache is unbounded; with 0
+    /// it keeps nothing, and each insert is removed with the cause [`Size`](RemovalCause::Size) (entries of weight 0 it does keep).
+    ///
+    /// The bound holds after each [`run_pending_tasks`](Cache::run_pending_tasks). In between, evictions lag behind inserts by what
+    /// waits in the write buffers: up to 64 entries per shard (four shards per core, fewer in a small cache) where writers find
+    /// time for maintenance, up to 1,024 per shard under the heaviest load.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<u32, u32> = wheelhouse::Cache::builder().max_capacity(10).build();
+    /// for n in 0..100 {
+    ///     cache.insert(n, n);
+    /// }
+    /// cache.run_pending_tasks();
+    /// assert_eq!(cache.entry_count(), 10);
+    /// ```
+    pub fn max_capacity(mut self, entries: u64) -> Self {
+        self.max_capacity = Some(entries);
+        self
+    }
+
+    /// Says what each entry weighs: [`max_capacity`](Self::max_capacity) then bounds the sum of the weights instead of the number of
+    /// entries. Without it, each weighs 1.
+    ///
+    /// Called once per write, with no lock held, before the expiry policy is asked; the weight stays until the next write of the
+    /// key. An entry of weight 0 is never evicted for its size. One that is heavier than the whole cache is removed with the cause
+    /// [`Size`](RemovalCause::Size), at the latest by the next maintenance, and pushes no other entry out; what it replaced has left
+    /// as `Replaced`.
+    ///
+    /// What waits in the write buffers is counted in entries, whatever they weigh: see `max_capacity`.
+    ///
+    /// # Panics
+    ///
+    /// A panic in it passes on to the writer, and the cache is as it was.
+    ///
+    /// ```
+    /// use wheelhouse::Cache;
+    ///
+    /// let pages = Cache::builder()
+    ///     .max_capacity(10_000)
+    ///     .weigher(|url: &&str, page: &Vec<u8>| (url.len() + page.len()).try_into().unwrap_or(u32::MAX))
+    ///     .build();
+    /// pages.insert("/", vec![0; 6_000]);
+    /// pages.insert("/all", vec![0; 20_000]);
+    /// pages.run_pending_tasks();
+    /// assert!(pages.contains_key("/") && !pages.contains_key("/all"));
+    /// assert_eq!(pages.weighted_size(), 6_001);
+    /// ```
+    pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> u32 + Send + Sync + 'static) -> Self {
+        self.weigher = Some(Box::new(weigher));
+        self
+    }
+
+    /// Which entries a bounded cache gives up when it is full. The default is [`EvictionPolicy::TinyLfu`], which adapts to the load.
+    /// Without [`max_capacity`](Self::max_capacity) it has nothing to say.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, EvictionPolicy};
+    ///
+    /// let cache: Cache<u8, u8> = Cache::builder().max_capacity(100).eviction_policy(EvictionPolicy::Lru).build();
+    /// assert_eq!(cache.policy().eviction_policy(), EvictionPolicy::Lru);
+    /// ```
+    pub fn eviction_policy(mut self, policy: EvictionPolicy) -> Self {
+        self.eviction_policy = policy;
+        self
+    }
+
+    /// Gives each entry a lifetime of its own; see [`Expiry`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, expiry};
+    ///
+    /// let cache: Cache<u8, u64> = Cache::builder()
+    ///     .expire_after(expiry::creating(|_: &u8, minutes: &u64| Some(Duration::from_secs(60 * minutes))))
+    ///     .build();
+    /// cache.insert(1, 5);
+    /// assert!(cache.get_ref(&1).unwrap().time_left().unwrap() <= Duration::from_secs(300));
+    /// ```
+    pub fn expire_after(mut self, policy: impl Expiry<K, V>) -> Self {
+        self.policy = Some(Box::new(policy));
+        self
+    }
+
+    /// Bounds the time since an entry was last written. With other lifetimes: the earliest deadline holds.
+    ///
+    /// Zero makes every entry due at once; more than 2^62 ns (146 years) counts as that.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache = Cache::builder().ticker(ticker.clone()).time_to_live(Duration::from_secs(60)).build();
+    /// cache.insert("k", 1);
+    /// ticker.advance(Duration::from_secs(60));
+    /// assert_eq!(cache.get("k"), None);
+    /// ```
+    pub fn time_to_live(mut self, life: Duration) -> Self {
+        self.limits.time_to_live = Some(life);
+        self
+    }
+
+    /// Bounds the time since an entry was last read or written. With other lifetimes: the earliest deadline holds.
+    ///
+    /// [`set_expiry`](Cache::set_expiry) counts as a use; `contains_key`, `peek_ref` and iteration do not.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache = Cache::builder().ticker(ticker.clone()).time_to_idle(Duration::from_secs(10)).build();
+    /// cache.insert("k", 1);
+    /// ticker.advance(Duration::from_secs(9));
+    /// assert_eq!(cache.get("k"), Some(1));
+    /// ticker.advance(Duration::from_secs(9));
+    /// assert_eq!(cache.get("k"), Some(1));
+    /// ticker.advance(Duration::from_secs(10));
+    /// assert_eq!(cache.get("k"), None);
+    /// ```
+    pub fn time_to_idle(mut self, life: Duration) -> Self {
+        self.limits.time_to_idle = Some(life);
+        self
+    }
+
+    /// Width of the finest bucket of the timer wheel: how late the *removal* of an expired entry may be. Reads never see an
+    /// expired entry whatever the resolution.
+    ///
+    /// Rounded up to a power of two nanoseconds. The default is 2^30 ns (1.07 s), the finest 2^16 ns (65.536 µs), the widest 2^43 ns
+    /// (2.4 hours). A finer resolution means more wake-ups for the same entries.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::Cache;
+    ///
+    /// let cache: Cache<u8, u8> = Cache::builder().expiry_resolution(Duration::from_millis(10)).build();
+    /// assert_eq!(cache.policy().expiry_resolution(), Duration::from_nanos(1 << 24));
+    /// ```
+    pub fn expiry_resolution(mut self, width: Duration) -> Self {
+        self.resolution = width;
+        self
+    }
+
+    /// Takes time from this ticker instead of the processor's counter. The scheduler's default is then
+    /// [`Scheduler::disabled`], since nobody knows how the ticker's time relates to that of the machine.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let cache: Cache<u8, u8> = Cache::builder().ticker(ManualTicker::new()).build();
+    /// cache.insert(1, 1);
+    /// ```
+    pub fn ticker(mut self, ticker: impl Ticker) -> Self {
+        self.ticker = Some(Box::new(ticker));
+        self
+    }
+
+    /// Who runs maintenance when nobody calls the cache. The default is [`Scheduler::background`].
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, Scheduler};
+    ///
+    /// let cache: Cache<u8, u8> = Cache::builder().scheduler(Scheduler::disabled()).build();
+    /// cache.insert(1, 1);
+    /// ```
+    pub fn scheduler(mut self, scheduler: Scheduler) -> Self {
+        self.scheduler = Some(scheduler);
+        self
+    }
+
+    /// Hears of every value that leaves the cache; the promises are in [`listener`](crate::listener).
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use wheelhouse::{Cache, RemovalCause};
+    ///
+    /// let (heard, left) = mpsc::channel();
+    /// let cache: Cache<u8, char> = Cache::builder()
+    ///     .removal_listener(move |key: &u8, value: &char, cause: RemovalCause| heard.send((*key, *value, cause)).unwrap())
+    ///     .build();
+    /// cache.insert(1, 'a');
+    /// cache.insert(1, 'b');
+    /// cache.run_pending_tasks();
+    /// assert_eq!(left.recv(), Ok((1, 'a', RemovalCause::Replaced)));
+    /// ```
+    pub fn removal_listener(
+        mut self,
+        listener: impl Fn(&K, &V, RemovalCause) + Send + Sync + 'static,
+    ) -> Self {
+        self.listener = Some(Box::new(listener));
+        self
+    }
+
+    /// Counts hits, misses, removals and more, for [`Cache::stats`]. Off by default.
+    ///
+    /// # Cost
+    ///
+    /// Off: a branch for each look-up. On: a nanosecond or two, and no memory that threads share, up to two threads a core (32 at
+    /// least); some more for an expired entry, whose lateness is read from the clock. About 9 KiB for the cache, more on large machines.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// cache.insert("ada", 1815);
+    /// assert_eq!(cache.get("ada"), Some(1815));
+    /// assert_eq!(cache.stats().hits(), 1);
+    /// ```
+    pub fn record_stats(mut self) -> Self {
+        self.record_stats = true;
+        self
+    }
+
+    /// Hashes keys with this instead of [`RandomState`].
+    ///
+    /// ```
+    /// use std::collections::hash_map::RandomState;
+    /// use wheelhouse::Cache;
+    ///
+    /// let cache: Cache<u8, u8, RandomState> = Cache::builder().hasher(RandomState::new()).build();
+    /// cache.insert(1, 1);
+    /// assert_eq!(cache.get(&1), Some(1));
+    /// ```
+    pub fn hasher<H>(self, hasher: H) -> CacheBuilder<K, V, H> {
+        CacheBuilder {
+            name: self.name,
+            initial_capacity: self.initial_capacity,
+            max_capacity: self.max_capacity,
+            weigher: self.weigher,
+            eviction_policy: self.eviction_policy,
+            policy: self.policy,
+            limits: self.limits,
+            resolution: self.resolution,
+            ticker: self.ticker,
+            scheduler: self.scheduler,
+            listener: self.listener,
+            record_stats: self.record_stats,
+            hasher,
+            own_hasher: true,
+        }
+    }
+}
+
+impl<K, V, S> CacheBuilder<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Builds the cache.
+    ///
+    /// # Panics
+    ///
+    /// If a setting is invalid; the message names the setting, the value met and what is allowed. See
+    /// [`try_build`](Self::try_build).
+    ///
+    /// # Cost
+    ///
+    /// Some kilobytes. Without a custom ticker, the first cache of a process measures the processor's counter: about a
+    /// millisecond, up to 200 ms on a machine that makes it hard.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
+    /// assert_eq!(cache.entry_count(), 0);
+    /// ```
+    #[track_caller]
+    pub fn build(self) -> Cache<K, V, S> {
+        match self.try_build() {
+            Ok(cache) => cache,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Builds the cache, or says which setting is invalid.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] if `expiry_resolution` is finer or wider than the wheel can be, `initial_capacity` is beyond what memory could
+    /// hold, or `name` contains a NUL.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::Cache;
+    ///
+    /// let error = Cache::<u8, u8>::builder().expiry_resolution(Duration::from_nanos(1)).try_build().unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "expiry_resolution is 1ns, but must be between 65.536µs and 8796.093022208s"
+    /// );
+    /// ```
+    pub fn try_build(self) -> Result<Cache<K, V, S>, BuildError> {
+        self.validate()?;
+        let scheduler = self.scheduler.unwrap_or_else(|| {
+            if self.ticker.is_some() {
+                Scheduler::disabled()
+            } else {
+                Scheduler::background()
+            }
+        });
+        let name: Option<Box<str>> = self.name.map(Into::into);
+        let upkeep = Maintenance::new(Setup {
+            clock: match self.ticker {
+                Some(ticker) => Clock::custom(ticker),
+                None => Clock::tsc(),
+            },
+            shards: shards(self.max_capacity),
+            initial_capacity: self.initial_capacity,
+            max_capacity: self.max_capacity,
+            eviction_policy: self.eviction_policy,
+            resolution: self.resolution,
+            listener: self.listener,
+            record_stats: self.record_stats,
+            waker: scheduler.waker(name.as_deref()),
+            name: name.clone(),
+        });
+        Ok(Cache::from_core(Core::new(
+            upkeep,
+            Lifetimes::new(self.policy, self.limits),
+            self.weigher,
+            self.hasher,
+            self.own_hasher,
+            name,
+        )))
+    }
+
+    fn validate(&self) -> Result<(), BuildError> {
+        if self.resolution < wheel::FINEST || self.resolution > wheel::WIDEST {
+            return Err(BuildError(format!(
+                "expiry_resolution is {:?}, but must be between {:?} and {:?}",
+                self.resolution,
+                wheel::FINEST,
+                wheel::WIDEST
+            )));
+        }
+        if self.initial_capacity > MOST_INITIAL {
+            return Err(BuildError(format!(
+                "initial_capacity is {}, but room can be made in advance for at most {MOST_INITIAL} entries",
+                self.initial_capacity
+            )));
+        }
+        if let Some(name) = &self.name
+            && name.contains('\0')
+        {
+            return Err(BuildError(format!(
+                "name is {name:?}, but must be without NUL: it names a thread"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// How many shards a cache gets: enough that writers seldom meet, few in a small cache, whose bound they make inexact.
+fn shards(max_capacity: Option<u64>) -> usize {
+    let most = stripe::stripes(4);
+    match max_capacity {
+        Some(max) => (usize::try_from(max / 64).unwrap_or(most).max(1))
+            .next_power_of_two()
+            .min(most),
+        None => most,
+    }
+}
+
+impl<K, V, S> fmt::Debug for CacheBuilder<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheBuilder")
+            .field("name", &self.name)
+            .field("initial_capacity", &self.initial_capacity)
+            .field("max_capacity", &self.max_capacity)
+            .field("weigher", &self.weigher.is_some())
+            .field("eviction_policy", &self.eviction_policy)
+            .field("expire_after", &self.policy.is_some())
+            .field("time_to_live", &self.limits.time_to_live)
+            .field("time_to_idle", &self.limits.time_to_idle)
+            .field("expiry_resolution", &self.resolution)
+            .field("scheduler", &self.scheduler)
+            .field("removal_listener", &self.listener.is_some())
+            .field("record_stats", &self.record_stats)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a cache could not be built: which setting, which value was met, what is allowed.
+///
+/// ```
+/// let error = wheelhouse::Cache::<u8, u8>::builder().initial_capacity(usize::MAX).try_build().unwrap_err();
+/// assert!(error.to_string().starts_with("initial_capacity is 18446744073709551615"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildError(String);
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BuildError {}

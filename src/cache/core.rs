@@ -1,0 +1,233 @@
+//! What all handles of a cache share.
+
+use super::limits::Limits;
+use crate::expiry::Expiry;
+use crate::hash;
+use crate::maintenance::Maintenance;
+use crate::node::NodePtr;
+use crate::reclaim::Pin;
+use crate::scheduler::Task;
+use crate::time::{self, NEVER};
+use equivalent::Equivalent;
+use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
+
+/// The state behind a [`Cache`](crate::Cache).
+pub(crate) struct Core<K, V, S> {
+    pub(crate) upkeep: Maintenance<K, V>,
+    pub(crate) lifetimes: Lifetimes<K, V>,
+    hasher: S,
+    /// Whether the hasher is the user's: its hashes are spread, since it may leave bits empty.
+    spread: bool,
+    weigher: Option<Weigher<K, V>>,
+    pub(crate) name: Option<Box<str>>,
+}
+
+/// What an entry weighs, as the cache keeps the question.
+pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;
+
+/// Who says how long entries live; what follows from it is worked out once.
+pub(crate) struct Lifetimes<K, V> {
+    pub(crate) policy: Option<Box<dyn Expiry<K, V>>>,
+    pub(crate) limits: Limits,
+    /// The policy answers reads.
+    pub(crate) policy_reads: bool,
+    /// A read may move the deadline.
+    pub(crate) reads_extend: bool,
+    /// Writes read the clock.
+    pub(crate) timed: bool,
+    /// The entry's own deadline must be kept apart from the wanted one.
+    pub(crate) kept_apart: bool,
+}
+
+impl<K: 'static, V: 'static> Lifetimes<K, V> {
+    pub(crate) fn new(policy: Option<Box<dyn Expiry<K, V>>>, limits: Limits) -> Self {
+        let policy_reads = policy.as_ref().is_some_and(|p| p.reacts_to_reads());
+        Self {
+            policy_reads,
+            reads_extend: policy_reads || limits.time_to_idle.is_some(),
+            timed: policy.is_some() || !limits.are_none(),
+            kept_apart: limits.time_to_idle.is_some()
+                || (limits.time_to_live.is_some() && policy.is_some()),
+            policy,
+            limits,
+        }
+    }
+}
+
+/// A live entry as a look-up found it.
+#[derive(Debug)]
+pub(crate) struct Hit<K, V> {
+    pub(crate) node: NodePtr<K, V>,
+    /// The deadline that was judged.
+    pub(crate) deadline: u64,
+    /// The time at which it was judged; 0 where no clock was needed.
+    pub(crate) now: u64,
+}
+
+impl<K, V, S> Core<K, V, S> {
+    pub(crate) fn new(
+        upkeep: Maintenance<K, V>,
+        lifetimes: Lifetimes<K, V>,
+        weigher: Option<Weigher<K, V>>,
+        hasher: S,
+        spread: bool,
+        name: Option<Box<str>>,
+    ) -> Self {
+        Self {
+            upkeep,
+            lifetimes,
+            hasher,
+            spread,
+            weigher,
+            name,
+        }
+    }
+
+    /// Whether nodes need their extension.
+    pub(crate) fn extended(&self) -> bool {
+        self.upkeep.max_capacity().is_some() || self.lifetimes.kept_apart
+    }
+
+    #[inline]
+    pub(crate) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64
+    where
+        S: BuildHasher,
+    {
+        let hash = self.hasher.hash_one(key);
+        if self.spread {
+            hash::spread(hash)
+        } else {
+            hash
+        }
+    }
+
+    /// What an entry weighs. User code: no lock may be held.
+    #[inline]
+    pub(super) fn weigh(&self, key: &K, value: &V) -> u32 {
+        self.weigher
+            .as_ref()
+            .map_or(1, |weigher| weigher(key, value))
+    }
+
+    #[inline]
+    pub(super) fn count_hit(&self) {
+        if let Some(counters) = &self.upkeep.counters {
+            counters.hit();
+        }
+    }
+
+    #[inline]
+    pub(super) fn count_miss(&self) {
+        if let Some(counters) = &self.upkeep.counters {
+            counters.miss();
+        }
+    }
+
+    /// The live entry of a key; an expired one is a miss.
+    // Inlined into each caller, with the seldom case apart: see `Table::find`.
+    #[inline(always)]
+    pub(crate) fn find_live<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Option<Hit<K, V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let node = self
+            .upkeep
+            .map
+            .find(hash, pin, |node| key.equivalent(node.key()))?;
+        match self.judge_hit(node) {
+            Ok(hit) => Some(hit),
+            Err(due) => self.find_past(hash, key, due, pin),
+        }
+    }
+
+    /// The node as a hit, or with the time at which it was seen to be due.
+    #[inline(always)]
+    fn judge_hit(&self, node: NodePtr<K, V>) -> Result<Hit<K, V>, Hit<K, V>> {
+        let deadline = node.deadline();
+        let mut hit = Hit {
+            node,
+            deadline,
+            now: 0,
+        };
+        if deadline != NEVER || self.lifetimes.reads_extend {
+            hit.now = self.upkeep.clock.now();
+            if time::is_due(hit.now, deadline) {
+                return Err(hit);
+            }
+        }
+        Ok(hit)
+    }
+
+    /// The look-up goes on from a node that is due: a miss, unless it turns out not to be the key's any more.
+    #[cold]
+    #[inline(never)]
+    fn find_past<Q>(&self, hash: u64, key: &Q, due: Hit<K, V>, pin: &Pin) -> Option<Hit<K, V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let mut due = due;
+        loop {
+            if self.is_dead(due.node, due.deadline, due.now, pin) {
+                self.upkeep.met_expired(hash, due.now);
+                return None;
+            }
+            let map = &self.upkeep.map;
+            let node = map.find(hash, pin, |node| key.equivalent(node.key()))?;
+            match self.judge_hit(node) {
+                Ok(hit) => return Some(hit),
+                Err(again) => due = again,
+            }
+        }
+    }
+
+    /// Whether an entry that was judged due really is the key's, so that the key is absent. If it was replaced, or a reader
+    /// with an earlier clock extended it, the look-up has to start over: at no moment was the key absent.
+    fn is_dead(&self, node: NodePtr<K, V>, deadline: u64, now: u64, pin: &Pin) -> bool {
+        if !self.lifetimes.reads_extend {
+            return self.upkeep.map.holds(node, pin);
+        }
+        // A writer that replaces the node freezes it first, which looks just like a claim: wait until it has done both.
+        node.claim(deadline, now) && self.upkeep.map.lock(node.hash()).spot(node).is_some()
+    }
+
+    /// Time since the node was written, where that is known.
+    pub(crate) fn age(&self, node: NodePtr<K, V>) -> Duration {
+        if node.written() == NEVER {
+            return Duration::ZERO;
+        }
+        let since = self.upkeep.clock.now().wrapping_sub(node.written());
+        // A clock that ran backwards shows a negative age.
+        Duration::from_nanos(if since as i64 >= 0 { since } else { 0 })
+    }
+
+    /// What is left of an entry.
+    pub(crate) fn time_left(&self, node: NodePtr<K, V>) -> Option<Duration> {
+        let deadline = node.deadline();
+        if deadline == NEVER {
+            return None;
+        }
+        time::time_left(self.upkeep.clock.now(), deadline)
+    }
+}
+
+impl<K, V, S> Task for Core<K, V, S>
+where
+    K: Send + Sync,
+    V: Send + Sync,
+    S: Send + Sync,
+{
+    fn run_due(&self) -> Option<Duration> {
+        self.upkeep.run_due()
+    }
+
+    fn deliver(&self) {
+        self.upkeep.deliver();
+    }
+}
+
+impl<K, V, S> Drop for Core<K, V, S> {
+    fn drop(&mut self) {
+        self.upkeep.close();
+    }
+}

@@ -1,0 +1,567 @@
+//! The cache: each method is a step in the map, an event, and perhaps a little maintenance.
+
+mod core;
+mod limits;
+mod read;
+mod remove;
+mod write;
+
+pub(crate) use self::core::{Core, Lifetimes, Weigher};
+pub(crate) use limits::Limits;
+
+use crate::builder::CacheBuilder;
+use crate::entry_ref::EntryRef;
+use crate::hash::RandomState;
+use crate::iter::Iter;
+use crate::policy::Policy;
+use crate::scheduler::Task;
+use crate::stats::Stats;
+use equivalent::Equivalent;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use write::Given;
+
+/// A concurrent cache in which every entry may have a deadline of its own.
+///
+/// A `Cache` is a handle: a clone shares the same entries. When the last handle is dropped, all entries are dropped (without
+/// notifications), and what was removed before is told to the listener.
+///
+/// # Who is asked about a lifetime
+///
+/// | operation | key absent | present | expired, not yet removed |
+/// |---|---|---|---|
+/// | [`insert`](Self::insert) | [create] | [update] with the new value | the old value leaves as `Expired`, then create |
+/// | [`insert_with_ttl`](Self::insert_with_ttl) | the given lifetime | the given lifetime | the old value leaves as `Expired`; the given lifetime |
+/// | [`get`](Self::get), [`get_ref`](Self::get_ref) | – | [read] | nobody: a miss |
+/// | [`peek_ref`](Self::peek_ref), [`contains_key`](Self::contains_key), [`iter`](Self::iter), [`retain`](Self::retain) | – | nobody | skipped |
+/// | [`set_expiry`](Self::set_expiry) | `false` | the deadline is set, `true` | `false` |
+/// | [`invalidate`](Self::invalidate), [`remove`](Self::remove) | – | nobody; cause `Explicit` | cause `Expired`; `remove` returns `None` |
+///
+/// Without a policy, an entry inserted by `insert` has no lifetime of its own, whatever its predecessor had.
+///
+/// [create]: crate::Expiry::expire_after_create
+/// [update]: crate::Expiry::expire_after_update
+/// [read]: crate::Expiry::expire_after_read
+///
+/// # Panics in user code
+///
+/// A panic in [`Expiry`](crate::Expiry), the weigher, `Hash`, `Eq` or `Clone` passes on to the caller, and the cache is as if the call had not
+/// been made. No lock is held while they run; they may call the same cache.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, expiry};
+///
+/// /// A token and how long its issuer vouches for it.
+/// struct Token { text: String, good_for: Duration }
+///
+/// let tokens: Cache<String, std::sync::Arc<Token>> = Cache::builder()
+///     .max_capacity(100_000)
+///     .expire_after(expiry::writing(|_: &String, token: &std::sync::Arc<Token>| Some(token.good_for)))
+///     .build();
+/// tokens.insert("ada".into(), Token { text: "s3cret".into(), good_for: Duration::from_secs(900) }.into());
+/// assert_eq!(tokens.get("ada").unwrap().text, "s3cret");
+/// ```
+pub struct Cache<K, V, S = RandomState> {
+    pub(crate) core: Arc<Core<K, V, S>>,
+}
+
+impl<K, V, S> Clone for Cache<K, V, S> {
+    /// Another handle to the same entries: one reference count.
+    fn clone(&self) -> Self {
+        Self {
+            core: Arc::clone(&self.core),
+        }
+    }
+}
+
+impl<K, V> Cache<K, V, RandomState> {
+    /// Begins the settings of a cache.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::Cache;
+    ///
+    /// let cache: Cache<u64, String> = Cache::builder().time_to_live(Duration::from_secs(60)).build();
+    /// cache.insert(1, "one".into());
+    /// assert_eq!(cache.get(&1).as_deref(), Some("one"));
+    /// ```
+    pub fn builder() -> CacheBuilder<K, V, RandomState> {
+        CacheBuilder::new()
+    }
+}
+
+impl<K, V> Cache<K, V, RandomState>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    /// A cache of at most this many entries, with all other settings at their defaults.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("ada", 1815);
+    /// assert_eq!(cache.get("ada"), Some(1815));
+    /// ```
+    pub fn new(max_capacity: u64) -> Self {
+        Self::builder().max_capacity(max_capacity).build()
+    }
+}
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    pub(crate) fn from_core(core: Core<K, V, S>) -> Self {
+        let core = Arc::new(core);
+        let weak: Weak<Core<K, V, S>> = Arc::downgrade(&core);
+        core.upkeep.enlist(weak as Weak<dyn Task>);
+        Self { core }
+    }
+
+    /// The value of a key, cloned; `None` if the key is absent or its entry has expired.
+    ///
+    /// Counts as a read: the policy's [`expire_after_read`](crate::Expiry::expire_after_read) is asked, and the use is noted for
+    /// the size policy. With values that are dear to clone, store an `Arc` or use [`get_ref`](Self::get_ref).
+    ///
+    /// # Panics
+    ///
+    /// Only if the key's `Hash` or `Eq`, the value's `Clone` or the policy does.
+    ///
+    /// # Cost
+    ///
+    /// No lock, no allocation; no write to shared memory unless the read moves the deadline or is the first use of the entry since
+    /// maintenance last looked. May drain the read buffer of a bounded cache when it is full.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("ada".to_string(), 1815);
+    /// assert_eq!(cache.get("ada"), Some(1815));
+    /// assert_eq!(cache.get("bob"), None);
+    /// ```
+    #[inline]
+    pub fn get<Q>(&self, key: &Q) -> Option<V>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+        V: Clone,
+    {
+        let core = &*self.core;
+        let hash = core.hash(key);
+        let pin = core.upkeep.pin();
+        let Some(hit) = core.find_live(hash, key, &pin) else {
+            core.count_miss();
+            return None;
+        };
+        // Before the policy is asked: a panic in `clone` must leave the deadline as it is.
+        let value = hit.node.value().clone();
+        if core.touch(&hit, &pin) {
+            core.count_hit();
+            return Some(value);
+        }
+        let (_, value) = core.read_again(hash, key, &pin, |node| node.value().clone())?;
+        Some(value)
+    }
+
+    /// A look at a key's entry without cloning it; `None` if the key is absent or its entry has expired.
+    ///
+    /// Counts as a read, as [`get`](Self::get) does.
+    ///
+    /// # Cost
+    ///
+    /// As `get`, without the clone. While the [`EntryRef`] lives, memory that leaves this cache is not freed.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert(1, vec![1, 2, 3]);
+    /// assert_eq!(cache.get_ref(&1).unwrap().len(), 3);
+    /// ```
+    #[inline]
+    pub fn get_ref<Q>(&self, key: &Q) -> Option<EntryRef<'_, K, V>>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let core = &*self.core;
+        let hash = core.hash(key);
+        let pin = core.upkeep.pin();
+        let Some(hit) = core.find_live(hash, key, &pin) else {
+            core.count_miss();
+            return None;
+        };
+        if core.touch(&hit, &pin) {
+            core.count_hit();
+            return Some(EntryRef::new(hit.node, core, pin));
+        }
+        let (node, ()) = core.read_again(hash, key, &pin, |_| ())?;
+        Some(EntryRef::new(node, core, pin))
+    }
+
+    /// A look at a key's entry that leaves no trace: no policy is asked, no use is noted.
+    ///
+    /// # Cost
+    ///
+    /// As [`get_ref`](Self::get_ref), and never a write to shared memory.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert(1, "one");
+    /// assert_eq!(*cache.peek_ref(&1).unwrap(), "one");
+    /// ```
+    #[inline]
+    pub fn peek_ref<Q>(&self, key: &Q) -> Option<EntryRef<'_, K, V>>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let core = &*self.core;
+        let pin = core.upkeep.pin();
+        let hit = core.find_live(core.hash(key), key, &pin)?;
+        Some(EntryRef::new(hit.node, core, pin))
+    }
+
+    /// Whether the key has a live entry. Leaves no trace, like [`peek_ref`](Self::peek_ref), and costs the same.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert(1, "one");
+    /// assert!(cache.contains_key(&1) && !cache.contains_key(&2));
+    /// ```
+    #[inline]
+    pub fn contains_key<Q>(&self, key: &Q) -> bool
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let core = &*self.core;
+        let pin = core.upkeep.pin();
+        core.find_live(core.hash(key), key, &pin).is_some()
+    }
+
+    /// Stores a value. What was there before leaves with the cause `Replaced`, or `Expired` if it was due.
+    ///
+    /// The policy is asked for the lifetime: about a new entry, or about the update of a live one.
+    ///
+    /// # Panics
+    ///
+    /// Only if the key's `Hash` or `Eq`, the weigher or the policy does; then the cache is as it was.
+    ///
+    /// # Cost
+    ///
+    /// One allocation, the shard's lock for a few dozen nanoseconds, two readings of the clock with a policy and one with
+    /// a limit. Every now and then, when its shard has gathered enough writes, a small bounded maintenance pass.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("ada", 1815);
+    /// cache.insert("ada", 1852);
+    /// assert_eq!(cache.get("ada"), Some(1852));
+    /// ```
+    pub fn insert(&self, key: K, value: V) {
+        self.core.put(key, value, Given::Policy);
+    }
+
+    /// Stores a value that lives for `ttl` from now, whatever the policy would say. Works on any cache.
+    ///
+    /// Zero: stored, never visible, removed as `Expired`. More than 2^62 ns (146 years) counts as that. Cache-wide limits still
+    /// hold: the earliest deadline does.
+    ///
+    /// # Panics
+    ///
+    /// Only if the key's `Hash` or `Eq` or the weigher does.
+    ///
+    /// # Cost
+    ///
+    /// As [`insert`](Self::insert), with one reading of the clock.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache = Cache::builder().ticker(ticker.clone()).build();
+    /// cache.insert_with_ttl("k", 1, Duration::from_secs(5));
+    /// ticker.advance(Duration::from_nanos(4_999_999_999));
+    /// assert_eq!(cache.get("k"), Some(1));
+    /// ticker.advance(Duration::from_nanos(1));
+    /// assert_eq!(cache.get("k"), None);
+    /// ```
+    pub fn insert_with_ttl(&self, key: K, value: V, ttl: Duration) {
+        self.core.put(key, value, Given::Life(ttl));
+    }
+
+    /// Sets how long an entry lives from now; `None` lets it live for ever. False if the key is absent or its entry has
+    /// expired.
+    ///
+    /// Cache-wide limits still hold: the earliest deadline does. Counts as a use for `time_to_idle`.
+    ///
+    /// # Cost
+    ///
+    /// The shard's lock, one reading of the clock; now and then a small bounded maintenance pass.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("k", 1);
+    /// assert!(cache.set_expiry("k", Some(Duration::from_secs(60))));
+    /// assert!(cache.get_ref("k").unwrap().time_left().is_some());
+    /// assert!(cache.set_expiry("k", None));
+    /// assert_eq!(cache.get_ref("k").unwrap().time_left(), None);
+    /// assert!(!cache.set_expiry("absent", None));
+    /// ```
+    pub fn set_expiry<Q>(&self, key: &Q, life: Option<Duration>) -> bool
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        self.core.set_life(key, life)
+    }
+
+    /// Removes a key's entry, with the cause `Explicit`, or `Expired` if it was due.
+    ///
+    /// # Cost
+    ///
+    /// The shard's lock if the key is present; now and then a small bounded maintenance pass.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert(1, "one");
+    /// cache.invalidate(&1);
+    /// assert_eq!(cache.get(&1), None);
+    /// ```
+    pub fn invalidate<Q>(&self, key: &Q)
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        self.core.take(key, |_| ());
+    }
+
+    /// Removes a key's entry and returns its value, cloned; `None` if the key is absent or its entry has expired.
+    ///
+    /// The cause is that of [`invalidate`](Self::invalidate).
+    ///
+    /// # Panics
+    ///
+    /// Only if the key's `Hash` or `Eq` or the value's `Clone` does; then the entry is still there.
+    ///
+    /// # Cost
+    ///
+    /// As `invalidate`, and the clone.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert(1, "one");
+    /// assert_eq!(cache.remove(&1), Some("one"));
+    /// assert_eq!(cache.remove(&1), None);
+    /// ```
+    pub fn remove<Q>(&self, key: &Q) -> Option<V>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+        V: Clone,
+    {
+        self.core.take(key, |node| node.value().clone())
+    }
+
+    /// Removes all entries that are present at the call; each is told to the listener. Entries that come in meanwhile may or may
+    /// not be removed.
+    ///
+    /// # Cost
+    ///
+    /// Proportional to the number of entries; each shard's lock is held for 64 removals at a time, and the call does its share of the
+    /// maintenance.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert(1, "one");
+    /// cache.insert(2, "two");
+    /// cache.invalidate_all();
+    /// assert_eq!(cache.entry_count(), 0);
+    /// ```
+    pub fn invalidate_all(&self) {
+        self.core.take_all();
+    }
+
+    /// Removes the entries for which `keep` returns false, with the cause `Explicit`. Expired entries are not shown.
+    ///
+    /// `keep` runs with no lock held and may call the cache. An entry that is replaced between the question and the removal stays.
+    ///
+    /// # Panics
+    ///
+    /// Only if `keep` does; entries refused before are removed.
+    ///
+    /// # Cost
+    ///
+    /// Proportional to the number of entries; a shard's lock for each removal.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// for n in 0..10 {
+    ///     cache.insert(n, n * n);
+    /// }
+    /// cache.retain(|_, square| square % 2 == 0);
+    /// assert_eq!(cache.entry_count(), 5);
+    /// ```
+    pub fn retain(&self, keep: impl FnMut(&K, &V) -> bool) {
+        self.core.retain(keep);
+    }
+
+    /// How many entries are stored now, expired ones that were not yet removed included.
+    ///
+    /// Exact after [`run_pending_tasks`](Self::run_pending_tasks) on a cache that nobody else uses.
+    ///
+    /// # Cost
+    ///
+    /// Takes each shard's lock for a moment.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert(1, "one");
+    /// assert_eq!(cache.entry_count(), 1);
+    /// ```
+    pub fn entry_count(&self) -> u64 {
+        self.core.upkeep.map.len()
+    }
+
+    /// What all stored entries weigh together, expired ones that were not yet removed included. Without a
+    /// [`weigher`](CacheBuilder::weigher) every entry weighs 1.
+    ///
+    /// As exact as [`entry_count`](Self::entry_count): it counts what is stored, so it may be over the bound until maintenance has run.
+    ///
+    /// # Cost
+    ///
+    /// Takes each shard's lock for a moment.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().weigher(|_: &u8, text: &String| text.len() as u32).build();
+    /// cache.insert(1, "one".to_string());
+    /// cache.insert(3, "three".to_string());
+    /// assert_eq!(cache.weighted_size(), 8);
+    /// ```
+    pub fn weighted_size(&self) -> u64 {
+        self.core.upkeep.map.weight()
+    }
+
+    /// Does all work that is due: removes every expired entry, evicts down to the bound, tells the listener, and frees the memory that
+    /// no reader holds. Before it returns, all notifications for this have been delivered, unless it is called from inside a
+    /// listener: then they follow after that listener returns.
+    ///
+    /// # Cost
+    ///
+    /// Proportional to the work that is due, in bounded passes: other callers are not held up. The listener, and destructors of
+    /// removed values, may run on the calling thread. May wait for a listener that runs on another thread.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache = Cache::builder().ticker(ticker.clone()).build();
+    /// cache.insert_with_ttl("k", 1, Duration::from_secs(5));
+    /// ticker.advance(Duration::from_secs(5));
+    /// assert_eq!(cache.entry_count(), 1); // not visible, still stored
+    /// cache.run_pending_tasks();
+    /// assert_eq!(cache.entry_count(), 0);
+    /// ```
+    pub fn run_pending_tasks(&self) {
+        self.core.upkeep.finish();
+    }
+
+    /// How long it is until the timer wheel has work next, for event loops: `None` if nothing is scheduled, zero if there is work.
+    ///
+    /// # Cost
+    ///
+    /// Takes in the writes that wait in buffers, in bounded passes.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let cache = Cache::builder().ticker(ManualTicker::new()).build();
+    /// assert_eq!(cache.next_maintenance_in(), None);
+    /// cache.insert_with_ttl("k", 1, Duration::from_secs(5));
+    /// let next = cache.next_maintenance_in().unwrap();
+    /// assert!(next <= Duration::from_secs(5) + cache.policy().expiry_resolution());
+    /// ```
+    pub fn next_maintenance_in(&self) -> Option<Duration> {
+        self.core.upkeep.next_in()
+    }
+}
+
+impl<K, V, S> Cache<K, V, S> {
+    /// Iterates over the live entries, in no particular order.
+    ///
+    /// Weakly consistent: an entry that is there during the whole iteration is shown exactly once; one that comes, goes or is replaced
+    /// meanwhile may be shown or not. Leaves no trace: no policy is asked, no use is noted. Expired entries are skipped.
+    ///
+    /// # Cost
+    ///
+    /// Proportional to the number of entries, without locks.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert(1, 10);
+    /// cache.insert(2, 20);
+    /// assert_eq!(cache.iter().map(|entry| *entry).sum::<i32>(), 30);
+    /// for entry in &cache {
+    ///     assert_eq!(*entry.key() * 10, *entry.value());
+    /// }
+    /// ```
+    pub fn iter(&self) -> Iter<'_, K, V, S> {
+        Iter::new(&self.core)
+    }
+
+    /// The name given to the builder.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().name("dns").build();
+    /// assert_eq!(cache.name(), Some("dns"));
+    /// ```
+    pub fn name(&self) -> Option<&str> {
+        self.core.name.as_deref()
+    }
+
+    /// What happened so far: hits, misses, removals by cause, how late entries expired. All 0 unless the cache was built with
+    /// [`record_stats`](CacheBuilder::record_stats).
+    ///
+    /// # Cost
+    ///
+    /// No lock; sums up some dozens of counters and copies 496. For every few seconds, not for every look-up.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// cache.insert("ada", 1815);
+    /// cache.get("ada");
+    /// cache.get("bob");
+    /// let stats = cache.stats();
+    /// assert_eq!((stats.hits(), stats.misses(), stats.insertions()), (1, 1, 1));
+    /// ```
+    pub fn stats(&self) -> Stats {
+        self.core.upkeep.stats()
+    }
+
+    /// The settings in force.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.policy().max_capacity(), Some(100));
+    /// ```
+    pub fn policy(&self) -> Policy<'_, K, V, S> {
+        Policy::new(&self.core)
+    }
+}
+
+impl<K, V, S> fmt::Debug for Cache<K, V, S> {
+    /// Name and number of entries, never the entries.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cache = f.debug_struct("Cache");
+        if let Some(name) = self.name() {
+            cache.field("name", &name);
+        }
+        cache
+            .field("entry_count", &self.core.upkeep.map.len())
+            .field("max_capacity", &self.core.upkeep.max_capacity())
+            .finish_non_exhaustive()
+    }
+}

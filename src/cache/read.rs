@@ -1,0 +1,144 @@
+//! What a hit leaves behind: an extended deadline, a read event.
+
+use super::core::{Core, Hit};
+use super::write::Answer;
+use crate::maintenance::Wrote;
+use crate::node::NodePtr;
+use crate::reclaim::Pin;
+use crate::time::{self, NEVER};
+use equivalent::Equivalent;
+
+impl<K: 'static, V: 'static, S> Core<K, V, S> {
+    /// Asks the policy about a read and notes the use. False if the entry was replaced, removed or expired meanwhile, so that the
+    /// look-up has to start over; then nothing was changed.
+    #[inline]
+    pub(super) fn touch(&self, hit: &Hit<K, V>, pin: &Pin) -> bool {
+        if self.lifetimes.reads_extend && !self.extend(hit) {
+            return false;
+        }
+        self.upkeep.note_read(hit.node, pin);
+        true
+    }
+
+    /// A read whose entry was changed under its hands, from the start; `look` sees each hit before the policy is asked.
+    // Apart from the first attempt, which is straight code: a loop around it would cost every hit.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn read_again<Q, R>(
+        &self,
+        hash: u64,
+        key: &Q,
+        pin: &Pin,
+        mut look: impl FnMut(NodePtr<K, V>) -> R,
+    ) -> Option<(NodePtr<K, V>, R)>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        loop {
+            let Some(hit) = self.find_live(hash, key, pin) else {
+                self.count_miss();
+                return None;
+            };
+            let seen = look(hit.node);
+            if self.touch(&hit, pin) {
+                self.count_hit();
+                return Some((hit.node, seen));
+            }
+        }
+    }
+
+    #[inline]
+    fn extend(&self, hit: &Hit<K, V>) -> bool {
+        let Hit {
+            node,
+            deadline,
+            now,
+        } = *hit;
+        let mut now = now;
+        let mut answer = Answer::Keep;
+        if self.lifetimes.policy_reads
+            && let Some(policy) = &self.lifetimes.policy
+        {
+            let clock = &self.upkeep.clock;
+            let left = time::time_left(now, deadline);
+            let asked = policy.expire_after_read(
+                node.key(),
+                node.value(),
+                clock.instant(now),
+                left,
+                clock.instant(written(node, now)),
+            );
+            if asked != left {
+                answer = Answer::Life(asked);
+            }
+            if asked != left || self.lifetimes.limits.time_to_idle.is_some() {
+                // The user's code may have taken its time.
+                now = clock.now();
+            }
+        }
+        let (_, wanted) = self.moved(node, deadline, answer, now);
+        let apart = self.lifetimes.kept_apart && answer != Answer::Keep;
+        if wanted == deadline && !apart {
+            return true;
+        }
+        // A later deadline is found out when the bucket ripens. An earlier one has to be told, and so has its end: or a timer
+        // would stay armed for nothing.
+        if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
+            return self.move_deadline(node, deadline, answer);
+        }
+        node.extend(deadline, wanted)
+    }
+
+    /// The own and the wanted deadline that an answer given about a node with `deadline` means at `now`.
+    #[inline]
+    fn moved(&self, node: NodePtr<K, V>, deadline: u64, answer: Answer, now: u64) -> (u64, u64) {
+        let own = match answer {
+            Answer::Life(life) => time::deadline_in(now, life),
+            Answer::Keep if self.lifetimes.kept_apart => node.own_deadline(),
+            Answer::Keep => deadline,
+        };
+        (own, self.lifetimes.limits.wanted(own, node.written(), now))
+    }
+
+    /// Moves a deadline on the way that loses nothing: earlier, or with the entry's own kept apart.
+    #[cold]
+    #[inline(never)]
+    fn move_deadline(&self, node: NodePtr<K, V>, judged: u64, answer: Answer) -> bool {
+        let map = &self.upkeep.map;
+        let mut shard = map.lock(node.hash());
+        // Read under the lock: a life begins when it is given, however long the wait was.
+        let now = self.upkeep.clock.now();
+        let (own, wanted) = self.moved(node, judged, answer, now);
+        if shard.spot(node).is_none() || time::is_due(now, judged) {
+            return false;
+        }
+        // As in `set_life`: the own deadline first.
+        let former = node.own_deadline();
+        node.set_own_deadline(own);
+        if !node.extend(judged, wanted) {
+            node.set_own_deadline(former);
+            return false;
+        }
+        shard.reschedule(node);
+        let wrote = Wrote {
+            shard: map.shard_of(node.hash()),
+            pending: shard.pending(),
+            deadline: wanted,
+            now: Some(now),
+            left: false,
+        };
+        drop(shard);
+        self.upkeep.after_write(wrote);
+        true
+    }
+}
+
+/// When the node was written, or `now` where that was not noted. Never after `now`: another core's clock may be ahead by a little.
+pub(super) fn written<K, V>(node: NodePtr<K, V>, now: u64) -> u64 {
+    let written = node.written();
+    if written == NEVER || now.wrapping_sub(written) as i64 <= 0 {
+        now
+    } else {
+        written
+    }
+}

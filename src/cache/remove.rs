@@ -1,0 +1,141 @@
+//! Taking entries out: one, those that a closure refuses, all.
+
+use super::core::Core;
+use crate::listener::RemovalCause;
+use crate::maintenance::Wrote;
+use crate::map::{END, Shard};
+use crate::node::{Life, NodePtr};
+use crate::time::{self, NEVER};
+use equivalent::Equivalent;
+use std::hash::{BuildHasher, Hash};
+
+/// Removals under one hold of a shard's lock when many are taken out.
+const CHUNK: usize = 64;
+
+impl<K, V, S> Core<K, V, S>
+where
+    K: Hash + Eq,
+    S: BuildHasher,
+{
+    /// Removes a key's entry. `look` sees a node before it is removed, with no lock held, perhaps more than once; what it saw of the
+    /// node that was removed is returned, unless that was due.
+    pub(super) fn take<Q, R>(&self, key: &Q, mut look: impl FnMut(NodePtr<K, V>) -> R) -> Option<R>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let hash = self.hash(key);
+        let pin = self.upkeep.pin();
+        let map = &self.upkeep.map;
+        loop {
+            let node = map.find(hash, &pin, |node| key.equivalent(node.key()))?;
+            let seen = look(node);
+            let mut shard = map.lock(hash);
+            let Some(cause) = self.take_node(&mut shard, node) else {
+                continue;
+            };
+            let wrote = self.took(hash, &shard);
+            drop(shard);
+            drop(pin);
+            self.upkeep.after_write(wrote);
+            return (cause == RemovalCause::Explicit).then_some(seen);
+        }
+    }
+
+    /// Takes a node out and says for which cause; `None` if it had gone before.
+    fn take_node<'a>(
+        &self,
+        shard: &mut Shard<'a, K, V>,
+        node: NodePtr<K, V>,
+    ) -> Option<RemovalCause> {
+        let spot = shard.spot(node)?;
+        let cause = self.cause_of_leaving(node);
+        shard.remove(spot, node, cause);
+        self.upkeep.note_removed(node, cause);
+        Some(cause)
+    }
+
+    /// `Expired` if the node is due now, for good; else `Explicit`. Under the shard's lock.
+    fn cause_of_leaving(&self, node: NodePtr<K, V>) -> RemovalCause {
+        let deadline = node.deadline();
+        if deadline == NEVER {
+            return RemovalCause::Explicit;
+        }
+        let now = self.upkeep.clock.now();
+        if time::is_due(now, deadline) && node.claim(deadline, now) {
+            RemovalCause::Expired
+        } else {
+            RemovalCause::Explicit
+        }
+    }
+
+    fn took(&self, hash: u64, shard: &Shard<'_, K, V>) -> Wrote {
+        Wrote {
+            shard: self.upkeep.map.shard_of(hash),
+            pending: shard.pending(),
+            deadline: NEVER,
+            now: None,
+            left: true,
+        }
+    }
+
+    /// Removes all entries that are present now. Entries that come in meanwhile may or may not be removed; one visit of each
+    /// shard is made, so it ends whatever others do.
+    pub(super) fn take_all(&self) {
+        let map = &self.upkeep.map;
+        let mut nodes = Vec::new();
+        for number in 0..map.shards() {
+            let mut at = 0;
+            while at < END {
+                let pin = self.upkeep.pin();
+                let mut shard = map.lock_shard(number);
+                let (mut taken, mut visited) = (0, 0);
+                while at < END && taken < CHUNK && visited < CHUNK {
+                    visited += 1;
+                    at = map.collect(number, at as u32, &pin, &mut nodes);
+                    for node in nodes.drain(..) {
+                        taken += usize::from(self.take_node(&mut shard, node).is_some());
+                    }
+                }
+                let wrote = self.took((number as u64) << 32, &shard);
+                drop(shard);
+                drop(pin);
+                if taken > 0 {
+                    self.upkeep.after_write(wrote);
+                }
+            }
+        }
+    }
+
+    /// Removes the live entries for which `keep` says no. `keep` runs with no lock held.
+    pub(super) fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
+        let map = &self.upkeep.map;
+        let mut nodes = Vec::new();
+        for number in 0..map.shards() {
+            let mut at = 0;
+            while at < END {
+                let pin = self.upkeep.pin();
+                at = map.collect(number, at as u32, &pin, &mut nodes);
+                for node in nodes.drain(..) {
+                    if !self.is_live(node) || keep(node.key(), node.value()) {
+                        continue;
+                    }
+                    let mut shard = map.lock_shard(number);
+                    if self.take_node(&mut shard, node).is_some() {
+                        let wrote = self.took(node.hash(), &shard);
+                        drop(shard);
+                        self.upkeep.after_write(wrote);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<K, V, S> Core<K, V, S> {
+    /// Whether the node is in the map and not due, just now.
+    pub(crate) fn is_live(&self, node: NodePtr<K, V>) -> bool {
+        let deadline = node.deadline();
+        node.life() == Life::Live
+            && (deadline == NEVER || !time::is_due(self.upkeep.clock.now(), deadline))
+    }
+}

@@ -1,0 +1,274 @@
+//! Inserting, and setting a deadline by hand.
+//!
+//! A write asks the policy first, with no lock held, then takes the shard's lock and confirms by addresses that what it asked
+//! about still holds; else it starts over. So a callback may call the cache, may panic, may take its time.
+
+use super::core::Core;
+use crate::listener::RemovalCause;
+use crate::maintenance::Wrote;
+use crate::map::{Probe, Settled};
+use crate::node::{Making, NewNode, NodePtr};
+use crate::time::{self, NEVER};
+use equivalent::Equivalent;
+use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
+
+/// Who says how long a new value lives.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Given {
+    /// The cache's policy.
+    Policy,
+    /// The caller.
+    Life(Duration),
+}
+
+/// What came of asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The deadline stays exactly where it is.
+    Keep,
+    /// A life from the moment of the write.
+    Life(Option<Duration>),
+}
+
+/// A question to the policy and its answer.
+struct Asked {
+    answer: Answer,
+    /// The entry that was there and alive; `None` if the policy was asked about a new one.
+    about: bool,
+}
+
+impl<K, V, S> Core<K, V, S>
+where
+    K: Hash + Eq + 'static,
+    V: 'static,
+    S: BuildHasher,
+{
+    pub(super) fn put(&self, key: K, value: V, given: Given) {
+        let hash = self.hash(&key);
+        let making = Making {
+            hash,
+            weight: self.weigh(&key, &value),
+            extended: self.extended(),
+        };
+        let mut new = NewNode::new(key, value, making);
+        let pin = self.upkeep.pin();
+        let map = &self.upkeep.map;
+        let timed = self.lifetimes.timed || matches!(given, Given::Life(_));
+        loop {
+            let probe = map.probe(hash, &pin, |node| new.key() == node.key());
+            let asked = self.ask(&new, &probe, given);
+            let mut shard = map.lock(hash);
+            let Some(settled) = shard.settle(hash, &probe) else {
+                continue;
+            };
+            // Read under the lock: a life begins when the write happens, however long the wait was.
+            let now = if timed { self.upkeep.clock.now() } else { 0 };
+            let mut wrote = Wrote {
+                shard: map.shard_of(hash),
+                pending: 0,
+                deadline: NEVER,
+                now: timed.then_some(now),
+                left: true,
+            };
+            match settled {
+                Settled::Absent => {
+                    wrote.deadline = self.set_times(&mut new, asked.answer, None, timed, now);
+                    self.upkeep.note_written(None);
+                    if self.upkeep.is_too_heavy(making.weight) {
+                        self.upkeep.note_removed(*new, RemovalCause::Size);
+                        shard.refuse(new, RemovalCause::Size);
+                    } else {
+                        shard.add(new);
+                        wrote.left = false;
+                    }
+                }
+                Settled::Here(spot) => {
+                    let old = probe.found.expect("settled at the node that was found");
+                    let Some(cause) = self.judge(old, &asked, now, timed) else {
+                        // It fell due since the policy was asked: the policy has to be asked about a new entry.
+                        drop(shard);
+                        continue;
+                    };
+                    let kept = if cause == RemovalCause::Replaced {
+                        let Some(kept) = self.last_deadline(old, now) else {
+                            // A reader whose clock is ahead has found it due since.
+                            drop(shard);
+                            continue;
+                        };
+                        Some(kept)
+                    } else {
+                        None
+                    };
+                    wrote.deadline = self.set_times(&mut new, asked.answer, kept, timed, now);
+                    self.upkeep.note_written(Some((old, cause)));
+                    shard.replace(spot, old, new, cause);
+                }
+            }
+            wrote.pending = shard.pending();
+            drop(shard);
+            drop(pin);
+            self.upkeep.after_write(wrote);
+            return;
+        }
+    }
+
+    /// Asks the policy about the value that comes in. No lock is held.
+    fn ask(&self, new: &NewNode<K, V>, probe: &Probe<K, V>, given: Given) -> Asked {
+        let policy = match (given, &self.lifetimes.policy) {
+            (Given::Life(life), _) => {
+                return Asked {
+                    answer: Answer::Life(Some(life)),
+                    about: false,
+                };
+            }
+            (Given::Policy, None) => {
+                return Asked {
+                    answer: Answer::Life(None),
+                    about: false,
+                };
+            }
+            (Given::Policy, Some(policy)) => policy,
+        };
+        let clock = &self.upkeep.clock;
+        let now = clock.now();
+        let there = probe.found.and_then(|old| {
+            let deadline = old.deadline();
+            // A claim makes the judgement final, so that the create callback is right whatever happens next.
+            let dead = time::is_due(now, deadline) && old.claim(deadline, now);
+            (!dead).then(|| time::time_left(now, old.deadline()))
+        });
+        match there {
+            Some(left) => {
+                let asked =
+                    policy.expire_after_update(new.key(), new.value(), clock.instant(now), left);
+                Asked {
+                    answer: if asked == left {
+                        Answer::Keep
+                    } else {
+                        Answer::Life(asked)
+                    },
+                    about: true,
+                }
+            }
+            None => Asked {
+                answer: Answer::Life(policy.expire_after_create(
+                    new.key(),
+                    new.value(),
+                    clock.instant(now),
+                )),
+                about: false,
+            },
+        }
+    }
+
+    /// For which cause the old value leaves; `None` if the policy was asked about an entry that is due by now.
+    fn judge(
+        &self,
+        old: NodePtr<K, V>,
+        asked: &Asked,
+        now: u64,
+        timed: bool,
+    ) -> Option<RemovalCause> {
+        loop {
+            let deadline = old.deadline();
+            if deadline == NEVER {
+                return Some(RemovalCause::Replaced);
+            }
+            let now = if timed { now } else { self.upkeep.clock.now() };
+            if !time::is_due(now, deadline) {
+                return Some(RemovalCause::Replaced);
+            }
+            if old.claim(deadline, now) {
+                return (!asked.about).then_some(RemovalCause::Expired);
+            }
+        }
+    }
+
+    /// The own deadline that a replaced entry had at last. Where reads extend, they end here: a reader who comes too late starts
+    /// over and meets the new value.
+    fn last_deadline(&self, old: NodePtr<K, V>, now: u64) -> Option<u64> {
+        let deadline = if self.lifetimes.reads_extend {
+            old.freeze(now)?
+        } else {
+            old.deadline()
+        };
+        Some(if self.lifetimes.kept_apart {
+            old.own_deadline()
+        } else {
+            deadline
+        })
+    }
+
+    /// Sets the times of a node that is about to come in and returns its deadline.
+    fn set_times(
+        &self,
+        new: &mut NewNode<K, V>,
+        answer: Answer,
+        kept: Option<u64>,
+        timed: bool,
+        now: u64,
+    ) -> u64 {
+        if !timed {
+            new.set_times(NEVER, NEVER);
+            return NEVER;
+        }
+        let own = match (answer, kept) {
+            (Answer::Keep, Some(kept)) => kept,
+            (Answer::Keep, None) => NEVER,
+            (Answer::Life(life), _) => time::deadline_in(now, life),
+        };
+        // `NEVER` marks a time of writing that is not known; the one nanosecond that reads the same goes by.
+        let written = if now == NEVER { now + 1 } else { now };
+        let wanted = self.lifetimes.limits.wanted(own, written, now);
+        new.set_times(written, wanted);
+        new.set_own_deadline(own);
+        wanted
+    }
+
+    /// Sets a deadline by hand; false if the key is absent or its entry is due.
+    pub(super) fn set_life<Q>(&self, key: &Q, life: Option<Duration>) -> bool
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let hash = self.hash(key);
+        let pin = self.upkeep.pin();
+        let map = &self.upkeep.map;
+        loop {
+            let Some(node) = map.find(hash, &pin, |node| key.equivalent(node.key())) else {
+                return false;
+            };
+            let mut shard = map.lock(hash);
+            if shard.spot(node).is_none() {
+                continue;
+            }
+            let now = self.upkeep.clock.now();
+            let judged = node.deadline();
+            if time::is_due(now, judged) && node.claim(judged, now) {
+                return false;
+            }
+            let own = time::deadline_in(now, life);
+            let wanted = self.lifetimes.limits.wanted(own, node.written(), now);
+            // The own deadline first: a reader who meets the wanted one must not take the former own for the present one. Only
+            // holders of this lock write it.
+            let former = node.own_deadline();
+            node.set_own_deadline(own);
+            if !node.extend(judged, wanted) {
+                node.set_own_deadline(former);
+                continue;
+            }
+            shard.reschedule(node);
+            let wrote = Wrote {
+                shard: map.shard_of(hash),
+                pending: shard.pending(),
+                deadline: wanted,
+                now: Some(now),
+                left: false,
+            };
+            drop(shard);
+            drop(pin);
+            self.upkeep.after_write(wrote);
+            return true;
+        }
+    }
+}

@@ -1,0 +1,549 @@
+//! The ready policies: what the table in the parent module lists.
+//!
+//! Each is a small named type around a closure, so that a cache's builder, a field or a function's return type can name
+//! it. None holds state that changes, so one policy may serve many threads without them meeting.
+
+use std::cell::Cell;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use super::Expiry;
+use crate::time::{MAX_LIFE_NANOS, saturating_nanos};
+
+/// Gives each new entry the lifetime that `lifetime` returns, and leaves it alone from then on.
+///
+/// Neither a read nor a new value for the key moves the deadline. `None` means that the entry never expires; for other
+/// special values see [`Expiry`](Expiry#answers).
+///
+/// # Examples
+///
+/// An answer is worth as long as its origin said, however often it is refreshed:
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, ManualTicker, expiry};
+///
+/// let time = ManualTicker::new();
+/// let cache = Cache::builder()
+///     .ticker(time.clone())
+///     .expire_after(expiry::creating(|_: &&str, seconds: &u64| Some(Duration::from_secs(*seconds))))
+///     .build();
+///
+/// cache.insert("a", 10);
+/// time.advance(Duration::from_secs(9));
+/// cache.insert("a", 10);
+/// assert_eq!(cache.get("a"), Some(10));
+/// time.advance(Duration::from_secs(1));
+/// assert_eq!(cache.get("a"), None);
+/// ```
+///
+/// # Panics
+///
+/// Not itself; a panic in `lifetime` reaches the caller of the cache, see [`Expiry`](Expiry#panics).
+///
+/// # Cost
+///
+/// Hits and updates do not call the closure.
+pub fn creating<K, V, F>(lifetime: F) -> Creating<F>
+where
+    F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
+{
+    Creating { lifetime }
+}
+
+/// Gives an entry the lifetime that `lifetime` returns, anew with each value written.
+///
+/// A read does not move the deadline. `None` means that the entry never expires; for other special values see
+/// [`Expiry`](Expiry#answers).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, ManualTicker, expiry};
+///
+/// let time = ManualTicker::new();
+/// let cache = Cache::builder()
+///     .ticker(time.clone())
+///     .expire_after(expiry::writing(|_: &&str, seconds: &u64| Some(Duration::from_secs(*seconds))))
+///     .build();
+///
+/// cache.insert("a", 10);
+/// time.advance(Duration::from_secs(9));
+/// cache.insert("a", 5);
+/// time.advance(Duration::from_secs(4));
+/// assert_eq!(cache.get("a"), Some(5));
+/// time.advance(Duration::from_secs(1));
+/// assert_eq!(cache.get("a"), None);
+/// ```
+///
+/// # Panics
+///
+/// Not itself; a panic in `lifetime` reaches the caller of the cache, see [`Expiry`](Expiry#panics).
+///
+/// # Cost
+///
+/// Hits do not call the closure.
+pub fn writing<K, V, F>(lifetime: F) -> Writing<F>
+where
+    F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
+{
+    Writing { lifetime }
+}
+
+/// Gives an entry the lifetime that `lifetime` returns, anew with each write and each read.
+///
+/// `None` means that the entry never expires; for other special values see [`Expiry`](Expiry#answers).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, ManualTicker, expiry};
+///
+/// let time = ManualTicker::new();
+/// let cache = Cache::builder()
+///     .ticker(time.clone())
+///     .expire_after(expiry::accessing(|_: &&str, seconds: &u64| Some(Duration::from_secs(*seconds))))
+///     .build();
+///
+/// cache.insert("a", 10);
+/// time.advance(Duration::from_secs(9));
+/// assert_eq!(cache.get("a"), Some(10));
+/// time.advance(Duration::from_secs(9));
+/// assert_eq!(cache.get("a"), Some(10));
+/// time.advance(Duration::from_secs(10));
+/// assert_eq!(cache.get("a"), None);
+/// ```
+///
+/// # Panics
+///
+/// Not itself; a panic in `lifetime` reaches the caller of the cache, see [`Expiry`](Expiry#panics).
+///
+/// # Cost
+///
+/// Each hit calls the closure and stores the new deadline in the entry.
+pub fn accessing<K, V, F>(lifetime: F) -> Accessing<F>
+where
+    F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
+{
+    Accessing { lifetime }
+}
+
+/// Lets no entry expire, unless its deadline is set by hand.
+///
+/// The policy of a cache whose lifetimes all come from `insert_with_ttl` and `set_expiry`. A deadline set by them stays
+/// when the value is replaced by a plain `insert`.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, ManualTicker, expiry};
+///
+/// let time = ManualTicker::new();
+/// let cache: Cache<&str, u32> =
+///     Cache::builder().ticker(time.clone()).expire_after(expiry::never()).build();
+///
+/// cache.insert("a", 1);
+/// cache.insert_with_ttl("b", 2, Duration::from_secs(60));
+/// time.advance(Duration::from_secs(60));
+/// assert_eq!(cache.get("a"), Some(1));
+/// assert_eq!(cache.get("b"), None);
+/// ```
+///
+/// # Cost
+///
+/// Neither hits nor updates call it.
+#[must_use]
+pub fn never() -> Never {
+    Never
+}
+
+/// Shortens the lifetimes that `policy` gives by a random share of up to `fraction`.
+///
+/// Entries written together then do not expire together, and whatever refills them is not asked for all at once. With a
+/// `fraction` of 0.1 a lifetime of 60 s becomes one between 54 s and 60 s, each as likely as the others. Lifetimes are
+/// only ever shortened: no entry outlives what `policy` said.
+///
+/// - An answer equal to `duration_until_expiry` passes through unchanged, so the deadline stays where it is and repeated
+///   reads do not wear it down.
+/// - `None` and `Some(Duration::ZERO)` pass through unchanged.
+/// - A lifetime above 2^62 ns (146 years) counts as 2^62 ns before it is shortened.
+/// - With a `fraction` of 0.0 it answers as `policy` does.
+///
+/// The shares are pseudo-random, drawn from a generator of the calling thread with a random seed: they cannot be
+/// reproduced, and they are not fit for secrets.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, expiry};
+///
+/// let minute = expiry::writing(|_: &u32, _: &u32| Some(Duration::from_secs(60)));
+/// let cache = Cache::builder().expire_after(expiry::jittered(minute, 0.1)).build();
+///
+/// cache.insert(1, 1);
+/// let left = cache.get_ref(&1).unwrap().time_left().unwrap();
+/// assert!(left > Duration::from_secs(50) && left <= Duration::from_secs(60));
+/// ```
+///
+/// # Panics
+///
+/// If `fraction` is not within 0.0 to 1.0.
+///
+/// # Cost
+///
+/// A few nanoseconds for each new lifetime; no lock, no shared state.
+#[track_caller]
+pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
+    assert!(
+        (0.0..=1.0).contains(&fraction),
+        "jittered was given the fraction {fraction}; allowed is 0.0 (lifetimes as they are) to 1.0 (down to nothing)",
+    );
+    Jittered { policy, fraction }
+}
+
+/// The policy made by [`creating`].
+#[derive(Clone, Copy)]
+pub struct Creating<F> {
+    lifetime: F,
+}
+
+/// The policy made by [`writing`].
+#[derive(Clone, Copy)]
+pub struct Writing<F> {
+    lifetime: F,
+}
+
+/// The policy made by [`accessing`].
+#[derive(Clone, Copy)]
+pub struct Accessing<F> {
+    lifetime: F,
+}
+
+/// The policy made by [`never()`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Never;
+
+/// The policy made by [`jittered`].
+#[derive(Clone, Copy, Debug)]
+pub struct Jittered<P> {
+    policy: P,
+    fraction: f64,
+}
+
+impl<F> fmt::Debug for Creating<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Creating").finish_non_exhaustive()
+    }
+}
+
+impl<F> fmt::Debug for Writing<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writing").finish_non_exhaustive()
+    }
+}
+
+impl<F> fmt::Debug for Accessing<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accessing").finish_non_exhaustive()
+    }
+}
+
+impl<K, V, F> Expiry<K, V> for Creating<F>
+where
+    F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
+{
+    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
+        (self.lifetime)(key, value)
+    }
+
+    fn reacts_to_reads(&self) -> bool {
+        false
+    }
+
+    fn reacts_to_updates(&self) -> bool {
+        false
+    }
+}
+
+impl<K, V, F> Expiry<K, V> for Writing<F>
+where
+    F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
+{
+    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
+        (self.lifetime)(key, value)
+    }
+
+    fn expire_after_update(
+        &self,
+        key: &K,
+        value: &V,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        (self.lifetime)(key, value)
+    }
+
+    fn reacts_to_reads(&self) -> bool {
+        false
+    }
+}
+
+impl<K, V, F> Expiry<K, V> for Accessing<F>
+where
+    F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
+{
+    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
+        (self.lifetime)(key, value)
+    }
+
+    fn expire_after_update(
+        &self,
+        key: &K,
+        value: &V,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        (self.lifetime)(key, value)
+    }
+
+    fn expire_after_read(
+        &self,
+        key: &K,
+        value: &V,
+        _: Instant,
+        _: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        (self.lifetime)(key, value)
+    }
+}
+
+impl<K, V> Expiry<K, V> for Never {
+    fn reacts_to_reads(&self) -> bool {
+        false
+    }
+
+    fn reacts_to_updates(&self) -> bool {
+        false
+    }
+}
+
+impl<P> Jittered<P> {
+    /// The lifetime with a random share cut off.
+    fn shorten(&self, life: Option<Duration>) -> Option<Duration> {
+        if self.fraction == 0.0 {
+            return life;
+        }
+        // Cut to the longest life first: the cache would do so afterwards and take the jitter away.
+        let nanos = saturating_nanos(life?).min(MAX_LIFE_NANOS);
+        let cut = nanos as f64 * self.fraction * random_unit();
+        // Rounding a life of many days to f64 may carry the cut past it.
+        Some(Duration::from_nanos(nanos.saturating_sub(cut as u64)))
+    }
+
+    /// As [`shorten`](Self::shorten), but a lifetime that means "leave the deadline" is passed on untouched.
+    fn shorten_unless(
+        &self,
+        unchanged: Option<Duration>,
+        life: Option<Duration>,
+    ) -> Option<Duration> {
+        if life == unchanged {
+            life
+        } else {
+            self.shorten(life)
+        }
+    }
+}
+
+impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
+    fn expire_after_create(&self, key: &K, value: &V, created_at: Instant) -> Option<Duration> {
+        self.shorten(self.policy.expire_after_create(key, value, created_at))
+    }
+
+    fn expire_after_update(
+        &self,
+        key: &K,
+        value: &V,
+        updated_at: Instant,
+        duration_until_expiry: Option<Duration>,
+    ) -> Option<Duration> {
+        let life = self
+            .policy
+            .expire_after_update(key, value, updated_at, duration_until_expiry);
+        self.shorten_unless(duration_until_expiry, life)
+    }
+
+    fn expire_after_read(
+        &self,
+        key: &K,
+        value: &V,
+        read_at: Instant,
+        duration_until_expiry: Option<Duration>,
+        last_modified_at: Instant,
+    ) -> Option<Duration> {
+        let life = self.policy.expire_after_read(
+            key,
+            value,
+            read_at,
+            duration_until_expiry,
+            last_modified_at,
+        );
+        self.shorten_unless(duration_until_expiry, life)
+    }
+
+    fn reacts_to_reads(&self) -> bool {
+        self.policy.reacts_to_reads()
+    }
+
+    fn reacts_to_updates(&self) -> bool {
+        self.policy.reacts_to_updates()
+    }
+}
+
+/// A pseudo-random number in `[0, 1)`, from a SplitMix64 generator of this thread.
+fn random_unit() -> f64 {
+    thread_local! {
+        /// 0 until the thread asks for the first time. Has no destructor, so it can be used while the thread ends.
+        static STATE: Cell<u64> = const { Cell::new(0) };
+    }
+    STATE.with(|state| {
+        let mut seed = state.get();
+        if seed == 0 {
+            seed = RandomState::new().hash_one(0);
+        }
+        seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        state.set(seed);
+        let mut mixed = seed;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^= mixed >> 31;
+        // The upper 53 bits: as many as an f64 holds exactly.
+        (mixed >> 11) as f64 / (1_u64 << 53) as f64
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const LEFT: Option<Duration> = Some(Duration::from_millis(250));
+
+    /// The answers to create, update and read, and the hints for read and update.
+    fn answers(policy: &dyn Expiry<u32, u64>) -> ([Option<Duration>; 3], [bool; 2]) {
+        let now = Instant::now();
+        (
+            [
+                policy.expire_after_create(&1, &9, now),
+                policy.expire_after_update(&1, &9, now, LEFT),
+                policy.expire_after_read(&1, &9, now, LEFT, now),
+            ],
+            [policy.reacts_to_reads(), policy.reacts_to_updates()],
+        )
+    }
+
+    fn seconds(_: &u32, seconds: &u64) -> Option<Duration> {
+        Some(Duration::from_secs(*seconds))
+    }
+
+    #[test]
+    fn each_policy_reacts_to_what_its_name_says() {
+        let nine = Some(9 * SECOND);
+        assert_eq!(
+            answers(&creating(seconds)),
+            ([nine, LEFT, LEFT], [false, false])
+        );
+        assert_eq!(
+            answers(&writing(seconds)),
+            ([nine, nine, LEFT], [false, true])
+        );
+        assert_eq!(
+            answers(&accessing(seconds)),
+            ([nine, nine, nine], [true, true])
+        );
+        assert_eq!(answers(&never()), ([None, LEFT, LEFT], [false, false]));
+    }
+
+    #[test]
+    fn the_defaults_keep_the_deadline_and_hint_nothing() {
+        struct Defaults;
+        impl Expiry<u32, u64> for Defaults {}
+        assert_eq!(answers(&Defaults), ([None, LEFT, LEFT], [true, true]));
+    }
+
+    #[test]
+    fn pointers_forward_every_method() {
+        for policy in [writing(seconds), writing(seconds)] {
+            assert_eq!(answers(&Box::new(Arc::new(policy))), answers(&policy));
+        }
+        let shared: Arc<dyn Expiry<u32, u64>> = Arc::new(accessing(seconds));
+        assert_eq!(answers(&Arc::clone(&shared)), answers(&*shared));
+    }
+
+    #[test]
+    fn jitter_shortens_by_at_most_the_fraction_and_spreads() {
+        let policy = jittered(creating(|_: &u32, _: &u64| Some(SECOND)), 0.25);
+        let now = Instant::now();
+        let lives: Vec<_> = (0..1000)
+            .map(|_| policy.expire_after_create(&1, &1, now).unwrap())
+            .collect();
+        assert!(
+            lives
+                .iter()
+                .all(|life| (SECOND * 3 / 4..=SECOND).contains(life))
+        );
+        let (least, most) = (lives.iter().min().unwrap(), lives.iter().max().unwrap());
+        // Each fails by chance once in 10^22 runs.
+        assert!(*least < SECOND * 61 / 80, "{least:?}");
+        assert!(*most > SECOND * 79 / 80, "{most:?}");
+    }
+
+    #[test]
+    fn jitter_leaves_unchanged_deadlines_and_special_values_alone() {
+        assert_eq!(answers(&jittered(never(), 1.0)), answers(&never()));
+        assert_eq!(
+            answers(&jittered(accessing(|_: &u32, _: &u64| LEFT), 1.0)).0[1..],
+            [LEFT, LEFT]
+        );
+        assert_eq!(
+            answers(&jittered(
+                accessing(|_: &u32, _: &u64| Some(Duration::ZERO)),
+                1.0
+            ))
+            .0,
+            [Some(Duration::ZERO); 3]
+        );
+        assert_eq!(
+            answers(&jittered(
+                accessing(|_: &u32, _: &u64| Some(Duration::MAX)),
+                0.0
+            ))
+            .0,
+            [Some(Duration::MAX); 3]
+        );
+        let longest = Duration::from_nanos(MAX_LIFE_NANOS);
+        let huge = jittered(accessing(|_: &u32, _: &u64| Some(Duration::MAX)), 0.5);
+        assert!(
+            answers(&huge)
+                .0
+                .iter()
+                .all(|life| (longest / 2..=longest).contains(&life.unwrap()))
+        );
+    }
+
+    #[test]
+    fn a_fraction_out_of_range_is_refused() {
+        for fraction in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+            let refused = std::panic::catch_unwind(|| jittered(never(), fraction)).unwrap_err();
+            let message = refused.downcast_ref::<String>().unwrap();
+            assert!(message.contains(&fraction.to_string()), "{message}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Doors for the fuzz targets, which live in a package of their own: programs decoded from bytes, run on private parts beside
+//! something that is obviously right. Compiled with `--cfg fuzzing` only; every string of bytes is a program.
+#![allow(unsafe_code)]
+
+mod list;
+mod map;
+
+pub use crate::wheel::fuzzing::wheel_against_oracle;
+pub use list::list_against_deques;
+pub use map::map_against_sorted_map;
+
+use crate::cache::Cache;
+use crate::node::{Making, NewNode, NodePtr};
+
+impl<K, V, S> Cache<K, V, S> {
+    /// Takes in waiting writes, then asserts the invariants of map, wheel and size policy, each and against each other.
+    ///
+    /// For a cache that no other thread uses.
+    #[doc(hidden)]
+    pub fn check_invariants(&self) {
+        self.core.upkeep.check_invariants();
+    }
+}
+
+/// The bytes of a program.
+struct Script<'a>(&'a [u8]);
+
+impl Script<'_> {
+    /// The next operation; `None` at the end.
+    fn operation(&mut self) -> Option<u8> {
+        let (&first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(first)
+    }
+
+    /// The next operand, 0 at the end.
+    fn operand(&mut self) -> u8 {
+        self.operation().unwrap_or(0)
+    }
+}
+
+/// A node by itself, with all links.
+fn make(key: u64, value: u64, hash: u64) -> NewNode<u64, u64> {
+    let making = Making {
+        hash,
+        weight: 1,
+        extended: true,
+    };
+    NewNode::new(key, value, making)
+}
+
+/// Frees a node that the program under way has taken out of every structure.
+fn free(node: NodePtr<u64, u64>) {
+    // SAFETY: a program runs on one thread; it calls this once for each node it has published, and forgets the pointer.
+    unsafe { node.free() }
+}

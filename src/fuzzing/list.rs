@@ -1,0 +1,112 @@
+//! Intrusive lists beside deques: two lists over the one pair of links, a third over the other pair of the same nodes.
+
+use super::{Script, free, make};
+use crate::list::{Chain, List, Queue, Timer};
+use crate::node::NodePtr;
+use std::collections::VecDeque;
+
+/// Nodes of a program.
+const CROWD: usize = 24;
+
+/// A list, and the numbers of the nodes that are in it.
+struct Pair<C> {
+    list: List<u64, u64, C>,
+    deque: VecDeque<usize>,
+}
+
+impl<C: Chain> Pair<C> {
+    fn new() -> Self {
+        Self {
+            list: List::new(),
+            deque: VecDeque::new(),
+        }
+    }
+
+    fn has(&self, number: usize) -> bool {
+        self.deque.contains(&number)
+    }
+
+    /// One operation on this list with a node that is in it, or in no list of its chain (`free`).
+    fn step(
+        &mut self,
+        operation: u8,
+        nodes: &[NodePtr<u64, u64>],
+        number: usize,
+        free: Option<usize>,
+    ) {
+        let node = nodes[number];
+        match (operation, self.has(number), free) {
+            (0, false, Some(fresh)) => {
+                self.list.push_back(nodes[fresh]);
+                self.deque.push_back(fresh);
+            }
+            (1, true, _) => {
+                self.list.unlink(node);
+                self.deque.retain(|&other| other != number);
+            }
+            (2, true, Some(fresh)) => {
+                self.list.substitute(node, nodes[fresh]);
+                let at = self.deque.iter_mut().find(|at| **at == number);
+                *at.expect("it is in there") = fresh;
+            }
+            (3, true, _) => {
+                self.list.move_to_back(node);
+                self.deque.retain(|&other| other != number);
+                self.deque.push_back(number);
+            }
+            _ => {}
+        }
+    }
+
+    fn check(&self, nodes: &[NodePtr<u64, u64>]) {
+        self.list.check_invariants();
+        let at = |number: Option<&usize>| number.map(|&number| nodes[number]);
+        assert_eq!(self.list.len(), self.deque.len());
+        assert_eq!(self.list.is_empty(), self.deque.is_empty());
+        assert!(self.list.front() == at(self.deque.front()));
+        assert!(self.list.back() == at(self.deque.back()));
+        assert!(
+            self.list
+                .iter()
+                .eq(self.deque.iter().map(|&number| nodes[number]))
+        );
+        for (place, &number) in self.deque.iter().enumerate() {
+            let before = place.checked_sub(1).and_then(|place| self.deque.get(place));
+            assert!(List::<u64, u64, C>::prev(nodes[number]) == at(before));
+            assert!(List::<u64, u64, C>::next(nodes[number]) == at(self.deque.get(place + 1)));
+        }
+    }
+}
+
+/// Runs a program of list operations, decoded from `data`, beside deques, and panics where they differ.
+pub fn list_against_deques(data: &[u8]) {
+    let nodes: Vec<_> = (0..CROWD as u64)
+        .map(|number| make(number, number, number).publish())
+        .collect();
+    let mut timers = [Pair::<Timer>::new(), Pair::new()];
+    let mut queue = Pair::<Queue>::new();
+    let mut script = Script(data);
+    while let Some(operation) = script.operation() {
+        let (number, fresh) = (script.operand(), script.operand());
+        let number = usize::from(number) % CROWD;
+        let fresh = usize::from(fresh) % CROWD;
+        let [one, two] = &mut timers;
+        match operation % 12 {
+            operation @ 0..4 => {
+                let free = (!one.has(fresh) && !two.has(fresh)).then_some(fresh);
+                one.step(operation, &nodes, number, free);
+            }
+            operation @ 4..8 => {
+                let free = (!one.has(fresh) && !two.has(fresh)).then_some(fresh);
+                two.step(operation - 4, &nodes, number, free);
+            }
+            operation => {
+                let free = (!queue.has(fresh)).then_some(fresh);
+                queue.step(operation - 8, &nodes, number, free);
+            }
+        }
+        timers.iter().for_each(|pair| pair.check(&nodes));
+        queue.check(&nodes);
+    }
+    nodes.into_iter().for_each(free);
+}

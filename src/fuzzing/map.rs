@@ -1,0 +1,332 @@
+//! The map beside a sorted map, under hashes that collide in the shard, the bucket, the tag, or in everything.
+//!
+//! One thread: what is tried is the table's own machinery (overflow chains, splits, merges, compaction, segments that come and
+//! go) and that a probe which was overtaken is told so. What left the map is freed at every hand-over, so that a sanitizer sees any
+//! word that still points to it.
+
+use super::{Script, free, make};
+use crate::buffer::{Batch, WriteEvent};
+use crate::listener::RemovalCause;
+use crate::map::{END, Gone, Map, Probe, Settled};
+use crate::node::NodePtr;
+use crate::reclaim::{Domain, Pin, Retire};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Which bits of a key's own hash count, and what the others are. Low 32 bits: bucket; the next ones: shard; upper 16: tag, of
+/// which the highest is always set.
+const HASHES: [(u64, u64); 12] = [
+    (!0, 0),
+    (0, 0),
+    (0, !0),
+    (0xFFFF << 48, 0x1234_5678),
+    (0xFFFF_FFFF, 0),
+    (0b111, 0),
+    (0b11 | 1 << 48, 0),
+    (0xFFFF << 32, 7),
+    (0x8000_0003, 0x5555_0000_0000_0000),
+    (0xF000_0000, 1),
+    (0xFFFF_0000_0000_000F, 0xF0),
+    (1 << 63, 0),
+];
+
+/// Entries at most: a program should take milliseconds, though all of them may stand in one chain.
+const CROWD: usize = 250;
+
+/// What an event says, in the numbers of this module: each node's value is its own number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Added(u64),
+    Replaced(u64, u64),
+    Removed(u64),
+    Rescheduled(u64),
+}
+
+/// A visit under way.
+struct Visit {
+    shard: usize,
+    position: u64,
+    /// Values there since it began.
+    stable: BTreeSet<u64>,
+    met: BTreeSet<u64>,
+}
+
+struct Bench {
+    map: Map<u64, u64>,
+    domain: Domain,
+    mask: (u64, u64),
+    /// Key to value.
+    model: BTreeMap<u64, u64>,
+    told: Vec<Vec<Told>>,
+    visit: Option<Visit>,
+    last_value: u64,
+}
+
+/// Runs a program of map operations, decoded from `data`, beside a sorted map, and panics where they differ.
+pub fn map_against_sorted_map(data: &[u8]) {
+    let mut script = Script(data);
+    let (shards, room) = (script.operand(), script.operand());
+    let shards = 1 << (shards % 4);
+    let mut bench = Bench {
+        map: Map::new(shards, usize::from(room) * usize::from(room % 3)),
+        domain: Domain::new(),
+        mask: HASHES[usize::from(script.operand()) % HASHES.len()],
+        model: BTreeMap::new(),
+        told: vec![Vec::new(); shards],
+        visit: None,
+        last_value: 0,
+    };
+    while let Some(operation) = script.operation() {
+        bench.step(operation, &mut script);
+        bench.map.check_invariants();
+        assert_eq!(bench.map.len(), bench.model.len() as u64);
+    }
+    bench.finish();
+}
+
+impl Bench {
+    fn step(&mut self, operation: u8, script: &mut Script<'_>) {
+        let key = u64::from(script.operand());
+        match operation % 16 {
+            0..=2 => self.put(key),
+            3 | 4 => self.remove(key),
+            5 => self.look(key),
+            6 => self.be_overtaken(key, script),
+            7 => self.reschedule(key),
+            8 => self.refuse(key),
+            9 => {
+                // Up to 255 neighbours: the table grows by many steps.
+                let count = u64::from(script.operand());
+                let room = CROWD.saturating_sub(self.model.len()) as u64;
+                (0..count.min(room)).for_each(|offset| self.put((key << 8) + offset));
+            }
+            10 => {
+                let count = usize::from(script.operand());
+                let keys: Vec<u64> = self
+                    .model
+                    .range(key..)
+                    .map(|(&key, _)| key)
+                    .take(count)
+                    .collect();
+                keys.into_iter().for_each(|key| self.remove(key));
+            }
+            11 | 12 => self.visit(key as usize),
+            13 => self.hand_over(key as usize % self.map.shards()),
+            _ => self.look_at_all(),
+        }
+    }
+
+    fn hash(&self, key: u64) -> u64 {
+        let (mask, rest) = self.mask;
+        (crate::hash::spread(key) & mask) | (rest & !mask)
+    }
+
+    fn next_value(&mut self) -> u64 {
+        self.last_value += 1;
+        self.last_value
+    }
+
+    fn pin(&self) -> Pin {
+        self.domain.pin()
+    }
+
+    fn probe(&self, key: u64) -> Probe<u64, u64> {
+        let hash = self.hash(key);
+        let probe = self.map.probe(hash, &self.pin(), |node| *node.key() == key);
+        let found = probe.found.map(|node| *node.value());
+        assert_eq!(found, self.model.get(&key).copied(), "a probe of {key}");
+        probe
+    }
+
+    fn tell(&mut self, hash: u64, told: Told) {
+        self.told[self.map.shard_of(hash)].push(told);
+    }
+
+    /// The books of a value that left.
+    fn gone(&mut self, value: u64) {
+        if let Some(visit) = &mut self.visit {
+            visit.stable.remove(&value);
+        }
+    }
+
+    fn put(&mut self, key: u64) {
+        let probe = self.probe(key);
+        assert!(self.settle_and_put(key, &probe), "nobody came between");
+    }
+
+    /// Writes if the probe still holds; whether it did.
+    fn settle_and_put(&mut self, key: u64, probe: &Probe<u64, u64>) -> bool {
+        let (hash, value) = (self.hash(key), self.next_value());
+        let new = make(key, value, hash);
+        let mut shard = self.map.lock(hash);
+        match shard.settle(hash, probe) {
+            None => return false,
+            Some(Settled::Absent) => {
+                shard.add(new);
+                drop(shard);
+                assert_eq!(self.model.insert(key, value), None, "settled as absent");
+                self.tell(hash, Told::Added(value));
+            }
+            Some(Settled::Here(spot)) => {
+                let old = probe.found.expect("settled at what was found");
+                shard.replace(spot, old, new, RemovalCause::Replaced);
+                drop(shard);
+                assert_eq!(self.model.insert(key, value), Some(*old.value()));
+                self.tell(hash, Told::Replaced(*old.value(), value));
+                self.gone(*old.value());
+            }
+        }
+        true
+    }
+
+    fn remove(&mut self, key: u64) {
+        let hash = self.hash(key);
+        let found = self.map.find(hash, &self.pin(), |node| *node.key() == key);
+        let value = self.model.remove(&key);
+        assert_eq!(found.map(|node| *node.value()), value);
+        let Some(node) = found else { return };
+        let mut shard = self.map.lock(hash);
+        let spot = shard.spot(node).expect("it was just found");
+        shard.remove(spot, node, RemovalCause::Explicit);
+        assert!(shard.spot(node).is_none(), "removed");
+        drop(shard);
+        self.tell(hash, Told::Removed(*node.value()));
+        self.gone(*node.value());
+    }
+
+    fn look(&self, key: u64) {
+        let pin = self.pin();
+        if let Some(node) = self.probe(key).found {
+            assert!(self.map.holds(node, &pin));
+        }
+    }
+
+    /// Probes, lets another write come first, and settles: that must fail exactly if the other write concerned this key, or may
+    /// have (another one of the same hash came in).
+    fn be_overtaken(&mut self, key: u64, script: &mut Script<'_>) {
+        let probe = self.probe(key);
+        let other = u64::from(script.operand());
+        let other = if other < 128 { key } else { other };
+        let came = !self.model.contains_key(&other);
+        let removes = script.operand() % 2 == 0;
+        if removes {
+            self.remove(other);
+        } else {
+            self.put(other);
+        }
+        let touched = if other == key {
+            !(removes && came)
+        } else {
+            // A new address under the same hash might be this key, for all that can be told without comparing.
+            probe.found.is_none() && !removes && self.hash(other) == self.hash(key)
+        };
+        assert_eq!(
+            self.settle_and_put(key, &probe),
+            !touched,
+            "overtaken by {other}"
+        );
+    }
+
+    fn reschedule(&mut self, key: u64) {
+        if let Some(node) = self.probe(key).found {
+            self.map.lock(node.hash()).reschedule(node);
+            self.tell(node.hash(), Told::Rescheduled(*node.value()));
+        }
+    }
+
+    fn refuse(&mut self, key: u64) {
+        let (hash, value) = (self.hash(key), self.next_value());
+        let new = make(key, value, hash);
+        self.map.lock(hash).refuse(new, RemovalCause::Size);
+        self.tell(hash, Told::Removed(value));
+    }
+
+    /// Begins a visit, or takes the next step of the one under way.
+    fn visit(&mut self, shard: usize) {
+        let Some(mut visit) = self.visit.take() else {
+            let shard = shard % self.map.shards();
+            let here = |&(&key, _): &(&u64, &u64)| self.map.shard_of(self.hash(key)) == shard;
+            self.visit = Some(Visit {
+                shard,
+                position: 0,
+                stable: self
+                    .model
+                    .iter()
+                    .filter(here)
+                    .map(|(_, &value)| value)
+                    .collect(),
+                met: BTreeSet::new(),
+            });
+            return;
+        };
+        let mut out = Vec::new();
+        let next = self
+            .map
+            .collect(visit.shard, visit.position as u32, &self.pin(), &mut out);
+        assert!(next > visit.position && next <= END);
+        visit.position = next;
+        for node in out {
+            assert_eq!(
+                self.model.get(node.key()),
+                Some(node.value()),
+                "met what is not there"
+            );
+            assert!(visit.met.insert(*node.value()), "met twice");
+        }
+        if next < END {
+            self.visit = Some(visit);
+        } else {
+            assert!(
+                visit.stable.is_subset(&visit.met),
+                "missed what was there all the time"
+            );
+        }
+    }
+
+    /// Takes a shard's events as the pass does, compares them, and frees what has left.
+    fn hand_over(&mut self, shard: usize) {
+        let (mut batch, mut parts) = (Batch::new(), Vec::new());
+        self.map.lock_shard(shard).hand_over(&mut batch, &mut parts);
+        let (mut found, mut left) = (Vec::new(), Vec::new());
+        for event in batch.drain() {
+            let number = |node: NodePtr<u64, u64>| *node.value();
+            found.push(match event {
+                WriteEvent::Added(node) => Told::Added(number(node)),
+                WriteEvent::Replaced { old, new, .. } => {
+                    left.push(old);
+                    Told::Replaced(number(old), number(new))
+                }
+                WriteEvent::Removed(node, _) => {
+                    left.push(node);
+                    Told::Removed(number(node))
+                }
+                WriteEvent::Rescheduled(node) => Told::Rescheduled(number(node)),
+            });
+        }
+        assert_eq!(found, std::mem::take(&mut self.told[shard]));
+        left.into_iter().for_each(free);
+        for part in parts {
+            // SAFETY: table 4: one thread, and it holds no pin.
+            unsafe { Gone::<u64, u64>::Part(part).free() }
+        }
+    }
+
+    fn look_at_all(&self) {
+        let keys: BTreeSet<u64> = self.model.keys().copied().chain(0..256).collect();
+        keys.into_iter().for_each(|key| self.look(key));
+    }
+
+    fn finish(mut self) {
+        self.look_at_all();
+        while self.visit.is_some() {
+            self.visit(0);
+        }
+        (0..self.map.shards()).for_each(|shard| self.hand_over(shard));
+        let mut left = BTreeMap::new();
+        self.map.take_apart(|node| {
+            assert_eq!(left.insert(*node.key(), *node.value()), None);
+            free(node);
+        });
+        assert_eq!(left, self.model);
+        assert_eq!(self.map.len(), 0);
+    }
+}

@@ -1,0 +1,79 @@
+//! Iteration over what is in the cache, without stopping it.
+
+use crate::cache::{Cache, Core};
+use crate::entry_ref::EntryRef;
+use crate::map::END;
+use crate::node::NodePtr;
+use crate::reclaim::Pin;
+use std::fmt;
+use std::iter::FusedIterator;
+
+/// An iterator over the live entries of a cache; see [`Cache::iter`].
+pub struct Iter<'a, K, V, S> {
+    core: &'a Core<K, V, S>,
+    shard: usize,
+    position: u64,
+    /// What is left of the bucket in hand, and the pin that keeps it.
+    bucket: Vec<NodePtr<K, V>>,
+    pin: Option<Pin>,
+}
+
+impl<'a, K, V, S> Iter<'a, K, V, S> {
+    pub(crate) fn new(core: &'a Core<K, V, S>) -> Self {
+        Self {
+            core,
+            shard: 0,
+            position: 0,
+            bucket: Vec::new(),
+            pin: None,
+        }
+    }
+}
+
+impl<'a, K, V, S> Iterator for Iter<'a, K, V, S> {
+    type Item = EntryRef<'a, K, V>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            while let Some(node) = self.bucket.pop() {
+                // The entry's own pin comes first: it protects what is seen to be in the map while it is held, and nothing that
+                // only an earlier pin has seen.
+                let pin = self.core.upkeep.pin();
+                if self.core.is_live(node) {
+                    return Some(EntryRef::new(node, self.core, pin));
+                }
+            }
+            let map = &self.core.upkeep.map;
+            if self.position == END {
+                self.shard += 1;
+                self.position = 0;
+            }
+            if self.shard >= map.shards() {
+                self.pin = None;
+                self.position = 0;
+                return None;
+            }
+            // Between buckets nothing is in hand, so memory may be freed.
+            self.pin = None;
+            let pin = self.pin.insert(self.core.upkeep.pin());
+            self.position = map.collect(self.shard, self.position as u32, pin, &mut self.bucket);
+        }
+    }
+}
+
+impl<K, V, S> FusedIterator for Iter<'_, K, V, S> {}
+
+impl<K, V, S> fmt::Debug for Iter<'_, K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Iter").finish_non_exhaustive()
+    }
+}
+
+impl<'a, K, V, S> IntoIterator for &'a Cache<K, V, S> {
+    type Item = EntryRef<'a, K, V>;
+    type IntoIter = Iter<'a, K, V, S>;
+
+    fn into_iter(self) -> Iter<'a, K, V, S> {
+        self.iter()
+    }
+}

@@ -1,0 +1,50 @@
+#![doc = include_str!("../README.md")]
+#![warn(unreachable_pub)]
+
+// Data flows downwards, imports go one way: see DESIGN.md for the house plan.
+mod builder;
+mod cache;
+mod entry_ref;
+pub mod expiry;
+mod hash;
+mod iter;
+pub mod listener;
+mod policy;
+mod scheduler;
+
+mod maintenance;
+mod notify;
+
+mod buffer;
+mod eviction;
+mod map;
+mod stats;
+mod wheel;
+
+mod list;
+mod node;
+mod reclaim;
+mod stripe;
+mod sync;
+mod time;
+
+#[cfg(all(test, wheelhouse_loom))]
+mod tests;
+
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
+
+pub use builder::{BuildError, CacheBuilder};
+pub use cache::Cache;
+pub use entry_ref::EntryRef;
+pub use equivalent::Equivalent;
+pub use eviction::EvictionPolicy;
+pub use expiry::Expiry;
+pub use hash::{DefaultHasher, RandomState};
+pub use iter::Iter;
+pub use listener::RemovalCause;
+pub use policy::{LevelSnapshot, Policy, WheelSnapshot};
+pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
+pub use stats::Stats;
+pub use time::{ManualTicker, Ticker};

@@ -1,0 +1,451 @@
+//! Who runs maintenance when nobody calls the cache.
+//!
+//! A cache without traffic still has to remove entries when they are due and to tell its listener. A [`Scheduler`] says who does
+//! it: a thread that sleeps until the next deadline ([`Scheduler::background`]), nobody ([`Scheduler::disabled`]: the next
+//! operation or [`run_pending_tasks`](crate::Cache::run_pending_tasks) does it), or a timer of the program's own
+//! ([`Scheduler::custom`] with an [`Alarm`]).
+//!
+//! # How the thread works
+//!
+//! A *driver* has a list of caches, each with the moment at which it wants to run. Its thread starts when a moment is first asked for,
+//! sleeps until the earliest, runs that cache's maintenance in bounded passes, and ends when its last cache has gone. It
+//! holds the caches weakly. With nothing scheduled it sleeps without a timeout.
+//!
+//! # Invariants
+//!
+//! 1. `wake_at` of a member is the earliest moment asked for since its last run began.
+//! 2. At most one thread per driver; `started` changes under the roster's lock.
+
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+/// Who wakes a cache's maintenance when nobody calls the cache.
+///
+/// Cloning a background scheduler and giving the clones to several caches makes them share one thread.
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, Scheduler};
+///
+/// let shared = Scheduler::background();
+/// let sessions: Cache<u64, String> = Cache::builder().scheduler(shared.clone()).build();
+/// let tokens: Cache<u64, String> = Cache::builder().scheduler(shared).build();
+/// sessions.insert_with_ttl(1, "ada".into(), Duration::from_secs(60));
+/// tokens.insert_with_ttl(1, "s3cret".into(), Duration::from_secs(5));
+/// assert!(sessions.contains_key(&1) && tokens.contains_key(&1));
+/// ```
+#[derive(Clone)]
+pub struct Scheduler(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Background(Arc<Driver>),
+    Disabled,
+    Custom(Arc<dyn Alarm>),
+}
+
+impl Scheduler {
+    /// A thread that sleeps until the next deadline: the default.
+    ///
+    /// The thread starts when there is first something to wait for, sleeps without wake-ups while nothing is scheduled, holds the
+    /// caches weakly and ends with the last of them. If it cannot be started, this is reported once on standard error and the
+    /// caches go on as if their scheduler were [`disabled`](Self::disabled).
+    ///
+    /// With one cache, the thread also runs its removal listener. Where several share the thread, each cache with a
+    /// listener gets a thread for deliveries of its own, so that a slow listener delays no other cache.
+    ///
+    /// # Cost
+    ///
+    /// Nothing until the first deadline; then one sleeping thread.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, Scheduler};
+    ///
+    /// let cache: Cache<u8, u8> = Cache::builder().scheduler(Scheduler::background()).build();
+    /// cache.insert(1, 1);
+    /// assert_eq!(cache.get(&1), Some(1));
+    /// ```
+    pub fn background() -> Self {
+        Self(Kind::Background(Arc::new(Driver::new())))
+    }
+
+    /// Nobody: maintenance is done by operations of the cache and by `run_pending_tasks`. The default with a custom ticker.
+    ///
+    /// An expired entry is never visible, whoever runs maintenance; it just stays in memory, unannounced, until somebody does.
+    /// Listeners run inside `run_pending_tasks`, and inside a writing call only when very many notifications wait.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, Scheduler};
+    ///
+    /// let cache: Cache<u8, u8> = Cache::builder().scheduler(Scheduler::disabled()).build();
+    /// cache.insert(1, 1);
+    /// cache.run_pending_tasks();
+    /// ```
+    pub fn disabled() -> Self {
+        Self(Kind::Disabled)
+    }
+
+    /// A timer of the program's own, such as an event loop's.
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use std::time::Duration;
+    /// use wheelhouse::{Alarm, Cache, MaintenanceTask, Scheduler};
+    ///
+    /// /// Remembers what was asked for; a real one would set a timer.
+    /// #[derive(Clone, Default)]
+    /// struct Note(Arc<Mutex<Option<(Duration, MaintenanceTask)>>>);
+    ///
+    /// impl Alarm for Note {
+    ///     fn set(&self, after: Duration, task: MaintenanceTask) {
+    ///         *self.0.lock().unwrap() = Some((after, task));
+    ///     }
+    /// }
+    ///
+    /// let note = Note::default();
+    /// let cache: Cache<u8, u8> = Cache::builder().scheduler(Scheduler::custom(note.clone())).build();
+    /// cache.insert_with_ttl(1, 1, Duration::from_secs(5));
+    ///
+    /// let (after, task) = note.0.lock().unwrap().take().expect("a deadline was set");
+    /// assert!(after <= Duration::from_secs(7));
+    /// task.run(); // too early: nothing is due, and the alarm is set again
+    /// assert!(note.0.lock().unwrap().is_some());
+    /// ```
+    pub fn custom(alarm: impl Alarm) -> Self {
+        Self(Kind::Custom(Arc::new(alarm)))
+    }
+
+    /// The waker of one cache.
+    pub(crate) fn waker(&self, name: Option<&str>) -> Waker {
+        match &self.0 {
+            Kind::Background(driver) => Waker::Driver {
+                number: driver.number(),
+                driver: Arc::clone(driver),
+                name: name.map(Into::into),
+            },
+            Kind::Disabled => Waker::None,
+            Kind::Custom(alarm) => Waker::Alarm {
+                alarm: Arc::clone(alarm),
+                task: OnceLock::new(),
+            },
+        }
+    }
+}
+
+impl Default for Scheduler {
+    fn default() -> Self {
+        Self::background()
+    }
+}
+
+impl fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &self.0 {
+            Kind::Background(_) => "Scheduler::background()",
+            Kind::Disabled => "Scheduler::disabled()",
+            Kind::Custom(_) => "Scheduler::custom(..)",
+        })
+    }
+}
+
+/// A timer that runs a cache's maintenance, for programs that have an event loop of their own.
+///
+/// See [`Scheduler::custom`] for an example, and `examples/tokio_timer.rs` for one on a tokio timer.
+pub trait Alarm: Send + Sync + 'static {
+    /// Arranges that [`task.run()`](MaintenanceTask::run) is called once, `after` from now.
+    ///
+    /// A later call for the same cache replaces an earlier one. Running too early or more than once is harmless, running late makes
+    /// removals late. It is called by whichever thread writes to the cache, while a lock of the cache's scheduling is held: it must
+    /// return soon and must not call the cache; handing the wish to the event loop is all it should do.
+    fn set(&self, after: Duration, task: MaintenanceTask);
+}
+
+/// The maintenance of one cache, to be run by an [`Alarm`].
+///
+/// It holds the cache weakly: a task of a cache that is gone does nothing.
+#[derive(Clone)]
+pub struct MaintenanceTask(Weak<dyn Task>);
+
+impl MaintenanceTask {
+    /// Does all work that is due and delivers the notifications for it, then sets the alarm again if there is anything to wait for.
+    ///
+    /// Returns how long it is until the next run is wanted, as told to [`Alarm::set`] as well; `None` if nothing is scheduled, or the
+    /// cache is gone.
+    ///
+    /// # Cost
+    ///
+    /// As [`run_pending_tasks`](crate::Cache::run_pending_tasks): proportional to the work that is due. Listeners run on the calling
+    /// thread.
+    pub fn run(&self) -> Option<Duration> {
+        self.0.upgrade()?.run_due()
+    }
+}
+
+impl fmt::Debug for MaintenanceTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MaintenanceTask")
+            .field("cache_alive", &(self.0.strong_count() > 0))
+            .finish()
+    }
+}
+
+/// What a driver or an alarm runs.
+pub(crate) trait Task: Send + Sync {
+    /// Does what is due; says how long it is until the next run.
+    fn run_due(&self) -> Option<Duration>;
+
+    /// Delivers the notifications that wait.
+    fn deliver(&self);
+}
+
+/// Which of a task's two sides a driver runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Job {
+    Maintenance,
+    Delivery,
+}
+
+/// How one cache asks to be woken.
+pub(crate) enum Waker {
+    None,
+    Driver {
+        driver: Arc<Driver>,
+        number: u64,
+        name: Option<Box<str>>,
+    },
+    Alarm {
+        alarm: Arc<dyn Alarm>,
+        task: OnceLock<MaintenanceTask>,
+    },
+}
+
+impl Waker {
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        match self {
+            Self::None => true,
+            // Relaxed: set once and for good; a late look costs one idle wish.
+            Self::Driver { driver, .. } => driver.failed.load(Ordering::Relaxed),
+            Self::Alarm { .. } => false,
+        }
+    }
+
+    /// Whether the thread that runs this cache's maintenance runs other caches' too.
+    pub(crate) fn is_shared(&self) -> bool {
+        match self {
+            Self::Driver { driver, .. } => driver.roster.lock().members.len() > 1,
+            _ => false,
+        }
+    }
+
+    /// A thread of its own for one cache's deliveries.
+    pub(crate) fn courier(name: Option<&str>) -> Self {
+        let driver = Arc::new(Driver::new());
+        Self::Driver {
+            number: driver.number(),
+            driver,
+            name: Some(format!("{}-listener", name.unwrap_or("cache")).into()),
+        }
+    }
+
+    /// Names the task to be run; to be called once, when the cache has its address.
+    pub(crate) fn enlist(&self, task: Weak<dyn Task>, job: Job) {
+        match self {
+            Self::None => (),
+            Self::Driver { driver, number, .. } => driver.roster.lock().members.push(Member {
+                number: *number,
+                task,
+                job,
+                wake_at: None,
+            }),
+            Self::Alarm { task: cell, .. } => _ = cell.set(MaintenanceTask(task)),
+        }
+    }
+
+    /// Asks for a run after a time.
+    pub(crate) fn wake(&self, after: Duration) {
+        match self {
+            Self::None => (),
+            Self::Driver {
+                driver,
+                number,
+                name,
+            } => driver.wake(*number, after, name.as_deref()),
+            Self::Alarm { alarm, task } => {
+                if let Some(task) = task.get() {
+                    alarm.set(after, task.clone());
+                }
+            }
+        }
+    }
+
+    /// The cache is going; no run is wanted any more.
+    pub(crate) fn leave(&self) {
+        if let Self::Driver { driver, number, .. } = self {
+            driver.leave(*number);
+        }
+    }
+}
+
+impl fmt::Debug for Waker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::Driver { .. } => "Driver",
+            Self::Alarm { .. } => "Alarm",
+        })
+    }
+}
+
+/// A thread to be, and the caches it runs.
+pub(crate) struct Driver {
+    roster: Mutex<Roster>,
+    earlier: Condvar,
+    numbers: AtomicU64,
+    failed: AtomicBool,
+}
+
+struct Roster {
+    members: Vec<Member>,
+    started: bool,
+    /// Until when the thread sleeps; `None` while it runs or sleeps without end.
+    asleep_until: Option<Instant>,
+}
+
+struct Member {
+    number: u64,
+    task: Weak<dyn Task>,
+    job: Job,
+    wake_at: Option<Instant>,
+}
+
+impl Driver {
+    pub(crate) fn new() -> Self {
+        Self {
+            roster: Mutex::new(Roster {
+                members: Vec::new(),
+                started: false,
+                asleep_until: None,
+            }),
+            earlier: Condvar::new(),
+            numbers: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn wake(self: &Arc<Self>, number: u64, after: Duration, name: Option<&str>) {
+        // A moment beyond what the platform can express is as good as never.
+        let Some(at) = Instant::now().checked_add(after) else {
+            return;
+        };
+        let mut roster = self.roster.lock();
+        let Some(member) = roster.members.iter_mut().find(|m| m.number == number) else {
+            return;
+        };
+        if member.wake_at.is_some_and(|known| known <= at) {
+            return;
+        }
+        member.wake_at = Some(at);
+        if !roster.started {
+            self.start(&mut roster, name);
+        } else if roster.asleep_until.is_none_or(|until| at < until) {
+            self.earlier.notify_one();
+        }
+    }
+
+    fn start(self: &Arc<Self>, roster: &mut Roster, name: Option<&str>) {
+        if self.failed.load(Ordering::Relaxed) {
+            return;
+        }
+        let driver = Arc::clone(self);
+        let thread = std::thread::Builder::new()
+            .name(format!("wheelhouse-{}", name.unwrap_or("cache")))
+            .spawn(move || driver.drive());
+        match thread {
+            Ok(_) => roster.started = true,
+            Err(error) => {
+                self.failed.store(true, Ordering::Relaxed);
+                eprintln!(
+                    "wheelhouse: the background thread could not be started ({error}); maintenance is left to the callers"
+                );
+            }
+        }
+    }
+
+    fn leave(&self, number: u64) {
+        let mut roster = self.roster.lock();
+        roster.members.retain(|m| m.number != number);
+        self.earlier.notify_one();
+    }
+
+    /// The thread's life.
+    fn drive(&self) {
+        let mut roster = self.roster.lock();
+        loop {
+            if roster.members.is_empty() {
+                roster.started = false;
+                return;
+            }
+            let next = roster
+                .members
+                .iter()
+                .enumerate()
+                .filter_map(|(index, member)| Some((member.wake_at?, index)))
+                .min();
+            let Some((at, index)) = next else {
+                roster.asleep_until = None;
+                self.earlier.wait(&mut roster);
+                continue;
+            };
+            let now = Instant::now();
+            if at > now {
+                roster.asleep_until = Some(at);
+                self.earlier.wait_for(&mut roster, at - now);
+                continue;
+            }
+            let member = &mut roster.members[index];
+            member.wake_at = None;
+            let (task, job) = (member.task.clone(), member.job);
+            // Not asleep: nobody needs to wake this thread up, it looks at all members again after the run.
+            roster.asleep_until = Some(now);
+            drop(roster);
+            run(&task, job);
+            roster = self.roster.lock();
+        }
+    }
+}
+
+/// Runs a task, and drops it, which may drop the cache and everything of the user's in it. A panic in there, in a ticker or in a
+/// destructor, has been reported by the panic hook; it must not end the thread that other caches rely on.
+fn run(task: &Weak<dyn Task>, job: Job) {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let Some(task) = task.upgrade() else {
+            return;
+        };
+        match job {
+            // The run arranges its own next one.
+            Job::Maintenance => _ = task.run_due(),
+            Job::Delivery => task.deliver(),
+        }
+    }));
+    if let Err(payload) = outcome
+        && let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
+    {
+        std::mem::forget(second);
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("failed", &self.failed)
+            .finish()
+    }
+}

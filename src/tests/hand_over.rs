@@ -1,0 +1,51 @@
+//! Write events: writers of a shard against the pass that swaps the batch.
+
+use super::{explore, new_node};
+use crate::buffer::{Batch, WriteEvent};
+use crate::map::Map;
+use crate::time::NEVER;
+use loom::sync::Arc;
+use loom::thread;
+
+/// Lets a node in as a writer does.
+fn add(map: &Map<u64, u64>, key: u64) {
+    map.lock(key).add(new_node(key, NEVER));
+}
+
+/// Takes the shard's batch as the pass does.
+fn take(map: &Map<u64, u64>, out: &mut Vec<u64>) {
+    let (mut batch, mut parts) = (Batch::new(), Vec::new());
+    map.lock_shard(0).hand_over(&mut batch, &mut parts);
+    assert!(parts.is_empty(), "the table did not grow");
+    out.extend(batch.drain().map(|event| match event {
+        WriteEvent::Added(node) => *node.key(),
+        event => panic!("nobody pushed {event:?}"),
+    }));
+}
+
+#[test]
+fn two_writers_against_a_hand_over_lose_no_event_and_keep_their_order() {
+    explore(|| {
+        let map = Arc::new(Map::new(1, 4));
+        let theirs = Arc::clone(&map);
+        let one = thread::spawn(move || {
+            add(&theirs, 1);
+            add(&theirs, 2);
+        });
+        let theirs = Arc::clone(&map);
+        let other = thread::spawn(move || add(&theirs, 3));
+        let mut out = Vec::new();
+        take(&map, &mut out);
+        one.join().unwrap();
+        other.join().unwrap();
+        take(&map, &mut out);
+        let of_one: Vec<_> = out.iter().copied().filter(|key| *key != 3).collect();
+        assert_eq!(of_one, [1, 2]);
+        assert_eq!(out.len(), 3, "{out:?}");
+        let mut map = Arc::try_unwrap(map).expect("the last owner");
+        map.take_apart(|node| {
+            // SAFETY: node 1: the writers have been joined, the map gave the node out, and nobody reads the batches again.
+            unsafe { node.free() }
+        });
+    });
+}

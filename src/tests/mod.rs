@@ -1,0 +1,118 @@
+//! Models of the private races, run under every interleaving up to a bound on preemptions by
+//! [loom](https://docs.rs/loom).
+//!
+//! Each model has two or three threads with a few operations each and holds one claim. They run the crate's own
+//! structures, on real nodes; [`weakened`] alone is a copy, made wrong on purpose to show that a model can fail. Run them with
+//! `ci/loom.sh`, which also names the bound.
+//!
+//! loom remembers one last reader of an atomic, so a thread that looks at a value before it stores hides an earlier reader, and
+//! interleavings of the two are left out. Hence the thread that stores is the model's main one, which loom lets run first, and
+//! the one that only reads is spawned.
+//!
+//! | model | claim | executions |
+//! |-------|-------|-----------|
+//! | `ring::two_offers_against_a_drain…` | nothing that was taken is lost or comes out twice | 62 |
+//! | `ring::two_offers_for_the_last_place…` | exactly one has it | 7 |
+//! | `ring::an_offer_to_a_full_ring…` | it is refused, or finds a place that was emptied | 17 |
+//! | `ring::a_complete_drain_against_an_offer…` | it has taken what was offered before it | 21 |
+//! | `hand_over::two_writers_against_a_hand_over…` | no event is lost, each writer's order holds | 192 |
+//! | `wakes::a_wish_for_soon_against_a_run…` | an event that the run missed has a run arranged | 105 |
+//! | `wakes::two_wishes_for_soon_against_a_run…` | the same for a second event | 167 |
+//! | `wakes::a_wish_by_a_deadline_against_a_run…` | the earliest deadline is armed, drained or not | 555 |
+//! | `wakes::wishes_of_two_writers…` | the earlier deadline is armed | 22 |
+//! | `status::a_requirement_against_a_pass…` | seen by the pass, or answered by another | 73 |
+//! | `status::two_requirements_against_a_pass…` | the same for two | 8913 |
+//! | `status::a_requirement_against_the_end…` | left to the runner means: its repeated pass sees it | 73 |
+//! | `node_life::extend_against_claim…` | from one judged deadline exactly one wins | 4 |
+//! | `node_life::a_read_against_expiry…` | an extension that succeeded is not expired from before | 7 |
+//! | `node_life::two_reads…` | one of their deadlines stays, and its reader knows | 7 |
+//! | `node_life::two_claims…` | the deadline is due afterwards | 7 |
+//! | `node_life::extend_against_freeze_carries…` | every extension that succeeded is carried over | 12 |
+//! | `node_life::extend_against_freeze_of_a_node…` | the same where there was no deadline | 10 |
+//! | `node_life::claim_against_freeze…` | the deadline is due afterwards | 7 |
+//! | `node_life::removal_against_a_look…` | who sees Removed sees the place empty | 6 |
+//! | `node_life::publication_against_a_look_up…` | who finds a node finds its deadline and life | 6 |
+//! | `whole::a_get_against_a_replacing_insert…` | a key that is there is never missed | 20 |
+//! | `whole::a_get_against_a_removal…` | the value or nothing | 6 |
+//! | `whole::two_inserts…` | one value stays, and one entry is counted | 46 |
+//! | `delivery::two_posts…` | each is delivered once, by one thread at a time | 60 |
+//! | `delivery::posts_in_order_against_a_delivery…` | they are delivered once, in order | 89 |
+//! | `weakened::two_posts…` | must fail: the token without its second look | – |
+//!
+//! Executions as counted with at most three preemptions; all together take about 3 s.
+#![allow(unsafe_code)]
+
+mod delivery;
+mod hand_over;
+mod node_life;
+mod ring;
+mod status;
+mod wakes;
+mod weakened;
+mod whole;
+
+use crate::node::{Making, NewNode, NodePtr};
+use loom::model::Builder;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// Preemptions per execution if the environment names no bound.
+const PREEMPTIONS: usize = 3;
+/// Switching points of one execution; a model that reaches this many spins.
+const BRANCHES: usize = 20_000;
+
+/// Runs a model under every interleaving and prints how many there were.
+fn explore<F: Fn() + Send + Sync + 'static>(model: F) {
+    let mut builder = Builder::new();
+    builder.preemption_bound.get_or_insert(PREEMPTIONS);
+    builder.max_branches = BRANCHES;
+    // Not loom's: it counts across executions.
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let began = Instant::now();
+    builder.check(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    let name = std::any::type_name::<F>();
+    println!(
+        "{}: {} executions in {:.1} s",
+        name.trim_start_matches("wheelhouse::tests::")
+            .trim_end_matches("::{{closure}}"),
+        count.load(Ordering::Relaxed),
+        began.elapsed().as_secs_f64()
+    );
+}
+
+/// The nodes of the models.
+type Node = NodePtr<u64, u64>;
+
+/// A node with its key for hash and value, not yet published.
+fn new_node(key: u64, deadline: u64) -> NewNode<u64, u64> {
+    let making = Making {
+        hash: key,
+        weight: 1,
+        extended: false,
+    };
+    let mut node = NewNode::new(key, key, making);
+    node.set_times(0, deadline);
+    node
+}
+
+/// Owns a published node for the length of a model, and frees it when every thread of the model has been joined.
+struct Owned(Node);
+
+impl Owned {
+    fn new(key: u64, deadline: u64) -> Self {
+        Self(new_node(key, deadline).publish())
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: node 1: the model drops its owner after joining every thread that has a copy of the pointer, and it never
+        // hands the node to a structure that frees nodes.
+        unsafe { self.0.free() }
+    }
+}

@@ -1,0 +1,154 @@
+//! Wishes for a run: a writer against a run that clears them, drains, and arranges the next (waking 1 and 2).
+
+// The file is private to `maintenance`; compiled once more here, it is the same source.
+#[allow(dead_code)]
+#[path = "../maintenance/waking.rs"]
+mod waking;
+
+use super::explore;
+use crate::ManualTicker;
+use crate::scheduler::{Alarm, Job, MaintenanceTask, Task, Waker};
+use crate::sync::Mutex;
+use crate::time::{Clock, NEVER};
+use loom::sync::Arc;
+use loom::thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{OnceLock, Weak};
+use std::time::Duration;
+use waking::Waking;
+
+/// Counts what it is told. The count is no part of the model, hence not loom's.
+#[derive(Clone, Default)]
+struct Told(std::sync::Arc<AtomicUsize>);
+
+impl Alarm for Told {
+    fn set(&self, _: Duration, _: MaintenanceTask) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A task that is never run; an alarm needs one to be told of.
+struct Nothing;
+
+impl Task for Nothing {
+    fn run_due(&self) -> Option<Duration> {
+        None
+    }
+
+    fn deliver(&self) {}
+}
+
+/// A shard's batch (of deadlines), the wishes, and the alarm.
+struct Scene {
+    batch: Mutex<Vec<u64>>,
+    waking: Waking,
+    told: Told,
+    clock: Clock,
+}
+
+impl Scene {
+    fn new() -> Arc<Self> {
+        let told = Told::default();
+        let waker = Waker::Alarm {
+            alarm: std::sync::Arc::new(told.clone()),
+            task: OnceLock::new(),
+        };
+        let task: Weak<dyn Task> = Weak::<Nothing>::new();
+        waker.enlist(task, Job::Maintenance);
+        Arc::new(Self {
+            batch: Mutex::new(Vec::new()),
+            waking: Waking::new(waker),
+            told,
+            clock: Clock::custom(Box::new(ManualTicker::new())),
+        })
+    }
+
+    /// A write: first the event, then the wishes.
+    fn write(&self, deadline: u64) {
+        self.batch.lock().push(deadline);
+        if deadline == NEVER {
+            self.waking.want_soon(&self.clock);
+        } else {
+            self.waking.want_by(deadline, 0);
+        }
+    }
+
+    /// A run: clears the wishes, drains, arranges the next for what it found.
+    fn run(&self) {
+        self.waking.begin();
+        let drained = std::mem::take(&mut *self.batch.lock());
+        let next = drained.into_iter().filter(|d| *d != NEVER).min();
+        self.waking.end(next, None, 0);
+    }
+
+    fn left(&self) -> Vec<u64> {
+        self.batch.lock().clone()
+    }
+}
+
+#[test]
+fn a_wish_for_soon_against_a_run_is_held_if_the_run_missed_the_event() {
+    explore(|| {
+        let scene = Scene::new();
+        let theirs = Arc::clone(&scene);
+        let writer = thread::spawn(move || theirs.write(NEVER));
+        scene.run();
+        writer.join().unwrap();
+        if !scene.left().is_empty() {
+            assert!(scene.told.0.load(Ordering::Relaxed) > 0, "nobody was woken");
+            assert!(
+                scene.waking.end(None, None, 0).is_some(),
+                "no run is arranged"
+            );
+        }
+    });
+}
+
+#[test]
+fn two_wishes_for_soon_against_a_run_are_held_if_the_run_missed_an_event() {
+    explore(|| {
+        let scene = Scene::new();
+        let theirs = Arc::clone(&scene);
+        let writer = thread::spawn(move || {
+            theirs.write(NEVER);
+            theirs.write(NEVER);
+        });
+        scene.run();
+        writer.join().unwrap();
+        if !scene.left().is_empty() {
+            assert!(
+                scene.waking.end(None, None, 0).is_some(),
+                "no run is arranged"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_wish_by_a_deadline_against_a_run_arms_no_later_than_that() {
+    explore(|| {
+        let scene = Scene::new();
+        let theirs = Arc::clone(&scene);
+        let writer = thread::spawn(move || {
+            theirs.write(100);
+            theirs.write(50);
+        });
+        scene.run();
+        writer.join().unwrap();
+        // Drained or not: the earliest deadline is waited for.
+        assert!(scene.waking.is_due(50), "armed too late");
+        assert!(scene.told.0.load(Ordering::Relaxed) > 0, "nobody was woken");
+    });
+}
+
+#[test]
+fn wishes_of_two_writers_arm_the_earlier_deadline() {
+    explore(|| {
+        let scene = Scene::new();
+        let theirs = Arc::clone(&scene);
+        let writer = thread::spawn(move || theirs.write(100));
+        scene.write(50);
+        writer.join().unwrap();
+        assert!(scene.waking.is_due(50), "armed too late");
+    });
+}

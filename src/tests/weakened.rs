@@ -1,0 +1,42 @@
+//! A model that must fail: the token without its second look.
+//!
+//! If this one passed, the others would show nothing.
+
+use super::explore;
+use crate::sync::{AtomicBool, Mutex, Ordering};
+use loom::sync::Arc;
+use loom::thread;
+
+/// [`Token`](crate::notify::Token) with the holder leaving as soon as it has given the token back.
+struct Hasty {
+    taken: AtomicBool,
+    queue: Mutex<Vec<u32>>,
+}
+
+impl Hasty {
+    fn post(&self, item: u32) -> Vec<u32> {
+        self.queue.lock().push(item);
+        if self.taken.swap(true, Ordering::SeqCst) {
+            return Vec::new();
+        }
+        let delivered = std::mem::take(&mut *self.queue.lock());
+        self.taken.store(false, Ordering::SeqCst);
+        delivered
+    }
+}
+
+#[test]
+#[should_panic(expected = "left lying, as it must be")]
+fn two_posts_against_each_other_leave_one_lying_without_the_second_look() {
+    explore(|| {
+        let hasty = Arc::new(Hasty {
+            taken: AtomicBool::new(false),
+            queue: Mutex::new(Vec::new()),
+        });
+        let theirs = Arc::clone(&hasty);
+        let other = thread::spawn(move || theirs.post(2));
+        hasty.post(1);
+        other.join().unwrap();
+        assert!(hasty.queue.lock().is_empty(), "left lying, as it must be");
+    });
+}
