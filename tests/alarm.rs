@@ -1,0 +1,310 @@
+//! A cache whose waking is left to an event loop's timer, here one that runs on a manual clock.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use support::census::Census;
+use support::record::Record;
+use support::{Dice, HOUR, NS, SPAN, YEAR, must_end, nanos, secs};
+use wheelhouse::RemovalCause::{Expired, Explicit};
+use wheelhouse::expiry::accessing;
+use wheelhouse::{Alarm, Cache, MaintenanceTask, ManualTicker, Scheduler};
+
+/// An event loop with one timer, in virtual time. A later `set` replaces an earlier one.
+#[derive(Clone, Default)]
+struct Loop(Arc<Mutex<Timer>>);
+
+#[derive(Default)]
+struct Timer {
+    clock: ManualTicker,
+    now: Duration,
+    armed: Option<(Duration, MaintenanceTask)>,
+    sets: usize,
+}
+
+impl Alarm for Loop {
+    fn set(&self, after: Duration, task: MaintenanceTask) {
+        let mut timer = self.0.lock().unwrap();
+        timer.armed = Some((timer.now.saturating_add(after), task));
+        timer.sets += 1;
+    }
+}
+
+impl Loop {
+    fn now(&self) -> Duration {
+        self.0.lock().unwrap().now
+    }
+
+    fn sets(&self) -> usize {
+        self.0.lock().unwrap().sets
+    }
+
+    fn due(&self) -> Option<Duration> {
+        self.0.lock().unwrap().armed.as_ref().map(|(at, _)| *at)
+    }
+
+    fn advance_to(&self, at: Duration) {
+        let mut timer = self.0.lock().unwrap();
+        let step = at.saturating_sub(timer.now);
+        timer.clock.advance(step);
+        timer.now += step;
+    }
+
+    /// Waits for the timer and runs its task; false if it is not armed, or not up to `end`.
+    fn turn(&self, end: Duration) -> bool {
+        let armed = {
+            let mut timer = self.0.lock().unwrap();
+            timer.armed.take_if(|(at, _)| *at <= end)
+        };
+        let Some((at, task)) = armed else {
+            return false;
+        };
+        self.advance_to(at);
+        if let Some(again) = task.run() {
+            // A `set` during the run and the answer of the run both tell when; the loop keeps one timer, for the earlier.
+            let mut timer = self.0.lock().unwrap();
+            let next = timer.now.saturating_add(again);
+            if timer.armed.as_ref().is_none_or(|(at, _)| next < *at) {
+                timer.armed = Some((next, task));
+            }
+        }
+        true
+    }
+
+    /// Runs on to the given time and counts how often the loop woke up.
+    fn run_to(&self, end: Duration) -> usize {
+        let mut wakes = 0;
+        while self.turn(end) {
+            wakes += 1;
+            assert!(
+                wakes < 1_000_000,
+                "the timer fires without end at {:?}",
+                self.now()
+            );
+        }
+        self.advance_to(end);
+        wakes
+    }
+}
+
+type Looped = (Cache<u32, u32>, Loop, Record<u32, Duration>);
+
+/// A cache on the loop, with a record of what it told, and when.
+fn on_a_loop() -> Looped {
+    let (timer, heard) = (Loop::default(), Record::new());
+    let (at, record) = (timer.clone(), heard.clone());
+    let clock = timer.0.lock().unwrap().clock.clone();
+    let cache = Cache::builder()
+        .expire_after(accessing(|_: &u32, &value: &u32| {
+            (value > 0).then(|| secs(u64::from(value)))
+        }))
+        .ticker(clock)
+        .scheduler(Scheduler::custom(timer.clone()))
+        .removal_listener(move |key: &u32, _: &u32, cause| record.note(key, &at.now(), cause))
+        .build();
+    (cache, timer, heard)
+}
+
+#[track_caller]
+fn told_in_time(heard: &Record<u32, Duration>, key: u32, deadline: Duration) {
+    let heard = heard.take();
+    let [(told, at, Expired)] = heard[..] else {
+        panic!("heard {heard:?}")
+    };
+    assert_eq!(told, key);
+    assert!(
+        deadline <= at && at <= deadline + SPAN,
+        "due at {deadline:?}, heard at {at:?}"
+    );
+}
+
+#[test]
+fn the_loop_hears_of_every_deadline_in_time() {
+    let (cache, timer, heard) = on_a_loop();
+    let mut dice = Dice::new(3);
+    let lives: Vec<Duration> = (0..500)
+        .map(|_| {
+            let bits = dice.below(56);
+            nanos((1 << bits) + dice.below(1 << bits))
+        })
+        .collect();
+    for (key, life) in (0..).zip(&lives) {
+        cache.insert_with_ttl(key, 0, *life);
+    }
+    let wakes = timer.run_to(YEAR * 10);
+    assert!(wakes < 500 * 12, "{wakes} wake-ups for 500 entries");
+    assert_eq!(cache.entry_count(), 0);
+    let heard = heard.take();
+    assert_eq!(heard.len(), 500);
+    for (key, at, cause) in heard {
+        let deadline = lives[key as usize];
+        assert_eq!(cause, Expired);
+        assert!(
+            deadline <= at && at <= deadline + SPAN,
+            "due at {deadline:?}, heard at {at:?}"
+        );
+    }
+    assert_eq!(timer.due(), None, "nothing scheduled, nothing armed");
+}
+
+#[test]
+fn nothing_scheduled_is_no_wake_up() {
+    let (cache, timer, _heard) = on_a_loop();
+    for key in 0..50 {
+        cache.insert(key, 0);
+        cache.get(&key);
+    }
+    let wakes = timer.run_to(YEAR);
+    assert!(wakes <= 2, "{wakes} wake-ups for entries that never expire");
+    assert_eq!(timer.due(), None);
+    let sets = timer.sets();
+    timer.run_to(YEAR * 2);
+    assert_eq!(timer.sets(), sets);
+}
+
+#[test]
+fn an_earlier_deadline_arms_the_timer_anew() {
+    let (cache, timer, heard) = on_a_loop();
+    cache.insert(1, 3_600);
+    timer.run_to(secs(10));
+    assert!(cache.set_expiry(&1, Some(secs(5))));
+    timer.run_to(secs(30));
+    told_in_time(&heard, 1, secs(15));
+
+    // A shorter neighbour.
+    cache.insert(1, 3_600);
+    timer.run_to(secs(40));
+    cache.insert(2, 3);
+    timer.run_to(secs(60));
+    told_in_time(&heard, 2, secs(43));
+
+    // A read that shortens: the fixed life gives way to what the policy says for the value.
+    cache.insert_with_ttl(3, 4, HOUR);
+    timer.run_to(secs(70));
+    assert_eq!(cache.get(&3), Some(4));
+    timer.run_to(secs(90));
+    told_in_time(&heard, 3, secs(74));
+
+    // From never to soon.
+    cache.insert(4, 0);
+    timer.run_to(secs(100));
+    cache.insert(4, 2);
+    timer.run_to(secs(110));
+    let heard: Vec<_> = heard
+        .take()
+        .into_iter()
+        .filter(|notice| notice.2 == Expired)
+        .collect();
+    assert!(matches!(heard[..], [(4, at, Expired)] if at >= secs(102) && at <= secs(102) + SPAN));
+}
+
+#[test]
+fn a_deadline_put_off_again_and_again_costs_few_wake_ups() {
+    let (cache, timer, heard) = on_a_loop();
+    cache.insert(1, 100);
+    let mut wakes = 0;
+    for beat in 1..=500 {
+        wakes += timer.run_to(secs(beat * 10));
+        assert_eq!(cache.get(&1), Some(100));
+    }
+    assert_eq!(heard.take(), []);
+    // A heartbeat entry is looked at again when its old deadline passes, not at each beat.
+    assert!(wakes <= 300, "{wakes} wake-ups while 500 beats came in");
+    timer.run_to(secs(6_000));
+    told_in_time(&heard, 1, secs(5_100));
+}
+
+#[test]
+fn spurious_runs_are_harmless() {
+    let (cache, timer, heard) = on_a_loop();
+    cache.insert(1, 10);
+    let task = timer
+        .0
+        .lock()
+        .unwrap()
+        .armed
+        .clone()
+        .expect("armed for the insert")
+        .1;
+    for _ in 0..100 {
+        let again = task.run();
+        assert!(
+            again.is_some_and(|wait| wait > Duration::ZERO && wait <= secs(10) + SPAN),
+            "{again:?}"
+        );
+    }
+    timer.advance_to(secs(10) - NS);
+    task.clone().run();
+    assert_eq!(heard.take(), []);
+    timer.advance_to(secs(10));
+    assert_eq!(task.run(), None, "all due work is done, and none is left");
+    told_in_time(&heard, 1, secs(10));
+}
+
+#[test]
+fn the_task_holds_the_cache_weakly() {
+    let timer = Loop::default();
+    let census = Census::default();
+    let cache = Cache::builder()
+        .ticker(timer.0.lock().unwrap().clock.clone())
+        .scheduler(Scheduler::custom(timer.clone()))
+        .build();
+    cache.insert_with_ttl(1, census.counted(()), secs(1));
+    let task = timer
+        .0
+        .lock()
+        .unwrap()
+        .armed
+        .take()
+        .expect("armed for the insert")
+        .1;
+    drop(cache);
+    assert_eq!(census.alive(), 0);
+    timer.advance_to(HOUR);
+    assert_eq!(task.run(), None);
+    assert_eq!(std::thread::spawn(move || task.run()).join().unwrap(), None);
+}
+
+#[test]
+fn the_last_handle_may_go_inside_the_listener_of_a_run() {
+    let timer = Loop::default();
+    let slot: Arc<Mutex<Option<Cache<u32, u32>>>> = Arc::default();
+    let (last, heard) = (Arc::clone(&slot), Record::new());
+    let record = heard.clone();
+    let cache = Cache::builder()
+        .ticker(timer.0.lock().unwrap().clock.clone())
+        .scheduler(Scheduler::custom(timer.clone()))
+        .removal_listener(move |key: &u32, value: &u32, cause| {
+            record.note(key, value, cause);
+            drop(last.lock().unwrap().take());
+        })
+        .build();
+    for key in 0..10 {
+        cache.insert_with_ttl(key, key, secs(1));
+    }
+    *slot.lock().unwrap() = Some(cache);
+    let end = timer.clone();
+    must_end(move || end.run_to(HOUR));
+    assert_eq!(
+        heard.take_sorted(),
+        (0..10).map(|key| (key, key, Expired)).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn explicit_removals_are_told_by_the_loop() {
+    let (cache, timer, heard) = on_a_loop();
+    cache.insert(1, 1_000);
+    timer.run_to(secs(1));
+    cache.invalidate(&1);
+    timer.run_to(secs(5));
+    assert!(matches!(heard.take()[..], [(1, _, Explicit)]));
+    timer.run_to(secs(20));
+    assert_eq!(
+        timer.due(),
+        None,
+        "the removed entry's deadline wakes nobody"
+    );
+}

@@ -1,0 +1,370 @@
+//! Deadlines are exact: when an entry goes, what moves a deadline, and what leaves it alone.
+
+mod support;
+
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use support::record::Record;
+use support::rig::{KEY, NEW, OLD, Rig};
+use support::script::{Answer, Asked};
+use support::{HOUR, LONGEST, NS, SPAN, nanos, secs};
+use wheelhouse::RemovalCause::{Expired, Explicit, Replaced};
+use wheelhouse::{Cache, Expiry, ManualTicker};
+
+#[test]
+fn at_exactly_its_deadline_an_entry_is_gone() {
+    let boundaries = [16, 30, 36, 42, 47, 49, 50, 55, 61, 62].map(|bits| 1u64 << bits);
+    let lives = boundaries
+        .iter()
+        .flat_map(|&b| [b - 1, b, b + 1])
+        .chain([1, 2, 999_999_937]);
+    for life in lives.map(|n| nanos(n).min(LONGEST)) {
+        let rig = Rig::new();
+        rig.script.on_create(Answer::After(life));
+        rig.cache.insert(KEY, NEW);
+        rig.cache.run_pending_tasks();
+        rig.clock.advance(life - NS);
+        rig.cache.run_pending_tasks();
+        assert_eq!(rig.left(), Some(Some(NS)), "{life:?}");
+        assert_eq!(rig.cache.entry_count(), 1, "{life:?}");
+        assert!(rig.cache.contains_key(&KEY));
+        assert_eq!(rig.cache.iter().count(), 1);
+        assert_eq!(rig.heard(), [], "{life:?}");
+
+        rig.clock.advance(NS);
+        assert_eq!(rig.cache.get(&KEY), None, "{life:?}");
+        assert!(rig.cache.get_ref(&KEY).is_none());
+        assert_eq!(rig.left(), None);
+        assert!(!rig.cache.contains_key(&KEY));
+        assert_eq!(rig.cache.iter().count(), 0);
+        assert!(!rig.cache.set_expiry(&KEY, None));
+        // Due is due, even if the bucket that holds the entry lasts longer.
+        assert_eq!(rig.heard(), [(KEY, NEW, Expired)], "{life:?}");
+        assert_eq!(rig.cache.entry_count(), 0);
+    }
+}
+
+#[test]
+fn one_nanosecond_before_the_deadline_every_read_hits() {
+    let rig = Rig::new();
+    rig.cache.insert(KEY, NEW);
+    rig.clock.advance(secs(10) - NS);
+    rig.script.on_read(Answer::Keep);
+    assert_eq!(rig.cache.get(&KEY), Some(NEW));
+    assert_eq!(
+        rig.cache.get_ref(&KEY).map(|entry| entry.time_left()),
+        Some(Some(NS))
+    );
+    assert!(rig.cache.set_expiry(&KEY, Some(NS)));
+    assert_eq!(rig.cache.remove(&KEY), Some(NEW));
+    assert_eq!(rig.heard(), [(KEY, NEW, Explicit)]);
+}
+
+#[test]
+fn zero_is_stored_but_never_visible() {
+    let rig = Rig::new();
+    rig.script.on_create(Answer::After(Duration::ZERO));
+    rig.cache.insert(KEY, OLD);
+    assert_eq!(rig.cache.get(&KEY), None);
+    assert_eq!(rig.cache.iter().count(), 0);
+    rig.cache.insert_with_ttl(KEY, NEW, Duration::ZERO);
+    assert!(!rig.cache.contains_key(&KEY));
+    assert_eq!(rig.heard(), [(KEY, OLD, Expired), (KEY, NEW, Expired)]);
+    assert_eq!(rig.cache.entry_count(), 0);
+
+    let rig = Rig::present();
+    rig.script.on_update(Answer::After(Duration::ZERO));
+    rig.cache.insert(KEY, NEW);
+    assert!(!rig.cache.contains_key(&KEY));
+    assert_eq!(rig.heard(), [(KEY, OLD, Replaced), (KEY, NEW, Expired)]);
+
+    let rig = Rig::present();
+    assert!(rig.cache.set_expiry(&KEY, Some(Duration::ZERO)));
+    assert!(!rig.cache.contains_key(&KEY));
+    assert_eq!(rig.heard(), [(KEY, OLD, Expired)]);
+
+    // The read that brings the end still got its value.
+    let rig = Rig::present();
+    rig.script.on_read(Answer::After(Duration::ZERO));
+    assert_eq!(rig.cache.get(&KEY), Some(OLD));
+    assert_eq!(rig.cache.get(&KEY), None);
+    assert_eq!(rig.heard(), [(KEY, OLD, Expired)]);
+}
+
+#[test]
+fn none_never_expires() {
+    let rig = Rig::new();
+    rig.script.on_create(Answer::Never);
+    rig.cache.insert(KEY, OLD);
+    for _ in 0..6 {
+        rig.clock.advance(LONGEST);
+        rig.cache.run_pending_tasks();
+        assert_eq!(rig.left(), Some(None));
+    }
+    rig.script.on_read(Answer::Keep);
+    assert_eq!(rig.cache.get(&KEY), Some(OLD));
+    assert!(matches!(
+        rig.script.asked()[..],
+        [Asked::Create { .. }, Asked::Read { left: None, .. }]
+    ));
+    rig.script.on_update(Answer::Keep);
+    rig.cache.insert(KEY, NEW);
+    assert!(matches!(
+        rig.script.asked()[..],
+        [Asked::Update { left: None, .. }]
+    ));
+    assert_eq!(rig.left(), Some(None));
+    assert_eq!(rig.heard(), [(KEY, OLD, Replaced)]);
+    assert_eq!(rig.cache.next_maintenance_in(), None);
+}
+
+#[test]
+fn more_than_the_longest_life_counts_as_the_longest() {
+    for life in [
+        LONGEST + NS,
+        nanos(u64::MAX),
+        Duration::from_secs(u64::MAX),
+        Duration::MAX,
+    ] {
+        let rig = Rig::new();
+        rig.script.on_create(Answer::After(life));
+        rig.cache.insert(KEY, OLD);
+        assert_eq!(rig.left(), Some(Some(LONGEST)), "{life:?}");
+        rig.cache.insert_with_ttl(KEY, OLD, life);
+        assert_eq!(rig.left(), Some(Some(LONGEST)), "{life:?}");
+        assert!(rig.cache.set_expiry(&KEY, Some(life)));
+        assert_eq!(rig.left(), Some(Some(LONGEST)), "{life:?}");
+        rig.script.on_read(Answer::After(life));
+        assert_eq!(rig.cache.get(&KEY), Some(OLD));
+        assert_eq!(rig.left(), Some(Some(LONGEST)), "{life:?}");
+        rig.script.on_update(Answer::After(life));
+        rig.cache.insert(KEY, NEW);
+        assert_eq!(rig.left(), Some(Some(LONGEST)), "{life:?}");
+        rig.heard();
+
+        rig.clock.advance(LONGEST - NS);
+        assert_eq!(rig.heard(), []);
+        assert!(rig.cache.contains_key(&KEY));
+        rig.clock.advance(NS);
+        assert!(!rig.cache.contains_key(&KEY));
+        assert_eq!(rig.heard(), [(KEY, NEW, Expired)]);
+    }
+}
+
+#[test]
+fn an_unchanged_duration_leaves_the_deadline_exactly_where_it_is() {
+    let rig = Rig::new();
+    rig.script.on_read(Answer::Keep);
+    rig.script.on_update(Answer::Keep);
+    rig.cache.insert(KEY, 0);
+    for n in 1..=1_000 {
+        rig.clock.advance(nanos(9_999_991));
+        if n % 3 == 0 {
+            rig.cache.insert(KEY, n);
+        } else {
+            assert!(rig.cache.get(&KEY).is_some());
+        }
+        if n % 7 == 0 {
+            rig.cache.run_pending_tasks();
+        }
+        assert_eq!(
+            rig.left(),
+            Some(Some(secs(10) - nanos(9_999_991) * n)),
+            "after {n}"
+        );
+    }
+    rig.clock.advance(nanos(9_000));
+    assert_eq!(rig.left(), None);
+}
+
+/// A policy that takes its time: the clock moves while it answers.
+struct Slow {
+    clock: ManualTicker,
+    answer: Arc<Mutex<Option<Duration>>>,
+}
+
+impl Slow {
+    fn think(&self, left: Option<Duration>) -> Option<Duration> {
+        self.clock.advance(secs(2));
+        self.answer.lock().unwrap().or(left)
+    }
+}
+
+impl Expiry<u32, u32> for Slow {
+    fn expire_after_create(&self, _: &u32, _: &u32, _: Instant) -> Option<Duration> {
+        self.think(None)
+    }
+
+    fn expire_after_update(
+        &self,
+        _: &u32,
+        _: &u32,
+        _: Instant,
+        left: Option<Duration>,
+    ) -> Option<Duration> {
+        self.think(left)
+    }
+
+    fn expire_after_read(
+        &self,
+        _: &u32,
+        _: &u32,
+        _: Instant,
+        left: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        self.think(left)
+    }
+}
+
+#[test]
+fn the_time_of_a_new_deadline_is_read_after_the_policy_has_run() {
+    let clock = ManualTicker::new();
+    let answer = Arc::new(Mutex::new(Some(secs(10))));
+    let policy = Slow {
+        clock: clock.clone(),
+        answer: Arc::clone(&answer),
+    };
+    let cache = Cache::builder()
+        .expire_after(policy)
+        .ticker(clock.clone())
+        .build();
+    let left = || cache.peek_ref(&KEY).map(|entry| entry.time_left());
+    cache.insert(KEY, OLD);
+    assert_eq!(left(), Some(Some(secs(10))));
+    clock.advance(secs(1));
+    cache.insert(KEY, NEW);
+    assert_eq!(left(), Some(Some(secs(10))));
+    clock.advance(secs(1));
+    assert_eq!(cache.get(&KEY), Some(NEW));
+    assert_eq!(left(), Some(Some(secs(10))));
+
+    // The clock moved by two seconds while the policy made up its mind to change nothing.
+    *answer.lock().unwrap() = None;
+    assert_eq!(cache.get(&KEY), Some(NEW));
+    assert_eq!(left(), Some(Some(secs(8))));
+    cache.insert(KEY, OLD);
+    assert_eq!(left(), Some(Some(secs(6))));
+}
+
+#[test]
+fn an_entry_that_falls_due_while_its_update_is_asked_goes_as_expired() {
+    let clock = ManualTicker::new();
+    let heard = Record::new();
+    let policy = Slow {
+        clock: clock.clone(),
+        answer: Arc::new(Mutex::new(Some(secs(10)))),
+    };
+    let cache = Cache::builder()
+        .expire_after(policy)
+        .ticker(clock.clone())
+        .removal_listener(heard.listener())
+        .build();
+    cache.insert(KEY, OLD);
+    clock.advance(secs(9));
+    // One second is left, and the policy thinks for two.
+    cache.insert(KEY, NEW);
+    assert_eq!(
+        cache
+            .peek_ref(&KEY)
+            .map(|entry| (*entry, entry.time_left())),
+        Some((NEW, Some(secs(10))))
+    );
+    cache.run_pending_tasks();
+    assert_eq!(heard.take(), [(KEY, OLD, Expired)]);
+}
+
+#[test]
+fn a_deadline_that_moved_is_the_one_that_counts() {
+    let rig = Rig::new();
+    rig.cache.insert(KEY, OLD);
+    rig.cache.run_pending_tasks();
+    rig.clock.advance(secs(9));
+    assert_eq!(
+        rig.cache.get(&KEY),
+        Some(OLD),
+        "moves the deadline from 10 s to 39 s"
+    );
+    rig.clock.advance(secs(30) - NS);
+    assert_eq!(rig.heard(), []);
+    rig.clock.advance(NS);
+    assert_eq!(rig.heard(), [(KEY, OLD, Expired)]);
+
+    let rig = Rig::new();
+    rig.script.on_create(Answer::After(HOUR));
+    rig.cache.insert(KEY, OLD);
+    rig.cache.run_pending_tasks();
+    rig.script.on_read(Answer::After(secs(1)));
+    assert_eq!(
+        rig.cache.get(&KEY),
+        Some(OLD),
+        "moves the deadline from one hour to one second"
+    );
+    assert!(
+        rig.cache
+            .next_maintenance_in()
+            .is_some_and(|wait| wait <= secs(1) + SPAN)
+    );
+    rig.clock.advance(secs(1));
+    assert_eq!(rig.heard(), [(KEY, OLD, Expired)]);
+
+    let rig = Rig::present();
+    rig.cache.run_pending_tasks();
+    assert!(rig.cache.set_expiry(&KEY, None));
+    rig.clock.advance(HOUR);
+    assert_eq!(rig.heard(), []);
+    assert!(rig.cache.set_expiry(&KEY, Some(NS)));
+    rig.clock.advance(NS);
+    assert_eq!(rig.heard(), [(KEY, OLD, Expired)]);
+}
+
+#[test]
+fn a_trait_with_no_method_written_never_expires_and_leaves_fixed_lives_alone() {
+    struct Default;
+    impl Expiry<u32, u32> for Default {}
+    let clock = ManualTicker::new();
+    let cache = Cache::builder()
+        .expire_after(Default)
+        .ticker(clock.clone())
+        .build();
+    cache.insert(1, 1);
+    cache.insert_with_ttl(2, 2, secs(5));
+    clock.advance(secs(4));
+    assert_eq!(cache.get(&2), Some(2));
+    cache.insert(2, 3);
+    assert_eq!(cache.peek_ref(&2).unwrap().time_left(), Some(secs(1)));
+    clock.advance(secs(1));
+    assert_eq!((cache.get(&1), cache.get(&2)), (Some(1), None));
+}
+
+#[test]
+fn instants_given_to_the_policy_are_ticker_time() {
+    #[derive(Clone, Default)]
+    struct Witness(Arc<OnceLock<Instant>>);
+    impl Expiry<u32, u32> for Witness {
+        fn expire_after_create(&self, _: &u32, _: &u32, at: Instant) -> Option<Duration> {
+            self.0.set(at).unwrap();
+            None
+        }
+        fn expire_after_update(
+            &self,
+            _: &u32,
+            _: &u32,
+            at: Instant,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            assert_eq!(at - *self.0.get().unwrap(), HOUR + NS);
+            None
+        }
+    }
+    let clock = ManualTicker::starting_at(u64::MAX - 5);
+    let witness = Witness::default();
+    let cache = Cache::builder()
+        .expire_after(witness.clone())
+        .ticker(clock.clone())
+        .build();
+    cache.insert(KEY, OLD);
+    clock.advance(HOUR + NS);
+    cache.insert(KEY, NEW);
+}

@@ -1,0 +1,163 @@
+//! Who is asked when: the table of the documentation, row by row.
+
+mod support;
+
+use support::rig::{KEY, NEW, OLD, Rig};
+use support::script::Asked;
+use support::secs;
+use wheelhouse::Cache;
+use wheelhouse::RemovalCause::{Expired, Explicit, Replaced};
+
+#[test]
+fn insert_absent_asks_create() {
+    let rig = Rig::new();
+    rig.cache.insert(KEY, NEW);
+    assert_eq!(rig.created(), [(KEY, NEW)]);
+    assert_eq!(rig.left(), Some(Some(secs(10))));
+    assert_eq!(rig.heard(), []);
+}
+
+#[test]
+fn insert_present_asks_update_with_the_new_value() {
+    let rig = Rig::present();
+    rig.cache.insert(KEY, NEW);
+    let asked = rig.script.asked();
+    assert!(
+        matches!(asked[..], [Asked::Update { key: KEY, value: NEW, left: Some(left), .. }] if left == secs(7)),
+        "{asked:?}"
+    );
+    assert_eq!(rig.left(), Some(Some(secs(20))));
+    assert_eq!(rig.heard(), [(KEY, OLD, Replaced)]);
+}
+
+#[test]
+fn insert_over_expired_asks_create_and_the_old_one_goes_as_expired() {
+    let rig = Rig::expired();
+    rig.cache.insert(KEY, NEW);
+    assert_eq!(rig.created(), [(KEY, NEW)]);
+    assert_eq!(rig.left(), Some(Some(secs(10))));
+    assert_eq!(rig.heard(), [(KEY, OLD, Expired)]);
+    assert_eq!(rig.cache.entry_count(), 1);
+}
+
+#[test]
+fn insert_with_ttl_asks_nobody() {
+    for (rig, heard) in [
+        (Rig::new(), None),
+        (Rig::present(), Some((KEY, OLD, Replaced))),
+        (Rig::expired(), Some((KEY, OLD, Expired))),
+    ] {
+        rig.cache.insert_with_ttl(KEY, NEW, secs(44));
+        rig.nobody_was_asked();
+        assert_eq!(rig.left(), Some(Some(secs(44))));
+        assert_eq!(rig.heard(), Vec::from_iter(heard));
+    }
+}
+
+#[test]
+fn get_absent_asks_nobody() {
+    let rig = Rig::new();
+    assert_eq!(rig.cache.get(&KEY), None);
+    assert!(rig.cache.get_ref(&KEY).is_none());
+    rig.nobody_was_asked();
+}
+
+#[test]
+fn get_present_asks_read() {
+    let ask_by_get: fn(&Cache<u32, u32>) -> Option<u32> = |cache| cache.get(&KEY);
+    let ask_by_ref: fn(&Cache<u32, u32>) -> Option<u32> =
+        |cache| cache.get_ref(&KEY).map(|entry| *entry);
+    for read in [ask_by_get, ask_by_ref] {
+        let rig = Rig::present();
+        assert_eq!(read(&rig.cache), Some(OLD));
+        let asked = rig.script.asked();
+        let [
+            Asked::Read {
+                key: KEY,
+                value: OLD,
+                at,
+                left: Some(left),
+                modified,
+            },
+        ] = asked[..]
+        else {
+            panic!("{asked:?}")
+        };
+        assert_eq!(left, secs(7));
+        assert_eq!(at - modified, secs(3));
+        assert_eq!(rig.left(), Some(Some(secs(30))));
+    }
+}
+
+#[test]
+fn get_expired_is_a_miss_that_asks_nobody() {
+    let rig = Rig::expired();
+    assert_eq!(rig.cache.get(&KEY), None);
+    assert!(rig.cache.get_ref(&KEY).is_none());
+    rig.nobody_was_asked();
+    assert_eq!(rig.heard(), [(KEY, OLD, Expired)]);
+}
+
+#[test]
+fn looking_without_reading_asks_nobody() {
+    for (rig, visible) in [
+        (Rig::new(), false),
+        (Rig::present(), true),
+        (Rig::expired(), false),
+    ] {
+        let left = rig.left();
+        assert_eq!(rig.cache.peek_ref(&KEY).is_some(), visible);
+        assert_eq!(rig.cache.contains_key(&KEY), visible);
+        assert_eq!(rig.cache.iter().count(), usize::from(visible));
+        let mut shown = 0;
+        rig.cache.retain(|_, _| {
+            shown += 1;
+            true
+        });
+        assert_eq!(shown, u32::from(visible));
+        rig.nobody_was_asked();
+        assert_eq!(rig.left(), left, "a look must leave the deadline alone");
+    }
+}
+
+#[test]
+fn set_expiry_sets_the_deadline_of_a_present_entry_only() {
+    for life in [Some(secs(2)), Some(secs(60)), None] {
+        let rig = Rig::present();
+        assert!(rig.cache.set_expiry(&KEY, life));
+        assert_eq!(rig.left(), Some(life));
+        rig.nobody_was_asked();
+        assert_eq!(rig.heard(), []);
+
+        for rig in [Rig::new(), Rig::expired()] {
+            assert!(!rig.cache.set_expiry(&KEY, life));
+            assert_eq!(rig.left(), None);
+            rig.nobody_was_asked();
+        }
+    }
+}
+
+#[test]
+fn invalidate_and_remove() {
+    let rig = Rig::present();
+    rig.cache.invalidate(&KEY);
+    assert_eq!(rig.heard(), [(KEY, OLD, Explicit)]);
+    let rig = Rig::present();
+    assert_eq!(rig.cache.remove(&KEY), Some(OLD));
+    assert_eq!(rig.heard(), [(KEY, OLD, Explicit)]);
+    rig.nobody_was_asked();
+
+    let rig = Rig::expired();
+    rig.cache.invalidate(&KEY);
+    assert_eq!(rig.heard(), [(KEY, OLD, Expired)]);
+    let rig = Rig::expired();
+    assert_eq!(rig.cache.remove(&KEY), None, "a dead value is nobody's");
+    assert_eq!(rig.heard(), [(KEY, OLD, Expired)]);
+    rig.nobody_was_asked();
+
+    let rig = Rig::new();
+    rig.cache.invalidate(&KEY);
+    assert_eq!(rig.cache.remove(&KEY), None);
+    assert_eq!(rig.heard(), []);
+    rig.nobody_was_asked();
+}

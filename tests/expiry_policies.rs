@@ -1,0 +1,154 @@
+//! The ready policies.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{LONGEST, NS, YEAR, millis, nanos, secs};
+use wheelhouse::expiry::{accessing, creating, jittered, never, writing};
+use wheelhouse::{Cache, Expiry, ManualTicker};
+
+fn cache_with(policy: impl Expiry<u32, u32>) -> (Cache<u32, u32>, ManualTicker) {
+    let clock = ManualTicker::new();
+    let cache = Cache::builder()
+        .expire_after(policy)
+        .ticker(clock.clone())
+        .build();
+    (cache, clock)
+}
+
+fn left(cache: &Cache<u32, u32>, key: u32) -> Option<Option<Duration>> {
+    cache.peek_ref(&key).map(|entry| entry.time_left())
+}
+
+/// The value is the life in seconds; 0 means that it never ends.
+fn by_value(_: &u32, value: &u32) -> Option<Duration> {
+    (*value > 0).then(|| secs(u64::from(*value)))
+}
+
+#[test]
+fn creating_sets_the_deadline_once() {
+    let (cache, clock) = cache_with(creating(by_value));
+    cache.insert(1, 10);
+    cache.insert(2, 0);
+    clock.advance(secs(4));
+    assert_eq!(cache.get(&1), Some(10));
+    cache.insert(1, 99);
+    cache.insert(2, 99);
+    assert_eq!(left(&cache, 1), Some(Some(secs(6))));
+    assert_eq!(left(&cache, 2), Some(None));
+    clock.advance(secs(6));
+    cache.insert(1, 99);
+    assert_eq!(
+        left(&cache, 1),
+        Some(Some(secs(99))),
+        "the expired one counts as absent"
+    );
+}
+
+#[test]
+fn writing_sets_the_deadline_on_create_and_update() {
+    let (cache, clock) = cache_with(writing(by_value));
+    cache.insert(1, 10);
+    clock.advance(secs(4));
+    assert_eq!(cache.get(&1), Some(10));
+    assert_eq!(left(&cache, 1), Some(Some(secs(6))));
+    cache.insert(1, 20);
+    assert_eq!(left(&cache, 1), Some(Some(secs(20))));
+    cache.insert(1, 0);
+    assert_eq!(left(&cache, 1), Some(None));
+    cache.insert(1, 5);
+    assert_eq!(left(&cache, 1), Some(Some(secs(5))));
+}
+
+#[test]
+fn accessing_sets_the_deadline_on_reads_too() {
+    let (cache, clock) = cache_with(accessing(by_value));
+    cache.insert(1, 10);
+    for _ in 0..5 {
+        clock.advance(secs(10) - NS);
+        assert_eq!(cache.get(&1), Some(10));
+        assert_eq!(left(&cache, 1), Some(Some(secs(10))));
+    }
+    clock.advance(secs(3));
+    assert_eq!(
+        cache.get_ref(&1).and_then(|entry| entry.time_left()),
+        Some(secs(10))
+    );
+    cache.insert(1, 2);
+    assert_eq!(left(&cache, 1), Some(Some(secs(2))));
+    clock.advance(secs(2));
+    assert_eq!(cache.get(&1), None);
+}
+
+#[test]
+fn never_never_ends_but_leaves_room_for_other_deadlines() {
+    let clock = ManualTicker::new();
+    let cache = Cache::builder()
+        .expire_after(never())
+        .time_to_live(secs(5))
+        .ticker(clock.clone())
+        .build();
+    cache.insert(1, 1);
+    assert_eq!(left(&cache, 1), Some(Some(secs(5))));
+    clock.advance(secs(5));
+    assert_eq!(cache.get(&1), None);
+
+    let (cache, clock) = cache_with(never());
+    cache.insert(1, 1);
+    clock.advance(YEAR);
+    assert_eq!(cache.get(&1), Some(1));
+    assert_eq!(left(&cache, 1), Some(None));
+    cache.insert_with_ttl(2, 2, secs(1));
+    assert_eq!(left(&cache, 2), Some(Some(secs(1))));
+}
+
+#[test]
+fn jitter_spreads_lives_within_its_fraction_and_no_further() {
+    let (cache, _clock) = cache_with(jittered(creating(|_, _| Some(secs(100))), 0.2));
+    let lives: Vec<Duration> = (0..1_000)
+        .map(|key| {
+            cache.insert(key, 0);
+            left(&cache, key).unwrap().unwrap()
+        })
+        .collect();
+    let (least, most) = (*lives.iter().min().unwrap(), *lives.iter().max().unwrap());
+    assert!(least >= secs(80) - millis(1), "{least:?}");
+    assert!(most <= secs(120) + millis(1), "{most:?}");
+    assert!(
+        most - least > secs(10),
+        "a thousand draws lie between {least:?} and {most:?}"
+    );
+}
+
+#[test]
+fn jitter_touches_neither_unchanged_nor_missing_deadlines() {
+    let (cache, clock) = cache_with(jittered(creating(by_value), 0.5));
+    cache.insert(1, 100);
+    cache.insert(2, 0);
+    let first = left(&cache, 1).unwrap().unwrap();
+    for n in 1..=20 {
+        clock.advance(secs(1));
+        assert!(cache.get(&1).is_some());
+        cache.insert(1, 100);
+        assert_eq!(left(&cache, 1), Some(Some(first - secs(n))));
+        assert!(cache.get(&2).is_some());
+        assert_eq!(left(&cache, 2), Some(None));
+    }
+}
+
+#[test]
+fn jitter_survives_every_life() {
+    for life in [Duration::ZERO, NS, LONGEST, Duration::MAX] {
+        let (cache, _clock) = cache_with(jittered(creating(move |_, _| Some(life)), 0.9));
+        for key in 0..50 {
+            cache.insert(key, 0);
+            let left = left(&cache, key);
+            assert!(
+                left.is_none_or(|left| left.is_some_and(|left| left <= LONGEST)),
+                "{left:?}"
+            );
+            assert!(life > NS || left.is_none_or(|left| left <= Some(nanos(2))));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What the integration tests share: hostile clocks and hashes, gates between threads, a watchdog for tests that could
+//! hang; and by file a recorder of removals, a scripted policy, values that count their drops.
+#![allow(
+    dead_code,
+    reason = "each test program uses its own part of this module"
+)]
+
+pub mod census;
+pub mod record;
+pub mod rig;
+pub mod script;
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use wheelhouse::Ticker;
+
+/// The width of the finest bucket at the default resolution.
+pub const SPAN: Duration = nanos(1 << 30);
+/// The longest life an entry can have; anything above counts as this.
+pub const LONGEST: Duration = nanos(1 << 62);
+pub const NS: Duration = nanos(1);
+pub const HOUR: Duration = secs(3600);
+pub const YEAR: Duration = secs(365 * 24 * 3600);
+
+pub const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+pub const fn millis(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+pub const fn nanos(n: u64) -> Duration {
+    Duration::from_nanos(n)
+}
+
+/// A clock that can be set to any reading and counts how often it is read.
+#[derive(Clone, Default)]
+pub struct Dial(Arc<(AtomicU64, AtomicU64)>);
+
+impl Dial {
+    pub fn at(reading: u64) -> Self {
+        let dial = Dial::default();
+        dial.set(reading);
+        dial
+    }
+
+    pub fn set(&self, reading: u64) {
+        self.0.0.store(reading, Ordering::SeqCst);
+    }
+
+    pub fn readings(&self) -> u64 {
+        self.0.1.load(Ordering::SeqCst)
+    }
+}
+
+impl Ticker for Dial {
+    fn nanos(&self) -> u64 {
+        self.0.1.fetch_add(1, Ordering::SeqCst);
+        self.0.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Every key has the same hash.
+#[derive(Clone, Copy, Default)]
+pub struct OneHash;
+
+impl BuildHasher for OneHash {
+    type Hasher = OneHash;
+
+    fn build_hasher(&self) -> OneHash {
+        OneHash
+    }
+}
+
+impl Hasher for OneHash {
+    fn write(&mut self, _bytes: &[u8]) {}
+
+    fn finish(&self) -> u64 {
+        0x5555_5555_5555_5555
+    }
+}
+
+/// A one-way gate between threads: `wait` returns once `open` was called, and says whether that came in time.
+pub struct Gate {
+    opened: Mutex<Receiver<()>>,
+    open: Sender<()>,
+}
+
+impl Gate {
+    pub fn new() -> Arc<Self> {
+        let (open, opened) = mpsc::channel();
+        Arc::new(Gate {
+            opened: Mutex::new(opened),
+            open,
+        })
+    }
+
+    pub fn open(&self) {
+        self.open.send(()).unwrap();
+    }
+
+    pub fn wait(&self) -> bool {
+        let opened = self.opened.lock().unwrap().recv_timeout(secs(20)).is_ok();
+        // Whoever waits next passes as well.
+        self.open.send(()).unwrap();
+        opened
+    }
+}
+
+/// Runs `body` on its own thread and fails the test, rather than hanging it, if it has not ended after a minute.
+#[track_caller]
+pub fn must_end<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, ended) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let answer = body();
+        done.send(answer).ok();
+    });
+    match ended.recv_timeout(secs(60)) {
+        Ok(answer) => {
+            thread.join().unwrap();
+            answer
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            panic!("still running after a minute: deadlock or endless loop")
+        }
+        Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => unreachable!("the thread ended without an answer"),
+        },
+    }
+}
+
+/// A small generator of repeatable pseudo-random numbers (the finaliser of SplitMix64).
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Dice(seed)
+    }
+
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.roll() % bound
+    }
+}

@@ -1,0 +1,265 @@
+//! A cache that is obviously right: one thread, sorted maps, no buffers, no wheel. In `subject` the same operations on a
+//! real cache, so that the two can be compared step by step, by a property test or by a fuzzer; `bytes` is for the latter.
+//!
+//! What is compared: the result of each operation; after `run_pending_tasks` also the count of entries, every notification
+//! in its order for each key, and that the cache asks to be woken in time, or not at all.
+//!
+//! The policy of both is written in the values: each says what the policy answers about it.
+
+pub mod bytes;
+pub mod subject;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use wheelhouse::RemovalCause;
+
+/// The longest life, in nanoseconds; anything above counts as this.
+pub const LONGEST: u128 = 1 << 62;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// What was passed in.
+    Keep,
+    Never,
+    After(Duration),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    pub id: u32,
+    pub on_create: Answer,
+    pub on_update: Answer,
+    pub on_read: Answer,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Op {
+    Insert(u8, Value),
+    InsertWithTtl(u8, Value, Duration),
+    Get(u8),
+    GetRef(u8),
+    Peek(u8),
+    Contains(u8),
+    SetExpiry(u8, Option<Duration>),
+    Invalidate(u8),
+    Remove(u8),
+    InvalidateAll,
+    /// Keeps the values whose id this number does not divide.
+    Retain(u32),
+    Iterate,
+    Advance(Duration),
+    RunPendingTasks,
+}
+
+/// How a cache is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The clock's first reading.
+    pub origin: u64,
+    /// The width of the finest bucket is two to the power of this, in nanoseconds.
+    pub resolution: u32,
+    /// Whether the policy of the values is asked at all.
+    pub policy: bool,
+    pub time_to_live: Option<Duration>,
+    pub time_to_idle: Option<Duration>,
+}
+
+/// The values that left, by key, in the order in which they left.
+pub type Told = BTreeMap<u8, Vec<(u32, RemovalCause)>>;
+
+/// What an operation gave back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Nothing,
+    Is(bool),
+    Value(Option<Value>),
+    /// The value, and the time it has left; outer none: no entry.
+    Entry(Option<(Value, Option<Duration>)>),
+    /// What a walk showed.
+    Shown(BTreeMap<u8, u32>),
+    /// After all pending tasks: the entries in the cache, and the notifications since, by key.
+    Quiet {
+        count: u64,
+        told: Told,
+    },
+}
+
+/// One entry of the model. Times are nanoseconds since the model began, and never wrap.
+#[derive(Clone, Copy)]
+struct Entry {
+    value: Value,
+    own_deadline: Option<u128>,
+    live_deadline: Option<u128>,
+    idle_deadline: Option<u128>,
+}
+
+impl Entry {
+    fn deadline(&self) -> Option<u128> {
+        let deadlines = [self.own_deadline, self.live_deadline, self.idle_deadline];
+        deadlines.into_iter().flatten().min()
+    }
+}
+
+pub struct Model {
+    settings: Settings,
+    now: u128,
+    entries: BTreeMap<u8, Entry>,
+    told: Told,
+}
+
+impl Model {
+    pub fn new(settings: Settings) -> Self {
+        Model {
+            settings,
+            now: 0,
+            entries: BTreeMap::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// Does one operation. What is due leaves at once: a real cache may take its time with that, but may not show it.
+    pub fn apply(&mut self, op: &Op) -> Outcome {
+        let mut outcome = Outcome::Nothing;
+        match *op {
+            Op::Insert(key, value) => self.insert(key, value, None),
+            Op::InsertWithTtl(key, value, ttl) => self.insert(key, value, Some(ttl)),
+            Op::Get(key) => outcome = Outcome::Value(self.read(key).map(|entry| entry.value)),
+            Op::GetRef(key) => {
+                let entry = self.read(key);
+                outcome = Outcome::Entry(entry.map(|entry| (entry.value, self.left(&entry))));
+            }
+            Op::Peek(key) => {
+                let entry = self.entries.get(&key);
+                outcome = Outcome::Entry(entry.map(|entry| (entry.value, self.left(entry))));
+            }
+            Op::Contains(key) => outcome = Outcome::Is(self.entries.contains_key(&key)),
+            Op::SetExpiry(key, life) => {
+                let own_deadline = life.map(|life| self.after(life));
+                let idle_deadline = self.settings.time_to_idle.map(|life| self.after(life));
+                let entry = self.entries.get_mut(&key);
+                outcome = Outcome::Is(entry.is_some());
+                if let Some(entry) = entry {
+                    *entry = Entry {
+                        own_deadline,
+                        idle_deadline,
+                        ..*entry
+                    };
+                }
+            }
+            Op::Invalidate(key) => drop(self.take(key, RemovalCause::Explicit)),
+            Op::Remove(key) => outcome = Outcome::Value(self.take(key, RemovalCause::Explicit)),
+            Op::InvalidateAll => self.take_where(RemovalCause::Explicit, |_, _| true),
+            Op::Retain(number) => {
+                let mut shown = BTreeMap::new();
+                self.take_where(RemovalCause::Explicit, |key, entry| {
+                    shown.insert(key, entry.value.id);
+                    entry.value.id.is_multiple_of(number)
+                });
+                outcome = Outcome::Shown(shown);
+            }
+            Op::Iterate => {
+                let shown = self
+                    .entries
+                    .iter()
+                    .map(|(&key, entry)| (key, entry.value.id));
+                outcome = Outcome::Shown(shown.collect());
+            }
+            Op::Advance(step) => self.now += step.as_nanos(),
+            Op::RunPendingTasks => {
+                let told = std::mem::take(&mut self.told);
+                outcome = Outcome::Quiet {
+                    count: self.entries.len() as u64,
+                    told,
+                };
+            }
+        }
+        self.expire();
+        outcome
+    }
+
+    /// How long until the nearest deadline.
+    pub fn nearest(&self) -> Option<Duration> {
+        let deadlines = self.entries.values().filter_map(Entry::deadline);
+        deadlines.min().map(|deadline| nanos(deadline - self.now))
+    }
+
+    fn expire(&mut self) {
+        let now = self.now;
+        self.take_where(RemovalCause::Expired, |_, entry| {
+            entry.deadline().is_some_and(|deadline| deadline <= now)
+        });
+    }
+
+    fn take_where(&mut self, cause: RemovalCause, mut goes: impl FnMut(u8, &Entry) -> bool) {
+        let keys: Vec<u8> = self
+            .entries
+            .iter()
+            .filter_map(|(&key, entry)| goes(key, entry).then_some(key))
+            .collect();
+        for key in keys {
+            self.take(key, cause);
+        }
+    }
+
+    fn take(&mut self, key: u8, cause: RemovalCause) -> Option<Value> {
+        let entry = self.entries.remove(&key)?;
+        self.told
+            .entry(key)
+            .or_default()
+            .push((entry.value.id, cause));
+        Some(entry.value)
+    }
+
+    fn insert(&mut self, key: u8, value: Value, ttl: Option<Duration>) {
+        let before = self.entries.get(&key).map(|entry| entry.own_deadline);
+        let own_deadline = match (ttl, before) {
+            (Some(ttl), _) => Some(self.after(ttl)),
+            (None, _) if !self.settings.policy => None,
+            (None, Some(before)) => self.answered(value.on_update, before),
+            (None, None) => self.answered(value.on_create, None),
+        };
+        self.take(key, RemovalCause::Replaced);
+        let live_deadline = self.settings.time_to_live.map(|life| self.after(life));
+        let idle_deadline = self.settings.time_to_idle.map(|life| self.after(life));
+        self.entries.insert(
+            key,
+            Entry {
+                value,
+                own_deadline,
+                live_deadline,
+                idle_deadline,
+            },
+        );
+    }
+
+    fn read(&mut self, key: u8) -> Option<Entry> {
+        let mut entry = *self.entries.get(&key)?;
+        if self.settings.policy {
+            entry.own_deadline = self.answered(entry.value.on_read, entry.own_deadline);
+        }
+        entry.idle_deadline = self.settings.time_to_idle.map(|life| self.after(life));
+        self.entries.insert(key, entry);
+        Some(entry)
+    }
+
+    fn answered(&self, answer: Answer, before: Option<u128>) -> Option<u128> {
+        match answer {
+            Answer::Keep => before,
+            Answer::Never => None,
+            Answer::After(life) => Some(self.after(life)),
+        }
+    }
+
+    fn after(&self, life: Duration) -> u128 {
+        self.now + life.as_nanos().min(LONGEST)
+    }
+
+    fn left(&self, entry: &Entry) -> Option<Duration> {
+        entry.deadline().map(|deadline| nanos(deadline - self.now))
+    }
+}
+
+fn nanos(n: u128) -> Duration {
+    Duration::from_nanos(u64::try_from(n).expect("no deadline is more than 2^62 ns away"))
+}

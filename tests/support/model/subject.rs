@@ -1,0 +1,193 @@
+//! A real cache on a manual clock, taking the model's operations.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use wheelhouse::{Cache, Expiry, ManualTicker, Scheduler};
+
+use super::{Answer, LONGEST, Model, Op, Outcome, Settings, Told, Value};
+
+/// The policy of the real cache: what the values say.
+struct AsWritten;
+
+fn answer(answer: Answer, left: Option<Duration>) -> Option<Duration> {
+    match answer {
+        Answer::Keep => left,
+        Answer::Never => None,
+        Answer::After(life) => Some(life),
+    }
+}
+
+impl Expiry<u8, Value> for AsWritten {
+    fn expire_after_create(&self, _: &u8, value: &Value, _: Instant) -> Option<Duration> {
+        answer(value.on_create, None)
+    }
+
+    fn expire_after_update(
+        &self,
+        _: &u8,
+        value: &Value,
+        _: Instant,
+        left: Option<Duration>,
+    ) -> Option<Duration> {
+        answer(value.on_update, left)
+    }
+
+    fn expire_after_read(
+        &self,
+        _: &u8,
+        value: &Value,
+        _: Instant,
+        left: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        answer(value.on_read, left)
+    }
+}
+
+/// A real cache on a manual clock, taking the same operations.
+pub struct Subject {
+    settings: Settings,
+    cache: Cache<u8, Value>,
+    clock: ManualTicker,
+    told: Arc<Mutex<Told>>,
+}
+
+impl Subject {
+    pub fn new(settings: Settings) -> Self {
+        let clock = ManualTicker::starting_at(settings.origin);
+        let told: Arc<Mutex<Told>> = Arc::default();
+        let tell = Arc::clone(&told);
+        let mut builder = Cache::builder()
+            .ticker(clock.clone())
+            .scheduler(Scheduler::disabled())
+            .expiry_resolution(Duration::from_nanos(1 << settings.resolution))
+            .removal_listener(move |&key: &u8, value: &Value, cause| {
+                tell.lock()
+                    .unwrap()
+                    .entry(key)
+                    .or_default()
+                    .push((value.id, cause));
+            });
+        if settings.policy {
+            builder = builder.expire_after(AsWritten);
+        }
+        if let Some(life) = settings.time_to_live {
+            builder = builder.time_to_live(life);
+        }
+        if let Some(life) = settings.time_to_idle {
+            builder = builder.time_to_idle(life);
+        }
+        Subject {
+            settings,
+            cache: builder.build(),
+            clock,
+            told,
+        }
+    }
+
+    pub fn apply(&self, op: &Op) -> Outcome {
+        let cache = &self.cache;
+        match *op {
+            Op::Insert(key, value) => cache.insert(key, value),
+            Op::InsertWithTtl(key, value, ttl) => cache.insert_with_ttl(key, value, ttl),
+            Op::Get(key) => return Outcome::Value(cache.get(&key)),
+            Op::GetRef(key) => {
+                let entry = cache.get_ref(&key);
+                return Outcome::Entry(entry.map(|entry| (*entry, entry.time_left())));
+            }
+            Op::Peek(key) => {
+                let entry = cache.peek_ref(&key);
+                return Outcome::Entry(entry.map(|entry| (*entry, entry.time_left())));
+            }
+            Op::Contains(key) => return Outcome::Is(cache.contains_key(&key)),
+            Op::SetExpiry(key, life) => return Outcome::Is(cache.set_expiry(&key, life)),
+            Op::Invalidate(key) => cache.invalidate(&key),
+            Op::Remove(key) => return Outcome::Value(cache.remove(&key)),
+            Op::InvalidateAll => cache.invalidate_all(),
+            Op::Retain(number) => {
+                let mut shown = BTreeMap::new();
+                cache.retain(|&key, value| {
+                    let before = shown.insert(key, value.id);
+                    assert_eq!(before, None, "key {key} is shown twice to retain");
+                    !value.id.is_multiple_of(number)
+                });
+                return Outcome::Shown(shown);
+            }
+            Op::Iterate => {
+                let mut shown = BTreeMap::new();
+                for entry in cache {
+                    let before = shown.insert(*entry.key(), entry.id);
+                    assert_eq!(before, None, "key {} is shown twice by iter", entry.key());
+                }
+                return Outcome::Shown(shown);
+            }
+            Op::Advance(step) => self.clock.advance(step),
+            Op::RunPendingTasks => {
+                cache.run_pending_tasks();
+                let told = std::mem::take(&mut *self.told.lock().unwrap());
+                return Outcome::Quiet {
+                    count: cache.entry_count(),
+                    told,
+                };
+            }
+        }
+        Outcome::Nothing
+    }
+
+    /// Whether the cache, after all pending tasks, asks to be woken in time for the nearest deadline, and not at all
+    /// without one.
+    fn wakes_for(&self, nearest: Option<Duration>) -> Result<(), String> {
+        let span = Duration::from_nanos(1 << self.settings.resolution);
+        match (nearest, self.cache.next_maintenance_in()) {
+            (None, None) => Ok(()),
+            (Some(nearest), Some(wait)) if wait > Duration::ZERO && wait <= nearest + span => {
+                Ok(())
+            }
+            (_, wait) => Err(format!(
+                "asks to be woken in {wait:?}, needed in {nearest:?}"
+            )),
+        }
+    }
+}
+
+/// Does the same on a cache and on the model, then clears both; says where they first differ.
+///
+/// A step of the clock is left out if, with those since the last pending tasks, it went past what a clock may tell apart.
+pub fn compare(settings: Settings, ops: &[Op]) -> Result<(), String> {
+    let (mut model, subject) = (Model::new(settings), Subject::new(settings));
+    let end = [
+        Op::RunPendingTasks,
+        Op::Iterate,
+        Op::InvalidateAll,
+        Op::RunPendingTasks,
+    ];
+    let mut unseen = 0u128;
+    for (step, op) in ops.iter().chain(&end).enumerate() {
+        match op {
+            Op::Advance(by) => {
+                if unseen + by.as_nanos() > LONGEST {
+                    continue;
+                }
+                unseen += by.as_nanos();
+            }
+            Op::RunPendingTasks => unseen = 0,
+            _ => {}
+        }
+        let (expected, found) = (model.apply(op), subject.apply(op));
+        if expected != found {
+            return Err(format!(
+                "step {step}, {op:?}: expected {expected:?}, found {found:?}"
+            ));
+        }
+        if matches!(op, Op::RunPendingTasks) {
+            let woken = subject.wakes_for(model.nearest());
+            woken.map_err(|wrong| format!("step {step}, {op:?}: {wrong}"))?;
+        }
+    }
+    match subject.cache.entry_count() {
+        0 => Ok(()),
+        count => Err(format!("{count} entries are counted in a cleared cache")),
+    }
+}
