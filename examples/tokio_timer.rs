@@ -1,0 +1,120 @@
+//! Maintenance from an event loop: no thread of the cache's own, a tokio timer wakes it.
+//!
+//! The cache tells an `Alarm` when it wants to work next. This one passes the wish on to a task of the runtime that sleeps until
+//! then; a later wish replaces an earlier one, and the task ends with the cache, because the cache owns the sending half.
+//!
+//! Run: `cargo run --release --example tokio_timer`
+//!
+//! Expect: about two seconds in which nobody calls the cache and yet every entry is heard to expire soon after its deadline, on a
+//! runtime with one thread; then the number of wake-ups. The program panics if an entry is early, missing or very late.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{sleep, sleep_until};
+use wheelhouse::{Alarm, Cache, MaintenanceTask, RemovalCause, Scheduler};
+
+/// When to run, and what.
+type Wish = (tokio::time::Instant, MaintenanceTask);
+
+/// Called by whichever thread writes to the cache, so it only notes the wish and never blocks.
+struct TokioAlarm(UnboundedSender<Wish>);
+
+impl Alarm for TokioAlarm {
+    fn set(&self, after: Duration, task: MaintenanceTask) {
+        // An error means that the runtime is gone: then entries still expire for readers, and leave with the next write.
+        _ = self.0.send((tokio::time::Instant::now() + after, task));
+    }
+}
+
+/// Sleeps until the latest wish and grants it. Listeners run here too; slow ones belong into `spawn_blocking`.
+async fn grant_wishes(mut wishes: UnboundedReceiver<Wish>, wake_ups: Arc<AtomicU32>) {
+    let mut next: Option<Wish> = None;
+    loop {
+        let due = next.as_ref().map(|(due, _)| *due);
+        tokio::select! {
+            wish = wishes.recv() => match wish {
+                Some(wish) => next = Some(wish),
+                None => return,
+            },
+            () = sleep_until(due.unwrap_or_else(tokio::time::Instant::now)), if due.is_some() => {
+                let Some((_, task)) = next.take() else { continue };
+                wake_ups.fetch_add(1, Relaxed);
+                // A wish that the run itself makes waits in the channel and is taken over this one.
+                next = task.run().map(|after| (tokio::time::Instant::now() + after, task));
+            }
+        }
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    const ENTRIES: u64 = 1000;
+    let wake_ups = Arc::new(AtomicU32::new(0));
+    let (wish, wishes) = unbounded_channel();
+    let timer = tokio::spawn(grant_wishes(wishes, Arc::clone(&wake_ups)));
+
+    let (heard, expired) = mpsc::channel();
+    let cache: Cache<u64, Instant> = Cache::builder()
+        .name("tokio")
+        .expiry_resolution(Duration::from_millis(16))
+        .removal_listener(move |_: &u64, &due: &Instant, cause: RemovalCause| {
+            assert_eq!(cause, RemovalCause::Expired);
+            // The receiver lives to the end of the program.
+            _ = heard.send((due, Instant::now()));
+        })
+        .scheduler(Scheduler::custom(TokioAlarm(wish)))
+        .build();
+
+    println!(
+        "{ENTRIES} entries, each with a life of its own of up to two seconds; nobody calls the cache from here on"
+    );
+    for number in 0..ENTRIES {
+        // The long lives first, so that the alarm has to move forward again and again.
+        let life = Duration::from_millis(2 * (ENTRIES - number));
+        cache.insert_with_ttl(number, Instant::now() + life, life);
+    }
+    sleep(Duration::from_millis(2 * ENTRIES) + Duration::from_secs(1)).await;
+
+    let lateness: Vec<Duration> = expired
+        .try_iter()
+        .map(|(due, at)| {
+            // The two clocks are calibrated apart and may disagree a little.
+            assert!(
+                at + Duration::from_millis(2) >= due,
+                "heard {:?} before its deadline",
+                due - at
+            );
+            at.saturating_duration_since(due)
+        })
+        .collect();
+    assert_eq!(
+        lateness.len() as u64,
+        ENTRIES,
+        "each entry is heard of once, without any call"
+    );
+    let mean = lateness.iter().sum::<Duration>() / ENTRIES as u32;
+    let max = lateness.iter().max().copied().unwrap_or_default();
+    assert!(
+        max < Duration::from_secs(1),
+        "an entry left {max:?} after its deadline"
+    );
+    println!(
+        "all expired: {mean:.1?} after the deadline on average, {max:.1?} at most, in {} wake-ups",
+        wake_ups.load(Relaxed)
+    );
+
+    let before = wake_ups.load(Relaxed);
+    sleep(Duration::from_millis(300)).await;
+    assert_eq!(
+        wake_ups.load(Relaxed),
+        before,
+        "an empty cache asks for no wake-up"
+    );
+
+    drop(cache);
+    timer.await.expect("the timer's task ends without a panic");
+    println!("empty: no wake-up in 300 ms; cache dropped: the timer's task has ended");
+}
