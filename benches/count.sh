@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Instructions per operation, counted by callgrind: the same on a quiet and on a noisy machine, so that a regression shows in CI.
+#
+#   benches/count.sh              print the table
+#   benches/count.sh --save       also make it the baseline (benches/count.baseline)
+#   benches/count.sh --check      fail if an operation takes over 5 % more instructions than the baseline says
+#   TOLERANCE=10 benches/count.sh --check
+#
+# Counts depend on the compiler: a baseline is good for the rustc named in its first line.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+mode=${1:-}
+tolerance=${TOLERANCE:-5}
+baseline=benches/count.baseline
+command -v valgrind >/dev/null || { echo "valgrind is not installed" >&2; exit 2; }
+
+cargo build --quiet --release -p wheelhouse-bench --bin count
+program=${CARGO_TARGET_DIR:-target}/release/count
+table=$(mktemp)
+trap 'rm -f "$table"' EXIT
+echo "# $(rustc -V)" >"$table"
+
+"$program" --list | while read -r operation count; do
+    total=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no --toggle-collect='count::measured' \
+        "$program" "$operation" 2>&1 | sed -n 's/.*Collected *: *\([0-9]*\).*/\1/p')
+    if [ -z "$total" ] || [ "$total" -eq 0 ]; then
+        echo "nothing was counted for $operation" >&2
+        exit 2
+    fi
+    echo "$operation $((total / count))" | tee -a "$table" | awk '{ printf "%-20s %8d instructions\n", $1, $2 }'
+done
+
+case $mode in
+    --save) cp "$table" "$baseline"; echo "saved as $baseline" ;;
+    --check)
+        [ -f "$baseline" ] || { echo "there is no $baseline: make one with --save" >&2; exit 2; }
+        head -n 1 "$baseline" | cmp -s - <(head -n 1 "$table") || echo "the baseline was made by another compiler: $(head -n 1 "$baseline")"
+        awk -v tolerance="$tolerance" '
+            /^#/ { next }
+            NR == FNR { before[$1] = $2; next }
+            !($1 in before) { next }
+            $2 > before[$1] * (1 + tolerance / 100) { printf "%s: %d instructions, %d before\n", $1, $2, before[$1]; worse = 1 }
+            END { exit worse }
+        ' "$baseline" "$table" && echo "no operation is over $tolerance % above the baseline"
+        ;;
+esac

@@ -1,0 +1,153 @@
+//! A global allocator that can count: bytes asked for, bytes the C library really set aside, and calls.
+//!
+//! It counts only in the child processes that measure memory. Elsewhere every call pays one relaxed load of a flag that never
+//! changes, the same for each peer.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed},
+};
+
+static COUNTING: AtomicBool = AtomicBool::new(false);
+static REQUESTED: AtomicI64 = AtomicI64::new(0);
+static USABLE: AtomicI64 = AtomicI64::new(0);
+static LIVE: AtomicI64 = AtomicI64::new(0);
+static CALLS: AtomicI64 = AtomicI64::new(0);
+
+/// The system allocator, counted when asked.
+pub struct Counting;
+
+/// What is allocated at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Tally {
+    /// Bytes that callers asked for and have not given back.
+    pub requested: i64,
+    /// The same with what the C library rounds up to.
+    pub usable: i64,
+    /// Allocations alive.
+    pub live: i64,
+    /// Allocations ever made.
+    pub calls: i64,
+}
+
+impl std::ops::Sub for Tally {
+    type Output = Tally;
+
+    fn sub(self, earlier: Tally) -> Tally {
+        Tally {
+            requested: self.requested - earlier.requested,
+            usable: self.usable - earlier.usable,
+            live: self.live - earlier.live,
+            calls: self.calls - earlier.calls,
+        }
+    }
+}
+
+/// Counts from now on, for the rest of the process.
+pub fn start_counting() {
+    COUNTING.store(true, Relaxed);
+}
+
+/// What is allocated now, less what was before counting began.
+pub fn tally() -> Tally {
+    Tally {
+        requested: REQUESTED.load(Relaxed),
+        usable: USABLE.load(Relaxed),
+        live: LIVE.load(Relaxed),
+        calls: CALLS.load(Relaxed),
+    }
+}
+
+/// Gives free pages back to the system, so that a resident size shows what is held and not what the C library keeps for later.
+pub fn trim() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: `malloc_trim` has no preconditions.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// # Safety
+/// `block` came from the system allocator and has not been given back.
+unsafe fn usable(block: *mut u8) -> i64 {
+    #[cfg(target_os = "linux")]
+    // SAFETY: promised by the caller.
+    unsafe {
+        libc::malloc_usable_size(block.cast()) as i64
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = block;
+        0
+    }
+}
+
+/// # Safety
+/// As for [`usable`], or null.
+unsafe fn count_in(block: *mut u8, size: usize) {
+    if COUNTING.load(Relaxed) && !block.is_null() {
+        REQUESTED.fetch_add(size as i64, Relaxed);
+        // SAFETY: promised by the caller, null excluded above.
+        USABLE.fetch_add(unsafe { usable(block) }, Relaxed);
+        LIVE.fetch_add(1, Relaxed);
+        CALLS.fetch_add(1, Relaxed);
+    }
+}
+
+/// # Safety
+/// As for [`usable`].
+unsafe fn count_out(block: *mut u8, size: usize) {
+    if COUNTING.load(Relaxed) {
+        REQUESTED.fetch_sub(size as i64, Relaxed);
+        // SAFETY: promised by the caller.
+        USABLE.fetch_sub(unsafe { usable(block) }, Relaxed);
+        LIVE.fetch_sub(1, Relaxed);
+    }
+}
+
+// SAFETY: every block comes from and goes back to `System` with the caller's own layout; counting touches no block.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: passed on; the block is fresh from `System`.
+        unsafe {
+            let block = System.alloc(layout);
+            count_in(block, layout.size());
+            block
+        }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: passed on; the block is fresh from `System`.
+        unsafe {
+            let block = System.alloc_zeroed(layout);
+            count_in(block, layout.size());
+            block
+        }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: passed on; counted before it is gone.
+        unsafe {
+            count_out(block, layout.size());
+            System.dealloc(block, layout);
+        }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if !COUNTING.load(Relaxed) {
+            // SAFETY: passed on.
+            return unsafe { System.realloc(block, layout, size) };
+        }
+        // SAFETY: passed on; the old size is read before the block may move, and a failed call leaves the old block alive.
+        unsafe {
+            let before = usable(block);
+            let moved = System.realloc(block, layout, size);
+            if !moved.is_null() {
+                REQUESTED.fetch_add(size as i64 - layout.size() as i64, Relaxed);
+                USABLE.fetch_add(usable(moved) - before, Relaxed);
+                CALLS.fetch_add(1, Relaxed);
+            }
+            moved
+        }
+    }
+}

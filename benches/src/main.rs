@@ -1,0 +1,204 @@
+//! `cargo run --release -p wheelhouse-bench -- all`: see the README beside this package.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Parser;
+use wheelhouse_bench::{
+    alloc::Counting,
+    figures,
+    machine::Machine,
+    peer::Role,
+    report::{Report, plot, table},
+    setup::Setup,
+    workloads::{self, memory},
+};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// wheelhouse beside its peers: same process, same keys, same values, same run
+#[derive(Debug, Parser)]
+#[command(version, after_help = workload_list())]
+struct Arguments {
+    /// all, figures (what a first version must show), bars (what a release is held to), or workloads by name
+    #[arg(required = true, value_name = "WORKLOAD")]
+    what: Vec<String>,
+
+    /// smaller sets, fewer operations, two rounds: a check that all works, not a measurement
+    #[arg(long)]
+    quick: bool,
+
+    /// rounds of each contest [default: 5, quick: 2]; the storm and the largest timers take at most 3
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+
+    /// numbers of workers [default: 1, 2, all cores, twice all cores; quick: 1, 2]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Vec<u16>,
+
+    /// run only these peers, as the tables call them
+    #[arg(long, value_delimiter = ',', value_name = "PEER")]
+    only: Vec<String>,
+
+    /// count the CPU time of the workers instead of elapsed time: for a machine that is not quiet. What a cache does on threads of
+    /// its own is not in it
+    #[arg(long)]
+    cpu: bool,
+
+    /// write all figures, each round of them, to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// write plots into this folder
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
+
+    /// exit with a failure if a bar is missed, as wrong answers of wheelhouse always do
+    #[arg(long)]
+    strict: bool,
+}
+
+fn workload_list() -> String {
+    let lines = workloads::ALL
+        .iter()
+        .map(|workload| format!("  {:<14} {}\n", workload.name, workload.about));
+    format!("Workloads:\n{}", lines.collect::<String>())
+}
+
+fn main() -> ExitCode {
+    let raw: Vec<String> = std::env::args().skip(1).collect();
+    if raw.first().is_some_and(|first| first == memory::PROBE) {
+        memory::probe(&raw[1..]);
+        return ExitCode::SUCCESS;
+    }
+    let arguments = Arguments::parse();
+    if let Some(unknown) = arguments.what.iter().find(|name| !known(name)) {
+        eprintln!(
+            "there is no workload {unknown}: choose all, figures, bars or from\n{}",
+            workload_list()
+        );
+        return ExitCode::FAILURE;
+    }
+    run(&arguments, &raw)
+}
+
+fn known(name: &str) -> bool {
+    ["all", "figures", "bars"].contains(&name)
+        || workloads::ALL.iter().any(|workload| workload.name == name)
+}
+
+fn run(arguments: &Arguments, raw: &[String]) -> ExitCode {
+    let setup = setup(arguments);
+    let machine = Machine::here();
+    machine.print();
+    if setup.cpu {
+        println!("times per operation are CPU time of the workers, not elapsed time");
+    }
+    let mut report = Report::new(
+        machine,
+        format!("wheelhouse-bench {}", raw.join(" ")),
+        arguments.json.clone(),
+    );
+    let asked = |name: &str| arguments.what.iter().any(|what| what == name);
+
+    if asked("figures") {
+        figures::run_needed(&figures::first_version(), &setup, &mut report);
+    }
+    if asked("bars") {
+        figures::run_needed(&figures::release(), &setup, &mut report);
+    }
+    for workload in workloads::ALL {
+        let had = report
+            .contests
+            .iter()
+            .any(|contest| contest.workload == workload.name);
+        if (asked("all") || asked(workload.name)) && !had {
+            (workload.run)(&setup, &mut report);
+        }
+    }
+
+    let mut verdicts = Vec::new();
+    for (title, checks, wanted) in [
+        (
+            "Figures of a first version",
+            figures::first_version(),
+            asked("figures"),
+        ),
+        (
+            "Bars of a release",
+            figures::release(),
+            asked("bars") || asked("all"),
+        ),
+    ] {
+        if wanted {
+            let judged = figures::judge(&checks, &report);
+            figures::print(title, &judged);
+            verdicts.extend(judged);
+        }
+    }
+    let missed = verdicts.iter().any(|verdict| verdict.met == Some(false));
+    report.checks = verdicts;
+    finish(arguments, &report, missed)
+}
+
+fn setup(arguments: &Arguments) -> Setup {
+    let rounds = arguments
+        .rounds
+        .map_or(if arguments.quick { 2 } else { 5 }, |rounds| {
+            rounds as usize
+        });
+    let mut threads: Vec<usize> = arguments
+        .threads
+        .iter()
+        .map(|&threads| usize::from(threads))
+        .collect();
+    if threads.is_empty() {
+        threads = if arguments.quick {
+            vec![1, 2]
+        } else {
+            Setup::default_threads()
+        };
+    }
+    threads.sort_unstable();
+    threads.dedup();
+    let lists_only = arguments
+        .what
+        .iter()
+        .all(|what| what == "figures" || what == "bars");
+    let only = if arguments.only.is_empty() && lists_only {
+        figures::PEERS.iter().map(|&peer| peer.to_owned()).collect()
+    } else {
+        arguments.only.clone()
+    };
+    let mut setup = Setup::new(arguments.quick, rounds, threads, only);
+    setup.cpu = arguments.cpu;
+    setup
+}
+
+fn finish(arguments: &Arguments, report: &Report, missed: bool) -> ExitCode {
+    print!("{}", table::notes());
+    let mut failed = false;
+    for failure in report.failures() {
+        println!(
+            "FAILED {} / {}, {}: {}",
+            failure.workload, failure.variant, failure.peer, failure.why
+        );
+        // What another crate does wrong is shown, but fails nothing here.
+        failed |= failure.role == Role::Subject;
+    }
+    if let Err(error) = report.save() {
+        eprintln!("cannot write the JSON file: {error}");
+        failed = true;
+    }
+    if let Some(folder) = &arguments.svg
+        && let Err(error) = plot::write_all(report, folder)
+    {
+        eprintln!("cannot write the plots to {}: {error}", folder.display());
+        failed = true;
+    }
+    if failed || (arguments.strict && missed) {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}

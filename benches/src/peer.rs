@@ -1,0 +1,127 @@
+//! What every cache here can be asked to do. A workload is written once over [`Peer`] and compiled for each cache: no virtual call, no
+//! shared wrapper in a measured loop.
+
+use std::{hash::Hash, sync::Arc, time::Duration};
+
+/// What may be a key.
+pub trait Key: Hash + Eq + Clone + Send + Sync + 'static {}
+impl<T: Hash + Eq + Clone + Send + Sync + 'static> Key for T {}
+
+/// What may be a value.
+pub trait Value: Clone + Send + Sync + 'static {}
+impl<T: Clone + Send + Sync + 'static> Value for T {}
+
+/// How long an entry lives.
+pub type Lifetime<K, V> = fn(&K, &V) -> Duration;
+
+/// Which operations set a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiring {
+    /// Nothing expires.
+    Never,
+    /// Set when an entry is created.
+    Create,
+    /// Set when an entry is created or replaced.
+    Write,
+    /// Set by every write and every read.
+    Access,
+}
+
+impl Expiring {
+    /// As the tables call it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Expiring::Never => "no expiry",
+            Expiring::Create => "per-entry expiry",
+            Expiring::Write => "per-entry expiry, set by each write",
+            Expiring::Access => "expiry that every read extends",
+        }
+    }
+}
+
+/// Why an entry left, as far as the listeners of the peers agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Its deadline came.
+    Expired,
+    /// Anything else.
+    Otherwise,
+}
+
+/// Hears what leaves a cache.
+pub type Listener<K, V> = Arc<dyn Fn(&K, &V, Left) + Send + Sync>;
+
+/// What a workload wants built.
+#[derive(Clone)]
+pub struct Plan<K, V> {
+    /// Upper bound in entries; `None` for no bound.
+    pub capacity: Option<u64>,
+    /// How many entries the cache is told to expect.
+    pub expected: usize,
+    /// Which operations set a deadline.
+    pub expiring: Expiring,
+    /// How long each entry lives.
+    pub lifetime: Lifetime<K, V>,
+    /// One lifetime for all, for a peer that knows no other; `None` where that would not be the same work.
+    pub uniform: Option<Duration>,
+    /// Hears removals.
+    pub listener: Option<Listener<K, V>>,
+}
+
+/// Why there is no figure.
+#[derive(Clone, Debug)]
+pub enum Problem {
+    /// The peer has no such feature.
+    Unsupported(&'static str),
+    /// The peer gave a wrong answer.
+    Wrong(String),
+}
+
+/// In which rank a peer is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// wheelhouse itself.
+    Subject,
+    /// A cache, or a timer structure: what "the best peer" is chosen from.
+    Cache,
+    /// A bare map or no cache at all: shown, not ranked.
+    Floor,
+}
+
+/// Name and rank of a peer.
+#[derive(Clone, Copy, Debug)]
+pub struct Card {
+    /// As the tables call it.
+    pub name: &'static str,
+    /// In which rank it is compared.
+    pub role: Role,
+}
+
+/// One cache.
+pub trait Peer<K: Key, V: Value>: Sized + Send + Sync + 'static {
+    /// Name and rank.
+    const CARD: Card;
+
+    /// Builds it, or says which part of the plan it cannot do.
+    fn build(plan: &Plan<K, V>) -> Result<Self, Problem>;
+
+    /// Reads a clone of the value.
+    fn get(&self, key: &K) -> Option<V>;
+
+    /// Reads the value in place where the peer allows that, else through a clone.
+    fn look<R>(&self, key: &K, read: impl FnOnce(&V) -> R) -> Option<R> {
+        self.get(key).map(|value| read(&value))
+    }
+
+    /// Creates or replaces.
+    fn insert(&self, key: K, value: V);
+
+    /// Removes, dropping the value.
+    fn remove(&self, key: &K);
+
+    /// Finishes all work that the peer has put off.
+    fn settle(&self) {}
+
+    /// Number of entries, if the peer can tell.
+    fn entries(&self) -> Option<u64>;
+}

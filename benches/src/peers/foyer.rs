@@ -1,0 +1,55 @@
+//! foyer's in-memory cache with its default order of use (LRU); no expiry.
+
+use foyer_memory::{Cache, CacheBuilder, CacheProperties};
+
+use super::Hasher;
+use crate::peer::{Card, Expiring, Key, Peer, Plan, Problem, Role, Value};
+
+/// `foyer_memory::Cache`.
+pub struct Foyer<K: Key, V: Value>(Cache<K, V, Hasher, CacheProperties>);
+
+impl<K: Key, V: Value> Peer<K, V> for Foyer<K, V> {
+    const CARD: Card = Card {
+        name: "foyer-memory",
+        role: Role::Cache,
+    };
+
+    fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
+        if plan.expiring != Expiring::Never {
+            return Err(Problem::Unsupported("no expiry"));
+        }
+        if plan.listener.is_some() {
+            return Err(Problem::Unsupported("no expiry to listen to"));
+        }
+        let capacity = plan.capacity.unwrap_or(1 << 40) as usize;
+        Ok(Self(
+            CacheBuilder::new(capacity)
+                .with_hash_builder(Hasher::default())
+                .build(),
+        ))
+    }
+
+    #[inline]
+    fn get(&self, key: &K) -> Option<V> {
+        self.0.get(key).map(|entry| entry.value().clone())
+    }
+
+    #[inline]
+    fn look<R>(&self, key: &K, read: impl FnOnce(&V) -> R) -> Option<R> {
+        self.0.get(key).map(|entry| read(entry.value()))
+    }
+
+    #[inline]
+    fn insert(&self, key: K, value: V) {
+        self.0.insert(key, value);
+    }
+
+    #[inline]
+    fn remove(&self, key: &K) {
+        self.0.remove(key);
+    }
+
+    fn entries(&self) -> Option<u64> {
+        Some(self.0.entries() as u64)
+    }
+}

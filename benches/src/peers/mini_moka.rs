@@ -1,0 +1,59 @@
+//! mini-moka's concurrent cache: no expiry per entry, so one lifetime for all.
+
+use mini_moka::sync::{Cache, ConcurrentCacheExt};
+
+use super::Hasher;
+use crate::peer::{Card, Expiring, Key, Peer, Plan, Problem, Role, Value};
+
+/// `mini_moka::sync::Cache`.
+pub struct MiniMoka<K, V>(Cache<K, V, Hasher>);
+
+impl<K: Key, V: Value> Peer<K, V> for MiniMoka<K, V> {
+    const CARD: Card = Card {
+        name: "mini-moka",
+        role: Role::Cache,
+    };
+
+    fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
+        if plan.listener.is_some() {
+            return Err(Problem::Unsupported("no removal listener"));
+        }
+        let mut builder = Cache::builder();
+        if let Some(capacity) = plan.capacity {
+            builder = builder.max_capacity(capacity);
+        }
+        if plan.expiring != Expiring::Never {
+            let Some(lifetime) = plan.uniform else {
+                return Err(Problem::Unsupported("no expiry per entry"));
+            };
+            builder = match plan.expiring {
+                Expiring::Access => builder.time_to_idle(lifetime),
+                _ => builder.time_to_live(lifetime),
+            };
+        }
+        Ok(Self(builder.build_with_hasher(Hasher::default())))
+    }
+
+    #[inline]
+    fn get(&self, key: &K) -> Option<V> {
+        self.0.get(key)
+    }
+
+    #[inline]
+    fn insert(&self, key: K, value: V) {
+        self.0.insert(key, value);
+    }
+
+    #[inline]
+    fn remove(&self, key: &K) {
+        self.0.invalidate(key);
+    }
+
+    fn settle(&self) {
+        self.0.sync();
+    }
+
+    fn entries(&self) -> Option<u64> {
+        Some(self.0.entry_count())
+    }
+}

@@ -1,0 +1,62 @@
+//! quick_cache: no expiry at all.
+
+use quick_cache::{
+    UnitWeighter,
+    sync::{Cache, DefaultLifecycle},
+};
+
+use super::Hasher;
+use crate::peer::{Card, Expiring, Key, Peer, Plan, Problem, Role, Value};
+
+/// `quick_cache::sync::Cache`.
+pub struct QuickCache<K, V>(Inside<K, V>);
+
+type Inside<K, V> = Cache<K, V, UnitWeighter, Hasher, DefaultLifecycle<K, V>>;
+
+/// A quick_cache as both of its peers here use it. Without a bound it still wants one: far above what any workload inserts.
+pub(super) fn build<K: Key, V: Value, W: Value>(plan: &Plan<K, V>) -> Inside<K, W> {
+    let capacity = plan.capacity.unwrap_or(1 << 40);
+    Cache::with(
+        plan.expected,
+        capacity,
+        UnitWeighter,
+        Hasher::default(),
+        DefaultLifecycle::default(),
+    )
+}
+
+impl<K: Key, V: Value> Peer<K, V> for QuickCache<K, V> {
+    const CARD: Card = Card {
+        name: "quick_cache",
+        role: Role::Cache,
+    };
+
+    fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
+        if plan.expiring != Expiring::Never {
+            return Err(Problem::Unsupported("no expiry"));
+        }
+        if plan.listener.is_some() {
+            return Err(Problem::Unsupported("no expiry to listen to"));
+        }
+        Ok(Self(build(plan)))
+    }
+
+    #[inline]
+    fn get(&self, key: &K) -> Option<V> {
+        self.0.get(key)
+    }
+
+    #[inline]
+    fn insert(&self, key: K, value: V) {
+        self.0.insert(key, value);
+    }
+
+    #[inline]
+    fn remove(&self, key: &K) {
+        self.0.remove(key);
+    }
+
+    fn entries(&self) -> Option<u64> {
+        Some(self.0.len() as u64)
+    }
+}

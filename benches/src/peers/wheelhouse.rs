@@ -1,0 +1,82 @@
+//! wheelhouse with its default settings: exact TSC clock, background scheduler.
+
+use wheelhouse::{Cache, CacheBuilder, RemovalCause, expiry};
+
+use crate::peer::{Card, Expiring, Key, Left, Peer, Plan, Problem, Role, Value};
+
+/// The cache that this package is about.
+pub struct Wheelhouse<K, V>(Cache<K, V>);
+
+impl<K: Key, V: Value> Wheelhouse<K, V> {
+    /// Builds what `plan` asks for, with settings that a plan does not know.
+    pub fn with(
+        plan: &Plan<K, V>,
+        set: impl FnOnce(CacheBuilder<K, V>) -> CacheBuilder<K, V>,
+    ) -> Self {
+        let mut builder = Cache::<K, V>::builder();
+        if let Some(capacity) = plan.capacity {
+            builder = builder.max_capacity(capacity);
+        }
+        let lifetime = plan.lifetime;
+        let lives = move |key: &K, value: &V| Some(lifetime(key, value));
+        builder = match plan.expiring {
+            Expiring::Never => builder,
+            Expiring::Create => builder.expire_after(expiry::creating(lives)),
+            Expiring::Write => builder.expire_after(expiry::writing(lives)),
+            Expiring::Access => builder.expire_after(expiry::accessing(lives)),
+        };
+        if let Some(listener) = plan.listener.clone() {
+            builder = builder.removal_listener(move |key: &K, value: &V, cause| {
+                listener(
+                    key,
+                    value,
+                    if cause == RemovalCause::Expired {
+                        Left::Expired
+                    } else {
+                        Left::Otherwise
+                    },
+                );
+            });
+        }
+        Self(set(builder).build())
+    }
+}
+
+impl<K: Key, V: Value> Peer<K, V> for Wheelhouse<K, V> {
+    const CARD: Card = Card {
+        name: "wheelhouse",
+        role: Role::Subject,
+    };
+
+    fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
+        Ok(Self::with(plan, |builder| builder))
+    }
+
+    #[inline]
+    fn get(&self, key: &K) -> Option<V> {
+        self.0.get(key)
+    }
+
+    #[inline]
+    fn look<R>(&self, key: &K, read: impl FnOnce(&V) -> R) -> Option<R> {
+        self.0.get_ref(key).map(|entry| read(&entry))
+    }
+
+    #[inline]
+    fn insert(&self, key: K, value: V) {
+        self.0.insert(key, value);
+    }
+
+    #[inline]
+    fn remove(&self, key: &K) {
+        self.0.invalidate(key);
+    }
+
+    fn settle(&self) {
+        self.0.run_pending_tasks();
+    }
+
+    fn entries(&self) -> Option<u64> {
+        Some(self.0.entry_count())
+    }
+}

@@ -1,0 +1,283 @@
+//! What was measured, by round, and what follows from it.
+
+pub mod plot;
+pub mod table;
+
+use std::{collections::BTreeMap, fs, io, path::PathBuf};
+
+use serde::Serialize;
+
+use crate::{
+    contest::{Heading, Metric, Reading},
+    machine::Machine,
+    peer::{Card, Problem, Role},
+};
+
+/// All figures of a run.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    /// Where it was measured.
+    pub machine: Machine,
+    /// The command line.
+    pub command: String,
+    /// The headings, in order.
+    pub contests: Vec<Titled>,
+    /// One row per peer, number of workers and metric.
+    pub rows: Vec<Row>,
+    /// Who was missing, and why.
+    pub missing: Vec<Missing>,
+    /// Values at percentiles, for the plots.
+    pub curves: Vec<Curve>,
+    /// The bars, where they were asked for.
+    pub checks: Vec<crate::figures::Verdict>,
+    #[serde(skip)]
+    file: Option<PathBuf>,
+}
+
+/// A heading, as written to the JSON.
+#[derive(Debug, Serialize)]
+pub struct Titled {
+    pub workload: String,
+    pub variant: String,
+    pub about: String,
+}
+
+/// One figure, all its rounds.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    pub workload: String,
+    pub variant: String,
+    pub threads: usize,
+    pub metric: String,
+    pub peer: String,
+    #[serde(skip)]
+    pub kind: Metric,
+    #[serde(skip)]
+    pub role: Role,
+    pub median: f64,
+    pub low: f64,
+    pub high: f64,
+    pub rounds: Vec<f64>,
+}
+
+/// A peer without a figure.
+#[derive(Debug, Serialize)]
+pub struct Missing {
+    pub workload: String,
+    pub variant: String,
+    pub peer: String,
+    pub why: String,
+    /// Whether that is a wrong answer, not a missing feature.
+    pub failed: bool,
+    #[serde(skip)]
+    pub role: Role,
+}
+
+/// Values at percentiles of one peer.
+#[derive(Debug, Serialize)]
+pub struct Curve {
+    pub workload: String,
+    pub variant: String,
+    pub peer: String,
+    /// Percentile and value.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Report {
+    /// A report that is written to `file` after each contest.
+    pub fn new(machine: Machine, command: String, file: Option<PathBuf>) -> Self {
+        Self {
+            machine,
+            command,
+            file,
+            ..Self::default()
+        }
+    }
+
+    /// Adds one round of one peer.
+    pub fn add(&mut self, heading: &Heading, card: Card, readings: &[Reading]) {
+        self.announce(heading);
+        for reading in readings {
+            let known = self.rows.iter_mut().find(|row| {
+                row.workload == heading.workload
+                    && row.variant == heading.variant
+                    && row.threads == reading.threads
+                    && row.metric == reading.metric.name
+                    && row.peer == card.name
+            });
+            match known {
+                Some(row) => row.push(reading.value),
+                None => {
+                    let mut row = Row {
+                        workload: heading.workload.into(),
+                        variant: heading.variant.clone(),
+                        threads: reading.threads,
+                        metric: reading.metric.name.into(),
+                        peer: card.name.into(),
+                        kind: reading.metric,
+                        role: card.role,
+                        median: 0.0,
+                        low: 0.0,
+                        high: 0.0,
+                        rounds: Vec::new(),
+                    };
+                    row.push(reading.value);
+                    self.rows.push(row);
+                }
+            }
+        }
+    }
+
+    /// Notes that a peer has no figure.
+    pub fn add_problem(&mut self, heading: &Heading, card: Card, problem: Problem) {
+        self.announce(heading);
+        let (why, failed) = match problem {
+            Problem::Unsupported(why) => (why.to_owned(), false),
+            Problem::Wrong(why) => (why, true),
+        };
+        self.missing.push(Missing {
+            workload: heading.workload.into(),
+            variant: heading.variant.clone(),
+            peer: card.name.into(),
+            why,
+            failed,
+            role: card.role,
+        });
+    }
+
+    fn announce(&mut self, heading: &Heading) {
+        if !self
+            .contests
+            .iter()
+            .any(|known| known.workload == heading.workload && known.variant == heading.variant)
+        {
+            self.contests.push(Titled {
+                workload: heading.workload.into(),
+                variant: heading.variant.clone(),
+                about: heading.about.clone(),
+            });
+        }
+    }
+
+    /// Rows of one contest.
+    pub fn rows_of<'a>(
+        &'a self,
+        workload: &'a str,
+        variant: &'a str,
+    ) -> impl Iterator<Item = &'a Row> {
+        self.rows
+            .iter()
+            .filter(move |row| row.workload == workload && row.variant == variant)
+    }
+
+    /// One median, if it was measured.
+    pub fn median(
+        &self,
+        workload: &str,
+        variant: &str,
+        threads: usize,
+        metric: &str,
+        peer: &str,
+    ) -> Option<f64> {
+        self.rows_of(workload, variant)
+            .find(|row| row.threads == threads && row.metric == metric && row.peer == peer)
+            .map(|row| row.median)
+    }
+
+    /// Who was missing from one contest.
+    pub(crate) fn missing_of<'a>(
+        &'a self,
+        heading: &'a Heading,
+    ) -> impl Iterator<Item = &'a Missing> {
+        self.missing.iter().filter(|missing| {
+            missing.workload == heading.workload && missing.variant == heading.variant
+        })
+    }
+
+    /// Wrong answers and panics.
+    pub fn failures(&self) -> impl Iterator<Item = &Missing> {
+        self.missing.iter().filter(|missing| missing.failed)
+    }
+
+    /// Lowest median of the peers that are caches (or timers), by number of workers and metric.
+    pub(crate) fn best_of(&self, workload: &str, variant: &str) -> BTreeMap<(usize, String), f64> {
+        let mut best = BTreeMap::new();
+        for row in self
+            .rows_of(workload, variant)
+            .filter(|row| row.role == Role::Cache)
+        {
+            best.entry((row.threads, row.metric.clone()))
+                .and_modify(|known: &mut f64| *known = known.min(row.median))
+                .or_insert(row.median);
+        }
+        best
+    }
+
+    /// Writes what there is to the JSON file, if one was asked for, so that an interrupted run leaves its figures.
+    pub fn save_so_far(&self) {
+        if let Err(error) = self.save() {
+            eprintln!("cannot write the JSON file: {error}");
+        }
+    }
+
+    /// Writes the JSON file, if one was asked for.
+    pub fn save(&self) -> io::Result<()> {
+        match &self.file {
+            Some(file) => fs::write(file, serde_json::to_string_pretty(self)?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Row {
+    fn push(&mut self, value: f64) {
+        self.rounds.push(value);
+        let mut sorted = self.rounds.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        self.median = if sorted.len() % 2 == 1 {
+            sorted[middle]
+        } else {
+            (sorted[middle - 1] + sorted[middle]) / 2.0
+        };
+        self.low = sorted[0];
+        self.high = sorted[sorted.len() - 1];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contest::NS_PER_OP;
+
+    #[test]
+    fn rounds_become_median_and_spread_and_floors_are_not_the_best() {
+        let heading = Heading {
+            workload: "w",
+            variant: "v".into(),
+            about: String::new(),
+        };
+        let mut report = Report::default();
+        for value in [5.0, 1.0, 3.0] {
+            report.add(
+                &heading,
+                Card {
+                    name: "a",
+                    role: Role::Cache,
+                },
+                &[Reading::new(1, NS_PER_OP, value)],
+            );
+        }
+        report.add(
+            &heading,
+            Card {
+                name: "floor",
+                role: Role::Floor,
+            },
+            &[Reading::new(1, NS_PER_OP, 0.5)],
+        );
+        let row = report.rows_of("w", "v").next().unwrap();
+        assert_eq!((row.low, row.median, row.high), (1.0, 3.0, 5.0));
+        assert_eq!(report.best_of("w", "v")[&(1, "ns/op".to_owned())], 3.0);
+    }
+}

@@ -1,0 +1,122 @@
+//! What one run was asked for.
+
+use std::{
+    cell::RefCell,
+    io::{IsTerminal, Write, stderr},
+    time::Instant,
+};
+
+/// Settings of a run, and its progress line.
+#[derive(Debug)]
+pub struct Setup {
+    /// Smaller sets, fewer operations, fewer rounds.
+    pub quick: bool,
+    /// Rounds of every contest but the long ones.
+    pub rounds: usize,
+    /// Numbers of workers, ascending.
+    pub threads: Vec<usize>,
+    /// Times are CPU time of the workers, not elapsed time.
+    pub cpu: bool,
+    /// Peers to run; empty for all.
+    pub only: Vec<String>,
+    progress: RefCell<Progress>,
+}
+
+#[derive(Debug)]
+struct Progress {
+    started: Instant,
+    stage: String,
+    width: usize,
+}
+
+impl Setup {
+    /// A run of `rounds` rounds over `threads` numbers of workers.
+    pub fn new(quick: bool, rounds: usize, threads: Vec<usize>, only: Vec<String>) -> Self {
+        let progress = RefCell::new(Progress {
+            started: Instant::now(),
+            stage: String::new(),
+            width: 0,
+        });
+        Self {
+            quick,
+            cpu: false,
+            rounds,
+            threads,
+            only,
+            progress,
+        }
+    }
+
+    /// 1, 2, all cores, twice all cores: without repeats.
+    pub fn default_threads() -> Vec<usize> {
+        let cores = crate::cpu::count();
+        let mut threads = vec![1, 2, cores, cores * 2];
+        threads.sort_unstable();
+        threads.dedup();
+        threads
+    }
+
+    /// `full`, or `quick` in a quick run.
+    pub fn size(&self, full: usize, quick: usize) -> usize {
+        if self.quick { quick } else { full }
+    }
+
+    /// The asked numbers of workers that do not exceed the cores.
+    pub fn threads_within_cores(&self) -> Vec<usize> {
+        let cores = crate::cpu::count();
+        self.threads
+            .iter()
+            .copied()
+            .filter(|&threads| threads <= cores)
+            .collect()
+    }
+
+    /// The largest asked number of workers.
+    pub fn most_threads(&self) -> usize {
+        self.threads.iter().copied().max().unwrap_or(1)
+    }
+
+    /// Whether `peer` takes part: named in full, or up to a comma or a blank.
+    pub fn wants(&self, peer: &str) -> bool {
+        self.only.is_empty()
+            || self.only.iter().any(|only| {
+                peer.strip_prefix(only.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with([',', ' ']))
+            })
+    }
+
+    /// Names what is being run; shown before each step.
+    pub fn stage(&self, stage: impl Into<String>) {
+        self.progress.borrow_mut().stage = stage.into();
+    }
+
+    /// Shows where the run is.
+    pub fn step(&self, step: &str) {
+        let mut progress = self.progress.borrow_mut();
+        let seconds = progress.started.elapsed().as_secs();
+        let line = format!(
+            "{:2}:{:02} {}: {step}",
+            seconds / 60,
+            seconds % 60,
+            progress.stage
+        );
+        let width = progress.width.max(line.chars().count());
+        if stderr().is_terminal() {
+            eprint!("\r{line:<width$}");
+        } else {
+            eprintln!("{line}");
+        }
+        progress.width = line.chars().count();
+        // A progress line that cannot be shown is no reason to stop measuring.
+        let _ = stderr().flush();
+    }
+
+    /// Clears the progress line, so that a table can follow.
+    pub fn clear(&self) {
+        let mut progress = self.progress.borrow_mut();
+        if stderr().is_terminal() {
+            eprint!("\r{:1$}\r", "", progress.width);
+        }
+        progress.width = 0;
+    }
+}

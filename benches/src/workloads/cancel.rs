@@ -1,0 +1,84 @@
+//! Insert one, invalidate another, with many alive: what the start and the cancelling of a timer cost.
+
+use super::race::{self, Race, expect_len, fill, plan};
+use crate::{
+    contest::Outcome,
+    keys,
+    measure::timed,
+    peer::{Expiring, Peer},
+    report::Report,
+    setup::Setup,
+};
+
+const ALIVE: usize = 100_000;
+
+struct Cancel {
+    pairs: usize,
+    /// Per worker: its share of the entries alive at first, then those to come.
+    streams: Vec<Vec<u64>>,
+}
+
+pub(super) fn run(setup: &Setup, report: &mut Report) {
+    let pairs = setup.size(600_000, 60_000);
+    let streams = (0..setup.most_threads() as u64)
+        .map(|worker| {
+            (0..(ALIVE + pairs) as u64)
+                .map(|rank| keys::key((worker << 32) + rank))
+                .collect()
+        })
+        .collect();
+    race::run(&Cancel { pairs, streams }, setup, report);
+}
+
+impl Race for Cancel {
+    type K = u64;
+    type V = u64;
+
+    fn workload(&self) -> &'static str {
+        "cancel"
+    }
+
+    fn about(&self) -> String {
+        format!(
+            "u64 -> u64, one insert of a new key and one invalidation of the oldest (time of the pair); {ALIVE} alive"
+        )
+    }
+
+    fn variants(&self) -> &'static [Expiring] {
+        &[Expiring::Never, Expiring::Write]
+    }
+
+    fn round<P: Peer<u64, u64>>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
+        let mut readings = Vec::new();
+        for threads in setup.threads_within_cores() {
+            let cache = P::build(&plan(expiring, ALIVE, Some(ALIVE as u64 * 4)))?;
+            let alive = ALIVE / threads;
+            let first = self.streams[..threads]
+                .iter()
+                .flat_map(|stream| &stream[..alive]);
+            fill(&cache, first.map(|&key| (key, keys::value(key))))?;
+            let (timing, _) = timed(
+                threads,
+                self.pairs,
+                |_| (),
+                |worker| churn(&cache, &self.streams[worker][..alive + self.pairs], alive),
+            );
+            // stretto puts both off and drops some.
+            if P::CARD.name != "stretto" {
+                expect_len(&cache, (alive * threads) as u64)?;
+            }
+            readings.extend(timing.readings(setup, threads));
+        }
+        Ok(readings)
+    }
+}
+
+/// The measured loop.
+#[inline(never)]
+fn churn<P: Peer<u64, u64>>(cache: &P, stream: &[u64], alive: usize) -> u64 {
+    for (&new, old) in stream[alive..].iter().zip(stream) {
+        cache.insert(new, keys::value(new));
+        cache.remove(old);
+    }
+    0
+}

@@ -1,0 +1,150 @@
+//! Reads that all hit.
+
+use super::race::{self, Race, entries, expect, fill, plan};
+use crate::{
+    contest::Outcome,
+    keys,
+    measure::timed,
+    peer::{Expiring, Peer},
+    report::Report,
+    setup::Setup,
+};
+
+/// Keys of one stream; every worker goes round its own.
+const STREAM: usize = 1 << 17;
+
+struct Hit {
+    workload: &'static str,
+    about: String,
+    resident: usize,
+    bounded: bool,
+    streams: Vec<Vec<u64>>,
+    laps: usize,
+    threads: Vec<usize>,
+}
+
+pub(super) fn zipf(setup: &Setup, report: &mut Report) {
+    race::run(&zipf_hit(setup, "hit-zipf", true), setup, report);
+}
+
+pub(super) fn unbounded(setup: &Setup, report: &mut Report) {
+    race::run(&zipf_hit(setup, "hit-unbounded", false), setup, report);
+}
+
+fn zipf_hit(setup: &Setup, workload: &'static str, bounded: bool) -> Hit {
+    Hit {
+        workload,
+        about: format!(
+            "u64 -> u64, every read hits; {} keys, Zipf {}, {}",
+            keys::SMALL,
+            keys::SKEW,
+            if bounded {
+                "room for four times as many"
+            } else {
+                "no bound where the peer allows none"
+            }
+        ),
+        resident: keys::SMALL,
+        bounded,
+        streams: streams(setup, |worker| {
+            keys::zipf_ranks(keys::SMALL, STREAM, worker)
+        }),
+        laps: setup.size(12, 1),
+        threads: setup.threads.clone(),
+    }
+}
+
+pub(super) fn uniform(setup: &Setup, report: &mut Report) {
+    let resident = setup.size(1_000_000, 50_000);
+    let hit = Hit {
+        workload: "hit-uniform",
+        about: format!(
+            "u64 -> u64, every read hits; {resident} keys, all equally likely, room for four times as many"
+        ),
+        resident,
+        bounded: true,
+        streams: streams(setup, |worker| {
+            keys::uniform_ranks(resident, setup.size(STREAM * 4, STREAM), worker)
+        }),
+        laps: 1,
+        threads: setup.threads_within_cores(),
+    };
+    race::run(&hit, setup, report);
+}
+
+pub(super) fn one(setup: &Setup, report: &mut Report) {
+    let hit = Hit {
+        workload: "hit-one",
+        about: format!(
+            "u64 -> u64, every read hits the same key, of {} present",
+            keys::SMALL
+        ),
+        resident: keys::SMALL,
+        bounded: true,
+        streams: streams(setup, |_| vec![0; STREAM]),
+        laps: setup.size(12, 1),
+        threads: setup.threads_within_cores(),
+    };
+    race::run(&hit, setup, report);
+}
+
+fn streams(setup: &Setup, ranks: impl Fn(usize) -> Vec<u32>) -> Vec<Vec<u64>> {
+    (0..setup.most_threads())
+        .map(|worker| keys::keys_of(&ranks(worker)))
+        .collect()
+}
+
+impl Race for Hit {
+    type K = u64;
+    type V = u64;
+
+    fn workload(&self) -> &'static str {
+        self.workload
+    }
+
+    fn about(&self) -> String {
+        self.about.clone()
+    }
+
+    fn variants(&self) -> &'static [Expiring] {
+        &[Expiring::Never, Expiring::Create, Expiring::Access]
+    }
+
+    fn round<P: Peer<u64, u64>>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
+        let capacity = self.bounded.then_some(self.resident as u64 * 4);
+        let cache = P::build(&plan(expiring, self.resident, capacity))?;
+        fill(&cache, entries(self.resident))?;
+        let mut readings = Vec::new();
+        for &threads in &self.threads {
+            let operations = self.laps * self.streams[0].len();
+            let (timing, right) = timed(
+                threads,
+                operations,
+                |worker| {
+                    warm(&cache, &self.streams[worker]);
+                },
+                |worker| read(&cache, &self.streams[worker], self.laps),
+            );
+            expect("right answers", right, (threads * operations) as u64)?;
+            readings.extend(timing.readings(setup, threads));
+        }
+        Ok(readings)
+    }
+}
+
+/// Caches, branch predictors and the peers' own buffers see some reads before the clock starts.
+fn warm<P: Peer<u64, u64>>(cache: &P, stream: &[u64]) {
+    read(cache, &stream[..stream.len() / 4], 1);
+}
+
+/// The measured loop; counts right answers.
+#[inline(never)]
+fn read<P: Peer<u64, u64>>(cache: &P, stream: &[u64], laps: usize) -> u64 {
+    let mut right = 0;
+    for _ in 0..laps {
+        for key in stream {
+            right += u64::from(cache.get(key) == Some(keys::value(*key)));
+        }
+    }
+    right
+}

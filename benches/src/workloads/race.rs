@@ -1,0 +1,141 @@
+//! Ties a workload written over [`Peer`] to a contest of all peers.
+
+use std::time::Duration;
+
+use crate::{
+    contest::{Contestant, Heading, Outcome, contest},
+    keys,
+    peer::{Expiring, Key, Peer, Plan, Problem, Value},
+    peers::{self, Visit},
+    report::Report,
+    setup::Setup,
+};
+
+/// A workload for every peer.
+pub(crate) trait Race {
+    type K: Key;
+    type V: Value;
+
+    fn workload(&self) -> &'static str;
+
+    fn about(&self) -> String;
+
+    fn variants(&self) -> &'static [Expiring];
+
+    /// Builds one cache, runs it with each number of workers, checks what it did.
+    fn round<P: Peer<Self::K, Self::V>>(&self, setup: &Setup, expiring: Expiring) -> Outcome;
+}
+
+struct Gather<'a, R> {
+    race: &'a R,
+    setup: &'a Setup,
+    expiring: Expiring,
+    contestants: Vec<Contestant<'a>>,
+}
+
+impl<R: Race> Visit<R::K, R::V> for Gather<'_, R> {
+    fn meet<P: Peer<R::K, R::V>>(&mut self) {
+        let (race, setup, expiring) = (self.race, self.setup, self.expiring);
+        self.contestants.push(Contestant {
+            card: P::CARD,
+            run: Box::new(move |_| race.round::<P>(setup, expiring)),
+        });
+    }
+}
+
+/// Runs all variants of a race.
+pub(crate) fn run<R: Race>(race: &R, setup: &Setup, report: &mut Report) {
+    for &expiring in race.variants() {
+        let mut gather = Gather {
+            race,
+            setup,
+            expiring,
+            contestants: Vec::new(),
+        };
+        peers::each(&mut gather);
+        let heading = Heading {
+            workload: race.workload(),
+            variant: expiring.label().into(),
+            about: race.about(),
+        };
+        contest(setup, report, &heading, setup.rounds, gather.contestants);
+    }
+}
+
+/// An hour or two: longer than any run, different for each entry.
+pub(crate) fn hours(key: &u64, _: &u64) -> Duration {
+    Duration::from_secs(3600 + (key & 0xFFF))
+}
+
+/// A plan for `u64` to `u64` whose entries outlive the run.
+pub(crate) fn plan(expiring: Expiring, expected: usize, capacity: Option<u64>) -> Plan<u64, u64> {
+    Plan {
+        capacity,
+        expected,
+        expiring,
+        lifetime: hours,
+        uniform: Some(Duration::from_secs(3600)),
+        listener: None,
+    }
+}
+
+/// Inserts `entries` and sees to it that each is there: some peers drop writes under pressure, or put them off.
+pub(crate) fn fill<K: Key, V: Value, P: Peer<K, V>>(
+    cache: &P,
+    entries: impl Iterator<Item = (K, V)> + Clone,
+) -> Result<(), Problem> {
+    for (key, value) in entries.clone() {
+        cache.insert(key, value);
+    }
+    for _ in 0..20 {
+        cache.settle();
+        let mut missing = 0;
+        for (key, value) in entries.clone() {
+            if cache.look(&key, |_| ()).is_none() {
+                cache.insert(key, value);
+                missing += 1;
+            }
+        }
+        if missing == 0 {
+            return Ok(());
+        }
+    }
+    Err(Problem::Wrong(
+        "keys are missing from a cache with room for all of them".into(),
+    ))
+}
+
+/// Lets threads that the cache starts at first need start here: a pinned worker would bind them to its own core.
+pub(crate) fn waken(cache: &impl Peer<u64, u64>) {
+    let key = keys::key(u64::MAX >> 1);
+    cache.insert(key, keys::value(key));
+    cache.remove(&key);
+    cache.settle();
+}
+
+/// The entries of ranks `0..count`.
+pub(crate) fn entries(count: usize) -> impl Iterator<Item = (u64, u64)> + Clone {
+    (0..count as u64)
+        .map(keys::key)
+        .map(|key| (key, keys::value(key)))
+}
+
+/// Fails unless `right` is what was to be expected.
+pub(crate) fn expect(what: &str, right: u64, expected: u64) -> Result<(), Problem> {
+    if right == expected {
+        Ok(())
+    } else {
+        Err(Problem::Wrong(format!("{what}: {right} of {expected}")))
+    }
+}
+
+/// Fails unless the cache holds `expected` entries when it has done all its work. A peer that cannot tell is believed.
+pub(crate) fn expect_len<K: Key, V: Value>(
+    cache: &impl Peer<K, V>,
+    expected: u64,
+) -> Result<(), Problem> {
+    cache.settle();
+    cache
+        .entries()
+        .map_or(Ok(()), |len| expect("entries at the end", len, expected))
+}

@@ -1,0 +1,83 @@
+//! Replacing the values of existing keys.
+
+use super::race::{self, Race, entries, expect_len, fill, plan};
+use crate::{
+    contest::Outcome,
+    keys,
+    measure::timed,
+    peer::{Expiring, Peer},
+    report::Report,
+    setup::Setup,
+};
+
+const STREAM: usize = 1 << 17;
+
+struct Replace {
+    streams: Vec<Vec<u64>>,
+    laps: usize,
+}
+
+pub(super) fn run(setup: &Setup, report: &mut Report) {
+    let streams = (0..setup.most_threads())
+        .map(|worker| keys::keys_of(&keys::zipf_ranks(keys::SMALL, STREAM, worker)))
+        .collect();
+    race::run(
+        &Replace {
+            streams,
+            laps: setup.size(6, 1),
+        },
+        setup,
+        report,
+    );
+}
+
+impl Race for Replace {
+    type K = u64;
+    type V = u64;
+
+    fn workload(&self) -> &'static str {
+        "replace"
+    }
+
+    fn about(&self) -> String {
+        format!(
+            "u64 -> u64, inserts of keys that are there; {} keys, Zipf {}",
+            keys::SMALL,
+            keys::SKEW
+        )
+    }
+
+    fn variants(&self) -> &'static [Expiring] {
+        &[Expiring::Never, Expiring::Write]
+    }
+
+    fn round<P: Peer<u64, u64>>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
+        let cache = P::build(&plan(expiring, keys::SMALL, Some(keys::SMALL as u64 * 4)))?;
+        fill(&cache, entries(keys::SMALL))?;
+        let mut readings = Vec::new();
+        for threads in setup.threads_within_cores() {
+            let (timing, _) = timed(
+                threads,
+                self.laps * STREAM,
+                |worker| {
+                    replace(&cache, &self.streams[worker][..STREAM / 4], 1);
+                },
+                |worker| replace(&cache, &self.streams[worker], self.laps),
+            );
+            readings.extend(timing.readings(setup, threads));
+        }
+        expect_len(&cache, keys::SMALL as u64)?;
+        Ok(readings)
+    }
+}
+
+/// The measured loop.
+#[inline(never)]
+fn replace<P: Peer<u64, u64>>(cache: &P, stream: &[u64], laps: usize) -> u64 {
+    for _ in 0..laps {
+        for &key in stream {
+            cache.insert(key, keys::value(key));
+        }
+    }
+    0
+}

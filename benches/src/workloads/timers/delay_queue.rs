@@ -1,0 +1,77 @@
+//! tokio's `DelayQueue` on a paused clock.
+
+use std::{future::poll_fn, task::Poll};
+
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::unconstrained,
+    time::{Duration, Instant, advance},
+};
+use tokio_util::time::{DelayQueue, delay_queue::Key};
+
+use super::Timers;
+use crate::peer::{Card, Role};
+
+/// The queue, and the runtime whose clock it reads.
+pub(super) struct Delayed {
+    queue: DelayQueue<u32>,
+    start: Instant,
+    now: u64,
+    runtime: Runtime,
+}
+
+impl Timers for Delayed {
+    const CARD: Card = Card {
+        name: "tokio DelayQueue",
+        role: Role::Cache,
+    };
+
+    type Handle = Key;
+
+    fn new(timers: usize) -> Self {
+        let runtime = Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime needs no resources");
+        let (queue, start) =
+            runtime.block_on(async { (DelayQueue::with_capacity(timers), Instant::now()) });
+        Self {
+            queue,
+            start,
+            now: 0,
+            runtime,
+        }
+    }
+
+    #[inline]
+    fn start(&mut self, id: u32, due: u64) -> Key {
+        // Only a timer that becomes the nearest touches the runtime.
+        let _within = self.runtime.enter();
+        self.queue
+            .insert_at(id, self.start + Duration::from_millis(due))
+    }
+
+    #[inline]
+    fn cancel(&mut self, handle: Key) {
+        self.queue.remove(&handle);
+    }
+
+    fn advance(&mut self, now: u64) -> u64 {
+        let step = Duration::from_millis(now - self.now);
+        self.now = now;
+        let queue = &mut self.queue;
+        // Without `unconstrained` tokio would make the queue pretend to be empty after some timers, so that other tasks get their turn.
+        let expired = unconstrained(poll_fn(|context| {
+            let mut fired = 0;
+            while let Poll::Ready(Some(_)) = queue.poll_expired(context) {
+                fired += 1;
+            }
+            Poll::Ready(fired)
+        }));
+        self.runtime.block_on(async {
+            advance(step).await;
+            expired.await
+        })
+    }
+}

@@ -1,0 +1,219 @@
+//! The wheel beside other timer structures, on one thread.
+//!
+//! wheelhouse's wheel is private, so it is measured through the cache: `insert_with_ttl` starts a timer, `invalidate` cancels it, a
+//! manual clock and `run_pending_tasks` advance it. Map, hashing, memory reclamation and the removal listener are thus in its figures;
+//! the other structures carry a number and hand out a handle.
+
+mod delay_queue;
+mod hash_wheel;
+mod sorted;
+mod wheelhouse;
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+use self::{
+    delay_queue::Delayed,
+    hash_wheel::HashWheel,
+    sorted::{Heap, Tree},
+    wheelhouse::Wheel,
+};
+use super::race::expect;
+use crate::{
+    contest::{Contestant, Heading, Metric, Outcome, Reading, Shown, contest},
+    measure::timed_here,
+    peer::Card,
+    report::Report,
+    setup::Setup,
+};
+
+/// One timer structure. Times are milliseconds since it was made.
+trait Timers {
+    const CARD: Card;
+
+    /// What cancels a timer.
+    type Handle: Copy;
+
+    fn new(timers: usize) -> Self;
+
+    /// Starts timer `id`, due at `due`.
+    fn start(&mut self, id: u32, due: u64) -> Self::Handle;
+
+    fn cancel(&mut self, handle: Self::Handle);
+
+    /// Finishes work that was put off.
+    fn settle(&mut self) {}
+
+    /// Goes on to `now`; returns how many timers fired.
+    fn advance(&mut self, now: u64) -> u64;
+}
+
+/// An hour, ms.
+const HOUR: u64 = 3_600_000;
+/// Time goes on by a second at a time.
+const STEP: u64 = 1_000;
+/// Start and cancel.
+pub const PAIR: Metric = Metric {
+    name: "start+cancel ns",
+    shown: Shown::Ranked,
+};
+const FIRE: Metric = Metric {
+    name: "fire ns",
+    shown: Shown::Ranked,
+};
+const START: Metric = Metric {
+    name: "start ns",
+    shown: Shown::Ranked,
+};
+
+/// What the tables call a size.
+pub fn variant(timers: usize) -> String {
+    if timers >= 1_000_000 {
+        format!("{}M timers", timers / 1_000_000)
+    } else {
+        format!("{}k timers", timers / 1_000)
+    }
+}
+
+/// Runs all sizes.
+pub fn run(setup: &Setup, report: &mut Report) {
+    let sizes: &[usize] = if setup.quick {
+        &[100_000, 400_000]
+    } else {
+        &[100_000, 1_000_000, 6_000_000]
+    };
+    for &timers in sizes {
+        let heading = Heading {
+            workload: "timers",
+            variant: variant(timers),
+            about: format!(
+                "{timers} timers due within an hour; then each of a million starts cancels another (time of the pair); then an hour in steps of 1 s; \
+                 wheelhouse through its cache, since its wheel is private"
+            ),
+        };
+        let dues = dues(timers);
+        let entrants = vec![
+            entrant::<Wheel>(setup, &dues, timers),
+            entrant::<Delayed>(setup, &dues, timers),
+            entrant::<HashWheel>(setup, &dues, timers),
+            entrant::<Heap>(setup, &dues, timers),
+            entrant::<Tree>(setup, &dues, timers),
+        ];
+        // Six million timers take most of a minute for one round of all.
+        let rounds = if timers > 1_000_000 {
+            setup.rounds.min(3)
+        } else {
+            setup.rounds
+        };
+        contest(setup, report, &heading, rounds, entrants);
+    }
+}
+
+/// For each timer ever started, when it is due.
+fn dues(timers: usize) -> Vec<u64> {
+    let mut random = StdRng::seed_from_u64(0x5EED_2001);
+    (0..timers + pairs(timers))
+        .map(|_| random.random_range(1..=HOUR))
+        .collect()
+}
+
+fn pairs(timers: usize) -> usize {
+    timers.clamp(400_000, 1_000_000)
+}
+
+fn entrant<'a, T: Timers>(setup: &Setup, dues: &'a [u64], timers: usize) -> Contestant<'a> {
+    let cpu = setup.cpu;
+    Contestant {
+        card: T::CARD,
+        run: Box::new(move |_| round::<T>(cpu, dues, timers)),
+    }
+}
+
+fn round<T: Timers>(cpu: bool, dues: &[u64], timers: usize) -> Outcome {
+    // A thread of its own, so that it can be pinned without pinning what comes later.
+    std::thread::scope(|scope| {
+        let run = || {
+            crate::cpu::pin(0);
+            let mut structure = T::new(timers);
+            let (started, mut handles) =
+                timed_here(cpu, timers, || start_all(&mut structure, &dues[..timers]));
+            let (paired, ()) = timed_here(cpu, pairs(timers), || {
+                pair_all(&mut structure, &dues[timers..], timers, &mut handles)
+            });
+            let (fired, count) = timed_here(cpu, timers, || advance_all(&mut structure));
+            expect("timers fired", count, timers as u64)?;
+            Ok(vec![
+                Reading::new(1, START, started),
+                Reading::new(1, PAIR, paired),
+                Reading::new(1, FIRE, fired),
+            ])
+        };
+        scope
+            .spawn(run)
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[inline(never)]
+fn start_all<T: Timers>(structure: &mut T, dues: &[u64]) -> Vec<T::Handle> {
+    let handles = dues
+        .iter()
+        .zip(0..)
+        .map(|(&due, id)| structure.start(id, due))
+        .collect();
+    structure.settle();
+    handles
+}
+
+/// Each start takes the place of the timer that has been alive longest.
+#[inline(never)]
+fn pair_all<T: Timers>(structure: &mut T, dues: &[u64], first: usize, handles: &mut [T::Handle]) {
+    let alive = handles.len();
+    let mut oldest = 0;
+    for (&due, id) in dues.iter().zip(first as u32..) {
+        let handle = structure.start(id, due);
+        structure.cancel(std::mem::replace(&mut handles[oldest], handle));
+        oldest = if oldest + 1 == alive { 0 } else { oldest + 1 };
+    }
+    structure.settle();
+}
+
+/// An hour and a few seconds: the last deadlines, rounded up to the coarsest tick among the structures.
+#[inline(never)]
+fn advance_all<T: Timers>(structure: &mut T) -> u64 {
+    (1..=(HOUR + 5_000) / STEP)
+        .map(|step| structure.advance(step * STEP))
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fires_what_is_due_and_not_what_was_cancelled<T: Timers>() {
+        let mut structure = T::new(4);
+        let first = structure.start(0, 10_000);
+        structure.start(1, 10_000);
+        structure.start(2, 20_000);
+        structure.cancel(first);
+        structure.settle();
+        assert_eq!(structure.advance(9_000), 0);
+        assert_eq!(structure.advance(15_000), 1);
+        assert_eq!(structure.advance(25_000), 1);
+        assert_eq!(structure.advance(HOUR), 0);
+        for id in 3..5_003 {
+            structure.start(id, HOUR + 10_000);
+        }
+        structure.settle();
+        assert_eq!(structure.advance(HOUR + 20_000), 5_000);
+    }
+
+    #[test]
+    fn all_structures_agree() {
+        fires_what_is_due_and_not_what_was_cancelled::<Wheel>();
+        fires_what_is_due_and_not_what_was_cancelled::<Delayed>();
+        fires_what_is_due_and_not_what_was_cancelled::<HashWheel>();
+        fires_what_is_due_and_not_what_was_cancelled::<Heap>();
+        fires_what_is_due_and_not_what_was_cancelled::<Tree>();
+    }
+}

@@ -1,0 +1,77 @@
+//! wheelhouse's wheel, through an otherwise idle cache with a manual clock.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use wheelhouse::{Cache, ManualTicker, RemovalCause, Scheduler};
+
+use super::Timers;
+use crate::peer::{Card, Role};
+
+/// Keys are timer numbers, values nothing.
+pub(super) struct Wheel {
+    cache: Cache<u32, ()>,
+    ticker: ManualTicker,
+    now: u64,
+    fired: Arc<AtomicU64>,
+}
+
+impl Timers for Wheel {
+    const CARD: Card = Card {
+        name: "wheelhouse",
+        role: Role::Subject,
+    };
+
+    type Handle = u32;
+
+    fn new(timers: usize) -> Self {
+        let ticker = ManualTicker::new();
+        let fired = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&fired);
+        let cache = Cache::builder()
+            .initial_capacity(timers)
+            .ticker(ticker.clone())
+            .scheduler(Scheduler::disabled())
+            .removal_listener(move |_: &u32, _: &(), cause| {
+                if cause == RemovalCause::Expired {
+                    counter.fetch_add(1, Relaxed);
+                }
+            })
+            .build();
+        Self {
+            cache,
+            ticker,
+            now: 0,
+            fired,
+        }
+    }
+
+    #[inline]
+    fn start(&mut self, id: u32, due: u64) -> u32 {
+        self.cache
+            .insert_with_ttl(id, (), Duration::from_millis(due - self.now));
+        id
+    }
+
+    #[inline]
+    fn cancel(&mut self, handle: u32) {
+        self.cache.invalidate(&handle);
+    }
+
+    fn settle(&mut self) {
+        self.cache.run_pending_tasks();
+    }
+
+    fn advance(&mut self, now: u64) -> u64 {
+        let before = self.fired.load(Relaxed);
+        self.ticker.advance(Duration::from_millis(now - self.now));
+        self.now = now;
+        self.cache.run_pending_tasks();
+        self.fired.load(Relaxed) - before
+    }
+}
