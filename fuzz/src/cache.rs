@@ -1,0 +1,183 @@
+//! A cache beside the model of the integration tests, and its invariants.
+
+use crate::hostile::Hostile;
+use crate::model::bytes::Bytes;
+use crate::model::{Answer, LONGEST, Model, Op, Outcome, Settings, Told, Value};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use wheelhouse::{Cache, Expiry, ManualTicker};
+
+/// The policy of the real cache: what the values say.
+pub struct AsWritten;
+
+fn answer(answer: Answer, left: Option<Duration>) -> Option<Duration> {
+    match answer {
+        Answer::Keep => left,
+        Answer::Never => None,
+        Answer::After(life) => Some(life),
+    }
+}
+
+impl Expiry<u8, Value> for AsWritten {
+    fn expire_after_create(&self, _: &u8, value: &Value, _: Instant) -> Option<Duration> {
+        answer(value.on_create, None)
+    }
+
+    fn expire_after_update(
+        &self,
+        _: &u8,
+        value: &Value,
+        _: Instant,
+        left: Option<Duration>,
+    ) -> Option<Duration> {
+        answer(value.on_update, left)
+    }
+
+    fn expire_after_read(
+        &self,
+        _: &u8,
+        value: &Value,
+        _: Instant,
+        left: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        answer(value.on_read, left)
+    }
+}
+
+struct Subject {
+    cache: Cache<u8, Value, Hostile>,
+    clock: ManualTicker,
+    told: Arc<Mutex<Told>>,
+}
+
+impl Subject {
+    /// `flavour` decides what the model knows nothing of: the hashes, and whether there is a bound, far away.
+    fn new(settings: Settings, flavour: u8) -> Self {
+        let clock = ManualTicker::starting_at(settings.origin);
+        let told: Arc<Mutex<Told>> = Arc::default();
+        let tell = Arc::clone(&told);
+        let mut builder = Cache::builder()
+            .hasher(Hostile(flavour))
+            .ticker(clock.clone())
+            .expiry_resolution(Duration::from_nanos(1 << settings.resolution))
+            .removal_listener(move |&key: &u8, value: &Value, cause| {
+                let mut told = tell.lock().unwrap();
+                told.entry(key).or_default().push((value.id, cause));
+            });
+        if flavour & 0x80 != 0 {
+            builder = builder.max_capacity(1 << 14);
+        }
+        if settings.policy {
+            builder = builder.expire_after(AsWritten);
+        }
+        if let Some(life) = settings.time_to_live {
+            builder = builder.time_to_live(life);
+        }
+        if let Some(life) = settings.time_to_idle {
+            builder = builder.time_to_idle(life);
+        }
+        Self {
+            cache: builder.build(),
+            clock,
+            told,
+        }
+    }
+
+    fn apply(&self, op: &Op) -> Outcome {
+        let cache = &self.cache;
+        match *op {
+            Op::Insert(key, value) => cache.insert(key, value),
+            Op::InsertWithTtl(key, value, ttl) => cache.insert_with_ttl(key, value, ttl),
+            Op::Get(key) => return Outcome::Value(cache.get(&key)),
+            Op::GetRef(key) => {
+                let entry = cache.get_ref(&key);
+                return Outcome::Entry(entry.map(|entry| (*entry, entry.time_left())));
+            }
+            Op::Peek(key) => {
+                let entry = cache.peek_ref(&key);
+                return Outcome::Entry(entry.map(|entry| (*entry, entry.time_left())));
+            }
+            Op::Contains(key) => return Outcome::Is(cache.contains_key(&key)),
+            Op::SetExpiry(key, life) => return Outcome::Is(cache.set_expiry(&key, life)),
+            Op::Invalidate(key) => cache.invalidate(&key),
+            Op::Remove(key) => return Outcome::Value(cache.remove(&key)),
+            Op::InvalidateAll => cache.invalidate_all(),
+            Op::Retain(number) => {
+                let mut shown = BTreeMap::new();
+                cache.retain(|&key, value| {
+                    assert_eq!(shown.insert(key, value.id), None, "shown twice");
+                    !value.id.is_multiple_of(number)
+                });
+                return Outcome::Shown(shown);
+            }
+            Op::Iterate => {
+                let mut shown = BTreeMap::new();
+                for entry in cache {
+                    assert_eq!(shown.insert(*entry.key(), entry.id), None, "shown twice");
+                }
+                return Outcome::Shown(shown);
+            }
+            Op::Advance(step) => self.clock.advance(step),
+            Op::RunPendingTasks => {
+                cache.run_pending_tasks();
+                return Outcome::Quiet {
+                    count: cache.entry_count(),
+                    told: std::mem::take(&mut *self.told.lock().unwrap()),
+                };
+            }
+        }
+        Outcome::Nothing
+    }
+
+    /// After all pending tasks: the cache wants to be woken in time for the nearest deadline, and not at all without one.
+    fn check_wake(&self, nearest: Option<Duration>, span: Duration) {
+        let wait = self.cache.next_maintenance_in();
+        let in_time = match (wait, nearest) {
+            (Some(wait), Some(nearest)) => wait > Duration::ZERO && wait <= nearest + span,
+            (None, None) => true,
+            _ => false,
+        };
+        assert!(
+            in_time,
+            "asks to be woken in {wait:?}, needed in {nearest:?}"
+        );
+    }
+}
+
+/// Runs a program on both. The first two bytes are the flavour, and how often the invariants are checked: each check takes waiting
+/// writes in, so that checking always would leave no writes waiting.
+pub fn run(data: &[u8]) {
+    let [flavour, pause, program @ ..] = data else {
+        return;
+    };
+    let mut bytes = Bytes(program);
+    let Some(settings) = bytes.settings() else {
+        return;
+    };
+    let pause = usize::from(pause % 32) + 1;
+    let (mut model, subject) = (Model::new(settings), Subject::new(settings, *flavour));
+    let span = Duration::from_nanos(1 << settings.resolution);
+    let mut unseen = 0u128;
+    let end = [Op::RunPendingTasks, Op::InvalidateAll, Op::RunPendingTasks];
+    let ops = std::iter::from_fn(|| bytes.op()).chain(end);
+    for (step, op) in ops.enumerate() {
+        match op {
+            // Further than a clock may tell apart.
+            Op::Advance(by) if unseen + by.as_nanos() > LONGEST => continue,
+            Op::Advance(by) => unseen += by.as_nanos(),
+            Op::RunPendingTasks => unseen = 0,
+            _ => {}
+        }
+        assert_eq!(subject.apply(&op), model.apply(&op), "step {step}, {op:?}");
+        if matches!(op, Op::RunPendingTasks) {
+            subject.check_wake(model.nearest(), span);
+        }
+        if step % pause == 0 {
+            subject.cache.check_invariants();
+        }
+    }
+    assert_eq!(subject.cache.entry_count(), 0);
+    subject.cache.check_invariants();
+}
