@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Runs each fuzz target for a while. The inputs that a run finds stay out of the repository; those in fuzz/corpus are where it
+# starts.
+#
+#   ci/fuzz.sh                    all targets, 20 seconds each
+#   ci/fuzz.sh 300                five minutes each
+#   ci/fuzz.sh 300 map cache      these targets
+#   ci/fuzz.sh keep               takes over into fuzz/corpus, as small as it can be made, what earlier runs have found
+#
+# A failure leaves its input in fuzz/artifacts/TARGET; `cargo +nightly fuzz run TARGET FILE` repeats it, and
+# `cargo +nightly fuzz tmin TARGET FILE` makes it smaller.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seconds=${1:-20}
+shift || true
+targets=("$@")
+if [ "${#targets[@]}" -eq 0 ]; then
+    targets=(wheel list map cache reentry)
+fi
+
+command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
+cargo +nightly fuzz build
+
+# Long programs are slow and say little that short ones do not: each of a few hundred operations is worth a look at all
+# invariants.
+declare -A longest=([wheel]=600 [list]=600 [map]=400 [cache]=500 [reentry]=500)
+# Bytes kept for a target, the smallest inputs first.
+kept=36000
+
+found=${CARGO_TARGET_DIR:-fuzz/target}/found
+for target in "${targets[@]}"; do
+    mkdir -p "$found/$target" "fuzz/corpus/$target"
+    if [ "$seconds" = keep ]; then
+        fresh=$(mktemp -d)
+        cargo +nightly fuzz run "$target" "$fresh" "fuzz/corpus/$target" "$found/$target" -- -set_cover_merge=1 -max_len="${longest[$target]}"
+        rm -rf "fuzz/corpus/$target"
+        mkdir "fuzz/corpus/$target"
+        find "$fresh" -type f -printf '%s %p\n' | sort -n | awk -v kept="$kept" '(sum += $1) <= kept' | while read -r _ file; do
+            cp "$file" "fuzz/corpus/$target/"
+        done
+        rm -rf "$fresh"
+    else
+        cargo +nightly fuzz run "$target" "$found/$target" "fuzz/corpus/$target" -- \
+            -max_total_time="$seconds" -max_len="${longest[$target]}" -timeout=30 -rss_limit_mb=3000 -print_funcs=0 -print_final_stats=1
+    fi
+done
