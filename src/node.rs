@@ -3,7 +3,7 @@
 //! # How it works
 //!
 //! Key, value, hash, weight and time of writing are fixed once a node is published; an update publishes a new node. Only
-//! the *wanted deadline*, the *life* and the *seen* mark change afterwards, and they are atomics. The links (wheel, size
+//! the *wanted deadline*, the *life* and the *seen* stamp change afterwards, and they are atomics. The links (wheel, size
 //! policy) and their companions belong to the maintenance pass.
 //!
 //! ```text
@@ -45,12 +45,12 @@
 //! | key, value, hash, weight, written | its writer, before publishing | anyone with a pin, the pass |
 //! | deadline | anyone with a pin | anyone with a pin |
 //! | life | holder of the shard's lock; to Dead: the pass | anyone |
-//! | seen | readers set, the pass clears | anyone |
+//! | seen | readers | readers |
 //! | links, place, region, mark | the pass | the pass |
 //! | own | anyone with a pin | anyone with a pin |
 #![allow(unsafe_code)]
 
-use crate::sync::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use crate::time;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
@@ -113,7 +113,7 @@ pub(crate) struct Node<K, V> {
     written: u64,
     weight: u32,
     life: AtomicU8,
-    seen: AtomicBool,
+    seen: AtomicU8,
     /// Number of the wheel bucket it hangs in; the wheel gives the numbers their meaning.
     place: AtomicU8,
     extended: bool,
@@ -246,15 +246,16 @@ impl<K, V> Node<K, V> {
         self.life.store(to as u8, Ordering::Release);
     }
 
-    /// Whether a read was noted since the pass last looked. Relaxed: a hint about recency, nothing rests on it.
+    /// The stamp of the read rings when a read of this node was last noted, 0 for never. Relaxed: a hint about recency, nothing
+    /// rests on it.
     #[inline]
-    pub(crate) fn seen(&self) -> bool {
+    pub(crate) fn seen(&self) -> u8 {
         self.seen.load(Ordering::Relaxed)
     }
 
     #[inline]
-    pub(crate) fn set_seen(&self, seen: bool) {
-        self.seen.store(seen, Ordering::Relaxed);
+    pub(crate) fn set_seen(&self, stamp: u8) {
+        self.seen.store(stamp, Ordering::Relaxed);
     }
 
     pub(crate) fn place(&self) -> u8 {
@@ -330,7 +331,7 @@ impl<K, V> NewNode<K, V> {
                 written: 0,
                 weight: making.weight,
                 life: AtomicU8::new(Life::Fresh as u8),
-                seen: AtomicBool::new(false),
+                seen: AtomicU8::new(0),
                 place: AtomicU8::new(NO_PLACE),
                 extended: making.extended,
                 deadline: AtomicU64::new(time::NEVER),

@@ -17,8 +17,9 @@
 //!
 //! # Cost
 //!
-//! An offer is one uncontended compare-exchange. A cache whose hot entries were all noted since the last drain offers nothing,
-//! because the node's `seen` mark is looked at first.
+//! An offer is one uncontended compare-exchange. A node is offered once for each *stamp*, of which a turnover of the cache has some
+//! hundreds: reads of a node that follow each other more closely tell the size policy nothing new. So a cache that serves hits
+//! alone offers nothing.
 //!
 //! # Origin
 //!
@@ -27,7 +28,7 @@
 use crate::node::{Node, NodePtr};
 use crate::reclaim::Pin;
 use crate::stripe::Padded;
-use crate::sync::{AtomicPtr, AtomicUsize, Ordering};
+use crate::sync::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use std::ptr;
 
 /// Events a ring holds.
@@ -119,6 +120,8 @@ type Stripe<K, V> = Padded<Ring<Node<K, V>>>;
 /// The rings of a cache.
 pub(crate) struct ReadBuffer<K, V> {
     stripes: Box<[Stripe<K, V>]>,
+    /// What a node's `seen` is set to when a read of it is offered; never 0.
+    stamp: AtomicU8,
 }
 
 impl<K, V> ReadBuffer<K, V> {
@@ -127,14 +130,35 @@ impl<K, V> ReadBuffer<K, V> {
         debug_assert!(stripes.is_power_of_two());
         Self {
             stripes: (0..stripes).map(|_| Padded(Ring::new())).collect(),
+            stamp: AtomicU8::new(1),
         }
+    }
+
+    /// Whether no read of `node` was offered since the stamp was renewed. Relaxed: what is offered once too often or once too
+    /// seldom only informs.
+    #[inline]
+    pub(crate) fn is_news(&self, node: NodePtr<K, V>) -> bool {
+        node.seen() != self.stamp.load(Ordering::Relaxed)
+    }
+
+    /// From now on every node's next read is news: but for one that was last read exactly 255 renewals ago, which misses a turn.
+    ///
+    /// For the holder of the maintenance lock.
+    pub(crate) fn renew(&self) {
+        let stamp = self.stamp.load(Ordering::Relaxed);
+        self.stamp
+            .store(stamp.checked_add(1).unwrap_or(1), Ordering::Relaxed);
     }
 
     /// Offers the event that `node` was read. The pin is held until the event stands in its place (read 2).
     #[inline]
     pub(crate) fn offer(&self, node: NodePtr<K, V>, _pin: &Pin) -> Offer {
         let stripe = crate::stripe::number() & (self.stripes.len() - 1);
-        self.stripes[stripe].offer(node.as_raw())
+        let answer = self.stripes[stripe].offer(node.as_raw());
+        if matches!(answer, Offer::Taken(_)) {
+            node.set_seen(self.stamp.load(Ordering::Relaxed));
+        }
+        answer
     }
 
     /// Takes out all events; true if the drain was complete (read 2).

@@ -66,6 +66,8 @@ const RUN_BUDGET: usize = 256;
 const ENOUGH: usize = 64;
 /// Events in a shard's batch that make its writer wait for the maintenance lock.
 const LIMIT: usize = 1024;
+/// How often, while as many entries come or change as are there, every entry may tell of another read.
+const RENEWALS: usize = 256;
 /// Retired objects that are worth a grace period of their own while there is traffic.
 const WORTH_A_GRACE: usize = 128;
 /// Undelivered notifications that make a writer deliver some if nobody else ever does.
@@ -140,6 +142,8 @@ struct State<K, V> {
     hand_set: bool,
     /// Events that the pass in hand has applied: as many evictions may be due.
     applied: usize,
+    /// Events applied since the read rings' stamp was renewed.
+    unstamped: usize,
     /// Shards to be drained until the sweep is complete, and whether the rings were.
     unswept: usize,
     rings_swept: bool,
@@ -209,6 +213,7 @@ impl<K, V> Maintenance<K, V> {
                 cursor: 0,
                 hand_set: false,
                 applied: 0,
+                unstamped: 0,
                 unswept: 0,
                 rings_swept: true,
                 swept_at: 0,
@@ -232,15 +237,10 @@ impl<K, V> Maintenance<K, V> {
     #[inline]
     pub(crate) fn note_read(&self, node: NodePtr<K, V>, pin: &Pin) {
         if let Some(reads) = &self.reads
-            && !node.seen()
+            && reads.is_news(node)
+            && reads.offer(node, pin) == Offer::Full
         {
-            node.set_seen(true);
-            match reads.offer(node, pin) {
-                Offer::Taken(_) => (),
-                // No event stands for the mark: without taking it back, the node would never be offered again.
-                Offer::Lost => node.set_seen(false),
-                Offer::Full => self.offer_again(reads, node, pin),
-            }
+            self.offer_again(reads, node, pin);
         }
     }
 

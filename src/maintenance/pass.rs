@@ -1,6 +1,6 @@
 //! One pass, step by step; see the module docs of `maintenance`.
 
-use super::{Maintenance, Plan, State, Sweep, WORTH_A_GRACE};
+use super::{Maintenance, Plan, RENEWALS, State, Sweep, WORTH_A_GRACE};
 use crate::buffer::{Batch, WriteEvent};
 use crate::eviction::Eviction;
 use crate::listener::RemovalCause;
@@ -34,6 +34,7 @@ impl<K, V> Maintenance<K, V> {
         state.applied = 0;
         state.hand_set = false;
         let drained = self.drain(state, plan.own, &mut budget);
+        self.renew_reads(state, plan.own.is_none());
         if state.retired.is_sweeping() && state.unswept == 0 && state.rings_swept {
             state.retired.swept();
         }
@@ -62,11 +63,20 @@ impl<K, V> Maintenance<K, V> {
         let (Some(reads), Some(eviction)) = (&self.reads, &mut state.eviction) else {
             return;
         };
-        let complete = reads.drain(|node| {
-            node.set_seen(false);
-            eviction.accessed(node);
-        });
+        let complete = reads.drain(|node| eviction.accessed(node));
         state.rings_swept |= complete;
+    }
+
+    /// Lets entries tell of their next read once more, if enough has happened that it could matter who goes first: or at once in a
+    /// `run`, so that what was read before it and what is read after it are told apart.
+    fn renew_reads(&self, state: &mut State<K, V>, run: bool) {
+        state.unstamped += state.applied;
+        if let (Some(reads), Some(eviction)) = (&self.reads, &state.eviction)
+            && (run || state.unstamped > eviction.len() / RENEWALS)
+        {
+            state.unstamped = 0;
+            reads.renew();
+        }
     }
 
     /// Applies the batches of `own` and of the following shards; true if it came round.

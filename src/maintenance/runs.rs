@@ -6,7 +6,7 @@ use super::{
     CALLER_BUDGET, LIMIT, Maintenance, PATIENCE, Plan, RUN_BUDGET, Sweep, UNDELIVERED, Wrote,
     waking,
 };
-use crate::buffer::read::{Offer, ReadBuffer};
+use crate::buffer::read::ReadBuffer;
 use crate::map::Gone;
 use crate::node::NodePtr;
 use crate::notify;
@@ -105,9 +105,7 @@ impl<K, V> Maintenance<K, V> {
         if let Some(mut state) = self.state.try_lock() {
             self.take_reads(&mut state);
         }
-        if !matches!(reads.offer(node, pin), Offer::Taken(_)) {
-            node.set_seen(false);
-        }
+        _ = reads.offer(node, pin);
     }
 
     /// A reader found an entry that is due. Where nobody wakes, it does a small part of the expiry.
