@@ -398,6 +398,7 @@ where
             }
         });
         let name: Option<Box<str>> = self.name.map(Into::into);
+        let lifetimes = Lifetimes::new(self.policy, self.limits);
         let upkeep = Maintenance::new(Setup {
             clock: match self.ticker {
                 Some(ticker) => Clock::custom(ticker),
@@ -410,12 +411,13 @@ where
             resolution: self.resolution,
             listener: self.listener,
             record_stats: self.record_stats,
+            kept_apart: lifetimes.kept_apart,
             waker: scheduler.waker(name.as_deref()),
             name: name.clone(),
         });
         Ok(Cache::from_core(Core::new(
             upkeep,
-            Lifetimes::new(self.policy, self.limits),
+            lifetimes,
             self.weigher,
             self.hasher,
             self.own_hasher,

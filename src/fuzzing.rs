@@ -10,7 +10,7 @@ pub use list::list_against_deques;
 pub use map::map_against_sorted_map;
 
 use crate::cache::Cache;
-use crate::node::{Making, NewNode, NodePtr};
+use crate::node::{Making, NewNode};
 
 impl<K, V, S> Cache<K, V, S> {
     /// Takes in waiting writes, then asserts the invariants of map, wheel and size policy, each and against each other.
@@ -39,18 +39,8 @@ impl Script<'_> {
     }
 }
 
-/// A node by itself, with all links.
+/// A node yet to be placed.
 fn make(key: u64, value: u64, hash: u64) -> NewNode<u64, u64> {
-    let making = Making {
-        hash,
-        weight: 1,
-        extended: true,
-    };
+    let making = Making { hash, weight: 1 };
     NewNode::new(key, value, making)
-}
-
-/// Frees a node that the program under way has taken out of every structure.
-fn free(node: NodePtr<u64, u64>) {
-    // SAFETY: a program runs on one thread; it calls this once for each node it has published, and forgets the pointer.
-    unsafe { node.free() }
 }

@@ -84,11 +84,6 @@ impl<K, V, S> Core<K, V, S> {
         }
     }
 
-    /// Whether nodes need their extension.
-    pub(crate) fn extended(&self) -> bool {
-        self.upkeep.max_capacity().is_some() || self.lifetimes.kept_apart
-    }
-
     #[inline]
     pub(crate) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64
     where

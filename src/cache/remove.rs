@@ -50,7 +50,7 @@ where
         let spot = shard.spot(node)?;
         let cause = self.cause_of_leaving(node);
         shard.remove(spot, node, cause);
-        self.upkeep.note_removed(node, cause);
+        self.upkeep.note_removed(node.weight(), cause);
         Some(cause)
     }
 

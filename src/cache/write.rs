@@ -49,7 +49,6 @@ where
         let making = Making {
             hash,
             weight: self.weigh(&key, &value),
-            extended: self.extended(),
         };
         let mut new = NewNode::new(key, value, making);
         let pin = self.upkeep.pin();
@@ -76,7 +75,7 @@ where
                     wrote.deadline = self.set_times(&mut new, asked.answer, None, timed, now);
                     self.upkeep.note_written(None);
                     if self.upkeep.is_too_heavy(making.weight) {
-                        self.upkeep.note_removed(*new, RemovalCause::Size);
+                        self.upkeep.note_removed(making.weight, RemovalCause::Size);
                         shard.refuse(new, RemovalCause::Size);
                     } else {
                         shard.add(new);

@@ -1,24 +1,32 @@
 //! The size policy as a whole, through its seam: against a sequential model, and on loads whose best answer is known.
 
 use super::{Eviction, EvictionPolicy, OUT, OVERWEIGHT, WEIGHTLESS, spread};
-use crate::node::{Making, NewNode, NodePtr};
+use crate::node::{Columns, Making, NewNode, NodePtr, Slab};
 use std::collections::HashMap;
 
 const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::TinyLfu, EvictionPolicy::Lru];
 
-type Owned = NewNode<u64, ()>;
+type Owned = NodePtr<u64, ()>;
 
-fn make(key: u64, weight: u32) -> Owned {
+/// Where the nodes of a test live, until it is dropped.
+fn nest() -> Slab<u64, ()> {
+    Slab::new(Columns {
+        queue: true,
+        own: false,
+    })
+}
+
+fn make(nest: &mut Slab<u64, ()>, key: u64, weight: u32) -> Owned {
     let making = Making {
         hash: spread(key ^ 0xA5A5),
         weight,
-        extended: true,
     };
-    NewNode::new(key, (), making)
+    nest.place(NewNode::new(key, (), making))
 }
 
 /// A cache reduced to what the policy sees: a map that owns the nodes, and passes after every call.
 struct Model {
+    nest: Slab<u64, ()>,
     policy: Eviction<u64, ()>,
     nodes: HashMap<u64, Owned>,
     evicted: Vec<u64>,
@@ -27,6 +35,7 @@ struct Model {
 impl Model {
     fn new(policy: EvictionPolicy, max: u64) -> Self {
         Self {
+            nest: nest(),
             policy: Eviction::with_policy(policy, max, 1),
             nodes: HashMap::new(),
             evicted: Vec::new(),
@@ -34,18 +43,17 @@ impl Model {
     }
 
     fn node(&self, key: u64) -> Option<NodePtr<u64, ()>> {
-        self.nodes.get(&key).map(|node| **node)
+        self.nodes.get(&key).copied()
     }
 
     fn insert(&mut self, key: u64, weight: u32) {
-        let new = make(key, weight);
-        let at = *new;
+        let new = make(&mut self.nest, key, weight);
         match self.nodes.insert(key, new) {
             Some(old) => {
-                self.policy.replaced(*old, at);
+                self.policy.replaced(old, new);
                 assert_eq!(old.region(), OUT, "a replaced node is let go");
             }
-            None => self.policy.admit(at),
+            None => self.policy.admit(new),
         }
     }
 
@@ -59,7 +67,7 @@ impl Model {
 
     fn remove(&mut self, key: u64) {
         if let Some(node) = self.nodes.remove(&key) {
-            self.policy.removed(*node);
+            self.policy.removed(node);
             assert_eq!(node.region(), OUT);
         }
     }
@@ -281,12 +289,12 @@ fn what_is_not_known_is_let_be() {
         cache.insert(1, 1);
         let old = cache.nodes.remove(&1).unwrap();
         // Taken out early, as the pass does with a victim that its writer has removed already.
-        cache.policy.removed(*old);
-        cache.policy.removed(*old);
-        cache.policy.accessed(*old);
+        cache.policy.removed(old);
+        cache.policy.removed(old);
+        cache.policy.accessed(old);
         cache.check();
-        let new = make(1, 1);
-        cache.policy.replaced(*old, *new);
+        let new = make(&mut cache.nest, 1, 1);
+        cache.policy.replaced(old, new);
         cache.nodes.insert(1, new);
         cache.check();
     }

@@ -1,8 +1,9 @@
 //! Intrusive lists beside deques: two lists over the one pair of links, a third over the other pair of the same nodes.
 
-use super::{Script, free, make};
+use super::{Script, make};
 use crate::list::{Chain, List, Queue, Timer};
 use crate::node::NodePtr;
+use crate::node::{Columns, Slab};
 use std::collections::VecDeque;
 
 /// Nodes of a program.
@@ -80,8 +81,12 @@ impl<C: Chain> Pair<C> {
 
 /// Runs a program of list operations, decoded from `data`, beside deques, and panics where they differ.
 pub fn list_against_deques(data: &[u8]) {
+    let mut slab = Slab::new(Columns {
+        queue: true,
+        own: false,
+    });
     let nodes: Vec<_> = (0..CROWD as u64)
-        .map(|number| make(number, number, number).publish())
+        .map(|number| slab.place(make(number, number, number)))
         .collect();
     let mut timers = [Pair::<Timer>::new(), Pair::new()];
     let mut queue = Pair::<Queue>::new();
@@ -108,5 +113,4 @@ pub fn list_against_deques(data: &[u8]) {
         timers.iter().for_each(|pair| pair.check(&nodes));
         queue.check(&nodes);
     }
-    nodes.into_iter().for_each(free);
 }

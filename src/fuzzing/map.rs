@@ -4,11 +4,11 @@
 //! go) and that a probe which was overtaken is told so. What left the map is freed at every hand-over, so that a sanitizer sees any
 //! word that still points to it.
 
-use super::{Script, free, make};
+use super::{Script, make};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
 use crate::map::{END, Gone, Map, Probe, Settled};
-use crate::node::NodePtr;
+use crate::node::{Columns, NodePtr};
 use crate::reclaim::{Domain, Pin, Retire};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,7 +67,11 @@ pub fn map_against_sorted_map(data: &[u8]) {
     let (shards, room) = (script.operand(), script.operand());
     let shards = 1 << (shards % 4);
     let mut bench = Bench {
-        map: Map::new(shards, usize::from(room) * usize::from(room % 3)),
+        map: Map::new(
+            shards,
+            usize::from(room) * usize::from(room % 3),
+            Columns::default(),
+        ),
         domain: Domain::new(),
         mask: HASHES[usize::from(script.operand()) % HASHES.len()],
         model: BTreeMap::new(),
@@ -303,11 +307,8 @@ impl Bench {
             });
         }
         assert_eq!(found, std::mem::take(&mut self.told[shard]));
-        left.into_iter().for_each(free);
-        for part in parts {
-            // SAFETY: table 4: one thread, and it holds no pin.
-            unsafe { Gone::<u64, u64>::Part(part).free() }
-        }
+        let left = left.into_iter().map(Gone::Node);
+        free(&self.map, left.chain(parts.into_iter().map(Gone::Part)));
     }
 
     fn look_at_all(&self) {
@@ -321,12 +322,26 @@ impl Bench {
             self.visit(0);
         }
         (0..self.map.shards()).for_each(|shard| self.hand_over(shard));
-        let mut left = BTreeMap::new();
+        let (mut left, mut nodes) = (BTreeMap::new(), Vec::new());
         self.map.take_apart(|node| {
             assert_eq!(left.insert(*node.key(), *node.value()), None);
-            free(node);
+            nodes.push(Gone::Node(node));
         });
+        free(&self.map, nodes);
         assert_eq!(left, self.model);
         assert_eq!(self.map.len(), 0);
     }
+}
+
+/// Frees what the program under way has taken out of the map.
+fn free(map: &Map<u64, u64>, gone: impl IntoIterator<Item = Gone<u64, u64>>) {
+    let mut memory = map.returning();
+    for mut gone in gone {
+        // SAFETY: node 1, table 4: a program runs on one thread, holds no pin here, and forgets the pointer.
+        unsafe {
+            gone.destroy();
+            gone.give_back(&mut memory);
+        }
+    }
+    map.take_back(memory);
 }

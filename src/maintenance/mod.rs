@@ -45,7 +45,7 @@ use crate::buffer::read::{Offer, ReadBuffer};
 use crate::eviction::{Eviction, EvictionPolicy};
 use crate::listener::{Listener, RemovalCause};
 use crate::map::{Gone, Map, TablePart};
-use crate::node::NodePtr;
+use crate::node::{Columns, NodePtr};
 use crate::notify::{Notification, Notifier};
 use crate::reclaim::{Domain, Pin, Retired};
 use crate::scheduler::{Task, Waker};
@@ -99,6 +99,8 @@ pub(crate) struct Setup<K, V> {
     pub(crate) resolution: Duration,
     pub(crate) listener: Option<Listener<K, V>>,
     pub(crate) record_stats: bool,
+    /// Whether entries have a deadline of their own, apart from the wanted one.
+    pub(crate) kept_apart: bool,
     pub(crate) waker: Waker,
     pub(crate) name: Option<Box<str>>,
 }
@@ -192,8 +194,12 @@ impl Plan {
 impl<K, V> Maintenance<K, V> {
     pub(crate) fn new(setup: Setup<K, V>) -> Self {
         let bounded = setup.max_capacity;
+        let columns = Columns {
+            queue: bounded.is_some(),
+            own: setup.kept_apart,
+        };
         Self {
-            map: Map::new(setup.shards, setup.initial_capacity),
+            map: Map::new(setup.shards, setup.initial_capacity, columns),
             domain: Domain::new(),
             bound: bounded.map(AtomicU64::new),
             eviction_policy: setup.eviction_policy,
@@ -304,9 +310,9 @@ impl<K, V> Maintenance<K, V> {
 
     /// Notes for the statistics that a pair left, whoever took it out.
     #[inline]
-    pub(crate) fn note_removed(&self, node: NodePtr<K, V>, cause: RemovalCause) {
+    pub(crate) fn note_removed(&self, weight: u32, cause: RemovalCause) {
         if let Some(counters) = &self.counters {
-            counters.removed(cause, node.weight());
+            counters.removed(cause, weight);
         }
     }
 

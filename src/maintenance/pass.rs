@@ -235,7 +235,7 @@ impl<K, V> Maintenance<K, V> {
     /// Notes for the statistics that the pass took a node out, and how late if it was due since `deadline`, read before the claim.
     #[inline]
     fn note_taken(&self, node: NodePtr<K, V>, cause: RemovalCause, deadline: u64) {
-        self.note_removed(node, cause);
+        self.note_removed(node.weight(), cause);
         if let Some(counters) = &self.counters
             && cause == RemovalCause::Expired
         {

@@ -10,7 +10,7 @@ use crate::buffer::read::ReadBuffer;
 use crate::map::Gone;
 use crate::node::NodePtr;
 use crate::notify;
-use crate::reclaim::{self, Pin};
+use crate::reclaim::{self, Pin, Ready};
 use crate::scheduler::{Job, Task, Waker};
 use crate::sync::unlock_fairly;
 use crate::time::{self, NEVER};
@@ -92,7 +92,7 @@ impl<K, V> Maintenance<K, V> {
         // As many as came, and some of those that were left over: never a whole crowd in one call.
         let ready = state.retired.take_ready(2 * pending + CALLER_BUDGET);
         drop(state);
-        drop(ready);
+        self.free(ready);
         if alone && self.notifier.waiting() > UNDELIVERED && !notify::inside_listener() {
             self.notifier
                 .deliver(|| false, &mut |nodes| self.take_back(nodes));
@@ -130,8 +130,17 @@ impl<K, V> Maintenance<K, V> {
         let more = self.pass(&mut state, plan);
         let ready = state.retired.take_ready(2 * RUN_BUDGET);
         unlock_fairly(state);
-        drop(ready);
+        self.free(ready);
         more
+    }
+
+    /// Runs the destructors of what nobody can reach any more, and gives its memory back. With no lock held.
+    fn free(&self, ready: Ready<Gone<K, V>>) {
+        if !ready.is_empty() {
+            let mut memory = self.map.returning();
+            ready.free(&mut memory);
+            self.map.take_back(memory);
+        }
     }
 
     /// Frees what can be freed: some rounds of grace periods and sweeps.
@@ -300,6 +309,7 @@ impl<K, V> Maintenance<K, V> {
         let state = self.state.get_mut();
         self.map
             .take_apart(|node| state.retired.retire(Gone::Node(node)));
-        drop(state.retired.take_all());
+        let all = state.retired.take_all();
+        self.free(all);
     }
 }

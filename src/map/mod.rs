@@ -18,14 +18,16 @@
 
 mod bucket;
 mod extent;
+mod gone;
 mod table;
 
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
-use crate::node::{Life, NewNode, NodePtr};
+use crate::node::{Columns, Life, NewNode, NodePtr, Slab};
 use crate::reclaim::Pin;
 use crate::sync::{Mutex, MutexGuard};
-pub(crate) use table::{Gone, TablePart};
+pub(crate) use gone::{Gone, Returning};
+pub(crate) use table::TablePart;
 use table::{Place, Table, TableState};
 
 /// One past the last position of a visit; see [`Map::collect`].
@@ -48,6 +50,12 @@ struct Locked<K, V> {
     /// What the nodes in the table weigh together.
     weight: u64,
     batch: Batch<K, V>,
+    slab: Slab<K, V>,
+}
+
+#[inline]
+fn shard_of(hash: u64, shards: usize) -> usize {
+    (hash >> 32) as usize & (shards - 1)
 }
 
 /// What a look-up without a lock saw of a key.
@@ -77,7 +85,8 @@ pub(crate) struct Shard<'a, K, V> {
 
 impl<K, V> Map<K, V> {
     /// `shards`, a power of two up to 1024, sharing room for `capacity` entries.
-    pub(crate) fn new(shards: usize, capacity: usize) -> Self {
+    /// Their nodes have these columns.
+    pub(crate) fn new(shards: usize, capacity: usize, columns: Columns) -> Self {
         debug_assert!(shards.is_power_of_two() && shards <= 1024);
         let slice = |_| {
             let (table, state) = Table::new(capacity.div_ceil(shards));
@@ -87,6 +96,7 @@ impl<K, V> Map<K, V> {
                     state,
                     weight: 0,
                     batch: Batch::new(),
+                    slab: Slab::new(columns),
                 }),
             }
         };
@@ -102,7 +112,7 @@ impl<K, V> Map<K, V> {
     /// Which shard a hash belongs to: bits that neither the bucket (the low 32) nor the tag (the high 16) uses.
     #[inline]
     pub(crate) fn shard_of(&self, hash: u64) -> usize {
-        (hash >> 32) as usize & (self.shards.len() - 1)
+        shard_of(hash, self.shards.len())
     }
 
     /// The node with this hash's tag that `matches` accepts. No lock, no shared write.
@@ -138,13 +148,13 @@ impl<K, V> Map<K, V> {
     ) -> Probe<K, V> {
         let mut others = Vec::new();
         let found = self.find(hash, pin, |node| {
-            if node.hash() != hash {
-                return false;
-            }
             if matches(node) {
                 return true;
             }
-            others.push(node);
+            // After the keys: the hash is in the node's cold part.
+            if node.hash() == hash {
+                others.push(node);
+            }
             false
         });
         Probe { found, others }
@@ -191,6 +201,20 @@ impl<K, V> Map<K, V> {
         self.shards.iter().map(one).sum()
     }
 
+    /// What to gather emptied slots in.
+    pub(crate) fn returning(&self) -> Returning<K, V> {
+        Returning::new(self.shards.len())
+    }
+
+    /// Gives emptied slots back to the shards they came from. Takes the lock of each that is concerned, for some nanoseconds a slot.
+    pub(crate) fn take_back(&self, returning: Returning<K, V>) {
+        for (slice, emptied) in self.shards.iter().zip(returning.into_shards()) {
+            if !emptied.is_empty() {
+                slice.locked.lock().slab.take_back(emptied);
+            }
+        }
+    }
+
     /// Empties the map for its last owner, giving out every node that is in it.
     pub(crate) fn take_apart(&mut self, mut free: impl FnMut(NodePtr<K, V>)) {
         for slice in &mut self.shards {
@@ -206,6 +230,7 @@ impl<K, V> Map<K, V> {
         for (number, slice) in self.shards.iter().enumerate() {
             let locked = slice.locked.lock();
             slice.table.check_invariants(&locked.state);
+            locked.slab.check_invariants();
             let mut nodes = Vec::new();
             let (mut at, mut weight) = (0, 0);
             while at < END {
@@ -266,7 +291,7 @@ impl<'a, K, V> Shard<'a, K, V> {
 
     /// Lets a node in whose key was settled as absent.
     pub(crate) fn add(&mut self, new: NewNode<K, V>) -> NodePtr<K, V> {
-        let new = new.publish();
+        let new = self.locked.slab.place(new);
         self.table.insert(&mut self.locked.state, new);
         self.locked.weight += u64::from(new.weight());
         self.locked.batch.push(WriteEvent::Added(new));
@@ -281,7 +306,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         new: NewNode<K, V>,
         cause: RemovalCause,
     ) -> NodePtr<K, V> {
-        let new = new.publish();
+        let new = self.locked.slab.place(new);
         self.table.replace(spot.0, new);
         self.locked.weight += u64::from(new.weight());
         self.locked.weight -= u64::from(old.weight());
@@ -312,7 +337,7 @@ impl<'a, K, V> Shard<'a, K, V> {
 
     /// Notes a node that was never let in and leaves for `cause`.
     pub(crate) fn refuse(&mut self, new: NewNode<K, V>, cause: RemovalCause) {
-        let node = new.publish();
+        let node = self.locked.slab.place(new);
         node.set_life(Life::Removed);
         self.locked.batch.push(WriteEvent::Removed(node, cause));
     }

@@ -30,7 +30,7 @@
 use super::bucket::{self, Bucket, LAST, WORDS, Word};
 use super::extent::{self, Extent};
 use crate::node::{Node, NodePtr};
-use crate::reclaim::{Pin, Retire};
+use crate::reclaim::Pin;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr;
@@ -91,25 +91,6 @@ impl<K, V> TablePart<K, V> {
         // SAFETY: as many words as the layout has room for, owned by this call.
         unsafe { crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>(), buckets * WORDS) };
         at
-    }
-}
-
-/// What left the map and waits to be freed.
-pub(crate) enum Gone<K, V> {
-    Node(NodePtr<K, V>),
-    Part(TablePart<K, V>),
-}
-
-impl<K, V> Retire for Gone<K, V> {
-    const RUNS_USER_CODE: bool = std::mem::needs_drop::<K>() || std::mem::needs_drop::<V>();
-
-    unsafe fn free(self) {
-        match self {
-            // SAFETY: the caller's promise is that of `NodePtr::free` (node 1).
-            Self::Node(node) => unsafe { node.free() },
-            // SAFETY: the caller's promise is that of `TablePart::free` (table 4).
-            Self::Part(part) => unsafe { part.free() },
-        }
     }
 }
 

@@ -30,7 +30,7 @@
 mod retired;
 
 use crossbeam_epoch::{Collector, Guard, LocalHandle};
-pub(crate) use retired::{Retire, Retired, is_freeing};
+pub(crate) use retired::{Ready, Retire, Retired, is_freeing};
 use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

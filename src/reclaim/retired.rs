@@ -25,12 +25,22 @@ pub(crate) trait Retire {
     /// Whether freeing runs destructors of the user's, which may panic.
     const RUNS_USER_CODE: bool;
 
-    /// Frees it.
+    /// Where its memory goes.
+    type Memory;
+
+    /// Runs its destructors.
     ///
     /// # Safety
     ///
-    /// Nobody can reach it any more, and it is freed once.
-    unsafe fn free(self);
+    /// Nobody can reach it any more, and it is destroyed once.
+    unsafe fn destroy(&mut self);
+
+    /// Gives its memory back.
+    ///
+    /// # Safety
+    ///
+    /// It was destroyed, and nobody can reach it.
+    unsafe fn give_back(self, memory: &mut Self::Memory);
 }
 
 /// The queue; see the module docs. For the holder of the maintenance lock.
@@ -41,7 +51,8 @@ pub(crate) struct Retired<T: Retire> {
     ready: Vec<T>,
 }
 
-/// Items that nobody can reach any more; dropping them frees them.
+/// Items that nobody can reach any more, to be freed with [`free`](Self::free).
+#[must_use]
 pub(crate) struct Ready<T: Retire>(Vec<T>);
 
 thread_local! {
@@ -55,28 +66,28 @@ pub(crate) fn is_freeing() -> bool {
     FREEING.try_with(Cell::get).unwrap_or(false)
 }
 
-impl<T: Retire> Drop for Ready<T> {
-    fn drop(&mut self) {
-        if self.0.is_empty() {
-            return;
-        }
+impl<T: Retire> Ready<T> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Frees all of them. Outside of locks and pins: destructors are the user's.
+    pub(crate) fn free(self, memory: &mut T::Memory) {
         let outer = FREEING
             .try_with(|freeing| freeing.replace(true))
             .unwrap_or(false);
-        self.free_all();
+        self.free_all(memory);
         _ = FREEING.try_with(|freeing| freeing.set(outer));
     }
-}
 
-impl<T: Retire> Ready<T> {
-    fn free_all(&mut self) {
-        for item in self.0.drain(..) {
+    fn free_all(self, memory: &mut T::Memory) {
+        for mut item in self.0 {
             if T::RUNS_USER_CODE {
                 // A destructor that panics must not keep the rest from being freed, nor end the thread that happens to do it; the
                 // process's panic hook has reported it.
                 let outcome = catch_unwind(AssertUnwindSafe(|| {
-                    // SAFETY: retired 3; taken out of the vector, so freed once.
-                    unsafe { item.free() }
+                    // SAFETY: retired 3; taken out of the vector, so destroyed once.
+                    unsafe { item.destroy() }
                 }));
                 if let Err(payload) = outcome {
                     // The payload is the user's too, and may panic in its turn.
@@ -84,10 +95,9 @@ impl<T: Retire> Ready<T> {
                         std::mem::forget(second);
                     }
                 }
-            } else {
-                // SAFETY: as above.
-                unsafe { item.free() }
             }
+            // SAFETY: retired 3; destroyed, where there was anything to destroy.
+            unsafe { item.give_back(memory) }
         }
     }
 }
@@ -208,8 +218,14 @@ mod tests {
     impl Retire for Counted {
         const RUNS_USER_CODE: bool = true;
 
-        unsafe fn free(self) {
+        type Memory = usize;
+
+        unsafe fn destroy(&mut self) {
             self.0.set(self.0.get() + 1);
+        }
+
+        unsafe fn give_back(self, memory: &mut usize) {
+            *memory += 1;
         }
     }
 
@@ -217,6 +233,7 @@ mod tests {
     fn nothing_is_freed_before_grace_and_sweep() {
         let domain = Domain::new();
         let freed = Rc::new(Cell::new(0));
+        let mut back = 0;
         let mut retired = Retired::new();
         let pin = domain.pin();
         retired.retire(Counted(Rc::clone(&freed)));
@@ -229,25 +246,26 @@ mod tests {
             retired.seal(&domain, 1);
         }
         assert!(retired.turn());
-        drop(retired.take_ready(10));
+        retired.take_ready(10).free(&mut back);
         assert_eq!(freed.get(), 0, "not yet swept");
         retired.swept();
-        drop(retired.take_ready(10));
-        assert_eq!(freed.get(), 1);
+        retired.take_ready(10).free(&mut back);
+        assert_eq!((freed.get(), back), (1, 1));
         assert!(retired.is_empty());
     }
 
     #[test]
     fn a_few_are_taken_at_a_time() {
         let freed = Rc::new(Cell::new(0));
+        let mut back = 0;
         let mut retired = Retired::new();
         retired
             .sweeping
             .extend((0..10).map(|_| Counted(Rc::clone(&freed))));
         retired.swept();
-        drop(retired.take_ready(4));
+        retired.take_ready(4).free(&mut back);
         assert_eq!(freed.get(), 4);
-        drop(retired.take_all());
-        assert_eq!(freed.get(), 10);
+        retired.take_all().free(&mut back);
+        assert_eq!((freed.get(), back), (10, 10));
     }
 }

@@ -51,7 +51,7 @@ mod wakes;
 mod weakened;
 mod whole;
 
-use crate::node::{Making, NewNode, NodePtr};
+use crate::node::{Columns, Making, NewNode, NodePtr, Slab};
 use loom::model::Builder;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -93,26 +93,21 @@ fn new_node(key: u64, deadline: u64) -> NewNode<u64, u64> {
     let making = Making {
         hash: key,
         weight: 1,
-        extended: false,
     };
     let mut node = NewNode::new(key, key, making);
     node.set_times(0, deadline);
     node
 }
 
-/// Owns a published node for the length of a model, and frees it when every thread of the model has been joined.
-struct Owned(Node);
+/// Owns a published node for the length of a model: it is dropped when every thread of the model has been joined.
+struct Owned(
+    Node,
+    #[expect(dead_code, reason = "keeps the node's memory")] Slab<u64, u64>,
+);
 
 impl Owned {
     fn new(key: u64, deadline: u64) -> Self {
-        Self(new_node(key, deadline).publish())
-    }
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        // SAFETY: node 1: the model drops its owner after joining every thread that has a copy of the pointer, and it never
-        // hands the node to a structure that frees nodes.
-        unsafe { self.0.free() }
+        let mut slab = Slab::new(Columns::default());
+        Self(slab.place(new_node(key, deadline)), slab)
     }
 }

@@ -1,6 +1,6 @@
 //! One node's life: read against replace against expire.
 
-use super::{Node, Owned, explore, new_node};
+use super::{Node, Owned, explore};
 use crate::node::Life;
 use crate::time::{self, NEVER};
 use loom::sync::Arc;
@@ -147,10 +147,10 @@ fn publication_against_a_look_up_shows_the_whole_node() {
         let slot = Arc::new(AtomicPtr::new(ptr::null_mut()));
         let place = Arc::clone(&slot);
         let writer = thread::spawn(move || {
-            let node = new_node(1, 100).publish();
+            let node = Owned::new(1, 100);
             // As the map does it.
-            place.store(node.as_raw(), Ordering::Release);
-            Owned(node)
+            place.store(node.0.as_raw(), Ordering::Release);
+            node
         });
         let raw = slot.load(Ordering::Acquire);
         if !raw.is_null() {

@@ -10,7 +10,7 @@
 
 use super::level::{self, LENS, LEVELS, Spans};
 use super::{OVERDUE, Wheel};
-use crate::node::{Life, Making, NO_PLACE, NewNode, NodePtr};
+use crate::node::{Columns, Life, Making, NO_PLACE, NewNode, NodePtr, Slab};
 use crate::time::{self, MAX_LIFE_NANOS};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,32 +23,32 @@ const CROWD: usize = 400;
 type Timed = NodePtr<u64, u64>;
 
 /// Nodes that are freed with it.
-#[derive(Default)]
-pub(super) struct Nodes(Vec<Timed>);
+pub(super) struct Nodes {
+    slab: Slab<u64, u64>,
+    made: u64,
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Self {
+            slab: Slab::new(Columns::default()),
+            made: 0,
+        }
+    }
+}
 
 impl Nodes {
     /// A live node with this deadline, in no bucket.
     pub(super) fn make(&mut self, deadline: u64) -> Timed {
-        let number = self.0.len() as u64;
+        let number = self.made;
+        self.made += 1;
         let making = Making {
             hash: number,
             weight: 1,
-            extended: false,
         };
         let mut new = NewNode::new(number, number, making);
         new.set_times(0, deadline);
-        let node = new.publish();
-        self.0.push(node);
-        node
-    }
-}
-
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        for node in self.0.drain(..) {
-            // SAFETY: made here, freed once, and neither the wheel nor a test looks at a node after its owner is gone.
-            unsafe { node.free() }
-        }
+        self.slab.place(new)
     }
 }
 

@@ -7,20 +7,21 @@
 //! policy) and their companions belong to the maintenance pass.
 //!
 //! ```text
-//!  first line, the pass's side      then, what a look-up reads              extension, only when asked for
-//! ┌─────────────┬──────┬─────────┬────────────────────┬──────────┬───┬────┐ ┌─────────────┬────────┬──────┬─────┐
-//! │ timer links │ hash │ written │ weight life seen … │ deadline │ K │ V  │ │ queue links │ region │ mark │ own │
-//! └─────────────┴──────┴─────────┴────────────────────┴──────────┴───┴────┘ └─────────────┴────────┴──────┴─────┘
+//!  hot: what a look-up reads                               cold: the pass's side           columns: only where asked for
+//! ┌──────────┬────────┬────────────────────────┬───┬───┐  ┌─────────────┬──────┬─────────┐ ┌─────────────┐ ┌──────┐ ┌─────┐
+//! │ deadline │ weight │ life seen place region │ K │ V │  │ timer links │ hash │ written │ │ queue links │ │ mark │ │ own │
+//! └──────────┴────────┴────────────────────────┴───┴───┘  └─────────────┴──────┴─────────┘ └─────────────┘ └──────┘ └─────┘
 //! ```
 //!
-//! For `u64 → u64` the node is 64 bytes. The extension exists where the cache is bounded (queue links) or where an idle
-//! limit must be kept apart from the entry's own deadline (`own`).
+//! For `u64 → u64` hot and cold part are 32 bytes each. Hot parts stand side by side ([`slab`]), so that a look-up fetches nothing
+//! that it does not read. Queue links and mark exist where the cache is bounded, `own` where the entry's own deadline must be kept
+//! apart from an idle limit.
 //!
 //! # Life
 //!
 //! | life    | in the map | linked in wheel or queues | next |
 //! |---------|------------|---------------------------|------|
-//! | Fresh   | no, its writer owns it | no | Live: published under the shard's lock; or freed by its writer |
+//! | (draft) | no, a [`NewNode`] on its writer's stack | no | Live: published under the shard's lock; or dropped by its writer |
 //! | Live    | yes | once its event was drained | Removed: taken out under the shard's lock |
 //! | Removed | no  | perhaps still | Dead: the pass has unlinked it everywhere |
 //! | Dead    | no  | no  | freed after delivery, a grace period and a full drain |
@@ -28,10 +29,10 @@
 //! # Invariants
 //!
 //! 1. A [`NodePtr`] points to an initialised node until that node is freed, and a node is freed by [`NodePtr::free`] only,
-//!    once, when: it is Dead or was never published; no pin taken before it left the map is still held; and every batch and
+//!    once, when: it is Dead; no pin taken before it left the map is still held; and every batch and
 //!    every read ring was drained after that. `maintenance` keeps this order ("maintenance 3"); whoever drops the whole
 //!    cache has it for itself.
-//! 2. `links`, `place` and the extension's `region` and `mark` are read and written by the holder of the maintenance lock
+//! 2. The links, `place`, `region` and `mark` are read and written by the holder of the maintenance lock
 //!    alone. They are relaxed atomics, which compile to plain loads and stores: a breach would scramble a list, never memory.
 //! 3. Life only goes downwards in the table above.
 //! 4. The wanted deadline of a node that was judged expired, or replaced while reads may extend, is *claimed*: moved 2^62 ns
@@ -50,11 +51,12 @@
 //! | own | anyone with a pin | anyone with a pin |
 #![allow(unsafe_code)]
 
+mod slab;
+
 use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use crate::time;
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+pub(crate) use slab::{Columns, Emptied, Slab};
 use std::fmt;
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 /// How far into the past a claim moves a deadline: half the range of lives, so it is due for every sane clock.
@@ -64,7 +66,6 @@ const CLAIM_SHIFT: u64 = time::MAX_LIFE_NANOS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Life {
-    Fresh = 0,
     Live = 1,
     Removed = 2,
     Dead = 3,
@@ -105,41 +106,47 @@ impl<K, V> Links<K, V> {
     }
 }
 
-/// A node; see the module docs for the meaning and the owner of each field.
-#[repr(C)]
+/// A node's hot part; see the module docs for the meaning and the owner of each field.
 pub(crate) struct Node<K, V> {
-    timer: Links<K, V>,
-    hash: u64,
-    written: u64,
+    deadline: AtomicU64,
     weight: u32,
     life: AtomicU8,
     seen: AtomicU8,
     /// Number of the wheel bucket it hangs in; the wheel gives the numbers their meaning.
     place: AtomicU8,
-    extended: bool,
-    deadline: AtomicU64,
+    region: AtomicU8,
     key: K,
     value: V,
 }
 
-/// What only some caches need of a node; allocated behind it.
-#[repr(C)]
-struct Extension<K, V> {
-    queue: Links<K, V>,
-    region: AtomicU8,
-    mark: AtomicU8,
-    own: AtomicU64,
+/// A node's cold part.
+struct Cold<K, V> {
+    timer: Links<K, V>,
+    hash: u64,
+    written: u64,
+}
+
+impl<K, V> Cold<K, V> {
+    fn new(hash: u64, written: u64) -> Self {
+        Self {
+            timer: Links::new(),
+            hash,
+            written,
+        }
+    }
 }
 
 impl<K, V> Node<K, V> {
-    fn layout(extended: bool) -> (Layout, usize) {
-        let node = Layout::new::<Self>();
-        if extended {
-            node.extend(Layout::new::<Extension<K, V>>())
-                .map(|(whole, offset)| (whole.pad_to_align(), offset))
-                .expect("a node's layout fits the address space")
-        } else {
-            (node, 0)
+    fn new(new: NewNode<K, V>) -> Self {
+        Self {
+            deadline: AtomicU64::new(new.deadline),
+            weight: new.weight,
+            life: AtomicU8::new(Life::Live as u8),
+            seen: AtomicU8::new(0),
+            place: AtomicU8::new(NO_PLACE),
+            region: AtomicU8::new(0),
+            key: new.key,
+            value: new.value,
         }
     }
 
@@ -154,19 +161,8 @@ impl<K, V> Node<K, V> {
     }
 
     #[inline]
-    pub(crate) fn hash(&self) -> u64 {
-        self.hash
-    }
-
-    #[inline]
     pub(crate) fn weight(&self) -> u32 {
         self.weight
-    }
-
-    /// Cache time of the write that made this node.
-    #[inline]
-    pub(crate) fn written(&self) -> u64 {
-        self.written
     }
 
     /// The wanted deadline.
@@ -227,7 +223,6 @@ impl<K, V> Node<K, V> {
     pub(crate) fn life(&self) -> Life {
         // Acquire: whoever sees Removed sees the map without it (partner: `set_life` under the shard's lock).
         match self.life.load(Ordering::Acquire) {
-            0 => Life::Fresh,
             1 => Life::Live,
             2 => Life::Removed,
             _ => Life::Dead,
@@ -266,8 +261,13 @@ impl<K, V> Node<K, V> {
         self.place.store(place, Ordering::Relaxed);
     }
 
-    pub(crate) fn timer(&self) -> &Links<K, V> {
-        &self.timer
+    /// Which queue of the size policy the node hangs in; the policy gives the numbers their meaning, 0 is none.
+    pub(crate) fn region(&self) -> u8 {
+        self.region.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_region(&self, region: u8) {
+        self.region.store(region, Ordering::Relaxed);
     }
 }
 
@@ -297,10 +297,15 @@ pub(crate) fn overdue(now: u64, deadline: u64) -> u64 {
     }
 }
 
-/// A node that its writer still has for itself: not yet published.
+/// A node that its writer still has for itself: not yet published, and nowhere but on the writer's stack.
 pub(crate) struct NewNode<K, V> {
-    node: NodePtr<K, V>,
-    _owns: PhantomData<Node<K, V>>,
+    key: K,
+    value: V,
+    hash: u64,
+    weight: u32,
+    written: u64,
+    deadline: u64,
+    own: u64,
 }
 
 /// What a writer knows when it makes a node.
@@ -308,87 +313,43 @@ pub(crate) struct NewNode<K, V> {
 pub(crate) struct Making {
     pub(crate) hash: u64,
     pub(crate) weight: u32,
-    pub(crate) extended: bool,
 }
 
 impl<K, V> NewNode<K, V> {
+    #[inline]
     pub(crate) fn new(key: K, value: V, making: Making) -> Self {
-        let (layout, offset) = Node::<K, V>::layout(making.extended);
-        // SAFETY: the layout is not zero-sized: a node has links.
-        let raw = unsafe { alloc(layout) }.cast::<Node<K, V>>();
-        let Some(raw) = NonNull::new(raw) else {
-            handle_alloc_error(layout)
-        };
-        assert!(
-            raw.as_ptr().addr() >> 48 == 0,
-            "the allocator returned an address above 2^48, which this crate cannot tag"
-        );
-        // SAFETY: `raw` is a fresh allocation of `Node`'s layout, aligned, owned by this call.
-        unsafe {
-            raw.write(Node {
-                timer: Links::new(),
-                hash: making.hash,
-                written: 0,
-                weight: making.weight,
-                life: AtomicU8::new(Life::Fresh as u8),
-                seen: AtomicU8::new(0),
-                place: AtomicU8::new(NO_PLACE),
-                extended: making.extended,
-                deadline: AtomicU64::new(time::NEVER),
-                key,
-                value,
-            });
-        }
-        if making.extended {
-            // SAFETY: `layout` has room for an aligned `Extension` at `offset`, and `raw` carries the provenance of the
-            // whole allocation.
-            unsafe {
-                raw.byte_add(offset)
-                    .cast::<Extension<K, V>>()
-                    .write(Extension {
-                        queue: Links::new(),
-                        region: AtomicU8::new(0),
-                        mark: AtomicU8::new(0),
-                        own: AtomicU64::new(time::NEVER),
-                    });
-            }
-        }
         Self {
-            node: NodePtr(raw),
-            _owns: PhantomData,
+            key,
+            value,
+            hash: making.hash,
+            weight: making.weight,
+            written: 0,
+            deadline: time::NEVER,
+            own: time::NEVER,
         }
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &K {
+        &self.key
+    }
+
+    #[inline]
+    pub(crate) fn value(&self) -> &V {
+        &self.value
     }
 
     /// Sets what is known only under the shard's lock.
+    #[inline]
     pub(crate) fn set_times(&mut self, written: u64, deadline: u64) {
-        // SAFETY: `self` is the only pointer to the node (not yet published) and is borrowed exclusively.
-        unsafe { (*self.node.0.as_ptr()).written = written };
-        self.node.deadline.store(deadline, Ordering::Relaxed);
+        self.written = written;
+        self.deadline = deadline;
     }
 
-    /// Gives the node over to the map; the caller stores the pointer under the shard's lock.
-    ///
-    /// Relaxed is enough for the life: the store into the map's slot releases the whole node.
-    pub(crate) fn publish(self) -> NodePtr<K, V> {
-        let node = self.node;
-        std::mem::forget(self);
-        node.life.store(Life::Live as u8, Ordering::Relaxed);
-        node
-    }
-}
-
-impl<K, V> std::ops::Deref for NewNode<K, V> {
-    type Target = NodePtr<K, V>;
-
-    fn deref(&self) -> &NodePtr<K, V> {
-        &self.node
-    }
-}
-
-impl<K, V> Drop for NewNode<K, V> {
-    fn drop(&mut self) {
-        // SAFETY: never published (`publish` forgets), so this is the only pointer (node 1).
-        unsafe { self.node.free() }
+    /// Sets the deadline of the entry's own, kept where the cache has it apart.
+    #[inline]
+    pub(crate) fn set_own_deadline(&mut self, deadline: u64) {
+        self.own = deadline;
     }
 }
 
@@ -466,79 +427,76 @@ impl<K, V> NodePtr<K, V> {
         Self(unsafe { NonNull::new_unchecked(raw) })
     }
 
-    /// Asks the processor to fetch the node's first line.
+    /// Asks the processor to fetch the node.
     #[inline]
     pub(crate) fn prefetch(self) {
-        prefetch(self.0.as_ptr());
+        slab::prefetch(self.0);
     }
 
-    fn extension(&self) -> &Extension<K, V> {
-        assert!(self.extended, "this node was made without an extension");
-        let (_, offset) = Node::<K, V>::layout(true);
-        // SAFETY: a node with `extended` was allocated with an initialised extension at this offset, and `self.0` carries
-        // the provenance of the whole allocation; the node is not freed (node 1).
-        unsafe { self.0.byte_add(offset).cast::<Extension<K, V>>().as_ref() }
+    #[inline]
+    fn cold(&self) -> &Cold<K, V> {
+        // SAFETY: node 1: the node is not freed, so its slot is taken.
+        unsafe { slab::cold(self.0) }
     }
 
+    #[inline]
+    pub(crate) fn hash(&self) -> u64 {
+        self.cold().hash
+    }
+
+    /// Cache time of the write that made this node.
+    #[inline]
+    pub(crate) fn written(&self) -> u64 {
+        self.cold().written
+    }
+
+    #[inline]
+    pub(crate) fn timer(&self) -> &Links<K, V> {
+        &self.cold().timer
+    }
+
+    /// The size policy's links. For caches that have one.
+    #[inline]
     pub(crate) fn queue(&self) -> &Links<K, V> {
-        &self.extension().queue
-    }
-
-    /// Which queue of the size policy the node hangs in; the policy gives the numbers their meaning, 0 is none.
-    pub(crate) fn region(&self) -> u8 {
-        self.extension().region.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_region(&self, region: u8) {
-        self.extension().region.store(region, Ordering::Relaxed);
+        // SAFETY: node 1; only a size policy asks, and where there is one the slabs have the column.
+        unsafe { slab::queue(self.0) }
     }
 
     /// A byte of the size policy's own.
     pub(crate) fn mark(&self) -> u8 {
-        self.extension().mark.load(Ordering::Relaxed)
+        // SAFETY: as in `queue`.
+        unsafe { slab::mark(self.0) }.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_mark(&self, mark: u8) {
-        self.extension().mark.store(mark, Ordering::Relaxed);
+        // SAFETY: as in `queue`.
+        unsafe { slab::mark(self.0) }.store(mark, Ordering::Relaxed);
     }
 
     /// The deadline that the entry's own lifetime gives, without the cache-wide idle limit; the wanted deadline where the
     /// two are not kept apart.
     pub(crate) fn own_deadline(&self) -> u64 {
-        if self.extended {
-            self.extension().own.load(Ordering::Acquire)
-        } else {
-            self.deadline()
-        }
+        // SAFETY: node 1.
+        unsafe { slab::own(self.0) }
+            .map_or_else(|| self.deadline(), |own| own.load(Ordering::Acquire))
     }
 
     /// Sets [`own_deadline`](Self::own_deadline) where it is kept apart.
     pub(crate) fn set_own_deadline(&self, deadline: u64) {
-        if self.extended {
-            self.extension().own.store(deadline, Ordering::Release);
+        // SAFETY: node 1.
+        if let Some(own) = unsafe { slab::own(self.0) } {
+            own.store(deadline, Ordering::Release);
         }
     }
 
-    /// Drops key and value and gives the memory back. A panic in a destructor passes on, after the memory was given back.
+    /// Drops key and value. A panic in a destructor passes on when the rest has been dropped too.
     ///
     /// # Safety
     ///
-    /// Node 1: no other copy of this pointer is used from now on.
-    pub(crate) unsafe fn free(self) {
-        struct Memory(*mut u8, Layout);
-        impl Drop for Memory {
-            fn drop(&mut self) {
-                // SAFETY: allocated in `NewNode::new` with this very layout, freed once (node 1).
-                unsafe { dealloc(self.0, self.1) }
-            }
-        }
-        let memory = Memory(
-            self.0.as_ptr().cast(),
-            Node::<K, V>::layout(self.extended).0,
-        );
+    /// Node 1: from now on the pointer serves only to give the slot back.
+    pub(crate) unsafe fn destroy(self) {
         // SAFETY: the node is initialised and nobody else uses it (the caller). If a destructor panics, the compiler's drop
-        // glue drops the remaining fields while unwinding, then `memory` is given back.
+        // glue drops the remaining fields while unwinding. The other parts have nothing to drop.
         unsafe { self.0.drop_in_place() };
-        drop(memory);
     }
 }

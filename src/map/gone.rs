@@ -1,0 +1,63 @@
+//! What left the map and waits to be freed, and the way of its memory back.
+//!
+//! Nodes are destroyed where their destructors may run, outside of every lock; their slots then go back to the slabs of their
+//! shards, many under one hold of a shard's lock.
+#![allow(unsafe_code)]
+
+use super::table::TablePart;
+use crate::node::{Emptied, NodePtr};
+use crate::reclaim::Retire;
+
+/// Something that left the map.
+pub(crate) enum Gone<K, V> {
+    Node(NodePtr<K, V>),
+    Part(TablePart<K, V>),
+}
+
+/// Slots of destroyed nodes on their way back, by shard.
+pub(crate) struct Returning<K, V>(Box<[Emptied<K, V>]>);
+
+impl<K, V> Returning<K, V> {
+    /// For a map of this many shards.
+    pub(super) fn new(shards: usize) -> Self {
+        Self((0..shards).map(|_| Emptied::new()).collect())
+    }
+
+    /// The emptied slots of each shard in turn.
+    pub(super) fn into_shards(self) -> impl Iterator<Item = Emptied<K, V>> {
+        self.0.into_iter()
+    }
+}
+
+impl<K, V> Retire for Gone<K, V> {
+    const RUNS_USER_CODE: bool = std::mem::needs_drop::<K>() || std::mem::needs_drop::<V>();
+
+    type Memory = Returning<K, V>;
+
+    unsafe fn destroy(&mut self) {
+        if let Self::Node(node) = self {
+            // SAFETY: the caller's promise is that of `NodePtr::destroy` (node 1).
+            unsafe { node.destroy() }
+        }
+    }
+
+    unsafe fn give_back(self, memory: &mut Returning<K, V>) {
+        match self {
+            Self::Node(node) => {
+                let shard = super::shard_of(node.hash(), memory.0.len());
+                // SAFETY: node 1 by the caller's promise; a node stands in the slab of the shard that its hash names.
+                unsafe { memory.0[shard].push(node) }
+            }
+            // SAFETY: the caller's promise is that of `TablePart::free` (table 4).
+            Self::Part(part) => unsafe { part.free() },
+        }
+    }
+}
+
+impl<K, V> std::fmt::Debug for Returning<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Returning")
+            .field("shards", &self.0.len())
+            .finish()
+    }
+}
