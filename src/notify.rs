@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// Nodes taken from the queue at once.
+/// Calls of the listener between two looks at the clock.
 const CHUNK: usize = 32;
 
 thread_local! {
@@ -91,7 +91,8 @@ impl Drop for GiveBack<'_> {
 /// The queue of one cache's notifications.
 pub(crate) struct Notifier<K, V> {
     listener: Option<Listener<K, V>>,
-    queue: Mutex<VecDeque<Notification<K, V>>>,
+    /// What each pass has posted, in order: however many wait, a post copies none of them.
+    queue: Mutex<VecDeque<Vec<Notification<K, V>>>>,
     token: Token,
     posted: AtomicU64,
     delivered: AtomicU64,
@@ -99,6 +100,21 @@ pub(crate) struct Notifier<K, V> {
     gate: Mutex<()>,
     moved: Condvar,
     panics: AtomicU64,
+}
+
+/// What is left of a post while it is delivered; goes back to where it came from if delivery stops, for whatever reason. Whoever has
+/// it has the token, so nobody has taken a later post meanwhile.
+struct Left<'a, K, V> {
+    posted: std::vec::IntoIter<Notification<K, V>>,
+    queue: &'a Mutex<VecDeque<Vec<Notification<K, V>>>>,
+}
+
+impl<K, V> Drop for Left<'_, K, V> {
+    fn drop(&mut self) {
+        if self.posted.len() > 0 {
+            self.queue.lock().push_front(self.posted.by_ref().collect());
+        }
+    }
 }
 
 /// Where delivered nodes go.
@@ -131,7 +147,7 @@ impl<K, V> Notifier<K, V> {
         // Release, partner: `deliver_all`: who sees the count sees nothing less than the posts.
         self.posted
             .fetch_add(gathered.len() as u64, Ordering::Release);
-        queue.extend(gathered.drain(..));
+        queue.push_back(std::mem::take(gathered));
     }
 
     /// Notifications not yet delivered.
@@ -154,33 +170,35 @@ impl<K, V> Notifier<K, V> {
         let stopped = Cell::new(false);
         self.token.run(
             || {
-                let mut chunk = Vec::new();
-                loop {
-                    {
-                        let mut queue = self.queue.lock();
-                        let take = queue.len().min(CHUNK);
-                        chunk.extend(queue.drain(..take));
-                    }
-                    if chunk.is_empty() {
-                        return;
-                    }
-                    let mut nodes = Vec::with_capacity(chunk.len());
-                    for Notification { node, cause } in chunk.drain(..) {
-                        self.call(listener, node, cause);
-                        nodes.push(node);
-                    }
-                    let count = nodes.len() as u64;
-                    done(&mut nodes);
-                    self.note_delivered(count);
-                    if !go_on() {
-                        stopped.set(true);
-                        return;
+                let mut nodes = Vec::new();
+                while let Some(posted) = self.next() {
+                    let mut left = Left {
+                        posted: posted.into_iter(),
+                        queue: &self.queue,
+                    };
+                    while left.posted.len() > 0 {
+                        for Notification { node, cause } in left.posted.by_ref().take(CHUNK) {
+                            self.call(listener, node, cause);
+                            nodes.push(node);
+                        }
+                        let count = nodes.len() as u64;
+                        done(&mut nodes);
+                        self.note_delivered(count);
+                        if !go_on() {
+                            stopped.set(true);
+                            return;
+                        }
                     }
                 }
             },
             || stopped.get() || self.queue.lock().is_empty(),
         );
         stopped.get()
+    }
+
+    /// The oldest post that waits.
+    fn next(&self) -> Option<Vec<Notification<K, V>>> {
+        self.queue.lock().pop_front()
     }
 
     fn call(&self, listener: &Listener<K, V>, node: NodePtr<K, V>, cause: RemovalCause) {

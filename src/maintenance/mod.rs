@@ -59,11 +59,11 @@ use std::time::Duration;
 use waking::Waking;
 
 /// Budget of a pass that a caller of the cache runs.
-const CALLER_BUDGET: usize = 64;
+const CALLER_BUDGET: usize = 32;
 /// Budget of a pass of the scheduler or of `run_pending_tasks`: how long a waiting writer may have to wait.
 const RUN_BUDGET: usize = 256;
 /// Events in a shard's batch that make its writer run a small pass.
-const ENOUGH: usize = 64;
+const ENOUGH: usize = 32;
 /// Events in a shard's batch that make its writer wait for the maintenance lock.
 const LIMIT: usize = 1024;
 /// How often, while as many entries come or change as are there, every entry may tell of another read.

@@ -45,15 +45,60 @@ pub(crate) trait Retire {
 
 /// The queue; see the module docs. For the holder of the maintenance lock.
 pub(crate) struct Retired<T: Retire> {
-    open: Vec<T>,
-    waiting: Option<(Grace, Vec<T>)>,
-    sweeping: Vec<T>,
-    ready: Vec<T>,
+    open: Pile<T>,
+    waiting: Option<(Grace, Pile<T>)>,
+    sweeping: Pile<T>,
+    ready: Pile<T>,
 }
 
 /// Items that nobody can reach any more, to be freed with [`free`](Self::free).
 #[must_use]
-pub(crate) struct Ready<T: Retire>(Vec<T>);
+pub(crate) struct Ready<T: Retire>(Pile<T>);
+
+/// Items in chunks: however many there are, no step of the pass copies or allocates for more than a chunk.
+struct Pile<T>(Vec<Vec<T>>);
+
+/// Items of a chunk.
+const CHUNK: usize = 128;
+
+impl<T> Pile<T> {
+    const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    #[inline]
+    fn push(&mut self, item: T) {
+        match self.0.last_mut() {
+            Some(chunk) if chunk.len() < CHUNK => chunk.push(item),
+            _ => self.push_chunk(item),
+        }
+    }
+
+    #[cold]
+    fn push_chunk(&mut self, item: T) {
+        // The first chunk grows as it must: most caches retire a few items at a time.
+        let room = if self.0.is_empty() { 4 } else { CHUNK };
+        let mut chunk = Vec::with_capacity(room);
+        chunk.push(item);
+        self.0.push(chunk);
+    }
+
+    fn append(&mut self, other: &mut Self) {
+        if self.0.is_empty() {
+            std::mem::swap(self, other);
+        } else {
+            self.0.append(&mut other.0);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.0.iter().map(Vec::len).sum()
+    }
+}
 
 thread_local! {
     /// Whether this thread is freeing: a destructor that calls the cache must not begin another round inside this one, and so on
@@ -81,7 +126,7 @@ impl<T: Retire> Ready<T> {
     }
 
     fn free_all(self, memory: &mut T::Memory) {
-        for mut item in self.0 {
+        for mut item in self.0.0.into_iter().flatten() {
             if T::RUNS_USER_CODE {
                 // A destructor that panics must not keep the rest from being freed, nor end the thread that happens to do it; the
                 // process's panic hook has reported it.
@@ -105,10 +150,10 @@ impl<T: Retire> Ready<T> {
 impl<T: Retire> Retired<T> {
     pub(crate) fn new() -> Self {
         Self {
-            open: Vec::new(),
+            open: Pile::new(),
             waiting: None,
-            sweeping: Vec::new(),
-            ready: Vec::new(),
+            sweeping: Pile::new(),
+            ready: Pile::new(),
         }
     }
 
@@ -148,19 +193,23 @@ impl<T: Retire> Retired<T> {
         if self.waiting.is_some() {
             domain.nudge();
         } else if self.open.len() >= enough.max(1) {
-            self.waiting = Some((domain.begin_grace(), std::mem::take(&mut self.open)));
+            let items = std::mem::replace(&mut self.open, Pile::new());
+            self.waiting = Some((domain.begin_grace(), items));
         }
     }
 
-    /// Takes out up to `most` items that may be freed; none inside a destructor that is run from here.
+    /// Takes out items that may be freed, up to `most` and what fills the chunk; none inside a destructor that is run from here.
     pub(crate) fn take_ready(&mut self, most: usize) -> Ready<T> {
         let most = if is_freeing() { 0 } else { most };
-        let keep = self.ready.len().saturating_sub(most);
-        Ready(if keep == 0 {
-            std::mem::take(&mut self.ready)
-        } else {
-            self.ready.split_off(keep)
-        })
+        let mut taken = Pile::new();
+        let mut count = 0;
+        while count < most
+            && let Some(chunk) = self.ready.0.pop()
+        {
+            count += chunk.len();
+            taken.0.push(chunk);
+        }
+        Ready(taken)
     }
 
     /// Whether nothing is left in any stage.
@@ -183,7 +232,7 @@ impl<T: Retire> Retired<T> {
 
     /// Frees everything in every stage. For the last owner: no reader, no buffer is left.
     pub(crate) fn take_all(&mut self) -> Ready<T> {
-        let mut all = std::mem::take(&mut self.ready);
+        let mut all = std::mem::replace(&mut self.ready, Pile::new());
         all.append(&mut self.sweeping);
         if let Some((_, mut items)) = self.waiting.take() {
             all.append(&mut items);
@@ -259,13 +308,14 @@ mod tests {
         let freed = Rc::new(Cell::new(0));
         let mut back = 0;
         let mut retired = Retired::new();
-        retired
-            .sweeping
-            .extend((0..10).map(|_| Counted(Rc::clone(&freed))));
+        let all = 5 * CHUNK + 7;
+        for _ in 0..all {
+            retired.sweeping.push(Counted(Rc::clone(&freed)));
+        }
         retired.swept();
-        retired.take_ready(4).free(&mut back);
-        assert_eq!(freed.get(), 4);
+        retired.take_ready(CHUNK + 8).free(&mut back);
+        assert!((CHUNK + 8..=2 * CHUNK + 7).contains(&freed.get()));
         retired.take_all().free(&mut back);
-        assert_eq!((freed.get(), back), (10, 10));
+        assert_eq!((freed.get(), back), (all, all));
     }
 }
