@@ -10,7 +10,7 @@ use crate::scheduler::Task;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The state behind a [`Cache`](crate::Cache).
 pub(crate) struct Core<K, V, S> {
@@ -30,8 +30,10 @@ pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;
 pub(crate) struct Lifetimes<K, V> {
     pub(crate) policy: Option<Box<dyn Expiry<K, V>>>,
     pub(crate) limits: Limits,
-    /// The policy answers reads.
+    /// The policy answers reads, answers updates, looks at the times it is told.
     pub(crate) policy_reads: bool,
+    pub(crate) policy_updates: bool,
+    policy_times: bool,
     /// A read may move the deadline.
     pub(crate) reads_extend: bool,
     /// Writes read the clock.
@@ -45,6 +47,8 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         let policy_reads = policy.as_ref().is_some_and(|p| p.reacts_to_reads());
         Self {
             policy_reads,
+            policy_updates: policy.as_ref().is_some_and(|p| p.reacts_to_updates()),
+            policy_times: policy.as_ref().is_some_and(|p| p.looks_at_times()),
             reads_extend: policy_reads || limits.time_to_idle.is_some(),
             timed: policy.is_some() || !limits.are_none(),
             kept_apart: limits.time_to_idle.is_some()
@@ -94,6 +98,17 @@ impl<K, V, S> Core<K, V, S> {
             hash::spread(hash)
         } else {
             hash
+        }
+    }
+
+    /// A point of cache time as the policy is told it: any, if it does not look.
+    #[inline]
+    pub(super) fn told(&self, now: impl FnOnce() -> u64) -> Instant {
+        let clock = &self.upkeep.clock;
+        if self.lifetimes.policy_times {
+            clock.instant(now())
+        } else {
+            clock.base()
         }
     }
 

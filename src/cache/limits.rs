@@ -11,18 +11,20 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn are_none(self) -> bool {
+    pub(crate) fn are_none(&self) -> bool {
         self.time_to_live.is_none() && self.time_to_idle.is_none()
     }
 
     /// The wanted deadline of an entry whose own deadline is `own`, written at `written` and used at `now`.
+    // When it was written stands in the node's cold part, which a read should not touch for nothing.
     #[inline]
-    pub(crate) fn wanted(self, own: u64, written: u64, now: u64) -> u64 {
+    pub(crate) fn wanted(&self, own: u64, written: impl FnOnce() -> u64, now: u64) -> u64 {
         let mut wanted = own;
-        if let Some(live) = self.time_to_live
-            && written != NEVER
-        {
-            wanted = time::earlier(wanted, time::deadline_after(written, live), now);
+        if let Some(live) = self.time_to_live {
+            let written = written();
+            if written != NEVER {
+                wanted = time::earlier(wanted, time::deadline_after(written, live), now);
+            }
         }
         if let Some(idle) = self.time_to_idle {
             wanted = time::earlier(wanted, time::deadline_after(now, idle), now);
@@ -43,10 +45,10 @@ mod tests {
             time_to_live: Some(Duration::from_secs(10)),
             time_to_idle: Some(Duration::from_secs(3)),
         };
-        assert_eq!(limits.wanted(NEVER, 0, 0), 3 * SECOND);
-        assert_eq!(limits.wanted(2 * SECOND, 0, 0), 2 * SECOND);
-        assert_eq!(limits.wanted(NEVER, 0, 8 * SECOND), 10 * SECOND);
-        assert_eq!(Limits::default().wanted(5, 0, 0), 5);
-        assert_eq!(Limits::default().wanted(NEVER, 0, 0), NEVER);
+        assert_eq!(limits.wanted(NEVER, || 0, 0), 3 * SECOND);
+        assert_eq!(limits.wanted(2 * SECOND, || 0, 0), 2 * SECOND);
+        assert_eq!(limits.wanted(NEVER, || 0, 8 * SECOND), 10 * SECOND);
+        assert_eq!(Limits::default().wanted(5, || 0, 0), 5);
+        assert_eq!(Limits::default().wanted(NEVER, || 0, 0), NEVER);
     }
 }

@@ -59,21 +59,20 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         if self.lifetimes.policy_reads
             && let Some(policy) = &self.lifetimes.policy
         {
-            let clock = &self.upkeep.clock;
             let left = time::time_left(now, deadline);
             let asked = policy.expire_after_read(
                 node.key(),
                 node.value(),
-                clock.instant(now),
+                self.told(|| now),
                 left,
-                clock.instant(written(node, now)),
+                self.told(|| written(node, now)),
             );
             if asked != left {
                 answer = Answer::Life(asked);
             }
             if asked != left || self.lifetimes.limits.time_to_idle.is_some() {
                 // The user's code may have taken its time.
-                now = clock.now();
+                now = self.upkeep.clock.now();
             }
         }
         let (_, wanted) = self.moved(node, deadline, answer, now);
@@ -97,7 +96,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             Answer::Keep if self.lifetimes.kept_apart => node.own_deadline(),
             Answer::Keep => deadline,
         };
-        (own, self.lifetimes.limits.wanted(own, node.written(), now))
+        let written = || node.written();
+        (own, self.lifetimes.limits.wanted(own, written, now))
     }
 
     /// Moves a deadline on the way that loses nothing: earlier, or with the entry's own kept apart.

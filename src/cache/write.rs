@@ -130,17 +130,21 @@ where
             (Given::Policy, Some(policy)) => policy,
         };
         let clock = &self.upkeep.clock;
-        let now = clock.now();
         let there = probe.found.and_then(|old| {
+            let now = clock.now();
             let deadline = old.deadline();
             // A claim makes the judgement final, so that the create callback is right whatever happens next.
             let dead = time::is_due(now, deadline) && old.claim(deadline, now);
-            (!dead).then(|| time::time_left(now, old.deadline()))
+            (!dead).then(|| (now, time::time_left(now, old.deadline())))
         });
         match there {
-            Some(left) => {
-                let asked =
-                    policy.expire_after_update(new.key(), new.value(), clock.instant(now), left);
+            Some(_) if !self.lifetimes.policy_updates => Asked {
+                answer: Answer::Keep,
+                about: true,
+            },
+            Some((now, left)) => {
+                let updated_at = self.told(|| now);
+                let asked = policy.expire_after_update(new.key(), new.value(), updated_at, left);
                 Asked {
                     answer: if asked == left {
                         Answer::Keep
@@ -154,7 +158,7 @@ where
                 answer: Answer::Life(policy.expire_after_create(
                     new.key(),
                     new.value(),
-                    clock.instant(now),
+                    self.told(|| clock.now()),
                 )),
                 about: false,
             },
@@ -219,7 +223,7 @@ where
         };
         // `NEVER` marks a time of writing that is not known; the one nanosecond that reads the same goes by.
         let written = if now == NEVER { now + 1 } else { now };
-        let wanted = self.lifetimes.limits.wanted(own, written, now);
+        let wanted = self.lifetimes.limits.wanted(own, || written, now);
         new.set_times(written, wanted);
         new.set_own_deadline(own);
         wanted
@@ -247,7 +251,7 @@ where
                 return false;
             }
             let own = time::deadline_in(now, life);
-            let wanted = self.lifetimes.limits.wanted(own, node.written(), now);
+            let wanted = (self.lifetimes.limits).wanted(own, || node.written(), now);
             // The own deadline first: a reader who meets the wanted one must not take the former own for the present one. Only
             // holders of this lock write it.
             let former = node.own_deadline();

@@ -179,6 +179,23 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     fn reacts_to_updates(&self) -> bool {
         true
     }
+
+    /// Returns whether the methods look at the [`Instant`]s they are given; by default `true`, which is always right.
+    ///
+    /// An optional hint. Asked once, when the cache is built. `false` spares the cache from computing them: every `Instant` that the
+    /// methods are given is then the same arbitrary one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use wheelhouse::{Expiry, expiry};
+    ///
+    /// let policy = expiry::creating(|_: &u32, _: &u32| None);
+    /// assert!(!Expiry::<u32, u32>::looks_at_times(&policy));
+    /// ```
+    fn looks_at_times(&self) -> bool {
+        true
+    }
 }
 
 /// Forwards every method of [`Expiry`] to what the pointer holds.
@@ -227,6 +244,10 @@ macro_rules! forward {
 
             fn reacts_to_updates(&self) -> bool {
                 (**self).reacts_to_updates()
+            }
+
+            fn looks_at_times(&self) -> bool {
+                (**self).looks_at_times()
             }
         }
     };

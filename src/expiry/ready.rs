@@ -268,6 +268,10 @@ where
     fn reacts_to_updates(&self) -> bool {
         false
     }
+
+    fn looks_at_times(&self) -> bool {
+        false
+    }
 }
 
 impl<K, V, F> Expiry<K, V> for Writing<F>
@@ -289,6 +293,10 @@ where
     }
 
     fn reacts_to_reads(&self) -> bool {
+        false
+    }
+
+    fn looks_at_times(&self) -> bool {
         false
     }
 }
@@ -321,6 +329,10 @@ where
     ) -> Option<Duration> {
         (self.lifetime)(key, value)
     }
+
+    fn looks_at_times(&self) -> bool {
+        false
+    }
 }
 
 impl<K, V> Expiry<K, V> for Never {
@@ -329,6 +341,10 @@ impl<K, V> Expiry<K, V> for Never {
     }
 
     fn reacts_to_updates(&self) -> bool {
+        false
+    }
+
+    fn looks_at_times(&self) -> bool {
         false
     }
 }
@@ -402,6 +418,10 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
 
     fn reacts_to_updates(&self) -> bool {
         self.policy.reacts_to_updates()
+    }
+
+    fn looks_at_times(&self) -> bool {
+        self.policy.looks_at_times()
     }
 }
 

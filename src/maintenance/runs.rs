@@ -10,7 +10,7 @@ use crate::buffer::read::ReadBuffer;
 use crate::map::Gone;
 use crate::node::NodePtr;
 use crate::notify;
-use crate::reclaim::{self, Pin, Ready};
+use crate::reclaim::{self, Pin, Ready, Retire};
 use crate::scheduler::{Job, Task, Waker};
 use crate::sync::unlock_fairly;
 use crate::time::{self, NEVER};
@@ -316,8 +316,12 @@ impl<K, V> Maintenance<K, V> {
         self.notifier
             .deliver(|| true, &mut |nodes| self.take_back(nodes));
         let state = self.state.get_mut();
-        self.map
-            .take_apart(|node| state.retired.retire(Gone::Node(node)));
+        // Nodes without a destructor go with the slabs' memory.
+        self.map.take_apart(|node| {
+            if Gone::<K, V>::RUNS_USER_CODE {
+                state.retired.retire(Gone::Node(node));
+            }
+        });
         let all = state.retired.take_all();
         self.free(all);
     }
