@@ -41,7 +41,8 @@ export CARGO_PROFILE_DEV_DEBUG=line-tables-only
 # stay as they are.
 if [ "$what" != thread ]; then
     export CARGO_TARGET_DIR=$base/address
-    export RUSTFLAGS="-Zsanitizer=address $flags"
+    # An allocation for each node, or the use of a freed one would not be seen.
+    export RUSTFLAGS="-Zsanitizer=address --cfg wheelhouse_single $flags"
     export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1
     cargo +nightly test --target "$host" --lib --tests --no-run
     timeout --kill-after=10 "$limit" cargo +nightly test --target "$host" --lib --tests --no-fail-fast

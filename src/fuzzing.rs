@@ -1,6 +1,5 @@
 //! Doors for the fuzz targets, which live in a package of their own: programs decoded from bytes, run on private parts beside
 //! something that is obviously right. Compiled with `--cfg fuzzing` only; every string of bytes is a program.
-#![allow(unsafe_code)]
 
 mod list;
 mod map;

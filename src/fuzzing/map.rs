@@ -3,6 +3,7 @@
 //! One thread: what is tried is the table's own machinery (overflow chains, splits, merges, compaction, segments that come and
 //! go) and that a probe which was overtaken is told so. What left the map is freed at every hand-over, so that a sanitizer sees any
 //! word that still points to it.
+#![allow(unsafe_code)]
 
 use super::{Script, make};
 use crate::buffer::{Batch, WriteEvent};
@@ -211,7 +212,7 @@ impl Bench {
         let other = u64::from(script.operand());
         let other = if other < 128 { key } else { other };
         let came = !self.model.contains_key(&other);
-        let removes = script.operand() % 2 == 0;
+        let removes = script.operand().is_multiple_of(2);
         if removes {
             self.remove(other);
         } else {

@@ -28,10 +28,9 @@
 //!
 //! # Invariants
 //!
-//! 1. A [`NodePtr`] points to an initialised node until that node is freed, and a node is freed by [`NodePtr::free`] only,
-//!    once, when: it is Dead; no pin taken before it left the map is still held; and every batch and
-//!    every read ring was drained after that. `maintenance` keeps this order ("maintenance 3"); whoever drops the whole
-//!    cache has it for itself.
+//! 1. A [`NodePtr`] points to an initialised node until that node is freed: by [`NodePtr::destroy`], then [`Emptied::push`], once, when
+//!    it is Dead, no pin taken before it left the map is still held, and every batch and every read ring was drained after that.
+//!    `maintenance` keeps this order ("maintenance 3"); whoever drops the whole cache has it for itself.
 //! 2. The links, `place`, `region` and `mark` are read and written by the holder of the maintenance lock
 //!    alone. They are relaxed atomics, which compile to plain loads and stores: a breach would scramble a list, never memory.
 //! 3. Life only goes downwards in the table above.

@@ -43,7 +43,7 @@ impl Counter {
         }
         let ticks = read().saturating_sub(self.origin);
         // Wide: in 64 bits the product would overflow within minutes.
-        (u128::from(ticks) * u128::from(self.rate) >> 40) as u64
+        ((u128::from(ticks) * u128::from(self.rate)) >> 40) as u64
     }
 }
 

@@ -6,7 +6,6 @@
 //! boundary of a turn.
 //!
 //! Bytes from a fuzzer or from a generator of random numbers serve alike: every string is a program.
-#![allow(unsafe_code)]
 
 use super::level::{self, LENS, LEVELS, Spans};
 use super::{OVERDUE, Wheel};
