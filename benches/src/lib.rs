@@ -17,4 +17,5 @@ pub mod peers;
 pub mod report;
 pub mod setup;
 pub mod tail;
+pub mod traces;
 pub mod workloads;

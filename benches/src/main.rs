@@ -28,7 +28,7 @@ struct Arguments {
     #[arg(long)]
     quick: bool,
 
-    /// rounds of each contest [default: 5, quick: 2]; the storm and the largest timers take at most 3
+    /// rounds of each contest [default: 5, quick: 2, ratio: 1]; the storm and the largest timers take at most 3
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
 
@@ -39,6 +39,10 @@ struct Arguments {
     /// run only these peers, as the tables call them
     #[arg(long, value_delimiter = ',', value_name = "PEER")]
     only: Vec<String>,
+
+    /// traces for ratio, files or folders [default: ../shared/data/traces]
+    #[arg(long, value_delimiter = ',', value_name = "PATH")]
+    traces: Vec<PathBuf>,
 
     /// count the CPU time of the workers instead of elapsed time: for a machine that is not quiet. What a cache does on threads of
     /// its own is not in it
@@ -172,6 +176,8 @@ fn setup(arguments: &Arguments) -> Setup {
     };
     let mut setup = Setup::new(arguments.quick, rounds, threads, only);
     setup.cpu = arguments.cpu;
+    setup.replays = arguments.rounds.map_or(1, |rounds| rounds as usize);
+    setup.traces.clone_from(&arguments.traces);
     setup
 }
 

@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     io::{IsTerminal, Write, stderr},
+    path::PathBuf,
     time::Instant,
 };
 
@@ -19,6 +20,10 @@ pub struct Setup {
     pub cpu: bool,
     /// Peers to run; empty for all.
     pub only: Vec<String>,
+    /// How often each trace is replayed.
+    pub replays: usize,
+    /// Files and folders of traces; empty for the default folder.
+    pub traces: Vec<PathBuf>,
     progress: RefCell<Progress>,
 }
 
@@ -43,6 +48,8 @@ impl Setup {
             rounds,
             threads,
             only,
+            replays: 1,
+            traces: Vec::new(),
             progress,
         }
     }

@@ -1,6 +1,6 @@
-//! foyer's in-memory cache with its default order of use (LRU); no expiry.
+//! foyer's in-memory cache with its default order of use (LRU), or with its W-TinyLFU; no expiry.
 
-use foyer_memory::{Cache, CacheBuilder, CacheProperties};
+use foyer_memory::{Cache, CacheBuilder, CacheProperties, EvictionConfig, LfuConfig, LruConfig};
 
 use super::Hasher;
 use crate::peer::{Card, Expiring, Key, Peer, Plan, Problem, Role, Value};
@@ -8,13 +8,13 @@ use crate::peer::{Card, Expiring, Key, Peer, Plan, Problem, Role, Value};
 /// `foyer_memory::Cache`.
 pub struct Foyer<K: Key, V: Value>(Cache<K, V, Hasher, CacheProperties>);
 
-impl<K: Key, V: Value> Peer<K, V> for Foyer<K, V> {
-    const CARD: Card = Card {
-        name: "foyer-memory",
-        role: Role::Cache,
-    };
+impl<K: Key, V: Value> Foyer<K, V> {
+    /// With its W-TinyLFU, for workloads that ask about hit ratios.
+    pub fn tiny_lfu(plan: &Plan<K, V>) -> Result<Self, Problem> {
+        Self::with(plan, LfuConfig::default())
+    }
 
-    fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
+    fn with(plan: &Plan<K, V>, eviction: impl Into<EvictionConfig>) -> Result<Self, Problem> {
         if plan.expiring != Expiring::Never {
             return Err(Problem::Unsupported("no expiry"));
         }
@@ -25,8 +25,20 @@ impl<K: Key, V: Value> Peer<K, V> for Foyer<K, V> {
         Ok(Self(
             CacheBuilder::new(capacity)
                 .with_hash_builder(Hasher::default())
+                .with_eviction_config(eviction)
                 .build(),
         ))
+    }
+}
+
+impl<K: Key, V: Value> Peer<K, V> for Foyer<K, V> {
+    const CARD: Card = Card {
+        name: "foyer-memory",
+        role: Role::Cache,
+    };
+
+    fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
+        Self::with(plan, LruConfig::default())
     }
 
     #[inline]

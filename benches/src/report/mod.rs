@@ -1,6 +1,7 @@
 //! What was measured, by round, and what follows from it.
 
 pub mod plot;
+pub mod ratio;
 pub mod table;
 
 use std::{collections::BTreeMap, fs, io, path::PathBuf};

@@ -8,6 +8,7 @@ mod hit;
 pub mod memory;
 mod mix;
 pub(crate) mod race;
+pub mod ratio;
 mod replace;
 pub mod storm;
 mod strings;
@@ -61,6 +62,11 @@ pub const ALL: &[Workload] = &[
         name: "evict",
         about: "get, then insert on a miss; 100k entries allowed, 1M keys, Zipf 0.99",
         run: evict::run,
+    },
+    Workload {
+        name: "ratio",
+        about: "hit ratios on real traces, beside LRU and the clairvoyant optimum",
+        run: ratio::run,
     },
     Workload {
         name: "grow",

@@ -1,0 +1,172 @@
+//! Hit ratios: real traces, replayed by one thread that reads and inserts on a miss.
+//!
+//! The caches run as their users run them: nobody calls for maintenance between two requests, so what a cache puts off is part of its
+//! result. wheelhouse has no scheduler here, because its timing would make the result depend on the machine's load; its callers do the
+//! work, and a replay differs from the next only by the random keys of the hashers and of the policy. `--rounds` shows by how much.
+//!
+//! Beside the caches stand exact LRU and the clairvoyant optimum.
+
+mod caches;
+mod limits;
+mod sizes;
+
+use std::{
+    num::NonZeroUsize,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+};
+
+use crate::{
+    contest::{HIT_PERCENT, Heading, Metric, Reading, Shown},
+    peer::{Card, Problem, Role},
+    report::{
+        Report,
+        ratio::{self, Line},
+    },
+    setup::Setup,
+    traces::{self, Found, Trace},
+};
+
+use caches::CACHES;
+
+/// Name on the command line.
+pub const NAME: &str = "ratio";
+/// A cache that gives up the least recently used entry.
+pub const LRU: Card = Card {
+    name: "exact LRU",
+    role: Role::Floor,
+};
+/// A cache that knows the future.
+pub const OPTIMUM: Card = Card {
+    name: "optimum",
+    role: Role::Floor,
+};
+/// Entries held beyond the bound, percent of it, on average.
+pub const OVER_MEAN: Metric = Metric {
+    name: "over the bound, mean %",
+    shown: Shown::InFileOnly,
+};
+/// As [`OVER_MEAN`], the most that was seen.
+pub const OVER_MOST: Metric = Metric {
+    name: "over the bound, most %",
+    shown: Shown::InFileOnly,
+};
+/// Requests of a trace below which it is a sample of a format and not a load.
+const TOO_SHORT: usize = 1_000;
+/// Requests of a trace above which a quick run leaves it out.
+const TOO_LONG: usize = 200_000;
+
+/// Replays all traces at all sizes and prints the table.
+pub fn run(setup: &Setup, report: &mut Report) {
+    let mut found = match find(setup) {
+        Ok(found) => found,
+        Err(why) => {
+            println!("\n{NAME}: skipped: {why}");
+            return;
+        }
+    };
+    found.sort_by_key(|found| sizes::place(&found.name).unwrap_or(usize::MAX));
+    let mut lines = Vec::new();
+    for (index, Found { name, path }) in found.iter().enumerate() {
+        setup.stage(format!("{NAME}, trace {} of {}", index + 1, found.len()));
+        setup.step(&format!("{name}, reading"));
+        let trace = match Trace::read(path) {
+            Ok(trace) => trace,
+            Err(why) => {
+                setup.clear();
+                println!("{NAME}: {} left out: {why}", path.display());
+                continue;
+            }
+        };
+        if trace.keys.len() < TOO_SHORT || (setup.quick && trace.keys.len() > TOO_LONG) {
+            continue;
+        }
+        for size in sizes::of(name, trace.distinct) {
+            let line = Line {
+                trace: name.clone(),
+                size: size.get(),
+                reference: sizes::place(name).is_some(),
+            };
+            let heading = Heading {
+                workload: NAME,
+                variant: line.variant(),
+                about: format!(
+                    "{} requests for {} keys, room for {size}; get, then insert on a miss",
+                    trace.keys.len(),
+                    trace.distinct
+                ),
+            };
+            replay(setup, report, &heading, &trace.keys, size);
+            lines.push(line);
+        }
+        report.save_so_far();
+    }
+    setup.clear();
+    print!("{}", ratio::table(report, &lines));
+}
+
+fn find(setup: &Setup) -> Result<Vec<Found>, String> {
+    if setup.traces.is_empty() {
+        let folder = traces::default_folder().ok_or_else(|| {
+            format!(
+                "no traces in {}; name a file or a folder with --traces",
+                traces::DEFAULT_FOLDER
+            )
+        })?;
+        return find_in(&folder);
+    }
+    let found: Result<Vec<_>, _> = setup.traces.iter().map(|path| find_in(path)).collect();
+    Ok(found?.concat())
+}
+
+fn find_in(path: &Path) -> Result<Vec<Found>, String> {
+    match traces::find(path) {
+        Ok(found) if found.is_empty() => Err(format!("no trace in {}", path.display())),
+        Ok(found) => Ok(found),
+        Err(why) => Err(format!("cannot read {}: {why}", path.display())),
+    }
+}
+
+/// Replays one trace at one size with every cache that takes part.
+fn replay(setup: &Setup, report: &mut Report, heading: &Heading, keys: &[u64], size: NonZeroUsize) {
+    let percent = |part: f64, whole: usize| 100.0 * part / whole as f64;
+    for entrant in CACHES {
+        if !setup.wants(entrant.card.name) {
+            continue;
+        }
+        setup.step(&format!("{}, {}", heading.variant, entrant.card.name));
+        for _ in 0..setup.replays {
+            // A peer that panics has lost this line, not the run.
+            let played = catch_unwind(AssertUnwindSafe(|| (entrant.play)(keys, size)))
+                .unwrap_or_else(|_| Err(Problem::Wrong("panicked".into())));
+            match played {
+                Ok(played) => {
+                    let mut readings = vec![Reading::new(
+                        1,
+                        HIT_PERCENT,
+                        percent(played.hits as f64, keys.len()),
+                    )];
+                    if let Some((mean, most)) = played.over {
+                        readings.push(Reading::new(1, OVER_MEAN, percent(mean, size.get())));
+                        readings.push(Reading::new(1, OVER_MOST, percent(most as f64, size.get())));
+                    }
+                    report.add(heading, entrant.card, &readings);
+                }
+                Err(problem) => {
+                    report.add_problem(heading, entrant.card, problem);
+                    break;
+                }
+            }
+        }
+    }
+    for (card, hits) in [
+        (LRU, limits::lru as fn(&[u64], NonZeroUsize) -> u64),
+        (OPTIMUM, limits::optimum),
+    ] {
+        if setup.wants(card.name) {
+            setup.step(&format!("{}, {}", heading.variant, card.name));
+            let ratio = percent(hits(keys, size) as f64, keys.len());
+            report.add(heading, card, &[Reading::new(1, HIT_PERCENT, ratio)]);
+        }
+    }
+}
