@@ -2,6 +2,7 @@
 
 pub mod plot;
 pub mod ratio;
+mod ratio_plot;
 pub mod table;
 
 use std::{collections::BTreeMap, fs, io, path::PathBuf};
@@ -29,6 +30,9 @@ pub struct Report {
     pub missing: Vec<Missing>,
     /// Values at percentiles, for the plots.
     pub curves: Vec<Curve>,
+    /// Traces and sizes of the hit ratios that are to be drawn.
+    #[serde(skip)]
+    pub ratios: Vec<ratio::Line>,
     /// The bars, where they were asked for.
     pub checks: Vec<crate::figures::Verdict>,
     #[serde(skip)]

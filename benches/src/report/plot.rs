@@ -8,10 +8,10 @@ use plotters::{
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-use super::{Curve, Report, Row, table::number};
+use super::{Curve, Report, Row, ratio_plot, table::number};
 use crate::{contest::Shown, peer::Role};
 
-type Drawn = Result<(), Box<dyn Error>>;
+pub(super) type Drawn = Result<(), Box<dyn Error>>;
 
 const WIDTH: u32 = 900;
 const LEFT: i32 = 210;
@@ -22,7 +22,7 @@ const SHADES: [RGBColor; 4] = [
     RGBColor(174, 199, 232),
     RGBColor(210, 222, 240),
 ];
-const LINES: [RGBColor; 7] = [
+pub(super) const LINES: [RGBColor; 7] = [
     RGBColor(31, 119, 180),
     RGBColor(214, 39, 40),
     RGBColor(44, 160, 44),
@@ -65,6 +65,9 @@ pub fn write_all(report: &Report, folder: &Path) -> Drawn {
             .filter(|curve| curve.variant == variant)
             .collect();
         lines(&curves, variant, &folder.join(file_name(variant)))?;
+    }
+    if !report.ratios.is_empty() {
+        ratio_plot::write(report, &folder.join("hit-ratios.svg"))?;
     }
     Ok(())
 }

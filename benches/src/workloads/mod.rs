@@ -69,6 +69,11 @@ pub const ALL: &[Workload] = &[
         run: ratio::run,
     },
     Workload {
+        name: "ratio-curves",
+        about: "hit ratios over the size of the cache, for a plot; some minutes, so only when asked for by name",
+        run: ratio::curves,
+    },
+    Workload {
         name: "grow",
         about: "inserts new keys, from empty to 1M",
         run: grow::run,

@@ -23,6 +23,8 @@ pub(super) struct Played {
 /// A cache and how to replay a trace with it.
 pub(super) struct Entrant {
     pub(super) card: Card,
+    /// Whether it has a curve: too many hide one another.
+    pub(super) curve: bool,
     pub(super) play: fn(&[u64], NonZeroUsize) -> Result<Played, Problem>,
 }
 
@@ -30,15 +32,18 @@ pub(super) struct Entrant {
 pub(super) const CACHES: [Entrant; 8] = [
     Entrant {
         card: Wheelhouse::<u64, u64>::CARD,
+        curve: true,
         play: |keys, size| Ok(play(&wheelhouse(size, EvictionPolicy::TinyLfu), keys, size)),
     },
     Entrant {
         card: named("wheelhouse, Lru", Role::Subject),
+        curve: false,
         play: |keys, size| Ok(play(&wheelhouse(size, EvictionPolicy::Lru), keys, size)),
     },
     Entrant {
         // Never over its bound: what of a result is due to holding more for a while.
         card: named("wheelhouse, settled", Role::Subject),
+        curve: false,
         play: |keys, size| {
             let cache = Settled(wheelhouse(size, EvictionPolicy::TinyLfu));
             Ok(play(&cache, keys, size))
@@ -46,22 +51,27 @@ pub(super) const CACHES: [Entrant; 8] = [
     },
     Entrant {
         card: Moka::<u64, u64>::CARD,
+        curve: true,
         play: peer::<Moka<u64, u64>>,
     },
     Entrant {
         card: QuickCache::<u64, u64>::CARD,
+        curve: true,
         play: peer::<QuickCache<u64, u64>>,
     },
     Entrant {
         card: TinyUfo::<u64, u64>::CARD,
+        curve: true,
         play: peer::<TinyUfo<u64, u64>>,
     },
     Entrant {
         card: Foyer::<u64, u64>::CARD,
+        curve: false,
         play: peer::<Foyer<u64, u64>>,
     },
     Entrant {
         card: named("foyer-memory, LFU", Role::Cache),
+        curve: true,
         play: |keys, size| Ok(play(&Foyer::tiny_lfu(&plan(size))?, keys, size)),
     },
 ];

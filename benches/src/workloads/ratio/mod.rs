@@ -27,10 +27,12 @@ use crate::{
     traces::{self, Found, Trace},
 };
 
-use caches::CACHES;
+use caches::{CACHES, Entrant};
 
-/// Name on the command line.
+/// Name of the table on the command line.
 pub const NAME: &str = "ratio";
+/// Name of the curves.
+pub const CURVES: &str = "ratio-curves";
 /// A cache that gives up the least recently used entry.
 pub const LRU: Card = Card {
     name: "exact LRU",
@@ -56,39 +58,70 @@ const TOO_SHORT: usize = 1_000;
 /// Requests of a trace above which a quick run leaves it out.
 const TOO_LONG: usize = 200_000;
 
-/// Replays all traces at all sizes and prints the table.
+/// Replays all traces at the sizes of the table, and prints it.
 pub fn run(setup: &Setup, report: &mut Report) {
+    let lines = replay_all(setup, report, NAME, sizes::of, |_| true);
+    if !lines.is_empty() {
+        print!("{}", ratio::table(report, &lines));
+    }
+}
+
+/// Replays the traces that the table's mean is taken of, at sizes that give a curve; `--svg` draws them.
+pub fn curves(setup: &Setup, report: &mut Report) {
+    let sizes = |name: &str, distinct| match sizes::place(name) {
+        Some(_) => sizes::doubling(distinct),
+        None => Vec::new(),
+    };
+    report.ratios = replay_all(setup, report, CURVES, sizes, |entrant| entrant.curve);
+}
+
+/// Replays every trace, at the sizes that are given for it, with the caches that take part.
+fn replay_all(
+    setup: &Setup,
+    report: &mut Report,
+    workload: &'static str,
+    sizes_of: impl Fn(&str, usize) -> Vec<NonZeroUsize>,
+    takes_part: impl Fn(&Entrant) -> bool,
+) -> Vec<Line> {
     let mut found = match find(setup) {
         Ok(found) => found,
         Err(why) => {
-            println!("\n{NAME}: skipped: {why}");
-            return;
+            println!("\n{workload}: skipped: {why}");
+            return Vec::new();
         }
     };
     found.sort_by_key(|found| sizes::place(&found.name).unwrap_or(usize::MAX));
+    let entrants: Vec<Entrant> = CACHES
+        .into_iter()
+        .filter(|entrant| takes_part(entrant) && setup.wants(entrant.card.name))
+        .collect();
     let mut lines = Vec::new();
     for (index, Found { name, path }) in found.iter().enumerate() {
-        setup.stage(format!("{NAME}, trace {} of {}", index + 1, found.len()));
+        setup.stage(format!(
+            "{workload}, trace {} of {}",
+            index + 1,
+            found.len()
+        ));
         setup.step(&format!("{name}, reading"));
         let trace = match Trace::read(path) {
             Ok(trace) => trace,
             Err(why) => {
                 setup.clear();
-                println!("{NAME}: {} left out: {why}", path.display());
+                println!("{workload}: {} left out: {why}", path.display());
                 continue;
             }
         };
         if trace.keys.len() < TOO_SHORT || (setup.quick && trace.keys.len() > TOO_LONG) {
             continue;
         }
-        for size in sizes::of(name, trace.distinct) {
+        for size in sizes_of(name, trace.distinct) {
             let line = Line {
                 trace: name.clone(),
                 size: size.get(),
                 reference: sizes::place(name).is_some(),
             };
             let heading = Heading {
-                workload: NAME,
+                workload,
                 variant: line.variant(),
                 about: format!(
                     "{} requests for {} keys, room for {size}; get, then insert on a miss",
@@ -96,13 +129,13 @@ pub fn run(setup: &Setup, report: &mut Report) {
                     trace.distinct
                 ),
             };
-            replay(setup, report, &heading, &trace.keys, size);
+            replay(setup, report, &heading, &entrants, &trace.keys, size);
             lines.push(line);
         }
         report.save_so_far();
     }
     setup.clear();
-    print!("{}", ratio::table(report, &lines));
+    lines
 }
 
 fn find(setup: &Setup) -> Result<Vec<Found>, String> {
@@ -128,12 +161,16 @@ fn find_in(path: &Path) -> Result<Vec<Found>, String> {
 }
 
 /// Replays one trace at one size with every cache that takes part.
-fn replay(setup: &Setup, report: &mut Report, heading: &Heading, keys: &[u64], size: NonZeroUsize) {
+fn replay(
+    setup: &Setup,
+    report: &mut Report,
+    heading: &Heading,
+    entrants: &[Entrant],
+    keys: &[u64],
+    size: NonZeroUsize,
+) {
     let percent = |part: f64, whole: usize| 100.0 * part / whole as f64;
-    for entrant in CACHES {
-        if !setup.wants(entrant.card.name) {
-            continue;
-        }
+    for entrant in entrants {
         setup.step(&format!("{}, {}", heading.variant, entrant.card.name));
         for _ in 0..setup.replays {
             // A peer that panics has lost this line, not the run.

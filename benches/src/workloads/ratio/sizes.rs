@@ -41,6 +41,14 @@ pub(super) fn of(trace: &str, distinct: usize) -> Vec<NonZeroUsize> {
     sizes.into_iter().filter_map(NonZeroUsize::new).collect()
 }
 
+/// Sizes for a curve: from a 64th of the keys, doubling, to half of them.
+pub(super) fn doubling(distinct: usize) -> Vec<NonZeroUsize> {
+    (1..=6)
+        .rev()
+        .filter_map(|halvings| NonZeroUsize::new(distinct >> halvings))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,5 +59,7 @@ mod tests {
         assert_eq!(sizes, [20, 50, 100, 200]);
         assert_eq!(of("tiny", 5), [NonZeroUsize::MIN]);
         assert_eq!(of("P3", 5).len(), 2);
+        let sizes: Vec<usize> = doubling(1_000).into_iter().map(usize::from).collect();
+        assert_eq!(sizes, [15, 31, 62, 125, 250, 500]);
     }
 }
