@@ -409,6 +409,7 @@ where
             max_capacity: self.max_capacity,
             eviction_policy: self.eviction_policy,
             resolution: self.resolution,
+            reads_extend: lifetimes.reads_extend,
             listener: self.listener,
             record_stats: self.record_stats,
             kept_apart: lifetimes.kept_apart,

@@ -46,7 +46,9 @@ const FIRST_FREE: u8 = 3;
 
 /// Which entries a bounded cache gives up when it is full.
 ///
-/// Entries that expired go before any live one, whatever the policy.
+/// Whatever the policy, entries that expired go before any live one, and with cause `Expired`. Next goes an entry that will expire
+/// within the current bucket of the timer (`expiry_resolution` wide), if more than half of its life is over and reads do not
+/// extend it: it is as good as dead, but as it is alive its cause is `Size`.
 ///
 /// ```
 /// use wheelhouse::{Cache, EvictionPolicy};
@@ -201,6 +203,12 @@ impl<K, V> Eviction<K, V> {
         });
         self.named = victim;
         victim
+    }
+
+    /// Whether a node of the caller's choice may go rather than the policy's victim: it makes room, and no node waits that cannot
+    /// stay at all.
+    pub(crate) fn may_give_up(&self, node: NodePtr<K, V>) -> bool {
+        node.region() >= FIRST_FREE && self.overweight.len() == 0
     }
 
     /// The weight of all known nodes.

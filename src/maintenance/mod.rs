@@ -7,7 +7,7 @@
 //! 1. *turn* — have readers let go of what was retired? then this pass begins a sweep (reclaim);
 //! 2. *drain* the read rings into the size policy, and shards' batches into wheel and size policy, going round the shards;
 //! 3. *advance* the wheel: what is due leaves the map as `Expired`;
-//! 4. *evict* while the cache is over its bound;
+//! 4. *evict* while the cache is over its bound: what else is due, then what is about to be, then the size policy's victims;
 //! 5. *seal* what has left, so that it can be freed after a grace period; post notifications.
 //!
 //! It stops where the budget ends and goes on from there the next time. Listeners, and the destructors of keys and values, run
@@ -97,6 +97,8 @@ pub(crate) struct Setup<K, V> {
     pub(crate) max_capacity: Option<u64>,
     pub(crate) eviction_policy: EvictionPolicy,
     pub(crate) resolution: Duration,
+    /// Whether reads may move a deadline.
+    pub(crate) reads_extend: bool,
     pub(crate) listener: Option<Listener<K, V>>,
     pub(crate) record_stats: bool,
     /// Whether entries have a deadline of their own, apart from the wanted one.
@@ -119,6 +121,7 @@ pub(crate) struct Maintenance<K, V> {
     /// Events in a batch that make its writer help.
     enough: usize,
     spans: Spans,
+    reads_extend: bool,
     status: Status,
     state: Mutex<State<K, V>>,
     notifier: Notifier<K, V>,
@@ -207,6 +210,7 @@ impl<K, V> Maintenance<K, V> {
             counters: setup.record_stats.then(|| Box::new(Counters::new())),
             enough: bounded.map_or(ENOUGH, |max| enough(max, setup.shards)),
             spans: Spans::new(setup.resolution),
+            reads_extend: setup.reads_extend,
             status: Status::new(),
             state: Mutex::new(State {
                 // Cache time begins at 0.

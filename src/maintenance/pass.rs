@@ -16,8 +16,10 @@ const AHEAD: usize = 4;
 const GROUP: usize = 8;
 /// A bucket of up to this many nodes is swept on every run of the scheduler: removals are then exact at no cost to speak of.
 const CHEAP: usize = 256;
-/// How often a cache that is over its bound looks for dead entries within a tick.
+/// How often a cache that is over its bound looks for dead entries within a tick, if there are more than `CHEAP` to look at.
 const SWEEPS_A_TICK: u64 = 16;
+/// Nodes of the wheel that are worth a look, in search of a dead one, before a living one is evicted.
+const LOOKS: usize = 8;
 
 impl<K, V> Maintenance<K, V> {
     /// Runs one pass; true if it stopped for its budget with work left.
@@ -176,7 +178,7 @@ impl<K, V> Maintenance<K, V> {
     }
 
     /// Removes what is due. To find it before its tick has ended takes a sweep of the current bucket, which touches those that
-    /// are not due as well: the plan may ask for it, and being `over` the bound does so a few times a tick.
+    /// are not due as well: the plan may ask for it, and so does being `over` the bound, a few times a tick or if they are few.
     fn expire(&self, state: &mut State<K, V>, sweep: Sweep, over: bool, budget: &mut usize) {
         let now = self.clock.now();
         let pause = time::saturating_nanos(self.spans.resolution()) / SWEEPS_A_TICK;
@@ -185,7 +187,8 @@ impl<K, V> Maintenance<K, V> {
             Sweep::IfCheap => state.wheel.sweep_len(now) <= CHEAP,
             Sweep::Yes => true,
         };
-        if wanted || (over && now.wrapping_sub(state.swept_at) >= pause) {
+        let cheap = || state.wheel.sweep_len(now) <= CHEAP;
+        if wanted || (over && (now.wrapping_sub(state.swept_at) >= pause || cheap())) {
             state.swept_at = now;
             state.wheel.sweep(now);
         }
@@ -245,15 +248,27 @@ impl<K, V> Maintenance<K, V> {
         }
     }
 
-    /// Removes victims while the cache is over its bound.
+    /// Removes entries while the cache is over its bound: those that the wheel knows to be due before any that is alive.
     fn evict(&self, state: &mut State<K, V>, budget: &mut usize) {
-        while *budget > 0
-            && let Some(eviction) = &mut state.eviction
-            && eviction.is_over()
-        {
+        let now = (!state.wheel.is_empty()).then(|| self.clock.now());
+        let mut looks = budget.saturating_mul(LOOKS);
+        while *budget > 0 && state.is_over() {
             *budget -= 1;
-            let Some(victim) = eviction.victim() else {
-                break;
+            if let Some(now) = now
+                && state.wheel.has_work()
+            {
+                state.wheel.finest_first();
+                if let Some(node) = state.wheel.next_due(now, &mut looks) {
+                    self.expire_one(state, node, now);
+                    continue;
+                }
+            }
+            let dying = now.and_then(|now| self.dying(state, now));
+            let Some(eviction) = &mut state.eviction else {
+                return;
+            };
+            let Some(victim) = dying.or_else(|| eviction.victim()) else {
+                return;
             };
             let taken = evict_one(&self.map, &self.clock, victim);
             // If there is nothing to take, a writer was faster; its event, still in a batch, finds the node unlinked here.
@@ -264,6 +279,24 @@ impl<K, V> Maintenance<K, V> {
                 self.note_taken(victim, cause, deadline);
             }
         }
+    }
+
+    /// An entry that is as good as dead: due before the tick ends, and the smaller part of its life is left. Where reads extend, none
+    /// is: the next read may.
+    fn dying(&self, state: &State<K, V>, now: u64) -> Option<NodePtr<K, V>> {
+        if self.reads_extend {
+            return None;
+        }
+        let node = state.wheel.nearest()?;
+        if !state.eviction.as_ref()?.may_give_up(node) {
+            return None;
+        }
+        let deadline = node.deadline();
+        let left = deadline.wrapping_sub(now);
+        let short = time::saturating_nanos(self.spans.resolution());
+        let mostly_lived = || left < short && left <= now.wrapping_sub(node.written());
+        // Due, and not found yet: it goes as `Expired`.
+        (deadline != NEVER && (time::is_due(now, deadline) || mostly_lived())).then_some(node)
     }
 }
 

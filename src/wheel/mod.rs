@@ -309,6 +309,21 @@ impl<K, V> Wheel<K, V> {
         None
     }
 
+    /// Has `next_due` begin with the overdue and the finest ripe buckets, where most nodes are due; those of a coarse one are mostly
+    /// filed again. Finer buckets ripen again and again, so whoever always asks for this keeps the coarse ones waiting.
+    pub(crate) fn finest_first(&mut self) {
+        self.resume_at = OVERDUE;
+    }
+
+    /// The node that hangs in the bucket under the finest hand for longest: if nobody has moved its deadline, it is due before the
+    /// tick ends.
+    pub(crate) fn nearest(&self) -> Option<NodePtr<K, V>> {
+        let place = level::place_of(0, self.spans.hand(0, self.now));
+        self.buckets.as_ref()?.by_place[usize::from(place)]
+            .nodes
+            .front()
+    }
+
     /// Whether `next_due` would take out a node even without time going on.
     pub(crate) fn has_work(&self) -> bool {
         !self.ripe.is_empty()

@@ -1,0 +1,203 @@
+//! Who makes room in a full cache: the dead before the living, and those as good as dead before the rest.
+
+mod support;
+
+use std::time::Duration;
+
+use support::record::Record;
+use support::{NS, millis, secs};
+use wheelhouse::RemovalCause::{Expired, Size};
+use wheelhouse::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, RemovalCause};
+
+const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::TinyLfu, EvictionPolicy::Lru];
+
+type Heard = Record<u64, u32>;
+
+/// A cache whose callers do all maintenance; each value is its own weight.
+fn weighed(policy: EvictionPolicy, capacity: u64) -> (CacheBuilder<u64, u32>, ManualTicker, Heard) {
+    let (clock, heard) = (ManualTicker::new(), Record::new());
+    let builder = Cache::builder()
+        .max_capacity(capacity)
+        .eviction_policy(policy)
+        .ticker(clock.clone())
+        .weigher(|_, weight| *weight)
+        .removal_listener(heard.listener());
+    (builder, clock, heard)
+}
+
+fn gone_for(heard: &Heard, cause: RemovalCause) -> Vec<u64> {
+    let mut keys: Vec<u64> = heard
+        .take()
+        .into_iter()
+        .filter_map(|(key, _, why)| (why == cause).then_some(key))
+        .collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// Entries die one by one within a bucket of the wheel, far more often than buckets end. Those alive always fit.
+#[test]
+fn callers_find_the_dead_of_the_current_bucket_before_they_take_a_living_one() {
+    for policy in POLICIES {
+        for weight in [1, 1_000] {
+            let capacity = 150 * u64::from(weight);
+            let (builder, clock, heard) = weighed(policy, capacity);
+            let cache = builder.build();
+            for key in 0..100 {
+                cache.insert(key, weight);
+            }
+            cache.run_pending_tasks();
+            for step in 0..5_000 {
+                clock.advance(millis(1));
+                // 50 of these are alive at any time.
+                cache.insert_with_ttl(1_000 + step, weight, millis(50));
+            }
+            cache.run_pending_tasks();
+            assert_eq!(gone_for(&heard, Size), [], "{policy:?}, weight {weight}");
+            assert!((0..100).all(|key| cache.contains_key(&key)));
+        }
+    }
+}
+
+/// The same, while a crowd that is far from due is on its way to finer buckets.
+#[test]
+fn the_dead_are_found_before_a_crowd_that_is_not_due() {
+    for policy in POLICIES {
+        let (builder, clock, heard) = weighed(policy, 30_300);
+        let cache = builder.build();
+        for key in 0..30_000 {
+            cache.insert_with_ttl(key, 1, secs(7_200) + millis(key));
+        }
+        // Just before the hand comes to the bucket of the crowd, 2^42 ns wide.
+        clock.advance(secs(4_390));
+        for key in 100_000..100_300 {
+            cache.insert_with_ttl(key, 1, secs(100) + millis(key - 100_000));
+        }
+        cache.run_pending_tasks();
+        clock.advance(secs(20));
+        for key in 0..200 {
+            // No more weight, but events enough for some passes, which begin with the crowd.
+            cache.insert_with_ttl(key, 1, secs(3_000));
+        }
+        clock.advance(secs(200));
+        for key in 200_000..200_300 {
+            cache.insert(key, 1);
+        }
+        cache.run_pending_tasks();
+        assert_eq!(gone_for(&heard, Size), [], "{policy:?}");
+        assert_eq!(cache.entry_count(), 30_300);
+    }
+}
+
+#[test]
+fn however_heavy_the_dead_are_they_cost_no_living_entry() {
+    for policy in POLICIES {
+        let limit = 4 * u64::from(u32::MAX);
+        let (builder, clock, heard) = weighed(policy, limit);
+        let cache = builder.build();
+        cache.insert_with_ttl(1, u32::MAX, secs(10));
+        cache.insert_with_ttl(2, u32::MAX, secs(10));
+        cache.insert_with_ttl(3, u32::MAX, secs(10));
+        cache.insert(4, u32::MAX);
+        cache.run_pending_tasks();
+        assert_eq!(cache.weighted_size(), limit);
+        clock.advance(secs(10));
+        for key in 10..13 {
+            cache.insert(key, u32::MAX);
+        }
+        cache.run_pending_tasks();
+        assert_eq!(cache.weighted_size(), limit);
+        let mut told = heard.take_sorted();
+        told.dedup();
+        assert_eq!(told, [1, 2, 3].map(|key| (key, u32::MAX, Expired)));
+    }
+}
+
+/// Whoever dies within the finest bucket anyway goes first, with cause `Size`: nothing expires before its deadline.
+#[test]
+fn an_entry_about_to_die_goes_before_the_others_and_as_a_size_victim() {
+    for policy in POLICIES {
+        for left in [NS, millis(1), millis(400)] {
+            let (builder, clock, heard) = weighed(policy, 100);
+            let cache = builder.build();
+            // 20 s and some: this deadline and the moment before it are in the same bucket.
+            let life = Duration::from_nanos(20 << 30) - NS;
+            cache.insert_with_ttl(0, 1, life);
+            for key in 1..100 {
+                cache.insert(key, 1);
+            }
+            cache.run_pending_tasks();
+            clock.advance(life - left);
+            // Used more than any other.
+            for _ in 0..10 {
+                assert_eq!(cache.get(&0), Some(1), "alive until its deadline");
+                cache.run_pending_tasks();
+            }
+            assert_eq!(heard.take(), []);
+            cache.insert(1_000, 1);
+            cache.run_pending_tasks();
+            assert_eq!(heard.take(), [(0, 1, Size)], "{policy:?}, {left:?} left");
+            assert!((1..100).all(|key| cache.contains_key(&key)));
+        }
+    }
+}
+
+#[test]
+fn a_short_life_that_has_just_begun_is_no_reason_to_go() {
+    for policy in POLICIES {
+        let (builder, _clock, heard) = weighed(policy, 100);
+        let cache = builder.build();
+        for key in 0..100 {
+            cache.insert(key, 1);
+        }
+        cache.run_pending_tasks();
+        for key in 1_000..2_000 {
+            cache.insert_with_ttl(key, 1, millis(200));
+            assert_eq!(cache.get(&key), Some(1), "{policy:?}");
+        }
+        cache.run_pending_tasks();
+        heard.take();
+        // Full of entries that die in this bucket: the policy's order holds among them.
+        let short = cache.iter().filter(|entry| *entry.key() >= 1_000).count();
+        assert!(
+            short > 0,
+            "{policy:?}: all short lives were given up at once"
+        );
+    }
+}
+
+#[test]
+fn an_entry_that_reads_keep_alive_is_not_about_to_die() {
+    let (builder, clock, heard) = weighed(EvictionPolicy::Lru, 100);
+    let cache = builder.time_to_idle(millis(900)).build();
+    for key in 0..100 {
+        cache.insert(key, 1);
+    }
+    cache.run_pending_tasks();
+    for step in 0..200 {
+        clock.advance(millis(50));
+        for key in 0..99 {
+            assert_eq!(cache.get(&key), Some(1));
+        }
+        cache.run_pending_tasks();
+        cache.insert(1_000 + step, 1);
+    }
+    let gone = heard.take();
+    let read: Vec<_> = gone.iter().filter(|(key, ..)| *key < 99).collect();
+    assert!(read.is_empty(), "{read:?}");
+    assert!(gone.len() > 150);
+}
+
+#[test]
+fn weight_nothing_is_no_victim_however_near_its_deadline() {
+    let (builder, clock, heard) = weighed(EvictionPolicy::TinyLfu, 10);
+    let cache = builder.build();
+    cache.insert_with_ttl(0, 0, secs(10));
+    clock.advance(secs(10) - NS);
+    for key in 1..50 {
+        cache.insert(key, 1);
+    }
+    cache.run_pending_tasks();
+    assert_eq!(cache.get(&0), Some(0));
+    assert_eq!(heard.take().len(), 39);
+}
