@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use wheelhouse::Cache;
+use wheelhouse::{Cache, EvictionPolicy, Scheduler};
 
 const CAPACITY: u64 = 10_000;
 /// Events in a shard's batch at which its writers wait for maintenance.
@@ -44,5 +44,48 @@ fn writers_on_every_core_do_not_run_away_from_eviction() {
         );
         cache.run_pending_tasks();
         assert!(cache.entry_count() <= CAPACITY);
+    }
+}
+
+/// Each new entry weighs as much as a thousand of those that have to go: as many victims as entries would not do.
+#[test]
+fn heavy_writes_do_not_run_away_from_the_eviction_of_light_entries() {
+    const LIGHT: u64 = 100_000;
+    const HEAVY: u32 = 1_000;
+    let cores = thread::available_parallelism().map_or(4, usize::from);
+    for policy in [EvictionPolicy::Lru, EvictionPolicy::TinyLfu] {
+        for threads in [1, 2 * cores] {
+            let cache: Cache<u64, u32> = Cache::builder()
+                .max_capacity(LIGHT)
+                .eviction_policy(policy)
+                .scheduler(Scheduler::disabled())
+                .weigher(|_, weight| *weight)
+                .build();
+            for key in 0..LIGHT {
+                cache.insert(key, 1);
+            }
+            cache.run_pending_tasks();
+            let shards = (4 * cores).next_power_of_two().min(1024) as u64;
+            let bound = LIGHT + ((shards + 3) * LIMIT + threads as u64) * u64::from(HEAVY);
+            thread::scope(|scope| {
+                for thread in 1..=threads as u64 {
+                    let cache = &cache;
+                    scope.spawn(move || {
+                        for key in 0..60_000 / threads as u64 {
+                            cache.insert((thread << 40) + key, HEAVY);
+                            if key % 16 == 0 {
+                                let weight = cache.weighted_size();
+                                assert!(
+                                    weight <= bound,
+                                    "{policy:?}, {threads} threads: {weight}, the bound is {bound}"
+                                );
+                            }
+                        }
+                    });
+                }
+            });
+            cache.run_pending_tasks();
+            assert!(cache.weighted_size() <= LIGHT);
+        }
     }
 }

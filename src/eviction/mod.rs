@@ -89,7 +89,7 @@ pub(crate) struct Eviction<K, V> {
     overweight: Weighed<K, V>,
     weightless: usize,
     max: u64,
-    /// No node in the policy's queues is heavier: lets `set_max` skip the search.
+    /// No node in the policy's queues is heavier, or ever was since the bound was moved.
     heaviest: u32,
     /// The last victim named, to know an eviction from any other removal. Only compared: `removed` clears it before the
     /// node can be freed.
@@ -232,6 +232,16 @@ impl<K, V> Eviction<K, V> {
     /// Whether somebody has to go.
     pub(crate) fn is_over(&self) -> bool {
         self.weight() > self.max
+    }
+
+    /// By how much the weight is over the maximum.
+    pub(crate) fn excess(&self) -> u64 {
+        self.weight().saturating_sub(self.max)
+    }
+
+    /// No node that may stay is heavier.
+    pub(crate) fn heaviest(&self) -> u32 {
+        self.heaviest
     }
 
     /// Changes the bound. Visits all nodes if the new bound is below a single node's weight, which then becomes overweight

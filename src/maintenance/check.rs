@@ -20,6 +20,7 @@ impl<K, V> Maintenance<K, V> {
             Plan {
                 budget: usize::MAX,
                 own: None,
+                take_in: true,
                 expire: false,
                 evict: true,
                 sweep: Sweep::No,

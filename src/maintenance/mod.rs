@@ -172,6 +172,8 @@ struct Plan {
     budget: usize,
     /// The shard to begin with.
     own: Option<usize>,
+    /// Whether batches are taken in.
+    take_in: bool,
     /// Whether due entries are removed.
     expire: bool,
     /// Whether victims are removed.
@@ -187,11 +189,21 @@ impl Plan {
     const RUN: Self = Self {
         budget: RUN_BUDGET,
         own: None,
+        take_in: true,
         expire: true,
         evict: true,
         sweep: Sweep::No,
         seal: true,
     };
+
+    /// A pass after this one that takes nothing more in.
+    fn repaying(self) -> Self {
+        Self {
+            budget: RUN_BUDGET,
+            take_in: false,
+            ..self
+        }
+    }
 }
 
 impl<K, V> Maintenance<K, V> {

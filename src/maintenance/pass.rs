@@ -1,6 +1,6 @@
 //! One pass, step by step; see the module docs of `maintenance`.
 
-use super::{Maintenance, Plan, RENEWALS, State, Sweep, WORTH_A_GRACE};
+use super::{LIMIT, Maintenance, Plan, RENEWALS, State, Sweep, WORTH_A_GRACE};
 use crate::buffer::{Batch, WriteEvent};
 use crate::eviction::Eviction;
 use crate::listener::RemovalCause;
@@ -35,7 +35,7 @@ impl<K, V> Maintenance<K, V> {
         self.take_reads(state);
         state.applied = 0;
         state.hand_set = false;
-        let drained = self.drain(state, plan.own, &mut budget);
+        let drained = plan.take_in && self.drain(state, plan.own, &mut budget);
         self.renew_reads(state, plan.own.is_none());
         if state.retired.is_sweeping() && state.unswept == 0 && state.rings_swept {
             state.retired.swept();
@@ -325,6 +325,18 @@ fn evict_one<K, V>(
 impl<K, V> State<K, V> {
     fn is_over(&self) -> bool {
         self.eviction.as_ref().is_some_and(Eviction::is_over)
+    }
+
+    /// By how much what was taken in is over the bound.
+    pub(super) fn excess(&self) -> u64 {
+        self.eviction.as_ref().map_or(0, Eviction::excess)
+    }
+
+    /// Whether it is over the bound by more than a full batch of the heaviest entries.
+    pub(super) fn is_far_over(&self) -> bool {
+        self.eviction.as_ref().is_some_and(|eviction| {
+            eviction.excess() / LIMIT as u64 > u64::from(eviction.heaviest())
+        })
     }
 
     fn unlink(&mut self, node: NodePtr<K, V>) {

@@ -74,17 +74,32 @@ impl<K, V> Maintenance<K, V> {
         if alone {
             self.waking.begin();
         }
-        let more = self.pass(
-            &mut state,
-            Plan {
-                budget: pending + CALLER_BUDGET,
-                own: Some(shard),
-                expire,
-                evict: true,
-                sweep: Sweep::No,
-                seal: false,
-            },
-        );
+        let plan = Plan {
+            budget: pending + CALLER_BUDGET,
+            own: Some(shard),
+            take_in: true,
+            expire,
+            evict: true,
+            sweep: Sweep::No,
+            seal: false,
+        };
+        let found = state.excess();
+        let mut more = self.pass(&mut state, plan);
+        let mut debt = state.excess().saturating_sub(found);
+        while debt > 0 && state.is_far_over() {
+            // As many victims as entries came in were not enough, for they weigh less. What this pass has added goes before its caller
+            // does, or the weight would run away from the bound.
+            let ready = state.retired.take_ready(2 * RUN_BUDGET);
+            unlock_fairly(state);
+            drop(ready);
+            state = self.state.lock();
+            let before = state.excess();
+            more = self.pass(&mut state, plan.repaying());
+            match before.saturating_sub(state.excess()) {
+                0 => break,
+                paid => debt = debt.saturating_sub(paid),
+            }
+        }
         if alone {
             let next = state.wheel.next_deadline();
             let timed = was_armed || next.is_some();
