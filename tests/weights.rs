@@ -161,6 +161,11 @@ fn what_is_heavier_than_the_cache_leaves_and_harms_nobody() {
         cache.run_pending_tasks();
         assert_eq!(heard.take(), [(50, 101, Size)]);
         cache.insert(3, u32::MAX);
+        assert_eq!(
+            (cache.get(&3), cache.weighted_size()),
+            (None, 90),
+            "at once"
+        );
         cache.run_pending_tasks();
         assert_eq!(heard.take(), [(3, 10, Replaced), (3, u32::MAX, Size)]);
         assert_eq!((cache.weighted_size(), cache.entry_count()), (90, 9));

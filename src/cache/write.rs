@@ -101,7 +101,13 @@ where
                     };
                     wrote.deadline = self.set_times(&mut new, asked.answer, kept, timed, now);
                     self.upkeep.note_written(Some((old, cause)));
-                    shard.replace(spot, old, new, cause);
+                    if self.upkeep.is_too_heavy(making.weight) {
+                        self.upkeep.note_removed(making.weight, RemovalCause::Size);
+                        shard.remove(spot, old, cause);
+                        shard.refuse(new, RemovalCause::Size);
+                    } else {
+                        shard.replace(spot, old, new, cause);
+                    }
                 }
             }
             wrote.pending = shard.pending();
