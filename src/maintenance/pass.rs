@@ -1,6 +1,6 @@
 //! One pass, step by step; see the module docs of `maintenance`.
 
-use super::{LIMIT, Maintenance, Plan, RENEWALS, State, Sweep, WORTH_A_GRACE};
+use super::{CALLER_BUDGET, LIMIT, Maintenance, Plan, RENEWALS, State, Sweep, WORTH_A_GRACE};
 use crate::buffer::{Batch, WriteEvent};
 use crate::eviction::Eviction;
 use crate::listener::RemovalCause;
@@ -81,21 +81,29 @@ impl<K, V> Maintenance<K, V> {
         }
     }
 
-    /// Applies the batches of `own` and of the following shards; true if it came round.
+    /// Applies the batches of shards, going on where the last pass stopped, and that of `own` at the end: what a caller has just
+    /// brought in is then the newest of all, and goes last. True if it came round.
     fn drain(&self, state: &mut State<K, V>, own: Option<usize>, budget: &mut usize) -> bool {
+        let of_others = own.map_or(*budget, |_| CALLER_BUDGET.min(*budget));
+        let mut left = of_others;
+        let mut round = true;
+        for _ in 0..self.map.shards() {
+            if left == 0 {
+                round = false;
+                break;
+            }
+            let shard = state.cursor;
+            state.cursor = (shard + 1) % self.map.shards();
+            if own != Some(shard) {
+                self.drain_shard(state, shard, &mut left);
+            }
+            state.unswept = state.unswept.saturating_sub(1);
+        }
+        *budget -= of_others - left;
         if let Some(own) = own {
             self.drain_shard(state, own, budget);
         }
-        for _ in 0..self.map.shards() {
-            let shard = state.cursor;
-            state.cursor = (shard + 1) % self.map.shards();
-            self.drain_shard(state, shard, budget);
-            state.unswept = state.unswept.saturating_sub(1);
-            if *budget == 0 {
-                return false;
-            }
-        }
-        true
+        round
     }
 
     fn drain_shard(&self, state: &mut State<K, V>, shard: usize, budget: &mut usize) {

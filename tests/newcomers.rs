@@ -1,0 +1,74 @@
+//! Nobody starves: in a cache full of entries in much demand, a key that comes in and is asked for at once is found.
+
+mod support;
+
+use support::Dice;
+use wheelhouse::{Cache, EvictionPolicy, ManualTicker};
+
+const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::TinyLfu, EvictionPolicy::Lru];
+const CAPACITIES: [u64; 8] = [1, 2, 3, 10, 63, 100, 1_000, 20_000];
+
+/// Full, and every entry was used again and again.
+fn in_demand(policy: EvictionPolicy, capacity: u64) -> Cache<u64, u64> {
+    let cache = Cache::builder()
+        .max_capacity(capacity)
+        .eviction_policy(policy)
+        .ticker(ManualTicker::new())
+        .build();
+    for round in 0..10 {
+        for key in 0..capacity {
+            if cache.get(&key).is_none() {
+                cache.insert(key, round);
+            }
+        }
+        cache.run_pending_tasks();
+    }
+    assert_eq!(cache.entry_count(), capacity);
+    cache
+}
+
+#[test]
+fn a_newcomer_is_found_at_once() {
+    for policy in POLICIES {
+        for capacity in CAPACITIES {
+            let cache = in_demand(policy, capacity);
+            let mut dice = Dice::new(capacity);
+            for key in 1_000_000..1_002_000 {
+                cache.insert(key, key);
+                assert_eq!(cache.get(&key), Some(key), "{policy:?} of {capacity}");
+                // The old ones stay in demand.
+                for _ in 0..3 {
+                    cache.get(&dice.below(capacity));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_newcomer_outlives_the_maintenance_for_its_own_coming() {
+    for policy in POLICIES {
+        for capacity in CAPACITIES {
+            let cache = in_demand(policy, capacity);
+            for key in 1_000_000..1_000_500 {
+                cache.insert(key, key);
+                cache.run_pending_tasks();
+                assert_eq!(cache.get(&key), Some(key), "{policy:?} of {capacity}");
+            }
+        }
+    }
+}
+
+/// Asked for before two more have come, as a loader with a retry would.
+#[test]
+fn a_newcomer_that_comes_back_becomes_a_regular() {
+    for policy in POLICIES {
+        let cache = in_demand(policy, 1_000);
+        cache.insert(5_000_000, 0);
+        cache.run_pending_tasks();
+        for key in 1_000_000..1_020_000 {
+            cache.insert(key, 0);
+            assert_eq!(cache.get(&5_000_000), Some(0), "{policy:?}, {key}");
+        }
+    }
+}
