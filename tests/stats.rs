@@ -239,6 +239,38 @@ fn entries_that_a_writer_meets_dead_are_not_late() {
     cache.run_pending_tasks();
     assert_eq!(cache.stats().removals(Expired), 2);
     assert_eq!(cache.stats().expiry_lateness(1.0), None);
+    assert_eq!(cache.stats().expired_by_maintenance(), 0);
+}
+
+#[test]
+fn expirations_are_told_apart_by_who_found_them() {
+    let clock = ManualTicker::new();
+    // Full, so that both ways of maintenance find some: what is due, and what is dead when room is needed.
+    let cache = recording(&clock).max_capacity(100).build();
+    for key in 0..100 {
+        cache.insert_with_ttl(key, 0, secs(1 + key % 2));
+    }
+    cache.run_pending_tasks();
+    clock.advance(secs(1));
+    for key in 0..10 {
+        cache.insert(2 * key, 1);
+    }
+    let before = cache.stats();
+    assert_eq!(
+        before.removals(Expired),
+        10 + before.expired_by_maintenance()
+    );
+    for key in 200..240 {
+        cache.insert(key, 1);
+    }
+    clock.advance(secs(1));
+    cache.invalidate(&1);
+    cache.run_pending_tasks();
+    let stats = cache.stats();
+    assert_eq!(stats.removals(Expired), 100);
+    assert_eq!(stats.expired_by_maintenance(), 89);
+    assert_eq!(stats.removals(Size), 0);
+    assert_eq!((stats.clone() - stats).expired_by_maintenance(), 0);
 }
 
 #[test]

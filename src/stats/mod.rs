@@ -199,6 +199,28 @@ impl Stats {
         self.maintenance_time
     }
 
+    /// How many of the [`removals`](Self::removals) as `Expired` were found by maintenance, whoever ran it. The others were found by the
+    /// writer who came to their key: `insert`, `invalidate` or `remove`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker, RemovalCause};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache = Cache::builder().record_stats().ticker(ticker.clone()).build();
+    /// cache.insert_with_ttl(1, "one", Duration::from_secs(5));
+    /// cache.insert_with_ttl(2, "two", Duration::from_secs(5));
+    /// ticker.advance(Duration::from_secs(5));
+    /// cache.insert(1, "uno");
+    /// cache.run_pending_tasks();
+    /// let stats = cache.stats();
+    /// assert_eq!(stats.removals(RemovalCause::Expired), 2);
+    /// assert_eq!(stats.expired_by_maintenance(), 1);
+    /// ```
+    pub fn expired_by_maintenance(&self) -> u64 {
+        self.lateness.iter().sum()
+    }
+
     /// How long after their deadlines expired entries were removed, in the cache's time: the lateness that this part of them, from 0
     /// to 1, did not exceed. `None` if maintenance has removed none, or for NaN; below 0 is taken for 0, above 1 for 1.
     ///
