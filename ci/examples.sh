@@ -20,6 +20,7 @@ run viewer --plain --frames 5
 run tokio_timer
 run sessions
 run dns
+run metrics
 
 # An example that is not in the list above would never be run.
 for path in examples/*; do
