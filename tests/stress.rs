@@ -23,6 +23,7 @@ struct Ware {
     lives: [Option<Duration>; 3],
     slow: bool,
     still_born: bool,
+    weight: u32,
 }
 
 type Key = Counted<u64>;
@@ -97,6 +98,7 @@ impl Ledger {
 
 struct Run {
     cache: Cache<Key, Value>,
+    capacity: u64,
     ledger: Arc<Ledger>,
     census: Census,
 }
@@ -110,6 +112,7 @@ impl Run {
             .expiry_resolution(resolution)
             .scheduler(scheduler)
             .max_capacity(capacity)
+            .weigher(|_, value: &Value| value.payload.weight)
             .removal_listener(move |key: &Key, value: &Value, cause| {
                 book.told[value.payload.number].fetch_add(1, Ordering::SeqCst);
                 let count = match cause {
@@ -125,6 +128,7 @@ impl Run {
             .build();
         Run {
             cache,
+            capacity,
             ledger,
             census: Census::default(),
         }
@@ -137,6 +141,15 @@ impl Run {
             2..=4 => Some(Duration::from_micros(dice.below(500))),
             5..=8 => Some(Duration::from_millis(dice.below(100))),
             _ => Some(Duration::from_millis(dice.below(5_000))),
+        }
+    }
+
+    /// With a bound mostly little, now and then more than the cache can hold; without one anything.
+    fn weight(&self, dice: &mut Dice) -> u32 {
+        if self.capacity == u64::MAX || dice.below(500) == 0 {
+            dice.roll() as u32
+        } else {
+            dice.below(4) as u32
         }
     }
 
@@ -154,6 +167,7 @@ impl Run {
             lives,
             slow: dice.below(3) == 0,
             still_born: false,
+            weight: self.weight(dice),
         };
         Some((self.census.counted(key), self.census.counted(ware)))
     }
@@ -220,17 +234,21 @@ impl Run {
     fn check(self) {
         let Run {
             cache,
+            capacity,
             ledger,
             census,
         } = self;
         let inserted = ledger.next.load(Ordering::SeqCst);
         cache.run_pending_tasks();
-        let mut alive = vec![false; inserted];
+        assert!(cache.weighted_size() <= capacity);
+        let (mut alive, mut weight) = (vec![false; inserted], 0);
         for entry in &cache {
             let number = entry.payload.number;
             assert!(!alive[number], "value {number} is there twice");
             alive[number] = true;
+            weight += u64::from(entry.payload.weight);
         }
+        assert!(weight <= capacity, "{weight} of {capacity}");
         // What was seen alive may have expired since; whatever was not seen must have been told.
         cache.run_pending_tasks();
         for (number, alive) in alive.iter().enumerate() {
@@ -249,7 +267,7 @@ impl Run {
                 "value {number} of {inserted} was told {times} times in the end"
             );
         }
-        assert_eq!(cache.entry_count(), 0);
+        assert_eq!((cache.entry_count(), cache.weighted_size()), (0, 0));
         assert_eq!(
             ledger.mixed_up.load(Ordering::SeqCst),
             0,

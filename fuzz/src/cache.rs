@@ -62,12 +62,13 @@ impl Subject {
             .hasher(Hostile(flavour))
             .ticker(clock.clone())
             .expiry_resolution(Duration::from_nanos(1 << settings.resolution))
+            .weigher(|_, value: &Value| value.weight())
             .removal_listener(move |&key: &u8, value: &Value, cause| {
                 let mut told = tell.lock().unwrap();
                 told.entry(key).or_default().push((value.id, cause));
             });
         if flavour & 0x80 != 0 {
-            builder = builder.max_capacity(1 << 14);
+            builder = builder.max_capacity(1 << 40);
         }
         if settings.policy {
             builder = builder.expire_after(AsWritten);
@@ -124,6 +125,7 @@ impl Subject {
                 cache.run_pending_tasks();
                 return Outcome::Quiet {
                     count: cache.entry_count(),
+                    weight: cache.weighted_size(),
                     told: std::mem::take(&mut *self.told.lock().unwrap()),
                 };
             }

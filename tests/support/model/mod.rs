@@ -1,8 +1,8 @@
 //! A cache that is obviously right: one thread, sorted maps, no buffers, no wheel. In `subject` the same operations on a
 //! real cache, so that the two can be compared step by step, by a property test or by a fuzzer; `bytes` is for the latter.
 //!
-//! What is compared: the result of each operation; after `run_pending_tasks` also the count of entries, every notification
-//! in its order for each key, and that the cache asks to be woken in time, or not at all.
+//! What is compared: the result of each operation; after `run_pending_tasks` also the count of entries and their weight, every
+//! notification in its order for each key, and that the cache asks to be woken in time, or not at all.
 //!
 //! The policy of both is written in the values: each says what the policy answers about it.
 
@@ -31,6 +31,14 @@ pub struct Value {
     pub on_create: Answer,
     pub on_update: Answer,
     pub on_read: Answer,
+}
+
+impl Value {
+    /// What an entry with this value weighs: from nothing to the most there is.
+    pub fn weight(&self) -> u32 {
+        let weights = [1, 0, 2, 1_000, u32::MAX, 7, 1 << 31, u32::MAX - 1];
+        weights[self.id as usize % weights.len()]
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,9 +86,10 @@ pub enum Outcome {
     Entry(Option<(Value, Option<Duration>)>),
     /// What a walk showed.
     Shown(BTreeMap<u8, u32>),
-    /// After all pending tasks: the entries in the cache, and the notifications since, by key.
+    /// After all pending tasks: the entries in the cache and what they weigh, and the notifications since, by key.
     Quiet {
         count: u64,
+        weight: u64,
         told: Told,
     },
 }
@@ -168,8 +177,10 @@ impl Model {
             Op::Advance(step) => self.now += step.as_nanos(),
             Op::RunPendingTasks => {
                 let told = std::mem::take(&mut self.told);
+                let weights = self.entries.values().map(|entry| entry.value.weight());
                 outcome = Outcome::Quiet {
                     count: self.entries.len() as u64,
+                    weight: weights.map(u64::from).sum(),
                     told,
                 };
             }

@@ -63,6 +63,7 @@ impl Subject {
             .ticker(clock.clone())
             .scheduler(Scheduler::disabled())
             .expiry_resolution(Duration::from_nanos(1 << settings.resolution))
+            .weigher(|_, value: &Value| value.weight())
             .removal_listener(move |&key: &u8, value: &Value, cause| {
                 tell.lock()
                     .unwrap()
@@ -129,6 +130,7 @@ impl Subject {
                 let told = std::mem::take(&mut *self.told.lock().unwrap());
                 return Outcome::Quiet {
                     count: cache.entry_count(),
+                    weight: cache.weighted_size(),
                     told,
                 };
             }
