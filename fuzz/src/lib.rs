@@ -1,9 +1,12 @@
 //! The bodies of the fuzz targets that use the public face of the cache. Those for private parts are in the crate itself, behind
 //! `--cfg fuzzing`.
 
+pub mod bounded;
 pub mod cache;
 pub mod hostile;
 pub mod reentry;
 
+#[path = "../../tests/support/ledger.rs"]
+pub mod ledger;
 #[path = "../../tests/support/model/mod.rs"]
 pub mod model;

@@ -1,0 +1,209 @@
+//! A sequential ledger beside a cache whose bound is in the way. It knows everything but who is chosen as a victim.
+//!
+//! What is checked: a look-up gives the newest value of its key or nothing, and nothing where the ledger has nothing. After
+//! `run_pending_tasks`: each pair that went in is there or was told once, for the right cause; the weight is the sum of the weights that
+//! are there and within the bound; and if all that was alive has fitted all the time, nobody had to go.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use wheelhouse::RemovalCause::{self, Expired, Explicit, Replaced, Size};
+use wheelhouse::{Cache, EvictionPolicy, ManualTicker};
+
+/// Keys are below this.
+pub const KEYS: u8 = 30;
+
+/// A value is its number among all, and its weight.
+type Value = (u32, u32);
+
+type Heard = Arc<Mutex<Vec<(u8, Value, RemovalCause)>>>;
+
+#[derive(Clone, Copy, Debug)]
+pub enum Op {
+    Insert(u8, u32),
+    InsertWithTtl(u8, u32, Duration),
+    Get(u8),
+    Remove(u8),
+    Clear,
+    Advance(Duration),
+    SetMax(u64),
+    Settle,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    value: Value,
+    deadline: Option<Duration>,
+}
+
+struct Ledger {
+    max: u64,
+    now: Duration,
+    next: u32,
+    /// What is in the cache, but for victims since the last settling.
+    entries: BTreeMap<u8, Entry>,
+    /// What must be told, whatever happens; and what has to go though it may be told as something else before.
+    left: BTreeMap<u32, RemovalCause>,
+    /// Whether there was ever more alive than fits, since the last settling.
+    tight: bool,
+}
+
+impl Ledger {
+    fn new(max: u64) -> Self {
+        Self {
+            max,
+            now: Duration::ZERO,
+            next: 0,
+            entries: BTreeMap::new(),
+            left: BTreeMap::new(),
+            tight: false,
+        }
+    }
+
+    fn weight(&self) -> u64 {
+        let weights = self.entries.values().map(|entry| entry.value.1);
+        weights.map(u64::from).sum()
+    }
+
+    fn leave(&mut self, key: u8, cause: RemovalCause) {
+        if let Some(entry) = self.entries.remove(&key) {
+            self.left.insert(entry.value.0, cause);
+        }
+    }
+
+    fn expire(&mut self) {
+        let now = self.now;
+        let due = |entry: &Entry| entry.deadline.is_some_and(|deadline| deadline <= now);
+        let keys: Vec<u8> = self
+            .entries
+            .iter()
+            .filter_map(|(key, entry)| due(entry).then_some(*key))
+            .collect();
+        for key in keys {
+            self.leave(key, Expired);
+        }
+    }
+
+    fn insert(&mut self, key: u8, weight: u32, life: Option<Duration>) -> Value {
+        let value = (self.next, weight);
+        self.next += 1;
+        self.leave(key, Replaced);
+        if u64::from(weight) > self.max {
+            self.left.insert(value.0, Size);
+        } else {
+            let deadline = life.map(|life| self.now + life);
+            self.entries.insert(key, Entry { value, deadline });
+            self.expire();
+        }
+        self.tight |= self.weight() > self.max;
+        value
+    }
+}
+
+type Judged = Result<(), String>;
+
+fn alike<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Judged {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(format!("{what}: found {found:?}, expected {expected:?}"))
+    }
+}
+
+/// Does the operations on a cache and in the ledger, then clears both; says where they first differ.
+pub fn compare(policy: EvictionPolicy, max: u64, ops: &[Op]) -> Judged {
+    let (clock, heard) = (ManualTicker::new(), Heard::default());
+    let hear = Arc::clone(&heard);
+    let cache: Cache<u8, Value> = Cache::builder()
+        .max_capacity(max)
+        .eviction_policy(policy)
+        .ticker(clock.clone())
+        .weigher(|_, value: &Value| value.1)
+        .removal_listener(move |&key: &u8, &value: &Value, cause| {
+            hear.lock().unwrap().push((key, value, cause));
+        })
+        .build();
+    let mut ledger = Ledger::new(max);
+    for op in ops.iter().chain(&[Op::Settle, Op::Clear, Op::Settle]) {
+        match *op {
+            Op::Insert(key, weight) => cache.insert(key, ledger.insert(key, weight, None)),
+            Op::InsertWithTtl(key, weight, life) => {
+                cache.insert_with_ttl(key, ledger.insert(key, weight, Some(life)), life);
+            }
+            Op::Get(key) => {
+                let known = ledger.entries.get(&key).map(|entry| entry.value);
+                let found = cache.get(&key);
+                let may_be_gone = ledger.tight && found.is_none();
+                if !may_be_gone {
+                    alike("a look-up", found, known)?;
+                }
+            }
+            Op::Remove(key) => {
+                cache.invalidate(&key);
+                ledger.leave(key, Explicit);
+            }
+            Op::Clear => {
+                cache.invalidate_all();
+                for key in 0..KEYS {
+                    ledger.leave(key, Explicit);
+                }
+            }
+            Op::Advance(step) => {
+                clock.advance(step);
+                ledger.now += step;
+                ledger.expire();
+            }
+            Op::SetMax(max) => {
+                cache.policy().set_max_capacity(max);
+                ledger.max = max;
+                ledger.tight |= ledger.weight() > max;
+            }
+            Op::Settle => settle(&cache, &mut ledger, &heard)?,
+        }
+    }
+    alike(
+        "weight and count of a cleared cache",
+        (cache.weighted_size(), cache.entry_count()),
+        (0, 0),
+    )?;
+    Ok(())
+}
+
+fn settle(cache: &Cache<u8, Value>, ledger: &mut Ledger, heard: &Heard) -> Judged {
+    cache.run_pending_tasks();
+    for (key, value, cause) in std::mem::take(&mut *heard.lock().unwrap()) {
+        match ledger.left.remove(&value.0) {
+            // A victim that the ledger saw leave in another way, later.
+            Some(known) if cause == Size && known != Size => {
+                if !ledger.tight || value.1 == 0 {
+                    return Err(format!("{value:?} had not to make room"));
+                }
+            }
+            Some(known) => alike("a cause", (key, value, cause), (key, value, known))?,
+            None => {
+                let entry = ledger.entries.remove(&key);
+                alike("what left", Some(value), entry.map(|entry| entry.value))?;
+                if cause != Size || !ledger.tight || value.1 == 0 {
+                    return Err(format!("{value:?} of key {key} left as {cause}"));
+                }
+            }
+        }
+    }
+    alike("what was not told", &ledger.left, &BTreeMap::new())?;
+    let there: BTreeMap<u8, Value> = cache.iter().map(|entry| (*entry.key(), *entry)).collect();
+    let known: BTreeMap<u8, Value> = ledger
+        .entries
+        .iter()
+        .map(|(key, entry)| (*key, entry.value))
+        .collect();
+    alike("what is there", &there, &known)?;
+    alike("the count", cache.entry_count(), known.len() as u64)?;
+    alike("the weight", cache.weighted_size(), ledger.weight())?;
+    if ledger.weight() > ledger.max {
+        return Err(format!("{} is over {}", ledger.weight(), ledger.max));
+    }
+    ledger.tight = false;
+    Ok(())
+}
