@@ -2,13 +2,14 @@
 
 mod support;
 
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use support::record::Record;
 use support::{Dial, Dice, HOUR, LONGEST, NS, SPAN, YEAR, millis, nanos, secs};
 use wheelhouse::RemovalCause::Expired;
 use wheelhouse::expiry::accessing;
-use wheelhouse::{Cache, ManualTicker, Ticker};
+use wheelhouse::{Cache, Expiry, ManualTicker, Ticker};
 
 const ORIGINS: [u64; 13] = [
     0,
@@ -362,5 +363,67 @@ fn waiting_as_told_meets_every_deadline_within_a_span() {
             }
         }
         assert_eq!(cache.entry_count(), 0);
+    }
+}
+
+/// A policy whose answer to a read takes years, in which others look for the key.
+struct Slow {
+    clock: ManualTicker,
+    takes: Duration,
+    slot: Arc<Mutex<Option<Cache<u64, u64>>>>,
+    found: Arc<Mutex<Vec<bool>>>,
+}
+
+impl Expiry<u64, u64> for Slow {
+    fn expire_after_create(&self, _: &u64, _: &u64, _: Instant) -> Option<Duration> {
+        Some(secs(10))
+    }
+
+    fn expire_after_read(
+        &self,
+        _: &u64,
+        _: &u64,
+        _: Instant,
+        _: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        if let Some(cache) = self.slot.lock().unwrap().take() {
+            self.clock.advance(self.takes);
+            self.found.lock().unwrap().push(cache.contains_key(&1));
+        }
+        Some(secs(20))
+    }
+}
+
+#[test]
+fn an_entry_that_was_missed_is_not_brought_back_by_a_read_that_began_before() {
+    for takes in [secs(10), YEAR, YEAR * 72, YEAR * 74, YEAR * 100, YEAR * 125] {
+        let (slot, found) = (Arc::default(), Arc::default());
+        let (clock, heard) = (ManualTicker::new(), Record::new());
+        let cache: Cache<u64, u64> = Cache::builder()
+            .expire_after(Slow {
+                clock: clock.clone(),
+                takes,
+                slot: Arc::clone(&slot),
+                found: Arc::clone(&found),
+            })
+            .ticker(clock.clone())
+            .removal_listener(heard.listener())
+            .build();
+        cache.insert(1, 1);
+        *slot.lock().unwrap() = Some(cache.clone());
+        let read = cache.get(&1);
+        assert_eq!(*found.lock().unwrap(), [false], "missed after {takes:?}");
+        assert_eq!(read, None, "back again after {takes:?}");
+        assert_eq!(cache.peek_ref(&1).map(|entry| *entry), None);
+        cache.insert(1, 2);
+        assert_eq!(cache.get(&1), Some(2));
+        clock.advance(secs(20));
+        cache.run_pending_tasks();
+        assert_eq!(
+            heard.take(),
+            [(1, 1, Expired), (1, 2, Expired)],
+            "{takes:?}"
+        );
     }
 }

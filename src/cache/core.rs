@@ -4,7 +4,7 @@ use super::limits::Limits;
 use crate::expiry::Expiry;
 use crate::hash;
 use crate::maintenance::Maintenance;
-use crate::node::NodePtr;
+use crate::node::{Life, NodePtr};
 use crate::reclaim::Pin;
 use crate::scheduler::Task;
 use crate::time::{self, NEVER};
@@ -197,8 +197,14 @@ impl<K, V, S> Core<K, V, S> {
         if !self.lifetimes.reads_extend {
             return self.upkeep.map.holds(node, pin);
         }
-        // A writer that replaces the node freezes it first, which looks just like a claim: wait until it has done both.
-        node.claim(deadline, now) && self.upkeep.map.lock(node.hash()).spot(node).is_some()
+        if !node.claim(deadline, now) {
+            return false;
+        }
+        // Claimed, by whomever: nobody replaces or extends it any more, so the key is absent, and was when the claim was made or the
+        // node left the map. A writer that replaces a live node freezes it, then puts the new one in its place: wait until it has
+        // done both.
+        !node.is_frozen()
+            || (node.life() == Life::Live && self.upkeep.map.lock(node.hash()).spot(node).is_some())
     }
 
     /// Time since the node was written, where that is known.
@@ -239,5 +245,41 @@ where
 impl<K, V, S> Drop for Core<K, V, S> {
     fn drop(&mut self) {
         self.upkeep.close();
+    }
+}
+
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests {
+    use crate::{Cache, ManualTicker};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    #[test]
+    fn a_miss_on_an_expired_entry_takes_no_lock() {
+        let (second, clock) = (Duration::from_secs(1), ManualTicker::new());
+        let cache: Cache<u32, u32> = Cache::builder()
+            .ticker(clock.clone())
+            .time_to_idle(second)
+            .build();
+        cache.insert(1, 1);
+        cache.run_pending_tasks();
+        clock.advance(second);
+        let held = cache.core.upkeep.map.lock(cache.core.hash(&1));
+        // Nobody runs a pass meanwhile: it would need the shard's lock, too.
+        let passes = cache.core.upkeep.hold_passes();
+        let (told, tells) = mpsc::channel();
+        let other = cache.clone();
+        let reader = std::thread::spawn(move || {
+            // The first look claims, the others find it claimed.
+            for _ in 0..3 {
+                told.send(other.get(&1)).ok();
+            }
+        });
+        for _ in 0..3 {
+            let answer = tells.recv_timeout(Duration::from_secs(20));
+            assert_eq!(answer, Ok(None), "waits for the shard's lock");
+        }
+        reader.join().expect("no panic");
+        drop((held, passes));
     }
 }

@@ -8,6 +8,12 @@ use crate::node::{Life, NO_PLACE, NodePtr};
 use crate::time::NEVER;
 
 impl<K, V> Maintenance<K, V> {
+    /// Keeps everybody from running a pass until the answer is dropped.
+    #[cfg(test)]
+    pub(crate) fn hold_passes(&self) -> impl Drop + '_ {
+        self.state.lock()
+    }
+
     /// Asserts what holds between two calls of a cache that nobody else uses: each part by itself, and that map, wheel and size
     /// policy know the same entries.
     ///

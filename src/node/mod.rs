@@ -34,9 +34,9 @@
 //! 2. The links, `place`, `region` and `mark` are read and written by the holder of the maintenance lock
 //!    alone. They are relaxed atomics, which compile to plain loads and stores: a breach would scramble a list, never memory.
 //! 3. Life only goes downwards in the table above.
-//! 4. The wanted deadline of a node that was judged expired, or replaced while reads may extend, is *claimed*: moved 2^62 ns
-//!    into the past by a compare-exchange. A reader's extension is a compare-exchange from the value it judged, so an
-//!    entry's expiry and its extension exclude each other.
+//! 4. The wanted deadline of a node that was judged expired, or replaced while reads may extend, is *claimed* or *frozen*: moved
+//!    2^62 ns into the past by a compare-exchange, to an even value or an odd one. A reader's extension is a compare-exchange
+//!    from the value it judged, so an entry's expiry and its extension exclude each other.
 //!
 //! # Who may touch what
 //!
@@ -58,7 +58,7 @@ pub(crate) use slab::{Columns, Emptied, Slab};
 use std::fmt;
 use std::ptr::NonNull;
 
-/// How far into the past a claim moves a deadline: half the range of lives, so it is due for every sane clock.
+/// How far into the past a claim moves a deadline: the longest life, so it is due for every sane clock.
 const CLAIM_SHIFT: u64 = time::MAX_LIFE_NANOS;
 
 /// The states of a node; see the table in the module docs.
@@ -187,12 +187,16 @@ impl<K, V> Node<K, V> {
     ///
     /// AcqRel, partner: [`extend`](Self::extend).
     pub(crate) fn claim(&self, judged: u64, now: u64) -> bool {
-        if now.wrapping_sub(judged) >= CLAIM_SHIFT / 2 {
-            // Claimed already. Once more would move it to where it looks alive.
+        if has_ended(judged, now) {
             return true;
         }
         self.deadline
-            .compare_exchange(judged, claimed(judged), Ordering::AcqRel, Ordering::Acquire)
+            .compare_exchange(
+                judged,
+                claimed(judged, now),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            )
             .is_ok()
     }
 
@@ -208,13 +212,30 @@ impl<K, V> Node<K, V> {
             }
             match self.deadline.compare_exchange(
                 judged,
-                claimed(judged),
+                frozen(now),
                 Ordering::AcqRel,
                 Ordering::Acquire,
             ) {
                 Ok(_) => return Some(judged),
                 Err(moved) => judged = moved,
             }
+        }
+    }
+
+    /// Whether a deadline that has ended did so because the node is being replaced, not because it was due. May be wrong for a
+    /// deadline that nobody has claimed yet.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.deadline() & FROZEN != 0
+    }
+
+    /// The wanted deadline, or `judged` if that was the last one seen before it was claimed or frozen.
+    #[inline]
+    pub(crate) fn present_deadline(&self, judged: u64, now: u64) -> u64 {
+        let deadline = self.deadline();
+        if deadline == judged || deadline == time::NEVER || !has_ended(deadline, now) {
+            deadline
+        } else {
+            judged
         }
     }
 
@@ -273,14 +294,37 @@ impl<K, V> Node<K, V> {
 /// `place` of a node that hangs in no bucket.
 pub(crate) const NO_PLACE: u8 = u8::MAX;
 
-/// A deadline 2^62 ns before `judged`, never the reserved value.
-fn claimed(judged: u64) -> u64 {
-    if judged == time::NEVER {
-        // A frozen node without a deadline: any other value ends its extensions, and nobody asks whether it is due.
-        return time::NEVER.wrapping_add(1);
-    }
-    let past = judged.wrapping_sub(CLAIM_SHIFT);
-    if past == time::NEVER { past - 1 } else { past }
+/// The bit in which a frozen deadline differs from a claimed one.
+const FROZEN: u64 = 1;
+
+/// What a claim at `now` makes of a deadline that is due: 2^62 ns earlier, so that the time since can still be told.
+fn claimed(judged: u64, now: u64) -> u64 {
+    let from = if now.wrapping_sub(judged) < CLAIM_SHIFT / 2 {
+        judged
+    } else {
+        // Overdue by 73 years and more: that much earlier once again might look alive.
+        now
+    };
+    // Never the reserved value, which is odd.
+    from.wrapping_sub(CLAIM_SHIFT) & !FROZEN
+}
+
+/// What a writer that replaces a live node at `now` makes of its deadline, whatever that was.
+fn frozen(now: u64) -> u64 {
+    let past = now.wrapping_sub(CLAIM_SHIFT) | FROZEN;
+    if past == time::NEVER { past - 2 } else { past }
+}
+
+/// Whether a deadline was claimed or frozen, as seen at `now`.
+///
+/// Both lie 2^62 ns in the past when they are made. Allowed for: clocks that are up to 18 years behind then, and 36 years that go by
+/// until somebody looks; whoever looks later claims anew. A deadline that nobody has claimed is taken for a claimed one only if
+/// the clock has leapt by 128 to 182 years past it between two looks, further than the longest life.
+#[inline]
+fn has_ended(deadline: u64, now: u64) -> bool {
+    const FROM: u64 = CLAIM_SHIFT - CLAIM_SHIFT / 8;
+    const TO: u64 = CLAIM_SHIFT + CLAIM_SHIFT / 4;
+    (FROM..TO).contains(&now.wrapping_sub(deadline))
 }
 
 /// How long a deadline, claimed or not, has passed as of `now`; 0 if it has not.
