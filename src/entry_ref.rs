@@ -1,6 +1,6 @@
 //! A look at an entry without cloning it.
 
-use crate::cache::Core;
+use crate::cache::{Core, Hit};
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use std::fmt;
@@ -27,19 +27,21 @@ use std::time::Duration;
 /// ```
 pub struct EntryRef<'a, K, V> {
     node: NodePtr<K, V>,
+    /// The deadline at the look-up: what holds once the entry was replaced or removed.
+    deadline: u64,
     clock: &'a dyn Times<K, V>,
     _pin: Pin,
 }
 
 /// What an entry asks its cache, whatever the cache's hasher.
 pub(crate) trait Times<K, V> {
-    fn time_left(&self, node: NodePtr<K, V>) -> Option<Duration>;
+    fn time_left(&self, node: NodePtr<K, V>, judged: u64) -> Option<Duration>;
     fn age(&self, node: NodePtr<K, V>) -> Duration;
 }
 
 impl<K, V, S> Times<K, V> for Core<K, V, S> {
-    fn time_left(&self, node: NodePtr<K, V>) -> Option<Duration> {
-        Core::time_left(self, node)
+    fn time_left(&self, node: NodePtr<K, V>, judged: u64) -> Option<Duration> {
+        Core::time_left(self, node, judged)
     }
 
     fn age(&self, node: NodePtr<K, V>) -> Duration {
@@ -49,9 +51,11 @@ impl<K, V, S> Times<K, V> for Core<K, V, S> {
 
 impl<'a, K, V> EntryRef<'a, K, V> {
     /// The pin was taken before the node was found and belongs to the domain of the node's cache.
-    pub(crate) fn new(node: NodePtr<K, V>, clock: &'a dyn Times<K, V>, pin: Pin) -> Self {
+    #[inline]
+    pub(crate) fn new(hit: Hit<K, V>, clock: &'a dyn Times<K, V>, pin: Pin) -> Self {
         Self {
-            node,
+            node: hit.node,
+            deadline: hit.node.present_deadline(hit.deadline, hit.now),
             clock,
             _pin: pin,
         }
@@ -81,6 +85,8 @@ impl<'a, K, V> EntryRef<'a, K, V> {
 
     /// What is left of the entry's life now: `None` if it never expires, zero once it is due.
     ///
+    /// If the entry was replaced or removed meanwhile, it is what would be left of this value's life.
+    ///
     /// # Cost
     ///
     /// One reading of the clock.
@@ -91,7 +97,7 @@ impl<'a, K, V> EntryRef<'a, K, V> {
     /// assert_eq!(cache.get_ref("k").unwrap().time_left(), None);
     /// ```
     pub fn time_left(&self) -> Option<Duration> {
-        self.clock.time_left(self.node)
+        self.clock.time_left(self.node, self.deadline)
     }
 
     /// Time since this value was written.

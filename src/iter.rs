@@ -1,4 +1,7 @@
 //! Iteration over what is in the cache, without stopping it.
+//!
+//! The nodes of one bucket are taken in hand at a time. A node that was replaced since stands for its key: the key is looked up
+//! again, and what it has now is shown. So a key that is there all along is shown once, with its old value or with a new one.
 
 use crate::cache::{Cache, Core};
 use crate::entry_ref::EntryRef;
@@ -30,7 +33,7 @@ impl<'a, K, V, S> Iter<'a, K, V, S> {
     }
 }
 
-impl<'a, K, V, S> Iterator for Iter<'a, K, V, S> {
+impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
     type Item = EntryRef<'a, K, V>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -39,8 +42,8 @@ impl<'a, K, V, S> Iterator for Iter<'a, K, V, S> {
                 // The entry's own pin comes first: it protects what is seen to be in the map while it is held, and nothing that
                 // only an earlier pin has seen.
                 let pin = self.core.upkeep.pin();
-                if self.core.is_live(node) {
-                    return Some(EntryRef::new(node, self.core, pin));
+                if let Some(hit) = self.core.look_again(node, &pin) {
+                    return Some(EntryRef::new(hit, self.core, pin));
                 }
             }
             let map = &self.core.upkeep.map;
@@ -57,11 +60,26 @@ impl<'a, K, V, S> Iterator for Iter<'a, K, V, S> {
             self.pin = None;
             let pin = self.pin.insert(self.core.upkeep.pin());
             self.position = map.collect(self.shard, self.position as u32, pin, &mut self.bucket);
+            keep_one_a_key(&mut self.bucket);
         }
     }
 }
 
-impl<K, V, S> FusedIterator for Iter<'_, K, V, S> {}
+impl<K: Eq, V, S> FusedIterator for Iter<'_, K, V, S> {}
+
+/// A key that was removed and came back while its bucket was read may have been met in two places.
+fn keep_one_a_key<K: Eq, V>(nodes: &mut Vec<NodePtr<K, V>>) {
+    let same = |a: NodePtr<K, V>, b: NodePtr<K, V>| a.hash() == b.hash() && a.key() == b.key();
+    let mut kept = 0;
+    for at in 0..nodes.len() {
+        let node = nodes[at];
+        if !nodes[..kept].iter().any(|&other| same(node, other)) {
+            nodes[kept] = node;
+            kept += 1;
+        }
+    }
+    nodes.truncate(kept);
+}
 
 impl<K, V, S> fmt::Debug for Iter<'_, K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,7 +87,7 @@ impl<K, V, S> fmt::Debug for Iter<'_, K, V, S> {
     }
 }
 
-impl<'a, K, V, S> IntoIterator for &'a Cache<K, V, S> {
+impl<'a, K: Eq, V, S> IntoIterator for &'a Cache<K, V, S> {
     type Item = EntryRef<'a, K, V>;
     type IntoIter = Iter<'a, K, V, S>;
 

@@ -104,6 +104,87 @@ fn iter_bears_any_change_during_the_walk() {
 }
 
 #[test]
+fn iter_shows_a_key_that_is_replaced_while_its_bucket_is_in_hand() {
+    // Where reads extend, a replaced node is frozen and looks due; elsewhere it keeps its deadline.
+    for reads_extend in [false, true] {
+        let clock = ManualTicker::new();
+        let builder = Cache::builder().hasher(OneHash).ticker(clock.clone());
+        let cache = if reads_extend {
+            builder.time_to_idle(secs(60)).build()
+        } else {
+            builder.build()
+        };
+        for key in 0..20u32 {
+            cache.insert(key, 0);
+        }
+        // All keys share one hash, hence one bucket: the first step takes all of them in hand.
+        let mut walk = cache.iter();
+        let mut shown = vec![*walk.next().expect("twenty entries").key()];
+        for key in 0..20 {
+            cache.insert(key, 1);
+            // Gone and back again: another node, perhaps in another place.
+            if key % 5 == 0 {
+                cache.invalidate(&key);
+                cache.insert(key, 1);
+            }
+            if key % 7 == 0 {
+                cache.run_pending_tasks();
+            }
+        }
+        cache.invalidate(&19);
+        for entry in walk {
+            assert_eq!(
+                *entry,
+                1,
+                "{} was replaced before it was shown",
+                entry.key()
+            );
+            shown.push(*entry.key());
+        }
+        let all: BTreeSet<u32> = shown.iter().copied().collect();
+        assert_eq!(all.len(), shown.len(), "shown twice: {shown:?}");
+        assert!((0..19).all(|key| all.contains(&key)), "left out: {shown:?}");
+    }
+}
+
+#[test]
+fn iter_shows_each_key_once_while_other_threads_replace_all_of_them() {
+    let (cache, _clock, _heard) = filled(500);
+    must_end(move || {
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let mut round = 0;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    round += 1;
+                    for key in 0..500 {
+                        cache.insert(key, round);
+                    }
+                    // The table grows and shrinks under the walks.
+                    for key in 1_000..1_000 + 3_000 * (round % 2) {
+                        cache.insert(key, 0);
+                    }
+                    for key in 1_000..4_000 {
+                        cache.invalidate(&key);
+                    }
+                }
+            });
+            let wrong = (0..300).find_map(|_| {
+                let mut shown = vec![0; 500];
+                for entry in &cache {
+                    if let Some(times) = shown.get_mut(*entry.key() as usize) {
+                        *times += 1;
+                    }
+                }
+                shown.iter().any(|&times| times != 1).then_some(shown)
+            });
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(wrong, None, "how often each key was shown");
+        });
+    });
+}
+
+#[test]
 fn retain_removes_what_is_refused() {
     let (cache, clock, heard) = filled(1_000);
     cache.insert_with_ttl(5_000, 0, secs(1));

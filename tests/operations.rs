@@ -4,10 +4,12 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
+use std::time::Duration;
 
 use support::record::Record;
 use support::{NS, OneHash, must_end, secs};
 use wheelhouse::RemovalCause::{self, Explicit, Replaced};
+use wheelhouse::expiry::accessing;
 use wheelhouse::{Cache, EntryRef, Equivalent, ManualTicker};
 
 fn manual<K, V>() -> (Cache<K, V>, ManualTicker, Record<K, V>)
@@ -235,6 +237,53 @@ fn a_reference_keeps_its_value_and_blocks_nobody() {
             assert_eq!(*entry.key(), key as i32);
         }
     });
+}
+
+#[test]
+fn a_reference_to_a_replaced_entry_knows_what_would_be_left() {
+    for reads_extend in [false, true] {
+        let clock = ManualTicker::new();
+        let builder = Cache::builder().ticker(clock.clone());
+        let cache = if reads_extend {
+            builder
+                .expire_after(accessing(|key: &u32, _: &u32| {
+                    (*key < 100).then(|| secs(10))
+                }))
+                .build()
+        } else {
+            builder.time_to_live(secs(10)).build()
+        };
+        cache.insert(1, 1);
+        clock.advance(secs(4));
+        let (read, peeked) = (
+            cache.get_ref(&1).expect("present"),
+            cache.peek_ref(&1).expect("present"),
+        );
+        let shown = cache.iter().next().expect("present");
+        let left = if reads_extend { secs(10) } else { secs(6) };
+        for round in 0..3 {
+            for entry in [&read, &peeked, &shown] {
+                assert_eq!((**entry, entry.time_left()), (1, Some(left - secs(round))));
+            }
+            clock.advance(secs(1));
+            if round == 0 {
+                cache.insert(1, 2);
+            } else {
+                cache.run_pending_tasks();
+            }
+        }
+        // By its own deadline it ends, not by that of the value that has come.
+        clock.advance(left - secs(3));
+        assert_eq!(read.time_left(), Some(Duration::ZERO));
+        assert_eq!(cache.peek_ref(&1).map(|entry| *entry), Some(2));
+
+        if reads_extend {
+            cache.insert(100, 1);
+            let (read, peeked) = (cache.get_ref(&100).unwrap(), cache.peek_ref(&100).unwrap());
+            cache.insert(100, 2);
+            assert_eq!((read.time_left(), peeked.time_left()), (None, None));
+        }
+    }
 }
 
 #[test]

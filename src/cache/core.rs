@@ -151,6 +151,18 @@ impl<K, V, S> Core<K, V, S> {
         }
     }
 
+    /// The live entry of a node that was in the map a moment ago, or what its key has instead now.
+    pub(crate) fn look_again(&self, node: NodePtr<K, V>, pin: &Pin) -> Option<Hit<K, V>>
+    where
+        K: Eq,
+    {
+        // In this order: alive by its deadline, and in the map even after that was judged.
+        match self.judge_hit(node) {
+            Ok(hit) if node.life() == Life::Live => Some(hit),
+            _ => self.find_live(node.hash(), node.key(), pin),
+        }
+    }
+
     /// The node as a hit, or with the time at which it was seen to be due.
     #[inline(always)]
     fn judge_hit(&self, node: NodePtr<K, V>) -> Result<Hit<K, V>, Hit<K, V>> {
@@ -217,13 +229,13 @@ impl<K, V, S> Core<K, V, S> {
         Duration::from_nanos(if since as i64 >= 0 { since } else { 0 })
     }
 
-    /// What is left of an entry.
-    pub(crate) fn time_left(&self, node: NodePtr<K, V>) -> Option<Duration> {
-        let deadline = node.deadline();
-        if deadline == NEVER {
+    /// What is left of an entry whose deadline was `judged` when it was found.
+    pub(crate) fn time_left(&self, node: NodePtr<K, V>, judged: u64) -> Option<Duration> {
+        if node.deadline() == NEVER {
             return None;
         }
-        time::time_left(self.upkeep.clock.now(), deadline)
+        let now = self.upkeep.clock.now();
+        time::time_left(now, node.present_deadline(judged, now))
     }
 }
 

@@ -6,7 +6,7 @@ mod read;
 mod remove;
 mod write;
 
-pub(crate) use self::core::{Core, Lifetimes, Weigher};
+pub(crate) use self::core::{Core, Hit, Lifetimes, Weigher};
 pub(crate) use limits::Limits;
 
 use crate::builder::CacheBuilder;
@@ -195,10 +195,10 @@ where
         };
         if core.touch(&hit, &pin) {
             core.count_hit();
-            return Some(EntryRef::new(hit.node, core, pin));
+            return Some(EntryRef::new(hit, core, pin));
         }
-        let (node, ()) = core.read_again(hash, key, &pin, |_| ())?;
-        Some(EntryRef::new(node, core, pin))
+        let (hit, ()) = core.read_again(hash, key, &pin, |_| ())?;
+        Some(EntryRef::new(hit, core, pin))
     }
 
     /// A look at a key's entry that leaves no trace: no policy is asked, no use is noted.
@@ -220,7 +220,7 @@ where
         let core = &*self.core;
         let pin = core.upkeep.pin();
         let hit = core.find_live(core.hash(key), key, &pin)?;
-        Some(EntryRef::new(hit.node, core, pin))
+        Some(EntryRef::new(hit, core, pin))
     }
 
     /// Whether the key has a live entry. Leaves no trace, like [`peek_ref`](Self::peek_ref), and costs the same.
@@ -492,8 +492,8 @@ where
 impl<K, V, S> Cache<K, V, S> {
     /// Iterates over the live entries, in no particular order.
     ///
-    /// Weakly consistent: an entry that is there during the whole iteration is shown exactly once; one that comes, goes or is replaced
-    /// meanwhile may be shown or not. Leaves no trace: no policy is asked, no use is noted. Expired entries are skipped.
+    /// Weakly consistent: a key that is there during the whole iteration is shown exactly once, with its value of some moment of the
+    /// iteration; one that comes or goes meanwhile may be shown or not. Leaves no trace: no policy is asked, no use is noted. Expired entries are skipped.
     ///
     /// # Cost
     ///

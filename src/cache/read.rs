@@ -30,7 +30,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         key: &Q,
         pin: &Pin,
         mut look: impl FnMut(NodePtr<K, V>) -> R,
-    ) -> Option<(NodePtr<K, V>, R)>
+    ) -> Option<(Hit<K, V>, R)>
     where
         Q: Equivalent<K> + ?Sized,
     {
@@ -42,7 +42,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             let seen = look(hit.node);
             if self.touch(&hit, pin) {
                 self.count_hit();
-                return Some((hit.node, seen));
+                return Some((hit, seen));
             }
         }
     }
