@@ -149,7 +149,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let pin = self.core.upkeep.pin();
-        let hit = self.core.find_live(self.core.hash(key), key, &pin)?;
+        let hit = self.core.find_live(self.core.hash(key), key, &pin).ok()?;
         Some(hit.node.weight())
     }
 }

@@ -69,6 +69,12 @@ pub(crate) struct Hit<K, V> {
     pub(crate) now: u64,
 }
 
+/// A look-up that found nothing, with the time if that is because it met an entry that is due.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Miss {
+    due: Option<u64>,
+}
+
 impl<K, V, S> Core<K, V, S> {
     pub(crate) fn new(
         upkeep: Maintenance<K, V>,
@@ -137,16 +143,16 @@ impl<K, V, S> Core<K, V, S> {
     /// The live entry of a key; an expired one is a miss.
     // Inlined into each caller, with the seldom case apart: see `Table::find`.
     #[inline(always)]
-    pub(crate) fn find_live<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Option<Hit<K, V>>
+    pub(crate) fn find_live<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Result<Hit<K, V>, Miss>
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let node = self
-            .upkeep
-            .map
-            .find(hash, pin, |node| key.equivalent(node.key()))?;
+        let map = &self.upkeep.map;
+        let Some(node) = map.find(hash, pin, |node| key.equivalent(node.key())) else {
+            return Err(Miss { due: None });
+        };
         match self.judge_hit(node) {
-            Ok(hit) => Some(hit),
+            Ok(hit) => Ok(hit),
             Err(due) => self.find_past(hash, key, due, pin),
         }
     }
@@ -159,7 +165,7 @@ impl<K, V, S> Core<K, V, S> {
         // In this order: alive by its deadline, and in the map even after that was judged.
         match self.judge_hit(node) {
             Ok(hit) if node.life() == Life::Live => Some(hit),
-            _ => self.find_live(node.hash(), node.key(), pin),
+            _ => self.find_live(node.hash(), node.key(), pin).ok(),
         }
     }
 
@@ -184,23 +190,35 @@ impl<K, V, S> Core<K, V, S> {
     /// The look-up goes on from a node that is due: a miss, unless it turns out not to be the key's any more.
     #[cold]
     #[inline(never)]
-    fn find_past<Q>(&self, hash: u64, key: &Q, due: Hit<K, V>, pin: &Pin) -> Option<Hit<K, V>>
+    fn find_past<Q>(&self, hash: u64, key: &Q, due: Hit<K, V>, pin: &Pin) -> Result<Hit<K, V>, Miss>
     where
         Q: Equivalent<K> + ?Sized,
     {
         let mut due = due;
         loop {
             if self.is_dead(due.node, due.deadline, due.now, pin) {
-                self.upkeep.met_expired(hash, due.now);
-                return None;
+                return Err(Miss { due: Some(due.now) });
             }
             let map = &self.upkeep.map;
-            let node = map.find(hash, pin, |node| key.equivalent(node.key()))?;
+            let Some(node) = map.find(hash, pin, |node| key.equivalent(node.key())) else {
+                return Err(Miss { due: None });
+            };
             match self.judge_hit(node) {
-                Ok(hit) => return Some(hit),
+                Ok(hit) => return Ok(hit),
                 Err(again) => due = again,
             }
         }
+    }
+
+    /// Ends a look-up that found nothing. Where nobody wakes, it does a small part of the expiry that is due: after the pin was let
+    /// go, since destructors and listeners may run in it.
+    #[inline]
+    pub(super) fn missed<T>(&self, hash: u64, miss: Miss, pin: Pin) -> Option<T> {
+        drop(pin);
+        if let Some(now) = miss.due {
+            self.upkeep.met_expired(hash, now);
+        }
+        None
     }
 
     /// Whether an entry that was judged due really is the key's, so that the key is absent. If it was replaced, or a reader
@@ -263,8 +281,75 @@ impl<K, V, S> Drop for Core<K, V, S> {
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests {
     use crate::{Cache, ManualTicker};
-    use std::sync::mpsc;
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, Weak, mpsc};
     use std::time::Duration;
+
+    thread_local!(static CALLING: Cell<bool> = const { Cell::new(false) });
+
+    /// Looks, when it is dropped by a call of the cache, whether that call holds a pin.
+    struct Probe {
+        cache: Weak<Cache<u32, Probe>>,
+        seen: Arc<[AtomicU32; 2]>,
+    }
+
+    impl Drop for Probe {
+        fn drop(&mut self) {
+            if let Some(cache) = self.cache.upgrade()
+                && CALLING.get()
+            {
+                let pinned = cache.core.upkeep.is_pinned();
+                self.seen[usize::from(pinned)].fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Runs `call` on many expired entries and says how many values it dropped without a pin, and with one.
+    fn dropped_by(call: impl Fn(&Cache<u32, Probe>, u32)) -> [u32; 2] {
+        let (second, clock) = (Duration::from_secs(1), ManualTicker::new());
+        let cache = Arc::new(Cache::builder().ticker(clock.clone()).build());
+        let seen = Arc::new([const { AtomicU32::new(0) }; 2]);
+        for _ in 0..20 {
+            for key in 0..200 {
+                let value = Probe {
+                    cache: Arc::downgrade(&cache),
+                    seen: Arc::clone(&seen),
+                };
+                cache.insert_with_ttl(key, value, second * (key % 2 * 4 + 1));
+            }
+            clock.advance(second * 3);
+            CALLING.set(true);
+            for key in 0..200 {
+                call(&cache, key);
+            }
+            CALLING.set(false);
+            clock.advance(second * 3);
+        }
+        [0, 1].map(|pinned: usize| seen[pinned].load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn destructors_run_without_a_pin() {
+        type Call = fn(&Cache<u32, Probe>, u32);
+        let calls: [(&str, Call); 5] = [
+            ("get_ref", |cache, key| drop(cache.get_ref(&key))),
+            ("peek_ref", |cache, key| drop(cache.peek_ref(&key))),
+            ("contains_key", |cache, key| _ = cache.contains_key(&key)),
+            ("invalidate", |cache, key| cache.invalidate(&key)),
+            ("retain", |cache, one| {
+                cache.retain(|key, _| key % 40 != one % 40)
+            }),
+        ];
+        for (name, call) in calls {
+            let [unpinned, pinned] = dropped_by(call);
+            assert_eq!(pinned, 0, "{name} holds a pin");
+            assert!(
+                unpinned > 0,
+                "{name} never dropped anything: nothing was shown"
+            );
+        }
+    }
 
     #[test]
     fn a_miss_on_an_expired_entry_takes_no_lock() {

@@ -154,9 +154,12 @@ where
         let core = &*self.core;
         let hash = core.hash(key);
         let pin = core.upkeep.pin();
-        let Some(hit) = core.find_live(hash, key, &pin) else {
-            core.count_miss();
-            return None;
+        let hit = match core.find_live(hash, key, &pin) {
+            Ok(hit) => hit,
+            Err(miss) => {
+                core.count_miss();
+                return core.missed(hash, miss, pin);
+            }
         };
         // Before the policy is asked: a panic in `clone` must leave the deadline as it is.
         let value = hit.node.value().clone();
@@ -164,8 +167,10 @@ where
             core.count_hit();
             return Some(value);
         }
-        let (_, value) = core.read_again(hash, key, &pin, |node| node.value().clone())?;
-        Some(value)
+        match core.read_again(hash, key, &pin, |node| node.value().clone()) {
+            Ok((_, value)) => Some(value),
+            Err(miss) => core.missed(hash, miss, pin),
+        }
     }
 
     /// A look at a key's entry without cloning it; `None` if the key is absent or its entry has expired.
@@ -189,16 +194,21 @@ where
         let core = &*self.core;
         let hash = core.hash(key);
         let pin = core.upkeep.pin();
-        let Some(hit) = core.find_live(hash, key, &pin) else {
-            core.count_miss();
-            return None;
+        let hit = match core.find_live(hash, key, &pin) {
+            Ok(hit) => hit,
+            Err(miss) => {
+                core.count_miss();
+                return core.missed(hash, miss, pin);
+            }
         };
         if core.touch(&hit, &pin) {
             core.count_hit();
             return Some(EntryRef::new(hit, core, pin));
         }
-        let (hit, ()) = core.read_again(hash, key, &pin, |_| ())?;
-        Some(EntryRef::new(hit, core, pin))
+        match core.read_again(hash, key, &pin, |_| ()) {
+            Ok((hit, ())) => Some(EntryRef::new(hit, core, pin)),
+            Err(miss) => core.missed(hash, miss, pin),
+        }
     }
 
     /// A look at a key's entry that leaves no trace: no policy is asked, no use is noted.
@@ -218,9 +228,12 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let core = &*self.core;
+        let hash = core.hash(key);
         let pin = core.upkeep.pin();
-        let hit = core.find_live(core.hash(key), key, &pin)?;
-        Some(EntryRef::new(hit, core, pin))
+        match core.find_live(hash, key, &pin) {
+            Ok(hit) => Some(EntryRef::new(hit, core, pin)),
+            Err(miss) => core.missed(hash, miss, pin),
+        }
     }
 
     /// Whether the key has a live entry. Leaves no trace, like [`peek_ref`](Self::peek_ref), and costs the same.
@@ -236,8 +249,12 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let core = &*self.core;
+        let hash = core.hash(key);
         let pin = core.upkeep.pin();
-        core.find_live(core.hash(key), key, &pin).is_some()
+        match core.find_live(hash, key, &pin) {
+            Ok(_) => true,
+            Err(miss) => core.missed::<()>(hash, miss, pin).is_some(),
+        }
     }
 
     /// Stores a value. What was there before leaves with the cause `Replaced`, or `Expired` if it was due.

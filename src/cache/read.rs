@@ -1,6 +1,6 @@
 //! What a hit leaves behind: an extended deadline, a read event.
 
-use super::core::{Core, Hit};
+use super::core::{Core, Hit, Miss};
 use super::write::Answer;
 use crate::maintenance::Wrote;
 use crate::node::NodePtr;
@@ -30,19 +30,18 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         key: &Q,
         pin: &Pin,
         mut look: impl FnMut(NodePtr<K, V>) -> R,
-    ) -> Option<(Hit<K, V>, R)>
+    ) -> Result<(Hit<K, V>, R), Miss>
     where
         Q: Equivalent<K> + ?Sized,
     {
         loop {
-            let Some(hit) = self.find_live(hash, key, pin) else {
-                self.count_miss();
-                return None;
-            };
+            let hit = self
+                .find_live(hash, key, pin)
+                .inspect_err(|_| self.count_miss())?;
             let seen = look(hit.node);
             if self.touch(&hit, pin) {
                 self.count_hit();
-                return Some((hit, seen));
+                return Ok((hit, seen));
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::node::{Life, NodePtr};
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Removals under one hold of a shard's lock when many are taken out.
 const CHUNK: usize = 64;
@@ -113,6 +114,11 @@ where
         for number in 0..map.shards() {
             let mut at = 0;
             while at < END {
+                // Dropped after the pin, also if `keep` panics: what follows a write may run destructors and listeners.
+                let mut after = AfterWrite {
+                    core: self,
+                    wrote: None,
+                };
                 let pin = self.upkeep.pin();
                 at = map.collect(number, at as u32, &pin, &mut nodes);
                 for node in nodes.drain(..) {
@@ -121,12 +127,31 @@ where
                     }
                     let mut shard = map.lock_shard(number);
                     if self.take_node(&mut shard, node).is_some() {
-                        let wrote = self.took(node.hash(), &shard);
-                        drop(shard);
-                        self.upkeep.after_write(wrote);
+                        after.wrote = Some(self.took(node.hash(), &shard));
                     }
                 }
             }
+        }
+    }
+}
+
+/// What follows the last of some writes.
+struct AfterWrite<'a, K, V, S> {
+    core: &'a Core<K, V, S>,
+    wrote: Option<Wrote>,
+}
+
+impl<K, V, S> Drop for AfterWrite<'_, K, V, S> {
+    fn drop(&mut self) {
+        let Some(wrote) = self.wrote.take() else {
+            return;
+        };
+        let after = || self.core.upkeep.after_write(wrote);
+        if std::thread::panicking() {
+            // A second panic, a ticker's or an alarm's, must not end the process.
+            _ = catch_unwind(AssertUnwindSafe(after));
+        } else {
+            after();
         }
     }
 }

@@ -14,6 +14,12 @@ impl<K, V> Maintenance<K, V> {
         self.state.lock()
     }
 
+    /// Whether the calling thread holds up the freeing of memory.
+    #[cfg(test)]
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.domain.is_pinned()
+    }
+
     /// Asserts what holds between two calls of a cache that nobody else uses: each part by itself, and that map, wheel and size
     /// policy know the same entries.
     ///

@@ -123,6 +123,17 @@ impl Domain {
             .unwrap_or_else(|_| Pin(self.collector.register().pin()))
     }
 
+    /// Whether the calling thread holds a pin of this domain.
+    #[cfg(test)]
+    pub(crate) fn is_pinned(&self) -> bool {
+        HANDLES.with(|handles| {
+            let handles = handles.0.borrow();
+            handles
+                .iter()
+                .any(|r| r.number == self.number && r.handle.is_pinned())
+        })
+    }
+
     /// Begins a grace period: it is over once every pin held now has been dropped.
     ///
     /// The caller has taken the objects in question out of all shared places before.
