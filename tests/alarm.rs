@@ -308,3 +308,28 @@ fn explicit_removals_are_told_by_the_loop() {
         "the removed entry's deadline wakes nobody"
     );
 }
+
+#[test]
+fn a_deadline_does_not_put_off_the_look_for_memory_that_readers_hold() {
+    let (timer, census) = (Loop::default(), Census::default());
+    let cache = Cache::builder()
+        .ticker(timer.0.lock().unwrap().clock.clone())
+        .scheduler(Scheduler::custom(timer.clone()))
+        .build();
+    cache.insert(0, census.counted(()));
+    cache.insert(1, census.counted(()));
+    let held = cache.get_ref(&0).expect("present");
+    cache.invalidate(&1);
+    // The run after the removal finds that a reader may still look, and asks to come back.
+    assert!(timer.turn(secs(1)), "a removal is something to do");
+    let again = timer.due().expect("comes back for the memory");
+    assert!(again < secs(1), "{again:?}");
+    assert_eq!(census.alive(), 2);
+    cache.insert_with_ttl(2, census.counted(()), HOUR);
+    cache.insert_with_ttl(3, census.counted(()), HOUR / 2);
+    let due = timer.due().expect("still armed");
+    assert!(due <= again, "put off from {again:?} to {due:?}");
+    drop(held);
+    timer.run_to(secs(10));
+    assert_eq!(census.alive(), 3, "nobody came for the removed value");
+}

@@ -25,7 +25,8 @@ pub(crate) const LINGER: Duration = Duration::from_millis(10);
 pub(crate) struct Waking {
     armed: AtomicU64,
     soon: AtomicBool,
-    gate: Mutex<()>,
+    /// Taken for each change; inside is how long the last run wanted to wait before it looks again for memory that readers hold.
+    gate: Mutex<Option<Duration>>,
     waker: Waker,
 }
 
@@ -34,7 +35,7 @@ impl Waking {
         Self {
             armed: AtomicU64::new(NEVER),
             soon: AtomicBool::new(false),
-            gate: Mutex::new(()),
+            gate: Mutex::new(None),
             waker,
         }
     }
@@ -63,16 +64,16 @@ impl Waking {
     #[cold]
     fn arrange_soon(&self, clock: &Clock) {
         let _gate = self.gate.lock();
-        if self.soon.swap(true, Ordering::SeqCst) {
-            return;
-        }
         let armed = self.armed.load(Ordering::SeqCst);
+        // Before the wish is noted: if the ticker panics, the next one who wishes must find it open.
         let after = if armed == NEVER {
             LINGER
         } else {
             time::time_left(clock.now(), armed).map_or(LINGER, |left| left.min(LINGER))
         };
-        self.waker.wake(after);
+        if !self.soon.swap(true, Ordering::SeqCst) {
+            self.waker.wake(after);
+        }
     }
 
     /// Wishes for a run at `moment` at the latest.
@@ -86,17 +87,16 @@ impl Waking {
 
     #[cold]
     fn arrange_by(&self, moment: u64, now: u64) {
-        let _gate = self.gate.lock();
+        let retry = self.gate.lock();
         if !time::is_before(moment, self.armed.load(Ordering::SeqCst), now) {
             return;
         }
         self.armed.store(moment, Ordering::SeqCst);
         let left = time::time_left(now, moment).unwrap_or(LINGER);
-        let after = if self.soon.load(Ordering::SeqCst) {
-            left.min(LINGER)
-        } else {
-            left
-        };
+        let soon = self.soon.load(Ordering::SeqCst).then_some(LINGER);
+        // What is told now replaces what was told before, so it has to stand for every reason to run. The retry begins anew: not to
+        // be late would take a clock.
+        let after = soon.into_iter().chain(*retry).fold(left, Duration::min);
         self.waker.wake(after);
     }
 
@@ -126,7 +126,8 @@ impl Waking {
         retry: Option<Duration>,
         now: u64,
     ) -> Option<Duration> {
-        let _gate = self.gate.lock();
+        let mut gate = self.gate.lock();
+        *gate = retry;
         let armed = time::earlier(
             self.armed.load(Ordering::SeqCst),
             next.unwrap_or(NEVER),
