@@ -4,10 +4,11 @@ use super::{CALLER_BUDGET, LIMIT, Maintenance, Plan, RENEWALS, State, Sweep, WOR
 use crate::buffer::{Batch, WriteEvent};
 use crate::eviction::Eviction;
 use crate::listener::RemovalCause;
-use crate::map::{Gone, Map};
+use crate::map::Gone;
 use crate::node::{self, Life, NodePtr};
 use crate::notify::Notification;
-use crate::time::{self, Clock, NEVER};
+use crate::time::{self, NEVER};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
 
 /// How many events ahead the nodes are fetched.
@@ -56,6 +57,9 @@ impl<K, V> Maintenance<K, V> {
         self.status.end();
         if let (Some(counters), Some(begun)) = (&self.counters, begun) {
             counters.passed(begun.elapsed());
+        }
+        if let Some(payload) = state.ticker_panic.take() {
+            resume_unwind(payload);
         }
         !drained || (plan.expire && state.wheel.has_work()) || (plan.evict && state.is_over())
     }
@@ -171,8 +175,20 @@ impl<K, V> Maintenance<K, V> {
     fn set_hand(&self, state: &mut State<K, V>, node: NodePtr<K, V>) {
         if !state.hand_set && node.deadline() != NEVER {
             state.hand_set = true;
-            state.wheel.advance(self.clock.now());
+            let now = self.read_clock(state);
+            state.wheel.advance(now);
         }
+    }
+
+    /// The time for a pass (maintenance 5).
+    fn read_clock(&self, state: &mut State<K, V>) -> u64 {
+        if state.ticker_panic.is_none() {
+            match catch_unwind(AssertUnwindSafe(|| self.clock.now())) {
+                Ok(now) => return now,
+                Err(payload) => state.ticker_panic = Some(payload),
+            }
+        }
+        state.wheel.now()
     }
 
     /// Hands on a node that is unlinked everywhere: to the listener, then to be freed.
@@ -188,7 +204,7 @@ impl<K, V> Maintenance<K, V> {
     /// Removes what is due. To find it before its tick has ended takes a sweep of the current bucket, which touches those that
     /// are not due as well: the plan may ask for it, and so does being `over` the bound, a few times a tick or if they are few.
     fn expire(&self, state: &mut State<K, V>, sweep: Sweep, over: bool, budget: &mut usize) {
-        let now = self.clock.now();
+        let now = self.read_clock(state);
         let pause = time::saturating_nanos(self.spans.resolution()) / SWEEPS_A_TICK;
         let wanted = match sweep {
             Sweep::No => false,
@@ -240,25 +256,35 @@ impl<K, V> Maintenance<K, V> {
             eviction.removed(node);
         }
         self.depart(state, node, RemovalCause::Expired);
-        self.note_taken(node, RemovalCause::Expired, deadline);
+        self.note_taken(state, node, RemovalCause::Expired, deadline);
     }
 
     /// Notes for the statistics that the pass took a node out, and how late if it was due since `deadline`, read before the claim.
     #[inline]
-    fn note_taken(&self, node: NodePtr<K, V>, cause: RemovalCause, deadline: u64) {
+    fn note_taken(
+        &self,
+        state: &mut State<K, V>,
+        node: NodePtr<K, V>,
+        cause: RemovalCause,
+        deadline: u64,
+    ) {
         self.note_removed(node.weight(), cause);
         if let Some(counters) = &self.counters
             && cause == RemovalCause::Expired
         {
             // Not the time at which the pass began: how long the pass takes is a part of it.
-            let now = self.clock.now();
+            let now = self.read_clock(state);
             counters.late_by(node::overdue(now, deadline));
         }
     }
 
     /// Removes entries while the cache is over its bound: those that the wheel knows to be due before any that is alive.
     fn evict(&self, state: &mut State<K, V>, budget: &mut usize) {
-        let now = (!state.wheel.is_empty()).then(|| self.clock.now());
+        let now = if state.wheel.is_empty() {
+            None
+        } else {
+            Some(self.read_clock(state))
+        };
         let mut looks = budget.saturating_mul(LOOKS);
         while *budget > 0 && state.is_over() {
             *budget -= 1;
@@ -278,13 +304,15 @@ impl<K, V> Maintenance<K, V> {
             let Some(victim) = dying.or_else(|| eviction.victim()) else {
                 return;
             };
-            let taken = evict_one(&self.map, &self.clock, victim);
+            let taken = self.evict_one(state, victim);
             // If there is nothing to take, a writer was faster; its event, still in a batch, finds the node unlinked here.
-            eviction.removed(victim);
+            if let Some(eviction) = &mut state.eviction {
+                eviction.removed(victim);
+            }
             if let Some((cause, deadline)) = taken {
                 state.wheel.deschedule(victim);
                 self.depart(state, victim, cause);
-                self.note_taken(victim, cause, deadline);
+                self.note_taken(state, victim, cause, deadline);
             }
         }
     }
@@ -306,28 +334,28 @@ impl<K, V> Maintenance<K, V> {
         // Due, and not found yet: it goes as `Expired`.
         (deadline != NEVER && (time::is_due(now, deadline) || mostly_lived())).then_some(node)
     }
-}
 
-/// Takes a victim out of the map and says for which cause it left, and its last deadline; `None` if it had left before.
-fn evict_one<K, V>(
-    map: &Map<K, V>,
-    clock: &Clock,
-    victim: NodePtr<K, V>,
-) -> Option<(RemovalCause, u64)> {
-    let mut shard = map.lock(victim.hash());
-    let spot = shard.spot(victim)?;
-    let deadline = victim.deadline();
-    let expired = deadline != NEVER && {
-        let now = clock.now();
-        time::is_due(now, deadline) && victim.claim(deadline, now)
-    };
-    shard.take(spot, victim);
-    let cause = if expired {
-        RemovalCause::Expired
-    } else {
-        RemovalCause::Size
-    };
-    Some((cause, deadline))
+    /// Takes a victim out of the map and says for which cause it left, and its last deadline; `None` if it had left before.
+    fn evict_one(
+        &self,
+        state: &mut State<K, V>,
+        victim: NodePtr<K, V>,
+    ) -> Option<(RemovalCause, u64)> {
+        let mut shard = self.map.lock(victim.hash());
+        let spot = shard.spot(victim)?;
+        let deadline = victim.deadline();
+        let expired = deadline != NEVER && {
+            let now = self.read_clock(state);
+            time::is_due(now, deadline) && victim.claim(deadline, now)
+        };
+        shard.take(spot, victim);
+        let cause = if expired {
+            RemovalCause::Expired
+        } else {
+            RemovalCause::Size
+        };
+        Some((cause, deadline))
+    }
 }
 
 impl<K, V> State<K, V> {

@@ -15,6 +15,7 @@ use crate::scheduler::{Job, Task, Waker};
 use crate::sync::unlock_fairly;
 use crate::time::{self, NEVER};
 use std::cell::OnceCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -71,9 +72,7 @@ impl<K, V> Maintenance<K, V> {
         let alone = self.waking.is_up_to_callers();
         let expire = self.is_due_for_callers(now);
         let was_armed = self.waking.is_armed();
-        if alone {
-            self.waking.begin();
-        }
+        let _begun = alone.then(|| self.waking.begin());
         let plan = Plan {
             budget: pending + CALLER_BUDGET,
             own: Some(shard),
@@ -189,7 +188,7 @@ impl<K, V> Maintenance<K, V> {
 
     /// `run_pending_tasks`: all that is due, all notifications for it, and the memory that nobody reads.
     pub(crate) fn finish(&self) {
-        self.waking.begin();
+        let _begun = self.waking.begin();
         let mut plan = Plan {
             sweep: Sweep::Yes,
             ..Plan::RUN
@@ -212,7 +211,7 @@ impl<K, V> Maintenance<K, V> {
 
     /// The scheduler's run: all that is due; says how long it is until the next.
     pub(crate) fn run_due(&self) -> Option<Duration> {
-        self.waking.begin();
+        let _begun = self.waking.begin();
         let mut plan = Plan {
             sweep: Sweep::IfCheap,
             ..Plan::RUN
@@ -327,7 +326,11 @@ impl<K, V> Maintenance<K, V> {
             evict: false,
             ..Plan::RUN
         };
-        while self.run_pass(drain) {}
+        // A ticker that panics has been reported and must not keep the rest from being freed.
+        while catch_unwind(AssertUnwindSafe(|| self.run_pass(drain))).unwrap_or_else(|payload| {
+            std::mem::forget(payload);
+            true
+        }) {}
         self.notifier
             .deliver(|| true, &mut |nodes| self.take_back(nodes));
         let state = self.state.get_mut();

@@ -12,14 +12,36 @@
 //!    shard's lock lies between: so either the run drains the event, or the writer sees the wishes cleared and wishes anew.
 //! 2. After a run, `armed` is not later than the earliest of the wheel's next deadline and every wish made meanwhile. Changes
 //!    happen under `gate`; the waker is told under it too, so that its last word is the earliest moment.
+//! 3. A run that a panic ends before it arranged the next, which only a ticker's can do, leaves `armed` as early as it was and asks
+//!    for another run after [`RETRY`].
 
 use crate::scheduler::Waker;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::time::{self, Clock, NEVER};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// How long a wish for *soon* may wait.
 pub(crate) const LINGER: Duration = Duration::from_millis(10);
+
+/// How long after a panic maintenance is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A run that has begun; see invariant 3.
+#[derive(Debug)]
+pub(crate) struct Begun<'a> {
+    waking: &'a Waking,
+    armed: u64,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The waker may be the user's as well.
+            _ = catch_unwind(AssertUnwindSafe(|| self.waking.try_again(self.armed)));
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Waking {
@@ -112,10 +134,25 @@ impl Waking {
         time::is_due(now, self.armed.load(Ordering::Relaxed))
     }
 
-    /// A run begins.
-    pub(crate) fn begin(&self) {
+    /// A run begins. The answer is to be held until it has ended.
+    pub(crate) fn begin(&self) -> Begun<'_> {
         self.soon.store(false, Ordering::SeqCst);
-        self.armed.store(NEVER, Ordering::SeqCst);
+        Begun {
+            armed: self.armed.swap(NEVER, Ordering::SeqCst),
+            waking: self,
+        }
+    }
+
+    /// A run has failed that began when `armed` was waited for.
+    #[cold]
+    fn try_again(&self, armed: u64) {
+        let mut retry = self.gate.lock();
+        *retry = Some(RETRY);
+        let held = self.armed.load(Ordering::SeqCst);
+        // Without a clock: both lie less than 2^63 ns from each other.
+        let armed = time::earlier(held, armed, armed);
+        self.armed.store(armed, Ordering::SeqCst);
+        self.waker.wake(RETRY);
     }
 
     /// A run has ended with work left at `next`, and perhaps a reason to come back after `retry`. Arranges the next run, the

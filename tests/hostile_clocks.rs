@@ -1,0 +1,245 @@
+//! Tickers that panic, disagree between threads, or leap while an operation is under way. What one clock may show to one thread is
+//! in `time_travel`.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc;
+
+use support::census::{Census, Counted};
+use support::{millis, quiet_about_told_panics, secs};
+use wheelhouse::expiry::accessing;
+use wheelhouse::{Alarm, Cache, MaintenanceTask, ManualTicker, RemovalCause, Scheduler, Ticker};
+
+/// A clock that panics at one reading, or from one on.
+#[derive(Clone)]
+struct Brittle {
+    clock: ManualTicker,
+    left: Arc<AtomicI64>,
+    for_good: bool,
+}
+
+impl Brittle {
+    fn new(for_good: bool) -> Self {
+        quiet_about_told_panics();
+        Brittle {
+            clock: ManualTicker::new(),
+            left: Arc::new(AtomicI64::new(i64::MAX)),
+            for_good,
+        }
+    }
+
+    /// Lets so many readings pass before the panic.
+    fn break_after(&self, readings: i64) {
+        self.left.store(readings, Ordering::SeqCst);
+    }
+
+    /// Works again; true if it has panicked.
+    fn mend(&self) -> bool {
+        self.left.swap(i64::MAX, Ordering::SeqCst) < 0
+    }
+}
+
+impl Ticker for Brittle {
+    fn nanos(&self) -> u64 {
+        let left = self.left.fetch_sub(1, Ordering::SeqCst);
+        assert!(
+            left > 0 || (left < 0 && !self.for_good),
+            "told to panic in the ticker"
+        );
+        self.clock.nanos()
+    }
+}
+
+/// What was heard of each pair: keys count up, so every pair has its own.
+type Heard = Arc<std::sync::Mutex<BTreeMap<u32, Vec<RemovalCause>>>>;
+
+type Tried = (Cache<u32, Counted<u32>>, Brittle, Heard, Census);
+
+fn brittle(kind: usize, for_good: bool) -> Tried {
+    let (clock, census, heard) = (Brittle::new(for_good), Census::default(), Heard::default());
+    let record = Arc::clone(&heard);
+    let builder = Cache::builder()
+        .ticker(clock.clone())
+        .record_stats()
+        .removal_listener(move |_: &u32, value: &Counted<u32>, cause| {
+            let mut heard = record.lock().unwrap();
+            heard.entry(value.payload).or_default().push(cause);
+        });
+    let cache = match kind {
+        0 => builder.build(),
+        1 => builder.max_capacity(40).time_to_idle(secs(4)).build(),
+        _ => builder
+            .expire_after(accessing(|_: &u32, value: &Counted<u32>| {
+                Some(secs(u64::from(value.payload % 5) + 1))
+            }))
+            .build(),
+    };
+    (cache, clock, heard, census)
+}
+
+/// A bit of everything; each call may panic. Says how many values were put in for sure, and how many perhaps.
+fn program(tried: &Tried) -> u32 {
+    let (cache, clock, _, census) = tried;
+    let attempt = |call: &dyn Fn()| _ = catch_unwind(AssertUnwindSafe(call));
+    let mut number = 0;
+    for round in 0..6u32 {
+        for n in 0..60 {
+            let key = n * 7 % 50;
+            let value = census.counted(number);
+            number += 1;
+            let life = secs(u64::from(n % 6));
+            _ = catch_unwind(AssertUnwindSafe(|| match n % 3 {
+                0 => cache.insert(key, value),
+                _ => cache.insert_with_ttl(key, value, life),
+            }));
+            attempt(&|| drop(cache.get(&(key / 2))));
+        }
+        clock.clock.advance(millis(1_700));
+        attempt(&|| _ = cache.set_expiry(&3, Some(secs(1))));
+        attempt(&|| cache.invalidate(&4));
+        attempt(&|| drop(cache.remove(&5)));
+        attempt(&|| cache.retain(|key, _| key % 11 != round % 11));
+        attempt(&|| _ = cache.iter().count());
+        attempt(&|| _ = cache.next_maintenance_in());
+        attempt(&|| cache.run_pending_tasks());
+        if round == 3 {
+            attempt(&|| cache.invalidate_all());
+        }
+    }
+    number
+}
+
+#[test]
+fn a_ticker_that_panics_at_any_reading_loses_nothing() {
+    for kind in 0..3 {
+        for for_good in [false, true] {
+            let mut at = 0;
+            loop {
+                let tried = brittle(kind, for_good);
+                tried.1.break_after(at);
+                let numbers = program(&tried);
+                let broke = tried.1.mend();
+                let what = format!("kind {kind}, reading {at}, {for_good}");
+                settle(tried, numbers, &what);
+                if !broke {
+                    break;
+                }
+                // Every reading at first, then some.
+                at += 1 + at / 10;
+            }
+            assert!(at > 100, "the program read the clock {at} times");
+        }
+    }
+}
+
+/// The clock works again: everything that is left ends when it is due, each pair was told once, and nothing leaks.
+fn settle((cache, clock, heard, census): Tried, numbers: u32, what: &str) {
+    cache.run_pending_tasks();
+    assert_eq!(cache.iter().count() as u64, cache.entry_count(), "{what}");
+    let timeless = cache
+        .iter()
+        .filter(|entry| entry.time_left().is_none())
+        .count();
+    clock.clock.advance(secs(30));
+    // What was left is found by the wheel, not only by those who look.
+    for _ in 0..3 {
+        cache.run_pending_tasks();
+    }
+    assert_eq!(cache.entry_count(), timeless as u64, "{what}");
+    assert_eq!(census.alive(), timeless as i64, "{what}");
+    cache.invalidate_all();
+    for _ in 0..3 {
+        cache.run_pending_tasks();
+    }
+    assert_eq!((cache.entry_count(), census.alive()), (0, 0), "{what}");
+    assert_eq!(cache.next_maintenance_in(), None, "{what}");
+    let heard = heard.lock().unwrap();
+    assert!(heard.len() <= numbers as usize, "{what}");
+    for (number, causes) in &*heard {
+        assert_eq!(
+            causes.len(),
+            1,
+            "{what}: value {number} was told as {causes:?}"
+        );
+    }
+    let stats = cache.stats();
+    assert_eq!(
+        stats.insertions() + stats.updates(),
+        heard.len() as u64,
+        "{what}"
+    );
+}
+
+#[test]
+fn the_last_drop_frees_everything_though_the_ticker_panics() {
+    let (cache, clock, heard, census) = brittle(0, true);
+    for key in 0..500 {
+        cache.insert_with_ttl(key, census.counted(key), secs(u64::from(key)));
+        cache.insert(key / 3, census.counted(key + 1_000));
+    }
+    clock.break_after(0);
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(cache)));
+    assert!(dropped.is_ok(), "the drop panicked");
+    assert_eq!(census.alive(), 0);
+    assert!(
+        heard
+            .lock()
+            .unwrap()
+            .values()
+            .all(|causes| causes.len() == 1)
+    );
+}
+
+#[test]
+fn a_driver_whose_ticker_panicked_tries_again() {
+    let clock = Brittle::new(false);
+    let (told, tells) = mpsc::channel();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .ticker(clock.clone())
+        .scheduler(Scheduler::background())
+        .expiry_resolution(millis(1))
+        .removal_listener(move |&key: &u32, _: &u32, _| told.send(key).unwrap())
+        .build();
+    cache.insert_with_ttl(1, 1, millis(100));
+    clock.clock.advance(secs(1));
+    // The driver comes after a tenth of a second of real time, and reads the clock.
+    clock.break_after(0);
+    let heard = tells.recv_timeout(secs(20));
+    assert_eq!(heard, Ok(1), "after the panic nobody came back");
+    assert!(clock.mend(), "nobody read the clock: nothing was shown");
+}
+
+/// An alarm that remembers what it was told last.
+#[derive(Clone, Default)]
+struct Told(Arc<std::sync::Mutex<Option<MaintenanceTask>>>);
+
+impl Alarm for Told {
+    fn set(&self, _: std::time::Duration, task: MaintenanceTask) {
+        *self.0.lock().unwrap() = Some(task);
+    }
+}
+
+#[test]
+fn an_alarm_is_set_again_when_the_ticker_panicked() {
+    let (clock, told) = (Brittle::new(false), Told::default());
+    let cache: Cache<u32, u32> = Cache::builder()
+        .ticker(clock.clone())
+        .scheduler(Scheduler::custom(told.clone()))
+        .build();
+    cache.insert_with_ttl(1, 1, secs(1));
+    clock.clock.advance(secs(5));
+    for reading in 0.. {
+        clock.break_after(reading);
+        let task = told.0.lock().unwrap().take().expect("armed");
+        let outcome = catch_unwind(AssertUnwindSafe(|| task.run()));
+        if !clock.mend() {
+            break;
+        }
+        assert!(outcome.is_err(), "the loop is told");
+    }
+    assert_eq!(cache.entry_count(), 0);
+}
