@@ -1,6 +1,11 @@
 #![doc = include_str!("../README.md")]
 #![warn(unreachable_pub)]
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!(
+    "wheelhouse needs a target with 64-bit pointers: its map keeps bits of a key's hash in the upper sixteen bits of a pointer"
+);
+
 // Data flows downwards, imports go one way: see DESIGN.md for the house plan.
 mod builder;
 mod cache;
