@@ -164,3 +164,52 @@ impl<K, V, S> Core<K, V, S> {
             && (deadline == NEVER || !time::is_due(self.upkeep.clock.now(), deadline))
     }
 }
+
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests {
+    use crate::{Cache, Ticker};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    /// A clock that stands still and counts how often it is read.
+    #[derive(Clone, Default)]
+    struct Counting(Arc<AtomicU64>);
+
+    impl Ticker for Counting {
+        fn nanos(&self) -> u64 {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            0
+        }
+    }
+
+    #[test]
+    fn clearing_a_shard_lets_its_writers_in() {
+        const MANY: u64 = 200_000;
+        let clock = Counting::default();
+        let cache: Cache<u64, u64> = Cache::builder().ticker(clock.clone()).build();
+        let core = &cache.core;
+        let mut keys = (0..).filter(|key| core.upkeep.map.shard_of(core.hash(key)) == 0);
+        for key in keys.by_ref().take(MANY as usize) {
+            cache.insert_with_ttl(key, key, Duration::from_secs(1));
+        }
+        let late: Vec<u64> = keys.take(5).collect();
+        cache.run_pending_tasks();
+        let before = clock.0.load(Ordering::SeqCst);
+        let (other, readings) = (cache.clone(), Arc::clone(&clock.0));
+        let writer = std::thread::spawn(move || {
+            // Each removal reads the clock once, under the lock of the shard: so this many are done.
+            while readings.load(Ordering::SeqCst) < before + 100 {
+                std::hint::spin_loop();
+            }
+            late.into_iter().for_each(|key| other.insert(key, 0));
+            readings.load(Ordering::SeqCst) - before
+        });
+        cache.invalidate_all();
+        let taken = writer.join().expect("no panic");
+        assert!(
+            taken < MANY / 2,
+            "a writer got in after {taken} of {MANY} removals"
+        );
+    }
+}
