@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![doc = include_str!("callbacks.md")]
 #![warn(unreachable_pub)]
 
 #[cfg(not(target_pointer_width = "64"))]

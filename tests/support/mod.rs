@@ -9,6 +9,7 @@ pub mod census;
 pub mod record;
 pub mod rig;
 pub mod script;
+pub mod spark;
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};

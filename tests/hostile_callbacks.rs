@@ -1,0 +1,390 @@
+//! Callbacks that panic or call the cache at any of their calls, hashers that collide, keys whose `Eq` lies, policies that cannot
+//! make up their mind: the table "When callbacks misbehave" of the crate's documentation, line by line.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use support::spark::{self, Deed, KINDS, Kind, Says, Sparky, Spread, calmly, key, value};
+use support::{LONGEST, NS, must_end, nanos, quiet_about_told_panics, secs};
+use wheelhouse::RemovalCause::{self, Expired};
+use wheelhouse::{Cache, Expiry, ManualTicker};
+
+/// What a cache shows: by key the number of its value and what is left of it.
+type Content = BTreeMap<u32, (u32, Option<Duration>)>;
+
+fn content(cache: &Sparky) -> Content {
+    let entry = |entry: wheelhouse::EntryRef<'_, spark::Key, spark::Value>| {
+        (entry.key().0, (entry.serial, entry.time_left()))
+    };
+    calmly(|| cache.iter().map(entry).collect())
+}
+
+/// One step of a program: of thirteen kinds, on a few keys.
+fn step(cache: &Sparky, clock: &ManualTicker, n: u32, accepted: &mut BTreeSet<u32>) {
+    let on = n * 5 % 12;
+    let (key, serial) = (key(on), spark::next_serial());
+    let look = || calmly(|| spark::key(on));
+    match n % 13 {
+        0 | 4 | 8 => {
+            cache.insert(key, calmly(value));
+            accepted.insert(serial);
+        }
+        1 => {
+            cache.insert_with_ttl(key, calmly(value), secs(3));
+            accepted.insert(serial);
+        }
+        2 | 6 => drop(cache.get(&key)),
+        3 => drop(cache.get_ref(&key)),
+        5 => drop(cache.peek_ref(&look())),
+        7 => _ = cache.set_expiry(&key, Some(secs(u64::from(n % 4)))),
+        9 => drop(cache.remove(&key)),
+        10 => cache.invalidate(&key),
+        11 => {
+            cache.retain(|key, _| spark::keeps(key));
+            calmly(|| clock.advance(Duration::from_millis(900)));
+        }
+        _ => {
+            cache.run_pending_tasks();
+            if n % 39 == 38 {
+                cache.invalidate_all();
+            }
+        }
+    }
+}
+
+/// Whether a panic in a callback of this kind comes out of the call that led to it, and then leaves everything as it was.
+fn reaches_the_caller(kind: Kind) -> bool {
+    !matches!(kind, Kind::Listener | Kind::DropKey | Kind::DropValue)
+}
+
+/// Runs the program with the call number `at` of a kind doing its deed; true if it was never called that often.
+fn run(kind: Kind, deed: Deed, at: u32, spread: Spread, capacity: Option<u64>) -> bool {
+    let what = format!("{deed:?} in call {at} of {kind:?}, {spread:?}, {capacity:?}");
+    spark::take_left();
+    let before = spark::alive();
+    let first = spark::next_serial();
+    let (cache, clock) = spark::sparky(spread, capacity);
+    if deed == Deed::CallTheCache {
+        spark::lend(Some(cache.clone()));
+    }
+    let mut accepted = BTreeSet::new();
+    spark::arm(kind, deed, at);
+    let mut panics = 0;
+    for n in 0..130 {
+        let was = content(&cache);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            step(&cache, &clock, n, &mut accepted);
+        }));
+        if outcome.is_err() {
+            panics += 1;
+            assert!(
+                reaches_the_caller(kind) || kind == Kind::DropKey,
+                "{what}: came out of step {n}"
+            );
+            // What `retain` has refused before is gone; the key of the call itself, dropped by the caller, comes too late.
+            if kind != Kind::Retain && kind != Kind::DropKey && capacity.is_none() {
+                assert_eq!(content(&cache), was, "{what}: step {n} left its mark");
+            }
+        }
+    }
+    let spent = !spark::disarm();
+    assert!(panics <= 1, "{what}: {panics} panics");
+    if spent && deed == Deed::Panic && reaches_the_caller(kind) {
+        assert_eq!(panics, 1, "{what}: nobody was told");
+    }
+    if deed == Deed::CallTheCache {
+        assert_eq!(panics, 0, "{what}: a call from inside panicked");
+        spark::lend(None);
+        // What the calls from inside put in was accepted.
+        accepted = (first..spark::next_serial()).collect();
+    }
+    settle(&cache, &clock, accepted, &what);
+    let listener_panics = cache.stats().listener_panics();
+    let expected = spent && deed == Deed::Panic && kind == Kind::Listener;
+    assert_eq!(listener_panics, u64::from(expected), "{what}");
+    drop(cache);
+    assert_eq!(spark::alive(), before, "{what}: keys and values leaked");
+    !spent
+}
+
+/// Calm again: the cache works, everything that came in is there or was told once, and what is due goes.
+fn settle(cache: &Sparky, clock: &ManualTicker, accepted: BTreeSet<u32>, what: &str) {
+    cache.run_pending_tasks();
+    assert_eq!(content(cache).len() as u64, cache.entry_count(), "{what}");
+    let present: BTreeSet<u32> = content(cache).values().map(|(serial, _)| *serial).collect();
+    let left = spark::take_left();
+    for (serial, causes) in &left {
+        assert_eq!(causes.len(), 1, "{what}: value {serial} left as {causes:?}");
+        assert!(
+            !present.contains(serial),
+            "{what}: {serial} left, and is here"
+        );
+    }
+    let known: BTreeSet<u32> = present.into_iter().chain(left.into_keys()).collect();
+    assert_eq!(
+        known, accepted,
+        "{what}: here or told, against what came in"
+    );
+
+    let number = spark::next_serial();
+    cache.insert_with_ttl(key(500), value(), secs(1));
+    let found = cache.get(&key(500)).map(|found| found.serial);
+    // A bounded cache may have let the new one go at once.
+    let bounded = cache.policy().max_capacity().is_some();
+    assert!(
+        found == Some(number) || (bounded && found.is_none()),
+        "{what}"
+    );
+    assert!(cache.remove(&key(500)).is_some() || bounded, "{what}");
+    cache.insert_with_ttl(key(501), value(), secs(1));
+    let timeless = content(cache)
+        .values()
+        .filter(|(_, left)| left.is_none())
+        .count();
+    clock.advance(secs(1_000));
+    for _ in 0..3 {
+        cache.run_pending_tasks();
+    }
+    assert_eq!(
+        cache.entry_count(),
+        timeless as u64,
+        "{what}: the dead stayed"
+    );
+    assert_eq!(cache.next_maintenance_in(), None, "{what}");
+    let left = spark::take_left();
+    assert!(
+        left.values().all(|causes| causes.len() == 1),
+        "{what}: {left:?}"
+    );
+    cache.invalidate_all();
+    cache.run_pending_tasks();
+    assert_eq!(cache.entry_count(), 0, "{what}");
+    spark::take_left();
+}
+
+/// Runs the program again and again, with the first, the second, … call misbehaving, until it ends without.
+fn at_each_call(kind: Kind, deed: Deed) {
+    quiet_about_told_panics();
+    for spread in [Spread::Well, Spread::AllEqual] {
+        for capacity in [None, Some(6)] {
+            let mut at = 1;
+            while !run(kind, deed, at, spread, capacity) {
+                // Each of the first ones; of hundreds, some.
+                at += 1 + at / 40;
+            }
+            assert!(
+                at > 3 || (kind == Kind::Weigh && capacity.is_none()) || kind == Kind::Eq,
+                "{kind:?} was called {at} times"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_panic_in_any_call_of_any_callback_costs_that_call_alone() {
+    for kind in KINDS {
+        at_each_call(kind, Deed::Panic);
+    }
+}
+
+#[test]
+fn any_call_of_any_callback_may_call_the_cache() {
+    must_end(|| {
+        for kind in KINDS {
+            at_each_call(kind, Deed::CallTheCache);
+        }
+    });
+}
+
+/// What came in is there, or was told once; nothing leaks, whatever the keys say of themselves.
+fn accounts_balance(spread: Spread, says: Says) {
+    let what = format!("{spread:?}, {says:?}");
+    spark::take_left();
+    let before = spark::alive();
+    for capacity in [None, Some(20)] {
+        let (cache, clock) = spark::sparky(spread, capacity);
+        let mut accepted = BTreeSet::new();
+        spark::says(says);
+        for n in 0..1_000 {
+            step(&cache, &clock, n, &mut accepted);
+        }
+        clock.advance(secs(100));
+        cache.run_pending_tasks();
+        let present: Vec<u32> = calmly(|| cache.iter().map(|entry| entry.serial).collect());
+        cache.invalidate_all();
+        for _ in 0..3 {
+            cache.run_pending_tasks();
+        }
+        let left = spark::take_left();
+        assert!(left.values().all(|causes| causes.len() == 1), "{what}");
+        assert_eq!(
+            left.into_keys().collect::<BTreeSet<_>>(),
+            accepted,
+            "{what}"
+        );
+        assert!(
+            present.iter().all(|serial| accepted.contains(serial)),
+            "{what}"
+        );
+        assert_eq!((cache.entry_count(), spark::alive()), (0, before), "{what}");
+        spark::says(Says::Truth);
+    }
+}
+
+#[test]
+fn keys_whose_eq_or_hash_lies_lose_and_double_nothing() {
+    for says in [Says::Yes, Says::No, Says::Now(1), Says::Now(7), Says::Truth] {
+        for spread in [Spread::Well, Spread::AllEqual, Spread::Never] {
+            accounts_balance(spread, says);
+        }
+    }
+}
+
+#[test]
+fn hashers_that_collide_make_it_slow_not_wrong() {
+    let bits = [
+        (0, 0),
+        (1, 0),
+        (1, 63),
+        (3, 30),
+        (4, 44),
+        (6, 58),
+        (8, 32),
+        (16, 48),
+        (12, 0),
+    ];
+    for (bits, from) in bits {
+        let (cache, clock) = spark::sparky(Spread::Bits(bits, from), None);
+        let mut model = BTreeMap::new();
+        for n in 0..3_000u32 {
+            let on = n * 7 % 400;
+            match n % 5 {
+                0..3 => {
+                    model.insert(on, spark::next_serial());
+                    cache.insert_with_ttl(key(on), value(), secs(100));
+                }
+                3 => {
+                    let expected = model.remove(&on);
+                    let found = cache.remove(&key(on)).map(|found| found.serial);
+                    assert_eq!(found, expected, "{bits} bits from {from}");
+                }
+                _ => {
+                    let found = cache.peek_ref(&key(on)).map(|found| found.serial);
+                    assert_eq!(found, model.get(&on).copied(), "{bits} bits from {from}");
+                }
+            }
+        }
+        let shown: BTreeMap<u32, u32> = cache.iter().map(|e| (e.key().0, e.serial)).collect();
+        assert_eq!(shown, model, "{bits} bits from {from}");
+        clock.advance(secs(100));
+        cache.run_pending_tasks();
+        assert_eq!(cache.entry_count(), 0);
+    }
+}
+
+/// Answers in turn, whatever it is asked.
+struct InTurn(std::sync::Mutex<usize>, Vec<Option<Duration>>);
+
+impl InTurn {
+    fn next(&self) -> Option<Duration> {
+        let mut turn = self.0.lock().unwrap();
+        *turn += 1;
+        self.1[*turn % self.1.len()]
+    }
+}
+
+impl Expiry<u32, u32> for InTurn {
+    fn expire_after_create(&self, _: &u32, _: &u32, _: Instant) -> Option<Duration> {
+        self.next()
+    }
+
+    fn expire_after_update(
+        &self,
+        _: &u32,
+        _: &u32,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        self.next()
+    }
+
+    fn expire_after_read(
+        &self,
+        _: &u32,
+        _: &u32,
+        _: Instant,
+        _: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        self.next()
+    }
+}
+
+#[test]
+fn whatever_a_policy_answers_next_the_last_answer_holds() {
+    let huge = [LONGEST, LONGEST + NS, nanos(u64::MAX), Duration::MAX];
+    let mut turns: Vec<Vec<Option<Duration>>> = vec![
+        vec![None, Some(secs(1))],
+        vec![Some(Duration::ZERO), None],
+        vec![Some(NS), Some(Duration::ZERO), Some(NS)],
+        vec![
+            None,
+            Some(Duration::ZERO),
+            Some(NS),
+            Some(Duration::MAX),
+            Some(secs(1)),
+        ],
+    ];
+    turns.extend(huge.map(|huge| vec![Some(huge), Some(NS), None]));
+    for turn in turns {
+        for origin in [0, u64::MAX - 5, i64::MAX as u64 - 3] {
+            let clock = ManualTicker::starting_at(origin);
+            let policy = InTurn(std::sync::Mutex::default(), turn.clone());
+            let heard = support::record::Record::<u32, u32>::new();
+            let cache = Cache::builder()
+                .ticker(clock.clone())
+                .expire_after(policy)
+                .removal_listener(heard.listener())
+                .build();
+            let mut asked = 0;
+            for round in 0..60u32 {
+                for key in 0..5 {
+                    let before = cache.peek_ref(&key).is_some();
+                    let reads = round % 3 > 0;
+                    if reads && !before {
+                        assert_eq!(cache.get(&key), None, "{turn:?}");
+                        continue;
+                    }
+                    if reads {
+                        assert!(cache.get(&key).is_some(), "{turn:?}");
+                    } else {
+                        cache.insert(key, round);
+                    }
+                    asked += 1;
+                    let answer = turn[asked % turn.len()].map(|life| life.min(LONGEST));
+                    let left = cache.peek_ref(&key).map(|entry| entry.time_left());
+                    let expected = (answer != Some(Duration::ZERO)).then_some(answer);
+                    assert_eq!(left, expected, "{turn:?} from {origin}, round {round}");
+                }
+                if round % 7 == 0 {
+                    cache.run_pending_tasks();
+                }
+                if round % 5 == 0 {
+                    clock.advance(NS);
+                }
+            }
+            (0..5).for_each(|key| _ = cache.set_expiry(&key, Some(secs(1))));
+            clock.advance(secs(1));
+            cache.run_pending_tasks();
+            assert_eq!(
+                (cache.entry_count(), cache.next_maintenance_in()),
+                (0, None)
+            );
+            let heard: Vec<RemovalCause> = heard.take().iter().map(|notice| notice.2).collect();
+            assert!(heard.contains(&Expired), "{turn:?}: {heard:?}");
+        }
+    }
+}
