@@ -18,6 +18,7 @@
 
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use std::fmt;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -372,7 +373,9 @@ impl Driver {
             Ok(_) => roster.started = true,
             Err(error) => {
                 self.failed.store(true, Ordering::Relaxed);
-                eprintln!(
+                // Not `eprintln`, which panics where standard error is closed.
+                _ = writeln!(
+                    std::io::stderr(),
                     "wheelhouse: the background thread could not be started ({error}); maintenance is left to the callers"
                 );
             }
