@@ -308,7 +308,13 @@ mod tests {
     /// Runs `call` on many expired entries and says how many values it dropped without a pin, and with one.
     fn dropped_by(call: impl Fn(&Cache<u32, Probe>, u32)) -> [u32; 2] {
         let (second, clock) = (Duration::from_secs(1), ManualTicker::new());
-        let cache = Arc::new(Cache::builder().ticker(clock.clone()).build());
+        let shorter = crate::expiry::accessing(move |_: &u32, _: &Probe| Some(second));
+        let cache = Arc::new(
+            Cache::builder()
+                .ticker(clock.clone())
+                .expire_after(shorter)
+                .build(),
+        );
         let seen = Arc::new([const { AtomicU32::new(0) }; 2]);
         for _ in 0..20 {
             for key in 0..200 {

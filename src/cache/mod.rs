@@ -154,7 +154,7 @@ where
         let core = &*self.core;
         let hash = core.hash(key);
         let pin = core.upkeep.pin();
-        let hit = match core.find_live(hash, key, &pin) {
+        let mut hit = match core.find_live(hash, key, &pin) {
             Ok(hit) => hit,
             Err(miss) => {
                 core.count_miss();
@@ -163,7 +163,7 @@ where
         };
         // Before the policy is asked: a panic in `clone` must leave the deadline as it is.
         let value = hit.node.value().clone();
-        if core.touch(&hit, &pin) {
+        if core.touch(&mut hit, &pin) {
             core.count_hit();
             return Some(value);
         }
@@ -194,14 +194,14 @@ where
         let core = &*self.core;
         let hash = core.hash(key);
         let pin = core.upkeep.pin();
-        let hit = match core.find_live(hash, key, &pin) {
+        let mut hit = match core.find_live(hash, key, &pin) {
             Ok(hit) => hit,
             Err(miss) => {
                 core.count_miss();
                 return core.missed(hash, miss, pin);
             }
         };
-        if core.touch(&hit, &pin) {
+        if core.touch(&mut hit, &pin) {
             core.count_hit();
             return Some(EntryRef::new(hit, core, pin));
         }

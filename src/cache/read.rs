@@ -9,10 +9,10 @@ use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 
 impl<K: 'static, V: 'static, S> Core<K, V, S> {
-    /// Asks the policy about a read and notes the use. False if the entry was replaced, removed or expired meanwhile, so that the
+    /// Asks the policy about a read, notes the use and the deadline that the hit has now. False if the entry was replaced, removed or expired meanwhile, so that the
     /// look-up has to start over; then nothing was changed.
     #[inline]
-    pub(super) fn touch(&self, hit: &Hit<K, V>, pin: &Pin) -> bool {
+    pub(super) fn touch(&self, hit: &mut Hit<K, V>, pin: &Pin) -> bool {
         if self.lifetimes.reads_extend && !self.extend(hit) {
             return false;
         }
@@ -35,11 +35,11 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         Q: Equivalent<K> + ?Sized,
     {
         loop {
-            let hit = self
+            let mut hit = self
                 .find_live(hash, key, pin)
                 .inspect_err(|_| self.count_miss())?;
             let seen = look(hit.node);
-            if self.touch(&hit, pin) {
+            if self.touch(&mut hit, pin) {
                 self.count_hit();
                 return Ok((hit, seen));
             }
@@ -47,7 +47,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     }
 
     #[inline]
-    fn extend(&self, hit: &Hit<K, V>) -> bool {
+    fn extend(&self, hit: &mut Hit<K, V>) -> bool {
         let Hit {
             node,
             deadline,
@@ -82,8 +82,15 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         // A later deadline is found out when the bucket ripens. An earlier one has to be told, and so has its end: or a timer
         // would stay armed for nothing.
         if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
-            return self.move_deadline(node, deadline, answer);
+            return match self.move_deadline(node, deadline, answer) {
+                Some(moved) => {
+                    hit.deadline = moved;
+                    true
+                }
+                None => false,
+            };
         }
+        hit.deadline = wanted;
         node.extend(deadline, wanted)
     }
 
@@ -99,24 +106,24 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         (own, self.lifetimes.limits.wanted(own, written, now))
     }
 
-    /// Moves a deadline on the way that loses nothing: earlier, or with the entry's own kept apart.
+    /// Moves a deadline on the way that loses nothing: earlier, or with the entry's own kept apart. Says where it is now.
     #[cold]
     #[inline(never)]
-    fn move_deadline(&self, node: NodePtr<K, V>, judged: u64, answer: Answer) -> bool {
+    fn move_deadline(&self, node: NodePtr<K, V>, judged: u64, answer: Answer) -> Option<u64> {
         let map = &self.upkeep.map;
         let mut shard = map.lock(node.hash());
         // Read under the lock: a life begins when it is given, however long the wait was.
         let now = self.upkeep.clock.now();
         let (own, wanted) = self.moved(node, judged, answer, now);
         if shard.spot(node).is_none() || time::is_due(now, judged) {
-            return false;
+            return None;
         }
         // As in `set_life`: the own deadline first.
         let former = node.own_deadline();
         node.set_own_deadline(own);
         if !node.extend(judged, wanted) {
             node.set_own_deadline(former);
-            return false;
+            return None;
         }
         shard.reschedule(node);
         let wrote = Wrote {
@@ -127,8 +134,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             left: false,
         };
         drop(shard);
-        self.upkeep.after_write(wrote);
-        true
+        self.upkeep.after_read(wrote);
+        Some(wanted)
     }
 }
 

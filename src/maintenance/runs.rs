@@ -31,9 +31,20 @@ impl<K, V> Maintenance<K, V> {
         _ = self.me.set(me);
     }
 
-    /// After each write: wakes whom it concerns, and helps where a bound is reached. Without any lock held.
+    /// After each write: wakes whom it concerns, and helps where a bound is reached. Without any lock or pin held.
     #[inline]
     pub(crate) fn after_write(&self, wrote: Wrote) {
+        self.follow(wrote, true);
+    }
+
+    /// After a read that moved a deadline and still holds its pin: as after a write, but destructors and listeners are left to
+    /// others.
+    pub(crate) fn after_read(&self, wrote: Wrote) {
+        self.follow(wrote, false);
+    }
+
+    #[inline]
+    fn follow(&self, wrote: Wrote, frees: bool) {
         if wrote.deadline != NEVER
             && let Some(now) = wrote.now
         {
@@ -44,7 +55,7 @@ impl<K, V> Maintenance<K, V> {
             self.waking.want_soon(&self.clock);
         }
         if wrote.pending >= self.enough || self.is_due_for_callers(wrote.now) {
-            self.help(wrote.shard, wrote.pending, wrote.now);
+            self.help(wrote.shard, wrote.pending, wrote.now, frees);
         }
     }
 
@@ -56,10 +67,11 @@ impl<K, V> Maintenance<K, V> {
             && self.waking.is_due(now.unwrap_or_else(|| self.clock.now()))
     }
 
-    /// A small pass by a caller, unless somebody else runs one and there is room left.
+    /// A small pass by a caller, unless somebody else runs one and there is room left. If it `frees`, it also runs destructors, and
+    /// listeners where nobody else does: then without any pin held.
     #[cold]
     #[inline(never)]
-    fn help(&self, shard: usize, pending: usize, now: Option<u64>) {
+    fn help(&self, shard: usize, pending: usize, now: Option<u64>, frees: bool) {
         let mut state = if pending >= LIMIT {
             self.state.lock()
         } else if self.status.require()
@@ -107,6 +119,9 @@ impl<K, V> Maintenance<K, V> {
             let next = if more && timed { Some(now) } else { next };
             self.waking.end(next, None, now);
         }
+        if !frees {
+            return;
+        }
         // As many as came, and some of those that were left over: never a whole crowd in one call.
         // As many as came, and some of those that were left over: never a whole crowd in one call.
         let most = state.applied + CALLER_BUDGET;
@@ -132,7 +147,7 @@ impl<K, V> Maintenance<K, V> {
     #[cold]
     pub(crate) fn met_expired(&self, hash: u64, now: u64) {
         if self.is_due_for_callers(Some(now)) {
-            self.help(self.map.shard_of(hash), 0, Some(now));
+            self.help(self.map.shard_of(hash), 0, Some(now), true);
         }
     }
 
