@@ -5,9 +5,9 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use support::census::{Census, Counted};
 use support::{millis, quiet_about_told_panics, secs};
@@ -55,7 +55,7 @@ impl Ticker for Brittle {
 }
 
 /// What was heard of each pair: keys count up, so every pair has its own.
-type Heard = Arc<std::sync::Mutex<BTreeMap<u32, Vec<RemovalCause>>>>;
+type Heard = Arc<Mutex<BTreeMap<u32, Vec<RemovalCause>>>>;
 
 type Tried = (Cache<u32, Counted<u32>>, Brittle, Heard, Census);
 
@@ -215,10 +215,10 @@ fn a_driver_whose_ticker_panicked_tries_again() {
 
 /// An alarm that remembers what it was told last.
 #[derive(Clone, Default)]
-struct Told(Arc<std::sync::Mutex<Option<MaintenanceTask>>>);
+struct Told(Arc<Mutex<Option<MaintenanceTask>>>);
 
 impl Alarm for Told {
-    fn set(&self, _: std::time::Duration, task: MaintenanceTask) {
+    fn set(&self, _: Duration, task: MaintenanceTask) {
         *self.0.lock().unwrap() = Some(task);
     }
 }
@@ -242,4 +242,86 @@ fn an_alarm_is_set_again_when_the_ticker_panicked() {
         assert!(outcome.is_err(), "the loop is told");
     }
     assert_eq!(cache.entry_count(), 0);
+}
+
+thread_local!(static OFF_BY: std::cell::Cell<i64> = const { std::cell::Cell::new(0) });
+
+/// A clock that each thread reads with an error of its own: a counter that differs from core to core.
+#[derive(Clone, Default)]
+struct Skewed(Arc<AtomicI64>);
+
+impl Ticker for Skewed {
+    fn nanos(&self) -> u64 {
+        (self.0.load(Ordering::SeqCst) + OFF_BY.get()) as u64
+    }
+}
+
+#[test]
+fn threads_whose_clocks_differ_by_microseconds_err_by_no_more() {
+    const ERROR: i64 = 20_000;
+    const KEYS: usize = 3_000;
+    for reads_extend in [false, true] {
+        let clock = Skewed::default();
+        let builder = Cache::builder()
+            .ticker(clock.clone())
+            .expiry_resolution(Duration::from_nanos(1 << 16));
+        // Where reads may extend, a look at a dead entry claims it; nothing here extends.
+        let cache: Cache<usize, ()> = if reads_extend {
+            builder
+                .expire_after(accessing(|_: &usize, (): &()| None))
+                .build()
+        } else {
+            builder.build()
+        };
+        // By key, in true time: before the first its entry may not go, from the second on nobody may see it. 0 while it is not in.
+        let ends: Vec<[AtomicI64; 2]> = (0..KEYS).map(|_| Default::default()).collect();
+        let wrong = Mutex::new(Vec::new());
+        std::thread::scope(|threads| {
+            for (thread, error) in [-ERROR, ERROR, -ERROR / 3, 0].into_iter().enumerate() {
+                let (cache, clock, ends, wrong) = (&cache, &clock, &ends, &wrong);
+                threads.spawn(move || {
+                    OFF_BY.set(error);
+                    let mut dice = support::Dice::new(thread as u64);
+                    let time = || clock.0.load(Ordering::SeqCst);
+                    for step in 0..KEYS * 8 {
+                        let new = step / 8;
+                        if step % 8 == 0 && new % 4 == thread {
+                            // Each key is put in once, by one thread.
+                            let life = dice.below(3_000_000);
+                            let from = time();
+                            cache.insert_with_ttl(new, (), Duration::from_nanos(life));
+                            let (to, life) = (time(), life as i64);
+                            ends[new][1].store(to + life + 2 * ERROR, Ordering::SeqCst);
+                            ends[new][0].store(from + life - 2 * ERROR, Ordering::SeqCst);
+                        }
+                        let key = dice.below(new as u64 + 1) as usize;
+                        let [first, last] = [0, 1].map(|n| ends[key][n].load(Ordering::SeqCst));
+                        let before = time();
+                        let found = cache.peek_ref(&key).is_some();
+                        let after = time();
+                        if first != 0 && !found && after < first {
+                            wrong.lock().unwrap().push((key, "early by", first - after));
+                        }
+                        if first != 0 && found && before >= last {
+                            wrong.lock().unwrap().push((key, "late by", before - last));
+                        }
+                        clock
+                            .0
+                            .fetch_add(dice.below(2_000) as i64, Ordering::SeqCst);
+                        if step % 97 == 0 {
+                            cache.run_pending_tasks();
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(*wrong.lock().unwrap(), [], "extending: {reads_extend}");
+        OFF_BY.set(0);
+        clock.0.fetch_add(10_000_000, Ordering::SeqCst);
+        cache.run_pending_tasks();
+        assert_eq!(
+            (cache.entry_count(), cache.next_maintenance_in()),
+            (0, None)
+        );
+    }
 }
