@@ -80,7 +80,8 @@ pub trait Ticker: Send + Sync + 'static {
     ///
     /// # Panics
     ///
-    /// An implementation should not panic. If it does, the panic reaches whoever called the cache.
+    /// An implementation should not panic. If it does, the panic reaches whoever called the cache, or ends a background run, which is
+    /// tried again after a second. Nothing is lost by it.
     ///
     /// # Cost
     ///

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Churn on two caches, with forty looks at memory, entries and what hangs in the wheels. Fails unless all of it stays flat.
+#
+#   ci/soak.sh        ten minutes
+#   ci/soak.sh 60     an hour
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+minutes=${1:-10}
+case $minutes in
+'' | *[!0-9]*)
+    echo "$minutes is not a whole number of minutes" >&2
+    exit 2
+    ;;
+esac
+export SOAK_SECONDS=$((minutes * 60))
+cargo test --release --test soak --no-run
+timeout --kill-after=10 $((SOAK_SECONDS + 120)) cargo test --release --test soak -- --nocapture

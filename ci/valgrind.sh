@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Some of the tests under valgrind's memcheck: invalid and uninitialised memory, and what is lost at the end. It looks at the machine
+# code, so unlike ci/san.sh it also sees the standard library's own accesses; it runs one thread at a time and takes thirty times
+# as long, so these are the short ones of those that reach all unsafe code.
+#
+#   ci/valgrind.sh                  these
+#   ci/valgrind.sh memory reentry   the programs named, whole
+#
+# No suppressions. "Still reachable" is not an error: what threads and `static`s have at exit.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+command -v valgrind >/dev/null || { echo "valgrind is not installed" >&2; exit 2; }
+limit=${VALGRIND_LIMIT:-900}
+export CARGO_PROFILE_TEST_DEBUG=line-tables-only
+export PROPTEST_CASES=2
+
+run() {
+    local name=$1 program
+    shift
+    program=$(cargo test --no-run --message-format=json --test "$name" 2>/dev/null |
+        sed -n 's/.*"target":{"kind":\["test"\].*"name":"'"$name"'".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+    [ -x "$program" ] || { echo "no test program $name" >&2; exit 1; }
+    printf '\n-- %s %s\n' "$name" "$*"
+    timeout --kill-after=10 "$limit" valgrind --quiet --error-exitcode=99 --leak-check=full \
+        --show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect --fair-sched=yes \
+        "$program" --test-threads=1 "$@"
+}
+
+cargo test --no-run --tests
+if [ $# -gt 0 ]; then
+    for name in "$@"; do
+        run "$name"
+    done
+    exit
+fi
+run operations a_ --skip handles
+run listener removal
+run memory pairs
+run iteration retain
+run panics a_panic
+run reentry calling
+run hostile_clocks last_drop
+run limits
+run deadlines
