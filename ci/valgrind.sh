@@ -12,7 +12,6 @@ cd "$(dirname "$0")/.."
 
 command -v valgrind >/dev/null || { echo "valgrind is not installed" >&2; exit 2; }
 limit=${VALGRIND_LIMIT:-900}
-export CARGO_PROFILE_TEST_DEBUG=line-tables-only
 export PROPTEST_CASES=2
 
 run() {
@@ -34,12 +33,12 @@ if [ $# -gt 0 ]; then
     done
     exit
 fi
-run operations a_ --skip handles
+run operations a_reference
 run listener removal
 run memory pairs
 run iteration retain
 run panics a_panic
-run reentry calling
+run reentry policy
 run hostile_clocks last_drop
 run limits
 run deadlines

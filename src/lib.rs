@@ -27,6 +27,7 @@ mod map;
 mod stats;
 mod wheel;
 
+mod contain;
 mod list;
 mod node;
 mod reclaim;

@@ -19,12 +19,12 @@
 //! A post is a push under a lock of the notifier's own, for the whole pass once. Undelivered notifications are not bounded: none
 //! may be lost and no caller may be held up by a slow listener, so a listener that never returns keeps every removed value.
 
+use crate::contain::contain;
 use crate::listener::{Listener, RemovalCause};
 use crate::node::NodePtr;
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// Calls of the listener between two looks at the clock.
@@ -205,17 +205,13 @@ impl<K, V> Notifier<K, V> {
         let outer = INSIDE
             .try_with(|inside| inside.replace(true))
             .unwrap_or(false);
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let outcome = contain(|| {
             listener(node.key(), node.value(), cause);
-        }));
+        });
         _ = INSIDE.try_with(|inside| inside.set(outer));
-        if let Err(payload) = outcome {
+        if outcome.is_none() {
             // Relaxed: a statistic.
             self.panics.fetch_add(1, Ordering::Relaxed);
-            // A payload may panic when dropped; it is the listener's own, and dropping it is not worth a process.
-            if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-                std::mem::forget(second);
-            }
         }
     }
 

@@ -16,10 +16,10 @@
 //! 1. `wake_at` of a member is the earliest moment asked for since its last run began.
 //! 2. At most one thread per driver; `started` changes under the roster's lock.
 
+use crate::contain::contain;
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use std::fmt;
 use std::io::Write;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -428,7 +428,7 @@ impl Driver {
 /// Runs a task, and drops it, which may drop the cache and everything of the user's in it. A panic in there, in a ticker or in a
 /// destructor, has been reported by the panic hook; it must not end the thread that other caches rely on.
 fn run(task: &Weak<dyn Task>, job: Job) {
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
+    contain(|| {
         let Some(task) = task.upgrade() else {
             return;
         };
@@ -437,12 +437,7 @@ fn run(task: &Weak<dyn Task>, job: Job) {
             Job::Maintenance => _ = task.run_due(),
             Job::Delivery => task.deliver(),
         }
-    }));
-    if let Err(payload) = outcome
-        && let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
-    {
-        std::mem::forget(second);
-    }
+    });
 }
 
 impl fmt::Debug for Driver {

@@ -388,3 +388,26 @@ fn whatever_a_policy_answers_next_the_last_answer_holds() {
         }
     }
 }
+
+#[test]
+fn a_panic_in_any_destructor_at_the_last_drop_leaks_nothing_else() {
+    quiet_about_told_panics();
+    for kind in [Kind::DropKey, Kind::DropValue, Kind::Listener] {
+        for (at, capacity) in (1..60).zip([None, Some(30)].into_iter().cycle()) {
+            spark::take_left();
+            let before = spark::alive();
+            let (cache, _clock) = spark::sparky(Spread::Well, capacity);
+            for n in 0..60 {
+                cache.insert_with_ttl(key(n % 40), value(), secs(10));
+            }
+            spark::arm(kind, Deed::Panic, at);
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(cache)));
+            spark::disarm();
+            assert!(dropped.is_ok(), "{kind:?} {at}: the drop panicked");
+            assert_eq!(spark::alive(), before, "{kind:?} {at}");
+            let left = spark::take_left();
+            assert!(left.len() >= 20, "the replaced ones are told");
+            assert!(left.values().all(|causes| causes.len() == 1), "{left:?}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Taking entries out: one, those that a closure refuses, all.
 
 use super::core::Core;
+use crate::contain::contain;
 use crate::listener::RemovalCause;
 use crate::maintenance::Wrote;
 use crate::map::{END, Shard};
@@ -8,7 +9,6 @@ use crate::node::{Life, NodePtr};
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Removals under one hold of a shard's lock when many are taken out.
 const CHUNK: usize = 64;
@@ -149,7 +149,7 @@ impl<K, V, S> Drop for AfterWrite<'_, K, V, S> {
         let after = || self.core.upkeep.after_write(wrote);
         if std::thread::panicking() {
             // A second panic, a ticker's or an alarm's, must not end the process.
-            _ = catch_unwind(AssertUnwindSafe(after));
+            contain(after);
         } else {
             after();
         }

@@ -7,6 +7,7 @@ use super::{
     waking,
 };
 use crate::buffer::read::ReadBuffer;
+use crate::contain::contain;
 use crate::map::Gone;
 use crate::node::NodePtr;
 use crate::notify;
@@ -15,7 +16,6 @@ use crate::scheduler::{Job, Task, Waker};
 use crate::sync::unlock_fairly;
 use crate::time::{self, NEVER};
 use std::cell::OnceCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -342,10 +342,7 @@ impl<K, V> Maintenance<K, V> {
             ..Plan::RUN
         };
         // A ticker that panics has been reported and must not keep the rest from being freed.
-        while catch_unwind(AssertUnwindSafe(|| self.run_pass(drain))).unwrap_or_else(|payload| {
-            std::mem::forget(payload);
-            true
-        }) {}
+        while contain(|| self.run_pass(drain)).unwrap_or(true) {}
         self.notifier
             .deliver(|| true, &mut |nodes| self.take_back(nodes));
         let state = self.state.get_mut();

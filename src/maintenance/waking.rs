@@ -15,10 +15,10 @@
 //! 3. A run that a panic ends before it arranged the next, which only a ticker's can do, leaves `armed` as early as it was and asks
 //!    for another run after [`RETRY`].
 
+use crate::contain::contain;
 use crate::scheduler::Waker;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::time::{self, Clock, NEVER};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// How long a wish for *soon* may wait.
@@ -38,7 +38,7 @@ impl Drop for Begun<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The waker may be the user's as well.
-            _ = catch_unwind(AssertUnwindSafe(|| self.waking.try_again(self.armed)));
+            contain(|| self.waking.try_again(self.armed));
         }
     }
 }

@@ -17,8 +17,8 @@
 //! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time.
 
 use super::{Domain, Grace};
+use crate::contain::contain;
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Something that may be freed once nobody can reach it.
 pub(crate) trait Retire {
@@ -130,16 +130,10 @@ impl<T: Retire> Ready<T> {
             if T::RUNS_USER_CODE {
                 // A destructor that panics must not keep the rest from being freed, nor end the thread that happens to do it; the
                 // process's panic hook has reported it.
-                let outcome = catch_unwind(AssertUnwindSafe(|| {
+                contain(|| {
                     // SAFETY: retired 3; taken out of the vector, so destroyed once.
                     unsafe { item.destroy() }
-                }));
-                if let Err(payload) = outcome {
-                    // The payload is the user's too, and may panic in its turn.
-                    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-                        std::mem::forget(second);
-                    }
-                }
+                });
             }
             // SAFETY: retired 3; destroyed, where there was anything to destroy.
             unsafe { item.give_back(memory) }

@@ -306,7 +306,7 @@ impl Expiry<Key, Value> for ByValue {
         left: Option<Duration>,
     ) -> Option<Duration> {
         spark(Kind::Update);
-        if value.serial % 3 == 0 {
+        if value.serial.is_multiple_of(3) {
             left
         } else {
             Self::life(value)
@@ -356,5 +356,5 @@ pub fn sparky(spread: Spread, capacity: Option<u64>) -> (Sparky, ManualTicker) {
 /// Says for a closure of `retain` whether to keep an entry.
 pub fn keeps(key: &Key) -> bool {
     spark(Kind::Retain);
-    key.0 % 6 != 0
+    !key.0.is_multiple_of(6)
 }
