@@ -305,28 +305,32 @@ mod tests {
         }
     }
 
-    /// Runs `call` on many expired entries and says how many values it dropped without a pin, and with one.
-    fn dropped_by(call: impl Fn(&Cache<u32, Probe>, u32)) -> [u32; 2] {
+    /// Runs `call` on many expired entries and says how many values it dropped without a pin, and with one. Reads may shorten lives.
+    fn dropped_by(shorten: bool, call: impl Fn(&Cache<u32, Probe>, u32)) -> [u32; 2] {
         let (second, clock) = (Duration::from_secs(1), ManualTicker::new());
-        let shorter = crate::expiry::accessing(move |_: &u32, _: &Probe| Some(second));
-        let cache = Arc::new(
-            Cache::builder()
-                .ticker(clock.clone())
-                .expire_after(shorter)
-                .build(),
-        );
+        let mut builder = Cache::builder().ticker(clock.clone());
+        if shorten {
+            let policy = crate::expiry::accessing(move |_: &u32, _: &Probe| Some(second));
+            builder = builder.expire_after(policy);
+        }
+        let cache = Arc::new(builder.build());
         let seen = Arc::new([const { AtomicU32::new(0) }; 2]);
-        for _ in 0..20 {
-            for key in 0..200 {
-                let value = Probe {
-                    cache: Arc::downgrade(&cache),
-                    seen: Arc::clone(&seen),
-                };
-                cache.insert_with_ttl(key, value, second * (key % 2 * 4 + 1));
-            }
+        let put = |key: u32, life| {
+            let value = Probe {
+                cache: Arc::downgrade(&cache),
+                seen: Arc::clone(&seen),
+            };
+            cache.insert_with_ttl(key, value, life);
+        };
+        for _ in 0..4 {
+            // Nothing is freed while this is held, so that there is something left to free for the calls.
+            put(9_999, second * 3);
+            let held = cache.peek_ref(&9_999);
+            (0..2_000).for_each(|key| put(key, second * (key % 2 * 4 + 1)));
+            drop(held);
             clock.advance(second * 3);
             CALLING.set(true);
-            for key in 0..200 {
+            for key in 0..2_000 {
                 call(&cache, key);
             }
             CALLING.set(false);
@@ -348,12 +352,14 @@ mod tests {
             }),
         ];
         for (name, call) in calls {
-            let [unpinned, pinned] = dropped_by(call);
+            let [unpinned, pinned] = dropped_by(false, call);
             assert_eq!(pinned, 0, "{name} holds a pin");
             assert!(
                 unpinned > 0,
                 "{name} never dropped anything: nothing was shown"
             );
+            let [_, pinned] = dropped_by(true, call);
+            assert_eq!(pinned, 0, "{name} that shortens a life holds a pin");
         }
     }
 

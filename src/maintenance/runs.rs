@@ -123,7 +123,6 @@ impl<K, V> Maintenance<K, V> {
             return;
         }
         // As many as came, and some of those that were left over: never a whole crowd in one call.
-        // As many as came, and some of those that were left over: never a whole crowd in one call.
         let most = state.applied + CALLER_BUDGET;
         let ready = state.retired.take_ready(most);
         drop(state);
