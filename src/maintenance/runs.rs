@@ -100,9 +100,10 @@ impl<K, V> Maintenance<K, V> {
         while debt > 0 && state.is_far_over() {
             // As many victims as entries came in were not enough, for they weigh less. What this pass has added goes before its caller
             // does, or the weight would run away from the bound.
-            let ready = state.retired.take_ready(2 * RUN_BUDGET);
+            let most = if frees { 2 * RUN_BUDGET } else { 0 };
+            let ready = state.retired.take_ready(most);
             unlock_fairly(state);
-            drop(ready);
+            self.free(ready);
             state = self.state.lock();
             let before = state.excess();
             more = self.pass(&mut state, plan.repaying());
