@@ -2,11 +2,13 @@
 
 mod support;
 
+use std::time::{Duration, Instant};
+
 use support::rig::{KEY, NEW, OLD, Rig};
 use support::script::Asked;
 use support::secs;
-use wheelhouse::Cache;
 use wheelhouse::RemovalCause::{Expired, Explicit, Replaced};
+use wheelhouse::{Cache, Expiry, ManualTicker};
 
 #[test]
 fn insert_absent_asks_create() {
@@ -160,4 +162,35 @@ fn invalidate_and_remove() {
     assert_eq!(rig.cache.remove(&KEY), None);
     assert_eq!(rig.heard(), []);
     rig.nobody_was_asked();
+}
+
+/// Of its own life: what the policy grants after the end comes too late.
+#[test]
+fn a_read_whose_policy_outlasts_the_entry_is_a_miss() {
+    struct Slow(ManualTicker);
+    impl Expiry<u32, u32> for Slow {
+        fn expire_after_create(&self, _: &u32, _: &u32, _: Instant) -> Option<Duration> {
+            Some(secs(10))
+        }
+
+        fn expire_after_read(
+            &self,
+            _: &u32,
+            _: &u32,
+            _: Instant,
+            _: Option<Duration>,
+            _: Instant,
+        ) -> Option<Duration> {
+            self.0.advance(secs(10));
+            Some(secs(20))
+        }
+    }
+    let clock = ManualTicker::new();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .expire_after(Slow(clock.clone()))
+        .ticker(clock)
+        .build();
+    cache.insert(1, 10);
+    assert_eq!(cache.get(&1), None);
+    assert!(!cache.contains_key(&1));
 }

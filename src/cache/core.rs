@@ -224,11 +224,13 @@ impl<K, V, S> Core<K, V, S> {
     /// Whether an entry that was judged due really is the key's, so that the key is absent. If it was replaced, or a reader
     /// with an earlier clock extended it, the look-up has to start over: at no moment was the key absent.
     fn is_dead(&self, node: NodePtr<K, V>, deadline: u64, now: u64, pin: &Pin) -> bool {
-        if !self.lifetimes.reads_extend {
-            return self.upkeep.map.holds(node, pin);
-        }
+        // Final: whoever is about to give it a longer life comes too late, or has come before.
         if !node.claim(deadline, now) {
             return false;
+        }
+        let map = &self.upkeep.map;
+        if !self.lifetimes.reads_extend {
+            return map.holds(node, pin);
         }
         // Claimed, by whomever: nobody replaces or extends it any more, so the key is absent, and was when the claim was made or the
         // node left the map. A writer that replaces a live node freezes it, then puts the new one in its place: wait until it has

@@ -70,8 +70,11 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 answer = Answer::Life(asked);
             }
             if asked != left || self.lifetimes.limits.time_to_idle.is_some() {
-                // The user's code may have taken its time.
+                // The user's code may have taken its time: the whole of the entry's, perhaps.
                 now = self.upkeep.clock.now();
+                if time::is_due(now, deadline) {
+                    return false;
+                }
             }
         }
         let (_, wanted) = self.moved(node, deadline, answer, now);

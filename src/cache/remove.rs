@@ -57,12 +57,11 @@ where
 
     /// `Expired` if the node is due now, for good; else `Explicit`. Under the shard's lock.
     fn cause_of_leaving(&self, node: NodePtr<K, V>) -> RemovalCause {
-        let deadline = node.deadline();
-        if deadline == NEVER {
+        if node.deadline() == NEVER {
             return RemovalCause::Explicit;
         }
         let now = self.upkeep.clock.now();
-        if time::is_due(now, deadline) && node.claim(deadline, now) {
+        if node.deadline_if_alive(now).is_none() {
             RemovalCause::Expired
         } else {
             RemovalCause::Explicit

@@ -138,10 +138,9 @@ where
         let clock = &self.upkeep.clock;
         let there = probe.found.and_then(|old| {
             let now = clock.now();
-            let deadline = old.deadline();
-            // A claim makes the judgement final, so that the create callback is right whatever happens next.
-            let dead = time::is_due(now, deadline) && old.claim(deadline, now);
-            (!dead).then(|| (now, time::time_left(now, old.deadline())))
+            // Final, so that the create callback is right whatever happens next.
+            let deadline = old.deadline_if_alive(now)?;
+            Some((now, time::time_left(now, deadline)))
         });
         match there {
             Some(_) if !self.lifetimes.policy_updates => Asked {

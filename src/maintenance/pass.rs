@@ -344,10 +344,8 @@ impl<K, V> Maintenance<K, V> {
         let mut shard = self.map.lock(victim.hash());
         let spot = shard.spot(victim)?;
         let deadline = victim.deadline();
-        let expired = deadline != NEVER && {
-            let now = self.read_clock(state);
-            time::is_due(now, deadline) && victim.claim(deadline, now)
-        };
+        let expired =
+            deadline != NEVER && victim.deadline_if_alive(self.read_clock(state)).is_none();
         shard.take(spot, victim);
         let cause = if expired {
             RemovalCause::Expired

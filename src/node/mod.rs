@@ -200,6 +200,21 @@ impl<K, V> Node<K, V> {
             .is_ok()
     }
 
+    /// The wanted deadline of an entry that is alive at `now`; of one that is due `None`, which is final (node 4).
+    ///
+    /// Judges again where the claim came too late: if it was another claim that came first, the entry is dead all the same.
+    pub(crate) fn deadline_if_alive(&self, now: u64) -> Option<u64> {
+        loop {
+            let judged = self.deadline();
+            if !time::is_due(now, judged) {
+                return Some(judged);
+            }
+            if self.claim(judged, now) {
+                return None;
+            }
+        }
+    }
+
     /// Ends all extensions and returns the last wanted deadline: for a node that is being replaced (node 4). `None` if it is due
     /// at `now`, or was claimed by somebody whose clock was ahead: then it has to be judged again.
     ///

@@ -34,6 +34,8 @@
 //! | `node_life::publication_against_a_look_up…` | who finds a node finds its deadline and life | 6 |
 //! | `whole::a_get_against_a_replacing_insert…` | a key that is there is never missed | 20 |
 //! | `whole::a_get_against_a_removal…` | the value or nothing | 6 |
+//! | `whole::a_removal_against_a_look_up_of_a_dead…` | what was dead is not returned | 41 |
+//! | `whole::a_new_deadline_against_the_end…` | a key that was seen dead does not come back | 7 |
 //! | `whole::two_inserts…` | one value stays, and one entry is counted | 46 |
 //! | `delivery::two_posts…` | each is delivered once, by one thread at a time | 60 |
 //! | `delivery::posts_in_order_against_a_delivery…` | they are delivered once, in order | 89 |

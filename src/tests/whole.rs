@@ -8,10 +8,15 @@ use std::time::Duration;
 
 /// A cache of one shard whose reads extend.
 fn cache() -> Cache<u64, u64, BuildHasherDefault<DefaultHasher>> {
+    cache_at(&ManualTicker::new())
+}
+
+/// The same on a clock of the model's.
+fn cache_at(time: &ManualTicker) -> Cache<u64, u64, BuildHasherDefault<DefaultHasher>> {
     Cache::builder()
         .max_capacity(100)
         .time_to_idle(Duration::from_secs(10))
-        .ticker(ManualTicker::new())
+        .ticker(time.clone())
         .hasher(BuildHasherDefault::default())
         .build()
 }
@@ -44,6 +49,44 @@ fn a_get_against_a_removal_meets_the_value_or_nothing() {
         let got = reader.join().unwrap();
         assert!(matches!(got, None | Some(10)), "got {got:?}");
         assert_eq!(cache.get(&1), None);
+    });
+}
+
+/// The look-up makes the judgement "dead" final just when the removal is about to: its value is dead all the same.
+#[test]
+fn a_removal_against_a_look_up_of_a_dead_entry_returns_nothing() {
+    explore(|| {
+        let time = ManualTicker::new();
+        let cache = cache_at(&time);
+        cache.insert(1, 10);
+        time.advance(Duration::from_secs(10));
+        let theirs = cache.clone();
+        let reader = thread::spawn(move || theirs.contains_key(&1));
+        assert_eq!(cache.remove(&1), None);
+        assert!(!reader.join().unwrap());
+    });
+}
+
+/// Whoever was told that an entry is dead never meets it again, though somebody is about to give it a longer life.
+#[test]
+fn a_new_deadline_against_the_end_of_the_old_one_brings_nothing_back() {
+    explore(|| {
+        let time = ManualTicker::new();
+        // Reads do not extend here: look-ups take the shorter way.
+        let cache: Cache<u64, u64, BuildHasherDefault<DefaultHasher>> = Cache::builder()
+            .max_capacity(100)
+            .ticker(time.clone())
+            .hasher(BuildHasherDefault::default())
+            .build();
+        cache.insert_with_ttl(1, 10, Duration::from_secs(10));
+        let theirs = cache.clone();
+        let reader = thread::spawn(move || {
+            time.advance(Duration::from_secs(10));
+            theirs.contains_key(&1)
+        });
+        let told = cache.set_expiry(&1, None);
+        let seen = reader.join().unwrap();
+        assert_eq!((seen, cache.contains_key(&1)), (told, told));
     });
 }
 
