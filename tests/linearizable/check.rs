@@ -1,0 +1,152 @@
+//! Is there an order? The search of Wing and Gong, with the memory of Lowe.
+//!
+//! A history is linearizable if its calls can be put in an order in which each returns what the specification returns, and in
+//! which no call stands before one that had returned when it began. The search takes, again and again, a call that no
+//! other call must precede, and goes back where it gets stuck. Two ways that have taken the same calls and reached the same
+//! state have the same future, so each such pair is tried once.
+//!
+//! Keys do not touch each other, and the moves of the clock are fixed moments rather than calls to be ordered, so a history is
+//! linearizable if it is for each key by itself.
+//!
+//! Origin: J. M. Wing, C. Gong, "Testing and verifying concurrent objects", 1993; G. Lowe, "Testing for linearizability", 2017.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use super::history::{Call, History};
+use super::spec::State;
+
+/// A key's calls and the moves of the clock are bits of one word.
+pub const MOST: usize = 64;
+
+/// Why there is no order.
+#[derive(Debug)]
+pub struct Refusal {
+    /// What concerns the key.
+    history: History,
+    /// Stamps of the calls in the longest order that was found.
+    reached: Vec<u64>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "no order of these calls explains what they returned:\n{}",
+            self.history
+        )?;
+        write!(
+            f,
+            "as far as it goes, by their first stamps: {:?}",
+            self.reached
+        )
+    }
+}
+
+/// Checks a history key by key; the number of states that were looked at, or the first key's part that has no order.
+pub fn check(history: &History) -> Result<usize, Box<Refusal>> {
+    let mut looked_at = 0;
+    for key in history.keys() {
+        looked_at += check_key(&history.of_key(key))?;
+    }
+    Ok(looked_at)
+}
+
+/// Something that has to be put in order.
+enum Item<'a> {
+    Call(&'a Call),
+    Advance(u64),
+}
+
+struct Search<'a> {
+    history: &'a History,
+    items: Vec<(u64, u64, Item<'a>)>,
+    seen: HashSet<(u64, State)>,
+    order: Vec<u64>,
+    longest: Vec<u64>,
+}
+
+fn check_key(history: &History) -> Result<usize, Box<Refusal>> {
+    let calls = history
+        .calls
+        .iter()
+        .map(|call| (call.from, call.to, Item::Call(call)));
+    let advances = history
+        .advances
+        .iter()
+        .map(|advance| (advance.at, advance.at, Item::Advance(advance.now)));
+    let items: Vec<_> = calls.chain(advances).collect();
+    assert!(
+        items.len() <= MOST,
+        "{} calls and moves for one key",
+        items.len()
+    );
+    let mut search = Search {
+        history,
+        items,
+        seen: HashSet::new(),
+        order: Vec::new(),
+        longest: Vec::new(),
+    };
+    if search.goes_on(0, State::at(0)) {
+        Ok(search.seen.len())
+    } else {
+        Err(Box::new(Refusal {
+            history: history.clone(),
+            reached: search.longest,
+        }))
+    }
+}
+
+impl Search<'_> {
+    /// Whether what is not yet `taken` can be put in order from this state on.
+    fn goes_on(&mut self, taken: u64, state: State) -> bool {
+        if self.order.len() > self.longest.len() {
+            self.longest.clone_from(&self.order);
+        }
+        let left: Vec<usize> = (0..self.items.len())
+            .filter(|at| taken & (1 << at) == 0)
+            .collect();
+        // Whatever began after this had to wait for the item that ended here.
+        let Some(horizon) = left.iter().map(|&at| self.items[at].1).min() else {
+            return true;
+        };
+        if !self.seen.insert((taken, state)) {
+            return false;
+        }
+        for at in left {
+            let (from, _, item) = &self.items[at];
+            let from = *from;
+            if from > horizon {
+                continue;
+            }
+            let nexts = match item {
+                Item::Advance(now) => vec![state.advanced(*now)],
+                Item::Call(call) => {
+                    let readings = readings(self.history, call, state.clock);
+                    self.history.rules.step(state, call, &readings)
+                }
+            };
+            for next in nexts {
+                self.order.push(from);
+                if self.goes_on(taken | 1 << at, next) {
+                    return true;
+                }
+                self.order.pop();
+            }
+        }
+        false
+    }
+}
+
+/// What the clock has shown from the beginning of a call until `clock`, latest first.
+pub fn readings(history: &History, call: &Call, clock: u64) -> Vec<u64> {
+    let moved = history
+        .advances
+        .iter()
+        .map(|advance| advance.now)
+        .filter(|&now| call.clock < now && now <= clock);
+    let mut readings: Vec<u64> = std::iter::once(call.clock).chain(moved).collect();
+    readings.reverse();
+    readings
+}

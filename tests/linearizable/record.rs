@@ -1,0 +1,466 @@
+//! A cache whose calls are written down, and plans of what threads do to it.
+//!
+//! Calls are short and would seldom overlap. So all the code of the user's that runs inside of them, the comparison of keys, the clone of
+//! values, the policy and the clock itself, lets other threads in now and then: between the reading of a clock and its use,
+//! between a look-up and the lock.
+
+use std::cell::Cell;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[cfg(wheelhouse_shuttle)]
+use shuttle::{sync::atomic::AtomicU64, thread};
+#[cfg(not(wheelhouse_shuttle))]
+use std::{sync::atomic::AtomicU64, thread};
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use wheelhouse::{Cache, Expiry, Scheduler, Ticker, expiry};
+
+use super::history::{Advance, Answer, Call, Op, Outcome, Value};
+use super::spec::Rules;
+use crate::support::{Dice, OneHash};
+
+/// Half of the finest bucket at the default resolution: deadlines fall on the edges of buckets and between them.
+pub const UNIT: u64 = 1 << 29;
+
+thread_local! {
+    static LUCK: Cell<u64> = const { Cell::new(0) };
+}
+
+/// From here on, this thread pauses where this seed says.
+pub fn pauses(seed: u64) {
+    LUCK.set(seed | 1);
+}
+
+/// Lets other threads in, now and then; on threads that nobody has called `pauses` on, never.
+fn pause() {
+    let mut luck = LUCK.get();
+    if luck == 0 {
+        return;
+    }
+    luck ^= luck << 13;
+    luck ^= luck >> 7;
+    luck ^= luck << 17;
+    LUCK.set(luck);
+    match luck >> 58 {
+        0..=7 => thread::yield_now(),
+        8..=15 => (0..luck >> 40 & 127).for_each(|_| std::hint::spin_loop()),
+        _ => (),
+    }
+}
+
+/// The clock of a history and the counter of its stamps, in one word: each move of the clock is one moment among the
+/// beginnings and ends of the calls.
+#[derive(Clone)]
+pub struct Clock {
+    /// Units of time above, stamps below.
+    word: Arc<AtomicU64>,
+    origin: u64,
+}
+
+const STAMPS: u32 = 16;
+
+impl Clock {
+    /// Shows `origin` to the cache and 0 to the history.
+    pub fn new(origin: u64) -> Clock {
+        Clock {
+            word: Arc::new(AtomicU64::new(0)),
+            origin,
+        }
+    }
+
+    /// A stamp, and the time in nanoseconds at that moment.
+    fn stamp(&self) -> (u64, u64) {
+        let word = self.word.fetch_add(1, SeqCst);
+        let stamp = word & ((1 << STAMPS) - 1);
+        assert!(stamp < (1 << STAMPS) - 1, "a history without end");
+        (stamp, (word >> STAMPS) * UNIT)
+    }
+
+    pub fn advance(&self, units: u64) -> Advance {
+        let word = self.word.fetch_add((units << STAMPS) + 1, SeqCst);
+        Advance {
+            at: word & ((1 << STAMPS) - 1),
+            now: ((word >> STAMPS) + units) * UNIT,
+        }
+    }
+}
+
+impl Ticker for Clock {
+    fn nanos(&self) -> u64 {
+        pause();
+        let word = self.word.load(SeqCst);
+        pause();
+        self.origin.wrapping_add((word >> STAMPS) * UNIT)
+    }
+}
+
+/// A key whose comparison takes its time.
+#[derive(Clone, Copy, Debug)]
+pub struct Key(pub u8);
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        pause();
+        self.0 == other.0
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+/// A value whose clone takes its time.
+#[derive(Debug)]
+pub struct Stored(Value);
+
+impl Clone for Stored {
+    fn clone(&self) -> Stored {
+        pause();
+        Stored(self.0)
+    }
+}
+
+/// Asks the values.
+struct AsWritten;
+
+fn answer(answer: Answer, left: Option<Duration>) -> Option<Duration> {
+    pause();
+    match answer {
+        Answer::Keep => left,
+        Answer::Never => None,
+        Answer::After(life) => Some(Duration::from_nanos(life)),
+    }
+}
+
+impl Expiry<Key, Stored> for AsWritten {
+    fn expire_after_create(&self, _: &Key, value: &Stored, _: Instant) -> Option<Duration> {
+        answer(value.0.on_create, None)
+    }
+
+    fn expire_after_update(
+        &self,
+        _: &Key,
+        value: &Stored,
+        _: Instant,
+        left: Option<Duration>,
+    ) -> Option<Duration> {
+        answer(value.0.on_update, left)
+    }
+
+    fn expire_after_read(
+        &self,
+        _: &Key,
+        value: &Stored,
+        _: Instant,
+        left: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        answer(value.0.on_read, left)
+    }
+}
+
+/// Who is asked for lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    Nobody,
+    /// The values, on every occasion.
+    Values,
+    /// The values, on creation only: a cache that knows that reads change nothing.
+    OnCreation,
+}
+
+/// A kind of cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub name: &'static str,
+    pub policy: Policy,
+    /// Limits in units.
+    pub time_to_live: Option<u64>,
+    pub time_to_idle: Option<u64>,
+    /// Every key has the same hash.
+    pub collide: bool,
+    /// With a bound, far away: reads leave events.
+    pub bounded: bool,
+    /// With a thread that runs maintenance.
+    pub background: bool,
+}
+
+const BARE: Setup = Setup {
+    name: "bare",
+    policy: Policy::Nobody,
+    time_to_live: None,
+    time_to_idle: None,
+    collide: false,
+    bounded: false,
+    background: false,
+};
+
+/// One kind for each way that the cache takes through a read or a write.
+pub const SETUPS: [Setup; 9] = [
+    BARE,
+    Setup {
+        name: "time to live",
+        time_to_live: Some(3),
+        bounded: true,
+        ..BARE
+    },
+    Setup {
+        name: "time to idle",
+        time_to_idle: Some(2),
+        ..BARE
+    },
+    Setup {
+        name: "both limits",
+        time_to_live: Some(5),
+        time_to_idle: Some(2),
+        bounded: true,
+        ..BARE
+    },
+    Setup {
+        name: "policy",
+        policy: Policy::Values,
+        bounded: true,
+        ..BARE
+    },
+    Setup {
+        name: "policy on creation",
+        policy: Policy::OnCreation,
+        ..BARE
+    },
+    Setup {
+        name: "policy and limits",
+        policy: Policy::Values,
+        time_to_live: Some(5),
+        time_to_idle: Some(3),
+        ..BARE
+    },
+    Setup {
+        name: "one hash",
+        time_to_live: Some(3),
+        collide: true,
+        ..BARE
+    },
+    Setup {
+        name: "background",
+        time_to_live: Some(2),
+        background: true,
+        ..BARE
+    },
+];
+
+impl Setup {
+    pub fn rules(&self) -> Rules {
+        let nanos = |units: Option<u64>| units.map(|units| units * UNIT);
+        Rules {
+            policy: self.policy != Policy::Nobody,
+            time_to_live: nanos(self.time_to_live),
+            time_to_idle: nanos(self.time_to_idle),
+        }
+    }
+}
+
+/// The default hasher, or the worst.
+#[derive(Clone, Default)]
+pub struct Hashing {
+    fair: wheelhouse::RandomState,
+    collide: bool,
+}
+
+impl BuildHasher for Hashing {
+    type Hasher = Box<dyn Hasher>;
+
+    fn build_hasher(&self) -> Box<dyn Hasher> {
+        if self.collide {
+            Box::new(OneHash.build_hasher())
+        } else {
+            Box::new(self.fair.build_hasher())
+        }
+    }
+}
+
+/// What a thread does next.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    Call(u8, Op),
+    /// Moves the clock by this many units.
+    Advance(u64),
+    /// Runs maintenance, which nobody may notice.
+    Maintain,
+    /// Puts in this many other keys and takes them out: the table grows and shrinks.
+    Crowd(u8),
+}
+
+/// What came of it.
+pub enum Happened {
+    Call(Call),
+    Advance(Advance),
+    Nothing,
+}
+
+/// A cache under observation.
+pub struct Subject {
+    cache: Cache<Key, Stored, Hashing>,
+    clock: Clock,
+}
+
+impl Subject {
+    pub fn new(setup: &Setup, origin: u64) -> Subject {
+        let clock = Clock::new(origin);
+        let nanos = |units: u64| Duration::from_nanos(units * UNIT);
+        let mut builder = Cache::builder().ticker(clock.clone()).hasher(Hashing {
+            collide: setup.collide,
+            ..Hashing::default()
+        });
+        if setup.background {
+            builder = builder.scheduler(Scheduler::background());
+        }
+        if setup.bounded {
+            builder = builder.max_capacity(10_000);
+        }
+        if let Some(units) = setup.time_to_live {
+            builder = builder.time_to_live(nanos(units));
+        }
+        if let Some(units) = setup.time_to_idle {
+            builder = builder.time_to_idle(nanos(units));
+        }
+        builder = match setup.policy {
+            Policy::Nobody => builder,
+            Policy::Values => builder.expire_after(AsWritten),
+            Policy::OnCreation => {
+                builder.expire_after(expiry::creating(|_: &Key, value: &Stored| {
+                    answer(value.0.on_create, None)
+                }))
+            }
+        };
+        Subject {
+            cache: builder.build(),
+            clock,
+        }
+    }
+
+    pub fn perform(&self, thread: usize, step: Step) -> Happened {
+        pause();
+        match step {
+            Step::Call(key, op) => {
+                let (from, clock) = self.clock.stamp();
+                let outcome = self.call(Key(key), op);
+                let (to, _) = self.clock.stamp();
+                return Happened::Call(Call {
+                    thread,
+                    key,
+                    op,
+                    outcome,
+                    from,
+                    to,
+                    clock,
+                });
+            }
+            Step::Advance(units) => return Happened::Advance(self.clock.advance(units)),
+            Step::Maintain => self.cache.run_pending_tasks(),
+            Step::Crowd(size) => {
+                for key in 0..size {
+                    self.cache.insert(Key(!key), Stored(Value::plain(0)));
+                }
+                for key in 0..size {
+                    self.cache.invalidate(&Key(!key));
+                }
+            }
+        }
+        Happened::Nothing
+    }
+
+    fn call(&self, key: Key, op: Op) -> Outcome {
+        let id = |found: Option<Stored>| Outcome::Found(found.map(|value| value.0.id));
+        match op {
+            Op::Get => id(self.cache.get(&key)),
+            Op::Remove => id(self.cache.remove(&key)),
+            Op::Contains => Outcome::Said(self.cache.contains_key(&key)),
+            Op::SetExpiry(life) => {
+                Outcome::Said(self.cache.set_expiry(&key, life.map(Duration::from_nanos)))
+            }
+            Op::Insert(value) => {
+                self.cache.insert(key, Stored(value));
+                Outcome::Done
+            }
+            Op::InsertWithTtl(value, life) => {
+                self.cache
+                    .insert_with_ttl(key, Stored(value), Duration::from_nanos(life));
+                Outcome::Done
+            }
+            Op::Invalidate => {
+                self.cache.invalidate(&key);
+                Outcome::Done
+            }
+        }
+    }
+}
+
+/// Some units of time: mostly few, seldom enough for another level of the wheel.
+fn units(dice: &mut Dice, least: u64) -> u64 {
+    match dice.below(20) {
+        0 => 64 * (1 + dice.below(3)),
+        1 => 1 << (10 + dice.below(8)),
+        _ => least + dice.below(5 - least),
+    }
+}
+
+/// What each of `threads` does in a history; `steps` each.
+pub fn plans(dice: &mut Dice, setup: &Setup, threads: usize, steps: usize) -> Vec<Vec<Step>> {
+    let keys = 1 + dice.below(3);
+    let mut id = 0;
+    (0..threads)
+        .map(|_| {
+            (0..steps)
+                .map(|_| {
+                    let key = dice.below(keys) as u8;
+                    step(dice, setup, key, &mut id)
+                })
+                .collect()
+        })
+        .collect()
+}
+
+fn step(dice: &mut Dice, setup: &Setup, key: u8, id: &mut u32) -> Step {
+    let op = match dice.below(100) {
+        0..=24 => Op::Get,
+        25..=32 => Op::Contains,
+        33..=49 => Op::Insert(value(dice, setup, id)),
+        50..=61 => Op::InsertWithTtl(value(dice, setup, id), units(dice, 0) * UNIT),
+        62..=72 => Op::SetExpiry((dice.below(4) > 0).then(|| units(dice, 0) * UNIT)),
+        73..=78 => Op::Invalidate,
+        79..=85 => Op::Remove,
+        86..=94 => return Step::Advance(units(dice, 1)),
+        95..=97 => return Step::Maintain,
+        _ => return Step::Crowd(8 + dice.below(40) as u8),
+    };
+    Step::Call(key, op)
+}
+
+/// A value with a number of its own. Its lives differ in the last digits from all others', so that an answer is what was left only
+/// if it was given before.
+fn value(dice: &mut Dice, setup: &Setup, id: &mut u32) -> Value {
+    *id += 1;
+    let number = *id;
+    let mut life = |occasion: u64| match dice.below(6) {
+        0 => Answer::Keep,
+        1 => Answer::Never,
+        _ => Answer::After(units(dice, 0) * UNIT + 3 * u64::from(number) + occasion),
+    };
+    let mut value = Value {
+        id: number,
+        on_create: life(0),
+        on_update: life(1),
+        on_read: life(2),
+    };
+    if setup.policy == Policy::OnCreation {
+        (value.on_update, value.on_read) = (Answer::Keep, Answer::Keep);
+    }
+    value
+}

@@ -1,0 +1,187 @@
+//! What one key of a cache does when nothing overlaps, and where time may enter.
+//!
+//! An operation takes effect at one moment between its call and its return.
+//!
+//! - Whether an entry is alive is judged by the clock *at that moment*.
+//! - A new life counts from *a reading of the clock between the call and that moment*. No cache can do better without stopping the
+//!   clock: it reads the time, then publishes, and time may pass in between. It must not do worse, such as take a reading
+//!   from before the call.
+
+use super::history::{Answer, Call, Op, Outcome, Value};
+
+/// A deadline that never comes.
+pub const NEVER: u64 = u64::MAX;
+
+/// The settings of the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Whether values are asked for their lives.
+    pub policy: bool,
+    pub time_to_live: Option<u64>,
+    pub time_to_idle: Option<u64>,
+}
+
+/// One key's entry and the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    pub clock: u64,
+    /// `None` also for a dead entry: nobody can tell the two apart.
+    pub entry: Option<Entry>,
+}
+
+/// An entry that is alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    value: Value,
+    /// The deadline that the policy or the caller gave.
+    own: u64,
+    /// The end of its time to live.
+    limit: u64,
+    /// The deadline in force: the earliest of those and of the idle limit.
+    deadline: u64,
+}
+
+impl State {
+    pub fn at(clock: u64) -> State {
+        State { clock, entry: None }
+    }
+
+    /// Time passes.
+    pub fn advanced(self, now: u64) -> State {
+        self.with_clock(now)
+    }
+
+    fn with_clock(self, clock: u64) -> State {
+        let entry = self.entry.filter(|entry| clock < entry.deadline);
+        State { clock, entry }
+    }
+
+    fn with(self, entry: Entry) -> State {
+        State {
+            entry: Some(entry),
+            ..self
+        }
+        .with_clock(self.clock)
+    }
+
+    fn without(self) -> State {
+        State {
+            entry: None,
+            ..self
+        }
+    }
+}
+
+impl Rules {
+    /// The states that a call may lead to if it takes effect now; none if its outcome cannot be had. `readings` are the
+    /// times that the clock has shown since the call began.
+    pub fn step(&self, state: State, call: &Call, readings: &[u64]) -> Vec<State> {
+        let there = state.entry;
+        let same = |holds: bool| if holds { vec![state] } else { Vec::new() };
+        match (call.op, call.outcome) {
+            (Op::Get, Outcome::Found(id)) => match there {
+                Some(entry) if id == Some(entry.value.id) => {
+                    self.after_read(state, entry, readings)
+                }
+                Some(_) => Vec::new(),
+                None => same(id.is_none()),
+            },
+            (Op::Contains, Outcome::Said(said)) => same(said == there.is_some()),
+            (Op::Insert(value), Outcome::Done) => self.after_insert(state, value, readings),
+            (Op::InsertWithTtl(value, life), Outcome::Done) => readings
+                .iter()
+                .map(|&now| state.with(self.entry(value, now + life, self.limit(now), now)))
+                .collect(),
+            (Op::SetExpiry(life), Outcome::Said(said)) => match there {
+                None => same(!said),
+                Some(_) if !said => Vec::new(),
+                Some(entry) => readings
+                    .iter()
+                    .map(|&now| {
+                        let own = life.map_or(NEVER, |life| now + life);
+                        state.with(self.entry(entry.value, own, entry.limit, now))
+                    })
+                    .collect(),
+            },
+            (Op::Invalidate, Outcome::Done) => vec![state.without()],
+            (Op::Remove, Outcome::Found(id)) => {
+                if id == there.map(|entry| entry.value.id) {
+                    vec![state.without()]
+                } else {
+                    Vec::new()
+                }
+            }
+            (op, outcome) => unreachable!("{op:?} does not return {outcome:?}"),
+        }
+    }
+
+    fn after_insert(&self, state: State, value: Value, readings: &[u64]) -> Vec<State> {
+        let mut states = Vec::new();
+        for &now in readings {
+            let owns = match (self.policy, state.entry) {
+                (false, _) => vec![NEVER],
+                (true, None) => match value.on_create {
+                    Answer::After(life) => vec![now + life],
+                    Answer::Keep | Answer::Never => vec![NEVER],
+                },
+                (true, Some(old)) => answered(value.on_update, old, now, readings),
+            };
+            for own in owns {
+                states.push(state.with(self.entry(value, own, self.limit(now), now)));
+            }
+        }
+        states
+    }
+
+    fn after_read(&self, state: State, entry: Entry, readings: &[u64]) -> Vec<State> {
+        if !self.policy && self.time_to_idle.is_none() {
+            return vec![state];
+        }
+        let mut states = Vec::new();
+        for &now in readings {
+            let owns = if self.policy {
+                answered(entry.value.on_read, entry, now, readings)
+            } else {
+                vec![entry.own]
+            };
+            for own in owns {
+                states.push(state.with(self.entry(entry.value, own, entry.limit, now)));
+            }
+        }
+        states
+    }
+
+    fn limit(&self, now: u64) -> u64 {
+        self.time_to_live.map_or(NEVER, |life| now + life)
+    }
+
+    /// An entry written or used `now`.
+    fn entry(&self, value: Value, own: u64, limit: u64, now: u64) -> Entry {
+        let idle = self.time_to_idle.map_or(NEVER, |life| now + life);
+        Entry {
+            value,
+            own,
+            limit,
+            deadline: own.min(limit).min(idle),
+        }
+    }
+}
+
+/// The own deadlines that the policy's answer about a live entry may mean. An answer that happens to be what was left when the
+/// policy was asked is the same answer as `Keep`: the cache cannot tell, nor need it.
+fn answered(answer: Answer, entry: Entry, now: u64, readings: &[u64]) -> Vec<u64> {
+    match answer {
+        Answer::Keep => vec![entry.own],
+        Answer::Never => vec![NEVER],
+        Answer::After(life) => {
+            let mut owns = vec![now + life];
+            if readings
+                .iter()
+                .any(|&asked_at| asked_at + life == entry.deadline)
+            {
+                owns.push(entry.own);
+            }
+            owns
+        }
+    }
+}
