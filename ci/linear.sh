@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Histories of threads on a few keys, each checked for an order that explains it (tests/linearizable.rs). Optimised, with the debug
+# Histories of threads on a few keys, each checked for an order that explains it (tests/linearizable). Optimised, with the debug
 # assertions; about 3,000 histories a second on two cores.
 #
 #   ci/linear.sh                  200,000 histories

@@ -22,7 +22,7 @@
 use crate::contain::contain;
 use crate::listener::{Listener, RemovalCause};
 use crate::node::NodePtr;
-use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, thread_local};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,16 +1,18 @@
 //! The one door to atomics, locks and threads, so that models can swap them.
 //!
 //! Every other file imports from here and sees no `cfg`. With `--cfg wheelhouse_loom` the types come from
-//! [loom](https://docs.rs/loom), which runs a model under every interleaving (up to a bound); otherwise they are the
-//! standard library's and `parking_lot`'s. The loom side is wrapped to look like the plain one, never the reverse.
+//! [loom](https://docs.rs/loom), which runs a model under every interleaving (up to a bound); with `--cfg wheelhouse_shuttle` from
+//! [shuttle](https://docs.rs/shuttle), which runs larger ones under many random ones; otherwise they are the
+//! standard library's and `parking_lot`'s. The other sides are wrapped to look like the plain one, never the reverse.
 //!
 //! `Arc` and `Weak` are always the standard library's: no protocol of this crate rests on the orderings of a
 //! reference count.
 
-#[cfg(not(wheelhouse_loom))]
+#[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 mod plain {
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
+    pub(crate) use std::thread_local;
 
     /// Makes `count` zeroed words null pointers, which they are already.
     ///
@@ -28,18 +30,31 @@ mod plain {
     }
 }
 
-#[cfg(wheelhouse_loom)]
+#[cfg(any(wheelhouse_loom, wheelhouse_shuttle))]
 mod model {
-    pub(crate) use loom::sync::MutexGuard;
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
+    #[cfg(wheelhouse_loom)]
+    use loom as explorer;
+    #[cfg(wheelhouse_shuttle)]
+    use shuttle as explorer;
 
-    /// loom's mutex with `parking_lot`'s face: no poisoning.
+    /// Where threads are not the system's, what is a thread's own is not either.
+    #[cfg(wheelhouse_shuttle)]
+    pub(crate) use explorer::thread_local;
+    #[cfg(wheelhouse_loom)]
+    pub(crate) use std::thread_local;
+
+    pub(crate) use explorer::sync::MutexGuard;
+    pub(crate) use explorer::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize,
+    };
+
+    /// The explorer's mutex with `parking_lot`'s face: no poisoning.
     #[derive(Debug)]
-    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+    pub(crate) struct Mutex<T>(explorer::sync::Mutex<T>);
 
     impl<T> Mutex<T> {
         pub(crate) fn new(value: T) -> Self {
-            Self(loom::sync::Mutex::new(value))
+            Self(explorer::sync::Mutex::new(value))
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
@@ -61,21 +76,29 @@ mod model {
         }
     }
 
-    /// loom's condition variable with `parking_lot`'s face; loom has no time, so a timed wait just yields.
+    /// The explorer's condition variable with `parking_lot`'s face; an explorer has no time, so a timed wait
+    /// ends at once or not at all.
     #[derive(Debug, Default)]
-    pub(crate) struct Condvar(loom::sync::Condvar);
+    pub(crate) struct Condvar(explorer::sync::Condvar);
 
     impl Condvar {
         pub(crate) fn new() -> Self {
-            Self(loom::sync::Condvar::new())
+            Self(explorer::sync::Condvar::new())
         }
 
         pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
             replace_guard(guard, |held| self.0.wait(held).unwrap());
         }
 
+        #[cfg(wheelhouse_loom)]
         pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: std::time::Duration) {
             self.wait(guard);
+        }
+
+        /// Over at once: who waits with a timeout looks again anyway.
+        #[cfg(wheelhouse_shuttle)]
+        pub(crate) fn wait_for<T>(&self, _: &mut MutexGuard<'_, T>, _: std::time::Duration) {
+            explorer::thread::yield_now();
         }
 
         pub(crate) fn notify_one(&self) {
@@ -87,21 +110,21 @@ mod model {
         }
     }
 
-    /// `parking_lot` waits on a borrowed guard, loom on an owned one.
+    /// `parking_lot` waits on a borrowed guard, an explorer on an owned one.
     fn replace_guard<'a, T>(
         guard: &mut MutexGuard<'a, T>,
         wait: impl FnOnce(MutexGuard<'a, T>) -> MutexGuard<'a, T>,
     ) {
         #[allow(unsafe_code)]
-        // SAFETY: `guard` is moved out and a guard is moved back in before anyone can look; loom's `wait` does not
-        // unwind except to end the whole model, which aborts.
+        // SAFETY: `guard` is moved out and a guard is moved back in before anyone can look; an explorer's
+        // `wait` does not unwind except to end the whole model, which aborts.
         unsafe {
             let held = std::ptr::read(guard);
             std::ptr::write(guard, wait(held));
         }
     }
 
-    /// Makes `count` zeroed words null pointers: loom's carry more than the address.
+    /// Makes `count` zeroed words null pointers: an explorer's carry more than the address.
     ///
     /// # Safety
     ///
@@ -119,8 +142,8 @@ mod model {
     }
 }
 
-#[cfg(wheelhouse_loom)]
+#[cfg(any(wheelhouse_loom, wheelhouse_shuttle))]
 pub(crate) use model::*;
-#[cfg(not(wheelhouse_loom))]
+#[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 pub(crate) use plain::*;
 pub(crate) use std::sync::atomic::Ordering;

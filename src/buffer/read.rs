@@ -32,9 +32,9 @@ use crate::sync::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use std::ptr;
 
 /// Events a ring holds.
-#[cfg(not(wheelhouse_loom))]
+#[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 pub(crate) const LEN: usize = 32;
-#[cfg(wheelhouse_loom)]
+#[cfg(any(wheelhouse_loom, wheelhouse_shuttle))]
 pub(crate) const LEN: usize = 2;
 
 /// What became of an offer.

@@ -18,6 +18,7 @@
 
 use super::{Domain, Grace};
 use crate::contain::contain;
+use crate::sync::thread_local;
 use std::cell::Cell;
 
 /// Something that may be freed once nobody can reach it.

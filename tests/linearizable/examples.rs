@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::check::{check, readings};
-use super::history::{Advance, Answer, Call, History, Op, Outcome, Value};
-use super::spec::{Rules, State};
+use crate::linear::check::{check, readings};
+use crate::linear::history::{Advance, Answer, Call, History, Op, Outcome, Value};
+use crate::linear::spec::{Rules, State};
 
 const BARE: Rules = Rules {
     policy: false,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use super::history::History;
-use super::record::{Happened, Setup, Step, Subject, pauses, plans};
+use crate::linear::history::History;
+use crate::linear::record::{Happened, Setup, Step, Subject, pauses, plans};
 use crate::support::Dice;
 
 /// Threads of a history at most.

@@ -1,25 +1,21 @@
 //! Look-ups and writes of several threads on a few keys, while the clock moves, return what they would return one after the other.
 //!
-//! `record` makes histories, `spec` says what an operation does, `check` looks for an order. `WHEELHOUSE_HISTORIES` says how many
+//! `linear` records histories, says what an operation does and looks for an order. `WHEELHOUSE_HISTORIES` says how many
 //! histories; `ci/linear.sh` runs many.
 
+mod examples;
+#[path = "../support/linear/mod.rs"]
+mod linear;
+#[path = "../support/mod.rs"]
 mod support;
-
-mod linearizable {
-    pub mod check;
-    mod examples;
-    pub mod history;
-    pub mod record;
-    pub mod spec;
-    pub mod workers;
-}
+mod workers;
 
 use std::time::Instant;
 
-use linearizable::check::check;
-use linearizable::history::{History, Op, Outcome};
-use linearizable::record::SETUPS;
-use linearizable::workers::Workers;
+use linear::check::check;
+use linear::history::{History, Op, Outcome};
+use linear::record::SETUPS;
+use workers::Workers;
 
 fn from_environment(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;

@@ -5,14 +5,14 @@
 //! between a look-up and the lock.
 
 use std::cell::Cell;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[cfg(wheelhouse_shuttle)]
-use shuttle::{sync::atomic::AtomicU64, thread};
+use shuttle::sync::atomic::AtomicU64;
 #[cfg(not(wheelhouse_shuttle))]
-use std::{sync::atomic::AtomicU64, thread};
+use std::sync::atomic::AtomicU64;
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -45,7 +45,7 @@ fn pause() {
     luck ^= luck << 17;
     LUCK.set(luck);
     match luck >> 58 {
-        0..=7 => thread::yield_now(),
+        0..=7 => std::thread::yield_now(),
         8..=15 => (0..luck >> 40 & 127).for_each(|_| std::hint::spin_loop()),
         _ => (),
     }
@@ -203,6 +203,8 @@ const BARE: Setup = Setup {
 };
 
 /// One kind for each way that the cache takes through a read or a write.
+///
+/// The last one has a thread of its own, which schedules under control must not have.
 pub const SETUPS: [Setup; 9] = [
     BARE,
     Setup {
@@ -269,7 +271,8 @@ impl Setup {
 /// The default hasher, or the worst.
 #[derive(Clone, Default)]
 pub struct Hashing {
-    fair: wheelhouse::RandomState,
+    /// Not randomly keyed: the same seed is to do the same.
+    fair: BuildHasherDefault<DefaultHasher>,
     collide: bool,
 }
 

@@ -1,0 +1,74 @@
+//! Whole caches under controlled schedules: [shuttle](https://docs.rs/shuttle) decides at every access to an atomic or a lock of the
+//! crate which thread goes on, at random. `ci/shuttle.sh` builds and runs it; in an ordinary build there is nothing here.
+//!
+//! # What this covers and what not
+//!
+//! - Each access through `src/sync.rs` is a switching point: map, shard locks, node, buffers, drain status, waking, notifications.
+//! - All orderings count as sequentially consistent. Whether weaker ones suffice is for the loom models to say.
+//! - crossbeam-epoch does not know shuttle: each of its steps happens at once, and all threads of a schedule share one
+//!   registration, so a grace period lasts until none of them is pinned. Late, never early: what depends on *when* memory is freed,
+//!   with a reader in the middle, is tried here; the epochs themselves are not.
+//! - No background thread: it is the system's. Its part is played by an `Alarm`.
+//!
+//! `WHEELHOUSE_SCHEDULES` says how many schedules a scenario gets of each of two kinds. A failure prints its schedule;
+//! `WHEELHOUSE_REPLAY` repeats it: `WHEELHOUSE_REPLAY=91… ci/shuttle.sh name_of_the_test`.
+#![cfg(wheelhouse_shuttle)]
+
+mod answers;
+#[path = "../support/linear/mod.rs"]
+mod linear;
+mod memory;
+mod removals;
+#[path = "../support/mod.rs"]
+mod support;
+mod waking;
+
+use shuttle::rand::Rng;
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::{Config, Runner};
+use support::Dice;
+
+/// Priority changes that a schedule of the second kind makes: bugs that need so few orders of events are found soon.
+const DEPTH: usize = 3;
+
+/// Runs a scenario under many schedules.
+fn explore(scenario: fn()) {
+    explore_with(scenario, true);
+}
+
+/// The same for a scenario in which somebody waits with a timeout: here he looks again and again, and priorities alone could let him
+/// do so for ever.
+fn explore_fairly(scenario: fn()) {
+    explore_with(scenario, false);
+}
+
+fn explore_with(scenario: fn(), by_priority: bool) {
+    if let Ok(schedule) = std::env::var("WHEELHOUSE_REPLAY") {
+        shuttle::replay(scenario, &schedule);
+        return;
+    }
+    let count = std::env::var("WHEELHOUSE_SCHEDULES").map_or(5_000, |n| n.parse().unwrap());
+    let began = std::time::Instant::now();
+    run(RandomScheduler::new(count), scenario);
+    if by_priority {
+        run(PctScheduler::new(DEPTH, count), scenario);
+    }
+    println!(
+        "{} schedules in {:.1} s",
+        count * (1 + usize::from(by_priority)),
+        began.elapsed().as_secs_f64()
+    );
+}
+
+fn run(scheduler: impl Scheduler + 'static, scenario: fn()) {
+    let mut config = Config::new();
+    config.stack_size = 1 << 18;
+    // That it takes all orderings for the strongest is said above.
+    config.silence_warnings = true;
+    Runner::new(scheduler, config).run(scenario);
+}
+
+/// Chances of a scenario: drawn from the schedule, so that they are repeated with it.
+fn dice() -> Dice {
+    Dice::new(shuttle::rand::thread_rng().gen_range(0..u64::MAX))
+}
