@@ -51,7 +51,7 @@ part() {
             mutants wheel -f 'src/wheel/*.rs' "$@" -- --lib --test regressions_wheel --test deadlines --test wheel_snapshot
             ;;
         buffer)
-            mutants buffer -f 'src/buffer/*.rs' "$@" -- --lib buffer:: map:: maintenance::
+            mutants buffer -f 'src/buffer/*.rs' "$@" -- --lib -- buffer:: map:: maintenance::
             mutants buffer -f 'src/buffer/*.rs' "$@" -- --lib --test bound --test memory --test reentry
             ;;
         notify)
