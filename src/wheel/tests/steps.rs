@@ -24,6 +24,15 @@ fn a_substitute_takes_the_position_in_the_same_bucket_only() {
 }
 
 #[test]
+fn a_node_whose_new_deadline_belongs_in_its_bucket_keeps_its_position() {
+    let mut rig = Rig::at(0);
+    let nodes: Vec<_> = (0..3).map(|_| rig.schedule_in(5 * SPAN as i64)).collect();
+    assert!(nodes[0].extend(5 * SPAN, 5 * SPAN - 1));
+    rig.wheel.reschedule(nodes[0]);
+    assert_eq!(rig.drain(5 * SPAN), nodes);
+}
+
+#[test]
 fn a_substitute_without_deadline_unlinks_and_one_for_an_unlinked_node_links() {
     let mut rig = Rig::at(0);
     let old = rig.schedule_in(SPAN as i64);
@@ -97,6 +106,18 @@ fn an_advance_finds_what_is_due_when_the_tick_ends_and_a_sweep_at_once() {
             assert_eq!(rig.drain(now.wrapping_add(1)), [other]);
         }
     }
+}
+
+#[test]
+fn a_sweep_is_as_long_as_the_bucket_of_the_present_tick() {
+    let mut rig = Rig::at(0);
+    assert_eq!(rig.wheel.sweep_len(0), 0);
+    for _ in 0..5 {
+        rig.schedule_in(SPAN as i64 / 2);
+    }
+    rig.schedule_in(3 * SPAN as i64);
+    assert_eq!(rig.wheel.sweep_len(0), 5);
+    assert_eq!(rig.wheel.sweep_len(SPAN), 0);
 }
 
 #[test]
