@@ -428,7 +428,8 @@ where
     }
 
     fn validate(&self) -> Result<(), BuildError> {
-        if self.resolution < wheel::FINEST || self.resolution > wheel::WIDEST {
+        let rounded = self.resolution.as_nanos().next_power_of_two();
+        if rounded < wheel::FINEST.as_nanos() || rounded > wheel::WIDEST.as_nanos() {
             return Err(BuildError(format!(
                 "expiry_resolution is {:?}, but must be between {:?} and {:?}",
                 self.resolution,

@@ -230,10 +230,12 @@ impl<K, V> Notifier<K, V> {
             return;
         }
         let target = self.posted.load(Ordering::Acquire);
+        let reached = || self.delivered.load(Ordering::Acquire).wrapping_sub(target) as i64 >= 0;
         loop {
-            self.deliver(|| true, done);
+            // No further: others may post for as long as this thread goes on.
+            self.deliver(|| !reached(), done);
             let mut gate = self.gate.lock();
-            if self.delivered.load(Ordering::Acquire).wrapping_sub(target) as i64 >= 0 {
+            if reached() {
                 return;
             }
             // Another thread delivers. It may stop early and leave the rest to us, without a further notice: hence the timeout.

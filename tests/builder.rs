@@ -62,7 +62,7 @@ fn a_resolution_finer_than_the_finest_is_refused() {
     for (asked, shown) in [
         (Duration::ZERO, "0ns"),
         (NS, "1ns"),
-        (nanos((1 << 16) - 1), "65.535µs"),
+        (nanos(1 << 15), "32.768µs"),
     ] {
         let message = refusal!(Cache::<u32, u32>::builder().expiry_resolution(asked));
         names(&message, &["expiry_resolution", shown, "65.536µs"]);

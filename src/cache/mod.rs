@@ -163,7 +163,7 @@ where
         };
         // Before the policy is asked: a panic in `clone` must leave the deadline as it is.
         let value = hit.node.value().clone();
-        if core.touch(&mut hit, &pin) {
+        if core.outlived(&mut hit) && core.touch(&mut hit, &pin) {
             core.count_hit();
             return Some(value);
         }

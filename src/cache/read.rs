@@ -9,8 +9,8 @@ use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 
 impl<K: 'static, V: 'static, S> Core<K, V, S> {
-    /// Asks the policy about a read, notes the use and the deadline that the hit has now. False if the entry was replaced, removed or expired meanwhile, so that the
-    /// look-up has to start over; then nothing was changed.
+    /// Asks the policy about a read, notes the use and the deadline that the hit has now. False if the entry was replaced, removed or
+    /// expired meanwhile, so that the look-up has to start over; then nothing was changed.
     #[inline]
     pub(super) fn touch(&self, hit: &mut Hit<K, V>, pin: &Pin) -> bool {
         if self.lifetimes.reads_extend && !self.extend(hit) {
@@ -18,6 +18,18 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         }
         self.upkeep.note_read(hit.node, pin);
         true
+    }
+
+    /// Whether a hit is still alive after user code that may have taken its time; where reads extend, its new life begins now.
+    // Not asked of a policy that answers reads, since the clock is read once more after that; nor of values whose clone is a copy.
+    #[inline]
+    pub(super) fn outlived(&self, hit: &mut Hit<K, V>) -> bool {
+        let lifetimes = &self.lifetimes;
+        if !lifetimes.reads_extend || lifetimes.policy_reads || !std::mem::needs_drop::<V>() {
+            return true;
+        }
+        hit.now = self.upkeep.clock.now();
+        !time::is_due(hit.now, hit.deadline)
     }
 
     /// A read whose entry was changed under its hands, from the start; `look` sees each hit before the policy is asked.
@@ -39,7 +51,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 .find_live(hash, key, pin)
                 .inspect_err(|_| self.count_miss())?;
             let seen = look(hit.node);
-            if self.touch(&mut hit, pin) {
+            if self.outlived(&mut hit) && self.touch(&mut hit, pin) {
                 self.count_hit();
                 return Ok((hit, seen));
             }

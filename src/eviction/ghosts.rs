@@ -36,8 +36,6 @@ pub(super) struct Ghost {
 struct Word(u32);
 
 impl Word {
-    const FREE: Self = Self(0);
-
     fn new(fingerprint: u16, ghost: Ghost) -> Self {
         Self(u32::from(fingerprint) << 16 | u32::from(ghost.gone) << 8 | u32::from(ghost.used))
     }
@@ -59,7 +57,7 @@ impl Word {
 }
 
 pub(super) struct Ghosts {
-    buckets: Vec<[Word; WORDS]>,
+    buckets: Vec<[u32; WORDS]>,
     swept: usize,
 }
 
@@ -76,7 +74,8 @@ impl Ghosts {
         let wanted = (2 * resident).div_ceil(WORDS).max(1);
         let have = self.buckets.len();
         if have * 5 < wanted * 4 || have > wanted * 4 {
-            self.buckets = vec![[Word::FREE; WORDS]; wanted];
+            // Plain numbers: the allocator has zeroed memory at hand, so a large table costs the pass no long step.
+            self.buckets = vec![[0; WORDS]; wanted];
             self.swept = 0;
         }
     }
@@ -87,8 +86,8 @@ impl Ghosts {
         let at = self.bucket(hash)?;
         let word = self.buckets[at]
             .iter_mut()
-            .find(|word| word.is_of(fingerprint))?;
-        Some(std::mem::replace(word, Word::FREE).ghost())
+            .find(|word| Word(**word).is_of(fingerprint))?;
+        Some(Word(std::mem::replace(word, 0)).ghost())
     }
 
     /// Remembers an eviction of now of a node last used at `used`. The table was [`fit`](Self::fit) before.
@@ -98,11 +97,11 @@ impl Ghosts {
         let bucket = &mut self.buckets[at];
         let place = bucket
             .iter()
-            .position(|word| word.is_free() || word.is_of(fingerprint))
-            .or_else(|| (0..WORDS).max_by_key(|&i| evictions.age(bucket[i].ghost().gone)));
+            .position(|&word| Word(word).is_free() || Word(word).is_of(fingerprint))
+            .or_else(|| (0..WORDS).max_by_key(|&i| evictions.age(Word(bucket[i]).ghost().gone)));
         if let Some(place) = place {
             let gone = evictions.stamp();
-            bucket[place] = Word::new(fingerprint, Ghost { used, gone });
+            bucket[place] = Word::new(fingerprint, Ghost { used, gone }).0;
         }
     }
 
@@ -111,9 +110,9 @@ impl Ghosts {
         for _ in 0..self.buckets.len().div_ceil(TURNOVER as usize) {
             self.swept = (self.swept + 1) % self.buckets.len();
             for word in &mut self.buckets[self.swept] {
-                let Ghost { used, gone } = word.ghost();
+                let Ghost { used, gone } = Word(*word).ghost();
                 if order.age(used) > HORIZON || evictions.age(gone) > HORIZON {
-                    *word = Word::FREE;
+                    *word = 0;
                 }
             }
         }

@@ -330,7 +330,10 @@ impl<K, V> Maintenance<K, V> {
         let deadline = node.deadline();
         let left = deadline.wrapping_sub(now);
         let short = time::saturating_nanos(self.spans.resolution());
-        let mostly_lived = || left < short && left <= now.wrapping_sub(node.written());
+        let mostly_lived = || {
+            let written = node.written();
+            written != NEVER && left < short && left <= now.wrapping_sub(written)
+        };
         // Due, and not found yet: it goes as `Expired`.
         (deadline != NEVER && (time::is_due(now, deadline) || mostly_lived())).then_some(node)
     }

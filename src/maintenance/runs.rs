@@ -118,7 +118,8 @@ impl<K, V> Maintenance<K, V> {
             let now = if timed { self.clock.now() } else { 0 };
             // What the budget left over, batches included, is due now: the next caller goes on with it.
             let next = if more && timed { Some(now) } else { next };
-            self.waking.end(next, None, now);
+            let clock = || if timed { now } else { self.clock.now() };
+            self.waking.end(next, None, clock);
         }
         if !frees {
             return;
@@ -219,6 +220,10 @@ impl<K, V> Maintenance<K, V> {
         } else {
             self.notifier
                 .deliver_all(&mut |nodes| self.take_back(nodes));
+            if self.notifier.waiting() > 0 {
+                // What others have had to tell meanwhile is not for this call to wait for.
+                self.waking.want_soon(&self.clock);
+            }
         }
         self.run_reclaim();
         self.rearm();
@@ -261,8 +266,7 @@ impl<K, V> Maintenance<K, V> {
         let retry =
             (waits && state.waited <= PATIENCE).then(|| waking::LINGER * (1 << state.waited));
         drop(state);
-        let now = next.map_or(0, |_| self.clock.now());
-        self.waking.end(next, retry, now)
+        self.waking.end(next, retry, || self.clock.now())
     }
 
     /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due.

@@ -161,15 +161,15 @@ impl Waking {
         &self,
         next: Option<u64>,
         retry: Option<Duration>,
-        now: u64,
+        clock: impl FnOnce() -> u64,
     ) -> Option<Duration> {
         let mut gate = self.gate.lock();
+        // Somebody may have wished for a moment though the run has left nothing: that one has to be told as a time from now, too.
+        let armed = self.armed.load(Ordering::SeqCst);
+        let timed = next.is_some() || armed != NEVER;
+        let now = if timed { clock() } else { 0 };
         *gate = retry;
-        let armed = time::earlier(
-            self.armed.load(Ordering::SeqCst),
-            next.unwrap_or(NEVER),
-            now,
-        );
+        let armed = time::earlier(armed, next.unwrap_or(NEVER), now);
         self.armed.store(armed, Ordering::SeqCst);
         let soon = self.soon.load(Ordering::SeqCst).then_some(LINGER);
         let after = [time::time_left(now, armed), soon, retry]

@@ -78,7 +78,7 @@ impl Scene {
         self.waking.begin();
         let drained = std::mem::take(&mut *self.batch.lock());
         let next = drained.into_iter().filter(|d| *d != NEVER).min();
-        self.waking.end(next, None, 0);
+        self.waking.end(next, None, || 0);
     }
 
     fn left(&self) -> Vec<u64> {
@@ -97,7 +97,7 @@ fn a_wish_for_soon_against_a_run_is_held_if_the_run_missed_the_event() {
         if !scene.left().is_empty() {
             assert!(scene.told.0.load(Ordering::Relaxed) > 0, "nobody was woken");
             assert!(
-                scene.waking.end(None, None, 0).is_some(),
+                scene.waking.end(None, None, || 0).is_some(),
                 "no run is arranged"
             );
         }
@@ -117,7 +117,7 @@ fn two_wishes_for_soon_against_a_run_are_held_if_the_run_missed_an_event() {
         writer.join().unwrap();
         if !scene.left().is_empty() {
             assert!(
-                scene.waking.end(None, None, 0).is_some(),
+                scene.waking.end(None, None, || 0).is_some(),
                 "no run is arranged"
             );
         }
