@@ -210,7 +210,9 @@ impl<K, V> Map<K, V> {
     pub(crate) fn take_back(&self, returning: Returning<K, V>) {
         for (slice, emptied) in self.shards.iter().zip(returning.into_shards()) {
             if !emptied.is_empty() {
-                slice.locked.lock().slab.take_back(emptied);
+                let vacated = slice.locked.lock().slab.take_back(emptied);
+                // With the lock released.
+                drop(vacated);
             }
         }
     }

@@ -261,6 +261,21 @@ impl<K, V> Emptied<K, V> {
     }
 }
 
+/// Regions that a slab has let go; their memory is given back when this is dropped. Apart from the slab, since the allocator may take
+/// its time, and the slab is used under a lock.
+#[must_use]
+pub(crate) struct Vacated(Vec<(NonNull<u8>, Layout)>);
+
+impl Drop for Vacated {
+    fn drop(&mut self) {
+        for (at, layout) in self.0.drain(..) {
+            // SAFETY: allocated in `grow` with this layout, taken out of the slab when no slot of it was taken (slab 2), so freed
+            // once and used no more.
+            unsafe { dealloc(at.as_ptr(), layout) }
+        }
+    }
+}
+
 impl Region {
     /// Takes a free slot, if there is one.
     #[inline]
@@ -387,8 +402,10 @@ impl<K, V> Slab<K, V> {
         self.roomy.push(number);
     }
 
-    /// Takes emptied slots back; all of them are this slab's, which `Emptied::push` has made its caller promise.
-    pub(crate) fn take_back(&mut self, emptied: Emptied<K, V>) {
+    /// Takes emptied slots back; all of them are this slab's, which `Emptied::push` has made its caller promise. What it gives out is to
+    /// be dropped after the shard's lock was released.
+    pub(crate) fn take_back(&mut self, emptied: Emptied<K, V>) -> Vacated {
+        let mut vacated = Vacated(Vec::new());
         let mut next = emptied.first;
         while let Some(slot) = NonNull::new(next) {
             // SAFETY: `Emptied::push` wrote the link, and whoever called it promised that the slot is of this slab: its chunk has a
@@ -410,15 +427,16 @@ impl<K, V> Slab<K, V> {
                 self.roomy.push(number);
             }
             if region.used == 0 {
-                self.release(number);
+                self.release(number, &mut vacated);
             }
         }
+        vacated
     }
 
     /// A region has become empty: gives empty regions back to the allocator as long as an eighth of what is in use would still find
     /// room.
     #[cold]
-    fn release(&mut self, number: u32) {
+    fn release(&mut self, number: u32, vacated: &mut Vacated) {
         if let Some(region) = &mut self.regions[number as usize]
             && !region.spare
         {
@@ -436,8 +454,9 @@ impl<K, V> Slab<K, V> {
                 region.spare = false;
             } else if SINGLE || (self.slots - slots - self.used) * 8 >= self.used {
                 self.slots -= slots;
-                // SAFETY: allocated in `grow` with this layout; no slot is taken (slab 2).
-                unsafe { Self::free(region, self.columns) };
+                vacated
+                    .0
+                    .push((region.at, Self::layout(region, self.columns)));
                 // `roomy` goes on naming it until `take` gets there.
                 *place = None;
             } else {
@@ -447,13 +466,8 @@ impl<K, V> Slab<K, V> {
         }
     }
 
-    /// # Safety
-    ///
-    /// The region is used no more.
-    unsafe fn free(region: &Region, columns: Columns) {
-        let (layout, _) = Geometry::<K, V>::region(region.chunks, columns);
-        // SAFETY: allocated in `grow` with this layout; the rest is the caller's promise.
-        unsafe { dealloc(region.at.as_ptr(), layout) }
+    fn layout(region: &Region, columns: Columns) -> Layout {
+        Geometry::<K, V>::region(region.chunks, columns).0
     }
 
     /// Asserts slab 2 and 3.
@@ -490,10 +504,10 @@ impl<K, V> Slab<K, V> {
 
 impl<K, V> Drop for Slab<K, V> {
     fn drop(&mut self) {
-        for region in self.regions.drain(..).flatten() {
-            // SAFETY: the slab's owner is the last: whoever emptied the map has destroyed the nodes, or they need it not.
-            unsafe { Self::free(&region, self.columns) };
-        }
+        // The slab's owner is the last: whoever emptied the map has destroyed the nodes, or they need it not.
+        let regions = self.regions.drain(..).flatten();
+        let all = regions.map(|region| (region.at, Self::layout(&region, self.columns)));
+        drop(Vacated(all.collect()));
     }
 }
 
@@ -531,7 +545,7 @@ mod tests {
             // SAFETY: of this slab; the test forgets the node, whose content needs no destructor.
             unsafe { emptied.push(node) };
         }
-        slab.take_back(emptied);
+        drop(slab.take_back(emptied));
         slab.check_invariants();
     }
 
