@@ -30,6 +30,9 @@ use std::time::Duration;
 /// Calls of the listener between two looks at the clock.
 const CHUNK: usize = 32;
 
+/// Notifications posted after a call of `deliver_all` that it delivers all the same.
+const BEYOND: u64 = 1024;
+
 thread_local! {
     /// Whether this thread is inside a listener of any cache.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -230,12 +233,14 @@ impl<K, V> Notifier<K, V> {
             return;
         }
         let target = self.posted.load(Ordering::Acquire);
-        let reached = || self.delivered.load(Ordering::Acquire).wrapping_sub(target) as i64 >= 0;
+        let reached =
+            |count: u64| self.delivered.load(Ordering::Acquire).wrapping_sub(count) as i64 >= 0;
         loop {
-            // No further: others may post for as long as this thread goes on.
-            self.deliver(|| !reached(), done);
+            // What listeners themselves have brought about is heard as well, up to a bound: others may post for as long as this thread
+            // goes on.
+            self.deliver(|| !reached(target + BEYOND), done);
             let mut gate = self.gate.lock();
-            if reached() {
+            if reached(target) {
                 return;
             }
             // Another thread delivers. It may stop early and leave the rest to us, without a further notice: hence the timeout.
