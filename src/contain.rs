@@ -7,10 +7,16 @@ pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(answer) => Some(answer),
         Err(payload) => {
-            // What the panic carried is the user's too, and may panic when it is dropped. What that carries is left alone.
-            if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-                std::mem::forget(second);
+            // What the panic carried is the user's too, and may panic when it is dropped, which carries something in its turn. After a
+            // few of these it is left alone.
+            let mut carried = payload;
+            for _ in 0..3 {
+                match catch_unwind(AssertUnwindSafe(move || drop(carried))) {
+                    Ok(()) => return None,
+                    Err(next) => carried = next,
+                }
             }
+            std::mem::forget(carried);
             None
         }
     }

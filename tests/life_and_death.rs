@@ -235,8 +235,9 @@ fn a_reference_held_for_a_million_writes_holds_their_memory_and_no_longer() {
         assert_eq!(census.alive(), 100, "held by nobody");
         held.push(full);
     }
+    // A sanitizer keeps what was freed for a while, to see that nobody uses it.
     assert!(
-        held[1] <= held[0] + held[0] / 4,
+        cfg!(wheelhouse_single) || held[1] <= held[0] + held[0] / 4,
         "the second time takes more: {held:?} KiB"
     );
 }
