@@ -2,49 +2,12 @@
 
 use crate::hostile::Hostile;
 use crate::model::bytes::Bytes;
-use crate::model::{Answer, LONGEST, Model, Op, Outcome, Settings, Told, Value};
+use crate::model::subject::AsWritten;
+use crate::model::{LONGEST, Model, Op, Outcome, Settings, Told, Value};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-use wheelhouse::{Cache, Expiry, ManualTicker};
-
-/// The policy of the real cache: what the values say.
-pub struct AsWritten;
-
-fn answer(answer: Answer, left: Option<Duration>) -> Option<Duration> {
-    match answer {
-        Answer::Keep => left,
-        Answer::Never => None,
-        Answer::After(life) => Some(life),
-    }
-}
-
-impl Expiry<u8, Value> for AsWritten {
-    fn expire_after_create(&self, _: &u8, value: &Value, _: Instant) -> Option<Duration> {
-        answer(value.on_create, None)
-    }
-
-    fn expire_after_update(
-        &self,
-        _: &u8,
-        value: &Value,
-        _: Instant,
-        left: Option<Duration>,
-    ) -> Option<Duration> {
-        answer(value.on_update, left)
-    }
-
-    fn expire_after_read(
-        &self,
-        _: &u8,
-        value: &Value,
-        _: Instant,
-        left: Option<Duration>,
-        _: Instant,
-    ) -> Option<Duration> {
-        answer(value.on_read, left)
-    }
-}
+use std::time::Duration;
+use wheelhouse::{Cache, ManualTicker};
 
 struct Subject {
     cache: Cache<u8, Value, Hostile>,

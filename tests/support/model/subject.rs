@@ -9,7 +9,7 @@ use wheelhouse::{Cache, Expiry, ManualTicker, Scheduler};
 use super::{Answer, LONGEST, Model, Op, Outcome, Settings, Told, Value};
 
 /// The policy of the real cache: what the values say.
-struct AsWritten;
+pub struct AsWritten;
 
 fn answer(answer: Answer, left: Option<Duration>) -> Option<Duration> {
     match answer {
