@@ -3,7 +3,7 @@
 use crate::cache::{Cache, Core, Lifetimes, Limits, Weigher};
 use crate::eviction::EvictionPolicy;
 use crate::expiry::Expiry;
-use crate::hash::RandomState;
+use crate::hash::{self, RandomState};
 use crate::listener::{Listener, RemovalCause};
 use crate::maintenance::{Maintenance, Setup};
 use crate::scheduler::Scheduler;
@@ -52,8 +52,6 @@ pub struct CacheBuilder<K, V, S = RandomState> {
     listener: Option<Listener<K, V>>,
     record_stats: bool,
     hasher: S,
-    /// The hasher came from the user.
-    own_hasher: bool,
 }
 
 impl<K, V> CacheBuilder<K, V, RandomState> {
@@ -72,7 +70,6 @@ impl<K, V> CacheBuilder<K, V, RandomState> {
             listener: None,
             record_stats: false,
             hasher: RandomState::new(),
-            own_hasher: false,
         }
     }
 }
@@ -337,7 +334,6 @@ impl<K, V, S> CacheBuilder<K, V, S> {
             listener: self.listener,
             record_stats: self.record_stats,
             hasher,
-            own_hasher: true,
         }
     }
 }
@@ -422,7 +418,7 @@ where
             lifetimes,
             self.weigher,
             self.hasher,
-            self.own_hasher,
+            !hash::fills_all_bits::<S>(),
             name,
         )))
     }

@@ -1,5 +1,6 @@
 //! The default hasher, opaque: the only file naming ahash.
 
+use std::any::TypeId;
 use std::hash::{BuildHasher, Hasher};
 
 /// The hasher of a cache whose builder was given no other: fast, randomly keyed, resistant to flooding.
@@ -80,6 +81,16 @@ impl Hasher for DefaultHasher {
     );
 }
 
+/// Whether a hasher is known to fill all 64 bits evenly, so that its hashes need not be spread.
+pub(crate) fn fills_all_bits<S: 'static>() -> bool {
+    let known = [
+        TypeId::of::<RandomState>(),
+        TypeId::of::<ahash::RandomState>(),
+        TypeId::of::<std::hash::RandomState>(),
+    ];
+    known.contains(&TypeId::of::<S>())
+}
+
 /// Spreads a hash over all 64 bits: the map takes shard, bucket and tag from different bits, and a hasher of the user's may leave
 /// some of them empty.
 #[inline]
@@ -97,6 +108,14 @@ mod tests {
     fn spread_is_a_bijection_on_what_it_is_given() {
         let spread: std::collections::HashSet<_> = (0..100_000).map(spread).collect();
         assert_eq!(spread.len(), 100_000);
+    }
+
+    #[test]
+    fn only_known_hashers_are_taken_as_they_are() {
+        assert!(fills_all_bits::<RandomState>() && fills_all_bits::<ahash::RandomState>());
+        assert!(!fills_all_bits::<
+            std::hash::BuildHasherDefault<ahash::AHasher>,
+        >());
     }
 
     #[test]

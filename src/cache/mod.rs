@@ -154,22 +154,17 @@ where
         let core = &*self.core;
         let hash = core.hash(key);
         let pin = core.upkeep.pin();
-        let mut hit = match core.find_live(hash, key, &pin) {
-            Ok(hit) => hit,
-            Err(miss) => {
-                core.count_miss();
-                return core.missed(hash, miss, pin);
+        match core.look_up(hash, key, &pin) {
+            Ok(hit) => {
+                // Before the policy is asked: a panic in `clone` must leave the deadline as it is.
+                let value = hit.node.value().clone();
+                if core.passive {
+                    core.upkeep.note_read(hit.node, &pin);
+                    return Some(value);
+                }
+                core.follow_hit(key, hit.node, hit.deadline, hit.now, value, pin)
             }
-        };
-        // Before the policy is asked: a panic in `clone` must leave the deadline as it is.
-        let value = hit.node.value().clone();
-        if core.outlived(&mut hit) && core.touch(&mut hit, &pin) {
-            core.count_hit();
-            return Some(value);
-        }
-        match core.read_again(hash, key, &pin, |node| node.value().clone()) {
-            Ok((_, value)) => Some(value),
-            Err(miss) => core.missed(hash, miss, pin),
+            Err(due) => core.get_past(hash, key, due, pin),
         }
     }
 
@@ -194,20 +189,15 @@ where
         let core = &*self.core;
         let hash = core.hash(key);
         let pin = core.upkeep.pin();
-        let mut hit = match core.find_live(hash, key, &pin) {
-            Ok(hit) => hit,
-            Err(miss) => {
-                core.count_miss();
-                return core.missed(hash, miss, pin);
+        match core.look_up(hash, key, &pin) {
+            Ok(hit) => {
+                if core.passive {
+                    core.upkeep.note_read(hit.node, &pin);
+                    return Some(EntryRef::new(hit, core, pin));
+                }
+                core.follow_ref(hash, key, hit, pin)
             }
-        };
-        if core.touch(&mut hit, &pin) {
-            core.count_hit();
-            return Some(EntryRef::new(hit, core, pin));
-        }
-        match core.read_again(hash, key, &pin, |_| ()) {
-            Ok((hit, ())) => Some(EntryRef::new(hit, core, pin)),
-            Err(miss) => core.missed(hash, miss, pin),
+            Err(due) => core.ref_past(hash, key, due, pin),
         }
     }
 
@@ -230,9 +220,9 @@ where
         let core = &*self.core;
         let hash = core.hash(key);
         let pin = core.upkeep.pin();
-        match core.find_live(hash, key, &pin) {
+        match core.look_up(hash, key, &pin) {
             Ok(hit) => Some(EntryRef::new(hit, core, pin)),
-            Err(miss) => core.missed(hash, miss, pin),
+            Err(due) => core.peek_past(hash, key, due, pin),
         }
     }
 
@@ -251,9 +241,9 @@ where
         let core = &*self.core;
         let hash = core.hash(key);
         let pin = core.upkeep.pin();
-        match core.find_live(hash, key, &pin) {
+        match core.look_up(hash, key, &pin) {
             Ok(_) => true,
-            Err(miss) => core.missed::<()>(hash, miss, pin).is_some(),
+            Err(due) => core.peek_past(hash, key, due, pin).is_some(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::core::{Core, Hit, Miss};
 use super::write::Answer;
+use crate::entry_ref::EntryRef;
 use crate::maintenance::Wrote;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
@@ -30,6 +31,123 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         }
         hit.now = self.upkeep.clock.now();
         !time::is_due(hit.now, hit.deadline)
+    }
+
+    /// The rest of a `get` that has found an entry, where a hit has consequences.
+    // Out of line, as what follows below, and told in words that fit registers: or a hit without consequences would pay for it.
+    #[inline(never)]
+    pub(super) fn follow_hit<Q>(
+        &self,
+        key: &Q,
+        node: NodePtr<K, V>,
+        deadline: u64,
+        now: u64,
+        value: V,
+        pin: Pin,
+    ) -> Option<V>
+    where
+        Q: Equivalent<K> + ?Sized,
+        V: Clone,
+    {
+        let mut hit = Hit {
+            node,
+            deadline,
+            now,
+        };
+        let hash = node.hash();
+        if self.outlived(&mut hit) && self.touch(&mut hit, &pin) {
+            self.count_hit();
+            return Some(value);
+        }
+        match self.read_again(hash, key, &pin, |node| node.value().clone()) {
+            Ok((_, value)) => Some(value),
+            Err(miss) => self.missed(hash, miss, pin),
+        }
+    }
+
+    /// The rest of a `get` whose first glance met no living entry.
+    #[inline(never)]
+    pub(super) fn get_past<Q>(
+        &self,
+        hash: u64,
+        key: &Q,
+        due: Option<Hit<K, V>>,
+        pin: Pin,
+    ) -> Option<V>
+    where
+        Q: Equivalent<K> + ?Sized,
+        V: Clone,
+    {
+        match self.look_past(hash, key, due, &pin) {
+            Ok(hit) => {
+                let value = hit.node.value().clone();
+                self.follow_hit(key, hit.node, hit.deadline, hit.now, value, pin)
+            }
+            Err(miss) => self.follow_miss(hash, miss, pin),
+        }
+    }
+
+    /// [`follow_hit`](Self::follow_hit) for `get_ref`.
+    #[inline(never)]
+    pub(super) fn follow_ref<'a, Q>(
+        &'a self,
+        hash: u64,
+        key: &Q,
+        mut hit: Hit<K, V>,
+        pin: Pin,
+    ) -> Option<EntryRef<'a, K, V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        if self.touch(&mut hit, &pin) {
+            self.count_hit();
+            return Some(EntryRef::new(hit, self, pin));
+        }
+        match self.read_again(hash, key, &pin, |_| ()) {
+            Ok((hit, ())) => Some(EntryRef::new(hit, self, pin)),
+            Err(miss) => self.missed(hash, miss, pin),
+        }
+    }
+
+    /// [`get_past`](Self::get_past) for `get_ref`.
+    #[inline(never)]
+    pub(super) fn ref_past<'a, Q>(
+        &'a self,
+        hash: u64,
+        key: &Q,
+        due: Option<Hit<K, V>>,
+        pin: Pin,
+    ) -> Option<EntryRef<'a, K, V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        match self.look_past(hash, key, due, &pin) {
+            Ok(hit) => self.follow_ref(hash, key, hit, pin),
+            Err(miss) => self.follow_miss(hash, miss, pin),
+        }
+    }
+
+    /// The rest of a look-up that leaves no trace and whose first glance met no living entry.
+    #[inline(never)]
+    pub(super) fn peek_past<'a, Q>(
+        &'a self,
+        hash: u64,
+        key: &Q,
+        due: Option<Hit<K, V>>,
+        pin: Pin,
+    ) -> Option<EntryRef<'a, K, V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        match self.look_past(hash, key, due, &pin) {
+            Ok(hit) => Some(EntryRef::new(hit, self, pin)),
+            Err(miss) => self.missed(hash, miss, pin),
+        }
+    }
+
+    fn follow_miss<T>(&self, hash: u64, miss: Miss, pin: Pin) -> Option<T> {
+        self.count_miss();
+        self.missed(hash, miss, pin)
     }
 
     /// A read whose entry was changed under its hands, from the start; `look` sees each hit before the policy is asked.

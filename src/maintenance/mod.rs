@@ -44,7 +44,7 @@ mod status;
 mod waking;
 
 use crate::buffer::Batch;
-use crate::buffer::read::{Offer, ReadBuffer};
+use crate::buffer::read::ReadBuffer;
 use crate::eviction::{Eviction, EvictionPolicy};
 use crate::listener::{Listener, RemovalCause};
 use crate::map::{Gone, Map, TablePart};
@@ -267,9 +267,8 @@ impl<K, V> Maintenance<K, V> {
     pub(crate) fn note_read(&self, node: NodePtr<K, V>, pin: &Pin) {
         if let Some(reads) = &self.reads
             && reads.is_news(node)
-            && reads.offer(node, pin) == Offer::Full
         {
-            self.offer_again(reads, node, pin);
+            self.offer_read(reads, node, pin);
         }
     }
 

@@ -6,7 +6,7 @@ use super::{
     CALLER_BUDGET, LIMIT, Maintenance, PATIENCE, Plan, RUN_BUDGET, Sweep, UNDELIVERED, Wrote,
     waking,
 };
-use crate::buffer::read::ReadBuffer;
+use crate::buffer::read::{Offer, ReadBuffer};
 use crate::contain::contain;
 use crate::map::Gone;
 use crate::node::NodePtr;
@@ -135,9 +135,12 @@ impl<K, V> Maintenance<K, V> {
         }
     }
 
-    /// A reader found its ring full: makes room if nobody else is at it, and offers once more.
-    #[cold]
-    pub(super) fn offer_again(&self, reads: &ReadBuffer<K, V>, node: NodePtr<K, V>, pin: &Pin) {
+    /// Offers a read. If the ring is full, makes room unless somebody else is at it, and offers once more.
+    #[inline(never)]
+    pub(super) fn offer_read(&self, reads: &ReadBuffer<K, V>, node: NodePtr<K, V>, pin: &Pin) {
+        if reads.offer(node, pin) != Offer::Full {
+            return;
+        }
         if let Some(mut state) = self.state.try_lock() {
             self.take_reads(&mut state);
         }

@@ -35,12 +35,6 @@ pub(super) fn tag(hash: u64) -> usize {
     ((hash >> TAG_SHIFT) | 0x8000) as usize
 }
 
-/// Where a look-up of this hash begins within the bucket. Bits that neither index, shard nor tag use.
-#[inline]
-pub(super) fn home(hash: u64) -> usize {
-    (hash >> 44) as usize & LAST
-}
-
 #[inline]
 pub(super) fn tag_of<K, V>(word: Word<K, V>) -> usize {
     word.addr() >> TAG_SHIFT

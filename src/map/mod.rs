@@ -20,6 +20,7 @@ mod bucket;
 mod extent;
 mod gone;
 mod table;
+mod tags;
 
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;

@@ -2,8 +2,8 @@
 //!
 //! # How it works
 //!
-//! Linear hashing (`extent`) over cache-line buckets (`bucket`). A look-up reads the extent, scans the eight words of one
-//! bucket beginning at a home slot given by the hash, then the bucket's overflow chain if it has one. If it finds nothing it
+//! Linear hashing (`extent`) over cache-line buckets (`bucket`). A look-up reads the extent, compares the tags of one
+//! bucket's eight words (`tags`), then goes through the bucket's overflow chain if it has one. If it finds nothing it
 //! reads the extent again: unchanged means that no node was moved meanwhile, so the miss is true; else it starts over.
 //! A hit needs no second look, since a word that holds a node is removed only together with the node.
 //!
@@ -29,6 +29,7 @@
 
 use super::bucket::{self, Bucket, LAST, WORDS, Word};
 use super::extent::{self, Extent};
+use super::tags;
 use crate::node::{Node, NodePtr};
 use crate::reclaim::Pin;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
@@ -158,17 +159,14 @@ impl<K, V> Table<K, V> {
         crate::node::prefetch(at.wrapping_add(offset));
     }
 
-    /// Visits the words of a bucket from `home`, then its overflow chain, until `f` answers.
+    /// Visits the words of a bucket, then its overflow chain, until `f` answers.
     #[inline]
     fn scan<R>(
         bucket: &Bucket<K, V>,
-        home: usize,
         mut f: impl FnMut(Place<'_, K, V>, Word<K, V>) -> Option<R>,
     ) -> Option<R> {
         let mut link = ptr::null_mut();
-        for i in 0..WORDS {
-            let at = (home + i) & LAST;
-            let place = &bucket.words[at];
+        for (at, place) in bucket.words.iter().enumerate() {
             // Acquire, partners: the release stores of words (a node's content; table 3).
             let word = place.load(Ordering::Acquire);
             if at == LAST {
@@ -227,12 +225,11 @@ impl<K, V> Table<K, V> {
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Option<NodePtr<K, V>> {
         let tag = bucket::tag(hash);
-        let home = bucket::home(hash);
         let extent = self.extent();
         if let Some(bucket) = self.bucket(extent.index(hash)) {
-            for i in 0..WORDS {
+            for at in tags::carrying(bucket, tag) {
                 // Acquire, partners: the release stores of words (a node's content; table 3).
-                let word = bucket.words[(home + i) & LAST].load(Ordering::Acquire);
+                let word = bucket.words[at].load(Ordering::Acquire);
                 if bucket::tag_of(word) == tag {
                     let node = Self::node(word);
                     if matches(node) {
@@ -262,7 +259,7 @@ impl<K, V> Table<K, V> {
         let mut extent = self.extent();
         loop {
             if let Some(bucket) = self.bucket(extent.index(hash)) {
-                let found = Self::scan(bucket, bucket::home(hash), |_, word| {
+                let found = Self::scan(bucket, |_, word| {
                     if bucket::tag_of(word) == tag {
                         let node = Self::node(word);
                         if matches(node) {
@@ -292,7 +289,18 @@ impl<K, V> Table<K, V> {
     ) -> Option<Place<'a, K, V>> {
         let tag = bucket::tag(hash);
         let bucket = self.bucket(self.extent().index(hash))?;
-        let found = Self::scan(bucket, bucket::home(hash), |place, word| {
+        for at in tags::carrying(bucket, tag) {
+            let place = &bucket.words[at];
+            // Relaxed: the holder of the lock reads what holders of the lock have written.
+            if matches(Self::node(place.load(Ordering::Relaxed))) {
+                return Some(place);
+            }
+        }
+        let link = bucket.words[LAST].load(Ordering::Acquire);
+        if !bucket::is_link(link) {
+            return None;
+        }
+        let found = Self::scan_chain(link, |place, word| {
             (bucket::tag_of(word) == tag && matches(Self::node(word)))
                 .then_some(ptr::from_ref(place))
         })?;
@@ -305,7 +313,7 @@ impl<K, V> Table<K, V> {
     pub(super) fn insert(&self, state: &mut TableState<K, V>, node: NodePtr<K, V>) {
         let hash = node.hash();
         let bucket = self.owned(self.extent().index(hash));
-        Self::put(bucket, bucket::tagged(node.as_raw(), hash), hash);
+        Self::put(bucket, bucket::tagged(node.as_raw(), hash));
         state.count += 1;
         for _ in 0..STEPS {
             let buckets = self.extent().count();
@@ -344,7 +352,7 @@ impl<K, V> Table<K, V> {
             out.clear();
             let (index, next) = extent::visit(extent, position);
             if let Some(bucket) = self.bucket(index) {
-                Self::scan(bucket, 0, |_, word| {
+                Self::scan(bucket, |_, word| {
                     if bucket::is_node(word) {
                         let node = Self::node(word);
                         let at = extent::position(node.hash());
@@ -371,8 +379,8 @@ impl<K, V> Table<K, V> {
     }
 
     /// Stores a word into the first free place of a bucket, making an overflow bucket if there is none.
-    fn put(bucket: &Bucket<K, V>, word: Word<K, V>, hash: u64) {
-        let free = Self::scan(bucket, bucket::home(hash), |place, seen| {
+    fn put(bucket: &Bucket<K, V>, word: Word<K, V>) {
+        let free = Self::scan(bucket, |place, seen| {
             seen.is_null().then_some(ptr::from_ref(place))
         });
         if let Some(free) = free {
@@ -410,24 +418,24 @@ impl<K, V> Table<K, V> {
         let fresh = self.owned(index);
         let buddy = self.owned(Extent::buddy(index));
         let moves = |hash: u64| hash & (1 << index.ilog2()) != 0;
-        Self::scan(buddy, 0, |_, word| {
+        Self::scan(buddy, |_, word| {
             if bucket::is_node(word) {
                 // The hashes are read one by one below; ask for all of them at once.
                 Self::node(word).prefetch();
             }
             None::<()>
         });
-        Self::scan(buddy, 0, |_, word| {
+        Self::scan(buddy, |_, word| {
             if bucket::is_node(word) {
                 let hash = Self::node(word).hash();
                 if moves(hash) {
-                    Self::put(fresh, word, hash);
+                    Self::put(fresh, word);
                 }
             }
             None::<()>
         });
         self.set_extent(before.next(index + 1));
-        Self::scan(buddy, 0, |place, word| {
+        Self::scan(buddy, |place, word| {
             if bucket::is_node(word) && moves(Self::node(word).hash()) {
                 place.store(ptr::null_mut(), Ordering::Release);
             }
@@ -441,9 +449,9 @@ impl<K, V> Table<K, V> {
         let before = self.extent();
         let last = before.count() - 1;
         let (from, to) = (self.owned(last), self.owned(Extent::buddy(last)));
-        Self::scan(from, 0, |_, word| {
+        Self::scan(from, |_, word| {
             if bucket::is_node(word) {
-                Self::put(to, word, Self::node(word).hash());
+                Self::put(to, word);
             }
             None::<()>
         });
@@ -551,7 +559,7 @@ impl<K, V> Table<K, V> {
         for index in 0..count {
             let bucket = self.owned(index);
             let mut link: Word<K, V> = ptr::null_mut();
-            Self::scan(bucket, 0, |_, word| {
+            Self::scan(bucket, |_, word| {
                 if bucket::is_node(word) {
                     free(Self::node(word));
                 } else if bucket::is_link(word) && link.is_null() {
@@ -585,7 +593,7 @@ impl<K, V> Table<K, V> {
         let mut nodes = 0;
         let mut seen = std::collections::HashSet::new();
         for index in 0..extent.count() {
-            Self::scan(self.owned(index), 0, |_, word| {
+            Self::scan(self.owned(index), |_, word| {
                 if bucket::is_node(word) {
                     let node = Self::node(word);
                     assert_eq!(extent.index(node.hash()), index, "a node in a wrong bucket");

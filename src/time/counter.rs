@@ -3,8 +3,8 @@
 //! # How it works
 //!
 //! quanta decides which of the two it is, and measures the counter's rate. Where it is the counter of an x86-64 processor it is read here
-//! directly: through quanta's door a reading is a call and a choice, which costs a hit 2 ns of some 20. The rate is taken over as
-//! a fraction of 2^40.
+//! directly ([`Direct`]): through quanta's door a reading is a call and a choice, which costs a hit 2 ns. The rate is taken over as a
+//! fraction, so that the upper half of one product is the time.
 //!
 //! This is the one module that names quanta.
 #![allow(unsafe_code)]
@@ -14,8 +14,6 @@ pub(super) struct Counter {
     clock: quanta::Clock,
     /// What the clock showed when it was made, in ticks.
     origin: u64,
-    /// Nanoseconds in 2^40 ticks of the counter; 0 where it is not read directly.
-    rate: u64,
 }
 
 impl Counter {
@@ -23,27 +21,48 @@ impl Counter {
         let clock = quanta::Clock::new();
         // After the calibration.
         let origin = clock.raw();
-        let rate = if shows_counter(&clock) {
-            clock.delta_as_nanos(0, 1 << 40)
-        } else {
-            0
-        };
-        Self {
-            clock,
-            origin,
-            rate,
-        }
+        Self { clock, origin }
     }
 
     /// Nanoseconds since it was made; 0 for readings before that, from the counter of another core.
-    #[inline]
     pub(super) fn now(&self) -> u64 {
+        self.clock.delta_as_nanos(self.origin, self.clock.raw())
+    }
+
+    /// The same clock, read without quanta where that is possible.
+    pub(super) fn direct(&self) -> Direct {
+        if shows_counter(&self.clock) {
+            // In 2^40 ticks; ticks of a nanosecond and more are no rate, and no such processor is known.
+            let nanos = self.clock.delta_as_nanos(0, 1 << 40);
+            Direct {
+                origin: self.origin,
+                rate: if nanos < 1 << 40 { nanos << 24 } else { 0 },
+            }
+        } else {
+            Direct::NONE
+        }
+    }
+}
+
+/// The processor's counter, if it is a clock.
+#[derive(Clone, Copy)]
+pub(super) struct Direct {
+    origin: u64,
+    /// Nanoseconds in a tick, as a fraction of 2^64; 0 where the counter is no clock.
+    rate: u64,
+}
+
+impl Direct {
+    pub(super) const NONE: Self = Self { origin: 0, rate: 0 };
+
+    /// Nanoseconds since the [`Counter`] was made, 0 before that; `None` where the counter is no clock.
+    #[inline]
+    pub(super) fn now(self) -> Option<u64> {
         if self.rate == 0 {
-            return self.clock.delta_as_nanos(self.origin, self.clock.raw());
+            return None;
         }
         let ticks = read().saturating_sub(self.origin);
-        // Wide: in 64 bits the product would overflow within minutes.
-        ((u128::from(ticks) * u128::from(self.rate)) >> 40) as u64
+        Some(((u128::from(ticks) * u128::from(self.rate)) >> 64) as u64)
     }
 }
 
@@ -80,14 +99,11 @@ mod tests {
     #[test]
     fn the_direct_reading_is_quantas() {
         let counter = Counter::new();
+        let direct = counter.direct();
         for _ in 0..1_000 {
-            let before = counter
-                .clock
-                .delta_as_nanos(counter.origin, counter.clock.raw());
-            let now = counter.now();
-            let after = counter
-                .clock
-                .delta_as_nanos(counter.origin, counter.clock.raw());
+            let before = counter.now();
+            let Some(now) = direct.now() else { return };
+            let after = counter.now();
             // The two round differently, by a part in 2^32 at most.
             assert!(
                 now + 2 >= before && now <= after + 2,
