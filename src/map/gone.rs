@@ -34,6 +34,12 @@ impl<K, V> Retire for Gone<K, V> {
 
     type Memory = Returning<K, V>;
 
+    fn prefetch(&self) {
+        if let Self::Node(node) = self {
+            node.prefetch();
+        }
+    }
+
     unsafe fn destroy(&mut self) {
         if let Self::Node(node) = self {
             // SAFETY: the caller's promise is that of `NodePtr::destroy` (node 1).

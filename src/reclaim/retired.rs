@@ -29,6 +29,9 @@ pub(crate) trait Retire {
     /// Where its memory goes.
     type Memory;
 
+    /// Asks the processor for what destroying it and giving it back will touch.
+    fn prefetch(&self);
+
     /// Runs its destructors.
     ///
     /// # Safety
@@ -61,6 +64,8 @@ struct Pile<T>(Vec<Vec<T>>);
 
 /// Items of a chunk.
 const CHUNK: usize = 128;
+/// How many items ahead are fetched.
+const AHEAD: usize = 8;
 
 impl<T> Pile<T> {
     const fn new() -> Self {
@@ -127,17 +132,25 @@ impl<T: Retire> Ready<T> {
     }
 
     fn free_all(self, memory: &mut T::Memory) {
-        for mut item in self.0.0.into_iter().flatten() {
-            if T::RUNS_USER_CODE {
-                // A destructor that panics must not keep the rest from being freed, nor end the thread that happens to do it; the
-                // process's panic hook has reported it.
-                contain(|| {
-                    // SAFETY: retired 3; taken out of the vector, so destroyed once.
-                    unsafe { item.destroy() }
-                });
+        for chunk in self.0.0 {
+            chunk.iter().take(AHEAD).for_each(T::prefetch);
+            let mut items = chunk.into_iter();
+            while let Some(mut item) = items.next() {
+                // They are in no cache of the processor's any more: one after the other, a chunk would take 20 us.
+                if let Some(ahead) = items.as_slice().get(AHEAD) {
+                    ahead.prefetch();
+                }
+                if T::RUNS_USER_CODE {
+                    // A destructor that panics must not keep the rest from being freed, nor end the thread that happens to do it; the
+                    // process's panic hook has reported it.
+                    contain(|| {
+                        // SAFETY: retired 3; taken out of the vector, so destroyed once.
+                        unsafe { item.destroy() }
+                    });
+                }
+                // SAFETY: retired 3; destroyed, where there was anything to destroy.
+                unsafe { item.give_back(memory) }
             }
-            // SAFETY: retired 3; destroyed, where there was anything to destroy.
-            unsafe { item.give_back(memory) }
         }
     }
 }
@@ -263,6 +276,8 @@ mod tests {
         const RUNS_USER_CODE: bool = true;
 
         type Memory = usize;
+
+        fn prefetch(&self) {}
 
         unsafe fn destroy(&mut self) {
             self.0.set(self.0.get() + 1);
