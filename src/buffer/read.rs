@@ -141,6 +141,13 @@ impl<K, V> ReadBuffer<K, V> {
         node.seen() != self.stamp.load(Ordering::Relaxed)
     }
 
+    /// `new` takes the place of `old`, which is a use as well. False if a use was noted since the stamp was renewed. From now on a read
+    /// of `new` is none that has to be.
+    pub(crate) fn hand_on(&self, old: NodePtr<K, V>, new: NodePtr<K, V>) -> bool {
+        new.set_seen(self.stamp.load(Ordering::Relaxed));
+        self.is_news(old)
+    }
+
     /// From now on every node's next read is news: but for one that was last read exactly 255 renewals ago, which misses a turn.
     ///
     /// For the holder of the maintenance lock.
@@ -164,13 +171,23 @@ impl<K, V> ReadBuffer<K, V> {
     /// Takes out all events; true if the drain was complete (read 2).
     pub(crate) fn drain(&self, mut take: impl FnMut(NodePtr<K, V>)) -> bool {
         let mut complete = true;
+        // A ring at a time: its nodes are fetched while the first of them are looked at.
+        let mut taken = [None; LEN];
         for ring in &self.stripes {
+            let mut len = 0;
             complete &= ring.drain(|raw| {
                 #[allow(unsafe_code)]
                 // SAFETY: `raw` comes from `offer`, so from `as_raw`; read 2: its node is not freed before the first complete
                 // drain after it left the map, and this is at latest that drain.
-                take(unsafe { NodePtr::from_raw(raw) });
+                let node = unsafe { NodePtr::from_raw(raw) };
+                node.prefetch();
+                // A drain takes at most what a ring holds (read 1).
+                taken[len] = Some(node);
+                len += 1;
             });
+            for node in taken[..len].iter_mut().filter_map(Option::take) {
+                take(node);
+            }
         }
         complete
     }

@@ -7,7 +7,7 @@ use super::core::Core;
 use crate::listener::RemovalCause;
 use crate::maintenance::Wrote;
 use crate::map::{Probe, Settled};
-use crate::node::{Making, NewNode, NodePtr};
+use crate::node::{Making, NewNode, NodePtr, Times};
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -50,7 +50,7 @@ where
             hash,
             weight: self.weigh(&key, &value),
         };
-        let mut new = NewNode::new(key, value, making);
+        let new = NewNode::new(key, value, making);
         let pin = self.upkeep.pin();
         let map = &self.upkeep.map;
         let timed = self.lifetimes.timed || matches!(given, Given::Life(_));
@@ -72,13 +72,14 @@ where
             };
             match settled {
                 Settled::Absent => {
-                    wrote.deadline = self.set_times(&mut new, asked.answer, None, timed, now);
+                    let times = self.times(asked.answer, None, timed, now);
+                    wrote.deadline = times.deadline;
                     self.upkeep.note_written(None);
                     if self.upkeep.is_too_heavy(making.weight) {
                         self.upkeep.note_removed(making.weight, RemovalCause::Size);
                         shard.refuse(new, RemovalCause::Size);
                     } else {
-                        shard.add(new);
+                        shard.add(new, times);
                         wrote.left = false;
                     }
                 }
@@ -99,14 +100,15 @@ where
                     } else {
                         None
                     };
-                    wrote.deadline = self.set_times(&mut new, asked.answer, kept, timed, now);
+                    let times = self.times(asked.answer, kept, timed, now);
+                    wrote.deadline = times.deadline;
                     self.upkeep.note_written(Some((old, cause)));
                     if self.upkeep.is_too_heavy(making.weight) {
                         self.upkeep.note_removed(making.weight, RemovalCause::Size);
                         shard.remove(spot, old, cause);
                         shard.refuse(new, RemovalCause::Size);
                     } else {
-                        shard.replace(spot, old, new, cause);
+                        shard.replace(spot, old, new, times, cause);
                     }
                 }
             }
@@ -208,18 +210,11 @@ where
         })
     }
 
-    /// Sets the times of a node that is about to come in and returns its deadline.
-    fn set_times(
-        &self,
-        new: &mut NewNode<K, V>,
-        answer: Answer,
-        kept: Option<u64>,
-        timed: bool,
-        now: u64,
-    ) -> u64 {
+    /// The times of a node that is about to come in.
+    #[inline]
+    fn times(&self, answer: Answer, kept: Option<u64>, timed: bool, now: u64) -> Times {
         if !timed {
-            new.set_times(NEVER, NEVER);
-            return NEVER;
+            return Times::NONE;
         }
         let own = match (answer, kept) {
             (Answer::Keep, Some(kept)) => kept,
@@ -228,10 +223,11 @@ where
         };
         // `NEVER` marks a time of writing that is not known; the one nanosecond that reads the same goes by.
         let written = if now == NEVER { now + 1 } else { now };
-        let wanted = self.lifetimes.limits.wanted(own, || written, now);
-        new.set_times(written, wanted);
-        new.set_own_deadline(own);
-        wanted
+        Times {
+            written,
+            deadline: self.lifetimes.limits.wanted(own, || written, now),
+            own,
+        }
     }
 
     /// Sets a deadline by hand; false if the key is absent or its entry is due.

@@ -115,7 +115,9 @@ impl<K, V> Lirs<K, V> {
     pub(super) fn substitute(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
         new.set_mark(old.mark());
         self.queue_of(old).substitute(old, new);
-        self.settle();
+        if new.weight() != old.weight() {
+            self.settle();
+        }
     }
 
     pub(super) fn accessed(&mut self, node: NodePtr<K, V>) {

@@ -136,8 +136,9 @@ impl<K, V> Eviction<K, V> {
         }
     }
 
-    /// `new` took the place of `old` in the map: it keeps the standing of `old`, and that was a use.
-    pub(crate) fn replaced(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
+    /// `new` took the place of `old` in the map: it keeps the standing of `old`, and that was a use. It is `news` unless a use of
+    /// this entry was told a moment ago.
+    pub(crate) fn replaced(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>, news: bool) {
         let fits = (1..=self.max).contains(&u64::from(new.weight()));
         if old.region() < FIRST_FREE || !fits {
             // One of the two has no standing to hand on or to take over.
@@ -150,10 +151,18 @@ impl<K, V> Eviction<K, V> {
         }
         self.heaviest = self.heaviest.max(new.weight());
         match &mut self.order {
-            Order::Lirs(lirs) => lirs.substitute(old, new),
-            Order::Lru(lru) => lru.substitute(old, new),
+            Order::Lirs(lirs) => {
+                lirs.substitute(old, new);
+                if news {
+                    lirs.accessed(new);
+                }
+            }
+            Order::Lru(lru) => {
+                lru.substitute(old, new);
+                // It costs next to nothing, and the order is what this policy promises.
+                lru.accessed(new);
+            }
         }
-        self.accessed(new);
     }
 
     /// A read of a node; may be told late, or not at all.

@@ -1,7 +1,7 @@
 //! The size policy as a whole, through its seam: against a sequential model, and on loads whose best answer is known.
 
 use super::{Eviction, EvictionPolicy, OUT, OVERWEIGHT, WEIGHTLESS, spread};
-use crate::node::{Columns, Making, NewNode, NodePtr, Slab};
+use crate::node::{Columns, Making, NewNode, NodePtr, Slab, Times};
 use std::collections::HashMap;
 
 const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::TinyLfu, EvictionPolicy::Lru];
@@ -21,7 +21,7 @@ fn make(nest: &mut Slab<u64, ()>, key: u64, weight: u32) -> Owned {
         hash: spread(key ^ 0xA5A5),
         weight,
     };
-    nest.place(NewNode::new(key, (), making))
+    nest.place(NewNode::new(key, (), making), Times::NONE)
 }
 
 /// A cache reduced to what the policy sees: a map that owns the nodes, and passes after every call.
@@ -50,7 +50,7 @@ impl Model {
         let new = make(&mut self.nest, key, weight);
         match self.nodes.insert(key, new) {
             Some(old) => {
-                self.policy.replaced(old, new);
+                self.policy.replaced(old, new, true);
                 assert_eq!(old.region(), OUT, "a replaced node is let go");
             }
             None => self.policy.admit(new),
@@ -294,7 +294,7 @@ fn what_is_not_known_is_let_be() {
         cache.policy.accessed(old);
         cache.check();
         let new = make(&mut cache.nest, 1, 1);
-        cache.policy.replaced(old, new);
+        cache.policy.replaced(old, new, true);
         cache.nodes.insert(1, new);
         cache.check();
     }

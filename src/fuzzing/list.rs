@@ -3,7 +3,7 @@
 use super::{Script, make};
 use crate::list::{Chain, List, Queue, Timer};
 use crate::node::NodePtr;
-use crate::node::{Columns, Slab};
+use crate::node::{Columns, Slab, Times};
 use std::collections::VecDeque;
 
 /// Nodes of a program.
@@ -86,7 +86,7 @@ pub fn list_against_deques(data: &[u8]) {
         own: false,
     });
     let nodes: Vec<_> = (0..CROWD as u64)
-        .map(|number| slab.place(make(number, number, number)))
+        .map(|number| slab.place(make(number, number, number), Times::NONE))
         .collect();
     let mut timers = [Pair::<Timer>::new(), Pair::new()];
     let mut queue = Pair::<Queue>::new();

@@ -9,7 +9,7 @@ use super::{Script, make};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
 use crate::map::{END, Gone, Map, Probe, Settled};
-use crate::node::{Columns, NodePtr};
+use crate::node::{Columns, NodePtr, Times};
 use crate::reclaim::{Domain, Pin, Retire};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -166,14 +166,14 @@ impl Bench {
         match shard.settle(hash, probe) {
             None => return false,
             Some(Settled::Absent) => {
-                shard.add(new);
+                shard.add(new, Times::NONE);
                 drop(shard);
                 assert_eq!(self.model.insert(key, value), None, "settled as absent");
                 self.tell(hash, Told::Added(value));
             }
             Some(Settled::Here(spot)) => {
                 let old = probe.found.expect("settled at what was found");
-                shard.replace(spot, old, new, RemovalCause::Replaced);
+                shard.replace(spot, old, new, Times::NONE, RemovalCause::Replaced);
                 drop(shard);
                 assert_eq!(self.model.insert(key, value), Some(*old.value()));
                 self.tell(hash, Told::Replaced(*old.value(), value));

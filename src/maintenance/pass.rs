@@ -148,8 +148,8 @@ impl<K, V> Maintenance<K, V> {
                 if new.life() == Life::Live {
                     self.set_hand(state, new);
                     state.wheel.substitute(old, new);
-                    if let Some(eviction) = &mut state.eviction {
-                        eviction.replaced(old, new);
+                    if let (Some(eviction), Some(reads)) = (&mut state.eviction, &self.reads) {
+                        eviction.replaced(old, new, reads.hand_on(old, new));
                     }
                 } else {
                     state.unlink(old);

@@ -24,7 +24,7 @@ mod tags;
 
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
-use crate::node::{Columns, Life, NewNode, NodePtr, Slab};
+use crate::node::{Columns, Life, NewNode, NodePtr, Slab, Times};
 use crate::reclaim::Pin;
 use crate::sync::{Mutex, MutexGuard};
 pub(crate) use gone::{Gone, Returning};
@@ -63,8 +63,29 @@ fn shard_of(hash: u64, shards: usize) -> usize {
 pub(crate) struct Probe<K, V> {
     /// The key's node.
     pub(crate) found: Option<NodePtr<K, V>>,
-    /// Nodes of the same hash and another key; empty but for full collisions.
-    others: Vec<NodePtr<K, V>>,
+    others: Others<K, V>,
+}
+
+/// Nodes of the same hash and another key: none but for full collisions.
+// A list, since an empty one is a single word, and each write has one.
+type Others<K, V> = Option<Box<Other<K, V>>>;
+
+struct Other<K, V> {
+    node: NodePtr<K, V>,
+    next: Others<K, V>,
+}
+
+impl<K, V> Probe<K, V> {
+    fn knows(&self, node: NodePtr<K, V>) -> bool {
+        let mut next = &self.others;
+        while let Some(other) = next {
+            if other.node == node {
+                return true;
+            }
+            next = &other.next;
+        }
+        false
+    }
 }
 
 /// A probe confirmed under the lock.
@@ -147,14 +168,15 @@ impl<K, V> Map<K, V> {
         pin: &Pin,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Probe<K, V> {
-        let mut others = Vec::new();
+        let mut others: Others<K, V> = None;
         let found = self.find(hash, pin, |node| {
             if matches(node) {
                 return true;
             }
             // After the keys: the hash is in the node's cold part.
             if node.hash() == hash {
-                others.push(node);
+                let next = others.take();
+                others = Some(Box::new(Other { node, next }));
             }
             false
         });
@@ -277,7 +299,7 @@ impl<'a, K, V> Shard<'a, K, V> {
                 .locate(&mut self.locked.state, hash, |node| node == found)?;
             return Some(Settled::Here(Spot(place)));
         }
-        let unknown = |node: NodePtr<K, V>| node.hash() == hash && !probe.others.contains(&node);
+        let unknown = |node: NodePtr<K, V>| node.hash() == hash && !probe.knows(node);
         match self.table.locate(&mut self.locked.state, hash, unknown) {
             Some(_) => None,
             None => Some(Settled::Absent),
@@ -293,24 +315,29 @@ impl<'a, K, V> Shard<'a, K, V> {
     }
 
     /// Lets a node in whose key was settled as absent.
-    pub(crate) fn add(&mut self, new: NewNode<K, V>) -> NodePtr<K, V> {
-        let new = self.locked.slab.place(new);
-        self.table.insert(&mut self.locked.state, new);
+    #[inline]
+    pub(crate) fn add(&mut self, new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
+        let hash = new.hash();
+        let new = self.locked.slab.place(new, times);
+        self.table.insert(&mut self.locked.state, new, hash);
         self.locked.weight += u64::from(new.weight());
         self.locked.batch.push(WriteEvent::Added(new));
         new
     }
 
     /// Puts `new` where `old` stands; the value of `old` leaves for `cause`.
+    #[inline]
     pub(crate) fn replace(
         &mut self,
         spot: Spot<'a, K, V>,
         old: NodePtr<K, V>,
         new: NewNode<K, V>,
+        times: Times,
         cause: RemovalCause,
     ) -> NodePtr<K, V> {
-        let new = self.locked.slab.place(new);
-        self.table.replace(spot.0, new);
+        let hash = new.hash();
+        let new = self.locked.slab.place(new, times);
+        self.table.replace(spot.0, new, hash);
         self.locked.weight += u64::from(new.weight());
         self.locked.weight -= u64::from(old.weight());
         old.set_life(Life::Removed);
@@ -339,8 +366,10 @@ impl<'a, K, V> Shard<'a, K, V> {
     }
 
     /// Notes a node that was never let in and leaves for `cause`.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn refuse(&mut self, new: NewNode<K, V>, cause: RemovalCause) {
-        let node = self.locked.slab.place(new);
+        let node = self.locked.slab.place(new, Times::NONE);
         node.set_life(Life::Removed);
         self.locked.batch.push(WriteEvent::Removed(node, cause));
     }

@@ -205,6 +205,36 @@ impl<K, V> Table<K, V> {
         None
     }
 
+    /// The word of a bucket, or of its overflow chain, that carries `tag` and whose node `matches` accepts; and that node.
+    ///
+    /// Words first, then the link: who empties a chain moves its nodes before he unlinks it (table 3).
+    #[inline]
+    fn search(
+        mut bucket: &Bucket<K, V>,
+        tag: usize,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Option<(*const AtomicPtr<Node<K, V>>, NodePtr<K, V>)> {
+        loop {
+            for at in tags::carrying(bucket, tag) {
+                let place = &bucket.words[at];
+                // Acquire, partners: the release stores of words (a node's content; table 3).
+                let word = place.load(Ordering::Acquire);
+                if bucket::tag_of(word) == tag {
+                    let node = Self::node(word);
+                    if matches(node) {
+                        return Some((ptr::from_ref(place), node));
+                    }
+                }
+            }
+            let link = bucket.words[LAST].load(Ordering::Acquire);
+            if !bucket::is_link(link) {
+                return None;
+            }
+            // SAFETY: an overflow bucket is not freed while the caller is pinned or has the lock (table 4).
+            bucket = unsafe { &*bucket::linked(link) };
+        }
+    }
+
     #[inline]
     fn node(word: Word<K, V>) -> NodePtr<K, V> {
         // SAFETY: words with a tag come from `as_raw`, and a node in the table is not freed; for one just removed the caller's
@@ -259,17 +289,9 @@ impl<K, V> Table<K, V> {
         let mut extent = self.extent();
         loop {
             if let Some(bucket) = self.bucket(extent.index(hash)) {
-                let found = Self::scan(bucket, |_, word| {
-                    if bucket::tag_of(word) == tag {
-                        let node = Self::node(word);
-                        if matches(node) {
-                            return Some(node);
-                        }
-                    }
-                    None
-                });
-                if found.is_some() {
-                    return found;
+                let found = Self::search(bucket, tag, &mut matches);
+                if let Some((_, node)) = found {
+                    return Some(node);
                 }
             }
             let again = self.extent();
@@ -285,33 +307,20 @@ impl<K, V> Table<K, V> {
         &'a self,
         _state: &mut TableState<K, V>,
         hash: u64,
-        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+        matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Option<Place<'a, K, V>> {
         let tag = bucket::tag(hash);
         let bucket = self.bucket(self.extent().index(hash))?;
-        for at in tags::carrying(bucket, tag) {
-            let place = &bucket.words[at];
-            // Relaxed: the holder of the lock reads what holders of the lock have written.
-            if matches(Self::node(place.load(Ordering::Relaxed))) {
-                return Some(place);
-            }
-        }
-        let link = bucket.words[LAST].load(Ordering::Acquire);
-        if !bucket::is_link(link) {
-            return None;
-        }
-        let found = Self::scan_chain(link, |place, word| {
-            (bucket::tag_of(word) == tag && matches(Self::node(word)))
-                .then_some(ptr::from_ref(place))
-        })?;
+        let (found, _) = Self::search(bucket, tag, matches)?;
         // SAFETY: the word stands in a bucket of this table, which stays while the lock is held: parts are unlinked by its
         // holder only, and `state` is borrowed by every method that does so after the place was used.
         Some(unsafe { &*found })
     }
 
     /// Adds a node whose key is not in the table.
-    pub(super) fn insert(&self, state: &mut TableState<K, V>, node: NodePtr<K, V>) {
-        let hash = node.hash();
+    // The hash is told: it stands in the node's cold part.
+    pub(super) fn insert(&self, state: &mut TableState<K, V>, node: NodePtr<K, V>, hash: u64) {
+        debug_assert_eq!(hash, node.hash());
         let bucket = self.owned(self.extent().index(hash));
         Self::put(bucket, bucket::tagged(node.as_raw(), hash));
         state.count += 1;
@@ -325,9 +334,11 @@ impl<K, V> Table<K, V> {
     }
 
     /// Puts `new` where `place` holds a node of the same hash.
-    pub(super) fn replace(&self, place: Place<'_, K, V>, new: NodePtr<K, V>) {
-        // Release, partner: the acquire loads of words in `scan`.
-        place.store(bucket::tagged(new.as_raw(), new.hash()), Ordering::Release);
+    #[inline]
+    pub(super) fn replace(&self, place: Place<'_, K, V>, new: NodePtr<K, V>, hash: u64) {
+        debug_assert_eq!(hash, new.hash());
+        // Release, partner: the acquire loads of words in `find` and `scan`.
+        place.store(bucket::tagged(new.as_raw(), hash), Ordering::Release);
     }
 
     /// Takes the node at `place` out.

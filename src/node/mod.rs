@@ -136,9 +136,10 @@ impl<K, V> Cold<K, V> {
 }
 
 impl<K, V> Node<K, V> {
-    fn new(new: NewNode<K, V>) -> Self {
+    #[inline]
+    fn new(new: NewNode<K, V>, deadline: u64) -> Self {
         Self {
-            deadline: AtomicU64::new(new.deadline),
+            deadline: AtomicU64::new(deadline),
             weight: new.weight,
             life: AtomicU8::new(Life::Live as u8),
             seen: AtomicU8::new(0),
@@ -361,9 +362,27 @@ pub(crate) struct NewNode<K, V> {
     value: V,
     hash: u64,
     weight: u32,
-    written: u64,
-    deadline: u64,
-    own: u64,
+}
+
+/// What is known of a node only when it is let in, under the shard's lock.
+// Apart from the rest, which was written a while before: copied together, in wider words, the copy would wait for these.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// Cache time of the write; [`time::NEVER`] if not known.
+    pub(crate) written: u64,
+    /// The wanted deadline.
+    pub(crate) deadline: u64,
+    /// The deadline of the entry's own, kept where the cache has it apart.
+    pub(crate) own: u64,
+}
+
+impl Times {
+    /// Those of a cache that reads no clock.
+    pub(crate) const NONE: Self = Self {
+        written: time::NEVER,
+        deadline: time::NEVER,
+        own: time::NEVER,
+    };
 }
 
 /// What a writer knows when it makes a node.
@@ -381,9 +400,6 @@ impl<K, V> NewNode<K, V> {
             value,
             hash: making.hash,
             weight: making.weight,
-            written: 0,
-            deadline: time::NEVER,
-            own: time::NEVER,
         }
     }
 
@@ -397,17 +413,9 @@ impl<K, V> NewNode<K, V> {
         &self.value
     }
 
-    /// Sets what is known only under the shard's lock.
     #[inline]
-    pub(crate) fn set_times(&mut self, written: u64, deadline: u64) {
-        self.written = written;
-        self.deadline = deadline;
-    }
-
-    /// Sets the deadline of the entry's own, kept where the cache has it apart.
-    #[inline]
-    pub(crate) fn set_own_deadline(&mut self, deadline: u64) {
-        self.own = deadline;
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
     }
 }
 

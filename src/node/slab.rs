@@ -34,7 +34,7 @@
 //! Slabs: J. Bonwick, "The Slab Allocator", USENIX 1994; hot and cold fields apart: Chilimbi, Davidson and Larus, PLDI 1999.
 #![allow(unsafe_code)]
 
-use super::{Cold, Links, NewNode, Node, NodePtr};
+use super::{Cold, Links, NewNode, Node, NodePtr, Times};
 use crate::sync::{AtomicU8, AtomicU64};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
@@ -317,22 +317,23 @@ impl<K, V> Slab<K, V> {
     }
 
     /// Makes a live node of what its writer has gathered.
-    #[inline]
-    pub(crate) fn place(&mut self, new: NewNode<K, V>) -> NodePtr<K, V> {
+    // Always inlined: handed over whole, both arguments would be copied once more.
+    #[inline(always)]
+    pub(crate) fn place(&mut self, new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
         let slot = self.take();
         // SAFETY: the slot is free and now ours, with all its columns.
         unsafe {
             let (chunk, number) = Geometry::locate(slot);
             let chunk = chunk.as_ref();
-            Geometry::cold(slot).write(Cold::new(new.hash, new.written));
+            Geometry::cold(slot).write(Cold::new(new.hash, times.written));
             if self.columns.queue {
                 chunk.queues.add(number).write(Links::new());
                 chunk.marks.add(number).write(AtomicU8::new(0));
             }
             if let Some(owns) = chunk.owns {
-                owns.add(number).write(AtomicU64::new(new.own));
+                owns.add(number).write(AtomicU64::new(times.own));
             }
-            slot.write(Node::new(new));
+            slot.write(Node::new(new, times.deadline));
         }
         NodePtr(slot)
     }
@@ -525,18 +526,17 @@ mod tests {
     use super::*;
     use crate::node::Making;
 
-    fn new(key: u64) -> NewNode<u64, u64> {
-        let mut new = NewNode::new(
-            key,
-            !key,
-            Making {
-                hash: key,
-                weight: 1,
-            },
-        );
-        new.set_times(key, key + 1);
-        new.set_own_deadline(key + 2);
-        new
+    fn place(slab: &mut Slab<u64, u64>, key: u64) -> NodePtr<u64, u64> {
+        let making = Making {
+            hash: key,
+            weight: 1,
+        };
+        let times = Times {
+            written: key,
+            deadline: key + 1,
+            own: key + 2,
+        };
+        slab.place(NewNode::new(key, !key, making), times)
     }
 
     fn give_back(slab: &mut Slab<u64, u64>, nodes: impl IntoIterator<Item = NodePtr<u64, u64>>) {
@@ -553,7 +553,7 @@ mod tests {
     fn every_part_of_a_node_is_its_own() {
         for (queue, own) in [(false, false), (true, false), (false, true), (true, true)] {
             let mut slab = Slab::new(Columns { queue, own });
-            let nodes: Vec<_> = (0..2_000).map(|key| slab.place(new(key))).collect();
+            let nodes: Vec<_> = (0..2_000).map(|key| place(&mut slab, key)).collect();
             slab.check_invariants();
             for (key, &node) in nodes.iter().enumerate() {
                 node.set_place((key % 200) as u8);
@@ -592,13 +592,13 @@ mod tests {
         });
         // Where each node is a region of its own, the checks take the square of their number.
         let count = if SINGLE { 2_000 } else { 50_000 };
-        let mut nodes: Vec<_> = (0..count).map(|key| slab.place(new(key))).collect();
+        let mut nodes: Vec<_> = (0..count).map(|key| place(&mut slab, key)).collect();
         let slots = slab.slots;
         for round in 0..10 {
             let back = nodes.split_off(nodes.len() / 2);
             let count = back.len() as u64;
             give_back(&mut slab, back);
-            nodes.extend((0..count).map(|key| slab.place(new(round * key))));
+            nodes.extend((0..count).map(|key| place(&mut slab, round * key)));
             slab.check_invariants();
         }
         assert!(slab.slots <= slots + slots / 4, "{} of {slots}", slab.slots);
@@ -606,7 +606,7 @@ mod tests {
         assert!(slab.slots < slots / 10, "{} of {slots}", slab.slots);
         give_back(&mut slab, nodes);
         assert_eq!((slab.slots, slab.used), (0, 0));
-        slab.place(new(1));
+        place(&mut slab, 1);
         slab.check_invariants();
     }
 
@@ -621,12 +621,12 @@ mod tests {
         });
         let mut large = Slab::new(Columns::default());
         for number in 0..40u8 {
-            let node = wide.place(NewNode::new(number, Wide(number), making));
+            let node = wide.place(NewNode::new(number, Wide(number), making), Times::NONE);
             assert_eq!(
                 (node.value().0, (&raw const *node.value()).addr() % 256),
                 (number, 0)
             );
-            let node = large.place(NewNode::new((), [number; 5_000], making));
+            let node = large.place(NewNode::new((), [number; 5_000], making), Times::NONE);
             assert_eq!(node.value()[4_999], number);
         }
         wide.check_invariants();

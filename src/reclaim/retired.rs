@@ -60,21 +60,36 @@ pub(crate) struct Retired<T: Retire> {
 pub(crate) struct Ready<T: Retire>(Pile<T>);
 
 /// Items in chunks: however many there are, no step of the pass copies or allocates for more than a chunk.
-struct Pile<T>(Vec<Vec<T>>);
+struct Pile<T> {
+    chunks: Vec<Vec<T>>,
+    /// Room for as many is made at first.
+    first: usize,
+}
 
 /// Items of a chunk.
 const CHUNK: usize = 128;
 /// How many items ahead are fetched.
 const AHEAD: usize = 8;
 
+/// The least room that a pile begins with: most caches retire a few items at a time.
+const FEW: usize = 4;
+
 impl<T> Pile<T> {
     const fn new() -> Self {
-        Self(Vec::new())
+        Self::expecting(FEW)
+    }
+
+    /// For about as many items as the last time.
+    const fn expecting(items: usize) -> Self {
+        Self {
+            chunks: Vec::new(),
+            first: items,
+        }
     }
 
     #[inline]
     fn push(&mut self, item: T) {
-        match self.0.last_mut() {
+        match self.chunks.last_mut() {
             Some(chunk) if chunk.len() < CHUNK => chunk.push(item),
             _ => self.push_chunk(item),
         }
@@ -82,27 +97,30 @@ impl<T> Pile<T> {
 
     #[cold]
     fn push_chunk(&mut self, item: T) {
-        // The first chunk grows as it must: most caches retire a few items at a time.
-        let room = if self.0.is_empty() { 4 } else { CHUNK };
+        let room = if self.chunks.is_empty() {
+            self.first.clamp(FEW, CHUNK)
+        } else {
+            CHUNK
+        };
         let mut chunk = Vec::with_capacity(room);
         chunk.push(item);
-        self.0.push(chunk);
+        self.chunks.push(chunk);
     }
 
     fn append(&mut self, other: &mut Self) {
-        if self.0.is_empty() {
-            std::mem::swap(self, other);
+        if self.chunks.is_empty() {
+            std::mem::swap(&mut self.chunks, &mut other.chunks);
         } else {
-            self.0.append(&mut other.0);
+            self.chunks.append(&mut other.chunks);
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.chunks.is_empty()
     }
 
     fn len(&self) -> usize {
-        self.0.iter().map(Vec::len).sum()
+        self.chunks.iter().map(Vec::len).sum()
     }
 }
 
@@ -132,7 +150,7 @@ impl<T: Retire> Ready<T> {
     }
 
     fn free_all(self, memory: &mut T::Memory) {
-        for chunk in self.0.0 {
+        for chunk in self.0.chunks {
             chunk.iter().take(AHEAD).for_each(T::prefetch);
             let mut items = chunk.into_iter();
             while let Some(mut item) = items.next() {
@@ -201,7 +219,8 @@ impl<T: Retire> Retired<T> {
         if self.waiting.is_some() {
             domain.nudge();
         } else if self.open.len() >= enough.max(1) {
-            let items = std::mem::replace(&mut self.open, Pile::new());
+            let next = Pile::expecting(self.open.len());
+            let items = std::mem::replace(&mut self.open, next);
             self.waiting = Some((domain.begin_grace(), items));
         }
     }
@@ -212,10 +231,10 @@ impl<T: Retire> Retired<T> {
         let mut taken = Pile::new();
         let mut count = 0;
         while count < most
-            && let Some(chunk) = self.ready.0.pop()
+            && let Some(chunk) = self.ready.chunks.pop()
         {
             count += chunk.len();
-            taken.0.push(chunk);
+            taken.chunks.push(chunk);
         }
         Ready(taken)
     }

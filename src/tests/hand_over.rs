@@ -3,14 +3,13 @@
 use super::{explore, new_node};
 use crate::buffer::{Batch, WriteEvent};
 use crate::map::Map;
-use crate::node::Columns;
-use crate::time::NEVER;
+use crate::node::{Columns, Times};
 use loom::sync::Arc;
 use loom::thread;
 
 /// Lets a node in as a writer does.
 fn add(map: &Map<u64, u64>, key: u64) {
-    map.lock(key).add(new_node(key, NEVER));
+    map.lock(key).add(new_node(key), Times::NONE);
 }
 
 /// Takes the shard's batch as the pass does.

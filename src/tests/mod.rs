@@ -53,7 +53,7 @@ mod wakes;
 mod weakened;
 mod whole;
 
-use crate::node::{Columns, Making, NewNode, NodePtr, Slab};
+use crate::node::{Columns, Making, NewNode, NodePtr, Slab, Times};
 use loom::model::Builder;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -91,14 +91,12 @@ fn explore<F: Fn() + Send + Sync + 'static>(model: F) {
 type Node = NodePtr<u64, u64>;
 
 /// A node with its key for hash and value, not yet published.
-fn new_node(key: u64, deadline: u64) -> NewNode<u64, u64> {
+fn new_node(key: u64) -> NewNode<u64, u64> {
     let making = Making {
         hash: key,
         weight: 1,
     };
-    let mut node = NewNode::new(key, key, making);
-    node.set_times(0, deadline);
-    node
+    NewNode::new(key, key, making)
 }
 
 /// Owns a published node for the length of a model: it is dropped when every thread of the model has been joined.
@@ -110,6 +108,11 @@ struct Owned(
 impl Owned {
     fn new(key: u64, deadline: u64) -> Self {
         let mut slab = Slab::new(Columns::default());
-        Self(slab.place(new_node(key, deadline)), slab)
+        let times = Times {
+            written: 0,
+            deadline,
+            own: deadline,
+        };
+        Self(slab.place(new_node(key), times), slab)
     }
 }

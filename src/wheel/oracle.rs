@@ -9,7 +9,7 @@
 
 use super::level::{self, LENS, LEVELS, Spans};
 use super::{OVERDUE, Wheel};
-use crate::node::{Columns, Life, Making, NO_PLACE, NewNode, NodePtr, Slab};
+use crate::node::{Columns, Life, Making, NO_PLACE, NewNode, NodePtr, Slab, Times};
 use crate::time::{self, MAX_LIFE_NANOS};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,9 +45,12 @@ impl Nodes {
             hash: number,
             weight: 1,
         };
-        let mut new = NewNode::new(number, number, making);
-        new.set_times(0, deadline);
-        self.slab.place(new)
+        let times = Times {
+            written: 0,
+            deadline,
+            own: deadline,
+        };
+        self.slab.place(NewNode::new(number, number, making), times)
     }
 }
 
