@@ -8,8 +8,9 @@
 //! A hit needs no second look, since a word that holds a node is removed only together with the node.
 //!
 //! A removed node just leaves a null: nothing is shifted, there are no tombstones. An insert takes the first null of the bucket;
-//! a full bucket turns its last word into a link to an overflow bucket. When the table has more than `LOAD` entries a bucket, the
-//! inserting writer splits one bucket into two; when it has fewer than a quarter of that, the removing writer merges two. So
+//! a full bucket turns its last word into a link to an overflow bucket. As long as buckets that are yet to be split hold more than
+//! `LOAD` entries on average, each inserting writer splits one or two of them; when all buckets hold fewer than a quarter of that, the
+//! removing writer merges two. So
 //! there is no long pause at any size: the largest single step is the allocation of a zeroed segment.
 //!
 //! # Invariants
@@ -23,7 +24,7 @@
 //!
 //! # Cost
 //!
-//! A look-up touches one bucket line and one node. Memory: 64 bytes a bucket for `LOAD` entries on average, whatever the size.
+//! A look-up touches one bucket line and one node. Memory: 64 bytes a bucket for `LOAD` entries down to half as many, whatever the size.
 //! The lock of a shard is held for one bucket, or three when it splits.
 #![allow(unsafe_code)]
 
@@ -102,6 +103,9 @@ impl<K, V> std::fmt::Debug for TablePart<K, V> {
             .finish()
     }
 }
+
+/// A word that a search has found, valid while the bucket is.
+type Found<K, V> = *const AtomicPtr<Node<K, V>>;
 
 /// A word that a writer has found, valid while it has the lock.
 pub(super) type Place<'a, K, V> = &'a AtomicPtr<Node<K, V>>;
@@ -213,7 +217,7 @@ impl<K, V> Table<K, V> {
         mut bucket: &Bucket<K, V>,
         tag: usize,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> Option<(*const AtomicPtr<Node<K, V>>, NodePtr<K, V>)> {
+    ) -> Option<(Found<K, V>, NodePtr<K, V>)> {
         loop {
             for at in tags::carrying(bucket, tag) {
                 let place = &bucket.words[at];
@@ -326,7 +330,9 @@ impl<K, V> Table<K, V> {
         state.count += 1;
         for _ in 0..STEPS {
             let buckets = self.extent().count();
-            if state.count <= u64::from(buckets) * LOAD || buckets > 1 << 30 {
+            // A round of splits that has begun goes on to its end: buckets of twice the load of their neighbours would overflow.
+            let unsplit = u64::from(1u32 << buckets.ilog2());
+            if state.count <= unsplit * LOAD || buckets > 1 << 30 {
                 break;
             }
             self.split(state);
