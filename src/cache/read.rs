@@ -54,11 +54,12 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             deadline,
             now,
         };
-        let hash = node.hash();
         if self.outlived(&mut hit) && self.touch(&mut hit, &pin) {
             self.count_hit();
             return Some(value);
         }
+        // Only now: it stands in the node's cold part.
+        let hash = node.hash();
         match self.read_again(hash, key, &pin, |node| node.value().clone()) {
             Ok((_, value)) => Some(value),
             Err(miss) => self.missed(hash, miss, pin),

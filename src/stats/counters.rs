@@ -63,8 +63,8 @@ impl Counters {
         }
     }
 
-    // Apart from the look-up, which then pays for one branch alone where nothing is recorded.
-    #[inline(never)]
+    // Called where a hit has consequences anyway, apart from the look-up.
+    #[inline]
     pub(crate) fn hit(&self) {
         self.add(1, |stripe| &stripe.hits);
     }
