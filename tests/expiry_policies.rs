@@ -2,9 +2,12 @@
 
 mod support;
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use support::{LONGEST, NS, YEAR, millis, nanos, secs};
+use wheelhouse::RemovalCause::{Expired, Replaced};
 use wheelhouse::expiry::{accessing, creating, jittered, never, writing};
 use wheelhouse::{Cache, Expiry, ManualTicker};
 
@@ -79,6 +82,95 @@ fn accessing_sets_the_deadline_on_reads_too() {
     assert_eq!(left(&cache, 1), Some(Some(secs(2))));
     clock.advance(secs(2));
     assert_eq!(cache.get(&1), None);
+}
+
+/// Counts the questions: on create, on update, on read.
+struct Counting(Arc<[AtomicU32; 3]>, bool);
+
+impl Expiry<u32, u32> for Counting {
+    fn expire_after_create(&self, key: &u32, value: &u32, _: Instant) -> Option<Duration> {
+        self.0[0].fetch_add(1, Relaxed);
+        by_value(key, value)
+    }
+
+    fn expire_after_update(
+        &self,
+        key: &u32,
+        value: &u32,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        self.0[1].fetch_add(1, Relaxed);
+        by_value(key, value)
+    }
+
+    fn expire_after_read(
+        &self,
+        key: &u32,
+        value: &u32,
+        _: Instant,
+        _: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        self.0[2].fetch_add(1, Relaxed);
+        by_value(key, value)
+    }
+
+    fn looks_at_times(&self) -> bool {
+        !self.1
+    }
+
+    fn looks_at_the_entry_alone(&self) -> bool {
+        self.1
+    }
+}
+
+#[test]
+fn a_policy_of_key_and_value_is_asked_once_a_call_and_means_the_same() {
+    let asked = |plain: bool| {
+        let counts = Arc::new([const { AtomicU32::new(0) }; 3]);
+        let left_by = Arc::new(Mutex::new(Vec::new()));
+        let clock = ManualTicker::new();
+        let told = Arc::clone(&left_by);
+        let cache: Cache<u32, u32> = Cache::builder()
+            .expire_after(Counting(Arc::clone(&counts), plain))
+            .removal_listener(move |_: &u32, value: &u32, cause| {
+                told.lock().unwrap().push((*value, cause));
+            })
+            .ticker(clock.clone())
+            .build();
+        cache.insert(1, 10);
+        clock.advance(secs(9));
+        cache.insert(1, 11);
+        assert_eq!(left(&cache, 1), Some(Some(secs(11))));
+        clock.advance(secs(10));
+        assert_eq!(cache.get(&1), Some(11));
+        assert_eq!(left(&cache, 1), Some(Some(secs(11))), "the read extends");
+        // Dead: asked as about a new one, and never about the read.
+        clock.advance(secs(11));
+        assert_eq!(cache.get(&1), None);
+        cache.insert(1, 0);
+        assert_eq!((cache.get(&1), left(&cache, 1)), (Some(0), Some(None)));
+        cache.insert(1, 5);
+        clock.advance(secs(5));
+        cache.insert(1, 6);
+        cache.run_pending_tasks();
+        let left_by = left_by.lock().unwrap().clone();
+        (counts.each_ref().map(|count| count.load(Relaxed)), left_by)
+    };
+    let ((counts, left_by), (plain_counts, plain_left_by)) = (asked(false), asked(true));
+    let causes = [Replaced, Expired, Replaced, Expired];
+    assert_eq!(
+        left_by,
+        [10, 11, 0, 5].into_iter().zip(causes).collect::<Vec<_>>()
+    );
+    assert_eq!(plain_left_by, left_by);
+    assert_eq!(counts, [3, 2, 2]);
+    assert_eq!(
+        plain_counts,
+        [5, 0, 2],
+        "one question a call, and none about the dead"
+    );
 }
 
 #[test]

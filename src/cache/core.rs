@@ -32,10 +32,11 @@ pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;
 pub(crate) struct Lifetimes<K, V> {
     pub(crate) policy: Option<Box<dyn Expiry<K, V>>>,
     pub(crate) limits: Limits,
-    /// The policy answers reads, answers updates, looks at the times it is told.
+    /// The policy answers reads, answers updates, looks at the times it is told, looks at nothing but key and value.
     pub(crate) policy_reads: bool,
     pub(crate) policy_updates: bool,
     policy_times: bool,
+    pub(crate) policy_plain: bool,
     /// A read may move the deadline.
     pub(crate) reads_extend: bool,
     /// Writes read the clock.
@@ -51,6 +52,9 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             policy_reads,
             policy_updates: policy.as_ref().is_some_and(|p| p.reacts_to_updates()),
             policy_times: policy.as_ref().is_some_and(|p| p.looks_at_times()),
+            policy_plain: policy
+                .as_ref()
+                .is_some_and(|p| p.looks_at_the_entry_alone() && !p.looks_at_times()),
             reads_extend: policy_reads || limits.time_to_idle.is_some(),
             timed: policy.is_some() || !limits.are_none(),
             kept_apart: limits.time_to_idle.is_some()

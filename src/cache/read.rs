@@ -189,7 +189,12 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         if self.lifetimes.policy_reads
             && let Some(policy) = &self.lifetimes.policy
         {
-            let left = time::time_left(now, deadline);
+            let plain = self.lifetimes.policy_plain;
+            let left = if plain {
+                None
+            } else {
+                time::time_left(now, deadline)
+            };
             let asked = policy.expire_after_read(
                 node.key(),
                 node.value(),
@@ -197,10 +202,12 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 left,
                 self.told(|| written(node, now)),
             );
-            if asked != left {
+            // To live for ever is no news to an entry that does.
+            let news = asked != left || (plain && deadline != NEVER);
+            if news {
                 answer = Answer::Life(asked);
             }
-            if asked != left || self.lifetimes.limits.time_to_idle.is_some() {
+            if news || self.lifetimes.limits.time_to_idle.is_some() {
                 // The user's code may have taken its time: the whole of the entry's, perhaps.
                 now = self.upkeep.clock.now();
                 if time::is_due(now, deadline) {

@@ -138,6 +138,14 @@ where
             (Given::Policy, Some(policy)) => policy,
         };
         let clock = &self.upkeep.clock;
+        if self.lifetimes.policy_plain && self.lifetimes.policy_updates {
+            // The same answer whether an entry is there or not: that need not be found out here.
+            let life = policy.expire_after_create(new.key(), new.value(), clock.base());
+            return Asked {
+                answer: Answer::Life(life),
+                about: false,
+            };
+        }
         let there = probe.found.and_then(|old| {
             let now = clock.now();
             // Final, so that the create callback is right whatever happens next.

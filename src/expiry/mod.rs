@@ -196,6 +196,27 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     fn looks_at_times(&self) -> bool {
         true
     }
+
+    /// Returns whether every answer depends on key and value alone; by default `false`, which is always right.
+    ///
+    /// An optional hint. Asked once, when the cache is built. `true` promises that those of the methods that react (see
+    /// [`reacts_to_reads`](Self::reacts_to_reads), [`reacts_to_updates`](Self::reacts_to_updates)) give the same answer for the same key and
+    /// value, whatever has happened and however much time was left. The cache may then ask
+    /// [`expire_after_create`](Self::expire_after_create) about an update and say nothing of the time that was left, which spares a write a
+    /// reading of the clock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Expiry, expiry};
+    ///
+    /// let policy = expiry::writing(|_: &u32, seconds: &u32| Some(Duration::from_secs((*seconds).into())));
+    /// assert!(Expiry::<u32, u32>::looks_at_the_entry_alone(&policy));
+    /// ```
+    fn looks_at_the_entry_alone(&self) -> bool {
+        false
+    }
 }
 
 /// Forwards every method of [`Expiry`] to what the pointer holds.
@@ -248,6 +269,10 @@ macro_rules! forward {
 
             fn looks_at_times(&self) -> bool {
                 (**self).looks_at_times()
+            }
+
+            fn looks_at_the_entry_alone(&self) -> bool {
+                (**self).looks_at_the_entry_alone()
             }
         }
     };

@@ -272,6 +272,10 @@ where
     fn looks_at_times(&self) -> bool {
         false
     }
+
+    fn looks_at_the_entry_alone(&self) -> bool {
+        true
+    }
 }
 
 impl<K, V, F> Expiry<K, V> for Writing<F>
@@ -298,6 +302,10 @@ where
 
     fn looks_at_times(&self) -> bool {
         false
+    }
+
+    fn looks_at_the_entry_alone(&self) -> bool {
+        true
     }
 }
 
@@ -332,6 +340,10 @@ where
 
     fn looks_at_times(&self) -> bool {
         false
+    }
+
+    fn looks_at_the_entry_alone(&self) -> bool {
+        true
     }
 }
 
@@ -422,6 +434,11 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
 
     fn looks_at_times(&self) -> bool {
         self.policy.looks_at_times()
+    }
+
+    // But for chance, which favours no method.
+    fn looks_at_the_entry_alone(&self) -> bool {
+        self.policy.looks_at_the_entry_alone()
     }
 }
 
