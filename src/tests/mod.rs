@@ -16,25 +16,25 @@
 //! | `ring::an_offer_to_a_full_ring…` | it is refused, or finds a place that was emptied | 17 |
 //! | `ring::a_complete_drain_against_an_offer…` | it has taken what was offered before it | 21 |
 //! | `hand_over::two_writers_against_a_hand_over…` | no event is lost, each writer's order holds | 192 |
-//! | `wakes::a_wish_for_soon_against_a_run…` | an event that the run missed has a run arranged | 105 |
-//! | `wakes::two_wishes_for_soon_against_a_run…` | the same for a second event | 167 |
-//! | `wakes::a_wish_by_a_deadline_against_a_run…` | the earliest deadline is armed, drained or not | 555 |
+//! | `wakes::a_wish_for_soon_against_a_run…` | an event that the run missed has a run arranged | 93 |
+//! | `wakes::two_wishes_for_soon_against_a_run…` | the same for a second event | 145 |
+//! | `wakes::a_wish_by_a_deadline_against_a_run…` | the earliest deadline is armed, drained or not | 427 |
 //! | `wakes::wishes_of_two_writers…` | the earlier deadline is armed | 22 |
 //! | `status::a_requirement_against_a_pass…` | seen by the pass, or answered by another | 73 |
 //! | `status::two_requirements_against_a_pass…` | the same for two | 8913 |
 //! | `status::a_requirement_against_the_end…` | left to the runner means: its repeated pass sees it | 73 |
 //! | `node_life::extend_against_claim…` | from one judged deadline exactly one wins | 4 |
-//! | `node_life::a_read_against_expiry…` | an extension that succeeded is not expired from before | 7 |
-//! | `node_life::two_reads…` | one of their deadlines stays, and its reader knows | 7 |
-//! | `node_life::two_claims…` | the deadline is due afterwards | 7 |
-//! | `node_life::extend_against_freeze_carries…` | every extension that succeeded is carried over | 12 |
+//! | `node_life::a_read_against_expiry…` | an extension that succeeded is not expired from before | 13 |
+//! | `node_life::two_reads…` | one of their deadlines stays, and its reader knows | 13 |
+//! | `node_life::two_claims…` | the deadline is due afterwards | 13 |
+//! | `node_life::extend_against_freeze_carries…` | every extension that succeeded is carried over | 25 |
 //! | `node_life::extend_against_freeze_of_a_node…` | the same where there was no deadline | 10 |
-//! | `node_life::claim_against_freeze…` | the deadline is due afterwards | 7 |
+//! | `node_life::claim_against_freeze…` | the deadline is due afterwards | 13 |
 //! | `node_life::removal_against_a_look…` | who sees Removed sees the place empty | 6 |
 //! | `node_life::publication_against_a_look_up…` | who finds a node finds its deadline and life | 6 |
-//! | `whole::a_get_against_a_replacing_insert…` | a key that is there is never missed | 20 |
-//! | `whole::a_get_against_a_removal…` | the value or nothing | 6 |
-//! | `whole::a_removal_against_a_look_up_of_a_dead…` | what was dead is not returned | 41 |
+//! | `whole::a_get_against_a_replacing_insert…` | a key that is there is never missed | 62 |
+//! | `whole::a_get_against_a_removal…` | the value or nothing | 10 |
+//! | `whole::a_removal_against_a_look_up_of_a_dead…` | what was dead is not returned | 54 |
 //! | `whole::a_new_deadline_against_the_end…` | a key that was seen dead does not come back | 7 |
 //! | `whole::two_inserts…` | one value stays, and one entry is counted | 46 |
 //! | `delivery::two_posts…` | each is delivered once, by one thread at a time | 60 |
