@@ -10,8 +10,8 @@
 //!
 //! On x86-64 in SSE2, which each of these processors has: the upper 16 bits of each word, packed into one register and
 //! compared. The compiler's intrinsics would read the words as plain memory, which a writer may be changing; so this is assembly, which means
-//! what its instructions do: loads that are atomic for each word and that acquire, as all loads there. Elsewhere, and in models, eight
-//! ordinary loads.
+//! what its instructions do: loads that are atomic for each word and that acquire, as all loads there. Elsewhere, in models, and under sanitizers and
+//! fuzzers, which do not look into assembly, eight ordinary loads.
 //!
 //! Either way the answer is a hint: whoever uses a word loads it, and looks at its tag, again.
 //!
@@ -47,7 +47,7 @@ impl Iterator for Marks {
     target_arch = "x86_64",
     target_pointer_width = "64",
     target_feature = "sse2",
-    not(any(miri, wheelhouse_loom, wheelhouse_shuttle))
+    not(any(miri, fuzzing, wheelhouse_loom, wheelhouse_shuttle, wheelhouse_single))
 ))]
 #[inline]
 pub(super) fn carrying<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
@@ -89,7 +89,7 @@ pub(super) fn carrying<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
     target_arch = "x86_64",
     target_pointer_width = "64",
     target_feature = "sse2",
-    not(any(miri, wheelhouse_loom, wheelhouse_shuttle))
+    not(any(miri, fuzzing, wheelhouse_loom, wheelhouse_shuttle, wheelhouse_single))
 )))]
 #[inline]
 pub(super) fn carrying<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
@@ -99,8 +99,10 @@ pub(super) fn carrying<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
 #[cfg(any(
     test,
     miri,
+    fuzzing,
     wheelhouse_loom,
     wheelhouse_shuttle,
+    wheelhouse_single,
     not(all(
         target_arch = "x86_64",
         target_pointer_width = "64",
