@@ -261,20 +261,22 @@ impl<K, V> Table<K, V> {
         let tag = bucket::tag(hash);
         let extent = self.extent();
         if let Some(bucket) = self.bucket(extent.index(hash)) {
-            for at in tags::carrying(bucket, tag) {
-                // Acquire, partners: the release stores of words (a node's content; table 3).
-                let word = bucket.words[at].load(Ordering::Acquire);
-                if bucket::tag_of(word) == tag {
-                    let node = Self::node(word);
-                    if matches(node) {
-                        return Some(node);
-                    }
+            let Some(at) = tags::carrying(bucket, tag).next() else {
+                // Words first, then the link, as in `search`.
+                if !bucket::is_link(bucket.words[LAST].load(Ordering::Acquire))
+                    && self.extent() == extent
+                {
+                    return None;
                 }
-            }
-            if !bucket::is_link(bucket.words[LAST].load(Ordering::Acquire))
-                && self.extent() == extent
-            {
-                return None;
+                return self.find_on(hash, pin, matches);
+            };
+            // Acquire, partners: the release stores of words (a node's content; table 3).
+            let word = bucket.words[at].load(Ordering::Acquire);
+            if bucket::tag_of(word) == tag {
+                let node = Self::node(word);
+                if matches(node) {
+                    return Some(node);
+                }
             }
         }
         self.find_on(hash, pin, matches)
