@@ -8,6 +8,7 @@ use crate::listener::{Listener, RemovalCause};
 use crate::maintenance::{Maintenance, Setup};
 use crate::scheduler::Scheduler;
 use crate::stripe;
+use crate::time::coarse::{COARSEST, FINEST};
 use crate::time::{Clock, Ticker};
 use crate::wheel;
 use std::fmt;
@@ -48,6 +49,7 @@ pub struct CacheBuilder<K, V, S = RandomState> {
     limits: Limits,
     resolution: Duration,
     ticker: Option<Box<dyn Ticker>>,
+    coarse_reads: Option<Duration>,
     scheduler: Option<Scheduler>,
     listener: Option<Listener<K, V>>,
     record_stats: bool,
@@ -66,6 +68,7 @@ impl<K, V> CacheBuilder<K, V, RandomState> {
             limits: Limits::default(),
             resolution: DEFAULT_RESOLUTION,
             ticker: None,
+            coarse_reads: None,
             scheduler: None,
             listener: None,
             record_stats: false,
@@ -255,6 +258,49 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
+    /// Lets look-ups go by a time that a thread stores every now and then, so that a hit reads no clock. Between 1 ms and 1 s; without
+    /// it, every look-up is exact.
+    ///
+    /// A look-up (`get`, `get_ref`, `peek_ref`, `contains_key`, iteration, [`Policy::weight_of`](crate::Policy::weight_of))
+    /// may then still find an entry for `staleness` after its deadline; longer by as much as the system wakes that thread later than
+    /// `staleness / 2` after its time, which on a machine with too much to do, or a process that was stopped, has no bound. That goes
+    /// for lives of zero, too. Nothing ever expires early.
+    ///
+    /// All else goes by the exact clock as before: new deadlines, updates, `set_expiry`, `remove`, `retain`, maintenance and with it
+    /// the removal listener, and what an [`EntryRef`](crate::EntryRef) says about its entry. Reads that may move a deadline
+    /// ([`time_to_idle`](Self::time_to_idle), a policy that answers reads) have to know the time: in a cache that has these, this
+    /// setting does nothing.
+    ///
+    /// # What still holds
+    ///
+    /// All look-ups of a cache go by one time, which never goes back. An entry that one look-up has missed, that `remove` or
+    /// `set_expiry` has refused as expired, or that the listener has heard of, is not returned by any look-up that begins
+    /// after that. So to its callers, each entry has one moment at which it expires; only that it may be a little after the deadline.
+    /// `retain` alone, which is exact and says nothing about what it skips, may skip an entry that a look-up then still finds.
+    ///
+    /// # Cost
+    ///
+    /// A hit on an entry with a deadline saves what reading the processor's counter takes. For that, one thread serves all such caches of
+    /// a process. It starts with the first and ends with the last, and wakes twice in the shortest staleness among them, for
+    /// some microseconds, whether or not anybody calls. If it cannot be started, this is reported once on standard error, and
+    /// look-ups are exact.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::Cache;
+    ///
+    /// let cache: Cache<u8, u8> = Cache::builder()
+    ///     .time_to_live(Duration::from_secs(60))
+    ///     .coarse_reads(Duration::from_millis(10)) // an entry may be seen for 60.01 s
+    ///     .build();
+    /// cache.insert(1, 1);
+    /// assert_eq!(cache.get(&1), Some(1));
+    /// ```
+    pub fn coarse_reads(mut self, staleness: Duration) -> Self {
+        self.coarse_reads = Some(staleness);
+        self
+    }
+
     /// Who runs maintenance when nobody calls the cache. The default is [`Scheduler::background`].
     ///
     /// ```
@@ -330,6 +376,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
             limits: self.limits,
             resolution: self.resolution,
             ticker: self.ticker,
+            coarse_reads: self.coarse_reads,
             scheduler: self.scheduler,
             listener: self.listener,
             record_stats: self.record_stats,
@@ -373,7 +420,7 @@ where
     /// # Errors
     ///
     /// [`BuildError`] if `expiry_resolution` is finer or wider than the wheel can be, `initial_capacity` is beyond what memory could
-    /// hold, or `name` contains a NUL.
+    /// hold, `name` contains a NUL, or `coarse_reads` is out of its range or comes with a `ticker`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -385,21 +432,24 @@ where
     ///     "expiry_resolution is 1ns, but must be between 65.536µs and 8796.093022208s"
     /// );
     /// ```
-    pub fn try_build(self) -> Result<Cache<K, V, S>, BuildError> {
+    pub fn try_build(mut self) -> Result<Cache<K, V, S>, BuildError> {
         self.validate()?;
-        let scheduler = self.scheduler.unwrap_or_else(|| {
-            if self.ticker.is_some() {
-                Scheduler::disabled()
-            } else {
-                Scheduler::background()
-            }
-        });
+        let (clock, scheduler) = match self.ticker.take() {
+            Some(ticker) => (Clock::custom(ticker), Scheduler::disabled()),
+            None => (Clock::tsc(), Scheduler::background()),
+        };
+        Ok(self.build_on(clock, scheduler))
+    }
+
+    /// Builds the cache on a clock, with a scheduler if none was asked for.
+    pub(crate) fn build_on(self, clock: Clock, scheduler: Scheduler) -> Cache<K, V, S> {
+        let scheduler = self.scheduler.unwrap_or(scheduler);
         let name: Option<Box<str>> = self.name.map(Into::into);
         let lifetimes = Lifetimes::new(self.policy, self.limits);
         let upkeep = Maintenance::new(Setup {
-            clock: match self.ticker {
-                Some(ticker) => Clock::custom(ticker),
-                None => Clock::tsc(),
+            clock: match self.coarse_reads {
+                Some(staleness) if !lifetimes.reads_extend => clock.with_coarse_glances(staleness),
+                _ => clock,
             },
             shards: shards(self.max_capacity),
             initial_capacity: self.initial_capacity,
@@ -413,14 +463,14 @@ where
             waker: scheduler.waker(name.as_deref()),
             name: name.clone(),
         });
-        Ok(Cache::from_core(Core::new(
+        Cache::from_core(Core::new(
             upkeep,
             lifetimes,
             self.weigher,
             self.hasher,
             !hash::fills_all_bits::<S>(),
             name,
-        )))
+        ))
     }
 
     fn validate(&self) -> Result<(), BuildError> {
@@ -445,6 +495,18 @@ where
             return Err(BuildError(format!(
                 "name is {name:?}, but must be without NUL: it names a thread"
             )));
+        }
+        if let Some(staleness) = self.coarse_reads {
+            if !(FINEST..=COARSEST).contains(&staleness) {
+                return Err(BuildError(format!(
+                    "coarse_reads is {staleness:?}, but must be between {FINEST:?} and {COARSEST:?}"
+                )));
+            }
+            if self.ticker.is_some() {
+                return Err(BuildError(format!(
+                    "coarse_reads is {staleness:?}, but with a ticker it must not be given: how stale a stored time is, the machine's clock says"
+                )));
+            }
         }
         Ok(())
     }
@@ -473,6 +535,7 @@ impl<K, V, S> fmt::Debug for CacheBuilder<K, V, S> {
             .field("time_to_live", &self.limits.time_to_live)
             .field("time_to_idle", &self.limits.time_to_idle)
             .field("expiry_resolution", &self.resolution)
+            .field("coarse_reads", &self.coarse_reads)
             .field("scheduler", &self.scheduler)
             .field("removal_listener", &self.listener.is_some())
             .field("record_stats", &self.record_stats)

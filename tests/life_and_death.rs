@@ -176,6 +176,7 @@ fn thousands_of_caches_leave_no_thread_and_no_memory() {
                 0 => builder.max_capacity(100).build(),
                 // No thread for these: nothing is ever scheduled.
                 1 => builder.scheduler(Scheduler::disabled()).build(),
+                2 => builder.coarse_reads(millis(1)).build(),
                 _ => builder.build(),
             };
             for key in 0..20 {
@@ -285,6 +286,19 @@ fn in_a_process_without_threads() {
         cache.run_pending_tasks();
         assert_eq!((cache.entry_count(), heard.take().len()), (4_999, 1));
     }
+    for _ in 0..2 {
+        // Asked for coarse, and exact after all: a time that nobody renews would stand still.
+        let cache = Cache::builder()
+            .coarse_reads(secs(1))
+            .scheduler(Scheduler::disabled())
+            .build();
+        cache.insert_with_ttl(1, 1, millis(5));
+        let began = Instant::now();
+        while began.elapsed() < millis(6) {
+            std::hint::spin_loop();
+        }
+        assert_eq!(cache.get(&1), None);
+    }
 }
 
 #[test]
@@ -301,6 +315,8 @@ fn a_thread_that_cannot_be_started_leaves_maintenance_to_the_callers() {
     assert!(output.status.success(), "{said}");
     let reports = said.matches("the background thread could not be started");
     assert_eq!(reports.count(), 1, "two caches, one scheduler: {said}");
+    let reports = said.matches("the thread for coarse reads could not be started");
+    assert_eq!(reports.count(), 1, "two caches, one process: {said}");
 }
 
 #[test]

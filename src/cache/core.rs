@@ -223,7 +223,8 @@ impl<K, V, S> Core<K, V, S> {
                 now,
             });
         }
-        let now = self.upkeep.clock.now();
+        // Where reads extend, this is the exact time: such caches have no coarse one.
+        let now = self.upkeep.clock.glance();
         let hit = Hit {
             node,
             deadline,

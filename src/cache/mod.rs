@@ -4,6 +4,8 @@ mod core;
 mod limits;
 mod read;
 mod remove;
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests;
 mod write;
 
 pub(crate) use self::core::{Core, Hit, Lifetimes, Weigher};

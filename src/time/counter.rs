@@ -9,7 +9,8 @@
 //! This is the one module that names quanta.
 #![allow(unsafe_code)]
 
-/// A clock that starts at 0 when it is made.
+/// A clock that starts at 0 when it is made; a clone shows the same.
+#[derive(Clone)]
 pub(super) struct Counter {
     clock: quanta::Clock,
     /// What the clock showed when it was made, in ticks.

@@ -11,12 +11,14 @@
 //! 2. A deadline made here is [`NEVER`], or lies at most [`MAX_LIFE_NANOS`] (and the 1 ns by which it may step over
 //!    `NEVER`) ahead of the `now` it was made from. Half of the signed range therefore stays free, so the clock may run
 //!    backwards by 146 years before a comparison means the wrong thing.
-//! 3. No function here takes a lock, allocates or panics; only a caller's [`Ticker`] can.
+//! 3. No function that reads or compares times takes a lock, allocates or panics; only a caller's [`Ticker`] can.
 //!
-//! The default clock is [`counter`]'s.
+//! The default clock is [`counter`]'s; [`coarse`] has a time for look-ups that lags behind it.
 
+pub(crate) mod coarse;
 mod counter;
 
+use coarse::Coarse;
 use counter::{Counter, Direct};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -306,6 +308,10 @@ pub(crate) fn saturating_nanos(duration: Duration) -> u64 {
 pub(crate) struct Clock {
     /// The counter where it can be read directly.
     direct: Direct,
+    /// The same for look-ups, if these go by it.
+    glanced: Direct,
+    /// What look-ups go by instead.
+    coarse: Option<Coarse>,
     source: Source,
     /// What the machine's clock showed at construction; cache time 0 for those who want an [`Instant`].
     base: Instant,
@@ -330,8 +336,34 @@ impl Clock {
         let counter = Counter::new();
         Self {
             direct: counter.direct(),
+            glanced: counter.direct(),
+            coarse: None,
             source: Source::Counter(counter),
             base: Instant::now(),
+        }
+    }
+
+    /// The same clock, whose [`glance`](Self::glance) shows what it showed up to `staleness` ago. A custom clock stays as it is, as does
+    /// any where no thread can be started for that.
+    pub(crate) fn with_coarse_glances(self, staleness: Duration) -> Self {
+        let Source::Counter(counter) = &self.source else {
+            return self;
+        };
+        // Read in the same way: the two round differently, and the coarse time must not be ahead.
+        let (direct, counter) = (self.direct, counter.clone());
+        let read = move || direct.now().unwrap_or_else(|| counter.now());
+        match Coarse::of(read, staleness) {
+            Some(coarse) => self.glancing_at(coarse),
+            None => self,
+        }
+    }
+
+    /// The same clock for all but look-ups, which go by `coarse`.
+    pub(crate) fn glancing_at(self, coarse: Coarse) -> Self {
+        Self {
+            glanced: Direct::NONE,
+            coarse: Some(coarse),
+            ..self
         }
     }
 
@@ -340,6 +372,8 @@ impl Clock {
         let origin = ticker.nanos();
         Self {
             direct: Direct::NONE,
+            glanced: Direct::NONE,
+            coarse: None,
             source: Source::Custom(ticker, origin),
             base: Instant::now(),
         }
@@ -350,6 +384,23 @@ impl Clock {
     pub(crate) fn now(&self) -> u64 {
         // One question instead of two: which source, and can it be read directly.
         self.direct.now().unwrap_or_else(|| self.now_indirectly())
+    }
+
+    /// Now, as look-ups may see it that move no deadline: [`now`](Self::now), or some time ago where the cache has coarse reads.
+    ///
+    /// Never ahead of `now`.
+    #[inline]
+    pub(crate) fn glance(&self) -> u64 {
+        // The same question as in `now`; a second one only where the answer is no.
+        self.glanced.now().unwrap_or_else(|| match &self.coarse {
+            Some(coarse) => coarse.now(),
+            None => self.now_indirectly(),
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_coarse(&self) -> bool {
+        self.coarse.is_some()
     }
 
     // Out of line: each look-up has a copy of `now`.

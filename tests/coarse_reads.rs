@@ -1,0 +1,66 @@
+//! `coarse_reads` on the machine's clock. What it promises is shown on a clock of their own by the unit tests of `cache`; here is one
+//! thread that really keeps the time.
+
+mod support;
+
+use std::time::Instant;
+
+use support::{millis, must_end, secs};
+use wheelhouse::{Cache, Scheduler};
+
+#[test]
+fn an_entry_is_seen_to_its_deadline_and_not_much_longer() {
+    must_end(|| {
+        let life = millis(100);
+        for staleness in [millis(1), millis(20), secs(1)] {
+            // Nobody removes it: it goes out of sight when the coarse time has come.
+            let cache = Cache::builder()
+                .coarse_reads(staleness)
+                .scheduler(Scheduler::disabled())
+                .build();
+            let before = Instant::now();
+            cache.insert_with_ttl(1, 1, life);
+            let after = Instant::now();
+            loop {
+                let asked = Instant::now();
+                if cache.get(&1).is_none() {
+                    break;
+                }
+                // Far more than promised on an idle machine: others may be using it.
+                assert!(asked - after < life + staleness + secs(20), "{staleness:?}");
+                std::thread::yield_now();
+            }
+            let early = life.checked_sub(before.elapsed());
+            assert_eq!(early, None, "{staleness:?}: gone too early");
+        }
+    });
+}
+
+#[test]
+fn caches_of_different_staleness_share_a_thread_and_their_time_goes_on() {
+    must_end(|| {
+        let caches: Vec<Cache<u32, u32>> = [1, 5, 1_000]
+            .map(|staleness| Cache::builder().coarse_reads(millis(staleness)).build())
+            .into();
+        for cache in &caches {
+            cache.insert_with_ttl(1, 1, millis(20));
+            cache.insert(2, 2);
+        }
+        for cache in &caches {
+            while cache.contains_key(&1) {
+                std::thread::yield_now();
+            }
+            assert_eq!(cache.get(&2), Some(2));
+        }
+        // The one that set the pace goes first.
+        for gone in 1..caches.len() {
+            let rest = caches[gone..].to_vec();
+            for cache in &rest {
+                cache.insert_with_ttl(1, 1, millis(20));
+                while cache.contains_key(&1) {
+                    std::thread::yield_now();
+                }
+            }
+        }
+    });
+}
