@@ -261,7 +261,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// Lets look-ups go by a time that a thread stores every now and then, so that a hit reads no clock. Between 1 ms and 1 s; without
     /// it, every look-up is exact.
     ///
-    /// A look-up (`get`, `get_ref`, `peek_ref`, `contains_key`, iteration, [`Policy::weight_of`](crate::Policy::weight_of))
+    /// A look-up (`get`, `get_many`, `get_ref`, `peek_ref`, `contains_key`, iteration, [`Policy::weight_of`](crate::Policy::weight_of))
     /// may then still find an entry for `staleness` after its deadline; longer by as much as the system wakes that thread later than
     /// `staleness / 2` after its time, which on a machine with too much to do, or a process that was stopped, has no bound. That goes
     /// for lives of zero, too. Nothing ever expires early.

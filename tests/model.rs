@@ -40,6 +40,7 @@ fn op() -> impl Strategy<Value = Op> {
         8 => (key(), value()).prop_map(|(key, value)| Op::Insert(key, value)),
         3 => (key(), value(), any::<u8>()).prop_map(|(key, value, life)| Op::InsertWithTtl(key, value, odd(life))),
         4 => key().prop_map(Op::Get),
+        2 => (key(), 0..40u8).prop_map(|(first, count)| Op::GetMany(first, count)),
         2 => key().prop_map(Op::GetRef),
         2 => key().prop_map(Op::Peek),
         1 => key().prop_map(Op::Contains),

@@ -3,7 +3,7 @@
 use crate::hostile::Hostile;
 use crate::model::bytes::Bytes;
 use crate::model::subject::AsWritten;
-use crate::model::{LONGEST, Model, Op, Outcome, Settings, Told, Value};
+use crate::model::{LONGEST, Model, Op, Outcome, Settings, Told, Value, many_keys};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -55,6 +55,9 @@ impl Subject {
             Op::Insert(key, value) => cache.insert(key, value),
             Op::InsertWithTtl(key, value, ttl) => cache.insert_with_ttl(key, value, ttl),
             Op::Get(key) => return Outcome::Value(cache.get(&key)),
+            Op::GetMany(first, count) => {
+                return Outcome::Values(cache.get_many(&many_keys(first, count)));
+            }
             Op::GetRef(key) => {
                 let entry = cache.get_ref(&key);
                 return Outcome::Entry(entry.map(|entry| (*entry, entry.time_left())));

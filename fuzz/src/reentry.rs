@@ -5,7 +5,7 @@
 
 use crate::hostile::Hostile;
 use crate::model::bytes::Bytes;
-use crate::model::{Answer, LONGEST, Op};
+use crate::model::{Answer, LONGEST, Op, many_keys};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -96,6 +96,12 @@ impl Stage {
             Op::Get(key) | Op::GetRef(key) => {
                 if let Some(entry) = cache.get_ref(&key) {
                     assert_eq!(entry.what.1, key);
+                }
+            }
+            // Its values cannot be cloned.
+            Op::GetMany(first, count) => {
+                for key in many_keys(first, count) {
+                    drop(cache.get_ref(&key));
                 }
             }
             Op::Peek(key) => {

@@ -2,6 +2,7 @@
 
 mod core;
 mod limits;
+mod many;
 mod read;
 mod remove;
 #[cfg(all(test, not(wheelhouse_loom)))]
@@ -36,7 +37,7 @@ use write::Given;
 /// |---|---|---|---|
 /// | [`insert`](Self::insert) | [create] | [update] with the new value | the old value leaves as `Expired`, then create |
 /// | [`insert_with_ttl`](Self::insert_with_ttl) | the given lifetime | the given lifetime | the old value leaves as `Expired`; the given lifetime |
-/// | [`get`](Self::get), [`get_ref`](Self::get_ref) | – | [read] | nobody: a miss |
+/// | [`get`](Self::get), [`get_many`](Self::get_many), [`get_ref`](Self::get_ref) | – | [read] | nobody: a miss |
 /// | [`peek_ref`](Self::peek_ref), [`contains_key`](Self::contains_key), [`iter`](Self::iter), [`retain`](Self::retain) | – | nobody | skipped |
 /// | [`set_expiry`](Self::set_expiry) | `false` | the deadline is set, `true` | `false` |
 /// | [`invalidate`](Self::invalidate), [`remove`](Self::remove) | – | nobody; cause `Explicit` | cause `Expired`; `remove` returns `None` |

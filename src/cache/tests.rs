@@ -46,6 +46,7 @@ fn rig(settings: impl FnOnce(CacheBuilder<u32, u32>) -> CacheBuilder<u32, u32>) 
 fn all_find_it(cache: &Cache<u32, u32>, there: bool) {
     let found = there.then_some(10);
     assert_eq!(cache.get(&1), found, "get");
+    assert_eq!(cache.get_many(&[2, 1]), [Some(20), found], "get_many");
     assert_eq!(cache.get_ref(&1).map(|e| *e), found, "get_ref");
     assert_eq!(cache.peek_ref(&1).map(|e| *e), found, "peek_ref");
     assert_eq!(cache.contains_key(&1), there, "contains_key");

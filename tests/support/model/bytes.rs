@@ -36,7 +36,8 @@ impl Bytes<'_> {
         Some(match kind % 24 {
             0..=5 => Op::Insert(key, self.value()?),
             6 | 7 => Op::InsertWithTtl(key, self.value()?, odd(self.next()?)),
-            8..=10 => Op::Get(key),
+            8 | 9 => Op::Get(key),
+            10 => Op::GetMany(key, 18),
             11 => Op::GetRef(key),
             12 => Op::Peek(key),
             13 => Op::Contains(key),

@@ -46,6 +46,8 @@ pub enum Op {
     Insert(u8, Value),
     InsertWithTtl(u8, Value, Duration),
     Get(u8),
+    /// So many keys at once, from this one on and round again.
+    GetMany(u8, u8),
     GetRef(u8),
     Peek(u8),
     Contains(u8),
@@ -58,6 +60,11 @@ pub enum Op {
     Iterate,
     Advance(Duration),
     RunPendingTasks,
+}
+
+/// The keys of a [`GetMany`](Op::GetMany): those that others use, some of them more than once if there are many.
+pub fn many_keys(first: u8, count: u8) -> Vec<u8> {
+    (0..count).map(|n| first.wrapping_add(n) % 16).collect()
 }
 
 /// How a cache is set up.
@@ -82,6 +89,7 @@ pub enum Outcome {
     Nothing,
     Is(bool),
     Value(Option<Value>),
+    Values(Vec<Option<Value>>),
     /// The value, and the time it has left; outer none: no entry.
     Entry(Option<(Value, Option<Duration>)>),
     /// What a walk showed.
@@ -134,6 +142,15 @@ impl Model {
             Op::Insert(key, value) => self.insert(key, value, None),
             Op::InsertWithTtl(key, value, ttl) => self.insert(key, value, Some(ttl)),
             Op::Get(key) => outcome = Outcome::Value(self.read(key).map(|entry| entry.value)),
+            Op::GetMany(first, count) => {
+                let mut values = Vec::new();
+                for key in many_keys(first, count) {
+                    values.push(self.read(key).map(|entry| entry.value));
+                    // A read may have ended a life.
+                    self.expire();
+                }
+                outcome = Outcome::Values(values);
+            }
             Op::GetRef(key) => {
                 let entry = self.read(key);
                 outcome = Outcome::Entry(entry.map(|entry| (entry.value, self.left(&entry))));

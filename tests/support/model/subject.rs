@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use wheelhouse::{Cache, Expiry, ManualTicker, Scheduler};
 
-use super::{Answer, LONGEST, Model, Op, Outcome, Settings, Told, Value};
+use super::{Answer, LONGEST, Model, Op, Outcome, Settings, Told, Value, many_keys};
 
 /// The policy of the real cache: what the values say.
 pub struct AsWritten;
@@ -94,6 +94,9 @@ impl Subject {
             Op::Insert(key, value) => cache.insert(key, value),
             Op::InsertWithTtl(key, value, ttl) => cache.insert_with_ttl(key, value, ttl),
             Op::Get(key) => return Outcome::Value(cache.get(&key)),
+            Op::GetMany(first, count) => {
+                return Outcome::Values(cache.get_many(&many_keys(first, count)));
+            }
             Op::GetRef(key) => {
                 let entry = cache.get_ref(&key);
                 return Outcome::Entry(entry.map(|entry| (*entry, entry.time_left())));
