@@ -226,8 +226,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Width of the finest bucket of the timer wheel: how late the *removal* of an expired entry may be. Reads never see an
-    /// expired entry whatever the resolution.
+    /// Width of the finest bucket of the timer wheel: how late the *removal* of an expired entry may be. What reads see does not
+    /// depend on it.
     ///
     /// Rounded up to a power of two nanoseconds. The default is 2^30 ns (1.07 s), the finest 2^16 ns (65.536 µs), the widest 2^43 ns
     /// (2.4 hours). A finer resolution means more wake-ups for the same entries.
@@ -245,7 +245,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     }
 
     /// Takes time from this ticker instead of the processor's counter. The scheduler's default is then
-    /// [`Scheduler::disabled`], since nobody knows how the ticker's time relates to that of the machine.
+    /// [`Scheduler::disabled`], since nobody knows how the ticker's time relates to that of the machine. Not together with
+    /// [`coarse_reads`](Self::coarse_reads).
     ///
     /// ```
     /// use wheelhouse::{Cache, ManualTicker};
@@ -269,7 +270,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// All else goes by the exact clock as before: new deadlines, updates, `set_expiry`, `remove`, `retain`, maintenance and with it
     /// the removal listener, and what an [`EntryRef`](crate::EntryRef) says about its entry. Reads that may move a deadline
     /// ([`time_to_idle`](Self::time_to_idle), a policy that answers reads) have to know the time: in a cache that has these, this
-    /// setting does nothing.
+    /// setting does nothing. Beside a [`ticker`](Self::ticker) it is refused: one that is cheap to read needs no other time.
     ///
     /// # What still holds
     ///
@@ -280,10 +281,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Cost
     ///
-    /// A hit on an entry with a deadline saves what reading the processor's counter takes. For that, one thread serves all such caches of
-    /// a process. It starts with the first and ends with the last, and wakes twice in the shortest staleness among them, for
-    /// some microseconds, whether or not anybody calls. If it cannot be started, this is reported once on standard error, and
-    /// look-ups are exact.
+    /// A hit on an entry with a deadline saves the reading of the processor's counter: it took 13.0 ns in place of 16.0 (CPU time on 2 cores
+    /// of an AMD EPYC). For that, one thread serves all such caches of a process. It starts with the first, ends with the
+    /// last, and wakes twice in the shortest staleness among them, whether or not anybody calls: this took 3.4 % of a core at
+    /// 1 ms, 0.6 % at 10 ms, 0.2 % at 100 ms. So at 10 ms it pays from some two million hits a second on. If the thread cannot
+    /// be started, this is reported once on standard error, and look-ups are exact.
     ///
     /// ```
     /// use std::time::Duration;
@@ -504,7 +506,7 @@ where
             }
             if self.ticker.is_some() {
                 return Err(BuildError(format!(
-                    "coarse_reads is {staleness:?}, but with a ticker it must not be given: how stale a stored time is, the machine's clock says"
+                    "coarse_reads is {staleness:?}, but may be given only without a ticker: a thread can keep the time of the machine's clock alone"
                 )));
             }
         }

@@ -32,6 +32,15 @@ fn expiring() -> Cache<u64, u64> {
     )
 }
 
+fn coarse() -> Cache<u64, u64> {
+    filled(
+        Cache::builder()
+            .expire_after(expiry::writing(lifetime))
+            .coarse_reads(Duration::from_millis(10))
+            .build(),
+    )
+}
+
 fn extending() -> Cache<u64, u64> {
     filled(
         Cache::builder()
@@ -64,6 +73,7 @@ fn reads(criterion: &mut Criterion) {
     for (variant, cache) in [
         ("plain", plain()),
         ("expiring", expiring()),
+        ("expiring, coarse", coarse()),
         ("extending", extending()),
     ] {
         let mut group = criterion.benchmark_group(format!("read/{variant}"));
@@ -77,6 +87,12 @@ fn reads(criterion: &mut Criterion) {
         });
         group.bench_function("contains_key", |bencher| {
             bencher.iter(|| cache.contains_key(&keys.next()))
+        });
+        group.bench_function("get_many, 16 keys", |bencher| {
+            bencher.iter(|| {
+                let keys = [(); 16].map(|()| keys.next());
+                cache.get_many(&keys)
+            })
         });
         group.bench_function("get miss", |bencher| {
             bencher.iter(|| cache.get(&!keys.next()))

@@ -15,7 +15,8 @@
 //!
 //! # Cost
 //!
-//! Two loads for a look-up. For the process a thread that wakes twice in each staleness, for some microseconds.
+//! Two loads for a look-up. For the process a thread that wakes twice in each staleness: 20 to 80 microseconds each time, nearly all of it
+//! the system's, on the virtual machine where this was written.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -24,8 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The least staleness that may be asked for. The system wakes threads some ten microseconds late; and waking one 2,000 times a second
-/// already costs about what a hundred thousand look-ups a second save.
+/// The least staleness that may be asked for. Here the upkeep takes 3 percent of a core, what ten million hits a second save, and a thread
+/// is often woken later than that.
 pub(crate) const FINEST: Duration = Duration::from_millis(1);
 
 /// The greatest. With two wake-ups a second there is nothing left to save; and by default what expired a second ago is being removed,

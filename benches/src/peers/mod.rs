@@ -15,7 +15,7 @@ mod wheelhouse;
 pub use self::{
     dashmap::DashMap, foyer::Foyer, mini_moka::MiniMoka, moka::Moka, papaya::Papaya,
     quick_cache::QuickCache, quick_cache_deadline::QuickCacheDeadline, stretto::Stretto,
-    tinyufo::TinyUfo, wheelhouse::Wheelhouse,
+    tinyufo::TinyUfo, wheelhouse::CoarseReads, wheelhouse::Wheelhouse,
 };
 
 use crate::peer::{Key, Peer, Value};
@@ -45,6 +45,10 @@ pub fn each<K: Key, V: Value>(visit: &mut impl Visit<K, V>) {
 
 /// What the tables say below themselves about peers that do not do quite the same.
 pub const NOTES: &[(&str, &str)] = &[
+    (
+        "wheelhouse, coarse reads",
+        "look-ups go by a time that is up to 10 ms old, so a hit reads no clock; wheelhouse alone is exact",
+    ),
     (
         "quick_cache+deadline",
         "quick_cache with a deadline kept in each value and compared with quanta's clock on every hit; nothing is removed until it is read",

@@ -1,4 +1,6 @@
-//! wheelhouse with its default settings: exact TSC clock, background scheduler.
+//! wheelhouse with its default settings (exact TSC clock, background scheduler), and with look-ups by a coarse time.
+
+use std::time::Duration;
 
 use wheelhouse::{Cache, CacheBuilder, RemovalCause, expiry};
 
@@ -78,5 +80,44 @@ impl<K: Key, V: Value> Peer<K, V> for Wheelhouse<K, V> {
 
     fn entries(&self) -> Option<u64> {
         Some(self.0.entry_count())
+    }
+}
+
+/// wheelhouse whose look-ups go by a time that a thread stores every five milliseconds.
+pub struct CoarseReads<K, V>(Wheelhouse<K, V>);
+
+impl<K: Key, V: Value> Peer<K, V> for CoarseReads<K, V> {
+    const CARD: Card = Card {
+        name: "wheelhouse, coarse reads",
+        role: Role::Subject,
+    };
+
+    fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
+        let staleness = Duration::from_millis(10);
+        let coarse = Wheelhouse::with(plan, |builder| builder.coarse_reads(staleness));
+        Ok(Self(coarse))
+    }
+
+    #[inline]
+    fn get(&self, key: &K) -> Option<V> {
+        self.0.get(key)
+    }
+
+    #[inline]
+    fn insert(&self, key: K, value: V) {
+        self.0.insert(key, value);
+    }
+
+    #[inline]
+    fn remove(&self, key: &K) {
+        self.0.remove(key);
+    }
+
+    fn settle(&self) {
+        self.0.settle();
+    }
+
+    fn entries(&self) -> Option<u64> {
+        self.0.entries()
     }
 }

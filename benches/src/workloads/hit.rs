@@ -6,6 +6,7 @@ use crate::{
     keys,
     measure::timed,
     peer::{Expiring, Peer},
+    peers::{CoarseReads, Visit},
     report::Report,
     setup::Setup,
 };
@@ -108,6 +109,13 @@ impl Race for Hit {
 
     fn variants(&self) -> &'static [Expiring] {
         &[Expiring::Never, Expiring::Create, Expiring::Access]
+    }
+
+    fn also(&self, expiring: Expiring, visit: &mut impl Visit<u64, u64>) {
+        // Without a deadline no clock is read, and reads that extend need the exact one.
+        if expiring == Expiring::Create {
+            visit.meet::<CoarseReads<u64, u64>>();
+        }
     }
 
     fn round<P: Peer<u64, u64>>(&self, setup: &Setup, expiring: Expiring) -> Outcome {

@@ -22,6 +22,9 @@ pub(crate) trait Race {
 
     fn variants(&self) -> &'static [Expiring];
 
+    /// Shows what takes part in a variant of this workload beside the peers of all.
+    fn also(&self, _expiring: Expiring, _visit: &mut impl Visit<Self::K, Self::V>) {}
+
     /// Builds one cache, runs it with each number of workers, checks what it did.
     fn round<P: Peer<Self::K, Self::V>>(&self, setup: &Setup, expiring: Expiring) -> Outcome;
 }
@@ -53,6 +56,7 @@ pub(crate) fn run<R: Race>(race: &R, setup: &Setup, report: &mut Report) {
             contestants: Vec::new(),
         };
         peers::each(&mut gather);
+        race.also(expiring, &mut gather);
         let heading = Heading {
             workload: race.workload(),
             variant: expiring.label().into(),
