@@ -2,7 +2,7 @@
 
 use std::{hint::black_box, time::Duration};
 
-use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use wheelhouse::{Cache, ManualTicker, Scheduler, expiry};
 use wheelhouse_bench::keys;
 
@@ -88,15 +88,44 @@ fn reads(criterion: &mut Criterion) {
         group.bench_function("contains_key", |bencher| {
             bencher.iter(|| cache.contains_key(&keys.next()))
         });
-        group.bench_function("get_many, 16 keys", |bencher| {
-            bencher.iter(|| {
-                let keys = [(); 16].map(|()| keys.next());
-                cache.get_many(&keys)
-            })
-        });
         group.bench_function("get miss", |bencher| {
             bencher.iter(|| cache.get(&!keys.next()))
         });
+        group.finish();
+    }
+}
+
+/// Hits of several keys at once; a time is that of a whole batch, the throughput is in keys.
+fn batches(criterion: &mut Criterion) {
+    const DRAWN: usize = 100_000;
+    for (set, resident, ranks) in [
+        ("11k keys", RESIDENT, keys::zipf_ranks(RESIDENT, DRAWN, 0)),
+        (
+            "1M keys",
+            1_000_000,
+            keys::uniform_ranks(1_000_000, DRAWN, 0),
+        ),
+    ] {
+        let cache = Cache::builder()
+            .expire_after(expiry::writing(lifetime))
+            .build();
+        for rank in 0..resident as u64 {
+            cache.insert(keys::key(rank), rank);
+        }
+        cache.run_pending_tasks();
+        let drawn = keys::keys_of(&ranks);
+        let mut group = criterion.benchmark_group(format!("batch/{set}"));
+        for size in [4, 16, 100] {
+            group.throughput(Throughput::Elements(size as u64));
+            let mut batch = drawn.chunks_exact(size).cycle();
+            let mut next = || batch.next().expect("goes round");
+            group.bench_function(format!("get, {size} times"), |bencher| {
+                bencher.iter(|| next().iter().map(|key| cache.get(key)).collect::<Vec<_>>());
+            });
+            group.bench_function(format!("get_many of {size}"), |bencher| {
+                bencher.iter(|| cache.get_many(next()));
+            });
+        }
         group.finish();
     }
 }
@@ -169,5 +198,5 @@ fn whole_cache(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, reads, writes, whole_cache);
+criterion_group!(benches, reads, batches, writes, whole_cache);
 criterion_main!(benches);

@@ -47,7 +47,7 @@ pub use ready::{
 /// | operation | key absent | key present | expired but still stored |
 /// |---|---|---|---|
 /// | `insert` | [`expire_after_create`](Self::expire_after_create) | [`expire_after_update`](Self::expire_after_update), with the new value | [`expire_after_create`](Self::expire_after_create) |
-/// | `get`, `get_ref` | – | [`expire_after_read`](Self::expire_after_read) | –, it is a miss |
+/// | `get`, `get_many`, `get_ref` | – | [`expire_after_read`](Self::expire_after_read) | –, it is a miss |
 /// | `insert_with_ttl`, `set_expiry` | – | – | – |
 /// | `peek_ref`, `contains_key`, `iter`, `retain`, `invalidate`, `remove` | – | – | – |
 ///
@@ -141,7 +141,7 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
 
     /// Returns the lifetime of an entry that is being read; by default its deadline stays.
     ///
-    /// Called by `get` and `get_ref` on a hit. `read_at` is the time of the call, `last_modified_at` that of the last
+    /// Called by `get`, `get_many` and `get_ref` on a hit. `read_at` is the time of the call, `last_modified_at` that of the last
     /// write of the value. `duration_until_expiry` is what is left until the present deadline, `None` if there is none.
     /// The answer applies only if the entry still holds the value that was read. For the meaning of the answer and of a
     /// panic see [the trait](Self#answers).

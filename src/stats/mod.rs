@@ -19,7 +19,7 @@ use std::time::Duration;
 ///
 /// | call | counts |
 /// |---|---|
-/// | `get`, `get_ref` | a hit, or a miss: the key is absent or its entry expired |
+/// | `get`, `get_many` for each key, `get_ref` | a hit, or a miss: the key is absent or its entry expired |
 /// | `peek_ref`, `contains_key`, `iter`, `retain` | nothing as a look-up |
 /// | `insert`, `insert_with_ttl` on an absent key | an insertion |
 /// | … on a present one | an update, and a removal as `Replaced` |
@@ -58,7 +58,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// How many calls of `get` and `get_ref` found an entry.
+    /// How many keys that `get`, `get_many` and `get_ref` looked for had an entry.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();
@@ -71,7 +71,7 @@ impl Stats {
         self.hits
     }
 
-    /// How many calls of `get` and `get_ref` found none, or an expired one.
+    /// How many keys that `get`, `get_many` and `get_ref` looked for had none, or an expired one.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().record_stats().build();

@@ -398,7 +398,7 @@ impl Clock {
         })
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(wheelhouse_loom)))]
     pub(crate) fn is_coarse(&self) -> bool {
         self.coarse.is_some()
     }
