@@ -25,8 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The least staleness that may be asked for. Here the upkeep takes 3 percent of a core, what ten million hits a second save, and a thread
-/// is often woken later than that.
+/// The least staleness that may be asked for. Here the upkeep takes 3 percent of a core, what ten million hits a second in a small set save,
+/// and on a busy machine a thread is often woken later than that.
 pub(crate) const FINEST: Duration = Duration::from_millis(1);
 
 /// The greatest. With two wake-ups a second there is nothing left to save; and by default what expired a second ago is being removed,
