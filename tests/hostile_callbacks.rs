@@ -8,9 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use support::spark::{self, Deed, KINDS, Kind, Says, Sparky, Spread, calmly, key, value};
-use support::{LONGEST, NS, must_end, nanos, quiet_about_told_panics, secs};
+use support::{LONGEST, NS, OneHash, must_end, nanos, quiet_about_told_panics, secs};
 use wheelhouse::RemovalCause::{self, Expired};
-use wheelhouse::{Cache, Expiry, ManualTicker};
+use wheelhouse::{Cache, Expiry, ManualTicker, Scheduler};
 
 /// What a cache shows: by key the number of its value and what is left of it.
 type Content = BTreeMap<u32, (u32, Option<Duration>)>;
@@ -283,6 +283,24 @@ fn hashers_that_collide_make_it_slow_not_wrong() {
         cache.run_pending_tasks();
         assert_eq!(cache.entry_count(), 0);
     }
+}
+
+#[test]
+fn however_many_keys_collide_a_write_needs_no_deeper_stack() {
+    const KEYS: u32 = 2_500;
+    let cache: Cache<u32, u32, OneHash> = Cache::builder()
+        .scheduler(Scheduler::disabled())
+        .hasher(OneHash)
+        .build();
+    let theirs = cache.clone();
+    std::thread::Builder::new()
+        .stack_size(128 << 10)
+        .spawn(move || (0..KEYS).for_each(|key| theirs.insert(key, key)))
+        .expect("a thread")
+        .join()
+        .expect("no panic");
+    assert_eq!(cache.entry_count(), u64::from(KEYS));
+    assert!((0..KEYS).all(|key| cache.get(&key) == Some(key)));
 }
 
 /// Answers in turn, whatever it is asked.

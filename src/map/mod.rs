@@ -66,25 +66,30 @@ pub(crate) struct Probe<K, V> {
     others: Others<K, V>,
 }
 
-/// Nodes of the same hash and another key: none but for full collisions.
-// A list, since an empty one is a single word, and each write has one.
-type Others<K, V> = Option<Box<Other<K, V>>>;
+/// Nodes of the same hash and another key, in the order in which they were met: none but for full collisions.
+// Behind a box, since an empty one is then a single word, and each write has one.
+type Others<K, V> = Option<Box<Known<K, V>>>;
 
-struct Other<K, V> {
-    node: NodePtr<K, V>,
-    next: Others<K, V>,
+/// A vector, not a list: dropping a long list would take a stack as deep.
+struct Known<K, V> {
+    nodes: Vec<NodePtr<K, V>>,
 }
 
 impl<K, V> Probe<K, V> {
-    fn knows(&self, node: NodePtr<K, V>) -> bool {
-        let mut next = &self.others;
-        while let Some(other) = next {
-            if other.node == node {
-                return true;
-            }
-            next = &other.next;
+    /// Whether the node was compared. `next` is where to look first, 0 at the beginning: nodes are mostly asked for in the order in
+    /// which they were met, and however many collide, each is then found at once.
+    fn knows(&self, node: NodePtr<K, V>, next: &mut usize) -> bool {
+        let Some(known) = &self.others else {
+            return false;
+        };
+        if known.nodes.get(*next) != Some(&node) {
+            let Some(at) = known.nodes.iter().position(|&other| other == node) else {
+                return false;
+            };
+            *next = at;
         }
-        false
+        *next += 1;
+        true
     }
 }
 
@@ -175,8 +180,8 @@ impl<K, V> Map<K, V> {
             }
             // After the keys: the hash is in the node's cold part.
             if node.hash() == hash {
-                let next = others.take();
-                others = Some(Box::new(Other { node, next }));
+                let known = others.get_or_insert_with(|| Box::new(Known { nodes: Vec::new() }));
+                known.nodes.push(node);
             }
             false
         });
@@ -299,7 +304,8 @@ impl<'a, K, V> Shard<'a, K, V> {
                 .locate(&mut self.locked.state, hash, |node| node == found)?;
             return Some(Settled::Here(Spot(place)));
         }
-        let unknown = |node: NodePtr<K, V>| node.hash() == hash && !probe.knows(node);
+        let mut next = 0;
+        let unknown = |node: NodePtr<K, V>| node.hash() == hash && !probe.knows(node, &mut next);
         match self.table.locate(&mut self.locked.state, hash, unknown) {
             Some(_) => None,
             None => Some(Settled::Absent),
