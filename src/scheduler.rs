@@ -55,8 +55,9 @@ impl Scheduler {
     /// caches weakly and ends with the last of them. If it cannot be started, this is reported once on standard error and the
     /// caches go on as if their scheduler were [`disabled`](Self::disabled).
     ///
-    /// With one cache, the thread also runs its removal listener. Where several share the thread, each cache with a
-    /// listener gets a thread for deliveries of its own, so that a slow listener delays no other cache.
+    /// The thread of a single cache also runs its removal listener. Where several share the thread, or could since a clone of this
+    /// scheduler is kept, each cache with a listener gets a thread for deliveries of its own, so that a slow listener delays no other
+    /// cache.
     ///
     /// # Cost
     ///
@@ -234,10 +235,12 @@ impl Waker {
         }
     }
 
-    /// Whether the thread that runs this cache's maintenance runs other caches' too.
+    /// Whether the thread that runs this cache's maintenance runs other caches' too, or may come to: a cache that joins it while it
+    /// is inside a listener would have to wait. Asked by that thread.
     pub(crate) fn is_shared(&self) -> bool {
         match self {
-            Self::Driver { driver, .. } => driver.roster.lock().members.len() > 1,
+            // The thread has one, this waker another. Any more is another cache's, or a `Scheduler` that can be given to one.
+            Self::Driver { driver, .. } => Arc::strong_count(driver) > 2,
             _ => false,
         }
     }

@@ -346,3 +346,35 @@ fn a_slow_listener_does_not_delay_another_cache_of_the_same_scheduler() {
         "held up by the listener of another cache"
     );
 }
+
+#[test]
+fn nor_one_that_joins_while_the_listener_is_busy() {
+    let scheduler = Scheduler::background();
+    let gate = Gate::new();
+    let (entered, wait_entered) = mpsc::channel();
+    let (heard, hears) = mpsc::channel();
+    let held = Arc::clone(&gate);
+    let slow = Cache::builder()
+        .expiry_resolution(millis(1))
+        .scheduler(scheduler.clone())
+        .removal_listener(move |_: &u32, _: &u32, _| {
+            entered.send(()).unwrap();
+            held.wait();
+        })
+        .build();
+    slow.insert_with_ttl(1, 1, millis(5));
+    wait_entered.recv_timeout(SOON).unwrap();
+    let quick = Cache::builder()
+        .expiry_resolution(millis(1))
+        .scheduler(scheduler)
+        .removal_listener(tell(heard))
+        .build();
+    quick.insert_with_ttl(2, 2, millis(5));
+    let told = hears.recv_timeout(secs(10));
+    gate.open();
+    assert_eq!(
+        told.map(|notice| notice.0),
+        Ok(2),
+        "held up by the listener of a cache that was there before"
+    );
+}
