@@ -2,12 +2,13 @@
 
 mod support;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use support::census::Census;
 use support::record::Record;
-use support::{Dice, HOUR, NS, SPAN, YEAR, must_end, nanos, secs};
+use support::{Dice, HOUR, NS, SPAN, YEAR, must_end, nanos, quiet_about_told_panics, secs};
 use wheelhouse::RemovalCause::{Expired, Explicit};
 use wheelhouse::expiry::accessing;
 use wheelhouse::{Alarm, Cache, MaintenanceTask, ManualTicker, Scheduler};
@@ -22,11 +23,18 @@ struct Timer {
     now: Duration,
     armed: Option<(Duration, MaintenanceTask)>,
     sets: usize,
+    /// How many of the next calls of `set` panic.
+    failing: usize,
 }
 
 impl Alarm for Loop {
     fn set(&self, after: Duration, task: MaintenanceTask) {
         let mut timer = self.0.lock().unwrap();
+        if timer.failing > 0 {
+            timer.failing -= 1;
+            drop(timer);
+            panic!("told to panic in an alarm");
+        }
         timer.armed = Some((timer.now.saturating_add(after), task));
         timer.sets += 1;
     }
@@ -39,6 +47,11 @@ impl Loop {
 
     fn sets(&self) -> usize {
         self.0.lock().unwrap().sets
+    }
+
+    /// Has so many of the next calls of `set` panic.
+    fn fail(&self, times: usize) {
+        self.0.lock().unwrap().failing = times;
     }
 
     fn due(&self) -> Option<Duration> {
@@ -332,4 +345,48 @@ fn a_deadline_does_not_put_off_the_look_for_memory_that_readers_hold() {
     drop(held);
     timer.run_to(secs(10));
     assert_eq!(census.alive(), 3, "nobody came for the removed value");
+}
+
+#[test]
+fn an_alarm_that_panicked_is_asked_again_by_the_next_write() {
+    quiet_about_told_panics();
+    let panics = |call: &dyn Fn()| catch_unwind(AssertUnwindSafe(call)).is_err();
+    // The wish for a deadline.
+    let (cache, timer, heard) = on_a_loop();
+    timer.fail(1);
+    assert!(panics(&|| cache.insert(1, 5)));
+    cache.insert(2, 100);
+    timer.run_to(secs(10));
+    told_in_time(&heard, 1, secs(5));
+
+    // One that would have come before what is arranged.
+    let (cache, timer, heard) = on_a_loop();
+    cache.insert(1, 100);
+    timer.fail(1);
+    assert!(panics(&|| cache.insert(2, 5)));
+    cache.insert(3, 50);
+    timer.run_to(secs(10));
+    told_in_time(&heard, 2, secs(5));
+
+    // The wish to tell.
+    let (cache, timer, heard) = on_a_loop();
+    cache.insert(1, 0);
+    cache.insert(2, 0);
+    timer.fail(1);
+    assert!(panics(&|| cache.invalidate(&1)));
+    cache.invalidate(&2);
+    timer.run_to(secs(1));
+    assert_eq!(heard.count(), 2);
+
+    // What a run arranges: it tries once more, and that fails too.
+    let (cache, timer, heard) = on_a_loop();
+    cache.insert(1, 5);
+    cache.insert(2, 50);
+    timer.fail(2);
+    assert!(panics(&|| _ = timer.run_to(secs(10))));
+    told_in_time(&heard, 1, secs(5));
+    timer.advance_to(secs(10));
+    cache.insert(3, 100);
+    timer.run_to(secs(60));
+    told_in_time(&heard, 2, secs(50));
 }

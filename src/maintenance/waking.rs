@@ -12,13 +12,16 @@
 //!    shard's lock lies between: so either the run drains the event, or the writer sees the wishes cleared and wishes anew.
 //! 2. After a run, `armed` is not later than the earliest of the wheel's next deadline and every wish made meanwhile. Changes
 //!    happen under `gate`; the waker is told under it too, so that its last word is the earliest moment.
-//! 3. A run that a panic ends before it arranged the next, which only a ticker's can do, leaves `armed` as early as it was and asks
+//! 3. A run that a panic ends before it arranged the next, a ticker's or an alarm's, leaves `armed` as early as it was and asks
 //!    for another run after [`RETRY`].
+//! 4. A wish that the waker did not hear, since it panicked, is not held for arranged: the next one tells anew, and has a run come
+//!    within [`RETRY`], which sees to what was not heard.
 
 use crate::contain::contain;
 use crate::scheduler::Waker;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::time::{self, Clock, NEVER};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 /// How long a wish for *soon* may wait.
@@ -85,7 +88,7 @@ impl Waking {
 
     #[cold]
     fn arrange_soon(&self, clock: &Clock) {
-        let _gate = self.gate.lock();
+        let mut retry = self.gate.lock();
         let armed = self.armed.load(Ordering::SeqCst);
         // Before the wish is noted: if the ticker panics, the next one who wishes must find it open.
         let after = if armed == NEVER {
@@ -94,7 +97,10 @@ impl Waking {
             time::time_left(clock.now(), armed).map_or(LINGER, |left| left.min(LINGER))
         };
         if !self.soon.swap(true, Ordering::SeqCst) {
-            self.waker.wake(after);
+            self.tell(after, || {
+                *retry = Some(RETRY);
+                self.soon.store(false, Ordering::SeqCst);
+            });
         }
     }
 
@@ -109,8 +115,9 @@ impl Waking {
 
     #[cold]
     fn arrange_by(&self, moment: u64, now: u64) {
-        let retry = self.gate.lock();
-        if !time::is_before(moment, self.armed.load(Ordering::SeqCst), now) {
+        let mut retry = self.gate.lock();
+        let former = self.armed.load(Ordering::SeqCst);
+        if !time::is_before(moment, former, now) {
             return;
         }
         self.armed.store(moment, Ordering::SeqCst);
@@ -119,7 +126,21 @@ impl Waking {
         // What is told now replaces what was told before, so it has to stand for every reason to run. The retry begins anew: not to
         // be late would take a clock.
         let after = soon.into_iter().chain(*retry).fold(left, Duration::min);
-        self.waker.wake(after);
+        self.tell(after, || {
+            *retry = Some(RETRY);
+            // Unless a run that began meanwhile has cleared it.
+            _ = self
+                .armed
+                .compare_exchange(moment, former, Ordering::SeqCst, Ordering::SeqCst);
+        });
+    }
+
+    /// Tells the waker, which may be the user's. If it panics, `undo` takes the wish back (waking 4).
+    fn tell(&self, after: Duration, undo: impl FnOnce()) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.waker.wake(after))) {
+            undo();
+            resume_unwind(payload);
+        }
     }
 
     /// Whether there is a moment to wait for. Without one nobody needs to read a clock.
@@ -152,7 +173,10 @@ impl Waking {
         // Without a clock: both lie less than 2^63 ns from each other.
         let armed = time::earlier(held, armed, armed);
         self.armed.store(armed, Ordering::SeqCst);
-        self.waker.wake(RETRY);
+        self.tell(RETRY, || {
+            self.soon.store(false, Ordering::SeqCst);
+            self.armed.store(NEVER, Ordering::SeqCst);
+        });
     }
 
     /// A run has ended with work left at `next`, and perhaps a reason to come back after `retry`. Arranges the next run, the
