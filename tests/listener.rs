@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -297,4 +298,36 @@ fn an_expired_entry_is_told_when_due_not_when_its_bucket_ends() {
         cache.run_pending_tasks();
         assert_eq!(heard.take(), [(key, 0, Expired)]);
     }
+}
+
+#[test]
+fn a_look_up_runs_no_listener() {
+    thread_local!(static LOOKING_UP: Cell<bool> = const { Cell::new(false) });
+    const ENTRIES: u32 = 20_000;
+    let clock = ManualTicker::new();
+    let told = Arc::new([const { AtomicU32::new(0) }; 2]);
+    let counts = Arc::clone(&told);
+    // Nobody wakes, so look-ups that meet dead entries remove some.
+    let cache = Cache::builder()
+        .scheduler(Scheduler::disabled())
+        .ticker(clock.clone())
+        .time_to_live(secs(1))
+        .removal_listener(move |_: &u32, _: &u32, _| {
+            counts[usize::from(LOOKING_UP.get())].fetch_add(1, Ordering::SeqCst);
+        })
+        .build();
+    for key in 0..ENTRIES {
+        cache.insert(key, key);
+    }
+    clock.advance(secs(10));
+    LOOKING_UP.set(true);
+    for key in 0..ENTRIES {
+        assert_eq!(cache.get(&key), None);
+        assert!(cache.get_ref(&key).is_none() && !cache.contains_key(&key));
+    }
+    LOOKING_UP.set(false);
+    assert!(cache.entry_count() < u64::from(ENTRIES) / 2);
+    cache.run_pending_tasks();
+    let told = told.each_ref().map(|count| count.load(Ordering::SeqCst));
+    assert_eq!(told, [ENTRIES, 0]);
 }

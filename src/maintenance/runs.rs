@@ -22,6 +22,17 @@ use std::time::Duration;
 /// How long a run delivers although something is due, in nanoseconds: a few hundred calls of a quick listener.
 const SLICE: u64 = 100_000;
 
+/// How much of the user's code a caller that helps may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum May {
+    /// None: it holds a pin.
+    Nothing,
+    /// Destructors.
+    Free,
+    /// Destructors, and listeners where nobody else runs them.
+    Deliver,
+}
+
 impl<K, V> Maintenance<K, V> {
     /// To be called once, when the cache has its address.
     pub(crate) fn enlist(&self, me: Weak<dyn Task>) {
@@ -34,17 +45,17 @@ impl<K, V> Maintenance<K, V> {
     /// After each write: wakes whom it concerns, and helps where a bound is reached. Without any lock or pin held.
     #[inline]
     pub(crate) fn after_write(&self, wrote: Wrote) {
-        self.follow(wrote, true);
+        self.follow(wrote, May::Deliver);
     }
 
     /// After a read that moved a deadline and still holds its pin: as after a write, but destructors and listeners are left to
     /// others.
     pub(crate) fn after_read(&self, wrote: Wrote) {
-        self.follow(wrote, false);
+        self.follow(wrote, May::Nothing);
     }
 
     #[inline]
-    fn follow(&self, wrote: Wrote, frees: bool) {
+    fn follow(&self, wrote: Wrote, may: May) {
         if wrote.deadline != NEVER
             && let Some(now) = wrote.now
         {
@@ -55,7 +66,7 @@ impl<K, V> Maintenance<K, V> {
             self.waking.want_soon(&self.clock);
         }
         if wrote.pending >= self.enough || self.is_due_for_callers(wrote.now) {
-            self.help(wrote.shard, wrote.pending, wrote.now, frees);
+            self.help(wrote.shard, wrote.pending, wrote.now, may);
         }
     }
 
@@ -67,11 +78,11 @@ impl<K, V> Maintenance<K, V> {
             && self.waking.is_due(now.unwrap_or_else(|| self.clock.now()))
     }
 
-    /// A small pass by a caller, unless somebody else runs one and there is room left. If it `frees`, it also runs destructors, and
-    /// listeners where nobody else does: then without any pin held.
+    /// A small pass by a caller, unless somebody else runs one and there is room left; without any pin held if it `may` run more than
+    /// nothing.
     #[cold]
     #[inline(never)]
-    fn help(&self, shard: usize, pending: usize, now: Option<u64>, frees: bool) {
+    fn help(&self, shard: usize, pending: usize, now: Option<u64>, may: May) {
         let mut state = if pending >= LIMIT {
             self.state.lock()
         } else if self.status.require()
@@ -100,7 +111,7 @@ impl<K, V> Maintenance<K, V> {
         while debt > 0 && state.is_far_over() {
             // As many victims as entries came in were not enough, for they weigh less. What this pass has added goes before its caller
             // does, or the weight would run away from the bound.
-            let most = if frees { 2 * RUN_BUDGET } else { 0 };
+            let most = if may >= May::Free { 2 * RUN_BUDGET } else { 0 };
             let ready = state.retired.take_ready(most);
             unlock_fairly(state);
             self.free(ready);
@@ -121,7 +132,7 @@ impl<K, V> Maintenance<K, V> {
             let clock = || if timed { now } else { self.clock.now() };
             self.waking.end(next, None, clock);
         }
-        if !frees {
+        if may == May::Nothing {
             return;
         }
         // As many as came, and some of those that were left over: never a whole crowd in one call.
@@ -129,7 +140,11 @@ impl<K, V> Maintenance<K, V> {
         let ready = state.retired.take_ready(most);
         drop(state);
         self.free(ready);
-        if alone && self.notifier.waiting() > UNDELIVERED && !notify::inside_listener() {
+        if may == May::Deliver
+            && alone
+            && self.notifier.waiting() > UNDELIVERED
+            && !notify::inside_listener()
+        {
             self.notifier
                 .deliver(|| false, &mut |nodes| self.take_back(nodes));
         }
@@ -147,11 +162,11 @@ impl<K, V> Maintenance<K, V> {
         _ = reads.offer(node, pin);
     }
 
-    /// A reader found an entry that is due. Where nobody wakes, it does a small part of the expiry.
+    /// A reader found an entry that is due. Where nobody wakes, it does a small part of the expiry; listeners it leaves to writers.
     #[cold]
     pub(crate) fn met_expired(&self, hash: u64, now: u64) {
         if self.is_due_for_callers(Some(now)) {
-            self.help(self.map.shard_of(hash), 0, Some(now), true);
+            self.help(self.map.shard_of(hash), 0, Some(now), May::Free);
         }
     }
 
