@@ -1,0 +1,91 @@
+//! A table that grows and shrinks under its readers, real threads and the processor's own loads: whatever a writer moves, between
+//! buckets, into an overflow chain and out of it, a key that stays is never missed.
+
+mod support;
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use support::millis;
+use wheelhouse::{Cache, Scheduler};
+
+/// So many different hashes: the fewer, the longer the overflow chains.
+#[derive(Clone, Copy)]
+struct Hashes(u64);
+
+impl BuildHasher for Hashes {
+    type Hasher = Remainder;
+
+    fn build_hasher(&self) -> Remainder {
+        Remainder(self.0, 0)
+    }
+}
+
+struct Remainder(u64, u64);
+
+impl Hasher for Remainder {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are numbers");
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.1 = key % self.0;
+    }
+
+    fn finish(&self) -> u64 {
+        self.1
+    }
+}
+
+/// Two readers look up `stay` keys while a writer lets `come` others in and takes them out again.
+fn no_key_is_missed(hashes: u64, stay: u64, come: u64, lasts: Duration) {
+    let cache: Cache<u64, u64, Hashes> = Cache::builder()
+        .max_capacity(u64::from(u32::MAX))
+        .scheduler(Scheduler::disabled())
+        .hasher(Hashes(hashes))
+        .build();
+    for key in 0..stay {
+        cache.insert(key * 3, key);
+    }
+    let over = AtomicBool::new(false);
+    let met = AtomicU64::new(0);
+    let end = Instant::now() + lasts;
+    std::thread::scope(|threads| {
+        for first in 0..2 {
+            let (cache, over, met) = (&cache, &over, &met);
+            threads.spawn(move || {
+                for n in first.. {
+                    if over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let key = n * 7_919 % stay;
+                    assert_eq!(cache.get(&(key * 3)), Some(key), "{hashes} hashes");
+                    met.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        while Instant::now() < end {
+            for key in 0..come {
+                cache.insert(key * 3 + 1, key);
+            }
+            for key in 0..come {
+                cache.invalidate(&(key * 3 + 1));
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!(met.into_inner() > 0);
+    assert_eq!(cache.entry_count(), stay);
+}
+
+#[test]
+fn a_key_that_stays_is_found_while_buckets_split_and_merge() {
+    no_key_is_missed(u64::MAX, 100, 4_000, millis(1_500));
+}
+
+#[test]
+fn a_key_that_stays_is_found_while_overflow_chains_come_and_go() {
+    no_key_is_missed(400, 200, 2_000, millis(1_500));
+    no_key_is_missed(64, 60, 300, millis(1_500));
+}
