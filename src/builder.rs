@@ -6,6 +6,7 @@ use crate::expiry::Expiry;
 use crate::hash::{self, RandomState};
 use crate::listener::{Listener, RemovalCause};
 use crate::maintenance::{Maintenance, Setup};
+use crate::policy::about;
 use crate::scheduler::Scheduler;
 use crate::stripe;
 use crate::time::coarse::{COARSEST, FINEST};
@@ -78,7 +79,7 @@ impl<K, V> CacheBuilder<K, V, RandomState> {
 }
 
 impl<K, V, S> CacheBuilder<K, V, S> {
-    /// Names the cache: the name shows in its `Debug` output and in the name of its thread.
+    /// Names the cache: the name shows in its `Debug` output, in the name of its thread, and in messages about it.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().name("dns").build();
@@ -436,7 +437,8 @@ where
     /// );
     /// ```
     pub fn try_build(mut self) -> Result<Cache<K, V, S>, BuildError> {
-        self.validate()?;
+        self.validate()
+            .map_err(|fault| BuildError(about(self.name.as_deref(), &fault)))?;
         let (clock, scheduler) = match self.ticker.take() {
             Some(ticker) => (Clock::custom(ticker), Scheduler::disabled()),
             None => (Clock::tsc(), Scheduler::background()),
@@ -476,39 +478,39 @@ where
         ))
     }
 
-    fn validate(&self) -> Result<(), BuildError> {
+    fn validate(&self) -> Result<(), String> {
         let rounded = self.resolution.as_nanos().next_power_of_two();
         if rounded < wheel::FINEST.as_nanos() || rounded > wheel::WIDEST.as_nanos() {
-            return Err(BuildError(format!(
+            return Err(format!(
                 "expiry_resolution is {:?}, but must be between {:?} and {:?}",
                 self.resolution,
                 wheel::FINEST,
                 wheel::WIDEST
-            )));
+            ));
         }
         if self.initial_capacity > MOST_INITIAL {
-            return Err(BuildError(format!(
+            return Err(format!(
                 "initial_capacity is {}, but room can be made in advance for at most {MOST_INITIAL} entries",
                 self.initial_capacity
-            )));
+            ));
         }
         if let Some(name) = &self.name
             && name.contains('\0')
         {
-            return Err(BuildError(format!(
+            return Err(format!(
                 "name is {name:?}, but must be without NUL: it names a thread"
-            )));
+            ));
         }
         if let Some(staleness) = self.coarse_reads {
             if !(FINEST..=COARSEST).contains(&staleness) {
-                return Err(BuildError(format!(
+                return Err(format!(
                     "coarse_reads is {staleness:?}, but must be between {FINEST:?} and {COARSEST:?}"
-                )));
+                ));
             }
             if self.ticker.is_some() {
-                return Err(BuildError(format!(
+                return Err(format!(
                     "coarse_reads is {staleness:?}, but may be given only without a ticker: a thread can keep the time of the machine's clock alone"
-                )));
+                ));
             }
         }
         Ok(())

@@ -60,11 +60,13 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// ```
     #[track_caller]
     pub fn set_max_capacity(&self, max_capacity: u64) {
-        assert!(
-            self.core.upkeep.set_max_capacity(max_capacity),
-            "set_max_capacity is asked for {max_capacity}, but the cache was built without a bound; \
-             set max_capacity on its builder, to u64::MAX for none at first"
-        );
+        if !self.core.upkeep.set_max_capacity(max_capacity) {
+            let message = format!(
+                "set_max_capacity is asked for {max_capacity}, but the cache was built without a bound; \
+                 set max_capacity on its builder, to u64::MAX for none at first"
+            );
+            panic!("{}", about(self.core.name.as_deref(), &message));
+        }
     }
 
     /// Who goes when the cache is full; of no meaning in an unbounded one.
@@ -151,6 +153,14 @@ where
         let pin = self.core.upkeep.pin();
         let hit = self.core.find_live(self.core.hash(key), key, &pin).ok()?;
         Some(hit.node.weight())
+    }
+}
+
+/// A message as it is shown: with the name of the cache that it is about, if it has one.
+pub(crate) fn about(name: Option<&str>, message: &str) -> String {
+    match name {
+        Some(name) => format!("cache {name:?}: {message}"),
+        None => message.to_string(),
     }
 }
 

@@ -379,7 +379,8 @@ impl Driver {
                 // Not `eprintln`, which panics where standard error is closed.
                 _ = writeln!(
                     std::io::stderr(),
-                    "wheelhouse: the background thread could not be started ({error}); maintenance is left to the callers"
+                    "wheelhouse: {}the background thread could not be started ({error}); maintenance is left to the callers",
+                    name.map_or(String::new(), |name| format!("cache {name:?}: "))
                 );
             }
         }

@@ -117,6 +117,18 @@ fn a_staleness_is_refused_beside_a_ticker() {
 }
 
 #[test]
+fn messages_name_the_cache() {
+    let named = || Cache::<u32, u32>::builder().name("sundial");
+    let message = refusal!(named().expiry_resolution(NS));
+    names(&message, &["sundial", "expiry_resolution", "1ns"]);
+    let cache = named().ticker(ManualTicker::new()).build();
+    let refused = catch_unwind(AssertUnwindSafe(|| cache.policy().set_max_capacity(7)));
+    let panic = refused.expect_err("it has no bound to move");
+    let message = panic.downcast_ref::<String>().expect("a formatted message");
+    names(message, &["sundial", "set_max_capacity", "7"]);
+}
+
+#[test]
 fn a_refusal_points_at_the_caller_of_build() {
     let place = std::sync::Mutex::new(String::new());
     let place = std::sync::Arc::new(place);
