@@ -139,8 +139,10 @@ where
     ///
     /// # Cost
     ///
-    /// No lock, no allocation; no write to shared memory unless the read moves the deadline or is the first use of the entry since
-    /// maintenance last looked. May drain the read buffer of a bounded cache when it is full.
+    /// No allocation. No lock and no write to shared memory, unless the read moves the deadline (to an earlier moment or to never: under
+    /// the shard's lock), is the first use of the entry since maintenance last looked, or meets an entry that is due. May drain the
+    /// read buffer of a bounded cache when it is full; where nobody wakes, who meets an entry that is due does a small part of the
+    /// expiry.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -208,7 +210,7 @@ where
     ///
     /// # Cost
     ///
-    /// As [`get_ref`](Self::get_ref), and never a write to shared memory.
+    /// As [`get_ref`](Self::get_ref), and no write to shared memory unless it meets an entry that is due.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -260,8 +262,8 @@ where
     ///
     /// # Cost
     ///
-    /// One allocation, the shard's lock for a few dozen nanoseconds, two readings of the clock with a policy and one with
-    /// a limit. Every now and then, when its shard has gathered enough writes, a small bounded maintenance pass.
+    /// No allocation but for room, when what there was is taken; the shard's lock for a few dozen nanoseconds, two readings of the
+    /// clock with a policy and one with a limit. Every now and then, when its shard has gathered enough writes, a small bounded maintenance pass.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
