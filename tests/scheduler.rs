@@ -12,7 +12,7 @@ use support::census::Census;
 use support::{Gate, HOUR, millis, must_end, secs};
 use wheelhouse::RemovalCause::{Expired, Explicit};
 use wheelhouse::expiry::accessing;
-use wheelhouse::{Cache, RemovalCause, Scheduler};
+use wheelhouse::{Cache, ManualTicker, RemovalCause, Scheduler};
 
 /// Longer than any promise here takes, even on a loaded machine.
 const SOON: Duration = secs(15);
@@ -377,4 +377,38 @@ fn nor_one_that_joins_while_the_listener_is_busy() {
         Ok(2),
         "held up by the listener of a cache that was there before"
     );
+}
+
+#[test]
+fn a_crowd_of_one_cache_does_not_hold_up_another_of_the_same_scheduler() {
+    const CROWD: u32 = 300_000;
+    let (scheduler, clock) = (Scheduler::background(), ManualTicker::new());
+    let settings = || {
+        Cache::builder()
+            .scheduler(scheduler.clone())
+            .ticker(clock.clone())
+    };
+    let crowded: Cache<u32, u32> = settings().build();
+    let (left, hears) = mpsc::channel();
+    let other = crowded.clone();
+    let quick: Cache<u32, u32> = settings()
+        .removal_listener(move |_: &u32, _: &u32, _| {
+            left.send(other.entry_count()).ok();
+        })
+        .build();
+    for key in 0..CROWD {
+        crowded.insert_with_ttl(key, key, HOUR);
+    }
+    quick.insert_with_ttl(1, 1, HOUR);
+    clock.advance(2 * HOUR);
+    // Each is woken by a removal, the crowd first.
+    crowded.invalidate(&1);
+    quick.invalidate(&1);
+    let left = hears.recv_timeout(SOON).expect("nobody woke up");
+    assert!(left > 0, "all of the crowd went before");
+    let start = Instant::now();
+    while crowded.entry_count() > 0 {
+        assert!(start.elapsed() < SOON, "the rest of the crowd stays");
+        std::thread::yield_now();
+    }
 }

@@ -22,6 +22,9 @@ use std::time::Duration;
 /// How long a run delivers although something is due, in nanoseconds: a few hundred calls of a quick listener.
 const SLICE: u64 = 100_000;
 
+/// Passes of a run after which a thread that serves several caches looks whether another one is due.
+const TURN: usize = 16;
+
 /// How much of the user's code a caller that helps may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum May {
@@ -247,14 +250,15 @@ impl<K, V> Maintenance<K, V> {
         self.rearm();
     }
 
-    /// The scheduler's run: all that is due; says how long it is until the next.
+    /// The scheduler's run: all that is due, or a good part of it if other caches may wait for the thread; says how long it is until
+    /// the next.
     pub(crate) fn run_due(&self) -> Option<Duration> {
         let _begun = self.waking.begin();
         let mut plan = Plan {
             sweep: Sweep::IfCheap,
             ..Plan::RUN
         };
-        loop {
+        for pass in 1.. {
             let more = self.run_pass(plan);
             plan.sweep = Sweep::No;
             let stopped = self.deliver_from_run();
@@ -264,6 +268,12 @@ impl<K, V> Maintenance<K, V> {
             }
             if !more && !stopped {
                 break;
+            }
+            if pass >= TURN && self.waking.waker().is_shared() {
+                // The others first; this cache goes on behind those that have waited for longer.
+                let next = self.state.lock().wheel.next_deadline();
+                let at_once = Some(Duration::ZERO);
+                return self.waking.end(next, at_once, || self.clock.now());
             }
         }
         self.run_reclaim();
