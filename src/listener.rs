@@ -10,7 +10,9 @@
 //! - **No lock held.** The listener may call any method of the same cache, also for the same key. `run_pending_tasks`
 //!   called from inside a listener returns without waiting for the notifications under way.
 //! - **Nobody waits.** A slow listener delays neither callers of `get` and `insert` nor other caches; notifications wait
-//!   in memory meanwhile. `run_pending_tasks` does wait: before it returns, everything due has been delivered.
+//!   in memory meanwhile. `run_pending_tasks` does wait: before it returns, everything due has been delivered. With
+//!   [`Scheduler::disabled`](crate::Scheduler::disabled), where nobody else would ever tell, a write that finds more than a thousand
+//!   notifications waiting delivers some of them.
 //! - **Panics end here.** A panic in the listener is caught and counted, after the process's panic hook has reported it.
 //!   That notification counts as delivered, and the listener stays in use.
 //! - **Not at the end.** Entries alive when the last handle of the cache is dropped are dropped without a notification.
