@@ -301,6 +301,33 @@ fn what_is_not_known_is_let_be() {
 }
 
 #[test]
+fn an_update_that_is_no_news_is_a_use_for_lru_alone() {
+    let update = |cache: &mut Model, key: u64, news: bool| {
+        let new = make(&mut cache.nest, key, 1);
+        let old = cache.nodes.insert(key, new).unwrap();
+        let queue = old.region();
+        cache.policy.replaced(old, new, news);
+        assert_eq!(old.region(), OUT);
+        cache.check();
+        (queue, new.region())
+    };
+    let [adaptive, lru] = POLICIES;
+    let mut cache = Model::new(adaptive, 100);
+    (0..100).for_each(|key| cache.insert(key, 1));
+    let (before, after) = update(&mut cache, 0, false);
+    assert_eq!(before, after, "its standing is the old one's");
+    let (before, after) = update(&mut cache, 0, true);
+    assert_ne!(before, after, "the oldest was used");
+
+    let mut cache = Model::new(lru, 3);
+    (0..3).for_each(|key| cache.insert(key, 1));
+    update(&mut cache, 0, false);
+    cache.insert(3, 1);
+    cache.evict();
+    assert_eq!(cache.evicted, [1]);
+}
+
+#[test]
 fn a_new_key_that_is_asked_for_at_once_is_found() {
     for policy in POLICIES {
         let mut cache = Model::new(policy, 1000);
