@@ -1,12 +1,16 @@
 //! Doors for the fuzz targets, which live in a package of their own: programs decoded from bytes, run on private parts beside
 //! something that is obviously right. Compiled with `--cfg fuzzing` only; every string of bytes is a program.
 
+mod buffers;
 mod list;
 mod map;
+mod policy;
 
 pub use crate::wheel::fuzzing::wheel_against_oracle;
+pub use buffers::buffers_against_queues;
 pub use list::list_against_deques;
 pub use map::map_against_sorted_map;
+pub use policy::policy_against_map;
 
 use crate::cache::Cache;
 use crate::node::{Making, NewNode};

@@ -5,6 +5,7 @@ pub mod bounded;
 pub mod cache;
 pub mod hostile;
 pub mod reentry;
+pub mod settings;
 
 #[path = "../../tests/support/ledger.rs"]
 pub mod ledger;

@@ -285,7 +285,9 @@ pub fn run(data: &[u8]) {
     while let Some(op) = program.op() {
         step += 1;
         match op {
-            _ if flavour.calls_back && step % 2 == 0 => stage.cues.lock().unwrap().push_back(op),
+            _ if flavour.calls_back && step.is_multiple_of(2) => {
+                stage.cues.lock().unwrap().push_back(op)
+            }
             Op::GetRef(key) => {
                 // Held for a while, whatever happens to the entry.
                 held.extend(cache.get_ref(&key));
@@ -299,7 +301,7 @@ pub fn run(data: &[u8]) {
             assert_eq!(entry.what.1, *entry.key());
             assert!(entry.what.0 < stage.counts.made.load(Relaxed));
         }
-        if step % flavour.pause == 0 {
+        if step.is_multiple_of(flavour.pause) {
             cache.check_invariants();
         }
     }

@@ -1,0 +1,4 @@
+//! Rings of reads, a batch of writes, the drain status and notifications beside queues.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| wheelhouse::fuzzing::buffers_against_queues(data));

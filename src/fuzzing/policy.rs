@@ -1,0 +1,246 @@
+//! The size policy beside a map that owns its nodes: weights, bounds that move, and events that come late.
+//!
+//! Whom it chooses is its own affair (the tests in `eviction` and the benchmarks judge that). Here it is held to what the pass relies
+//! on: its books are right and its invariants hold after each call; a victim is a node that it knows and that weighs something; taking
+//! victims out ends, and then what is left fits; a node that was taken out early may be told of once more.
+
+use super::Script;
+use crate::eviction::{Eviction, EvictionPolicy, OUT};
+use crate::node::{Columns, Making, NewNode, NodePtr, Slab, Times};
+use std::collections::BTreeMap;
+
+/// Nodes that a program makes at most.
+const MOST: usize = 3_000;
+
+const BOUNDS: [u64; 12] = [
+    0,
+    1,
+    2,
+    7,
+    20,
+    64,
+    100,
+    130,
+    500,
+    70_000,
+    5 * u32::MAX as u64,
+    u64::MAX,
+];
+
+type Owned = NodePtr<u64, u64>;
+
+struct Bench {
+    slab: Slab<u64, u64>,
+    policy: Eviction<u64, u64>,
+    max: u64,
+    /// What is in the map.
+    nodes: BTreeMap<u64, Owned>,
+    /// Victims that a writer had taken out before; their own events are still under way.
+    late: Vec<Owned>,
+    made: usize,
+    spread: bool,
+    /// Whether writes count as news.
+    news: bool,
+}
+
+/// Runs a program of calls, decoded from `data`, and panics where the policy's books are wrong.
+pub fn policy_against_map(data: &[u8]) {
+    let mut script = Script(data);
+    let (kind, bound) = (script.operand(), script.operand());
+    let policy = if kind & 1 == 0 {
+        EvictionPolicy::TinyLfu
+    } else {
+        EvictionPolicy::Lru
+    };
+    let max = BOUNDS[usize::from(bound) % BOUNDS.len()];
+    let columns = Columns {
+        queue: true,
+        own: false,
+    };
+    let mut bench = Bench {
+        slab: Slab::new(columns),
+        policy: Eviction::with_policy(policy, max, u64::from(kind >> 3)),
+        max,
+        nodes: BTreeMap::new(),
+        late: Vec::new(),
+        made: 0,
+        spread: kind & 2 != 0,
+        news: true,
+    };
+    while let Some(operation) = script.operation() {
+        bench.step(operation, &mut script);
+        bench.check();
+    }
+    bench.finish();
+}
+
+impl Bench {
+    fn step(&mut self, operation: u8, script: &mut Script<'_>) {
+        let key = u64::from(script.operand());
+        self.news = operation & 0x80 == 0;
+        match operation % 16 {
+            0..=2 => self.insert(key, weight(script.operand())),
+            3 | 4 => self.insert(key, 1),
+            // A walk over many keys, each asked for and put in if it is missing; the same again if it is walked once more.
+            5 | 6 => {
+                let from = u64::from(operation >> 4) * 64;
+                for key in from..from + key {
+                    self.request(key);
+                }
+            }
+            7..=9 => self.read(key),
+            10 => {
+                if let Some(node) = self.nodes.remove(&key) {
+                    self.policy.removed(node);
+                    assert_eq!(node.region(), OUT);
+                }
+            }
+            11 => {
+                self.max = BOUNDS[key as usize % BOUNDS.len()];
+                self.policy.set_max(self.max);
+            }
+            12 => self.evict(1 + key as usize),
+            13 => self.evict_behind_a_writer(),
+            14 => {
+                if let Some(node) = self.late.pop() {
+                    // What its events say now was anticipated.
+                    self.policy.accessed(node);
+                    self.policy.removed(node);
+                    assert_eq!(node.region(), OUT);
+                }
+            }
+            _ => {
+                if let (Some(old), Some(new)) = (self.late.pop(), self.make(key, 1)) {
+                    self.take(key);
+                    self.policy.replaced(old, new, self.news);
+                    self.nodes.insert(key, new);
+                }
+            }
+        }
+    }
+
+    fn make(&mut self, key: u64, weight: u32) -> Option<Owned> {
+        if self.made == MOST {
+            return None;
+        }
+        self.made += 1;
+        let hash = if self.spread {
+            key.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        } else {
+            key
+        };
+        let making = Making { hash, weight };
+        Some(self.slab.place(NewNode::new(key, key, making), Times::NONE))
+    }
+
+    fn insert(&mut self, key: u64, weight: u32) {
+        let Some(new) = self.make(key, weight) else {
+            return;
+        };
+        match self.nodes.insert(key, new) {
+            Some(old) => {
+                self.policy.replaced(old, new, self.news);
+                assert_eq!(old.region(), OUT, "a replaced node is let go");
+            }
+            None => self.policy.admit(new),
+        }
+    }
+
+    fn read(&mut self, key: u64) {
+        if let Some(&node) = self.nodes.get(&key) {
+            self.policy.accessed(node);
+        }
+    }
+
+    /// Get, then insert on a miss, then make room.
+    fn request(&mut self, key: u64) {
+        if self.nodes.contains_key(&key) {
+            self.read(key);
+        } else {
+            self.insert(key, 1);
+            self.evict(2);
+        }
+    }
+
+    fn take(&mut self, key: u64) {
+        if let Some(node) = self.nodes.remove(&key) {
+            self.policy.removed(node);
+        }
+    }
+
+    fn victim(&mut self) -> Option<Owned> {
+        let victim = self.policy.victim();
+        assert!(
+            victim == self.policy.victim(),
+            "another one, though nothing changed"
+        );
+        if let Some(victim) = victim {
+            assert!(self.policy.is_over() || u64::from(victim.weight()) > self.max);
+            assert!(victim.weight() > 0, "gave up what weighs nothing");
+            let fits = u64::from(victim.weight()) <= self.max;
+            assert_eq!(self.policy.may_give_up(victim), fits);
+            assert!(self.nodes.get(victim.key()) == Some(&victim));
+        }
+        victim
+    }
+
+    /// Takes up to so many victims out.
+    fn evict(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(victim) = self.victim() else {
+                return;
+            };
+            self.policy.removed(victim);
+            self.nodes.remove(victim.key());
+            assert_eq!(victim.region(), OUT);
+        }
+    }
+
+    /// The victim has left the map already: it is taken out early, and its event comes later.
+    fn evict_behind_a_writer(&mut self) {
+        if let Some(victim) = self.victim() {
+            self.nodes.remove(victim.key());
+            self.policy.removed(victim);
+            self.late.push(victim);
+        }
+    }
+
+    fn check(&self) {
+        let weights = self.nodes.values().map(|node| u64::from(node.weight()));
+        let weight: u64 = weights.sum();
+        assert_eq!(self.policy.weight(), weight);
+        assert_eq!(self.policy.len(), self.nodes.len());
+        assert_eq!(self.policy.is_over(), weight > self.max);
+        assert_eq!(self.policy.excess(), weight.saturating_sub(self.max));
+        let fits = |node: &&Owned| u64::from(node.weight()) <= self.max;
+        let heaviest = self
+            .nodes
+            .values()
+            .filter(fits)
+            .map(|node| node.weight())
+            .max();
+        assert!(heaviest.unwrap_or(0) <= self.policy.heaviest());
+        self.policy.check_invariants();
+    }
+
+    fn finish(mut self) {
+        self.evict(usize::MAX);
+        self.check();
+        assert!(!self.policy.is_over(), "nobody is left to go");
+        for key in self.nodes.keys().copied().collect::<Vec<u64>>() {
+            self.take(key);
+        }
+        self.check();
+        assert!(format!("{:?}", self.policy).starts_with("Eviction"));
+    }
+}
+
+fn weight(byte: u8) -> u32 {
+    match byte {
+        0..=15 => 0,
+        16..=127 => 1 + u32::from(byte % 8),
+        128..=191 => u32::from(byte) << 2,
+        192..=239 => u32::from(byte) << 8,
+        _ => u32::MAX - u32::from(byte % 4),
+    }
+}
