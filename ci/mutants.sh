@@ -7,13 +7,22 @@
 #   ci/mutants.sh wheel --shard 0/4       a quarter of one part, or any other option of cargo-mutants
 #   ci/mutants.sh summary                 how many were caught, and what was not
 #
-# Each mutant meets the quick tests of its part first; those that survive meet all of the part's.
+# Each mutant meets the unit tests first; those that survive meet what is quick of tests/*, and those that survive that the slow rest. Only
+# the stress test and the soak, which wait for chance, are left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/mutants
 found=$CARGO_TARGET_DIR/found
 parts=(wheel buffer notify maintenance)
+# Test programs that take long, look at the whole process, or do not compile as a part of another.
+slow=(overshoot hostile_callbacks hostile_clocks life_and_death overload model model_bounded linearizable)
+# Tests in the other programs that take long.
+later=(
+    at_the_default_resolution a_table_that_grew many_writers_and without_maintenance_of_its_own newcomers:: destructors_that_call
+    moka_498 moka_590 operations_alone while_other_threads walks_ the_dead_are_found a_deadline_that_moves an_entry_is_heard disabled_means
+    a_slow_listener
+)
 # Nobody looks at them in a debugger.
 export CARGO_PROFILE_DEV_DEBUG=0
 
@@ -33,13 +42,27 @@ summary() {
     printf 'all: %d of %d\n' "$caught" "$((caught + missed))"
 }
 
-# mutants PART OPTION... -- ARGUMENT OF cargo test...
+# Mutates copies of the folder where it is called, as many at a time as MUTANTS_JOBS says. What `cargo test` is to build follows "--",
+# and what to leave out of it a second one.
+#
+# mutants PART OPTION... -- WHAT... [-- TEST OPTION...]
 mutants() {
-    local part=$1
+    local part=$1 options=() what=()
     shift
+    while [ "$1" != -- ]; do
+        options+=("$1")
+        shift
+    done
+    shift
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        what+=("--cargo-arg=$1")
+        shift
+    done
     mkdir -p "$found/$part"
     # Exit status 2: some were not caught; 3: some hung. Both are for the summary.
-    cargo mutants --iterate --output "$found/$part" "$@" || [ $? -le 3 ]
+    cargo mutants --iterate --jobs "${MUTANTS_JOBS:-2}" --output "$found/$part" "${options[@]}" "${what[@]}" -- "$@" || [ $? -le 3 ]
+    # A test that hangs has noticed, too: not to be waited for again.
+    cat "$found/$part"/mutants.out/timeout.txt >>"$found/$part/mutants.out/caught.txt"
 }
 
 # The wheel compiles without the cache around it: a crate of the wheel alone, with its tests, builds in a second, so that a mutant takes
@@ -64,31 +87,57 @@ wheel_alone() {
     )
 }
 
+# A copy without examples and benchmarks, where `tests/quick` is all test programs but the slow ones in one: it is linked once, and done in
+# seconds.
+whole() {
+    local crate=$CARGO_TARGET_DIR/whole name
+    rm -rf "$crate"
+    mkdir -p "$crate/.cargo"
+    cp -r src tests Cargo.toml Cargo.lock DESIGN.md README.md TESTING.md "$crate/"
+    cp .cargo/mutants.toml "$crate/.cargo/"
+    sed -i 's/^members = .*/members = []/; s/^autobenches = .*/&\nautotests = false/' "$crate/Cargo.toml"
+    mkdir "$crate/tests/quick"
+    for name in tests/*.rs; do
+        name=$(basename "$name" .rs)
+        case " ${slow[*]} stress soak " in
+            *" $name "*) ;;
+            *) printf '#[path = "../%s.rs"]\nmod %s;\n' "$name" "$name" ;;
+        esac
+    done >"$crate/tests/quick/main.rs"
+    for name in quick "${slow[@]}"; do
+        printf '\n[[test]]\nname = "%s"\n' "$name"
+    done >>"$crate/Cargo.toml"
+    # What the examples alone need.
+    sed -i '/^# Of the examples alone/,/^$/{/^rlimit/!{/^$/!d}}' "$crate/Cargo.toml"
+    cd "$crate"
+    # A folder for each copy.
+    unset CARGO_TARGET_DIR
+}
+
 part() {
-    local part=$1
+    local part=$1 files=()
     shift
     case $part in
         wheel)
+            files=(-f 'src/wheel/*.rs')
             wheel_alone "$@"
-            mutants wheel -f 'src/wheel/*.rs' "$@" -- --lib --test regressions_wheel --test deadlines --test wheel_snapshot
             ;;
-        buffer)
-            mutants buffer -f 'src/buffer/*.rs' "$@" -- --lib -- buffer:: map:: maintenance::
-            mutants buffer -f 'src/buffer/*.rs' "$@" -- --lib --test bound --test memory --test reentry
-            ;;
-        notify)
-            mutants notify -f src/notify.rs "$@" -- --test listener
-            mutants notify -f src/notify.rs "$@" -- --lib --test reentry --test stats --test scheduler
-            ;;
-        maintenance)
-            mutants maintenance -f 'src/maintenance/*.rs' "$@" -- --lib maintenance::
-            PROPTEST_CASES=64 mutants maintenance -f 'src/maintenance/*.rs' "$@" -- --lib --tests
-            ;;
+        buffer | maintenance) files=(-f "src/$part/*.rs") ;;
+        notify) files=(-f src/notify.rs) ;;
         *)
             echo "$part is not a part of this script; allowed are ${parts[*]} and summary" >&2
             exit 2
             ;;
     esac
+    (
+        whole
+        # A mutant may also eat memory without end.
+        ulimit -v 8000000
+        export PROPTEST_CASES=32
+        mutants "$part" "${files[@]}" "$@" -- --lib -- buffer:: maintenance:: cache::
+        mutants "$part" "${files[@]}" "$@" -- --test=quick -- "${later[@]/#/--skip=}"
+        mutants "$part" "${files[@]}" "$@" -- --test=quick "${slow[@]/#/--test=}"
+    )
 }
 
 command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use support::census::Census;
 use support::record::Record;
-use support::{Dice, HOUR, NS, SPAN, YEAR, must_end, nanos, quiet_about_told_panics, secs};
+use support::{Dice, HOUR, NS, SPAN, YEAR, millis, must_end, nanos, quiet_about_told_panics, secs};
 use wheelhouse::RemovalCause::{Expired, Explicit};
 use wheelhouse::expiry::accessing;
 use wheelhouse::{Alarm, Cache, MaintenanceTask, ManualTicker, Scheduler};
@@ -389,4 +389,36 @@ fn an_alarm_that_panicked_is_asked_again_by_the_next_write() {
     cache.insert(3, 100);
     timer.run_to(secs(60));
     told_in_time(&heard, 2, secs(50));
+}
+
+#[test]
+fn a_reader_that_stays_is_looked_for_ever_less_often_and_then_no_more() {
+    let (timer, census) = (Loop::default(), Census::default());
+    let cache = Cache::builder()
+        .ticker(timer.0.lock().unwrap().clock.clone())
+        .scheduler(Scheduler::custom(timer.clone()))
+        .build();
+    cache.insert(0, census.counted(()));
+    cache.insert(1, census.counted(()));
+    let held = cache.get_ref(&0).expect("present");
+    cache.invalidate(&1);
+    let mut pauses = Vec::new();
+    while timer.turn(HOUR) {
+        pauses.extend(timer.due().map(|again| again - timer.now()));
+        assert!(pauses.len() < 100, "for ever");
+    }
+    assert!(pauses.len() > 4 && pauses[0] < millis(100), "{pauses:?}");
+    assert!(pauses[0] > millis(1), "at once: {pauses:?}");
+    assert!(
+        pauses.windows(2).all(|two| two[1] == two[0] * 2),
+        "{pauses:?}"
+    );
+    assert!(pauses.iter().sum::<Duration>() < secs(60), "{pauses:?}");
+    assert_eq!(census.alive(), 2);
+    drop(held);
+    // The next write does.
+    cache.insert(2, census.counted(()));
+    cache.invalidate(&2);
+    timer.run_to(HOUR);
+    assert_eq!(census.alive(), 1);
 }

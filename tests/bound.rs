@@ -8,7 +8,7 @@ use support::census::Census;
 use support::record::Record;
 use support::{Dice, must_end, secs};
 use wheelhouse::RemovalCause::{self, Expired, Explicit, Replaced, Size};
-use wheelhouse::{Cache, ManualTicker};
+use wheelhouse::{Cache, EvictionPolicy, ManualTicker};
 
 fn bounded(capacity: u64) -> (Cache<u64, u64>, ManualTicker, Record<u64, u64>) {
     let clock = ManualTicker::new();
@@ -240,4 +240,22 @@ fn many_writers_and_one_bound() {
     cache.run_pending_tasks();
     cache.run_pending_tasks();
     assert_eq!(census.alive(), 500);
+}
+
+#[test]
+fn reads_between_two_passes_are_heard_of_however_many() {
+    let cache = Cache::builder()
+        .max_capacity(200)
+        .eviction_policy(EvictionPolicy::Lru)
+        .ticker(ManualTicker::new())
+        .build();
+    (0..200).for_each(|key| cache.insert(key, 0));
+    cache.run_pending_tasks();
+    // Several times what a ring of read events holds.
+    assert!((0..150).all(|key| cache.contains_key(&key) && cache.get(&key) == Some(0)));
+    (200..250).for_each(|key| cache.insert(key, 0));
+    cache.run_pending_tasks();
+    let here = |key: &u64| cache.contains_key(key);
+    assert_eq!((0..150).filter(here).count(), 150, "read last");
+    assert_eq!((150..200).filter(here).count(), 0, "read never");
 }

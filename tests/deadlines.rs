@@ -368,3 +368,36 @@ fn instants_given_to_the_policy_are_ticker_time() {
     clock.advance(HOUR + NS);
     cache.insert(KEY, NEW);
 }
+
+#[test]
+fn a_look_at_when_work_is_due_does_none_of_it() {
+    let clock = ManualTicker::new();
+    let cache: Cache<u32, u32> = Cache::builder().ticker(clock.clone()).build();
+    cache.insert_with_ttl(1, 1, secs(1));
+    cache.run_pending_tasks();
+    clock.advance(secs(10));
+    for _ in 0..3 {
+        assert_eq!(cache.next_maintenance_in(), Some(Duration::ZERO));
+        assert_eq!(cache.entry_count(), 1);
+    }
+    cache.run_pending_tasks();
+    assert_eq!(cache.next_maintenance_in(), None);
+    assert_eq!(cache.entry_count(), 0);
+}
+
+#[test]
+fn what_waits_to_be_told_is_work() {
+    let heard = Record::new();
+    let cache = Cache::builder()
+        .ticker(ManualTicker::new())
+        .removal_listener(heard.listener())
+        .build();
+    cache.insert(1, 1);
+    assert_eq!(cache.next_maintenance_in(), None);
+    cache.invalidate(&1);
+    assert_eq!(cache.next_maintenance_in(), Some(Duration::ZERO));
+    assert_eq!(heard.take(), [], "a look tells nobody");
+    cache.run_pending_tasks();
+    assert_eq!(heard.take(), [(1, 1, Explicit)]);
+    assert_eq!(cache.next_maintenance_in(), None);
+}

@@ -5,7 +5,7 @@ mod support;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 use support::record::Record;
@@ -330,4 +330,61 @@ fn a_look_up_runs_no_listener() {
     cache.run_pending_tasks();
     let told = told.each_ref().map(|count| count.load(Ordering::SeqCst));
     assert_eq!(told, [ENTRIES, 0]);
+}
+
+#[test]
+fn a_listener_that_always_brings_about_more_does_not_keep_run_pending_tasks() {
+    must_end(|| {
+        let heard = Arc::new(AtomicU32::new(0));
+        let cache = Arc::new_cyclic(|me: &Weak<Cache<u32, u32>>| {
+            let (me, heard) = (me.clone(), Arc::clone(&heard));
+            Cache::builder()
+                .ticker(ManualTicker::new())
+                .removal_listener(move |&key: &u32, _: &u32, _| {
+                    heard.fetch_add(1, Ordering::Relaxed);
+                    if let Some(cache) = me.upgrade() {
+                        cache.insert(key, 0);
+                        cache.invalidate(&key);
+                        cache.run_pending_tasks();
+                    }
+                })
+                .build()
+        });
+        for key in 0..3 {
+            cache.insert(key, 0);
+            cache.invalidate(&key);
+        }
+        let mut last = 0;
+        for _ in 0..3 {
+            cache.run_pending_tasks();
+            let now = heard.load(Ordering::Relaxed);
+            // Some of what came meanwhile is heard too, but not however many times over as was asked for.
+            assert!((100..2_000).contains(&(now - last)), "{}", now - last);
+            last = now;
+        }
+    });
+}
+
+#[test]
+fn without_a_scheduler_a_writer_delivers_only_when_very_many_wait() {
+    let heard = Arc::new(AtomicU32::new(0));
+    let hears = Arc::clone(&heard);
+    let cache = Cache::builder()
+        .ticker(ManualTicker::new())
+        .removal_listener(move |_: &u32, _: &u32, _| {
+            hears.fetch_add(1, Ordering::Relaxed);
+        })
+        .build();
+    cache.insert(0, 0);
+    for left in 1..=4_000 {
+        cache.insert(0, left);
+        let told = heard.load(Ordering::Relaxed);
+        match left {
+            ..=1_024 => assert_eq!(told, 0, "after {left}"),
+            2_000.. => assert!(left - told < 2_000, "{told} of {left}"),
+            _ => {}
+        }
+    }
+    cache.run_pending_tasks();
+    assert_eq!(heard.load(Ordering::Relaxed), 4_000);
 }

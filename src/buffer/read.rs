@@ -204,6 +204,8 @@ impl<K, V> std::fmt::Debug for ReadBuffer<K, V> {
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests {
     use super::*;
+    use crate::node::{Columns, Making, NewNode, Slab, Times};
+    use crate::reclaim::Domain;
 
     fn item(n: usize) -> *mut u8 {
         ptr::without_provenance_mut(n * 8)
@@ -259,5 +261,89 @@ mod tests {
             assert!(ring.drain(|i| out.push(i.addr() / 8)));
         }
         assert_eq!(out, (1..=LEN * 3).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_read_is_news_once_for_each_stamp() {
+        let mut slab = Slab::new(Columns::default());
+        let mut make = |number: u64| {
+            let making = Making {
+                hash: number,
+                weight: 1,
+            };
+            slab.place(NewNode::new(number, (), making), Times::NONE)
+        };
+        let nodes: Vec<NodePtr<u64, ()>> = (0..3).map(&mut make).collect();
+        let (reads, domain) = (ReadBuffer::new(4), Domain::new());
+        // The stamp comes round, and is never that of a node that was never read.
+        for _ in 0..300 {
+            for (count, &node) in nodes.iter().enumerate() {
+                assert!(reads.is_news(node));
+                assert_eq!(reads.offer(node, &domain.pin()), Offer::Taken(count + 1));
+                assert!(!reads.is_news(node));
+            }
+            let mut out = Vec::new();
+            assert!(reads.drain(|node| out.push(*node.key())));
+            assert_eq!(out, [0, 1, 2]);
+            assert!(!reads.is_news(nodes[0]), "a drain renews nothing");
+            let next = make(3);
+            assert!(!reads.hand_on(nodes[0], next), "told already");
+            assert!(!reads.is_news(next));
+            reads.renew();
+            assert!(reads.hand_on(nodes[0], next));
+            assert!(reads.is_news(make(4)));
+        }
+    }
+
+    #[test]
+    fn what_was_not_taken_stays_news() {
+        let mut slab = Slab::new(Columns::default());
+        let nodes: Vec<NodePtr<usize, ()>> = (0..=LEN)
+            .map(|number| {
+                let making = Making { hash: 0, weight: 1 };
+                slab.place(NewNode::new(number, (), making), Times::NONE)
+            })
+            .collect();
+        let (reads, domain) = (ReadBuffer::new(1), Domain::new());
+        for &node in &nodes {
+            reads.offer(node, &domain.pin());
+        }
+        assert!(!reads.is_news(nodes[LEN - 1]));
+        assert!(reads.is_news(nodes[LEN]));
+    }
+
+    #[test]
+    fn threads_use_the_stripes_in_turn_and_a_drain_is_complete_if_each_is() {
+        let mut slab = Slab::new(Columns::default());
+        let making = Making { hash: 0, weight: 1 };
+        let node = slab.place(NewNode::new(7, (), making), Times::NONE);
+        let (reads, one, domain) = (ReadBuffer::new(64), ReadBuffer::new(1), Domain::new());
+        let barrier = std::sync::Barrier::new(3);
+        // Three that live at the same time have three numbers: not all of them alike in the lowest bits, or there would have to be a
+        // hundred more.
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    reads.offer(node, &domain.pin());
+                    one.offer(node, &domain.pin());
+                    barrier.wait();
+                });
+            }
+        });
+        let used = |ring: &Ring<_>| ring.tail.load(Ordering::Relaxed) > 0;
+        let rings = reads.stripes.iter().filter(|ring| used(ring)).count();
+        assert!(rings > 1, "{rings} of 64 rings are used");
+        let mut offered = 0;
+        assert!(one.drain(|_| offered += 1));
+        assert!((1..=3).contains(&offered), "in one ring, unless lost");
+        // What a reader that stopped between taking and filling leaves behind, in any of them.
+        for ring in &reads.stripes {
+            ring.tail.fetch_add(1, Ordering::Relaxed);
+            assert!(!reads.drain(|_| {}));
+            let at = ring.head.load(Ordering::Relaxed) % LEN;
+            ring.places[at].store(node.as_raw(), Ordering::Release);
+            assert!(reads.drain(|_| {}));
+        }
     }
 }

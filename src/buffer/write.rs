@@ -76,3 +76,34 @@ impl<K, V> Batch<K, V> {
         self.0.drain(..)
     }
 }
+
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests {
+    use super::*;
+    use crate::node::{Columns, Making, NewNode, Slab, Times};
+
+    #[test]
+    fn events_come_out_in_order_and_leave_an_empty_batch() {
+        let mut slab = Slab::new(Columns::default());
+        let mut batch = Batch::new();
+        for round in 0..3 {
+            assert!(batch.is_empty());
+            assert_eq!(batch.len(), 0);
+            for number in 0..5 {
+                let making = Making { hash: 0, weight: 1 };
+                let node = slab.place(NewNode::new(number, (), making), Times::NONE);
+                batch.push(WriteEvent::Added(node));
+                assert!(!batch.is_empty(), "round {round}");
+                assert_eq!(batch.len(), number + 1);
+            }
+            let numbers: Vec<usize> = batch
+                .drain()
+                .map(|event| match event {
+                    WriteEvent::Added(node) => *node.key(),
+                    other => panic!("{other:?} was not pushed"),
+                })
+                .collect();
+            assert_eq!(numbers, [0, 1, 2, 3, 4]);
+        }
+    }
+}

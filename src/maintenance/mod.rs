@@ -41,6 +41,8 @@ mod check;
 mod pass;
 mod runs;
 mod status;
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests;
 mod waking;
 
 use crate::buffer::Batch;

@@ -237,7 +237,7 @@ impl<K, V> Maintenance<K, V> {
     }
 
     /// Removes an entry that the wheel has handed out as due, unless it was extended or taken out meanwhile.
-    fn expire_one(&self, state: &mut State<K, V>, node: NodePtr<K, V>, now: u64) {
+    pub(super) fn expire_one(&self, state: &mut State<K, V>, node: NodePtr<K, V>, now: u64) {
         let mut shard = self.map.lock(node.hash());
         let Some(spot) = shard.spot(node) else {
             // A writer took it out; the event waits in a batch.

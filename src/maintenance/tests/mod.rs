@@ -1,0 +1,226 @@
+//! What shows from inside only: when memory may go, and when a writer helps.
+
+mod waking;
+
+use super::{ENOUGH, Eviction, LIMIT, Plan, RENEWALS, State, enough};
+use crate::node::NodePtr;
+use crate::{Cache, ManualTicker};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// The node of a key, for as long as the entry is there.
+fn node(cache: &Cache<u32, u32>, key: u32) -> NodePtr<u32, u32> {
+    let pin = cache.core.upkeep.pin();
+    let hit = cache.core.find_live(cache.core.hash(&key), &key, &pin);
+    hit.expect("it is there").node
+}
+
+/// Passes of the least budget until the one entry that was removed may be freed; how many of them left the sweep unfinished.
+fn sweep_by_small_steps(cache: &Cache<u32, u32>) -> usize {
+    let upkeep = &cache.core.upkeep;
+    let least = Plan {
+        budget: 1,
+        ..Plan::RUN
+    };
+    let mut in_between = 0;
+    for _ in 0..100 {
+        // Something waits in many shards, so that a pass with so small a budget does not come round.
+        for key in 0..64 {
+            assert!(cache.set_expiry(&key, Some(Duration::from_secs(60))));
+        }
+        let mut state = upkeep.state.lock();
+        while upkeep.pass(&mut state, least) {
+            if state.retired.has_ready() {
+                assert_eq!(
+                    state.unswept, 0,
+                    "shards whose batches may name what is freed"
+                );
+                return in_between;
+            }
+            in_between += usize::from(state.retired.is_sweeping());
+        }
+    }
+    panic!("an entry was removed, and is not freed");
+}
+
+#[test]
+fn nothing_is_freed_before_each_shard_was_drained_after_the_grace_period() {
+    let cache: Cache<u32, u32> = Cache::builder().ticker(ManualTicker::new()).build();
+    (0..500).for_each(|key| cache.insert(key, 0));
+    let mut in_between = 0;
+    for key in 100..150 {
+        cache.run_pending_tasks();
+        cache.invalidate(&key);
+        in_between += sweep_by_small_steps(&cache);
+    }
+    assert!(in_between > 0, "nothing was shown");
+}
+
+#[test]
+fn a_writer_helps_sooner_the_smaller_its_cache() {
+    for shards in [1, 2, 8, 64] {
+        for share in [1, 2, 5, 31, 32] {
+            let max = share * 8 * shards as u64;
+            assert_eq!(enough(max, shards), share as usize);
+            assert_eq!(enough(max + 8 * shards as u64 - 1, shards), share as usize);
+        }
+        assert_eq!(enough(0, shards), 1);
+        assert_eq!(enough(u64::MAX, shards), ENOUGH);
+    }
+}
+
+#[test]
+fn a_share_of_a_turnover_makes_the_next_read_news() {
+    let cache: Cache<u32, u32> = Cache::builder()
+        .max_capacity(100_000)
+        .ticker(ManualTicker::new())
+        .build();
+    let write = |keys: std::ops::RangeInclusive<u32>| keys.for_each(|key| cache.insert(key, 0));
+    // Ten writes are a share.
+    write(1..=10 * RENEWALS as u32);
+    cache.run_pending_tasks();
+    let upkeep = &cache.core.upkeep;
+    let of_a_writer = Plan {
+        own: Some(0),
+        ..Plan::RUN
+    };
+    let pass = |plan| while upkeep.pass(&mut upkeep.state.lock(), plan) {};
+    let is_news = || {
+        let reads = upkeep.reads.as_ref().expect("it is bounded");
+        reads.is_news(node(&cache, 1))
+    };
+    assert!(is_news());
+    cache.get(&1);
+    assert!(!is_news());
+    write(2..=11);
+    pass(of_a_writer);
+    assert!(!is_news(), "after less than a share");
+    write(2..=2);
+    pass(of_a_writer);
+    assert!(is_news());
+    cache.get(&1);
+    write(2..=11);
+    pass(of_a_writer);
+    assert!(!is_news(), "the last share counts no more");
+    pass(Plan::RUN);
+    assert!(
+        is_news(),
+        "a run tells what was read before it from what comes after"
+    );
+}
+
+#[test]
+fn a_pass_evicts_more_than_came_in_but_no_crowd() {
+    let cache: Cache<u32, u32> = Cache::builder()
+        .max_capacity(10_000)
+        .ticker(ManualTicker::new())
+        .build();
+    (0..2_000).for_each(|key| cache.insert(key, 0));
+    cache.run_pending_tasks();
+    let upkeep = &cache.core.upkeep;
+    assert!(upkeep.set_max_capacity(10));
+    let plan = Plan {
+        budget: 32,
+        own: Some(0),
+        ..Plan::RUN
+    };
+    for came in [0, 4, 32] {
+        let mut state = upkeep.state.lock();
+        let len = |state: &State<_, _>| state.eviction.as_ref().map_or(0, Eviction::len);
+        let before = len(&state) + came;
+        drop(state);
+        (0..came as u32).for_each(|key| cache.insert(10_000 * (came as u32 + 1) + key, 0));
+        state = upkeep.state.lock();
+        assert!(upkeep.pass(&mut state, plan), "far from done");
+        let left = before - len(&state);
+        assert!(
+            left > came && left <= (came + 16).max(32),
+            "{left} for {came}"
+        );
+    }
+}
+
+#[test]
+fn an_entry_that_was_extended_since_the_wheel_gave_it_out_goes_back() {
+    let minute = Duration::from_secs(60);
+    let clock = ManualTicker::new();
+    let cache: Cache<u32, u32> = Cache::builder().ticker(clock.clone()).build();
+    cache.insert_with_ttl(1, 1, minute);
+    cache.run_pending_tasks();
+    let upkeep = &cache.core.upkeep;
+    let node = node(&cache, 1);
+    let mut state = upkeep.state.lock();
+    // As the wheel leaves it.
+    state.wheel.deschedule(node);
+    upkeep.expire_one(&mut state, node, upkeep.clock.now());
+    drop(state);
+    assert_eq!(cache.get(&1), Some(1));
+    upkeep.check_invariants();
+    clock.advance(minute);
+    cache.run_pending_tasks();
+    assert_eq!(cache.entry_count(), 0);
+}
+
+#[test]
+fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
+    const HEAVY: u64 = 1_000;
+    let cache: Cache<u32, u32> = Cache::builder()
+        .max_capacity(4 * HEAVY)
+        .weigher(|_, _| HEAVY as u32)
+        .ticker(ManualTicker::new())
+        .build();
+    let upkeep = &cache.core.upkeep;
+    let take_in = Plan {
+        budget: usize::MAX,
+        evict: false,
+        ..Plan::RUN
+    };
+    let mut there = 0;
+    // A few at a time, or writers would help and evict.
+    for more in [4, 1].into_iter().chain([33; 31]).chain([1, 1]) {
+        (there..there + more).for_each(|key| cache.insert(key, 0));
+        there += more;
+        let mut state = upkeep.state.lock();
+        upkeep.pass(&mut state, take_in);
+        let over = u64::from(there - 4);
+        assert_eq!(state.excess(), over * HEAVY);
+        assert_eq!(
+            state.is_far_over(),
+            over > LIMIT as u64 + 1,
+            "over by {over}"
+        );
+    }
+    assert_eq!(there - 4, LIMIT as u32 + 2);
+}
+
+#[test]
+fn one_pass_removes_all_that_is_due_within_its_budget() {
+    let clock = ManualTicker::new();
+    let cache: Cache<u32, u32> = Cache::builder().ticker(clock.clone()).build();
+    let second = Duration::from_secs(1);
+    (0..100).for_each(|key| cache.insert_with_ttl(key, 0, second));
+    cache.run_pending_tasks();
+    clock.advance(10 * second);
+    let upkeep = &cache.core.upkeep;
+    let mut state = upkeep.state.lock();
+    assert!(!upkeep.pass(&mut state, Plan::RUN), "work is left");
+    assert_eq!(upkeep.map.len(), 0);
+}
+
+#[test]
+fn a_writer_waits_for_no_pass_before_its_batch_is_full() {
+    let cache: Cache<u32, u32> = Cache::builder().ticker(ManualTicker::new()).build();
+    let passes = cache.core.upkeep.hold_passes();
+    let (done, is_done) = mpsc::channel();
+    let writer = cache.clone();
+    let thread = std::thread::spawn(move || {
+        // Twice what makes a writer help, in all shards.
+        (0..2 * (ENOUGH * writer.core.upkeep.map.shards()) as u32)
+            .for_each(|key| writer.insert(key, 0));
+        done.send(()).ok();
+    });
+    let answer = is_done.recv_timeout(Duration::from_secs(20));
+    drop(passes);
+    assert_eq!(answer, Ok(()), "waits for the pass");
+    thread.join().expect("no panic");
+}

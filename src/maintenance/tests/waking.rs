@@ -1,0 +1,141 @@
+//! What is told to whom, wish by wish.
+
+use crate::maintenance::waking::{LINGER, Waking};
+use crate::scheduler::{Job, Task};
+use crate::time::Clock;
+use crate::{Alarm, MaintenanceTask, ManualTicker, Scheduler};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Notes what it is asked for.
+#[derive(Clone, Default)]
+struct Bell(Arc<Mutex<Vec<Duration>>>);
+
+impl Alarm for Bell {
+    fn set(&self, after: Duration, _: MaintenanceTask) {
+        self.0.lock().expect("no panic").push(after);
+    }
+}
+
+impl Bell {
+    /// What it was asked for since the last look.
+    fn rung(&self) -> Vec<Duration> {
+        std::mem::take(&mut self.0.lock().expect("no panic"))
+    }
+}
+
+/// Never run.
+struct Idle;
+
+impl Task for Idle {
+    fn run_due(&self) -> Option<Duration> {
+        None
+    }
+
+    fn deliver(&self) {}
+}
+
+fn waking() -> (Waking, Bell) {
+    let bell = Bell::default();
+    let waking = Waking::new(Scheduler::custom(bell.clone()).waker(None));
+    waking.waker().enlist(Weak::<Idle>::new(), Job::Maintenance);
+    (waking, bell)
+}
+
+fn secs(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+#[test]
+fn an_earlier_moment_is_told_and_a_later_one_is_not() {
+    let (waking, bell) = waking();
+    assert!(!waking.is_armed() && !waking.is_up_to_callers());
+    waking.want_by(6 * SECOND, SECOND);
+    waking.want_by(7 * SECOND, SECOND);
+    waking.want_by(6 * SECOND, SECOND);
+    assert_eq!(bell.rung(), [secs(5)]);
+    assert!(waking.is_armed());
+    waking.want_by(3 * SECOND, SECOND);
+    assert_eq!(bell.rung(), [secs(2)]);
+    assert!(!waking.is_due(3 * SECOND - 1) && waking.is_due(3 * SECOND));
+    let _begun = waking.begin();
+    assert!(!waking.is_armed());
+    waking.want_by(7 * SECOND, 3 * SECOND);
+    assert_eq!(bell.rung(), [secs(4)]);
+}
+
+#[test]
+fn soon_is_told_once_a_run_and_never_makes_a_moment_late() {
+    let (waking, bell) = waking();
+    let clock = Clock::custom(Box::new(ManualTicker::new()));
+    waking.want_soon(&clock);
+    waking.want_soon(&clock);
+    assert_eq!(bell.rung(), [LINGER]);
+    // What is told now replaces what was told before.
+    waking.want_by(5 * SECOND, 0);
+    assert_eq!(bell.rung(), [LINGER]);
+    let _begun = waking.begin();
+    waking.want_by(1_000, 0);
+    waking.want_soon(&clock);
+    assert_eq!(bell.rung(), [Duration::from_micros(1); 2]);
+}
+
+#[test]
+fn the_end_of_a_run_arranges_the_next() {
+    let (waking, bell) = waking();
+    let clock = Clock::custom(Box::new(ManualTicker::new()));
+    let unread = || -> u64 { panic!("no moment, no clock") };
+    waking.want_by(9 * SECOND, 0);
+    waking.want_soon(&clock);
+    bell.rung();
+
+    // Nothing is left, and what was wished for before has been done.
+    drop(waking.begin());
+    assert_eq!(waking.end(None, None, unread), None);
+    assert!(!waking.is_armed() && bell.rung().is_empty());
+
+    // What the wheel has left.
+    assert_eq!(waking.end(Some(6 * SECOND), None, || SECOND), Some(secs(5)));
+    assert_eq!(bell.rung(), [secs(5)]);
+    assert!(waking.is_due(6 * SECOND));
+
+    // What was wished for meanwhile, whether the wheel has something or not.
+    drop(waking.begin());
+    waking.want_by(4 * SECOND, SECOND);
+    bell.rung();
+    assert_eq!(waking.end(None, None, || 2 * SECOND), Some(secs(2)));
+    assert_eq!(waking.end(Some(6 * SECOND), None, || SECOND), Some(secs(3)));
+    assert_eq!(bell.rung(), [secs(2), secs(3)]);
+
+    // Memory that a reader holds; and what does not wait even for that.
+    drop(waking.begin());
+    let retry = Some(4 * LINGER);
+    assert_eq!(waking.end(None, retry, unread), retry);
+    assert_eq!(bell.rung(), [4 * LINGER]);
+    waking.want_by(9 * SECOND, SECOND);
+    assert_eq!(bell.rung(), [4 * LINGER], "the retry is not forgotten");
+    waking.want_soon(&clock);
+    assert_eq!(waking.end(None, retry, || SECOND), Some(LINGER));
+}
+
+#[test]
+fn a_run_that_a_panic_ends_is_tried_again() {
+    let (waking, bell) = waking();
+    waking.want_by(9 * SECOND, 0);
+    bell.rung();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let _begun = waking.begin();
+        panic!("as a ticker's");
+    }));
+    assert!(outcome.is_err());
+    assert_eq!(bell.rung(), [secs(1)]);
+    assert!(!waking.is_due(9 * SECOND - 1) && waking.is_due(9 * SECOND));
+    drop(waking.begin());
+    assert!(
+        bell.rung().is_empty(),
+        "a run that ends well arranges nothing by itself"
+    );
+}
