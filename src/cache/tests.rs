@@ -20,7 +20,7 @@ struct Rig {
 
 /// A cache that holds 1 for a second and 2 for a minute, and whose coarse time stands until it is renewed.
 fn rig(settings: impl FnOnce(CacheBuilder<u32, u32>) -> CacheBuilder<u32, u32>) -> Rig {
-    let upkeep: &'static Upkeep = Box::leak(Box::new(Upkeep::new(|_| Ok(()))));
+    let upkeep = Upkeep::of_a_test(|_| Ok(()));
     let clock = ManualTicker::new();
     let ticker = clock.clone();
     let coarse = upkeep.take_in(move || ticker.nanos(), SECOND).unwrap();
