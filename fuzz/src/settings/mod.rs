@@ -76,7 +76,11 @@ pub fn run(data: &[u8]) {
         }
         Err(error) => {
             let message = error.to_string();
-            let named = |name: &&str| message.starts_with(&format!("{name} is "));
+            let prefix = settings
+                .name
+                .map_or_else(String::new, |name| format!("cache {name:?}: "));
+            let reason = message.strip_prefix(&prefix).unwrap_or(&message);
+            let named = |name: &&str| reason.starts_with(&format!("{name} is "));
             assert!(refused.iter().any(named), "{message:?}, not {refused:?}");
             return;
         }
