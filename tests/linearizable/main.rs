@@ -27,7 +27,7 @@ fn from_environment(name: &str) -> Option<u64> {
 
 #[test]
 fn recorded_histories_are_linearizable() {
-    let count = from_environment("WHEELHOUSE_HISTORIES").unwrap_or(9_000);
+    let count = from_environment("WHEELHOUSE_HISTORIES").unwrap_or(10_000);
     let first = from_environment("WHEELHOUSE_SEED").unwrap_or(0);
     let began = Instant::now();
     let (mut calls, mut overlaps, mut looked_at) = (0, 0, 0);

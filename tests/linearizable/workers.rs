@@ -82,7 +82,7 @@ impl Workers {
                 .expect("a worker has panicked or hangs");
             for happened in happened {
                 match happened {
-                    Happened::Call(call) => history.calls.push(call),
+                    Happened::Calls(calls) => history.calls.extend(calls),
                     Happened::Advance(advance) => history.advances.push(advance),
                     Happened::Nothing => (),
                 }

@@ -35,7 +35,7 @@ fn histories_are_linearizable() {
         };
         for happened in threads.into_iter().flat_map(|t| t.join().unwrap()) {
             match happened {
-                Happened::Call(call) => history.calls.push(call),
+                Happened::Calls(calls) => history.calls.extend(calls),
                 Happened::Advance(advance) => history.advances.push(advance),
                 Happened::Nothing => (),
             }

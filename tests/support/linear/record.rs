@@ -166,12 +166,52 @@ impl Expiry<Key, Stored> for AsWritten {
     }
 }
 
+/// Asks the values, which say the same on every occasion, and does not care for times.
+struct EntryAlone;
+
+impl Expiry<Key, Stored> for EntryAlone {
+    fn expire_after_create(&self, _: &Key, value: &Stored, _: Instant) -> Option<Duration> {
+        answer(value.0.on_create, None)
+    }
+
+    fn expire_after_update(
+        &self,
+        _: &Key,
+        value: &Stored,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        answer(value.0.on_update, None)
+    }
+
+    fn expire_after_read(
+        &self,
+        _: &Key,
+        value: &Stored,
+        _: Instant,
+        _: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        answer(value.0.on_read, None)
+    }
+
+    fn looks_at_times(&self) -> bool {
+        false
+    }
+
+    fn looks_at_the_entry_alone(&self) -> bool {
+        true
+    }
+}
+
 /// Who is asked for lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     Nobody,
     /// The values, on every occasion.
     Values,
+    /// The values, which always say the same: a cache that need not find out about the occasion.
+    EntryAlone,
     /// The values, on creation only: a cache that knows that reads change nothing.
     OnCreation,
 }
@@ -205,7 +245,7 @@ const BARE: Setup = Setup {
 /// One kind for each way that the cache takes through a read or a write.
 ///
 /// The last one has a thread of its own, which schedules under control must not have.
-pub const SETUPS: [Setup; 9] = [
+pub const SETUPS: [Setup; 10] = [
     BARE,
     Setup {
         name: "time to live",
@@ -234,6 +274,11 @@ pub const SETUPS: [Setup; 9] = [
     Setup {
         name: "policy on creation",
         policy: Policy::OnCreation,
+        ..BARE
+    },
+    Setup {
+        name: "policy of the entry alone",
+        policy: Policy::EntryAlone,
         ..BARE
     },
     Setup {
@@ -292,6 +337,8 @@ impl BuildHasher for Hashing {
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     Call(u8, Op),
+    /// Looks up all keys up to this one at once, behind so many others that are not there.
+    GetMany(u8, u8),
     /// Moves the clock by this many units.
     Advance(u64),
     /// Runs maintenance, which nobody may notice.
@@ -302,7 +349,8 @@ pub enum Step {
 
 /// What came of it.
 pub enum Happened {
-    Call(Call),
+    /// One, or for a look-up of many keys one for each: they were under way at the same time.
+    Calls(Vec<Call>),
     Advance(Advance),
     Nothing,
 }
@@ -336,6 +384,7 @@ impl Subject {
         builder = match setup.policy {
             Policy::Nobody => builder,
             Policy::Values => builder.expire_after(AsWritten),
+            Policy::EntryAlone => builder.expire_after(EntryAlone),
             Policy::OnCreation => {
                 builder.expire_after(expiry::creating(|_: &Key, value: &Stored| {
                     answer(value.0.on_create, None)
@@ -352,18 +401,10 @@ impl Subject {
         pause();
         match step {
             Step::Call(key, op) => {
-                let (from, clock) = self.clock.stamp();
-                let outcome = self.call(Key(key), op);
-                let (to, _) = self.clock.stamp();
-                return Happened::Call(Call {
-                    thread,
-                    key,
-                    op,
-                    outcome,
-                    from,
-                    to,
-                    clock,
-                });
+                return self.observed(thread, op, || vec![(key, self.call(Key(key), op))]);
+            }
+            Step::GetMany(last, others) => {
+                return self.observed(thread, Op::Get, || self.get_many(last, others));
             }
             Step::Advance(units) => return Happened::Advance(self.clock.advance(units)),
             Step::Maintain => self.cache.run_pending_tasks(),
@@ -379,8 +420,41 @@ impl Subject {
         Happened::Nothing
     }
 
+    /// Does something that says for each key what came of it.
+    fn observed(
+        &self,
+        thread: usize,
+        op: Op,
+        act: impl FnOnce() -> Vec<(u8, Outcome)>,
+    ) -> Happened {
+        let (from, clock) = self.clock.stamp();
+        let outcomes = act();
+        let (to, _) = self.clock.stamp();
+        let call = |(key, outcome)| Call {
+            thread,
+            key,
+            op,
+            outcome,
+            from,
+            to,
+            clock,
+        };
+        Happened::Calls(outcomes.into_iter().map(call).collect())
+    }
+
+    fn get_many(&self, last: u8, others: u8) -> Vec<(u8, Outcome)> {
+        const ABSENT: u8 = 100;
+        let mut asked = vec![Key(ABSENT); others.into()];
+        asked.extend((0..=last).rev().map(Key));
+        let mut answers = self.cache.get_many(&asked);
+        let found = answers.split_off(others.into());
+        assert!(answers.iter().all(Option::is_none), "nobody put that in");
+        assert_eq!(found.len(), usize::from(last) + 1);
+        let keys = asked[others.into()..].iter().map(|key| key.0);
+        keys.zip(found.into_iter().map(id)).collect()
+    }
+
     fn call(&self, key: Key, op: Op) -> Outcome {
-        let id = |found: Option<Stored>| Outcome::Found(found.map(|value| value.0.id));
         match op {
             Op::Get => id(self.cache.get(&key)),
             Op::Remove => id(self.cache.remove(&key)),
@@ -403,6 +477,10 @@ impl Subject {
             }
         }
     }
+}
+
+fn id(found: Option<Stored>) -> Outcome {
+    Outcome::Found(found.map(|value| value.0.id))
 }
 
 /// Some units of time: mostly few, seldom enough for another level of the wheel.
@@ -432,7 +510,9 @@ pub fn plans(dice: &mut Dice, setup: &Setup, threads: usize, steps: usize) -> Ve
 
 fn step(dice: &mut Dice, setup: &Setup, key: u8, id: &mut u32) -> Step {
     let op = match dice.below(100) {
-        0..=24 => Op::Get,
+        0..=16 => Op::Get,
+        // The last of them are a look-up of their own: they go by sixteen.
+        17..=24 => return Step::GetMany(key, dice.below(18) as u8),
         25..=32 => Op::Contains,
         33..=49 => Op::Insert(value(dice, setup, id)),
         50..=61 => Op::InsertWithTtl(value(dice, setup, id), units(dice, 0) * UNIT),
@@ -464,6 +544,12 @@ fn value(dice: &mut Dice, setup: &Setup, id: &mut u32) -> Value {
     };
     if setup.policy == Policy::OnCreation {
         (value.on_update, value.on_read) = (Answer::Keep, Answer::Keep);
+    }
+    if setup.policy == Policy::EntryAlone {
+        if value.on_create == Answer::Keep {
+            value.on_create = Answer::Never;
+        }
+        (value.on_update, value.on_read) = (value.on_create, value.on_create);
     }
     value
 }
