@@ -22,12 +22,15 @@ fn content(cache: &Sparky) -> Content {
     calmly(|| cache.iter().map(entry).collect())
 }
 
-/// One step of a program: of thirteen kinds, on a few keys.
+/// The step that reads many keys: what it has read before a panic counts as read.
+const LOOKS_UP_MANY: u32 = 13;
+
+/// One step of a program: of fourteen kinds, on thirteen keys.
 fn step(cache: &Sparky, clock: &ManualTicker, n: u32, accepted: &mut BTreeSet<u32>) {
-    let on = n * 5 % 12;
+    let on = n * 5 % 13;
     let (key, serial) = (key(on), spark::next_serial());
     let look = || calmly(|| spark::key(on));
-    match n % 13 {
+    match n % 14 {
         0 | 4 | 8 => {
             cache.insert(key, calmly(value));
             accepted.insert(serial);
@@ -46,9 +49,15 @@ fn step(cache: &Sparky, clock: &ManualTicker, n: u32, accepted: &mut BTreeSet<u3
             cache.retain(|key, _| spark::keeps(key));
             calmly(|| clock.advance(Duration::from_millis(900)));
         }
+        LOOKS_UP_MANY => {
+            // More than it looks up at once.
+            let keys: Vec<_> = calmly(|| (0..20).map(spark::key).collect());
+            let values = cache.get_many(spark::hand_out(&keys));
+            assert_eq!(values.len(), keys.len());
+        }
         _ => {
             cache.run_pending_tasks();
-            if n % 39 == 38 {
+            if n % 3 == 2 {
                 cache.invalidate_all();
             }
         }
@@ -60,20 +69,23 @@ fn reaches_the_caller(kind: Kind) -> bool {
     !matches!(kind, Kind::Listener | Kind::DropKey | Kind::DropValue)
 }
 
+/// The bound, and whether the policy answers reads.
+type Setting = (Option<u64>, bool);
+
 /// Runs the program with the call number `at` of a kind doing its deed; true if it was never called that often.
-fn run(kind: Kind, deed: Deed, at: u32, spread: Spread, capacity: Option<u64>) -> bool {
-    let what = format!("{deed:?} in call {at} of {kind:?}, {spread:?}, {capacity:?}");
+fn run(kind: Kind, deed: Deed, at: u32, spread: Spread, (capacity, reads): Setting) -> bool {
+    let what = format!("{deed:?} in call {at} of {kind:?}, {spread:?}, {capacity:?}, {reads}");
     spark::take_left();
     let before = spark::alive();
     let first = spark::next_serial();
-    let (cache, clock) = spark::sparky(spread, capacity);
+    let (cache, clock) = spark::sparky(spread, capacity, reads);
     if deed == Deed::CallTheCache {
         spark::lend(Some(cache.clone()));
     }
     let mut accepted = BTreeSet::new();
     spark::arm(kind, deed, at);
     let mut panics = 0;
-    for n in 0..130 {
+    for n in 0..140 {
         let was = content(&cache);
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             step(&cache, &clock, n, &mut accepted);
@@ -86,7 +98,12 @@ fn run(kind: Kind, deed: Deed, at: u32, spread: Spread, capacity: Option<u64>) -
             );
             // What `retain` has refused before is gone; the key of the call itself, dropped by the caller, comes too late.
             if kind != Kind::Retain && kind != Kind::DropKey && capacity.is_none() {
-                assert_eq!(content(&cache), was, "{what}: step {n} left its mark");
+                let (mut was, mut is) = (was, content(&cache));
+                if reads && n % 14 == LOOKS_UP_MANY {
+                    let forget = |(_, left): &mut (u32, Option<Duration>)| *left = None;
+                    was.values_mut().chain(is.values_mut()).for_each(forget);
+                }
+                assert_eq!(is, was, "{what}: step {n} left its mark");
             }
         }
     }
@@ -169,14 +186,17 @@ fn settle(cache: &Sparky, clock: &ManualTicker, accepted: BTreeSet<u32>, what: &
 fn at_each_call(kind: Kind, deed: Deed) {
     quiet_about_told_panics();
     for spread in [Spread::Well, Spread::AllEqual] {
-        for capacity in [None, Some(6)] {
+        for setting in [(None, true), (None, false), (Some(6), true)] {
             let mut at = 1;
-            while !run(kind, deed, at, spread, capacity) {
+            while !run(kind, deed, at, spread, setting) {
                 // Each of the first ones; of hundreds, some.
                 at += 1 + at / 40;
             }
             assert!(
-                at > 3 || (kind == Kind::Weigh && capacity.is_none()) || kind == Kind::Eq,
+                at > 3
+                    || (kind == Kind::Weigh && setting.0.is_none())
+                    || (kind == Kind::Read && !setting.1)
+                    || kind == Kind::Eq,
                 "{kind:?} was called {at} times"
             );
         }
@@ -205,7 +225,7 @@ fn accounts_balance(spread: Spread, says: Says) {
     spark::take_left();
     let before = spark::alive();
     for capacity in [None, Some(20)] {
-        let (cache, clock) = spark::sparky(spread, capacity);
+        let (cache, clock) = spark::sparky(spread, capacity, true);
         let mut accepted = BTreeSet::new();
         spark::says(says);
         for n in 0..1_000 {
@@ -257,7 +277,7 @@ fn hashers_that_collide_make_it_slow_not_wrong() {
         (12, 0),
     ];
     for (bits, from) in bits {
-        let (cache, clock) = spark::sparky(Spread::Bits(bits, from), None);
+        let (cache, clock) = spark::sparky(Spread::Bits(bits, from), None, true);
         let mut model = BTreeMap::new();
         for n in 0..3_000u32 {
             let on = n * 7 % 400;
@@ -414,7 +434,7 @@ fn a_panic_in_any_destructor_at_the_last_drop_leaks_nothing_else() {
         for (at, capacity) in (1..60).zip([None, Some(30)].into_iter().cycle()) {
             spark::take_left();
             let before = spark::alive();
-            let (cache, _clock) = spark::sparky(Spread::Well, capacity);
+            let (cache, _clock) = spark::sparky(Spread::Well, capacity, true);
             for n in 0..60 {
                 cache.insert_with_ttl(key(n % 40), value(), secs(10));
             }

@@ -22,12 +22,13 @@ pub enum Kind {
     Eq,
     Clone,
     Retain,
+    Keys,
     Listener,
     DropKey,
     DropValue,
 }
 
-pub const KINDS: [Kind; 12] = [
+pub const KINDS: [Kind; 13] = [
     Kind::Create,
     Kind::Update,
     Kind::Read,
@@ -37,6 +38,7 @@ pub const KINDS: [Kind; 12] = [
     Kind::Eq,
     Kind::Clone,
     Kind::Retain,
+    Kind::Keys,
     Kind::Listener,
     Kind::DropKey,
     Kind::DropValue,
@@ -120,6 +122,7 @@ fn call_everything(cache: &Sparky) {
         _ = cache.contains_key(&key(n));
         drop(cache.peek_ref(&key(n)));
         drop(cache.get_ref(&key(n)));
+        drop(cache.get_many(&[key(n), key(n + 1), key(n)]));
         drop(cache.remove(&key(n + 1)));
         cache.invalidate(&key(n + 2));
     }
@@ -282,8 +285,10 @@ impl Hasher for SpreadHasher {
     }
 }
 
-/// Lives of one to five seconds, by the value.
-pub struct ByValue;
+/// Lives of one to five seconds, by the value; reads move them, or not.
+pub struct ByValue {
+    reads: bool,
+}
 
 impl ByValue {
     fn life(value: &Value) -> Option<Duration> {
@@ -328,15 +333,19 @@ impl Expiry<Key, Value> for ByValue {
             _ => left.map(|left| left + secs(1)),
         }
     }
+
+    fn reacts_to_reads(&self) -> bool {
+        self.reads
+    }
 }
 
-/// A cache with every callback there is.
-pub fn sparky(spread: Spread, capacity: Option<u64>) -> (Sparky, ManualTicker) {
+/// A cache with every callback there is, but the one on reads only if `reads`: without it, look-ups take other ways.
+pub fn sparky(spread: Spread, capacity: Option<u64>, reads: bool) -> (Sparky, ManualTicker) {
     let clock = ManualTicker::new();
     let mut builder = Cache::builder()
         .hasher(spread)
         .ticker(clock.clone())
-        .expire_after(ByValue)
+        .expire_after(ByValue { reads })
         .record_stats()
         .removal_listener(|_: &Key, value: &Value, cause| {
             LEFT.with_borrow_mut(|left| left.entry(value.serial).or_default().push(cause));
@@ -351,6 +360,11 @@ pub fn sparky(spread: Spread, capacity: Option<u64>) -> (Sparky, ManualTicker) {
             });
     }
     (builder.build(), clock)
+}
+
+/// Hands keys out to `get_many`.
+pub fn hand_out(keys: &[Key]) -> impl Iterator<Item = &Key> {
+    keys.iter().inspect(|_| spark(Kind::Keys))
 }
 
 /// Says for a closure of `retain` whether to keep an entry.
