@@ -1,6 +1,6 @@
 //! Look-ups by a coarse time that is set by hand, beside a clock that is, too.
 
-use super::Cache;
+use crate::Cache;
 use crate::RemovalCause::{self, Expired};
 use crate::builder::CacheBuilder;
 use crate::time::coarse::Upkeep;
