@@ -10,8 +10,9 @@
 //!
 //! On x86-64 in SSE2, which each of these processors has: the upper 16 bits of each word, packed into one register and
 //! compared. The compiler's intrinsics would read the words as plain memory, which a writer may be changing; so this is assembly, which means
-//! what its instructions do: loads that are atomic for each word and that acquire, as all loads there. Elsewhere, in models, and under sanitizers and
-//! fuzzers, which do not look into assembly, eight ordinary loads.
+//! what its instructions do: loads that are atomic for each word and that acquire, as all loads there. Elsewhere, in models, and for fuzzers and
+//! AddressSanitizer, which do not look into assembly, eight ordinary loads. (ThreadSanitizer does not either; it sees the load of the word that is
+//! used, below.)
 //!
 //! Either way the answer is a hint: whoever uses a word loads it, and looks at its tag, again.
 //!
