@@ -32,6 +32,12 @@
 //! | `node_life::claim_against_freeze…` | the deadline is due afterwards | 13 |
 //! | `node_life::removal_against_a_look…` | who sees Removed sees the place empty | 6 |
 //! | `node_life::publication_against_a_look_up…` | who finds a node finds its deadline and life | 6 |
+//! | `moves::a_look_up_against_a_split…` | what moves is found | 348 |
+//! | `moves::a_visit_against_a_split…` | what moves is met once | 193 |
+//! | `moves::a_look_up_against_a_merge…` | what moves is found | 5493 |
+//! | `moves::a_visit_against_a_merge…` | what moves is met once | 47520 |
+//! | `moves::a_look_up_against_an_overflow…` | what stood in the word that becomes a link is found | 15 |
+//! | `moves::a_look_up_against_a_compaction…` | what leaves the chain is found | 15635 |
 //! | `whole::a_get_against_a_replacing_insert…` | a key that is there is never missed | 62 |
 //! | `whole::a_get_against_a_removal…` | the value or nothing | 10 |
 //! | `whole::a_removal_against_a_look_up_of_a_dead…` | what was dead is not returned | 54 |
@@ -41,11 +47,12 @@
 //! | `delivery::posts_in_order_against_a_delivery…` | they are delivered once, in order | 89 |
 //! | `weakened::two_posts…` | must fail: the token without its second look | – |
 //!
-//! Executions as counted with at most three preemptions; all together take about 3 s.
+//! Executions as counted with at most three preemptions; all together take about 8 s.
 #![allow(unsafe_code)]
 
 mod delivery;
 mod hand_over;
+mod moves;
 mod node_life;
 mod ring;
 mod status;

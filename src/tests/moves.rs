@@ -1,0 +1,142 @@
+//! Nodes that the table moves from word to word, against look-ups and visits that want them.
+
+use super::{explore, new_node};
+use crate::map::{END, Map};
+use crate::node::{Columns, Times};
+use crate::reclaim::Domain;
+use loom::thread;
+use std::sync::Arc;
+
+/// A map of one shard, beginning with one bucket; a key is its own hash. Pins are not loom's: nothing is freed here.
+struct Table {
+    map: Map<u64, u64>,
+    domain: Domain,
+}
+
+impl Table {
+    fn of(keys: impl IntoIterator<Item = u64>) -> Arc<Self> {
+        let table = Self {
+            map: Map::new(1, 5, Columns::default()),
+            domain: Domain::new(),
+        };
+        keys.into_iter().for_each(|key| table.add(key));
+        Arc::new(table)
+    }
+
+    fn add(&self, key: u64) {
+        self.map.lock(key).add(new_node(key), Times::NONE);
+    }
+
+    fn remove(&self, key: u64) {
+        let node = self.map.find(key, &self.domain.pin(), |n| *n.key() == key);
+        let mut shard = self.map.lock(key);
+        let spot = shard.spot(node.unwrap()).unwrap();
+        shard.take(spot, node.unwrap());
+    }
+
+    fn has(&self, key: u64) -> bool {
+        let pin = self.domain.pin();
+        self.map.find(key, &pin, |n| *n.key() == key).is_some()
+    }
+
+    /// How often a visit meets a key.
+    fn met(&self, key: u64) -> usize {
+        let (mut at, mut met, mut nodes) = (0, 0, Vec::new());
+        while at < END {
+            let pin = self.domain.pin();
+            at = self.map.collect(0, at as u32, &pin, &mut nodes);
+            met += nodes.iter().filter(|node| *node.key() == key).count();
+        }
+        met
+    }
+}
+
+/// Five in the only bucket: the sixth splits it, and the odd ones move.
+fn before_a_split() -> Arc<Table> {
+    Table::of(0..5)
+}
+
+#[test]
+fn a_look_up_against_a_split_finds_what_moves() {
+    explore(|| {
+        let table = before_a_split();
+        let theirs = Arc::clone(&table);
+        let reader = thread::spawn(move || theirs.has(3));
+        table.add(6);
+        assert!(reader.join().unwrap());
+        assert!((0..5).all(|key| table.has(key)));
+    });
+}
+
+#[test]
+fn a_visit_against_a_split_meets_what_moves_once() {
+    explore(|| {
+        let table = before_a_split();
+        let theirs = Arc::clone(&table);
+        let reader = thread::spawn(move || theirs.met(3));
+        table.add(6);
+        assert_eq!(reader.join().unwrap(), 1);
+    });
+}
+
+/// Three in two buckets: when one of them goes, the second bucket does.
+fn before_a_merge() -> Arc<Table> {
+    let table = Table::of(0..6);
+    (0..3).for_each(|key| table.remove(key));
+    table
+}
+
+#[test]
+fn a_look_up_against_a_merge_finds_what_moves() {
+    explore(|| {
+        let table = before_a_merge();
+        let theirs = Arc::clone(&table);
+        let reader = thread::spawn(move || theirs.has(3));
+        table.remove(4);
+        assert!(reader.join().unwrap());
+        assert!(table.has(3) && table.has(5));
+    });
+}
+
+#[test]
+fn a_visit_against_a_merge_meets_what_moves_once() {
+    explore(|| {
+        let table = before_a_merge();
+        let theirs = Arc::clone(&table);
+        let reader = thread::spawn(move || theirs.met(3));
+        table.remove(4);
+        assert_eq!(reader.join().unwrap(), 1);
+    });
+}
+
+/// Keys whose lower bits are all alike, so that no split parts them.
+fn crowd(count: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(|n| n * 64)
+}
+
+#[test]
+fn a_look_up_against_an_overflow_finds_what_stood_in_the_last_word() {
+    explore(|| {
+        let table = Table::of(crowd(8));
+        let theirs = Arc::clone(&table);
+        let reader = thread::spawn(move || theirs.has(7 * 64));
+        table.add(8 * 64);
+        assert!(reader.join().unwrap());
+    });
+}
+
+#[test]
+fn a_look_up_against_a_compaction_finds_what_leaves_the_chain() {
+    explore(|| {
+        let table = Table::of(crowd(9));
+        table.remove(64);
+        table.remove(2 * 64);
+        [1, 3, 5].into_iter().for_each(|key| table.add(key));
+        let theirs = Arc::clone(&table);
+        let reader = thread::spawn(move || theirs.has(8 * 64));
+        // The eleventh entry: the crowd's bucket is split in vain, and its chain goes.
+        table.add(7);
+        assert!(reader.join().unwrap());
+        assert!(table.has(7 * 64) && table.has(8 * 64));
+    });
+}
