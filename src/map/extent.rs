@@ -4,8 +4,9 @@
 //! the rest. A hash belongs to its lowest `log2(2n)` bits where such a bucket exists, else to its lowest `log2(n)` bits. A
 //! table grows and shrinks by one bucket at a time.
 //!
-//! Buckets live in *segments* that double in size, so none ever moves: bucket `i` of a table whose first segment has
-//! `base` buckets is number `i + base` with its top bit struck, in the segment named by that top bit.
+//! Buckets live in *segments*, so none ever moves: the first has `base` buckets, the second as many, and each later one as many as
+//! all before it. So a table of a power of two has no room that it does not use. A segment's name is the top bit of twice the index of
+//! its buckets, the first's that of `base`.
 //!
 //! Origin: W. Litwin, "Linear hashing: a new tool for file and table addressing", VLDB 1980; the segments as in P.-Å. Larson,
 //! "Dynamic hash tables", CACM 31(4), 1988.
@@ -66,9 +67,25 @@ impl Extent {
 /// Segment, and offset within it, of a bucket.
 #[inline]
 pub(super) fn place(index: u32, base: u32) -> (usize, usize) {
-    let number = index + base;
-    let segment = 31 - (number | 1).leading_zeros();
-    (segment as usize, (number ^ (1 << segment)) as usize)
+    let twice = index << 1;
+    // The `1` changes nothing, since there is a base; saying so spares the processor a branch.
+    let segment = 31 - (twice | base | 1).leading_zeros();
+    // Within the first segment this exchanges its halves, which is as good an order as any.
+    (segment as usize, ((twice ^ (1 << segment)) >> 1) as usize)
+}
+
+/// How many buckets a segment has.
+pub(super) fn size(segment: usize, base: u32) -> usize {
+    if base == 1 << segment {
+        base as usize
+    } else {
+        first(segment) as usize
+    }
+}
+
+/// The index of a segment's first bucket, but for the first segment.
+pub(super) fn first(segment: usize) -> u32 {
+    1 << (segment - 1)
 }
 
 /// Where a hash stands in the order in which a table is visited.
@@ -112,15 +129,20 @@ mod tests {
     #[test]
     fn every_bucket_has_one_place() {
         for base in [1u32, 2, 4, 64] {
-            let mut next = (base.ilog2() as usize, 0);
-            for index in 0..5000 {
+            let mut places = std::collections::HashSet::new();
+            let mut last = base.ilog2() as usize;
+            for index in 0..5000u32 {
                 let (segment, offset) = place(index, base);
-                assert_eq!((segment, offset), next);
-                next = if offset + 1 == 1 << segment {
-                    (segment + 1, 0)
-                } else {
-                    (segment, offset + 1)
-                };
+                assert!(places.insert((segment, offset)), "two in one place");
+                assert!(
+                    offset < size(segment, base),
+                    "{index} outside of its segment"
+                );
+                if segment != last {
+                    assert_eq!((segment, offset), (last + 1, 0));
+                    assert!(index.is_power_of_two() && index == first(segment));
+                    last = segment;
+                }
             }
         }
     }

@@ -430,7 +430,7 @@ impl<K, V> Table<K, V> {
         let index = before.count();
         let (segment, offset) = extent::place(index, self.base);
         if offset == 0 && self.segments[segment].load(Ordering::Acquire).is_null() {
-            let fresh = TablePart::allocate(1 << segment);
+            let fresh = TablePart::allocate(extent::size(segment, self.base));
             // Release, partner: `bucket`.
             self.segments[segment].store(fresh, Ordering::Release);
         }
@@ -491,12 +491,12 @@ impl<K, V> Table<K, V> {
         let count = self.extent().count();
         let (in_use, _) = extent::place(count - 1, self.base);
         let above = in_use + 1;
-        if above >= SEGMENTS || in_use < 3 {
+        if above >= SEGMENTS || in_use < 4 {
             return;
         }
         // The next segment would be needed `room` splits from now: far enough not to flap.
-        let room = (1u32 << above) - self.base - count;
-        if room < 1 << (in_use - 2) {
+        let room = extent::first(above) - count;
+        if room < extent::first(in_use) / 4 {
             return;
         }
         let at = self.segments[above].load(Ordering::Acquire);
@@ -504,7 +504,7 @@ impl<K, V> Table<K, V> {
             self.segments[above].store(ptr::null_mut(), Ordering::Release);
             state.retired.push(TablePart {
                 at,
-                buckets: 1 << above,
+                buckets: extent::size(above, self.base),
             });
         }
     }
@@ -588,13 +588,13 @@ impl<K, V> Table<K, V> {
             });
             Self::retire_chain(state, link);
         }
-        for (log, segment) in self.segments.iter().enumerate() {
+        for (number, segment) in self.segments.iter().enumerate() {
             let at = segment.load(Ordering::Acquire);
             if !at.is_null() {
                 segment.store(ptr::null_mut(), Ordering::Release);
                 state.retired.push(TablePart {
                     at,
-                    buckets: 1 << log,
+                    buckets: extent::size(number, self.base),
                 });
             }
         }
@@ -630,7 +630,7 @@ impl<K, V> Table<K, V> {
         }
         assert_eq!(nodes, state.count, "count");
         let (top, _) = extent::place(extent.count() - 1, self.base);
-        for index in extent.count()..(2u32 << top) - self.base {
+        for index in extent.count()..1u32 << top {
             let bucket = self.owned(index);
             let null = |word: &AtomicPtr<Node<K, V>>| word.load(Ordering::Acquire).is_null();
             assert!(
