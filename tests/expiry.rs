@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use support::rig::{KEY, NEW, OLD, Rig};
@@ -193,4 +194,43 @@ fn a_read_whose_policy_outlasts_the_entry_is_a_miss() {
     cache.insert(1, 10);
     assert_eq!(cache.get(&1), None);
     assert!(!cache.contains_key(&1));
+}
+
+/// On an update, gives the entry another life by hand before it answers "for ever".
+struct Meddling(Arc<Mutex<Option<Cache<u32, u32>>>>);
+
+impl Expiry<u32, u32> for Meddling {
+    fn expire_after_create(&self, _: &u32, _: &u32, _: Instant) -> Option<Duration> {
+        None
+    }
+
+    fn expire_after_update(
+        &self,
+        key: &u32,
+        _: &u32,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        let cache = self.0.lock().unwrap().take();
+        if let Some(cache) = cache {
+            assert!(cache.set_expiry(key, Some(Duration::from_secs(10))));
+        }
+        None
+    }
+}
+
+#[test]
+fn an_answer_about_a_deadline_that_was_moved_since_is_asked_for_again() {
+    let (known, clock) = (Arc::new(Mutex::new(None)), ManualTicker::new());
+    let cache: Cache<u32, u32> = Cache::builder()
+        .expire_after(Meddling(Arc::clone(&known)))
+        .ticker(clock.clone())
+        .build();
+    cache.insert(1, 1);
+    *known.lock().unwrap() = Some(cache.clone());
+    // Told of no deadline, the policy leaves it so; but by then there is one.
+    cache.insert(1, 2);
+    assert_eq!(cache.peek_ref(&1).unwrap().time_left(), None);
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(cache.get(&1), Some(2));
 }

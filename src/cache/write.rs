@@ -36,7 +36,13 @@ struct Asked {
     answer: Answer,
     /// The entry that was there and alive; `None` if the policy was asked about a new one.
     about: bool,
+    /// The deadline of which the policy was told, if it answered with just that.
+    told: Option<u64>,
 }
+
+/// How often a write whose policy left the deadline as it was asks again because the deadline was moved meanwhile. Whoever moves it all the
+/// time, as readers may, must not hold a writer up for ever: then it stays where they have moved it.
+const ASKS: u32 = 16;
 
 impl<K, V, S> Core<K, V, S>
 where
@@ -54,9 +60,11 @@ where
         let pin = self.upkeep.pin();
         let map = &self.upkeep.map;
         let timed = self.lifetimes.timed || matches!(given, Given::Life(_));
+        let mut asks = 0;
         loop {
             let probe = map.probe(hash, &pin, |node| new.key() == node.key());
             let asked = self.ask(&new, &probe, given);
+            asks += 1;
             let mut shard = map.lock(hash);
             let Some(settled) = shard.settle(hash, &probe) else {
                 continue;
@@ -91,8 +99,9 @@ where
                         continue;
                     };
                     let kept = if cause == RemovalCause::Replaced {
-                        let Some(kept) = self.last_deadline(old, now) else {
-                            // A reader whose clock is ahead has found it due since.
+                        let told = asked.told.filter(|_| asks < ASKS);
+                        let Some(kept) = self.last_deadline(old, told, now) else {
+                            // A reader whose clock is ahead has found it due since, or it was moved since the policy was asked.
                             drop(shard);
                             continue;
                         };
@@ -127,12 +136,14 @@ where
                 return Asked {
                     answer: Answer::Life(Some(life)),
                     about: false,
+                    told: None,
                 };
             }
             (Given::Policy, None) => {
                 return Asked {
                     answer: Answer::Life(None),
                     about: false,
+                    told: None,
                 };
             }
             (Given::Policy, Some(policy)) => policy,
@@ -144,20 +155,23 @@ where
             return Asked {
                 answer: Answer::Life(life),
                 about: false,
+                told: None,
             };
         }
         let there = probe.found.and_then(|old| {
             let now = clock.now();
             // Final, so that the create callback is right whatever happens next.
             let deadline = old.deadline_if_alive(now)?;
-            Some((now, time::time_left(now, deadline)))
+            Some((now, deadline))
         });
         match there {
             Some(_) if !self.lifetimes.policy_updates => Asked {
                 answer: Answer::Keep,
                 about: true,
+                told: None,
             },
-            Some((now, left)) => {
+            Some((now, deadline)) => {
+                let left = time::time_left(now, deadline);
                 let updated_at = self.told(|| now);
                 let asked = policy.expire_after_update(new.key(), new.value(), updated_at, left);
                 Asked {
@@ -167,6 +181,7 @@ where
                         Answer::Life(asked)
                     },
                     about: true,
+                    told: (asked == left).then_some(deadline),
                 }
             }
             None => Asked {
@@ -176,6 +191,7 @@ where
                     self.told(|| clock.now()),
                 )),
                 about: false,
+                told: None,
             },
         }
     }
@@ -205,12 +221,17 @@ where
 
     /// The own deadline that a replaced entry had at last. Where reads extend, they end here: a reader who comes too late starts
     /// over and meets the new value.
-    fn last_deadline(&self, old: NodePtr<K, V>, now: u64) -> Option<u64> {
-        let deadline = if self.lifetimes.reads_extend {
-            old.freeze(now)?
-        } else {
-            old.deadline()
+    ///
+    /// `None` if it has ended, or is another one than the policy was `told` of: what the policy would have said of that, nobody knows.
+    fn last_deadline(&self, old: NodePtr<K, V>, told: Option<u64>, now: u64) -> Option<u64> {
+        let deadline = match (self.lifetimes.reads_extend, told) {
+            (true, Some(told)) => old.freeze_from(told, now)?,
+            (true, None) => old.freeze(now)?,
+            (false, _) => old.deadline(),
         };
+        if told.is_some_and(|told| told != deadline) {
+            return None;
+        }
         Some(if self.lifetimes.kept_apart {
             old.own_deadline()
         } else {

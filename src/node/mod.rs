@@ -238,6 +238,16 @@ impl<K, V> Node<K, V> {
         }
     }
 
+    /// [`freeze`](Self::freeze), if the wanted deadline is still the one that was `judged`.
+    pub(crate) fn freeze_from(&self, judged: u64, now: u64) -> Option<u64> {
+        if time::is_due(now, judged) {
+            return None;
+        }
+        self.deadline
+            .compare_exchange(judged, frozen(now), Ordering::AcqRel, Ordering::Acquire)
+            .ok()
+    }
+
     /// Whether a deadline that has ended did so because the node is being replaced, not because it was due. May be wrong for a
     /// deadline that nobody has claimed yet.
     pub(crate) fn is_frozen(&self) -> bool {
