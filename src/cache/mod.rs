@@ -262,8 +262,8 @@ where
     ///
     /// # Cost
     ///
-    /// No allocation but for room, when what there was is taken; the shard's lock for a few dozen nanoseconds, two readings of the
-    /// clock with a policy and one with a limit. Every now and then, when its shard has gathered enough writes, a small bounded maintenance pass.
+    /// No allocation but for room, when what there was is taken; the shard's lock for a few dozen nanoseconds, at most two readings of
+    /// the clock with a policy, one if it looks at [key and value alone](crate::Expiry::looks_at_the_entry_alone), one with a limit. Every now and then, when its shard has gathered enough writes, a small bounded maintenance pass.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

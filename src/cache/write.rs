@@ -34,7 +34,7 @@ pub(super) enum Answer {
 /// A question to the policy and its answer.
 struct Asked {
     answer: Answer,
-    /// The entry that was there and alive; `None` if the policy was asked about a new one.
+    /// Whether it was about an entry that was there and alive, not about a new one.
     about: bool,
     /// The deadline of which the policy was told, if it answered with just that.
     told: Option<u64>,

@@ -207,7 +207,6 @@ impl<K, V> Maintenance<K, V> {
         }
         let plan = Plan {
             expire: false,
-            seal: true,
             ..Plan::RUN
         };
         // Three nudges end a grace period that nobody stands in the way of, one more pass sweeps; what the destructors of these
