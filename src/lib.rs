@@ -42,6 +42,10 @@ mod tests;
 #[doc(hidden)]
 pub mod fuzzing;
 
+#[cfg(feature = "parts")]
+#[doc(hidden)]
+pub mod parts;
+
 pub use builder::{BuildError, CacheBuilder};
 pub use cache::Cache;
 pub use entry_ref::EntryRef;

@@ -289,7 +289,7 @@ pub fn release() -> Vec<Check> {
             200.0,
         ),
         check(
-            "timers: start + cancel / DelayQueue, 100k",
+            "wheel alone: start + cancel / DelayQueue, 100k",
             Of::Ratio(
                 pair("100k timers", US),
                 pair("100k timers", "tokio DelayQueue"),
@@ -297,12 +297,12 @@ pub fn release() -> Vec<Check> {
             0.5,
         ),
         check(
-            "timers: start + cancel / DelayQueue, 1M",
+            "wheel alone: start + cancel / DelayQueue, 1M",
             Of::Ratio(pair("1M timers", US), pair("1M timers", "tokio DelayQueue")),
             0.5,
         ),
         shown(
-            "timers: start + cancel, 6M / own 100k (flat)",
+            "wheel alone: start + cancel, 6M / own 100k (flat)",
             Of::Ratio(pair("6M timers", US), pair("100k timers", US)),
         ),
         check(

@@ -1,4 +1,4 @@
-//! wheelhouse's wheel, through an otherwise idle cache with a manual clock.
+//! A whole cache used as a timer, with a manual clock.
 
 use std::{
     sync::{
@@ -14,16 +14,16 @@ use super::Timers;
 use crate::peer::{Card, Role};
 
 /// Keys are timer numbers, values nothing.
-pub(super) struct Wheel {
+pub(super) struct WholeCache {
     cache: Cache<u32, ()>,
     ticker: ManualTicker,
     now: u64,
     fired: Arc<AtomicU64>,
 }
 
-impl Timers for Wheel {
+impl Timers for WholeCache {
     const CARD: Card = Card {
-        name: "wheelhouse",
+        name: "wheelhouse, whole cache",
         role: Role::Subject,
     };
 

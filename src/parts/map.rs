@@ -1,0 +1,105 @@
+//! The map, without the pass that follows its changes.
+#![allow(unsafe_code)]
+
+use crate::buffer::{Batch, WriteEvent};
+use crate::listener::RemovalCause;
+use crate::map::{Gone, Map, Settled, TablePart};
+use crate::node::{Columns, Making, NewNode, Times};
+use crate::reclaim::{Domain, Retire};
+
+/// Events of a shard that are handed over together, as behind a cache's writers.
+const TOGETHER: usize = 32;
+
+/// A map from numbers to numbers under hashes of the caller's.
+#[allow(missing_debug_implementations)]
+pub struct Table {
+    map: Map<u64, u64>,
+    domain: Domain,
+    batch: Batch<u64, u64>,
+    parts: Vec<TablePart<u64, u64>>,
+}
+
+impl Table {
+    /// An empty map of this many shards, a power of two up to 1024.
+    pub fn new(shards: usize) -> Self {
+        Self {
+            map: Map::new(shards, 0, Columns::default()),
+            domain: Domain::new(),
+            batch: Batch::new(),
+            parts: Vec::new(),
+        }
+    }
+
+    /// The value of a key.
+    #[inline]
+    pub fn get(&mut self, hash: u64, key: u64) -> Option<u64> {
+        let pin = self.domain.pin();
+        let node = self.map.find(hash, &pin, |node| *node.key() == key)?;
+        Some(*node.value())
+    }
+
+    /// Creates or replaces.
+    #[inline]
+    pub fn insert(&mut self, hash: u64, key: u64, value: u64) {
+        let new = NewNode::new(key, value, Making { hash, weight: 1 });
+        let pin = self.domain.pin();
+        let probe = self.map.probe(hash, &pin, |node| *node.key() == key);
+        let mut shard = self.map.lock(hash);
+        match shard.settle(hash, &probe) {
+            Some(Settled::Absent) => {
+                shard.add(new, Times::NONE);
+            }
+            Some(Settled::Here(spot)) => {
+                let old = probe.found.expect("settled at what was found");
+                shard.replace(spot, old, new, Times::NONE, RemovalCause::Replaced);
+            }
+            None => unreachable!("nobody else writes"),
+        }
+        let pending = shard.pending();
+        drop(shard);
+        drop(pin);
+        self.follow(hash, pending);
+    }
+
+    /// Removes; whether the key was there.
+    #[inline]
+    pub fn remove(&mut self, hash: u64, key: u64) -> bool {
+        let pin = self.domain.pin();
+        let Some(node) = self.map.find(hash, &pin, |node| *node.key() == key) else {
+            return false;
+        };
+        let mut shard = self.map.lock(hash);
+        let spot = shard.spot(node).expect("nobody else writes");
+        shard.remove(spot, node, RemovalCause::Explicit);
+        let pending = shard.pending();
+        drop(shard);
+        drop(pin);
+        self.follow(hash, pending);
+        true
+    }
+
+    /// Takes a shard's events, if they are many, and frees what has left.
+    #[inline]
+    fn follow(&mut self, hash: u64, pending: usize) {
+        if pending < TOGETHER {
+            return;
+        }
+        (self.map.lock(hash)).hand_over(&mut self.batch, &mut self.parts);
+        let mut memory = self.map.returning();
+        let nodes = self.batch.drain().filter_map(|event| match event {
+            WriteEvent::Added(_) | WriteEvent::Rescheduled(_) => None,
+            WriteEvent::Replaced { old: node, .. } | WriteEvent::Removed(node, _) => {
+                Some(Gone::Node(node))
+            }
+        });
+        for mut gone in nodes.chain(self.parts.drain(..).map(Gone::Part)) {
+            // SAFETY: node 1, table 4: it left the map; every call takes `self` for itself, and this one holds no pin any more. An event
+            // names each node that leaves once.
+            unsafe {
+                gone.destroy();
+                gone.give_back(&mut memory);
+            }
+        }
+        self.map.take_back(memory);
+    }
+}

@@ -1,0 +1,68 @@
+//! Nodes by number, for parts that know them by pointer.
+#![allow(unsafe_code)]
+
+use crate::node::{Columns, Emptied, Making, NewNode, NodePtr, Slab, Times};
+
+/// How many slots go back to the slab at a time, as they do behind a pass.
+const TOGETHER: usize = 64;
+
+/// Nodes without a destructor, each under the number that is its key.
+pub(super) struct Nodes {
+    slab: Slab<u32, ()>,
+    by_number: Vec<Option<NodePtr<u32, ()>>>,
+    vacant: Vec<u32>,
+    emptied: Emptied<u32, ()>,
+    waiting: usize,
+}
+
+impl Nodes {
+    pub(super) fn new(columns: Columns) -> Self {
+        Self {
+            slab: Slab::new(columns),
+            by_number: Vec::new(),
+            vacant: Vec::new(),
+            emptied: Emptied::new(),
+            waiting: 0,
+        }
+    }
+
+    /// A node that hangs nowhere; its key is its number.
+    #[inline]
+    pub(super) fn make(&mut self, hash: u64, deadline: u64) -> NodePtr<u32, ()> {
+        let number = self.vacant.pop().unwrap_or_else(|| {
+            self.by_number.push(None);
+            u32::try_from(self.by_number.len() - 1).expect("fewer than 2^32 nodes")
+        });
+        let making = Making { hash, weight: 1 };
+        let times = Times {
+            deadline,
+            ..Times::NONE
+        };
+        let node = self.slab.place(NewNode::new(number, (), making), times);
+        self.by_number[number as usize] = Some(node);
+        node
+    }
+
+    /// The node of a number, if it is there.
+    #[inline]
+    pub(super) fn get(&self, number: u32) -> Option<NodePtr<u32, ()>> {
+        *self.by_number.get(number as usize)?
+    }
+
+    /// Frees a node that the part has let go.
+    #[inline]
+    pub(super) fn free(&mut self, node: NodePtr<u32, ()>) {
+        let number = *node.key();
+        self.by_number[number as usize] = None;
+        self.vacant.push(number);
+        // SAFETY: node 1: made by this slab and just forgotten here; the door that calls has unlinked it, and runs on one thread. Nothing
+        // in it has a destructor.
+        unsafe { self.emptied.push(node) }
+        self.waiting += 1;
+        if self.waiting == TOGETHER {
+            self.waiting = 0;
+            let emptied = std::mem::replace(&mut self.emptied, Emptied::new());
+            drop(self.slab.take_back(emptied));
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The rings of read events.
+
+use super::nodes::Nodes;
+use crate::buffer::read::ReadBuffer;
+use crate::node::Columns;
+use crate::reclaim::Domain;
+use crate::time;
+
+/// What a hit in a bounded cache leaves behind, without the cache.
+#[allow(missing_debug_implementations)]
+pub struct Reads {
+    nodes: Nodes,
+    count: u32,
+    rings: ReadBuffer<u32, ()>,
+    domain: Domain,
+}
+
+impl Reads {
+    /// Events of `count` entries, in `stripes` rings, a power of two.
+    pub fn new(count: u32, stripes: usize) -> Self {
+        let mut nodes = Nodes::new(Columns::default());
+        for _ in 0..count {
+            nodes.make(0, time::NEVER);
+        }
+        Self {
+            nodes,
+            count,
+            rings: ReadBuffer::new(stripes),
+            domain: Domain::new(),
+        }
+    }
+
+    /// Offers a read of the entry of this number, taken modulo their count, whether or not it is news.
+    #[inline]
+    pub fn offer(&mut self, number: u32) {
+        if let Some(node) = self.nodes.get(number % self.count) {
+            let pin = self.domain.pin();
+            _ = self.rings.offer(node, &pin);
+        }
+    }
+
+    /// Whether a read of this entry would be told.
+    #[inline]
+    pub fn is_news(&self, number: u32) -> bool {
+        let node = self.nodes.get(number % self.count);
+        node.is_some_and(|node| self.rings.is_news(node))
+    }
+
+    /// Takes all events out; how many there were. Then every entry's next read is news.
+    #[inline]
+    pub fn drain(&mut self) -> usize {
+        let mut taken = 0;
+        self.rings.drain(|_| taken += 1);
+        self.rings.renew();
+        taken
+    }
+}
