@@ -366,7 +366,8 @@ impl<'a, K, V> Shard<'a, K, V> {
 
     /// Takes a node out for the pass itself, which needs no event.
     pub(crate) fn take(&mut self, spot: Spot<'a, K, V>, node: NodePtr<K, V>) {
-        self.table.remove(&mut self.locked.state, spot.0);
+        self.table
+            .remove(&mut self.locked.state, spot.0, node.hash());
         self.locked.weight -= u64::from(node.weight());
         node.set_life(Life::Removed);
     }

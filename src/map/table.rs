@@ -8,7 +8,7 @@
 //! A hit needs no second look, since a word that holds a node is removed only together with the node.
 //!
 //! A removed node just leaves a null: nothing is shifted, there are no tombstones. An insert takes the first null of the bucket;
-//! a full bucket turns its last word into a link to an overflow bucket. As long as buckets that are yet to be split hold more than
+//! a full bucket turns its last word into a link to an overflow bucket, whose entries come back when words of the bucket are free. As long as buckets that are yet to be split hold more than
 //! `LOAD` entries on average, each inserting writer splits one or two of them; when all buckets hold fewer than a quarter of that, the
 //! removing writer merges two. So
 //! there is no long pause at any size: the largest single step is the allocation of a zeroed segment.
@@ -21,6 +21,8 @@
 //!    A reader that misses the node in both places has read the null (acquire), so it sees the new version and retries.
 //! 4. A segment or overflow bucket that was unlinked is handed out as [`TablePart`] and freed after a grace period only.
 //! 5. Words of buckets at or beyond the extent's count are null.
+//! 6. A bucket with an overflow chain has at most [`SPARE`] free words of its own. So a chain ends with the crowd that made it, though the
+//!    table neither grows nor shrinks.
 //!
 //! # Cost
 //!
@@ -42,6 +44,9 @@ const LOAD: u64 = 5;
 /// Splits or merges that one write may do.
 const STEPS: usize = 2;
 const SEGMENTS: usize = 32;
+/// How many words may be free in a bucket that has an overflow chain: one, so that an entry that goes and another that comes do not
+/// take a chain away and make it again.
+const SPARE: usize = 1;
 
 /// A table; the part that readers use.
 #[repr(align(128))]
@@ -349,10 +354,16 @@ impl<K, V> Table<K, V> {
         place.store(bucket::tagged(new.as_raw(), hash), Ordering::Release);
     }
 
-    /// Takes the node at `place` out.
-    pub(super) fn remove(&self, state: &mut TableState<K, V>, place: Place<'_, K, V>) {
+    /// Takes the node at `place` out, which has this hash.
+    pub(super) fn remove(&self, state: &mut TableState<K, V>, place: Place<'_, K, V>, hash: u64) {
         place.store(ptr::null_mut(), Ordering::Release);
         state.count -= 1;
+        let bucket = self.owned(self.extent().index(hash));
+        if bucket::is_link(bucket.words[LAST].load(Ordering::Acquire))
+            && Self::free_words(bucket) > SPARE
+        {
+            self.compact(state, bucket);
+        }
         for _ in 0..STEPS {
             let buckets = self.extent().count();
             if buckets <= self.base || state.count * 4 >= u64::from(buckets) * LOAD {
@@ -395,6 +406,12 @@ impl<K, V> Table<K, V> {
     fn owned(&self, index: u32) -> &Bucket<K, V> {
         self.bucket(index)
             .expect("a bucket below the extent has its segment")
+    }
+
+    /// How many words of the bucket itself hold nothing.
+    fn free_words(bucket: &Bucket<K, V>) -> usize {
+        let free = |place: &&AtomicPtr<Node<K, V>>| place.load(Ordering::Acquire).is_null();
+        bucket.words.iter().filter(free).count()
     }
 
     /// Stores a word into the first free place of a bucket, making an overflow bucket if there is none.
@@ -612,7 +629,12 @@ impl<K, V> Table<K, V> {
         let mut nodes = 0;
         let mut seen = std::collections::HashSet::new();
         for index in 0..extent.count() {
-            Self::scan(self.owned(index), |_, word| {
+            let bucket = self.owned(index);
+            if bucket::is_link(bucket.words[LAST].load(Ordering::Acquire)) {
+                let free = Self::free_words(bucket);
+                assert!(free <= SPARE, "{free} free words and a chain (table 6)");
+            }
+            Self::scan(bucket, |_, word| {
                 if bucket::is_node(word) {
                     let node = Self::node(word);
                     assert_eq!(extent.index(node.hash()), index, "a node in a wrong bucket");

@@ -126,17 +126,28 @@ fn a_look_up_against_an_overflow_finds_what_stood_in_the_last_word() {
 }
 
 #[test]
-fn a_look_up_against_a_compaction_finds_what_leaves_the_chain() {
+fn a_look_up_against_a_removal_finds_what_leaves_the_chain() {
     explore(|| {
         let table = Table::of(crowd(9));
         table.remove(64);
-        table.remove(2 * 64);
-        [1, 3, 5].into_iter().for_each(|key| table.add(key));
         let theirs = Arc::clone(&table);
         let reader = thread::spawn(move || theirs.has(8 * 64));
-        // The eleventh entry: the crowd's bucket is split in vain, and its chain goes.
-        table.add(7);
+        // The second free word: the chain's two entries come back, and the chain goes.
+        table.remove(2 * 64);
         assert!(reader.join().unwrap());
         assert!(table.has(7 * 64) && table.has(8 * 64));
+    });
+}
+
+#[test]
+fn a_look_up_against_a_split_finds_what_leaves_the_chain() {
+    explore(|| {
+        // Nine even ones crowd the first of two buckets; every other goes to a third with the next split.
+        let table = Table::of((0..9).map(|n| 2 * n).chain([1]));
+        let theirs = Arc::clone(&table);
+        let reader = thread::spawn(move || theirs.has(16));
+        table.add(3);
+        assert!(reader.join().unwrap());
+        assert!((0..9).all(|n| table.has(2 * n)));
     });
 }

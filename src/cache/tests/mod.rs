@@ -1,5 +1,7 @@
-//! What takes a look inside: a coarse time that is set by hand, the shard of a key.
+//! What takes a look inside: a coarse time that is set by hand, the shard of a key, a table's chains.
 
+#[cfg(not(wheelhouse_shuttle))]
+mod chains;
 mod coarse;
 #[cfg(not(wheelhouse_shuttle))]
 mod one_shard;

@@ -1,0 +1,19 @@
+//! Overflow chains of a table whose entries come and go, as many as before.
+
+use crate::Cache;
+
+#[test]
+fn chains_go_with_the_crowds_that_made_them() {
+    let cache: Cache<u64, u64> = Cache::builder().build();
+    let alive = 2_000;
+    for turnover in 0..40 {
+        for key in turnover * alive..(turnover + 1) * alive {
+            cache.insert(key, key);
+            if turnover > 0 {
+                cache.invalidate(&(key - alive));
+            }
+        }
+        // Table 6.
+        cache.core.upkeep.check_invariants();
+    }
+}
