@@ -12,7 +12,7 @@
 //!
 //! Called by the holder of the maintenance lock only (node 2). Cost: constant for everything but the checks.
 
-use crate::node::{Links, NodePtr};
+use crate::node::{self, Links, NodePtr};
 use std::marker::PhantomData;
 
 /// Names one of the link pairs of a node.
@@ -84,6 +84,15 @@ impl<K, V, C: Chain> List<K, V, C> {
     /// The neighbour towards the head.
     pub(crate) fn prev(node: NodePtr<K, V>) -> Option<NodePtr<K, V>> {
         C::links(&node).prev.get()
+    }
+
+    /// Asks the processor to fetch what unlinking a node will write: its neighbours' links.
+    #[inline]
+    pub(crate) fn prefetch_around(node: NodePtr<K, V>) {
+        let links = C::links(&node);
+        for neighbour in [links.prev.get(), links.next.get()].into_iter().flatten() {
+            node::prefetch(C::links(&neighbour));
+        }
     }
 
     /// Links a node that is in no list of this chain (list 1) behind the tail.

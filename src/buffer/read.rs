@@ -168,27 +168,30 @@ impl<K, V> ReadBuffer<K, V> {
         answer
     }
 
-    /// Takes out all events; true if the drain was complete (read 2).
-    pub(crate) fn drain(&self, mut take: impl FnMut(NodePtr<K, V>)) -> bool {
+    /// Takes out all events, those of a ring together and in order; true if the drain was complete (read 2). `taken` has the room for
+    /// them, kept from call to call.
+    pub(crate) fn drain(
+        &self,
+        taken: &mut Vec<NodePtr<K, V>>,
+        mut take: impl FnMut(&[NodePtr<K, V>]),
+    ) -> bool {
         let mut complete = true;
-        // A ring at a time: its nodes are fetched while the first of them are looked at.
-        let mut taken = [None; LEN];
         for ring in &self.stripes {
-            let mut len = 0;
+            taken.clear();
             complete &= ring.drain(|raw| {
                 #[allow(unsafe_code)]
                 // SAFETY: `raw` comes from `offer`, so from `as_raw`; read 2: its node is not freed before the first complete
                 // drain after it left the map, and this is at latest that drain.
                 let node = unsafe { NodePtr::from_raw(raw) };
+                // The whole ring's nodes are on their way while the first of them are looked at.
                 node.prefetch();
-                // A drain takes at most what a ring holds (read 1).
-                taken[len] = Some(node);
-                len += 1;
+                taken.push(node);
             });
-            for node in taken[..len].iter_mut().filter_map(Option::take) {
-                take(node);
+            if !taken.is_empty() {
+                take(taken);
             }
         }
+        taken.clear();
         complete
     }
 }
@@ -283,7 +286,9 @@ mod tests {
                 assert!(!reads.is_news(node));
             }
             let mut out = Vec::new();
-            assert!(reads.drain(|node| out.push(*node.key())));
+            assert!(reads.drain(&mut Vec::new(), |nodes| {
+                out.extend(nodes.iter().map(|node| *node.key()));
+            }));
             assert_eq!(out, [0, 1, 2]);
             assert!(!reads.is_news(nodes[0]), "a drain renews nothing");
             let next = make(3);
@@ -335,15 +340,15 @@ mod tests {
         let rings = reads.stripes.iter().filter(|ring| used(ring)).count();
         assert!(rings > 1, "{rings} of 64 rings are used");
         let mut offered = 0;
-        assert!(one.drain(|_| offered += 1));
+        assert!(one.drain(&mut Vec::new(), |nodes| offered += nodes.len()));
         assert!((1..=3).contains(&offered), "in one ring, unless lost");
         // What a reader that stopped between taking and filling leaves behind, in any of them.
         for ring in &reads.stripes {
             ring.tail.fetch_add(1, Ordering::Relaxed);
-            assert!(!reads.drain(|_| {}));
+            assert!(!reads.drain(&mut Vec::new(), |_| {}));
             let at = ring.head.load(Ordering::Relaxed) % LEN;
             ring.places[at].store(node.as_raw(), Ordering::Release);
-            assert!(reads.drain(|_| {}));
+            assert!(reads.drain(&mut Vec::new(), |_| {}));
         }
     }
 }

@@ -17,6 +17,7 @@
 //! again only if the number of nodes leaves the bounds in [`fit`](Ghosts::fit); what was remembered is then lost.
 
 use super::epochs::{Epochs, TURNOVER};
+use crate::node;
 
 /// Epochs for which a ghost is kept: two turnovers.
 pub(super) const HORIZON: u8 = 2 * TURNOVER as u8;
@@ -77,6 +78,13 @@ impl Ghosts {
             // Plain numbers: the allocator has zeroed memory at hand, so a large table costs the pass no long step.
             self.buckets = vec![[0; WORDS]; wanted];
             self.swept = 0;
+        }
+    }
+
+    /// Asks the processor for what [`take`](Self::take) and [`put`](Self::put) will look at.
+    pub(super) fn prefetch(&self, hash: u64) {
+        if let Some(at) = self.bucket(hash) {
+            node::prefetch(&raw const self.buckets[at]);
         }
     }
 

@@ -111,6 +111,11 @@ impl<K, V> Lirs<K, V> {
         self.settle();
     }
 
+    /// Asks the processor for what [`admit`](Self::admit) or [`removed`](Self::removed) will look up.
+    pub(super) fn prefetch(&self, node: NodePtr<K, V>) {
+        self.ghosts.prefetch(spread(node.hash()));
+    }
+
     /// `new` takes the place of `old`; the caller tells of the use as well.
     pub(super) fn substitute(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
         new.set_mark(old.mark());

@@ -29,6 +29,7 @@ mod share;
 #[cfg(test)]
 mod tests;
 
+use crate::list::{List, Queue};
 use crate::node::NodePtr;
 use lirs::Lirs;
 use lru::Lru;
@@ -41,6 +42,8 @@ pub(crate) const OUT: u8 = 0;
 const WEIGHTLESS: u8 = 1;
 /// Region of a node heavier than the maximum: the next victim.
 const OVERWEIGHT: u8 = 2;
+/// How many reads ahead the neighbours of a node are fetched.
+const AHEAD: usize = 6;
 /// The first region that a policy may give a meaning.
 const FIRST_FREE: u8 = 3;
 
@@ -165,6 +168,35 @@ impl<K, V> Eviction<K, V> {
         }
     }
 
+    /// Asks the processor for what [`admit`](Self::admit) will look up.
+    #[inline]
+    pub(crate) fn prefetch(&self, node: NodePtr<K, V>) {
+        if let Order::Lirs(lirs) = &self.order {
+            lirs.prefetch(node);
+        }
+    }
+
+    /// Asks the processor for what taking out the next victim will look up here, and says which that is, as things stand.
+    #[inline]
+    pub(crate) fn prefetch_victim(&self) -> Option<NodePtr<K, V>> {
+        let next = self.first_in_order()?;
+        self.prefetch(next);
+        Some(next)
+    }
+
+    /// Reads of several nodes, in order.
+    pub(crate) fn accessed_all(&mut self, nodes: &[NodePtr<K, V>]) {
+        for node in nodes {
+            node.prefetch_standing();
+        }
+        for (at, &node) in nodes.iter().enumerate() {
+            if let Some(&ahead) = nodes.get(at + AHEAD) {
+                List::<K, V, Queue>::prefetch_around(ahead);
+            }
+            self.accessed(node);
+        }
+    }
+
     /// A read of a node; may be told late, or not at all.
     #[inline]
     pub(crate) fn accessed(&mut self, node: NodePtr<K, V>) {
@@ -205,13 +237,18 @@ impl<K, V> Eviction<K, V> {
             if !self.is_over() {
                 return None;
             }
-            match &self.order {
-                Order::Lirs(lirs) => lirs.victim(),
-                Order::Lru(lru) => lru.victim(),
-            }
+            self.first_in_order()
         });
         self.named = victim;
         victim
+    }
+
+    /// Whom the policy would give up first.
+    fn first_in_order(&self) -> Option<NodePtr<K, V>> {
+        match &self.order {
+            Order::Lirs(lirs) => lirs.victim(),
+            Order::Lru(lru) => lru.victim(),
+        }
     }
 
     /// Whether a node of the caller's choice may go rather than the policy's victim: it makes room, and no node waits that cannot

@@ -53,9 +53,22 @@ impl<K, V> Weighed<K, V> {
             self.region,
             "unlinked from a queue it is not in"
         );
+        let was_oldest = self.list.front() == Some(node);
         self.list.unlink(node);
         self.weight -= u64::from(node.weight());
         node.set_region(OUT);
+        if was_oldest {
+            self.fetch_second();
+        }
+    }
+
+    /// Who leaves at the oldest end is followed by the next one, and mostly soon: the one after that is asked for in time.
+    fn fetch_second(&self) {
+        let oldest = self.list.front();
+        if let Some(second) = oldest.and_then(List::<K, V, Queue>::next) {
+            second.prefetch();
+            second.prefetch_standing();
+        }
     }
 
     pub(super) fn move_to_newest(&mut self, node: NodePtr<K, V>) {

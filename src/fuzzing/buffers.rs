@@ -208,7 +208,10 @@ impl Bench {
 
     fn drain_reads(&mut self) {
         let mut out = Vec::new();
-        assert!(self.reads.drain(|node| out.push(*node.key() as usize)));
+        let complete = self.reads.drain(&mut Vec::new(), |nodes| {
+            out.extend(nodes.iter().map(|node| *node.key() as usize));
+        });
+        assert!(complete);
         assert_eq!(std::mem::take(&mut self.read), out);
     }
 

@@ -147,6 +147,7 @@ struct State<K, V> {
     /// Empty between uses; keeps its room.
     batch: Batch<K, V>,
     parts: Vec<TablePart<K, V>>,
+    taken: Vec<NodePtr<K, V>>,
     /// The shard whose batch is taken next.
     cursor: usize,
     /// Whether the pass in hand has brought the wheel's time up to date.
@@ -240,6 +241,7 @@ impl<K, V> Maintenance<K, V> {
                 gathered: Vec::new(),
                 batch: Batch::new(),
                 parts: Vec::new(),
+                taken: Vec::new(),
                 cursor: 0,
                 hand_set: false,
                 ticker_panic: None,

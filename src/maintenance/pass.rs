@@ -8,6 +8,7 @@ use crate::map::Gone;
 use crate::node::{self, Life, NodePtr};
 use crate::notify::Notification;
 use crate::time::{self, NEVER};
+use crate::wheel::Wheel;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
 
@@ -69,7 +70,7 @@ impl<K, V> Maintenance<K, V> {
         let (Some(reads), Some(eviction)) = (&self.reads, &mut state.eviction) else {
             return;
         };
-        let complete = reads.drain(|node| eviction.accessed(node));
+        let complete = reads.drain(&mut state.taken, |nodes| eviction.accessed_all(nodes));
         state.rings_swept |= complete;
     }
 
@@ -124,6 +125,11 @@ impl<K, V> Maintenance<K, V> {
         while let Some(event) = events.next() {
             if let Some(ahead) = events.as_slice().get(AHEAD) {
                 ahead.prefetch();
+            }
+            if let Some(WriteEvent::Added(ahead)) = events.as_slice().get(AHEAD / 2)
+                && let Some(eviction) = &state.eviction
+            {
+                eviction.prefetch(*ahead);
             }
             self.apply(state, event);
         }
@@ -308,6 +314,11 @@ impl<K, V> Maintenance<K, V> {
             // If there is nothing to take, a writer was faster; its event, still in a batch, finds the node unlinked here.
             if let Some(eviction) = &mut state.eviction {
                 eviction.removed(victim);
+                // Who goes next is mostly known by now, and the processor can be fetching what that will touch.
+                if let Some(next) = eviction.prefetch_victim() {
+                    self.map.prefetch(next.hash());
+                    Wheel::prefetch_around(next);
+                }
             }
             if let Some((cause, deadline)) = taken {
                 state.wheel.deschedule(victim);

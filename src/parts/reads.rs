@@ -2,7 +2,7 @@
 
 use super::nodes::Nodes;
 use crate::buffer::read::ReadBuffer;
-use crate::node::Columns;
+use crate::node::{Columns, NodePtr};
 use crate::reclaim::Domain;
 use crate::time;
 
@@ -13,6 +13,7 @@ pub struct Reads {
     count: u32,
     rings: ReadBuffer<u32, ()>,
     domain: Domain,
+    taken: Vec<NodePtr<u32, ()>>,
 }
 
 impl Reads {
@@ -27,6 +28,7 @@ impl Reads {
             count,
             rings: ReadBuffer::new(stripes),
             domain: Domain::new(),
+            taken: Vec::new(),
         }
     }
 
@@ -50,7 +52,8 @@ impl Reads {
     #[inline]
     pub fn drain(&mut self) -> usize {
         let mut taken = 0;
-        self.rings.drain(|_| taken += 1);
+        self.rings
+            .drain(&mut self.taken, |nodes| taken += nodes.len());
         self.rings.renew();
         taken
     }

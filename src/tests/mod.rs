@@ -9,45 +9,46 @@
 //! interleavings of the two are left out. Hence the thread that stores is the model's main one, which loom lets run first, and
 //! the one that only reads is spawned.
 //!
-//! | model | claim | executions |
-//! |-------|-------|-----------|
-//! | `ring::two_offers_against_a_drain…` | nothing that was taken is lost or comes out twice | 62 |
-//! | `ring::two_offers_for_the_last_place…` | exactly one has it | 7 |
-//! | `ring::an_offer_to_a_full_ring…` | it is refused, or finds a place that was emptied | 17 |
-//! | `ring::a_complete_drain_against_an_offer…` | it has taken what was offered before it | 21 |
-//! | `hand_over::two_writers_against_a_hand_over…` | no event is lost, each writer's order holds | 192 |
-//! | `wakes::a_wish_for_soon_against_a_run…` | an event that the run missed has a run arranged | 93 |
-//! | `wakes::two_wishes_for_soon_against_a_run…` | the same for a second event | 145 |
-//! | `wakes::a_wish_by_a_deadline_against_a_run…` | the earliest deadline is armed, drained or not | 427 |
-//! | `wakes::wishes_of_two_writers…` | the earlier deadline is armed | 22 |
-//! | `status::a_requirement_against_a_pass…` | seen by the pass, or answered by another | 73 |
-//! | `status::two_requirements_against_a_pass…` | the same for two | 8913 |
-//! | `status::a_requirement_against_the_end…` | left to the runner means: its repeated pass sees it | 73 |
-//! | `node_life::extend_against_claim…` | from one judged deadline exactly one wins | 4 |
-//! | `node_life::a_read_against_expiry…` | an extension that succeeded is not expired from before | 13 |
-//! | `node_life::two_reads…` | one of their deadlines stays, and its reader knows | 13 |
-//! | `node_life::two_claims…` | the deadline is due afterwards | 13 |
-//! | `node_life::extend_against_freeze_carries…` | every extension that succeeded is carried over | 25 |
-//! | `node_life::extend_against_freeze_of_a_node…` | the same where there was no deadline | 10 |
-//! | `node_life::claim_against_freeze…` | the deadline is due afterwards | 13 |
-//! | `node_life::removal_against_a_look…` | who sees Removed sees the place empty | 6 |
-//! | `node_life::publication_against_a_look_up…` | who finds a node finds its deadline and life | 6 |
-//! | `moves::a_look_up_against_a_split…` | what moves is found | 348 |
-//! | `moves::a_visit_against_a_split…` | what moves is met once | 193 |
-//! | `moves::a_look_up_against_a_merge…` | what moves is found | 5493 |
-//! | `moves::a_visit_against_a_merge…` | what moves is met once | 47520 |
-//! | `moves::a_look_up_against_an_overflow…` | what stood in the word that becomes a link is found | 15 |
-//! | `moves::a_look_up_against_a_compaction…` | what leaves the chain is found | 15635 |
-//! | `whole::a_get_against_a_replacing_insert…` | a key that is there is never missed | 62 |
-//! | `whole::a_get_against_a_removal…` | the value or nothing | 10 |
-//! | `whole::a_removal_against_a_look_up_of_a_dead…` | what was dead is not returned | 54 |
-//! | `whole::a_new_deadline_against_the_end…` | a key that was seen dead does not come back | 7 |
-//! | `whole::two_inserts…` | one value stays, and one entry is counted | 46 |
-//! | `delivery::two_posts…` | each is delivered once, by one thread at a time | 60 |
-//! | `delivery::posts_in_order_against_a_delivery…` | they are delivered once, in order | 89 |
-//! | `weakened::two_posts…` | must fail: the token without its second look | – |
+//! | model | claim |
+//! |-------|-------|
+//! | `ring::two_offers_against_a_drain…` | nothing that was taken is lost or comes out twice |
+//! | `ring::two_offers_for_the_last_place…` | exactly one has it |
+//! | `ring::an_offer_to_a_full_ring…` | it is refused, or finds a place that was emptied |
+//! | `ring::a_complete_drain_against_an_offer…` | it has taken what was offered before it |
+//! | `hand_over::two_writers_against_a_hand_over…` | no event is lost, each writer's order holds |
+//! | `wakes::a_wish_for_soon_against_a_run…` | an event that the run missed has a run arranged |
+//! | `wakes::two_wishes_for_soon_against_a_run…` | the same for a second event |
+//! | `wakes::a_wish_by_a_deadline_against_a_run…` | the earliest deadline is armed, drained or not |
+//! | `wakes::wishes_of_two_writers…` | the earlier deadline is armed |
+//! | `status::a_requirement_against_a_pass…` | seen by the pass, or answered by another |
+//! | `status::two_requirements_against_a_pass…` | the same for two |
+//! | `status::a_requirement_against_the_end…` | left to the runner means: its repeated pass sees it |
+//! | `node_life::extend_against_claim…` | from one judged deadline exactly one wins |
+//! | `node_life::a_read_against_expiry…` | an extension that succeeded is not expired from before |
+//! | `node_life::two_reads…` | one of their deadlines stays, and its reader knows |
+//! | `node_life::two_claims…` | the deadline is due afterwards |
+//! | `node_life::extend_against_freeze_carries…` | every extension that succeeded is carried over |
+//! | `node_life::extend_against_freeze_of_a_node…` | the same where there was no deadline |
+//! | `node_life::claim_against_freeze…` | the deadline is due afterwards |
+//! | `node_life::removal_against_a_look…` | who sees Removed sees the place empty |
+//! | `node_life::publication_against_a_look_up…` | who finds a node finds its deadline and life |
+//! | `moves::a_look_up_against_a_split_finds_what_moves` | what moves is found |
+//! | `moves::a_visit_against_a_split…` | what moves is met once |
+//! | `moves::a_look_up_against_a_merge…` | what moves is found |
+//! | `moves::a_visit_against_a_merge…` | what moves is met once |
+//! | `moves::a_look_up_against_an_overflow…` | what stood in the word that becomes a link is found |
+//! | `moves::a_look_up_against_a_removal…` | what leaves the chain is found |
+//! | `moves::a_look_up_against_a_split_finds_what_leaves…` | the same |
+//! | `whole::a_get_against_a_replacing_insert…` | a key that is there is never missed |
+//! | `whole::a_get_against_a_removal…` | the value or nothing |
+//! | `whole::a_removal_against_a_look_up_of_a_dead…` | what was dead is not returned |
+//! | `whole::a_new_deadline_against_the_end…` | a key that was seen dead does not come back |
+//! | `whole::two_inserts…` | one value stays, and one entry is counted |
+//! | `delivery::two_posts…` | each is delivered once, by one thread at a time |
+//! | `delivery::posts_in_order_against_a_delivery…` | they are delivered once, in order |
+//! | `weakened::two_posts…` | must fail: the token without its second look |
 //!
-//! Executions as counted with at most three preemptions; all together take about 8 s.
+//! How many executions each takes stands in DESIGN.md; all together take about half a minute.
 #![allow(unsafe_code)]
 
 mod delivery;

@@ -202,6 +202,12 @@ impl<K, V> Wheel<K, V> {
         self.unlinked(node, place);
     }
 
+    /// Asks the processor for what [`deschedule`](Self::deschedule) will write.
+    #[inline]
+    pub(crate) fn prefetch_around(node: NodePtr<K, V>) {
+        List::<K, V, Timer>::prefetch_around(node);
+    }
+
     /// Links `new` instead of `old`: in the same position if its deadline belongs in the same bucket.
     pub(crate) fn substitute(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
         let (place, deadline) = (old.place(), new.deadline());
