@@ -184,6 +184,12 @@ impl<K, V> Eviction<K, V> {
         Some(next)
     }
 
+    /// Asks the processor for what [`removed`](Self::removed) will write.
+    #[inline]
+    pub(crate) fn prefetch_around(node: NodePtr<K, V>) {
+        List::<K, V, Queue>::prefetch_around(node);
+    }
+
     /// Reads of several nodes, in order.
     pub(crate) fn accessed_all(&mut self, nodes: &[NodePtr<K, V>]) {
         for node in nodes {

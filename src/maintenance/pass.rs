@@ -126,10 +126,8 @@ impl<K, V> Maintenance<K, V> {
             if let Some(ahead) = events.as_slice().get(AHEAD) {
                 ahead.prefetch();
             }
-            if let Some(WriteEvent::Added(ahead)) = events.as_slice().get(AHEAD / 2)
-                && let Some(eviction) = &state.eviction
-            {
-                eviction.prefetch(*ahead);
+            if let Some(ahead) = events.as_slice().get(AHEAD / 2) {
+                state.prefetch(ahead);
             }
             self.apply(state, event);
         }
@@ -371,6 +369,25 @@ impl<K, V> Maintenance<K, V> {
 }
 
 impl<K, V> State<K, V> {
+    /// Asks the processor for what applying an event will touch beside its nodes, which are there by now.
+    #[inline]
+    fn prefetch(&self, event: &WriteEvent<K, V>) {
+        match *event {
+            WriteEvent::Added(node) => {
+                if let Some(eviction) = &self.eviction {
+                    eviction.prefetch(node);
+                }
+            }
+            WriteEvent::Removed(node, _) | WriteEvent::Replaced { old: node, .. } => {
+                Wheel::prefetch_around(node);
+                if self.eviction.is_some() {
+                    Eviction::prefetch_around(node);
+                }
+            }
+            WriteEvent::Rescheduled(node) => Wheel::prefetch_around(node),
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.eviction.as_ref().is_some_and(Eviction::is_over)
     }
