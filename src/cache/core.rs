@@ -285,7 +285,10 @@ impl<K, V, S> Core<K, V, S> {
         // node left the map. A writer that replaces a live node freezes it, then puts the new one in its place: wait until it has
         // done both.
         !node.is_frozen()
-            || (node.life() == Life::Live && self.upkeep.map.lock(node.hash()).spot(node).is_some())
+            || (node.life() == Life::Live && {
+                let hash = node.hash();
+                self.upkeep.map.lock(hash).spot(hash, node).is_some()
+            })
     }
 
     /// Time since the node was written, where that is known.

@@ -252,11 +252,12 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     #[inline(never)]
     fn move_deadline(&self, node: NodePtr<K, V>, judged: u64, answer: Answer) -> Option<u64> {
         let map = &self.upkeep.map;
-        let mut shard = map.lock(node.hash());
+        let hash = node.hash();
+        let mut shard = map.lock(hash);
         // Read under the lock: a life begins when it is given, however long the wait was.
         let now = self.upkeep.clock.now();
         let (own, wanted) = self.moved(node, judged, answer, now);
-        if shard.spot(node).is_none() || time::is_due(now, judged) {
+        if shard.spot(hash, node).is_none() || time::is_due(now, judged) {
             return None;
         }
         // As in `set_life`: the own deadline first.
@@ -268,7 +269,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         }
         shard.reschedule(node);
         let wrote = Wrote {
-            shard: map.shard_of(node.hash()),
+            shard: map.shard_of(hash),
             pending: shard.pending(),
             deadline: wanted,
             now: Some(now),

@@ -31,10 +31,10 @@ where
             let node = map.find(hash, &pin, |node| key.equivalent(node.key()))?;
             let seen = look(node);
             let mut shard = map.lock(hash);
-            let Some(cause) = self.take_node(&mut shard, node) else {
+            let Some(cause) = self.take_node(&mut shard, hash, node) else {
                 continue;
             };
-            let wrote = self.took(hash, &shard);
+            let wrote = self.took(map.shard_of(hash), &shard);
             drop(shard);
             drop(pin);
             self.upkeep.after_write(wrote);
@@ -46,9 +46,10 @@ where
     fn take_node<'a>(
         &self,
         shard: &mut Shard<'a, K, V>,
+        hash: u64,
         node: NodePtr<K, V>,
     ) -> Option<RemovalCause> {
-        let spot = shard.spot(node)?;
+        let spot = shard.spot(hash, node)?;
         let cause = self.cause_of_leaving(node);
         shard.remove(spot, node, cause);
         self.upkeep.note_removed(node.weight(), cause);
@@ -68,9 +69,9 @@ where
         }
     }
 
-    fn took(&self, hash: u64, shard: &Shard<'_, K, V>) -> Wrote {
+    fn took(&self, number: usize, shard: &Shard<'_, K, V>) -> Wrote {
         Wrote {
-            shard: self.upkeep.map.shard_of(hash),
+            shard: number,
             pending: shard.pending(),
             deadline: NEVER,
             now: None,
@@ -93,10 +94,11 @@ where
                     visited += 1;
                     at = map.collect(number, at as u32, &pin, &mut nodes);
                     for node in nodes.drain(..) {
-                        taken += usize::from(self.take_node(&mut shard, node).is_some());
+                        taken +=
+                            usize::from(self.take_node(&mut shard, node.hash(), node).is_some());
                     }
                 }
-                let wrote = self.took((number as u64) << 32, &shard);
+                let wrote = self.took(number, &shard);
                 drop(shard);
                 drop(pin);
                 if taken > 0 {
@@ -125,8 +127,8 @@ where
                         continue;
                     }
                     let mut shard = map.lock_shard(number);
-                    if self.take_node(&mut shard, node).is_some() {
-                        after.wrote = Some(self.took(node.hash(), &shard));
+                    if self.take_node(&mut shard, node.hash(), node).is_some() {
+                        after.wrote = Some(self.took(number, &shard));
                     }
                 }
             }

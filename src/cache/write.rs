@@ -272,7 +272,7 @@ where
                 return false;
             };
             let mut shard = map.lock(hash);
-            if shard.spot(node).is_none() {
+            if shard.spot(hash, node).is_none() {
                 continue;
             }
             let now = self.upkeep.clock.now();

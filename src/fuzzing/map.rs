@@ -190,9 +190,9 @@ impl Bench {
         assert_eq!(found.map(|node| *node.value()), value);
         let Some(node) = found else { return };
         let mut shard = self.map.lock(hash);
-        let spot = shard.spot(node).expect("it was just found");
+        let spot = shard.spot(hash, node).expect("it was just found");
         shard.remove(spot, node, RemovalCause::Explicit);
-        assert!(shard.spot(node).is_none(), "removed");
+        assert!(shard.spot(hash, node).is_none(), "removed");
         drop(shard);
         self.tell(hash, Told::Removed(*node.value()));
         self.gone(*node.value());

@@ -240,7 +240,7 @@ mod tests {
                 .expect("bounded")
                 .removed(node);
             let mut shard = upkeep.map.lock(node.hash());
-            let spot = shard.spot(node).expect("in the map");
+            let spot = shard.spot(node.hash(), node).expect("in the map");
             shard.take(spot, node);
             // The last owner frees what the map holds; this node has to go another way.
             let mut state = upkeep.state.lock();

@@ -242,8 +242,9 @@ impl<K, V> Maintenance<K, V> {
 
     /// Removes an entry that the wheel has handed out as due, unless it was extended or taken out meanwhile.
     pub(super) fn expire_one(&self, state: &mut State<K, V>, node: NodePtr<K, V>, now: u64) {
-        let mut shard = self.map.lock(node.hash());
-        let Some(spot) = shard.spot(node) else {
+        let hash = node.hash();
+        let mut shard = self.map.lock(hash);
+        let Some(spot) = shard.spot(hash, node) else {
             // A writer took it out; the event waits in a batch.
             return;
         };
@@ -353,8 +354,9 @@ impl<K, V> Maintenance<K, V> {
         state: &mut State<K, V>,
         victim: NodePtr<K, V>,
     ) -> Option<(RemovalCause, u64)> {
-        let mut shard = self.map.lock(victim.hash());
-        let spot = shard.spot(victim)?;
+        let hash = victim.hash();
+        let mut shard = self.map.lock(hash);
+        let spot = shard.spot(hash, victim)?;
         let deadline = victim.deadline();
         let expired =
             deadline != NEVER && victim.deadline_if_alive(self.read_clock(state)).is_none();

@@ -101,8 +101,9 @@ pub(crate) enum Settled<'a, K, V> {
     Here(Spot<'a, K, V>),
 }
 
-/// Where a confirmed node stands.
-pub(crate) struct Spot<'a, K, V>(Place<'a, K, V>);
+/// Where a confirmed node stands, and its hash.
+// The hash stands in the node's cold part too, which a removal need not wait for.
+pub(crate) struct Spot<'a, K, V>(Place<'a, K, V>, u64);
 
 /// A shard, locked by a writer.
 pub(crate) struct Shard<'a, K, V> {
@@ -302,7 +303,7 @@ impl<'a, K, V> Shard<'a, K, V> {
             let place = self
                 .table
                 .locate(&mut self.locked.state, hash, |node| node == found)?;
-            return Some(Settled::Here(Spot(place)));
+            return Some(Settled::Here(Spot(place, hash)));
         }
         let mut next = 0;
         let unknown = |node: NodePtr<K, V>| node.hash() == hash && !probe.knows(node, &mut next);
@@ -312,12 +313,13 @@ impl<'a, K, V> Shard<'a, K, V> {
         }
     }
 
-    /// Finds a node by address.
-    pub(crate) fn spot(&mut self, node: NodePtr<K, V>) -> Option<Spot<'a, K, V>> {
+    /// Finds a node of this hash by address.
+    #[inline]
+    pub(crate) fn spot(&mut self, hash: u64, node: NodePtr<K, V>) -> Option<Spot<'a, K, V>> {
         let here = self
             .table
-            .locate(&mut self.locked.state, node.hash(), |other| other == node)?;
-        Some(Spot(here))
+            .locate(&mut self.locked.state, hash, |other| other == node)?;
+        Some(Spot(here, hash))
     }
 
     /// Lets a node in whose key was settled as absent.
@@ -366,8 +368,7 @@ impl<'a, K, V> Shard<'a, K, V> {
 
     /// Takes a node out for the pass itself, which needs no event.
     pub(crate) fn take(&mut self, spot: Spot<'a, K, V>, node: NodePtr<K, V>) {
-        self.table
-            .remove(&mut self.locked.state, spot.0, node.hash());
+        self.table.remove(&mut self.locked.state, spot.0, spot.1);
         self.locked.weight -= u64::from(node.weight());
         node.set_life(Life::Removed);
     }

@@ -69,7 +69,7 @@ impl Table {
             return false;
         };
         let mut shard = self.map.lock(hash);
-        let spot = shard.spot(node).expect("nobody else writes");
+        let spot = shard.spot(hash, node).expect("nobody else writes");
         shard.remove(spot, node, RemovalCause::Explicit);
         let pending = shard.pending();
         drop(shard);

@@ -30,7 +30,7 @@ impl Table {
     fn remove(&self, key: u64) {
         let node = self.map.find(key, &self.domain.pin(), |n| *n.key() == key);
         let mut shard = self.map.lock(key);
-        let spot = shard.spot(node.unwrap()).unwrap();
+        let spot = shard.spot(key, node.unwrap()).unwrap();
         shard.take(spot, node.unwrap());
     }
 
