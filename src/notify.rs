@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Calls of the listener between two looks at the clock.
-const CHUNK: usize = 32;
+pub(crate) const CHUNK: usize = 32;
 
 /// Notifications posted after a call of `deliver_all` that it delivers all the same.
 const BEYOND: u64 = 1024;

@@ -38,6 +38,7 @@
 
 #[cfg(any(test, fuzzing))]
 mod check;
+mod goal;
 mod pass;
 mod runs;
 mod status;
@@ -148,8 +149,9 @@ struct State<K, V> {
     batch: Batch<K, V>,
     parts: Vec<TablePart<K, V>>,
     taken: Vec<NodePtr<K, V>>,
-    /// The shard whose batch is taken next.
+    /// The shard whose batch is taken next, and how many were, in turn, since the cache was built.
     cursor: usize,
+    drained: u64,
     /// Whether the pass in hand has brought the wheel's time up to date.
     hand_set: bool,
     /// What the ticker panicked with in the pass in hand.
@@ -243,6 +245,7 @@ impl<K, V> Maintenance<K, V> {
                 parts: Vec::new(),
                 taken: Vec::new(),
                 cursor: 0,
+                drained: 0,
                 hand_set: false,
                 ticker_panic: None,
                 applied: 0,

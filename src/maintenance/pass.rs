@@ -42,14 +42,17 @@ impl<K, V> Maintenance<K, V> {
         if state.retired.is_sweeping() && state.unswept == 0 && state.rings_swept {
             state.retired.swept();
         }
+        // However much was to be taken in: or writers who bring as much as a pass can take would keep the dead in the cache.
+        let least = plan.budget / 2;
         // The dead make room before the living are asked to.
         let over = plan.evict && state.is_over();
         if (plan.expire || over) && !state.wheel.is_empty() {
+            budget = budget.max(least);
             self.expire(state, plan.sweep, over, &mut budget);
         }
         if over {
             // However many were due: more leave than came in, or the bound would not hold.
-            self.evict(state, &mut budget.max(state.applied + plan.budget / 2));
+            self.evict(state, &mut budget.max(state.applied + least));
         }
         state
             .retired
@@ -103,6 +106,7 @@ impl<K, V> Maintenance<K, V> {
                 self.drain_shard(state, shard, &mut left);
             }
             state.unswept = state.unswept.saturating_sub(1);
+            state.drained = state.drained.wrapping_add(1);
         }
         *budget -= of_others - left;
         if let Some(own) = own {

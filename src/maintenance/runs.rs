@@ -2,6 +2,7 @@
 //!
 //! Whoever runs clears the wishes first, then drains, then arranges the next run (waking 1).
 
+use super::goal::{Goal, Rest};
 use super::{
     CALLER_BUDGET, LIMIT, Maintenance, PATIENCE, Plan, RUN_BUDGET, Sweep, UNDELIVERED, Wrote,
     waking,
@@ -24,6 +25,9 @@ const SLICE: u64 = 100_000;
 
 /// Passes of a run after which a thread that serves several caches looks whether another one is due.
 const TURN: usize = 16;
+
+/// How often beyond what waited a run looks for further notifications.
+const BEYOND: u64 = 64;
 
 /// How much of the user's code a caller that helps may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,14 +185,32 @@ impl<K, V> Maintenance<K, V> {
         }
     }
 
-    /// One pass of a run, with the lock given up fairly and the freeing done after it. True if there is more to do.
-    fn run_pass(&self, plan: Plan) -> bool {
+    /// One pass of a run, with the lock given up fairly and the freeing done after it. What there is left to do, if anything is.
+    fn run_pass(&self, plan: Plan) -> Option<Rest> {
         let mut state = self.state.lock();
         let more = self.pass(&mut state, plan);
+        let rest = more.then(|| state.rest(plan));
         let ready = state.retired.take_ready(2 * RUN_BUDGET);
         unlock_fairly(state);
         self.free(ready);
-        more
+        rest
+    }
+
+    /// What a run that begins now has to get done.
+    fn goal(&self) -> Goal {
+        Goal::new(self.state.lock().drained, self.map.shards())
+    }
+
+    /// Passes until the goal is reached.
+    fn run_all(&self, mut plan: Plan) {
+        let mut goal = self.goal();
+        while let Some(rest) = self.run_pass(plan) {
+            // The first pass has marked what is due at this very moment; once is enough.
+            plan.sweep = Sweep::No;
+            if goal.is_reached(rest) {
+                return;
+            }
+        }
     }
 
     /// Runs the destructors of what nobody can reach any more, and gives its memory back. With no lock held.
@@ -212,12 +234,13 @@ impl<K, V> Maintenance<K, V> {
         // Three nudges end a grace period that nobody stands in the way of, one more pass sweeps; what the destructors of these
         // values put in and out again takes another round.
         for _ in 0..8 {
-            while self.run_pass(plan) {}
+            self.run_all(plan);
             if self.state.lock().retired.is_empty() {
                 return;
             }
         }
-        while self.state.lock().retired.has_ready() {
+        let ready = self.state.lock().retired.ready();
+        for _ in 0..ready.div_ceil(2 * RUN_BUDGET) {
             self.run_pass(plan);
         }
     }
@@ -225,14 +248,10 @@ impl<K, V> Maintenance<K, V> {
     /// `run_pending_tasks`: all that is due, all notifications for it, and the memory that nobody reads.
     pub(crate) fn finish(&self) {
         let _begun = self.waking.begin();
-        let mut plan = Plan {
+        self.run_all(Plan {
             sweep: Sweep::Yes,
             ..Plan::RUN
-        };
-        while self.run_pass(plan) {
-            // The first pass has marked what is due at this very moment; once is enough.
-            plan.sweep = Sweep::No;
-        }
+        });
         if notify::inside_listener() {
             // Never waits: whoever delivers for this cache, perhaps this very thread further up, goes on with it.
             self.notifier
@@ -252,23 +271,30 @@ impl<K, V> Maintenance<K, V> {
     /// The scheduler's run: all that is due, or a good part of it if other caches may wait for the thread; says how long it is until
     /// the next.
     pub(crate) fn run_due(&self) -> Option<Duration> {
-        let _begun = self.waking.begin();
+        // The last beginning, held until the run has ended.
+        let mut _begun = self.waking.begin();
+        let mut goal = self.goal();
         let mut plan = Plan {
             sweep: Sweep::IfCheap,
             ..Plan::RUN
         };
         for pass in 1.. {
-            let more = self.run_pass(plan);
+            let rest = self.run_pass(plan);
             plan.sweep = Sweep::No;
             let stopped = self.deliver_from_run();
             if stopped {
                 // What was wished for meanwhile is what the next pass does.
-                self.waking.begin();
+                _begun = self.waking.begin();
             }
-            if !more && !stopped {
+            if rest.is_none() && !stopped {
                 break;
             }
-            if pass >= TURN && self.waking.waker().is_shared() {
+            // A thread that others need, too, is not this cache's for ever: an alarm's, or a driver's of several caches.
+            let enough = match rest {
+                Some(rest) => goal.is_reached(rest),
+                None => pass >= TURN,
+            };
+            if enough || (pass >= TURN && self.waking.waker().is_shared()) {
                 // The others first; this cache goes on behind those that have waited for longer.
                 let next = self.state.lock().wheel.next_deadline();
                 let at_once = Some(Duration::ZERO);
@@ -303,7 +329,7 @@ impl<K, V> Maintenance<K, V> {
             seal: false,
             ..Plan::RUN
         };
-        while self.run_pass(drain) {}
+        self.run_all(drain);
         if self.notifier.waiting() > 0 {
             return Some(Duration::ZERO);
         }
@@ -341,7 +367,13 @@ impl<K, V> Maintenance<K, V> {
         // that is quick hears of a crowd pass by pass, while the nodes are still in the processor's cache.
         let next = self.state.lock().wheel.next_deadline().unwrap_or(NEVER);
         let began = OnceCell::new();
+        // What others post meanwhile is heard along with it, up to a bound.
+        let mut looks = self.notifier.waiting() / notify::CHUNK as u64 + BEYOND;
         let go_on = || {
+            looks -= 1;
+            if looks == 0 {
+                return false;
+            }
             if next == NEVER && !self.waking.is_armed() {
                 return true;
             }
@@ -373,7 +405,7 @@ impl<K, V> Maintenance<K, V> {
             ..Plan::RUN
         };
         // A ticker that panics has been reported and must not keep the rest from being freed.
-        while contain(|| self.run_pass(drain)).unwrap_or(true) {}
+        while contain(|| self.run_pass(drain)).is_none_or(|rest| rest.is_some()) {}
         self.notifier
             .deliver(|| true, &mut |nodes| self.take_back(nodes));
         let state = self.state.get_mut();

@@ -31,6 +31,7 @@ pub(crate) const LINGER: Duration = Duration::from_millis(10);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A run that has begun; see invariant 3.
+#[must_use]
 #[derive(Debug)]
 pub(crate) struct Begun<'a> {
     waking: &'a Waking,

@@ -252,9 +252,9 @@ impl<T: Retire> Retired<T> {
         self.waiting.is_some()
     }
 
-    /// Whether something may be freed.
-    pub(crate) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+    /// How much may be freed.
+    pub(crate) fn ready(&self) -> usize {
+        self.ready.len()
     }
 
     /// Frees everything in every stage. For the last owner: no reader, no buffer is left.

@@ -68,8 +68,8 @@ mod level;
 use crate::list::{List, Timer};
 use crate::node::{NO_PLACE, NodePtr};
 use crate::time;
-pub(crate) use level::{FINEST, Spans, WIDEST};
-use level::{LENS, LEVELS, OVERDUE, PLACES, Places};
+pub(crate) use level::{FINEST, LEVELS, Spans, WIDEST};
+use level::{LENS, OVERDUE, PLACES, Places};
 use std::time::Duration;
 
 /// The buckets of one wheel; see the module docs.
@@ -328,6 +328,18 @@ impl<K, V> Wheel<K, V> {
         self.buckets.as_ref()?.by_place[usize::from(place)]
             .nodes
             .front()
+    }
+
+    /// No more nodes than these are ripe.
+    pub(crate) fn ripe_len(&self) -> usize {
+        let Some(buckets) = &self.buckets else {
+            return 0;
+        };
+        (0..)
+            .zip(&buckets.by_place)
+            .filter(|&(place, _)| self.ripe.contains(place))
+            .map(|(_, bucket)| bucket.nodes.len())
+            .sum()
     }
 
     /// Whether `next_due` would take out a node even without time going on.

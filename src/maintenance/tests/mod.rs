@@ -1,5 +1,6 @@
 //! What shows from inside only: when memory may go, and when a writer helps.
 
+mod flood;
 mod waking;
 
 use super::{ENOUGH, Eviction, LIMIT, Plan, RENEWALS, State, enough};
@@ -30,7 +31,7 @@ fn sweep_by_small_steps(cache: &Cache<u32, u32>) -> usize {
         }
         let mut state = upkeep.state.lock();
         while upkeep.pass(&mut state, least) {
-            if state.retired.has_ready() {
+            if state.retired.ready() > 0 {
                 assert_eq!(
                     state.unswept, 0,
                     "shards whose batches may name what is freed"

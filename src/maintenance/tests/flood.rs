@@ -1,0 +1,151 @@
+//! Writers that bring as much as a pass can take, all the time.
+
+use super::super::{Plan, RUN_BUDGET};
+use crate::{Cache, MaintenanceTask, ManualTicker, Scheduler, Ticker};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+#[test]
+fn what_is_due_leaves_though_a_pass_has_its_hands_full() {
+    let clock = ManualTicker::new();
+    let cache: Cache<u32, u32> = Cache::builder().ticker(clock.clone()).build();
+    let core = &cache.core;
+    (0..100).for_each(|key| cache.insert_with_ttl(key, 0, Duration::from_secs(1)));
+    let shard = |key: &u32| core.upkeep.map.shard_of(core.hash(key));
+    // All in the shard that is drained first.
+    let keys: Vec<u32> = (100..)
+        .filter(|key| shard(key) == 0)
+        .take(2 * RUN_BUDGET)
+        .collect();
+    keys.iter().for_each(|&key| cache.insert(key, 0));
+    cache.run_pending_tasks();
+    clock.advance(Duration::from_secs(10));
+    let passes = core.upkeep.hold_passes();
+    for key in &keys {
+        assert!(cache.set_expiry(key, Some(Duration::from_secs(60))));
+    }
+    drop(passes);
+    let mut state = core.upkeep.state.lock();
+    state.cursor = 0;
+    core.upkeep.pass(&mut state, Plan::RUN);
+    let left = core.upkeep.map.len() - keys.len() as u64;
+    assert!(left < 100, "none of those that were due has left");
+}
+
+/// A clock whose every reading by a pass is the moment in which others write to all shards, more than the next pass can take.
+#[derive(Clone, Default)]
+struct Flood(Arc<Source>);
+
+#[derive(Default)]
+struct Source {
+    cache: OnceLock<Cache<u32, u32>>,
+    on: AtomicBool,
+    inside: AtomicBool,
+    waves: AtomicU32,
+}
+
+impl Source {
+    /// The writes stand for those of other threads. At any other moment, with no pass that another thread could run beside, they would
+    /// be what a ticker must not do: call the cache.
+    fn is_read_by_a_pass(&self) -> bool {
+        (self.cache.get()).is_some_and(|cache| cache.core.upkeep.state.try_lock().is_none())
+    }
+}
+
+impl Flood {
+    fn write(&self) {
+        let Some(cache) = self.0.cache.get() else {
+            return;
+        };
+        let map = &cache.core.upkeep.map;
+        let waiting: usize = (0..map.shards())
+            .map(|shard| map.lock_shard(shard).pending())
+            .sum();
+        // Not so much that a batch fills up: its writer would wait for the pass that is waiting for this clock.
+        if waiting < 2 * RUN_BUDGET {
+            let wave = self.0.waves.fetch_add(1, Ordering::Relaxed);
+            (0..2 * RUN_BUDGET as u32).for_each(|key| cache.insert(key, wave));
+        }
+    }
+}
+
+impl Ticker for Flood {
+    fn nanos(&self) -> u64 {
+        // It ends some time, or the test would not.
+        if self.0.on.load(Ordering::Relaxed)
+            && self.0.is_read_by_a_pass()
+            && self.0.waves.load(Ordering::Relaxed) < 2_000
+            && !self.0.inside.swap(true, Ordering::Relaxed)
+        {
+            self.write();
+            self.0.inside.store(false, Ordering::Relaxed);
+        }
+        0
+    }
+}
+
+/// How many waves came while `call` ran.
+fn waves_during(scheduler: Scheduler, call: impl FnOnce(&Cache<u32, u32>)) -> u32 {
+    let flood = Flood::default();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .ticker(flood.clone())
+        .scheduler(scheduler)
+        .expire_after(crate::expiry::writing(|_: &u32, _: &u32| {
+            Some(Duration::from_secs(60))
+        }))
+        .build();
+    flood.0.cache.set(cache.clone()).expect("set once");
+    // In all shards, or a first pass that drains the only one with an event last would have come round.
+    let passes = cache.core.upkeep.hold_passes();
+    flood.write();
+    drop(passes);
+    flood.0.on.store(true, Ordering::Relaxed);
+    call(&cache);
+    flood.0.on.store(false, Ordering::Relaxed);
+    flood.0.waves.load(Ordering::Relaxed)
+}
+
+/// As many passes as there are shards come round once; each of the rounds that reclaim may take as many.
+fn enough(cache: &Cache<u32, u32>) -> u32 {
+    16 * cache.core.upkeep.map.shards() as u32
+}
+
+#[test]
+fn what_is_to_finish_all_ends_though_others_go_on() {
+    let calls: [fn(&Cache<u32, u32>); 3] = [
+        |cache| cache.run_pending_tasks(),
+        |cache| _ = cache.next_maintenance_in(),
+        |cache| _ = cache.policy().wheel(),
+    ];
+    for call in calls {
+        let mut most = 0;
+        let waves = waves_during(Scheduler::disabled(), |cache| {
+            most = enough(cache);
+            call(cache);
+        });
+        assert!(waves > 0, "nobody came in between");
+        assert!(waves <= most, "{waves} waves");
+    }
+}
+
+#[test]
+fn the_run_of_an_alarm_ends_though_others_go_on() {
+    #[derive(Clone, Default)]
+    struct Bell(Arc<Mutex<Option<MaintenanceTask>>>);
+
+    impl crate::Alarm for Bell {
+        fn set(&self, _: Duration, task: MaintenanceTask) {
+            *self.0.lock().unwrap() = Some(task);
+        }
+    }
+
+    let bell = Bell::default();
+    let mut most = 0;
+    let waves = waves_during(Scheduler::custom(bell.clone()), |cache| {
+        most = enough(cache);
+        let task = bell.0.lock().unwrap().take().expect("a deadline came in");
+        assert_eq!(task.run(), Some(Duration::ZERO), "there is more to do");
+    });
+    assert!((1..=most).contains(&waves), "{waves} waves");
+}
