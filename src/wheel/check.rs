@@ -75,7 +75,7 @@ impl<K, V> Wheel<K, V> {
                 continue;
             };
             let visit = self.spans.visit(level, index, self.now);
-            assert!(!level::is_past(visit, self.now), "a visit in the past");
+            assert!(!level::has_passed(self.now, visit), "a visit in the past");
             let mut nodes = bucket.nodes.iter();
             if let Some(end) = bucket.ripe_end {
                 nodes.find(|&node| node == end);

@@ -131,7 +131,7 @@ impl Spans {
     /// The number of the bucket for a deadline other than `NEVER`, seen from `now`.
     #[inline]
     pub(crate) fn place(self, deadline: u64, now: u64) -> u8 {
-        if is_past(deadline, now) {
+        if has_passed(now, deadline) {
             return OVERDUE;
         }
         let last = deadline.wrapping_sub(1);
@@ -188,7 +188,7 @@ impl Spans {
     /// the end of its finest tick, which is the deadline rounded up to a multiple of the resolution.
     #[inline]
     pub(crate) fn flush_time(self, deadline: u64, now: u64) -> u64 {
-        if is_past(deadline, now) {
+        if has_passed(now, deadline) {
             now
         } else {
             round_down(deadline.wrapping_sub(1), self.shift).wrapping_add(1 << self.shift)
@@ -196,10 +196,10 @@ impl Spans {
     }
 }
 
-/// Whether a moment lies in the past of `now` or is `now`. Unlike `time::is_due` this knows no reserved value: the clock may
-/// show any.
+/// Whether a moment lies in the past of `now` or is `now`. Unlike `time::is_due` and `time::is_past` this knows no reserved value: the
+/// clock may show any.
 #[inline]
-pub(crate) const fn is_past(moment: u64, now: u64) -> bool {
+pub(crate) const fn has_passed(now: u64, moment: u64) -> bool {
     now.wrapping_sub(moment) as i64 >= 0
 }
 

@@ -240,7 +240,7 @@ impl<K, V> Wheel<K, V> {
     }
 
     fn ripen_between(&mut self, then: u64, now: u64) {
-        let forward = level::is_past(then, now);
+        let forward = level::has_passed(now, then);
         for level in 0..LEVELS {
             let reached = if forward {
                 self.spans.passed(level, then, now)
@@ -284,7 +284,7 @@ impl<K, V> Wheel<K, V> {
         }
         let tick_end = self.spans.visit(0, index, now);
         let earliest = &mut self.buckets_mut().earliest[index as usize];
-        if level::is_past(*earliest, now) {
+        if level::has_passed(now, *earliest) {
             // All of them are taken out; those that are not due come back and lower the bound to what it then is.
             *earliest = tick_end;
             self.ripen(place);
