@@ -1,0 +1,187 @@
+//! The arithmetic of deadlines: points in cache time, compared across the wrap (time 1), made so that they stay comparable (time 2).
+//!
+//! Cost: a few instructions for each function here; none locks, allocates or panics (time 3).
+
+use std::time::Duration;
+
+/// The deadline of an entry that never expires.
+///
+/// An odd-looking value rather than 0 or `u64::MAX`, which a clock does meet. [`deadline_after`] steps over it, so a
+/// deadline that equals it was never meant as a point in time.
+pub(crate) const NEVER: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// The longest lifetime, 2^62 ns (146 years). Longer ones are cut to it, see time 2.
+pub(crate) const MAX_LIFE_NANOS: u64 = 1 << 62;
+
+/// Whether an entry with this deadline is expired: at exactly its deadline it is.
+#[inline]
+pub(crate) fn is_due(now: u64, deadline: u64) -> bool {
+    deadline != NEVER && is_past(now, deadline)
+}
+
+/// Whether a deadline that is not [`NEVER`] is due.
+#[inline]
+pub(crate) fn is_past(now: u64, deadline: u64) -> bool {
+    debug_assert_ne!(deadline, NEVER);
+    now.wrapping_sub(deadline) as i64 >= 0
+}
+
+/// The deadline of a life that starts `now`; never [`NEVER`].
+///
+/// A deadline that would fall on the reserved value moves 1 ns later, or 1 ns earlier for a life of zero, which must be
+/// due at once.
+#[inline]
+pub(crate) fn deadline_after(now: u64, life: Duration) -> u64 {
+    let life = saturating_nanos(life).min(MAX_LIFE_NANOS);
+    let deadline = now.wrapping_add(life);
+    if deadline != NEVER {
+        deadline
+    } else if life == 0 {
+        NEVER - 1
+    } else {
+        NEVER + 1
+    }
+}
+
+/// The deadline of a life that starts `now` and lasts forever if `None`.
+#[inline]
+pub(crate) fn deadline_in(now: u64, life: Option<Duration>) -> u64 {
+    match life {
+        Some(life) => deadline_after(now, life),
+        None => NEVER,
+    }
+}
+
+/// What is left until the deadline: `None` if it never comes, zero if it is due.
+#[inline]
+pub(crate) fn time_left(now: u64, deadline: u64) -> Option<Duration> {
+    if deadline == NEVER {
+        None
+    } else if is_due(now, deadline) {
+        Some(Duration::ZERO)
+    } else {
+        Some(Duration::from_nanos(deadline.wrapping_sub(now)))
+    }
+}
+
+/// Whether deadline `a` comes strictly before deadline `b`, seen from `now`. [`NEVER`] comes last.
+#[inline]
+pub(crate) fn is_before(a: u64, b: u64, now: u64) -> bool {
+    if a == NEVER {
+        false
+    } else if b == NEVER {
+        true
+    } else {
+        (a.wrapping_sub(now) as i64) < (b.wrapping_sub(now) as i64)
+    }
+}
+
+/// The earlier of two deadlines, seen from `now`. [`NEVER`] comes last.
+#[inline]
+pub(crate) fn earlier(a: u64, b: u64, now: u64) -> u64 {
+    if is_before(b, a, now) { b } else { a }
+}
+
+/// The duration in nanoseconds, at most `u64::MAX`.
+#[inline]
+pub(crate) fn saturating_nanos(duration: Duration) -> u64 {
+    // In 64 bits: by way of `as_nanos` it takes three times as long, on every read that extends.
+    duration
+        .as_secs()
+        .saturating_mul(1_000_000_000)
+        .saturating_add(u64::from(duration.subsec_nanos()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Moments around every place where the arithmetic could go wrong.
+    const MOMENTS: [u64; 9] = [
+        0,
+        1,
+        SECOND,
+        i64::MAX as u64,
+        1 << 63,
+        NEVER - SECOND,
+        NEVER,
+        u64::MAX - 1,
+        u64::MAX,
+    ];
+
+    #[test]
+    fn due_at_exactly_the_deadline_from_any_origin() {
+        for now in MOMENTS {
+            let deadline = deadline_after(now, Duration::from_nanos(SECOND + 1));
+            assert!(!is_due(now, deadline));
+            assert!(!is_due(deadline.wrapping_sub(1), deadline));
+            assert!(is_due(deadline, deadline));
+            assert!(is_due(deadline.wrapping_add(MAX_LIFE_NANOS), deadline));
+            assert!(
+                !is_due(now.wrapping_sub(MAX_LIFE_NANOS), deadline),
+                "time ran backwards"
+            );
+        }
+    }
+
+    #[test]
+    fn never_is_not_due_and_has_no_time_left() {
+        for now in MOMENTS {
+            assert!(!is_due(now, NEVER));
+            assert_eq!(time_left(now, NEVER), None);
+            assert_eq!(deadline_in(now, None), NEVER);
+        }
+    }
+
+    #[test]
+    fn a_life_of_zero_is_due_at_once() {
+        for now in MOMENTS {
+            let deadline = deadline_after(now, Duration::ZERO);
+            assert!(is_due(now, deadline));
+            assert_eq!(time_left(now, deadline), Some(Duration::ZERO));
+        }
+    }
+
+    #[test]
+    fn a_huge_life_counts_as_the_longest() {
+        for now in MOMENTS {
+            let longest = deadline_after(now, Duration::from_nanos(MAX_LIFE_NANOS));
+            assert_eq!(deadline_after(now, Duration::MAX), longest);
+            assert_eq!(
+                deadline_in(now, Some(Duration::from_nanos(u64::MAX))),
+                longest
+            );
+            assert_eq!(
+                time_left(now, longest),
+                Some(Duration::from_nanos(MAX_LIFE_NANOS))
+            );
+        }
+        assert_eq!(saturating_nanos(Duration::MAX), u64::MAX);
+        assert_eq!(saturating_nanos(Duration::from_nanos(u64::MAX)), u64::MAX);
+    }
+
+    #[test]
+    fn a_deadline_steps_over_the_reserved_value() {
+        let second = Duration::from_nanos(SECOND);
+        assert_eq!(deadline_after(NEVER - SECOND, second), NEVER + 1);
+        assert_eq!(deadline_after(NEVER, Duration::ZERO), NEVER - 1);
+    }
+
+    #[test]
+    fn the_earlier_deadline_wins_across_the_wrap() {
+        for now in MOMENTS {
+            let past = deadline_after(now.wrapping_sub(2 * SECOND), Duration::from_secs(1));
+            let soon = deadline_after(now, Duration::from_secs(1));
+            let late = deadline_after(now, Duration::MAX);
+            let sorted = [past, soon, late, NEVER];
+            for (i, &a) in sorted.iter().enumerate() {
+                for (j, &b) in sorted.iter().enumerate() {
+                    assert_eq!(is_before(a, b, now), i < j, "{i} {j} at {now}");
+                    assert_eq!(earlier(a, b, now), sorted[i.min(j)], "{i} {j} at {now}");
+                }
+            }
+        }
+    }
+}
