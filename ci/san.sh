@@ -20,7 +20,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-host=x86_64-unknown-linux-gnu
+host=$(rustc +nightly -vV | sed -n 's/^host: //p')
 what=${1:-both}
 limit=${SAN_LIMIT:-240}
 base=${CARGO_TARGET_DIR:-target}
