@@ -3,7 +3,8 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::hash::{Hash, Hasher};
+use std::fmt::Debug;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::time::Duration;
 
 use support::record::Record;
@@ -401,4 +402,23 @@ fn next_maintenance_follows_the_earliest_deadline() {
     cache.insert(3, 3);
     cache.run_pending_tasks();
     assert_eq!(wait(), None, "nor has one whose entries never expire");
+}
+
+/// What a handle may do, for all keys, values and hashers that a cache takes: checked when this is compiled.
+#[allow(dead_code, reason = "it is there to compile")]
+fn a_handle_goes_anywhere<K, V, S>()
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn may_be_shared<T: Send + Sync + Unpin + 'static>() {}
+    may_be_shared::<Cache<K, V, S>>();
+}
+
+/// Neither a copy of a handle nor its `Debug` asks anything of what is in the cache.
+#[allow(dead_code, reason = "it is there to compile")]
+fn a_handle_is_cloned_and_shown<K, V, S>() {
+    fn cloned_and_shown<T: Clone + Debug>() {}
+    cloned_and_shown::<Cache<K, V, S>>();
 }

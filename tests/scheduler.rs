@@ -1,4 +1,4 @@
-//! Who wakes the cache when nobody calls it. Alone with the stress test in using real time: what must happen is waited for
+//! Who wakes the cache when nobody calls it. In real time, since a thread's sleep is what is tested: what must happen is waited for
 //! with generous bounds, and only "nothing happens" is waited out.
 
 mod support;
