@@ -7,30 +7,34 @@ compile_error!(
     "wheelhouse needs a target with 64-bit pointers: its map keeps bits of a key's hash in the upper sixteen bits of a pointer"
 );
 
-// Data flows downwards, imports go one way: see DESIGN.md for the house plan.
+// Data flows downwards, and so do imports: a module names modules of later groups, none of its own group or of an earlier one. The
+// first group alone is a knot: a cache hands out its builder, entries, iterator and policy, and each of these names the cache.
 mod builder;
 mod cache;
 mod entry_ref;
-pub mod expiry;
-mod hash;
 mod iter;
-pub mod listener;
 mod policy;
-mod scheduler;
 
 mod maintenance;
-mod notify;
 
-mod buffer;
 mod eviction;
 mod map;
+mod notify;
 mod stats;
 mod wheel;
 
-mod contain;
+mod buffer;
 mod list;
+
+pub mod expiry;
+mod hash;
+pub mod listener;
+mod scheduler;
+
 mod node;
 mod reclaim;
+
+mod contain;
 mod stripe;
 mod sync;
 mod time;
