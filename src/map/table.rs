@@ -5,7 +5,8 @@
 //! Linear hashing (`extent`) over cache-line buckets (`bucket`). A look-up reads the extent, compares the tags of one
 //! bucket's eight words (`tags`), then goes through the bucket's overflow chain if it has one. If it finds nothing it
 //! reads the extent again: unchanged means that no node was moved meanwhile, so the miss is true; else it starts over.
-//! A hit needs no second look, since a word that holds a node is removed only together with the node.
+//! A hit needs no second look: a word that holds a node is removed no later than the node, and where words stay behind a hit is true
+//! all the same (table 7).
 //!
 //! A removed node just leaves a null: nothing is shifted, there are no tombstones. An insert takes the first null of the bucket;
 //! a full bucket turns its last word into a link to an overflow bucket, whose entries come back when words of the bucket are free. As long as buckets that are yet to be split hold more than
@@ -23,6 +24,11 @@
 //! 5. Words of buckets at or beyond the extent's count are null.
 //! 6. A bucket with an overflow chain has at most [`SPARE`] free words of its own. So a chain ends with the crowd that made it, though the
 //!    table neither grows nor shrinks.
+//! 7. Words that name nodes stay behind in one place, an overflow chain that a merge has unlinked. Whoever meets one there has come by the
+//!    link, so its search began before the merge; and at the merge the node was in the table. So at a moment within the call, that of the
+//!    merge or an earlier one, the hit was true, though the node may have been removed or replaced since: as true as any hit whose node is
+//!    removed right after it was found. That node is not freed meanwhile, since it left the map when the reader was pinned already
+//!    (node 1). A miss there is not believed, since the merge has moved the version on.
 //!
 //! # Cost
 //!
