@@ -38,7 +38,9 @@ where
     ///
     /// # Panics
     ///
-    /// Only if `keys`, the key's `Hash` or `Eq`, the value's `Clone` or the policy does. What was read before counts as read.
+    /// If `keys`, the key's `Hash` or `Eq`, the value's `Clone` or the policy does. What was read before counts as read.
+    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too: see
+    /// [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///

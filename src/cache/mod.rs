@@ -51,7 +51,9 @@ use write::Given;
 /// # Panics in user code
 ///
 /// A panic in [`Expiry`](crate::Expiry), the weigher, `Hash`, `Eq` or `Clone` passes on to the caller, and the cache is as if the call had not
-/// been made. No lock is held while they run; they may call the same cache.
+/// been made. No lock is held while they run; they may call the same cache. A panic in a [`Ticker`](crate::Ticker) or an
+/// [`Alarm`](crate::Alarm) may reach the caller after the write was made. All cases stand under
+/// [When callbacks misbehave](crate#when-callbacks-misbehave).
 ///
 /// # Example
 ///
@@ -85,6 +87,10 @@ impl<K, V, S> Clone for Cache<K, V, S> {
 impl<K, V> Cache<K, V, RandomState> {
     /// Begins the settings of a cache.
     ///
+    /// # Cost
+    ///
+    /// Next to nothing: what the settings ask for is made by [`build`](CacheBuilder::build).
+    ///
     /// ```
     /// use std::time::Duration;
     /// use wheelhouse::Cache;
@@ -104,6 +110,10 @@ where
     V: Send + Sync + 'static,
 {
     /// A cache of at most this many entries, with all other settings at their defaults.
+    ///
+    /// # Cost
+    ///
+    /// That of [`build`](CacheBuilder::build): some allocations, whatever the capacity; memory for entries is taken as they come.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -135,7 +145,9 @@ where
     ///
     /// # Panics
     ///
-    /// Only if the key's `Hash` or `Eq`, the value's `Clone` or the policy does.
+    /// If the key's `Hash` or `Eq`, the value's `Clone` or the policy does; then the read has moved no deadline.
+    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too: see
+    /// [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -177,6 +189,12 @@ where
     ///
     /// Counts as a read, as [`get`](Self::get) does.
     ///
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq` or the policy does; then the read has moved no deadline.
+    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too: see
+    /// [When callbacks misbehave](crate#when-callbacks-misbehave).
+    ///
     /// # Cost
     ///
     /// As `get`, without the clone. While the [`EntryRef`] lives, memory that leaves this cache is not freed.
@@ -208,6 +226,12 @@ where
 
     /// A look at a key's entry that leaves no trace: no policy is asked, no use is noted.
     ///
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq` does.
+    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too: see
+    /// [When callbacks misbehave](crate#when-callbacks-misbehave).
+    ///
     /// # Cost
     ///
     /// As [`get_ref`](Self::get_ref), and no write to shared memory unless it meets an entry that is due.
@@ -231,7 +255,17 @@ where
         }
     }
 
-    /// Whether the key has a live entry. Leaves no trace, like [`peek_ref`](Self::peek_ref), and costs the same.
+    /// Whether the key has a live entry. Leaves no trace, like [`peek_ref`](Self::peek_ref).
+    ///
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq` does.
+    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too: see
+    /// [When callbacks misbehave](crate#when-callbacks-misbehave).
+    ///
+    /// # Cost
+    ///
+    /// As `peek_ref`.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -258,7 +292,9 @@ where
     ///
     /// # Panics
     ///
-    /// Only if the key's `Hash` or `Eq`, the weigher or the policy does; then the cache is as it was.
+    /// If the key's `Hash` or `Eq`, the weigher or the policy does; then the cache is as it was.
+    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too, perhaps after the write was made:
+    /// see [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -282,7 +318,9 @@ where
     ///
     /// # Panics
     ///
-    /// Only if the key's `Hash` or `Eq` or the weigher does.
+    /// If the key's `Hash` or `Eq` or the weigher does; then the cache is as it was.
+    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too, perhaps after the write was made:
+    /// see [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -309,6 +347,12 @@ where
     ///
     /// Cache-wide limits still hold: the earliest deadline does. Counts as a use for `time_to_idle`.
     ///
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq` does; then the deadline is where it was.
+    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too, perhaps after it was moved:
+    /// see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    ///
     /// # Cost
     ///
     /// The shard's lock, one reading of the clock; now and then a small bounded maintenance pass.
@@ -333,6 +377,12 @@ where
 
     /// Removes a key's entry, with the cause `Explicit`, or `Expired` if it was due.
     ///
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq` does; then the entry is still there.
+    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too, perhaps after the removal:
+    /// see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    ///
     /// # Cost
     ///
     /// The shard's lock if the key is present; now and then a small bounded maintenance pass.
@@ -356,7 +406,9 @@ where
     ///
     /// # Panics
     ///
-    /// Only if the key's `Hash` or `Eq` or the value's `Clone` does; then the entry is still there.
+    /// If the key's `Hash` or `Eq` or the value's `Clone` does; then the entry is still there.
+    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too, perhaps after the removal:
+    /// see [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -378,6 +430,11 @@ where
 
     /// Removes all entries that are present at the call; each is told to the listener. Entries that come in meanwhile may or may
     /// not be removed.
+    ///
+    /// # Panics
+    ///
+    /// Only a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics reaches the caller, perhaps when a part of the work was
+    /// done: see [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -401,7 +458,9 @@ where
     ///
     /// # Panics
     ///
-    /// Only if `keep` does; entries refused before are removed.
+    /// If `keep` does; entries refused before are removed.
+    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too, perhaps after some removals:
+    /// see [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -459,6 +518,11 @@ where
     /// no reader holds. Before it returns, all notifications for this have been delivered, unless it is called from inside a
     /// listener: then they follow after that listener returns.
     ///
+    /// # Panics
+    ///
+    /// Only a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics reaches the caller, perhaps when a part of the work was
+    /// done: see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    ///
     /// # Cost
     ///
     /// Proportional to the work that is due, in bounded passes: other callers are not held up. The listener, and destructors of
@@ -481,6 +545,11 @@ where
     }
 
     /// How long it is until the timer wheel has work next, for event loops: `None` if nothing is scheduled, zero if there is work.
+    ///
+    /// # Panics
+    ///
+    /// Only a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics reaches the caller, perhaps when a part of the work was
+    /// done: see [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -505,7 +574,12 @@ impl<K, V, S> Cache<K, V, S> {
     /// Iterates over the live entries, in no particular order.
     ///
     /// Weakly consistent: a key that is there during the whole iteration is shown exactly once, with its value of some moment of the
-    /// iteration; one that comes or goes meanwhile may be shown or not. Leaves no trace: no policy is asked, no use is noted. Expired entries are skipped.
+    /// iteration; one that comes or goes meanwhile may be shown or not. Leaves no trace: no policy is asked, no use is noted. Expired entries
+    /// are skipped.
+    ///
+    /// # Panics
+    ///
+    /// Never itself; a step does if the key's `Eq` or the [`Ticker`](crate::Ticker) does.
     ///
     /// # Cost
     ///
