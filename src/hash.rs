@@ -42,6 +42,20 @@ impl BuildHasher for RandomState {
 }
 
 /// What [`RandomState`] builds.
+///
+/// ```
+/// use std::hash::{BuildHasher, Hasher};
+/// use wheelhouse::{DefaultHasher, RandomState};
+///
+/// let state = RandomState::new();
+/// let hash = |text: &str| {
+///     let mut hasher: DefaultHasher = state.build_hasher();
+///     hasher.write(text.as_bytes());
+///     hasher.finish()
+/// };
+/// assert_eq!(hash("ada"), hash("ada"));
+/// assert_ne!(hash("ada"), hash("bob"));
+/// ```
 #[derive(Clone, Debug)]
 pub struct DefaultHasher(ahash::AHasher);
 

@@ -12,6 +12,26 @@ use std::fmt;
 use std::iter::FusedIterator;
 
 /// An iterator over the live entries of a cache; see [`Cache::iter`].
+///
+/// It holds no lock. From one step to the next it may keep memory that leaves this cache from being freed, as an [`EntryRef`] does; each
+/// new bucket of the table lets go of what came before.
+///
+/// ```
+/// use wheelhouse::Cache;
+///
+/// let cache: Cache<&str, u32> = Cache::new(100);
+/// cache.insert("ada", 1815);
+/// cache.insert("alan", 1912);
+/// let mut born: Vec<(&str, u32)> = cache.iter().map(|entry| (*entry.key(), *entry.value())).collect();
+/// born.sort_unstable();
+/// assert_eq!(born, [("ada", 1815), ("alan", 1912)]);
+///
+/// // The cache may change meanwhile.
+/// for entry in &cache {
+///     cache.invalidate(entry.key());
+/// }
+/// assert_eq!(cache.iter().count(), 0);
+/// ```
 pub struct Iter<'a, K, V, S> {
     core: &'a Core<K, V, S>,
     shard: usize,

@@ -30,6 +30,15 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     }
 
     /// The bound on the weight of all entries, which is their number unless there is a weigher; `None` if there is none.
+    ///
+    /// ```
+    /// use wheelhouse::Cache;
+    ///
+    /// let bounded: Cache<u8, u8> = Cache::new(100);
+    /// let unbounded: Cache<u8, u8> = Cache::builder().build();
+    /// assert_eq!(bounded.policy().max_capacity(), Some(100));
+    /// assert_eq!(unbounded.policy().max_capacity(), None);
+    /// ```
     pub fn max_capacity(&self) -> Option<u64> {
         self.core.upkeep.max_capacity()
     }
@@ -70,21 +79,52 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     }
 
     /// Who goes when the cache is full; of no meaning in an unbounded one.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, EvictionPolicy};
+    ///
+    /// let cache: Cache<u8, u8> = Cache::new(100);
+    /// assert_eq!(cache.policy().eviction_policy(), EvictionPolicy::TinyLfu);
+    /// ```
     pub fn eviction_policy(&self) -> EvictionPolicy {
         self.core.upkeep.eviction_policy
     }
 
     /// The cache-wide limit on the time since the last write.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().time_to_live(minute).build();
+    /// assert_eq!(cache.policy().time_to_live(), Some(minute));
+    /// ```
     pub fn time_to_live(&self) -> Option<Duration> {
         self.core.lifetimes.limits.time_to_live
     }
 
     /// The cache-wide limit on the time since the last use.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().time_to_idle(minute).build();
+    /// assert_eq!(cache.policy().time_to_idle(), Some(minute));
+    /// ```
     pub fn time_to_idle(&self) -> Option<Duration> {
         self.core.lifetimes.limits.time_to_idle
     }
 
     /// Width of the finest bucket of the timer wheel: the builder's setting rounded up to a power of two nanoseconds.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let cache: wheelhouse::Cache<u8, u8> =
+    ///     wheelhouse::Cache::builder().expiry_resolution(Duration::from_millis(10)).build();
+    /// assert_eq!(cache.policy().expiry_resolution(), Duration::from_nanos(1 << 24)); // 16.8 ms
+    /// ```
     pub fn expiry_resolution(&self) -> Duration {
         self.core.upkeep.resolution()
     }
@@ -92,6 +132,10 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// A picture of the timer wheel, for viewers and for the curious.
     ///
     /// Writes that still wait in a buffer are taken in first.
+    ///
+    /// # Panics
+    ///
+    /// As [`next_maintenance_in`](crate::Cache::next_maintenance_in).
     ///
     /// # Cost
     ///
@@ -136,6 +180,10 @@ where
     /// What a key's entry weighs, as the weigher said when it was written; 1 without a weigher. `None` if the key is absent or its entry
     /// has expired. Leaves no trace: no use is noted.
     ///
+    /// # Panics
+    ///
+    /// As [`peek_ref`](crate::Cache::peek_ref).
+    ///
     /// # Cost
     ///
     /// As [`peek_ref`](crate::Cache::peek_ref).
@@ -177,6 +225,25 @@ impl<K, V, S> fmt::Debug for Policy<'_, K, V, S> {
 }
 
 /// The timer wheel at a moment; see [`Policy::wheel`].
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, ManualTicker};
+///
+/// let ticker = ManualTicker::new();
+/// let cache = Cache::builder().ticker(ticker.clone()).build();
+/// for (key, seconds) in [("a", 10), ("b", 11), ("c", 3_600)] {
+///     cache.insert_with_ttl(key, seconds, Duration::from_secs(seconds));
+/// }
+/// let entries = |cache: &Cache<&str, u64>| -> Vec<usize> {
+///     cache.policy().wheel().levels().iter().map(|level| level.lens().iter().sum()).collect()
+/// };
+/// assert_eq!(entries(&cache), [2, 1, 0, 0, 0]);
+///
+/// ticker.advance(Duration::from_secs(3_599));
+/// cache.run_pending_tasks();
+/// assert_eq!(entries(&cache), [1, 0, 0, 0, 0]); // what is near has come to the finest level
+/// ```
 #[derive(Clone, Debug)]
 pub struct WheelSnapshot {
     now_nanos: u64,
@@ -186,22 +253,65 @@ pub struct WheelSnapshot {
 
 impl WheelSnapshot {
     /// The time to which the wheel was last advanced, in nanoseconds since the cache was built.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache = Cache::builder().ticker(ticker.clone()).build();
+    /// cache.insert_with_ttl("k", 1, Duration::from_secs(60));
+    /// ticker.advance(Duration::from_secs(10));
+    /// assert_eq!(cache.policy().wheel().now_nanos(), 10_000_000_000);
+    /// ```
     pub fn now_nanos(&self) -> u64 {
         self.now_nanos
     }
 
     /// How long it is until the wheel has work: `None` if it is empty, zero if something is due.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache = Cache::builder().ticker(ticker.clone()).build();
+    /// assert_eq!(cache.policy().wheel().next_deadline_in(), None);
+    /// cache.insert_with_ttl("k", 1, Duration::from_secs(5));
+    /// let next = cache.policy().wheel().next_deadline_in().unwrap();
+    /// assert!(next <= Duration::from_secs(5) + cache.policy().expiry_resolution());
+    /// ticker.advance(Duration::from_secs(10));
+    /// assert_eq!(cache.policy().wheel().next_deadline_in(), Some(Duration::ZERO));
+    /// ```
     pub fn next_deadline_in(&self) -> Option<Duration> {
         self.next_deadline_in
     }
 
     /// The five levels, finest first.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
+    /// let buckets: Vec<usize> = cache.policy().wheel().levels().iter().map(|level| level.lens().len()).collect();
+    /// assert_eq!(buckets, [64, 64, 32, 4, 1]);
+    /// ```
     pub fn levels(&self) -> &[LevelSnapshot] {
         &self.levels
     }
 }
 
 /// One level of the timer wheel; see [`WheelSnapshot::levels`].
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, ManualTicker};
+///
+/// let cache = Cache::builder().ticker(ManualTicker::new()).build();
+/// cache.insert_with_ttl("k", 1, Duration::from_secs(10));
+/// let wheel = cache.policy().wheel();
+/// let finest = &wheel.levels()[0];
+/// let ahead = finest.lens().iter().position(|&len| len > 0).unwrap() - finest.hand();
+/// assert_eq!(ahead, 9); // ten seconds are 9.3 buckets of 1.07 s
+/// ```
 #[derive(Clone, Debug)]
 pub struct LevelSnapshot {
     span: Duration,
@@ -211,16 +321,46 @@ pub struct LevelSnapshot {
 
 impl LevelSnapshot {
     /// Width of one bucket.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
+    /// let wheel = cache.policy().wheel();
+    /// assert_eq!(wheel.levels()[0].span(), cache.policy().expiry_resolution());
+    /// assert_eq!(wheel.levels()[1].span(), 64 * wheel.levels()[0].span());
+    /// ```
     pub fn span(&self) -> Duration {
         self.span
     }
 
     /// Index of the bucket whose tick holds the wheel's time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache = Cache::builder().ticker(ticker.clone()).build();
+    /// cache.insert_with_ttl("k", 1, Duration::from_secs(60));
+    /// assert_eq!(cache.policy().wheel().levels()[0].hand(), 0);
+    /// ticker.advance(3 * cache.policy().expiry_resolution());
+    /// assert_eq!(cache.policy().wheel().levels()[0].hand(), 3);
+    /// ```
     pub fn hand(&self) -> usize {
         self.hand
     }
 
     /// How many entries each bucket holds.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let cache = Cache::builder().ticker(ManualTicker::new()).build();
+    /// cache.insert_with_ttl("a", 1, Duration::from_secs(1));
+    /// cache.insert_with_ttl("b", 2, Duration::from_secs(1));
+    /// let wheel = cache.policy().wheel();
+    /// assert_eq!(wheel.levels()[0].lens()[0], 2);
+    /// ```
     pub fn lens(&self) -> &[usize] {
         &self.lens
     }

@@ -167,6 +167,30 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     /// An optional hint. Asked once, when the cache is built. `false` promises that
     /// [`expire_after_read`](Self::expire_after_read) always returns `duration_until_expiry`; the cache then need not
     /// call it, and hits become cheaper. If the promise is broken the answers may be ignored.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use wheelhouse::{Expiry, expiry};
+    ///
+    /// struct Lease;
+    /// impl Expiry<u32, Duration> for Lease {
+    ///     fn expire_after_create(&self, _: &u32, granted: &Duration, _: Instant) -> Option<Duration> {
+    ///         Some(*granted)
+    ///     }
+    ///     fn reacts_to_reads(&self) -> bool {
+    ///         false // `expire_after_read` is the trait's own, which leaves the deadline
+    ///     }
+    /// }
+    /// assert!(!Lease.reacts_to_reads() && Lease.reacts_to_updates());
+    ///
+    /// // The ready policies say what they do.
+    /// let idle = expiry::accessing(|_: &u32, _: &u32| Some(Duration::from_secs(60)));
+    /// assert!(Expiry::<u32, u32>::reacts_to_reads(&idle));
+    /// let fixed = expiry::writing(|_: &u32, _: &u32| Some(Duration::from_secs(60)));
+    /// assert!(!Expiry::<u32, u32>::reacts_to_reads(&fixed));
+    /// ```
     fn reacts_to_reads(&self) -> bool {
         true
     }
@@ -176,6 +200,18 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     /// An optional hint. Asked once, when the cache is built. `false` promises that
     /// [`expire_after_update`](Self::expire_after_update) always returns `duration_until_expiry`; the cache then need
     /// not call it. If the promise is broken the answers may be ignored.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Expiry, expiry};
+    ///
+    /// let anew = expiry::writing(|_: &u32, _: &u32| Some(Duration::from_secs(60)));
+    /// assert!(Expiry::<u32, u32>::reacts_to_updates(&anew));
+    /// let once = expiry::creating(|_: &u32, _: &u32| Some(Duration::from_secs(60)));
+    /// assert!(!Expiry::<u32, u32>::reacts_to_updates(&once));
+    /// ```
     fn reacts_to_updates(&self) -> bool {
         true
     }

@@ -70,18 +70,33 @@ impl Scheduler {
     /// An expired entry is never visible, whoever runs maintenance; it just stays in memory, unannounced, until somebody does.
     /// Listeners run inside `run_pending_tasks`, and inside a writing call only when very many notifications wait.
     ///
-    /// ```
-    /// use wheelhouse::{Cache, Scheduler};
+    /// # Cost
     ///
-    /// let cache: Cache<u8, u8> = Cache::builder().scheduler(Scheduler::disabled()).build();
-    /// cache.insert(1, 1);
+    /// No thread. A call that meets expired entries removes some of them, in a small bounded pass.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker, Scheduler};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache: Cache<u8, u8> =
+    ///     Cache::builder().scheduler(Scheduler::disabled()).ticker(ticker.clone()).build();
+    /// cache.insert_with_ttl(1, 1, Duration::from_secs(5));
+    /// ticker.advance(Duration::from_secs(5));
+    /// assert_eq!(cache.entry_count(), 1); // expired, and nobody has come by
     /// cache.run_pending_tasks();
+    /// assert_eq!(cache.entry_count(), 0);
     /// ```
     pub fn disabled() -> Self {
         Self(Kind::Disabled)
     }
 
     /// A timer of the program's own, such as an event loop's.
+    ///
+    /// # Cost
+    ///
+    /// No thread. A call of [`Alarm::set`] whenever a run is wanted earlier than was last asked for, and at the end of each run that wants
+    /// another.
     ///
     /// ```
     /// use std::sync::{Arc, Mutex};
@@ -153,12 +168,61 @@ pub trait Alarm: Send + Sync + 'static {
     /// A later call for the same cache replaces an earlier one. Running too early or more than once is harmless, running late makes
     /// removals late. It is called by whichever thread writes to the cache, while a lock of the cache's scheduling is held: it must
     /// return soon and must not call the cache; handing the wish to the event loop is all it should do.
+    ///
+    /// A panic in it reaches who called the cache, when the write has been made; the next wish tells the alarm anew.
+    ///
+    /// ```
+    /// use std::sync::mpsc::{self, Sender};
+    /// use std::time::Duration;
+    /// use wheelhouse::{Alarm, Cache, MaintenanceTask, Scheduler};
+    ///
+    /// /// Hands the wish to whoever listens at the other end.
+    /// struct ToLoop(Sender<(Duration, MaintenanceTask)>);
+    ///
+    /// impl Alarm for ToLoop {
+    ///     fn set(&self, after: Duration, task: MaintenanceTask) {
+    ///         self.0.send((after, task)).ok(); // the loop may have ended
+    ///     }
+    /// }
+    ///
+    /// let (wishes, event_loop) = mpsc::channel();
+    /// let cache: Cache<u8, u8> = Cache::builder().scheduler(Scheduler::custom(ToLoop(wishes))).build();
+    /// cache.insert_with_ttl(1, 1, Duration::from_secs(60));
+    /// cache.insert_with_ttl(2, 2, Duration::from_secs(5)); // earlier: told again
+    /// let wished: Vec<Duration> = event_loop.try_iter().map(|(after, _)| after).collect();
+    /// assert_eq!(wished.len(), 2);
+    /// assert!(wished[1] < wished[0]);
+    /// ```
     fn set(&self, after: Duration, task: MaintenanceTask);
 }
 
 /// The maintenance of one cache, to be run by an [`Alarm`].
 ///
 /// It holds the cache weakly: a task of a cache that is gone does nothing.
+///
+/// ```
+/// use std::sync::{Arc, OnceLock};
+/// use std::time::Duration;
+/// use wheelhouse::{Alarm, Cache, MaintenanceTask, Scheduler};
+///
+/// /// Keeps the task, for a loop that calls it once a turn.
+/// #[derive(Clone, Default)]
+/// struct EachTurn(Arc<OnceLock<MaintenanceTask>>);
+///
+/// impl Alarm for EachTurn {
+///     fn set(&self, _: Duration, task: MaintenanceTask) {
+///         self.0.set(task).ok(); // the same each time
+///     }
+/// }
+///
+/// let turns = EachTurn::default();
+/// let cache: Cache<u8, u8> = Cache::builder().scheduler(Scheduler::custom(turns.clone())).build();
+/// cache.insert_with_ttl(1, 1, Duration::from_secs(5));
+/// let task = turns.0.get().expect("a deadline was set").clone();
+/// assert!(task.run().is_some()); // something is scheduled
+/// drop(cache);
+/// assert_eq!(task.run(), None);
+/// ```
 #[derive(Clone)]
 pub struct MaintenanceTask(Weak<dyn Task>);
 
@@ -168,10 +232,44 @@ impl MaintenanceTask {
     /// Returns how long it is until the next run is wanted, as told to [`Alarm::set`] as well; `None` if nothing is scheduled, or the
     /// cache is gone.
     ///
+    /// # Panics
+    ///
+    /// Only if the cache's [`Ticker`](crate::Ticker) or [`Alarm::set`] does: see
+    /// [When callbacks misbehave](crate#when-callbacks-misbehave).
+    ///
     /// # Cost
     ///
     /// As [`run_pending_tasks`](crate::Cache::run_pending_tasks): proportional to the work that is due. Listeners run on the calling
     /// thread.
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use std::time::Duration;
+    /// use wheelhouse::{Alarm, Cache, MaintenanceTask, ManualTicker, RemovalCause, Scheduler};
+    ///
+    /// #[derive(Clone, Default)]
+    /// struct Latest(Arc<Mutex<Option<MaintenanceTask>>>);
+    ///
+    /// impl Alarm for Latest {
+    ///     fn set(&self, _: Duration, task: MaintenanceTask) {
+    ///         *self.0.lock().unwrap() = Some(task);
+    ///     }
+    /// }
+    ///
+    /// let (ticker, latest) = (ManualTicker::new(), Latest::default());
+    /// let told = Arc::new(Mutex::new(Vec::new()));
+    /// let tell = Arc::clone(&told);
+    /// let cache: Cache<u8, u8> = Cache::builder()
+    ///     .ticker(ticker.clone())
+    ///     .scheduler(Scheduler::custom(latest.clone()))
+    ///     .removal_listener(move |key: &u8, _: &u8, cause| tell.lock().unwrap().push((*key, cause)))
+    ///     .build();
+    /// cache.insert_with_ttl(1, 1, Duration::from_secs(5));
+    /// ticker.advance(Duration::from_secs(7));
+    /// let task = latest.0.lock().unwrap().take().expect("a deadline was set");
+    /// task.run();
+    /// assert_eq!(*told.lock().unwrap(), [(1, RemovalCause::Expired)]);
+    /// ```
     pub fn run(&self) -> Option<Duration> {
         self.0.upgrade()?.run_due()
     }
