@@ -262,6 +262,37 @@ fn a_panic_in_retain_goes_to_the_caller_and_what_was_refused_so_far_is_gone() {
 }
 
 #[test]
+fn a_listener_whose_panic_carries_what_panics_when_dropped_is_contained_and_counted() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("told to panic in the drop of a payload");
+        }
+    }
+    let heard = Record::new();
+    let record = heard.clone();
+    let cache = Cache::builder()
+        .ticker(ManualTicker::new())
+        .record_stats()
+        .removal_listener(move |key: &u32, value: &u32, cause| {
+            record.note(key, value, cause);
+            if key.is_multiple_of(2) {
+                std::panic::panic_any(Bomb);
+            }
+        })
+        .build();
+    for key in 0..4 {
+        cache.insert(key, key);
+        cache.invalidate(&key);
+    }
+    cache.run_pending_tasks();
+    let told: Vec<_> = (0..4).map(|key| (key, key, Explicit)).collect();
+    assert_eq!(heard.take_sorted(), told);
+    assert_eq!(cache.stats().listener_panics(), 2);
+    every_call_works(&cache);
+}
+
+#[test]
 fn a_panic_in_the_middle_of_many_operations_loses_none_of_their_events() {
     let rig = Rig::new();
     for round in 0..500 {
