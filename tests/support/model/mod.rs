@@ -1,7 +1,8 @@
 //! A cache that is obviously right: one thread, sorted maps, no buffers, no wheel. In `subject` the same operations on a
 //! real cache, so that the two can be compared step by step, by a property test or by a fuzzer; `bytes` is for the latter.
 //!
-//! What is compared: the result of each operation; after `run_pending_tasks` also the count of entries and their weight, every
+//! What is compared: the result of each operation, and what the policy was asked, once each time, with what is left and the age of the
+//! value; after `run_pending_tasks` also the count of entries and their weight, every
 //! notification in its order for each key, and that the cache asks to be woken in time, or not at all.
 //!
 //! The policy of both is written in the values: each says what the policy answers about it.
@@ -83,6 +84,23 @@ pub struct Settings {
 /// The values that left, by key, in the order in which they left.
 pub type Told = BTreeMap<u8, Vec<(u32, RemovalCause)>>;
 
+/// What the policy was asked: about which key and which value, what was left, how long ago the value was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    Create(u8, u32),
+    Update(u8, u32, Option<Duration>),
+    Read(u8, u32, Option<Duration>, Duration),
+}
+
+impl Asked {
+    /// Ages are told by instants, which reach 2^63 ns from the beginning of the cache.
+    pub fn forget_age(&mut self) {
+        if let Asked::Read(_, _, _, age) = self {
+            *age = Duration::ZERO;
+        }
+    }
+}
+
 /// What an operation gave back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -106,6 +124,7 @@ pub enum Outcome {
 #[derive(Clone, Copy)]
 struct Entry {
     value: Value,
+    written: u128,
     own_deadline: Option<u128>,
     live_deadline: Option<u128>,
     idle_deadline: Option<u128>,
@@ -123,6 +142,7 @@ pub struct Model {
     now: u128,
     entries: BTreeMap<u8, Entry>,
     told: Told,
+    asked: Vec<Asked>,
 }
 
 impl Model {
@@ -132,7 +152,13 @@ impl Model {
             now: 0,
             entries: BTreeMap::new(),
             told: BTreeMap::new(),
+            asked: Vec::new(),
         }
+    }
+
+    /// What the policy has to be asked, since the last call.
+    pub fn take_asked(&mut self) -> Vec<Asked> {
+        std::mem::take(&mut self.asked)
     }
 
     /// Does one operation. What is due leaves at once: a real cache may take its time with that, but may not show it.
@@ -212,6 +238,11 @@ impl Model {
         deadlines.min().map(|deadline| nanos(deadline - self.now))
     }
 
+    /// Nanoseconds since the model began.
+    pub fn elapsed(&self) -> u128 {
+        self.now
+    }
+
     fn expire(&mut self) {
         let now = self.now;
         self.take_where(RemovalCause::Expired, |_, entry| {
@@ -240,12 +271,19 @@ impl Model {
     }
 
     fn insert(&mut self, key: u8, value: Value, ttl: Option<Duration>) {
-        let before = self.entries.get(&key).map(|entry| entry.own_deadline);
+        let before = self.entries.get(&key).copied();
         let own_deadline = match (ttl, before) {
             (Some(ttl), _) => Some(self.after(ttl)),
             (None, _) if !self.settings.policy => None,
-            (None, Some(before)) => self.answered(value.on_update, before),
-            (None, None) => self.answered(value.on_create, None),
+            (None, Some(before)) => {
+                let left = self.left(&before);
+                self.asked.push(Asked::Update(key, value.id, left));
+                self.answered(value.on_update, before.own_deadline)
+            }
+            (None, None) => {
+                self.asked.push(Asked::Create(key, value.id));
+                self.answered(value.on_create, None)
+            }
         };
         self.take(key, RemovalCause::Replaced);
         let live_deadline = self.settings.time_to_live.map(|life| self.after(life));
@@ -254,6 +292,7 @@ impl Model {
             key,
             Entry {
                 value,
+                written: self.now,
                 own_deadline,
                 live_deadline,
                 idle_deadline,
@@ -264,6 +303,8 @@ impl Model {
     fn read(&mut self, key: u8) -> Option<Entry> {
         let mut entry = *self.entries.get(&key)?;
         if self.settings.policy {
+            let (left, age) = (self.left(&entry), nanos(self.now - entry.written));
+            self.asked.push(Asked::Read(key, entry.value.id, left, age));
             entry.own_deadline = self.answered(entry.value.on_read, entry.own_deadline);
         }
         entry.idle_deadline = self.settings.time_to_idle.map(|life| self.after(life));
@@ -289,5 +330,5 @@ impl Model {
 }
 
 fn nanos(n: u128) -> Duration {
-    Duration::from_nanos(u64::try_from(n).expect("no deadline is more than 2^62 ns away"))
+    Duration::from_nanos(u64::try_from(n).expect("no deadline and no write is as far away"))
 }

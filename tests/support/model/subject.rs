@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use wheelhouse::{Cache, Expiry, ManualTicker, Scheduler};
 
-use super::{Answer, LONGEST, Model, Op, Outcome, Settings, Told, Value, many_keys};
+use super::{Answer, Asked, LONGEST, Model, Op, Outcome, Settings, Told, Value, many_keys};
 
 /// The policy of the real cache: what the values say.
 pub struct AsWritten;
@@ -46,12 +46,52 @@ impl Expiry<u8, Value> for AsWritten {
     }
 }
 
+/// The same policy, which notes what it is asked.
+struct Noting(Arc<Mutex<Vec<Asked>>>);
+
+impl Noting {
+    fn note(&self, asked: Asked) {
+        self.0.lock().unwrap().push(asked);
+    }
+}
+
+impl Expiry<u8, Value> for Noting {
+    fn expire_after_create(&self, key: &u8, value: &Value, at: Instant) -> Option<Duration> {
+        self.note(Asked::Create(*key, value.id));
+        AsWritten.expire_after_create(key, value, at)
+    }
+
+    fn expire_after_update(
+        &self,
+        key: &u8,
+        value: &Value,
+        at: Instant,
+        left: Option<Duration>,
+    ) -> Option<Duration> {
+        self.note(Asked::Update(*key, value.id, left));
+        AsWritten.expire_after_update(key, value, at, left)
+    }
+
+    fn expire_after_read(
+        &self,
+        key: &u8,
+        value: &Value,
+        at: Instant,
+        left: Option<Duration>,
+        modified: Instant,
+    ) -> Option<Duration> {
+        self.note(Asked::Read(*key, value.id, left, at - modified));
+        AsWritten.expire_after_read(key, value, at, left, modified)
+    }
+}
+
 /// A real cache on a manual clock, taking the same operations.
 pub struct Subject {
     settings: Settings,
     cache: Cache<u8, Value>,
     clock: ManualTicker,
     told: Arc<Mutex<Told>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl Subject {
@@ -59,6 +99,7 @@ impl Subject {
         let clock = ManualTicker::starting_at(settings.origin);
         let told: Arc<Mutex<Told>> = Arc::default();
         let tell = Arc::clone(&told);
+        let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
         let mut builder = Cache::builder()
             .ticker(clock.clone())
             .scheduler(Scheduler::disabled())
@@ -72,7 +113,7 @@ impl Subject {
                     .push((value.id, cause));
             });
         if settings.policy {
-            builder = builder.expire_after(AsWritten);
+            builder = builder.expire_after(Noting(Arc::clone(&asked)));
         }
         if let Some(life) = settings.time_to_live {
             builder = builder.time_to_live(life);
@@ -85,7 +126,13 @@ impl Subject {
             cache: builder.build(),
             clock,
             told,
+            asked,
         }
+    }
+
+    /// What the policy was asked, since the last call.
+    fn take_asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut *self.asked.lock().unwrap())
     }
 
     pub fn apply(&self, op: &Op) -> Outcome {
@@ -184,6 +231,16 @@ pub fn compare(settings: Settings, ops: &[Op]) -> Result<(), String> {
         if expected != found {
             return Err(format!(
                 "step {step}, {op:?}: expected {expected:?}, found {found:?}"
+            ));
+        }
+        let (mut expected, mut found) = (model.take_asked(), subject.take_asked());
+        if model.elapsed() > i64::MAX as u128 {
+            expected.iter_mut().for_each(Asked::forget_age);
+            found.iter_mut().for_each(Asked::forget_age);
+        }
+        if expected != found {
+            return Err(format!(
+                "step {step}, {op:?}: the policy should be asked {expected:?}, was asked {found:?}"
             ));
         }
         if matches!(op, Op::RunPendingTasks) {
