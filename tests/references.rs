@@ -1,0 +1,55 @@
+//! References of every age, into two caches, that go in any order: each shows what it was made for, and nothing is kept for ever.
+
+mod support;
+
+use support::Dice;
+use support::census::{Census, Counted};
+use wheelhouse::{Cache, EntryRef, ManualTicker};
+
+/// Turns to nonsense when it is dropped, so that a look at freed memory that is still mapped shows.
+struct Page(u64);
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // Written so that it is not left out as a write that nobody reads.
+        std::hint::black_box(std::mem::replace(&mut self.0, u64::MAX));
+    }
+}
+
+#[test]
+fn references_that_go_in_any_order_show_their_own_value_and_hold_nothing_after() {
+    let census = Census::default();
+    let caches: [Cache<u64, Counted<Page>>; 2] =
+        [(); 2].map(|()| Cache::builder().ticker(ManualTicker::new()).build());
+    let mut dice = Dice::new(5);
+    let mut held: Vec<(u64, EntryRef<'_, u64, Counted<Page>>)> = Vec::new();
+    let intact = |held: &[(u64, EntryRef<'_, u64, Counted<Page>>)]| {
+        held.iter()
+            .all(|(made_for, entry)| entry.payload.0 == *made_for)
+    };
+    for serial in 0..20_000 {
+        let cache = &caches[serial as usize % 2];
+        let key = dice.below(50);
+        cache.insert(key, census.counted(Page(serial)));
+        if dice.below(3) == 0 {
+            held.push((serial, cache.get_ref(&key).expect("just inserted")));
+        }
+        if dice.below(4) == 0 {
+            cache.invalidate(&(key ^ 1));
+        }
+        if held.len() > 40 {
+            held.swap_remove(dice.below(held.len() as u64) as usize);
+        }
+        if serial % 50 == 0 {
+            cache.run_pending_tasks();
+            assert!(intact(&held), "after {serial} writes");
+        }
+    }
+    assert!(intact(&held));
+    drop(held);
+    for _ in 0..3 {
+        caches.iter().for_each(Cache::run_pending_tasks);
+    }
+    let present: u64 = caches.iter().map(Cache::entry_count).sum();
+    assert_eq!(census.alive(), present as i64);
+}
