@@ -243,8 +243,10 @@ fn a_read_extension_is_not_bound_to_a_newer_value() {
     let outcome = calling_back(
         Moment::Read,
         |cache, key| cache.insert(key, 2),
-        |cache, _| {
+        |cache, clock| {
             cache.insert(1, 9);
+            // Or the answer would be what is left, and move nothing.
+            clock.advance(secs(1));
             assert_eq!(
                 cache.get(&1),
                 Some(9),

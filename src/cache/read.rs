@@ -10,8 +10,11 @@ use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 
 impl<K: 'static, V: 'static, S> Core<K, V, S> {
-    /// Asks the policy about a read, notes the use and the deadline that the hit has now. False if the entry was replaced, removed or
-    /// expired meanwhile, so that the look-up has to start over; then nothing was changed.
+    /// Asks the policy about a read, notes the use and the deadline that the hit has now. False if the entry expired meanwhile, or
+    /// somebody else moved its deadline, so that the look-up has to start over; then nothing was changed.
+    ///
+    /// If its value was replaced meanwhile, the read stands as one from before that, and extends nothing: the new value's life is none
+    /// of its business.
     #[inline]
     pub(super) fn touch(&self, hit: &mut Hit<K, V>, pin: &Pin) -> bool {
         if self.lifetimes.reads_extend && !self.extend(hit) {
@@ -228,11 +231,14 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                     hit.deadline = moved;
                     true
                 }
-                None => false,
+                None => node.was_frozen(now),
             };
         }
-        hit.deadline = wanted;
-        node.extend(deadline, wanted)
+        if node.extend(deadline, wanted) {
+            hit.deadline = wanted;
+            return true;
+        }
+        node.was_frozen(now)
     }
 
     /// The own and the wanted deadline that an answer given about a node with `deadline` means at `now`.

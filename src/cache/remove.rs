@@ -12,6 +12,9 @@ use std::hash::{BuildHasher, Hash};
 
 /// Removals under one hold of a shard's lock when many are taken out.
 const CHUNK: usize = 64;
+/// How often a removal looks at a node that is replaced meanwhile, perhaps by the look itself, a value's `clone`. Then it removes first
+/// and looks afterwards.
+const LOOKS: u32 = 16;
 
 impl<K, V, S> Core<K, V, S>
 where
@@ -25,21 +28,27 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let hash = self.hash(key);
-        let pin = self.upkeep.pin();
         let map = &self.upkeep.map;
-        loop {
+        // Dropped after the pin, also if the last look panics.
+        let mut after = AfterWrite {
+            core: self,
+            wrote: None,
+        };
+        let pin = self.upkeep.pin();
+        for looks in 1.. {
             let node = map.find(hash, &pin, |node| key.equivalent(node.key()))?;
-            let seen = look(node);
+            let seen = (looks <= LOOKS).then(|| look(node));
             let mut shard = map.lock(hash);
             let Some(cause) = self.take_node(&mut shard, hash, node) else {
                 continue;
             };
-            let wrote = self.took(map.shard_of(hash), &shard);
+            after.wrote = Some(self.took(map.shard_of(hash), &shard));
             drop(shard);
-            drop(pin);
-            self.upkeep.after_write(wrote);
+            // The pin keeps what was removed.
+            let seen = seen.unwrap_or_else(|| look(node));
             return (cause == RemovalCause::Explicit).then_some(seen);
         }
+        unreachable!("a loop without an end");
     }
 
     /// Takes a node out and says for which cause; `None` if it had gone before.

@@ -32,6 +32,7 @@ pub(super) enum Answer {
 }
 
 /// A question to the policy and its answer.
+#[derive(Clone, Copy)]
 struct Asked {
     answer: Answer,
     /// Whether it was about an entry that was there and alive, not about a new one.
@@ -40,8 +41,28 @@ struct Asked {
     told: Option<u64>,
 }
 
-/// How often a write whose policy left the deadline as it was asks again because the deadline was moved meanwhile. Whoever moves it all the
-/// time, as readers may, must not hold a writer up for ever: then it stays where they have moved it.
+impl Asked {
+    /// A life that does not depend on what is there.
+    fn life(life: Option<Duration>) -> Self {
+        Self {
+            answer: Answer::Life(life),
+            about: false,
+            told: None,
+        }
+    }
+
+    /// The answer as it is taken when the policy is not to be asked again, whatever is there by then. `None` if it was not asked at all.
+    fn for_good(self, now: impl FnOnce() -> u64) -> Option<Self> {
+        match (self.answer, self.told) {
+            (Answer::Life(life), _) => Some(Self::life(life)),
+            (Answer::Keep, Some(deadline)) => Some(Self::life(time::time_left(now(), deadline))),
+            (Answer::Keep, None) => None,
+        }
+    }
+}
+
+/// How often a write asks the policy, if each time its answer is overtaken: by a deadline that is moved, which then stays where it was
+/// moved to, or by another write, as from within the policy itself. Whoever does that all the time must not hold a writer up for ever.
 const ASKS: u32 = 16;
 
 impl<K, V, S> Core<K, V, S>
@@ -61,10 +82,14 @@ where
         let map = &self.upkeep.map;
         let timed = self.lifetimes.timed || matches!(given, Given::Life(_));
         let mut asks = 0;
+        let mut last = None;
         loop {
             let probe = map.probe(hash, &pin, |node| new.key() == node.key());
-            let asked = self.ask(&new, &probe, given);
+            let asked = last.unwrap_or_else(|| self.ask(&new, &probe, given));
             asks += 1;
+            if asks == ASKS {
+                last = asked.for_good(|| self.upkeep.clock.now());
+            }
             let mut shard = map.lock(hash);
             let Some(settled) = shard.settle(hash, &probe) else {
                 continue;
@@ -132,31 +157,15 @@ where
     /// Asks the policy about the value that comes in. No lock is held.
     fn ask(&self, new: &NewNode<K, V>, probe: &Probe<K, V>, given: Given) -> Asked {
         let policy = match (given, &self.lifetimes.policy) {
-            (Given::Life(life), _) => {
-                return Asked {
-                    answer: Answer::Life(Some(life)),
-                    about: false,
-                    told: None,
-                };
-            }
-            (Given::Policy, None) => {
-                return Asked {
-                    answer: Answer::Life(None),
-                    about: false,
-                    told: None,
-                };
-            }
+            (Given::Life(life), _) => return Asked::life(Some(life)),
+            (Given::Policy, None) => return Asked::life(None),
             (Given::Policy, Some(policy)) => policy,
         };
         let clock = &self.upkeep.clock;
         if self.lifetimes.policy_plain && self.lifetimes.policy_updates {
             // The same answer whether an entry is there or not: that need not be found out here.
             let life = policy.expire_after_create(new.key(), new.value(), clock.base());
-            return Asked {
-                answer: Answer::Life(life),
-                about: false,
-                told: None,
-            };
+            return Asked::life(life);
         }
         let there = probe.found.and_then(|old| {
             let now = clock.now();
@@ -184,15 +193,11 @@ where
                     told: (asked == left).then_some(deadline),
                 }
             }
-            None => Asked {
-                answer: Answer::Life(policy.expire_after_create(
-                    new.key(),
-                    new.value(),
-                    self.told(|| clock.now()),
-                )),
-                about: false,
-                told: None,
-            },
+            None => Asked::life(policy.expire_after_create(
+                new.key(),
+                new.value(),
+                self.told(|| clock.now()),
+            )),
         }
     }
 

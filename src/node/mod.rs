@@ -248,6 +248,12 @@ impl<K, V> Node<K, V> {
             .ok()
     }
 
+    /// Whether its deadline ended, as seen at `now`, because the node is being replaced.
+    pub(crate) fn was_frozen(&self, now: u64) -> bool {
+        let deadline = self.deadline();
+        deadline & FROZEN != 0 && has_ended(deadline, now)
+    }
+
     /// Whether a deadline that has ended did so because the node is being replaced, not because it was due. May be wrong for a
     /// deadline that nobody has claimed yet.
     pub(crate) fn is_frozen(&self) -> bool {

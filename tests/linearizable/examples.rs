@@ -291,6 +291,29 @@ fn the_values_are_asked_where_there_is_a_policy() {
 }
 
 #[test]
+fn a_read_that_a_new_value_overtakes_may_extend_nothing() {
+    let value = |id| Value {
+        id,
+        on_create: Answer::After(10),
+        on_update: Answer::Keep,
+        on_read: Answer::After(100),
+    };
+    // The new value keeps the deadline that there is: ten from the beginning, or a hundred from the read.
+    let then = |write_from, outcome| {
+        story(POLICY)
+            .call(0, 1, Op::Insert(value(1)), Done)
+            .call(2, 4, Op::Get, HIT(1))
+            .call(write_from, 6, Op::Insert(value(2)), Done)
+            .clock(7, 20)
+            .call(8, 9, Op::Get, outcome)
+    };
+    then(3, HIT(2)).accepted();
+    then(3, MISS).accepted();
+    then(5, HIT(2)).accepted();
+    then(5, MISS).refused();
+}
+
+#[test]
 fn set_expiry_is_false_for_an_absent_key_only() {
     story(BARE)
         .call(0, 1, Op::SetExpiry(None), NO)
@@ -371,7 +394,7 @@ fn fits(history: &History, order: &[usize]) -> bool {
                     nexts.extend(
                         history
                             .rules
-                            .step(now.0, call, &readings)
+                            .step(now.0, call, &readings, history.may_replace_during(call))
                             .into_iter()
                             .map(|state| (state, now.1)),
                     );

@@ -124,7 +124,8 @@ impl Search<'_> {
                 Item::Advance(now) => vec![state.advanced(*now)],
                 Item::Call(call) => {
                     let readings = readings(self.history, call, state.clock);
-                    self.history.rules.step(state, call, &readings)
+                    let replaced = self.history.may_replace_during(call);
+                    self.history.rules.step(state, call, &readings, replaced)
                 }
             };
             for next in nexts {

@@ -97,6 +97,15 @@ pub struct History {
 }
 
 impl History {
+    /// Whether a value may come in under the call's key while it runs.
+    pub fn may_replace_during(&self, call: &Call) -> bool {
+        self.calls.iter().any(|other| {
+            matches!(other.op, Op::Insert(_) | Op::InsertWithTtl(..))
+                && other.key == call.key
+                && other.overlaps(call)
+        })
+    }
+
     /// Pairs of calls for the same key that were under way at the same time.
     pub fn overlaps(&self) -> usize {
         let calls = &self.calls;

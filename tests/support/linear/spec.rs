@@ -6,6 +6,8 @@
 //! - A new life counts from *a reading of the clock between the call and that moment*. No cache can do better without stopping the
 //!   clock: it reads the time, then publishes, and time may pass in between. It must not do worse, such as take a reading
 //!   from before the call.
+//! - A read extends only if the entry still holds the value that was read: one whose value is replaced during the call may find it
+//!   without extending anything.
 
 use super::history::{Answer, Call, Op, Outcome, Value};
 
@@ -74,14 +76,18 @@ impl State {
 
 impl Rules {
     /// The states that a call may lead to if it takes effect now; none if its outcome cannot be had. `readings` are the
-    /// times that the clock has shown since the call began.
-    pub fn step(&self, state: State, call: &Call, readings: &[u64]) -> Vec<State> {
+    /// times that the clock has shown since the call began; `replaced` says whether another call may have put in a value meanwhile.
+    pub fn step(&self, state: State, call: &Call, readings: &[u64], replaced: bool) -> Vec<State> {
         let there = state.entry;
         let same = |holds: bool| if holds { vec![state] } else { Vec::new() };
         match (call.op, call.outcome) {
             (Op::Get, Outcome::Found(id)) => match there {
                 Some(entry) if id == Some(entry.value.id) => {
-                    self.after_read(state, entry, readings)
+                    let mut states = self.after_read(state, entry, readings);
+                    if replaced {
+                        states.push(state);
+                    }
+                    states
                 }
                 Some(_) => Vec::new(),
                 None => same(id.is_none()),
