@@ -102,9 +102,6 @@ impl<'a, K, V> EntryRef<'a, K, V> {
 
     /// Time since this value was written.
     ///
-    /// A cache that has neither a policy nor a cache-wide limit reads no clock when it is written to: the age of an entry inserted
-    /// there without a lifetime is not known and shown as zero.
-    ///
     /// # Cost
     ///
     /// One reading of the clock.

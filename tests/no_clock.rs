@@ -1,4 +1,4 @@
-//! A cache without any deadline reads no clock.
+//! A cache without any deadline reads the clock once a write, for the entry's age, and at no other time.
 
 mod support;
 
@@ -17,17 +17,18 @@ fn timeless() -> (Cache<u32, u32>, Dial, u64) {
 }
 
 #[test]
-fn no_operation_reads_the_clock() {
+fn no_operation_but_a_write_reads_the_clock() {
     let (cache, clock, at_start) = timeless();
-    let unread = |what: &str| assert_eq!(clock.readings(), at_start, "{what} read the clock");
     for key in 0..1_000 {
         cache.insert(key, key);
     }
-    unread("insert");
+    assert_eq!(clock.readings(), at_start + 1_000);
     for key in 0..1_000 {
         cache.insert(key, key + 1);
     }
-    unread("insert over a present entry");
+    let written = at_start + 2_000;
+    let unread = |what: &str| assert_eq!(clock.readings(), written, "{what} read the clock");
+    unread("an insert more than once");
     for key in 0..1_100 {
         assert_eq!(cache.get(&key), (key < 1_000).then_some(key + 1));
     }
@@ -60,11 +61,11 @@ fn maintenance_without_a_deadline_reads_no_clock() {
     }
     cache.run_pending_tasks();
     assert_eq!(cache.entry_count(), 500);
-    assert_eq!(clock.readings(), at_start);
+    assert_eq!(clock.readings(), at_start + 1_000);
 }
 
 #[test]
-fn a_bound_needs_no_clock() {
+fn a_bound_needs_no_clock_of_its_own() {
     let clock = Dial::at(5);
     let cache = Cache::builder()
         .max_capacity(10)
@@ -77,7 +78,19 @@ fn a_bound_needs_no_clock() {
     }
     cache.run_pending_tasks();
     assert_eq!(cache.entry_count(), 10);
-    assert_eq!(clock.readings(), at_start);
+    assert_eq!(clock.readings(), at_start + 1_000);
+}
+
+#[test]
+fn an_entry_that_nothing_ends_has_an_age() {
+    let (cache, clock, _) = timeless();
+    cache.insert(1, 1);
+    clock.set(1_000 + 7_000_000_000);
+    assert_eq!(cache.get_ref(&1).unwrap().age(), secs(7));
+    assert!(cache.set_expiry(&1, Some(secs(60))));
+    assert_eq!(cache.peek_ref(&1).unwrap().age(), secs(7));
+    cache.insert(1, 2);
+    assert_eq!(cache.get_ref(&1).unwrap().age(), secs(0));
 }
 
 #[test]
@@ -87,7 +100,7 @@ fn the_first_fixed_life_starts_the_clock() {
         cache.insert(key, key);
     }
     cache.run_pending_tasks();
-    // By the first deadline, the cache has not looked at the clock for half an age, if it ever has.
+    // By the first deadline, the cache has not looked at the clock for half an age.
     let start = 1 << 62;
     clock.set(start);
     cache.insert_with_ttl(1, 1, secs(10));

@@ -39,8 +39,6 @@ pub(crate) struct Lifetimes<K, V> {
     pub(crate) policy_plain: bool,
     /// A read may move the deadline.
     pub(crate) reads_extend: bool,
-    /// Writes read the clock.
-    pub(crate) timed: bool,
     /// The entry's own deadline must be kept apart from the wanted one.
     pub(crate) kept_apart: bool,
 }
@@ -56,7 +54,6 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 .as_ref()
                 .is_some_and(|p| p.looks_at_the_entry_alone() && !p.looks_at_times()),
             reads_extend: policy_reads || limits.time_to_idle.is_some(),
-            timed: policy.is_some() || !limits.are_none(),
             kept_apart: limits.time_to_idle.is_some()
                 || (limits.time_to_live.is_some() && policy.is_some()),
             policy,

@@ -11,10 +11,6 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn are_none(&self) -> bool {
-        self.time_to_live.is_none() && self.time_to_idle.is_none()
-    }
-
     /// The wanted deadline of an entry whose own deadline is `own`, written at `written` and used at `now`.
     // When it was written stands in the node's cold part, which a read should not touch for nothing.
     #[inline]

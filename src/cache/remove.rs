@@ -29,7 +29,7 @@ where
     {
         let hash = self.hash(key);
         let map = &self.upkeep.map;
-        // Dropped after the pin, also if the last look panics.
+        // Dropped after the pin if the last look panics.
         let mut after = AfterWrite {
             core: self,
             wrote: None,
@@ -46,6 +46,11 @@ where
             drop(shard);
             // The pin keeps what was removed.
             let seen = seen.unwrap_or_else(|| look(node));
+            drop(pin);
+            // Not when `after` is dropped: if this panics, the compiler would leak what is being returned.
+            if let Some(wrote) = after.wrote.take() {
+                self.upkeep.after_write(wrote);
+            }
             return (cause == RemovalCause::Explicit).then_some(seen);
         }
         unreachable!("a loop without an end");

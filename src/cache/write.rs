@@ -80,7 +80,6 @@ where
         let new = NewNode::new(key, value, making);
         let pin = self.upkeep.pin();
         let map = &self.upkeep.map;
-        let timed = self.lifetimes.timed || matches!(given, Given::Life(_));
         let mut asks = 0;
         let mut last = None;
         loop {
@@ -95,17 +94,17 @@ where
                 continue;
             };
             // Read under the lock: a life begins when the write happens, however long the wait was.
-            let now = if timed { self.upkeep.clock.now() } else { 0 };
+            let now = self.upkeep.clock.now();
             let mut wrote = Wrote {
                 shard: map.shard_of(hash),
                 pending: 0,
                 deadline: NEVER,
-                now: timed.then_some(now),
+                now: Some(now),
                 left: true,
             };
             match settled {
                 Settled::Absent => {
-                    let times = self.times(asked.answer, None, timed, now);
+                    let times = self.times(asked.answer, None, now);
                     wrote.deadline = times.deadline;
                     self.upkeep.note_written(None);
                     if self.upkeep.is_too_heavy(making.weight) {
@@ -118,7 +117,7 @@ where
                 }
                 Settled::Here(spot) => {
                     let old = probe.found.expect("settled at the node that was found");
-                    let Some(cause) = self.judge(old, &asked, now, timed) else {
+                    let Some(cause) = self.judge(old, &asked, now) else {
                         // It fell due since the policy was asked: the policy has to be asked about a new entry.
                         drop(shard);
                         continue;
@@ -134,7 +133,7 @@ where
                     } else {
                         None
                     };
-                    let times = self.times(asked.answer, kept, timed, now);
+                    let times = self.times(asked.answer, kept, now);
                     wrote.deadline = times.deadline;
                     self.upkeep.note_written(Some((old, cause)));
                     if self.upkeep.is_too_heavy(making.weight) {
@@ -202,19 +201,12 @@ where
     }
 
     /// For which cause the old value leaves; `None` if the policy was asked about an entry that is due by now.
-    fn judge(
-        &self,
-        old: NodePtr<K, V>,
-        asked: &Asked,
-        now: u64,
-        timed: bool,
-    ) -> Option<RemovalCause> {
+    fn judge(&self, old: NodePtr<K, V>, asked: &Asked, now: u64) -> Option<RemovalCause> {
         loop {
             let deadline = old.deadline();
             if deadline == NEVER {
                 return Some(RemovalCause::Replaced);
             }
-            let now = if timed { now } else { self.upkeep.clock.now() };
             if !time::is_due(now, deadline) {
                 return Some(RemovalCause::Replaced);
             }
@@ -246,10 +238,7 @@ where
 
     /// The times of a node that is about to come in.
     #[inline]
-    fn times(&self, answer: Answer, kept: Option<u64>, timed: bool, now: u64) -> Times {
-        if !timed {
-            return Times::NONE;
-        }
+    fn times(&self, answer: Answer, kept: Option<u64>, now: u64) -> Times {
         let own = match (answer, kept) {
             (Answer::Keep, Some(kept)) => kept,
             (Answer::Keep, None) => NEVER,

@@ -393,7 +393,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Those of a cache that reads no clock.
+    /// Those of a node that was never let in.
     pub(crate) const NONE: Self = Self {
         written: time::NEVER,
         deadline: time::NEVER,
