@@ -304,6 +304,20 @@ fn panics_of_the_listener_are_counted() {
 }
 
 #[test]
+fn snapshots_that_are_still_needed_are_subtracted_by_reference() {
+    let cache = recording(&ManualTicker::new()).build();
+    cache.insert(1, 1);
+    let earlier = cache.stats();
+    cache.insert(2, 2);
+    cache.get(&2);
+    let later = cache.stats();
+    let between = &later - &earlier;
+    assert_eq!((between.insertions(), between.hits()), (1, 1));
+    assert_eq!((earlier.insertions(), later.insertions()), (1, 2));
+    assert_eq!((later - earlier).insertions(), 1);
+}
+
+#[test]
 fn counting_reads_no_clock_where_nothing_expires() {
     let dial = Dial::at(5);
     let cache = Cache::builder()

@@ -9,7 +9,7 @@ use support::record::Record;
 use support::{Dial, Dice, HOUR, LONGEST, NS, SPAN, YEAR, millis, nanos, secs};
 use wheelhouse::RemovalCause::Expired;
 use wheelhouse::expiry::accessing;
-use wheelhouse::{Cache, Expiry, ManualTicker, Ticker};
+use wheelhouse::{Cache, Expiry, ManualTicker, Scheduler, Ticker};
 
 const ORIGINS: [u64; 13] = [
     0,
@@ -92,6 +92,27 @@ fn every_origin_is_as_good_as_zero() {
             Some(None)
         );
         assert_eq!(cache.entry_count(), 1);
+    }
+}
+
+#[test]
+fn what_was_seen_dead_stays_dead_however_long_nobody_clears_it_away() {
+    // Up to the longest life.
+    let leaps = [0, 1, 36, 60, 61, 62].map(|bits| Duration::from_nanos(1 << bits));
+    for leap in leaps {
+        let clock = ManualTicker::starting_at(5);
+        let cache = Cache::builder()
+            .ticker(clock.clone())
+            .scheduler(Scheduler::disabled())
+            .build();
+        cache.insert_with_ttl(1, 1, secs(1));
+        clock.advance(secs(1));
+        assert_eq!(cache.get(&1), None);
+        clock.advance(leap);
+        assert!(!cache.contains_key(&1), "after {leap:?}");
+        assert_eq!(cache.get(&1), None, "after {leap:?}");
+        assert!(!cache.set_expiry(&1, None), "after {leap:?}");
+        assert_eq!(cache.remove(&1), None, "after {leap:?}");
     }
 }
 

@@ -122,6 +122,17 @@ impl<K, V, S> Core<K, V, S> {
         }
     }
 
+    /// A point of cache time that lies some nanoseconds before another one that the policy is told.
+    // Counted back: by themselves, two points on two sides of half the clock's range would not be as far apart as they are.
+    #[inline]
+    pub(super) fn told_before(&self, at: Instant, nanos: impl FnOnce() -> u64) -> Instant {
+        if self.lifetimes.policy_times {
+            at.checked_sub(Duration::from_nanos(nanos())).unwrap_or(at)
+        } else {
+            at
+        }
+    }
+
     /// What an entry weighs. User code: no lock may be held.
     #[inline]
     pub(super) fn weigh(&self, key: &K, value: &V) -> u32 {

@@ -198,12 +198,13 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             } else {
                 time::time_left(now, deadline)
             };
+            let read_at = self.told(|| now);
             let asked = policy.expire_after_read(
                 node.key(),
                 node.value(),
-                self.told(|| now),
+                read_at,
                 left,
-                self.told(|| written(node, now)),
+                self.told_before(read_at, || now.wrapping_sub(written(node, now))),
             );
             // To live for ever is no news to an entry that does.
             let news = asked != left || (plain && deadline != NEVER);

@@ -39,7 +39,7 @@
 use super::bucket::{self, Bucket, LAST, WORDS, Word};
 use super::extent::{self, Extent};
 use super::tags;
-use crate::node::{Node, NodePtr};
+use crate::node::{self, Node, NodePtr};
 use crate::reclaim::Pin;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -101,6 +101,8 @@ impl<K, V> TablePart<K, V> {
         if at.is_null() {
             handle_alloc_error(layout)
         }
+        // Or a link to an overflow bucket would be taken for a node.
+        node::assert_taggable(at.addr(), layout.size());
         // SAFETY: as many words as the layout has room for, owned by this call.
         unsafe { crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>(), buckets * WORDS) };
         at

@@ -35,7 +35,7 @@
 //!    alone. They are relaxed atomics, which compile to plain loads and stores: a breach would scramble a list, never memory.
 //! 3. Life only goes downwards in the table above.
 //! 4. The wanted deadline of a node that was judged expired, or replaced while reads may extend, is *claimed* or *frozen*: moved
-//!    2^62 ns into the past by a compare-exchange, to an even value or an odd one. A reader's extension is a compare-exchange
+//!    2^61 ns into the past by a compare-exchange, to an even value or an odd one. A reader's extension is a compare-exchange
 //!    from the value it judged, so an entry's expiry and its extension exclude each other.
 //!
 //! # Who may touch what
@@ -58,8 +58,9 @@ pub(crate) use slab::{Columns, Emptied, Slab};
 use std::fmt;
 use std::ptr::NonNull;
 
-/// How far into the past a claim moves a deadline: the longest life, so it is due for every sane clock.
-const CLAIM_SHIFT: u64 = time::MAX_LIFE_NANOS;
+/// How far into the past a claim moves a deadline: 73 years. It stays due for clocks that go back by as much, and for those that go on
+/// by 219 years from the deadline.
+const CLAIM_SHIFT: u64 = time::MAX_LIFE_NANOS / 2;
 
 /// The states of a node; see the table in the module docs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -323,18 +324,26 @@ impl<K, V> Node<K, V> {
     }
 }
 
+/// Panics if an allocation ends where its addresses leave no room for the map's tags.
+pub(crate) fn assert_taggable(at: usize, size: usize) {
+    assert!(
+        at.checked_add(size).is_some_and(|end| end >> 48 == 0),
+        "the allocator returned an address above 2^48, which this crate cannot tag"
+    );
+}
+
 /// `place` of a node that hangs in no bucket.
 pub(crate) const NO_PLACE: u8 = u8::MAX;
 
 /// The bit in which a frozen deadline differs from a claimed one.
 const FROZEN: u64 = 1;
 
-/// What a claim at `now` makes of a deadline that is due: 2^62 ns earlier, so that the time since can still be told.
+/// What a claim at `now` makes of a deadline that is due: 2^61 ns earlier, so that the time since can still be told.
 fn claimed(judged: u64, now: u64) -> u64 {
     let from = if now.wrapping_sub(judged) < CLAIM_SHIFT / 2 {
         judged
     } else {
-        // Overdue by 73 years and more: that much earlier once again might look alive.
+        // Overdue by 36 years and more: that much earlier once again might look alive.
         now
     };
     // Never the reserved value, which is odd.
@@ -349,9 +358,9 @@ fn frozen(now: u64) -> u64 {
 
 /// Whether a deadline was claimed or frozen, as seen at `now`.
 ///
-/// Both lie 2^62 ns in the past when they are made. Allowed for: clocks that are up to 18 years behind then, and 36 years that go by
+/// Both lie 2^61 ns in the past when they are made. Allowed for: clocks that are up to 9 years behind then, and 18 years that go by
 /// until somebody looks; whoever looks later claims anew. A deadline that nobody has claimed is taken for a claimed one only if
-/// the clock has leapt by 128 to 182 years past it between two looks, further than the longest life.
+/// the clock has leapt by 64 to 91 years past it between two looks.
 #[inline]
 fn has_ended(deadline: u64, now: u64) -> bool {
     const FROM: u64 = CLAIM_SHIFT - CLAIM_SHIFT / 8;

@@ -47,6 +47,8 @@ const SINGLE: bool = cfg!(any(fuzzing, wheelhouse_single));
 /// The smallest chunk, in bytes, and the fewest nodes in one.
 const CHUNK: usize = if SINGLE { 1 } else { 8192 };
 const LEAST: usize = if SINGLE { 1 } else { 8 };
+/// A node larger than this has a chunk for itself, or eight of them would have to be allocated for the first.
+const LARGE: usize = 4096;
 
 /// What the nodes of a slab have beside hot and cold parts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,7 +84,8 @@ impl<K, V> Geometry<K, V> {
         size_of::<Header<K, V>>().next_multiple_of(align)
     };
     const SIZE: usize = {
-        let least = (Self::FIRST + LEAST * (Self::HOT + Self::COLD)).next_power_of_two();
+        let slots = if Self::HOT > LARGE { 1 } else { LEAST };
+        let least = (Self::FIRST + slots * (Self::HOT + Self::COLD)).next_power_of_two();
         if least > CHUNK { least } else { CHUNK }
     };
     const SLOTS: usize = if SINGLE {
@@ -369,10 +372,7 @@ impl<K, V> Slab<K, V> {
         let Some(at) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout)
         };
-        assert!(
-            (at.addr().get() + layout.size()) >> 48 == 0,
-            "the allocator returned an address above 2^48, which this crate cannot tag"
-        );
+        super::assert_taggable(at.addr().get(), layout.size());
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.regions.push(None);
             u32::try_from(self.regions.len() - 1).expect("fewer than 2^32 regions")

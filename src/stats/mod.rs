@@ -251,16 +251,25 @@ impl Stats {
 impl Sub for Stats {
     type Output = Stats;
 
+    /// As the difference of references.
+    fn sub(self, earlier: Stats) -> Stats {
+        &self - &earlier
+    }
+}
+
+impl Sub for &Stats {
+    type Output = Stats;
+
     /// What happened between `earlier` and this. Where `earlier` counts more, because it is the later one or of another cache, the
     /// difference is 0.
-    fn sub(self, earlier: Stats) -> Stats {
+    fn sub(self, earlier: &Stats) -> Stats {
         let mut removals = self.removals;
         for (count, before) in removals.iter_mut().zip(earlier.removals) {
             *count = count.saturating_sub(before);
         }
-        let mut lateness = self.lateness;
-        for (count, before) in lateness.iter_mut().zip(earlier.lateness) {
-            *count = count.saturating_sub(before);
+        let mut lateness = self.lateness.clone();
+        for (count, before) in lateness.iter_mut().zip(&earlier.lateness) {
+            *count = count.saturating_sub(*before);
         }
         Stats {
             hits: self.hits.saturating_sub(earlier.hits),

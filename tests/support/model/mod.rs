@@ -92,15 +92,6 @@ pub enum Asked {
     Read(u8, u32, Option<Duration>, Duration),
 }
 
-impl Asked {
-    /// Ages are told by instants, which reach 2^63 ns from the beginning of the cache.
-    pub fn forget_age(&mut self) {
-        if let Asked::Read(_, _, _, age) = self {
-            *age = Duration::ZERO;
-        }
-    }
-}
-
 /// What an operation gave back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -236,11 +227,6 @@ impl Model {
     pub fn nearest(&self) -> Option<Duration> {
         let deadlines = self.entries.values().filter_map(Entry::deadline);
         deadlines.min().map(|deadline| nanos(deadline - self.now))
-    }
-
-    /// Nanoseconds since the model began.
-    pub fn elapsed(&self) -> u128 {
-        self.now
     }
 
     fn expire(&mut self) {
