@@ -72,3 +72,85 @@ impl<K, V> State<K, V> {
         }
     }
 }
+
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests {
+    use super::*;
+    use crate::{Cache, ManualTicker};
+    use std::time::Duration;
+
+    fn rest(drained: u64, ripe: usize, excess: usize) -> Rest {
+        Rest {
+            drained,
+            ripe,
+            excess,
+        }
+    }
+
+    #[test]
+    fn no_run_ends_before_each_shard_was_drained() {
+        for begun in [0, 10, u64::MAX - 3, u64::MAX] {
+            let mut goal = Goal::new(begun, 4);
+            for more in 0..4 {
+                assert!(!goal.is_reached(rest(begun.wrapping_add(more), 0, 0)));
+            }
+            assert!(goal.is_reached(rest(begun.wrapping_add(4), 0, 0)));
+        }
+    }
+
+    #[test]
+    fn what_was_ripe_or_over_the_bound_then_has_its_passes_and_what_comes_later_has_none() {
+        let half = RUN_BUDGET / 2;
+        let cases = [
+            ((1, 0), 1),
+            ((0, 1), 1),
+            ((0, half), 1),
+            ((0, half + 1), 2),
+            ((half, 0), LEVELS),
+            ((half, half), LEVELS + 1),
+            ((1_000 * half, 0), 1_000 * LEVELS),
+        ];
+        for ((ripe, excess), passes) in cases {
+            let mut goal = Goal::new(0, 1);
+            assert!(!goal.is_reached(rest(0, 0, 0)));
+            let mut taken = 0;
+            while !goal.is_reached(rest(1 + taken, ripe + 7 * taken as usize, excess)) {
+                taken += 1;
+            }
+            assert_eq!(taken as usize, passes, "{ripe} ripe, {excess} over");
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_what_the_plan_would_do() {
+        let clock = ManualTicker::new();
+        let cache: Cache<u32, u32> = Cache::builder()
+            .ticker(clock.clone())
+            .max_capacity(1_000)
+            .weigher(|_, &weight| weight)
+            .build();
+        (0..100).for_each(|key| cache.insert_with_ttl(key, 10, Duration::from_secs(1)));
+        cache.run_pending_tasks();
+        clock.advance(Duration::from_secs(10));
+        let upkeep = &cache.core.upkeep;
+        let left = |plan| {
+            let mut state = upkeep.state.lock();
+            let now = upkeep.clock.now();
+            state.wheel.advance(now);
+            let rest = state.rest(plan);
+            (rest.ripe, rest.excess)
+        };
+        assert_eq!(left(Plan::RUN), (100, 0));
+        assert!(upkeep.set_max_capacity(970));
+        assert_eq!(left(Plan::RUN), (100, 30));
+        assert!(upkeep.set_max_capacity(10));
+        // No more than there are.
+        assert_eq!(left(Plan::RUN), (100, 100));
+        let neither = Plan {
+            expire: false,
+            evict: false,
+            ..Plan::RUN
+        };
+        assert_eq!(left(neither), (0, 0));
+    }
+}
