@@ -1,18 +1,18 @@
 //! When a run may end though there is more to do: once it has done all that there was when it began.
 //!
-//! Others may bring more for as long as it goes on, and `run_pending_tasks` must return all the same. What was there is done when each
-//! shard was drained once, and after that as many passes have ended as the ripe nodes and the entries over the bound of that moment could
-//! take.
+//! Others may bring more for as long as it goes on, and `run_pending_tasks` must return all the same. What was there is known once each
+//! shard was drained. Of that, each ripe node of the wheel is to be taken out once, which shows whether it is due, and each entry over the
+//! bound once; whoever does it. Some of that work goes to nodes that have become ripe since, so there is to be twice as much.
 
-use super::{Plan, RUN_BUDGET, State};
+use super::{Plan, State};
 use crate::eviction::Eviction;
-use crate::wheel::LEVELS;
 
 /// What a pass has left to do, in units of its budget.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rest {
-    /// Shards drained in turn since the cache was built.
+    /// Shards drained in turn, and units of work done, since the cache was built.
     drained: u64,
+    done: u64,
     /// At most: nodes of the wheel that are ripe, and entries that may have to be evicted.
     ripe: usize,
     excess: usize,
@@ -23,31 +23,26 @@ pub(super) struct Rest {
 pub(super) struct Goal {
     /// So many shards drained, each has been.
     drained: u64,
-    /// From then on: passes that may still be needed for what was known.
-    passes: Option<usize>,
+    /// So much work done, what was known by then has been.
+    done: Option<u64>,
 }
 
 impl Goal {
     /// For a run that begins when so many shards have been drained in turn.
     pub(super) fn new(drained: u64, shards: usize) -> Self {
         Self {
-            drained: drained.wrapping_add(shards as u64),
-            passes: None,
+            drained: drained + shards as u64,
+            done: None,
         }
     }
 
     /// Whether the run may end with this left to do.
     pub(super) fn is_reached(&mut self, rest: Rest) -> bool {
-        if (rest.drained.wrapping_sub(self.drained) as i64) < 0 {
+        if rest.drained < self.drained {
             return false;
         }
-        // A ripe node may be filed again once a level.
-        let units = rest.ripe * LEVELS + rest.excess;
-        // Half a budget is the least that a pass does of each.
-        let passes = self.passes.get_or_insert(units.div_ceil(RUN_BUDGET / 2));
-        let reached = *passes == 0;
-        *passes = passes.saturating_sub(1);
-        reached
+        let left = 2 * (rest.ripe + rest.excess) as u64;
+        rest.done >= *self.done.get_or_insert(rest.done + left)
     }
 }
 
@@ -63,6 +58,7 @@ impl<K, V> State<K, V> {
     pub(super) fn rest(&self, plan: Plan) -> Rest {
         Rest {
             drained: self.drained,
+            done: self.done,
             ripe: if plan.expire {
                 self.wheel.ripe_len()
             } else {
@@ -79,9 +75,10 @@ mod tests {
     use crate::{Cache, ManualTicker};
     use std::time::Duration;
 
-    fn rest(drained: u64, ripe: usize, excess: usize) -> Rest {
+    fn rest(drained: u64, done: u64, ripe: usize, excess: usize) -> Rest {
         Rest {
             drained,
+            done,
             ripe,
             excess,
         }
@@ -89,35 +86,21 @@ mod tests {
 
     #[test]
     fn no_run_ends_before_each_shard_was_drained() {
-        for begun in [0, 10, u64::MAX - 3, u64::MAX] {
-            let mut goal = Goal::new(begun, 4);
-            for more in 0..4 {
-                assert!(!goal.is_reached(rest(begun.wrapping_add(more), 0, 0)));
-            }
-            assert!(goal.is_reached(rest(begun.wrapping_add(4), 0, 0)));
+        let mut goal = Goal::new(10, 4);
+        for drained in 10..14 {
+            assert!(!goal.is_reached(rest(drained, 1_000, 0, 0)));
         }
+        assert!(goal.is_reached(rest(14, 0, 0, 0)));
     }
 
     #[test]
-    fn what_was_ripe_or_over_the_bound_then_has_its_passes_and_what_comes_later_has_none() {
-        let half = RUN_BUDGET / 2;
-        let cases = [
-            ((1, 0), 1),
-            ((0, 1), 1),
-            ((0, half), 1),
-            ((0, half + 1), 2),
-            ((half, 0), LEVELS),
-            ((half, half), LEVELS + 1),
-            ((1_000 * half, 0), 1_000 * LEVELS),
-        ];
-        for ((ripe, excess), passes) in cases {
+    fn what_was_ripe_or_over_the_bound_then_is_to_be_done_and_what_comes_later_is_not() {
+        for (ripe, excess, work) in [(1, 0, 2), (0, 1, 2), (100, 20, 240)] {
             let mut goal = Goal::new(0, 1);
-            assert!(!goal.is_reached(rest(0, 0, 0)));
-            let mut taken = 0;
-            while !goal.is_reached(rest(1 + taken, ripe + 7 * taken as usize, excess)) {
-                taken += 1;
-            }
-            assert_eq!(taken as usize, passes, "{ripe} ripe, {excess} over");
+            assert!(!goal.is_reached(rest(0, 5, 0, 0)));
+            assert!(!goal.is_reached(rest(1, 7, ripe, excess)));
+            assert!(!goal.is_reached(rest(1, 7 + work - 1, 9_000, 9_000)));
+            assert!(goal.is_reached(rest(1, 7 + work, 9_000, 9_000)));
         }
     }
 

@@ -152,6 +152,8 @@ struct State<K, V> {
     /// The shard whose batch is taken next, and how many were, in turn, since the cache was built.
     cursor: usize,
     drained: u64,
+    /// Nodes taken from the wheel and victims tried since the cache was built.
+    done: u64,
     /// Whether the pass in hand has brought the wheel's time up to date.
     hand_set: bool,
     /// What the ticker panicked with in the pass in hand.
@@ -246,6 +248,7 @@ impl<K, V> Maintenance<K, V> {
                 taken: Vec::new(),
                 cursor: 0,
                 drained: 0,
+                done: 0,
                 hand_set: false,
                 ticker_panic: None,
                 applied: 0,

@@ -42,17 +42,23 @@ impl<K, V> Maintenance<K, V> {
         if state.retired.is_sweeping() && state.unswept == 0 && state.rings_swept {
             state.retired.swept();
         }
-        // However much was to be taken in: or writers who bring as much as a pass can take would keep the dead in the cache.
-        let least = plan.budget / 2;
+        // However much was to be taken in, more leaves than came: or writers who bring as much as a pass can take would keep the dead in the
+        // cache, and the bound would not hold.
+        let least = state.applied + plan.budget / 2;
         // The dead make room before the living are asked to.
         let over = plan.evict && state.is_over();
         if (plan.expire || over) && !state.wheel.is_empty() {
             budget = budget.max(least);
+            let given = budget;
             self.expire(state, plan.sweep, over, &mut budget);
+            state.done += (given - budget) as u64;
         }
         if over {
-            // However many were due: more leave than came in, or the bound would not hold.
-            self.evict(state, &mut budget.max(state.applied + least));
+            // However many were due.
+            budget = budget.max(least);
+            let given = budget;
+            self.evict(state, &mut budget);
+            state.done += (given - budget) as u64;
         }
         state
             .retired

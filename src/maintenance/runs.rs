@@ -100,7 +100,8 @@ impl<K, V> Maintenance<K, V> {
             return;
         };
         let alone = self.waking.is_up_to_callers();
-        let expire = self.is_due_for_callers(now);
+        // Writers who wait for each other bring more than those can take out whose work that is: so each takes part.
+        let expire = pending >= LIMIT || self.is_due_for_callers(now);
         let was_armed = self.waking.is_armed();
         let _begun = alone.then(|| self.waking.begin());
         let plan = Plan {

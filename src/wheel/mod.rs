@@ -68,8 +68,8 @@ mod level;
 use crate::list::{List, Timer};
 use crate::node::{NO_PLACE, NodePtr};
 use crate::time;
-pub(crate) use level::{FINEST, LEVELS, Spans, WIDEST};
-use level::{LENS, OVERDUE, PLACES, Places};
+pub(crate) use level::{FINEST, Spans, WIDEST};
+use level::{LENS, LEVELS, OVERDUE, PLACES, Places};
 use std::time::Duration;
 
 /// The buckets of one wheel; see the module docs.

@@ -1,6 +1,6 @@
 //! Writers that bring as much as a pass can take, all the time.
 
-use super::super::{Plan, RUN_BUDGET};
+use super::super::{LIMIT, Plan, RUN_BUDGET};
 use crate::{Cache, MaintenanceTask, ManualTicker, Scheduler, Ticker};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -31,6 +31,41 @@ fn what_is_due_leaves_though_a_pass_has_its_hands_full() {
     core.upkeep.pass(&mut state, Plan::RUN);
     let left = core.upkeep.map.len() - keys.len() as u64;
     assert!(left < 100, "none of those that were due has left");
+}
+
+#[test]
+fn a_writer_that_had_to_wait_takes_out_more_of_what_is_due_than_it_brought() {
+    /// Nobody comes when it rings.
+    struct Deaf;
+    impl crate::Alarm for Deaf {
+        fn set(&self, _: Duration, _: MaintenanceTask) {}
+    }
+
+    const DUE: u64 = 2_000;
+    let clock = ManualTicker::new();
+    let cache: Cache<u64, u64> = Cache::builder()
+        .ticker(clock.clone())
+        .scheduler(Scheduler::custom(Deaf))
+        .build();
+    let core = &cache.core;
+    (0..DUE).for_each(|key| cache.insert_with_ttl(key, 0, Duration::from_secs(1)));
+    cache.run_pending_tasks();
+    clock.advance(Duration::from_secs(10));
+    let keys: Vec<u64> = (DUE..)
+        .filter(|key| core.upkeep.map.shard_of(core.hash(key)) == 0)
+        .take(LIMIT)
+        .collect();
+    let passes = core.upkeep.hold_passes();
+    std::thread::scope(|threads| {
+        let writer = threads.spawn(|| keys.iter().for_each(|&key| cache.insert(key, 0)));
+        while core.upkeep.map.lock_shard(0).pending() < LIMIT {
+            std::thread::yield_now();
+        }
+        drop(passes);
+        writer.join().expect("no panic");
+    });
+    let left = core.upkeep.map.len() - LIMIT as u64;
+    assert!(left < DUE - LIMIT as u64, "{left} of {DUE} are left");
 }
 
 /// A clock whose every reading by a pass is the moment in which others write to all shards, more than the next pass can take.
