@@ -422,3 +422,41 @@ fn a_reader_that_stays_is_looked_for_ever_less_often_and_then_no_more() {
     timer.run_to(HOUR);
     assert_eq!(census.alive(), 1);
 }
+
+/// The thread of the event loop is not this cache's alone.
+#[test]
+fn a_run_ends_though_each_notification_it_delivers_makes_another() {
+    const CAP: u32 = 200_000;
+    let (timer, heard) = (Loop::default(), Arc::new(Mutex::new(0)));
+    let (slot, count) = (
+        Arc::new(Mutex::new(None::<Cache<u32, u32>>)),
+        Arc::clone(&heard),
+    );
+    let handle = Arc::clone(&slot);
+    let cache = Cache::builder()
+        .ticker(timer.0.lock().unwrap().clock.clone())
+        .scheduler(Scheduler::custom(timer.clone()))
+        .removal_listener(move |&key: &u32, &value: &u32, _| {
+            *count.lock().unwrap() += 1;
+            let cache = handle.lock().unwrap().clone();
+            if let Some(cache) = cache
+                && value < CAP
+            {
+                cache.insert(key, value + 1);
+                // Posts the notification that the value before was replaced.
+                cache.run_pending_tasks();
+            }
+        })
+        .build();
+    *slot.lock().unwrap() = Some(cache.clone());
+    cache.insert(1, 0);
+    cache.insert(1, 1);
+    let (shared, run) = (timer.clone(), Arc::clone(&heard));
+    must_end(move || {
+        assert!(shared.turn(Duration::MAX));
+        assert!(*run.lock().unwrap() < CAP / 10, "it went on to the end");
+    });
+    assert!(*heard.lock().unwrap() > 0);
+    assert!(timer.due().is_some(), "there is more to tell");
+    slot.lock().unwrap().take();
+}
