@@ -9,10 +9,8 @@
 //! all the same (table 7).
 //!
 //! A removed node just leaves a null: nothing is shifted, there are no tombstones. An insert takes the first null of the bucket;
-//! a full bucket turns its last word into a link to an overflow bucket, whose entries come back when words of the bucket are free. As long as buckets that are yet to be split hold more than
-//! `LOAD` entries on average, each inserting writer splits one or two of them; when all buckets hold fewer than a quarter of that, the
-//! removing writer merges two. So
-//! there is no long pause at any size: the largest single step is the allocation of a zeroed segment.
+//! a full bucket turns its last word into a link to an overflow bucket, whose entries come back when words of the bucket are free. When
+//! and how the table grows and shrinks, by a bucket or two with a write, is in `growth`.
 //!
 //! # Invariants
 //!
@@ -22,8 +20,8 @@
 //!    A reader that misses the node in both places has read the null (acquire), so it sees the new version and retries.
 //! 4. A segment or overflow bucket that was unlinked is handed out as [`TablePart`] and freed after a grace period only.
 //! 5. Words of buckets at or beyond the extent's count are null.
-//! 6. A bucket with an overflow chain has at most [`SPARE`] free words of its own. So a chain ends with the crowd that made it, though the
-//!    table neither grows nor shrinks.
+//! 6. A bucket with an overflow chain has at most [`SPARE`](growth::SPARE) free words of its own. So a chain ends with
+//!    the crowd that made it, though the table neither grows nor shrinks.
 //! 7. Words that name nodes stay behind in one place, an overflow chain that a merge has unlinked. Whoever meets one there has come by the
 //!    link, so its search began before the merge; and at the merge the node was in the table. So at a moment within the call, that of the
 //!    merge or an earlier one, the hit was true, though the node may have been removed or replaced since: as true as any hit whose node is
@@ -36,6 +34,8 @@
 //! The lock of a shard is held for one bucket, or three when it splits.
 #![allow(unsafe_code)]
 
+mod growth;
+
 use super::bucket::{self, Bucket, LAST, WORDS, Word};
 use super::extent::{self, Extent};
 use super::tags;
@@ -45,15 +45,7 @@ use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr;
 
-/// Entries a bucket that make the table grow.
-const LOAD: u64 = 5;
-/// Splits or merges that one write may do.
-const STEPS: usize = 2;
 const SEGMENTS: usize = 32;
-/// How many words may be free in a bucket that has an overflow chain: one, so that an entry that goes and another that comes do not
-/// take a chain away and make it again.
-const SPARE: usize = 1;
-
 /// A table; the part that readers use.
 #[repr(align(128))]
 pub(super) struct Table<K, V> {
@@ -127,7 +119,7 @@ impl<K, V> Table<K, V> {
     /// An empty table with room for `capacity` entries before it first splits.
     pub(super) fn new(capacity: usize) -> (Self, TableState<K, V>) {
         let base = (capacity as u64)
-            .div_ceil(LOAD)
+            .div_ceil(growth::LOAD)
             .next_power_of_two()
             .clamp(1, 1 << 28) as u32;
         let table = Self {
@@ -159,7 +151,7 @@ impl<K, V> Table<K, V> {
     #[inline]
     fn bucket(&self, index: u32) -> Option<&Bucket<K, V>> {
         let (segment, offset) = extent::place(index, self.base);
-        // Acquire, partner: the release store of the segment in `split`. The mask changes nothing and spares a bounds check.
+        // Acquire, partner: the release store of the segment in `growth`. The mask changes nothing and spares a bounds check.
         let at = self.segments[segment % SEGMENTS].load(Ordering::Acquire);
         if at.is_null() {
             return None;
@@ -343,15 +335,7 @@ impl<K, V> Table<K, V> {
         let bucket = self.owned(self.extent().index(hash));
         Self::put(bucket, bucket::tagged(node.as_raw(), hash));
         state.count += 1;
-        for _ in 0..STEPS {
-            let buckets = self.extent().count();
-            // A round of splits that has begun goes on to its end: buckets of twice the load of their neighbours would overflow.
-            let unsplit = u64::from(1u32 << buckets.ilog2());
-            if state.count <= unsplit * LOAD || buckets > 1 << 30 {
-                break;
-            }
-            self.split(state);
-        }
+        self.grow(state);
     }
 
     /// Puts `new` where `place` holds a node of the same hash.
@@ -366,19 +350,7 @@ impl<K, V> Table<K, V> {
     pub(super) fn remove(&self, state: &mut TableState<K, V>, place: Place<'_, K, V>, hash: u64) {
         place.store(ptr::null_mut(), Ordering::Release);
         state.count -= 1;
-        let bucket = self.owned(self.extent().index(hash));
-        if bucket::is_link(bucket.words[LAST].load(Ordering::Acquire))
-            && Self::free_words(bucket) > SPARE
-        {
-            self.compact(state, bucket);
-        }
-        for _ in 0..STEPS {
-            let buckets = self.extent().count();
-            if buckets <= self.base || state.count * 4 >= u64::from(buckets) * LOAD {
-                break;
-            }
-            self.merge(state);
-        }
+        self.shrink(state, self.owned(self.extent().index(hash)));
     }
 
     /// Nodes of the bucket that holds `position`, from that position on, and the position behind the bucket.
@@ -416,12 +388,6 @@ impl<K, V> Table<K, V> {
             .expect("a bucket below the extent has its segment")
     }
 
-    /// How many words of the bucket itself hold nothing.
-    fn free_words(bucket: &Bucket<K, V>) -> usize {
-        let free = |place: &&AtomicPtr<Node<K, V>>| place.load(Ordering::Acquire).is_null();
-        bucket.words.iter().filter(free).count()
-    }
-
     /// Stores a word into the first free place of a bucket, making an overflow bucket if there is none.
     fn put(bucket: &Bucket<K, V>, word: Word<K, V>) {
         let free = Self::scan(bucket, |place, seen| {
@@ -447,140 +413,6 @@ impl<K, V> Table<K, V> {
         words[0].store(last.words[LAST].load(Ordering::Acquire), Ordering::Release);
         words[1].store(word, Ordering::Release);
         last.words[LAST].store(bucket::link(fresh), Ordering::Release);
-    }
-
-    /// Adds one bucket and moves its share of the entries there.
-    fn split(&self, state: &mut TableState<K, V>) {
-        let before = self.extent();
-        let index = before.count();
-        let (segment, offset) = extent::place(index, self.base);
-        if offset == 0 && self.segments[segment].load(Ordering::Acquire).is_null() {
-            let fresh = TablePart::allocate(extent::size(segment, self.base));
-            // Release, partner: `bucket`.
-            self.segments[segment].store(fresh, Ordering::Release);
-        }
-        let fresh = self.owned(index);
-        let buddy = self.owned(Extent::buddy(index));
-        let moves = |hash: u64| hash & (1 << index.ilog2()) != 0;
-        Self::scan(buddy, |_, word| {
-            if bucket::is_node(word) {
-                // The hashes are read one by one below; ask for all of them at once.
-                Self::node(word).prefetch();
-            }
-            None::<()>
-        });
-        Self::scan(buddy, |_, word| {
-            if bucket::is_node(word) {
-                let hash = Self::node(word).hash();
-                if moves(hash) {
-                    Self::put(fresh, word);
-                }
-            }
-            None::<()>
-        });
-        self.set_extent(before.next(index + 1));
-        Self::scan(buddy, |place, word| {
-            if bucket::is_node(word) && moves(Self::node(word).hash()) {
-                place.store(ptr::null_mut(), Ordering::Release);
-            }
-            None::<()>
-        });
-        self.compact(state, buddy);
-    }
-
-    /// Takes the last bucket away; its entries go back to where they came from.
-    fn merge(&self, state: &mut TableState<K, V>) {
-        let before = self.extent();
-        let last = before.count() - 1;
-        let (from, to) = (self.owned(last), self.owned(Extent::buddy(last)));
-        Self::scan(from, |_, word| {
-            if bucket::is_node(word) {
-                Self::put(to, word);
-            }
-            None::<()>
-        });
-        self.set_extent(before.next(last));
-        for place in &from.words {
-            let word = place.load(Ordering::Acquire);
-            place.store(ptr::null_mut(), Ordering::Release);
-            if bucket::is_link(word) {
-                Self::retire_chain(state, word);
-            }
-        }
-        self.compact(state, to);
-        self.retire_segment(state);
-    }
-
-    /// Hands out the largest segment once the table is well below it.
-    fn retire_segment(&self, state: &mut TableState<K, V>) {
-        let count = self.extent().count();
-        let (in_use, _) = extent::place(count - 1, self.base);
-        let above = in_use + 1;
-        if above >= SEGMENTS || in_use < 4 {
-            return;
-        }
-        // The next segment would be needed `room` splits from now: far enough not to flap.
-        let room = extent::first(above) - count;
-        if room < extent::first(in_use) / 4 {
-            return;
-        }
-        let at = self.segments[above].load(Ordering::Acquire);
-        if !at.is_null() {
-            self.segments[above].store(ptr::null_mut(), Ordering::Release);
-            state.retired.push(TablePart {
-                at,
-                buckets: extent::size(above, self.base),
-            });
-        }
-    }
-
-    /// Moves entries from a bucket's overflow chain into free words of the bucket; drops an empty chain.
-    fn compact(&self, state: &mut TableState<K, V>, bucket: &Bucket<K, V>) {
-        let link = bucket.words[LAST].load(Ordering::Acquire);
-        if !bucket::is_link(link) {
-            return;
-        }
-        let mut free = bucket.words[..LAST]
-            .iter()
-            .filter(|place| place.load(Ordering::Acquire).is_null());
-        let mut moved = [ptr::null::<AtomicPtr<Node<K, V>>>(); WORDS];
-        let mut moves = 0;
-        let mut left = false;
-        Self::scan_chain(link, |place, word| {
-            if bucket::is_node(word) {
-                match free.next() {
-                    Some(to) => {
-                        to.store(word, Ordering::Release);
-                        moved[moves] = place;
-                        moves += 1;
-                    }
-                    None => left = true,
-                }
-            }
-            None::<()>
-        });
-        if moves > 0 {
-            let extent = self.extent();
-            self.set_extent(extent.next(extent.count()));
-            for &place in &moved[..moves] {
-                // SAFETY: a word of the chain, which is alive while the writer has the lock.
-                unsafe { &*place }.store(ptr::null_mut(), Ordering::Release);
-            }
-        }
-        if !left {
-            bucket.words[LAST].store(ptr::null_mut(), Ordering::Release);
-            Self::retire_chain(state, link);
-        }
-    }
-
-    /// Hands out every bucket of an unlinked chain.
-    fn retire_chain(state: &mut TableState<K, V>, mut link: Word<K, V>) {
-        while bucket::is_link(link) {
-            let at = bucket::linked(link);
-            // SAFETY: as in `scan_chain`.
-            link = unsafe { &*at }.words[LAST].load(Ordering::Acquire);
-            state.retired.push(TablePart { at, buckets: 1 });
-        }
     }
 
     pub(super) fn count(&self, state: &TableState<K, V>) -> u64 {
@@ -640,7 +472,10 @@ impl<K, V> Table<K, V> {
             let bucket = self.owned(index);
             if bucket::is_link(bucket.words[LAST].load(Ordering::Acquire)) {
                 let free = Self::free_words(bucket);
-                assert!(free <= SPARE, "{free} free words and a chain (table 6)");
+                assert!(
+                    free <= growth::SPARE,
+                    "{free} free words and a chain (table 6)"
+                );
             }
             Self::scan(bucket, |_, word| {
                 if bucket::is_node(word) {
