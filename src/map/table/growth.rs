@@ -168,16 +168,16 @@ impl<K, V> Table<K, V> {
     /// Moves entries from a bucket's overflow chain into free words of the bucket; drops an empty chain.
     fn compact(&self, state: &mut TableState<K, V>, bucket: &Bucket<K, V>) {
         let link = bucket.words[LAST].load(Ordering::Acquire);
-        if !bucket::is_link(link) {
+        let Some(chain) = Self::linked(link) else {
             return;
-        }
+        };
         let mut free = bucket.words[..LAST]
             .iter()
             .filter(|place| place.load(Ordering::Acquire).is_null());
         let mut moved = [ptr::null::<AtomicPtr<Node<K, V>>>(); WORDS];
         let mut moves = 0;
         let mut left = false;
-        Self::scan_chain(link, |place, word| {
+        Self::scan(chain, |place, word| {
             if bucket::is_node(word) {
                 match free.next() {
                     Some(to) => {
@@ -206,10 +206,9 @@ impl<K, V> Table<K, V> {
 
     /// Hands out every bucket of an unlinked chain.
     pub(super) fn retire_chain(state: &mut TableState<K, V>, mut link: Word<K, V>) {
-        while bucket::is_link(link) {
+        while let Some(bucket) = Self::linked(link) {
             let at = bucket::linked(link);
-            // SAFETY: as in `scan_chain`.
-            link = unsafe { &*at }.words[LAST].load(Ordering::Acquire);
+            link = bucket.words[LAST].load(Ordering::Acquire);
             state.retired.push(TablePart { at, buckets: 1 });
         }
     }

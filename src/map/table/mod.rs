@@ -171,37 +171,13 @@ impl<K, V> Table<K, V> {
     /// Visits the words of a bucket, then its overflow chain, until `f` answers.
     #[inline]
     fn scan<R>(
-        bucket: &Bucket<K, V>,
+        mut bucket: &Bucket<K, V>,
         mut f: impl FnMut(Place<'_, K, V>, Word<K, V>) -> Option<R>,
     ) -> Option<R> {
-        let mut link = ptr::null_mut();
-        for (at, place) in bucket.words.iter().enumerate() {
-            // Acquire, partners: the release stores of words (a node's content; table 3).
-            let word = place.load(Ordering::Acquire);
-            if at == LAST {
-                link = word;
-            }
-            if let Some(answer) = f(place, word) {
-                return Some(answer);
-            }
-        }
-        if bucket::is_link(link) {
-            return Self::scan_chain(link, f);
-        }
-        None
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn scan_chain<R>(
-        mut link: Word<K, V>,
-        mut f: impl FnMut(Place<'_, K, V>, Word<K, V>) -> Option<R>,
-    ) -> Option<R> {
-        while bucket::is_link(link) {
-            // SAFETY: an overflow bucket is not freed while the caller is pinned or has the lock (table 4).
-            let bucket = unsafe { &*bucket::linked(link) };
-            link = ptr::null_mut();
+        loop {
+            let mut link = ptr::null_mut();
             for (at, place) in bucket.words.iter().enumerate() {
+                // Acquire, partners: the release stores of words (a node's content; table 3).
                 let word = place.load(Ordering::Acquire);
                 if at == LAST {
                     link = word;
@@ -210,8 +186,18 @@ impl<K, V> Table<K, V> {
                     return Some(answer);
                 }
             }
+            bucket = Self::linked(link)?;
         }
-        None
+    }
+
+    /// The overflow bucket that a word links to, if it does. For who is pinned or has the lock, and was when the word was read.
+    #[inline]
+    fn linked<'a>(word: Word<K, V>) -> Option<&'a Bucket<K, V>> {
+        if !bucket::is_link(word) {
+            return None;
+        }
+        // SAFETY: an overflow bucket is not freed while the caller is pinned or has the lock (table 4).
+        Some(unsafe { &*bucket::linked(word) })
     }
 
     /// The word of a bucket, or of its overflow chain, that carries `tag` and whose node `matches` accepts; and that node.
@@ -235,12 +221,7 @@ impl<K, V> Table<K, V> {
                     }
                 }
             }
-            let link = bucket.words[LAST].load(Ordering::Acquire);
-            if !bucket::is_link(link) {
-                return None;
-            }
-            // SAFETY: an overflow bucket is not freed while the caller is pinned or has the lock (table 4).
-            bucket = unsafe { &*bucket::linked(link) };
+            bucket = Self::linked(bucket.words[LAST].load(Ordering::Acquire))?;
         }
     }
 
@@ -401,11 +382,8 @@ impl<K, V> Table<K, V> {
         // Every word is taken. The last one of the chain's last bucket becomes a link to a fresh bucket that already holds what
         // stood there, so a reader finds that node on either way.
         let mut last = bucket;
-        while let link = last.words[LAST].load(Ordering::Acquire)
-            && bucket::is_link(link)
-        {
-            // SAFETY: as in `scan_chain`.
-            last = unsafe { &*bucket::linked(link) };
+        while let Some(next) = Self::linked(last.words[LAST].load(Ordering::Acquire)) {
+            last = next;
         }
         let fresh = TablePart::<K, V>::allocate(1);
         // SAFETY: just allocated, zeroed, not yet shared.
