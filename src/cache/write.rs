@@ -117,21 +117,11 @@ where
                 }
                 Settled::Here(spot) => {
                     let old = probe.found.expect("settled at the node that was found");
-                    let Some(cause) = self.judge(old, &asked, now) else {
-                        // It fell due since the policy was asked: the policy has to be asked about a new entry.
+                    let told = asked.told.filter(|_| asks < ASKS);
+                    let Some((cause, kept)) = self.supersede(old, &asked, told, now) else {
+                        // The answer is overtaken.
                         drop(shard);
                         continue;
-                    };
-                    let kept = if cause == RemovalCause::Replaced {
-                        let told = asked.told.filter(|_| asks < ASKS);
-                        let Some(kept) = self.last_deadline(old, told, now) else {
-                            // A reader whose clock is ahead has found it due since, or it was moved since the policy was asked.
-                            drop(shard);
-                            continue;
-                        };
-                        Some(kept)
-                    } else {
-                        None
                     };
                     let times = self.times(asked.answer, kept, now);
                     wrote.deadline = times.deadline;
@@ -198,6 +188,29 @@ where
                 self.told(|| clock.now()),
             )),
         }
+    }
+
+    /// Ends the life of an entry whose successor is about to come in: for which cause it leaves, and the own deadline that the successor
+    /// keeps if the answer is to keep it.
+    ///
+    /// `None` if the policy has to be asked again: the entry fell due since, so the answer has to be about a new one; or its deadline was
+    /// moved from where the policy was `told` that it is.
+    // Always inlined: an answer of two, one of them optional, would go through the stack.
+    #[inline(always)]
+    fn supersede(
+        &self,
+        old: NodePtr<K, V>,
+        asked: &Asked,
+        told: Option<u64>,
+        now: u64,
+    ) -> Option<(RemovalCause, Option<u64>)> {
+        let cause = self.judge(old, asked, now)?;
+        if cause != RemovalCause::Replaced {
+            return Some((cause, None));
+        }
+        // It may have ended even so: a reader whose clock is ahead has found it due.
+        let kept = self.last_deadline(old, told, now)?;
+        Some((cause, Some(kept)))
     }
 
     /// For which cause the old value leaves; `None` if the policy was asked about an entry that is due by now.
