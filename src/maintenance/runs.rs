@@ -4,8 +4,8 @@
 
 use super::goal::{Goal, Rest};
 use super::{
-    CALLER_BUDGET, LIMIT, Maintenance, PATIENCE, Plan, RUN_BUDGET, Sweep, UNDELIVERED, Wrote,
-    waking,
+    CALLER_BUDGET, LIMIT, Maintenance, PATIENCE, Plan, RUN_BUDGET, State, Sweep, UNDELIVERED,
+    Wrote, waking,
 };
 use crate::buffer::read::{Offer, ReadBuffer};
 use crate::contain::contain;
@@ -14,7 +14,7 @@ use crate::node::NodePtr;
 use crate::notify;
 use crate::reclaim::{self, Pin, Ready, Retire};
 use crate::scheduler::{Job, Task, Waker};
-use crate::sync::unlock_fairly;
+use crate::sync::{MutexGuard, unlock_fairly};
 use crate::time::{self, NEVER};
 use std::cell::OnceCell;
 use std::sync::Weak;
@@ -115,21 +115,9 @@ impl<K, V> Maintenance<K, V> {
         };
         let found = state.excess();
         let mut more = self.pass(&mut state, plan);
-        let mut debt = state.excess().saturating_sub(found);
-        while debt > 0 && state.is_far_over() {
-            // As many victims as entries came in were not enough, for they weigh less. What this pass has added goes before its caller
-            // does, or the weight would run away from the bound.
-            let most = if may >= May::Free { 2 * RUN_BUDGET } else { 0 };
-            let ready = state.retired.take_ready(most);
-            unlock_fairly(state);
-            self.free(ready);
-            state = self.state.lock();
-            let before = state.excess();
-            more = self.pass(&mut state, plan.repaying());
-            match before.saturating_sub(state.excess()) {
-                0 => break,
-                paid => debt = debt.saturating_sub(paid),
-            }
+        let debt = state.excess().saturating_sub(found);
+        if debt > 0 && state.is_far_over() {
+            (state, more) = self.repay(state, debt, plan.repaying(), may);
         }
         if alone {
             let next = state.wheel.next_deadline();
@@ -155,6 +143,34 @@ impl<K, V> Maintenance<K, V> {
         {
             self.notifier
                 .deliver(|| false, &mut |nodes| self.take_back(nodes));
+        }
+    }
+
+    /// Passes of a caller until what it has added to the excess is gone, or the weight is no longer far over, or nothing more will go.
+    /// With the lock again, and whether the last pass left work.
+    ///
+    /// For where as many victims as entries came in were not enough, since they weigh less: what a pass has added goes before its caller
+    /// does, or the weight would run away from the bound.
+    fn repay<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State<K, V>>,
+        mut debt: u64,
+        plan: Plan,
+        may: May,
+    ) -> (MutexGuard<'a, State<K, V>>, bool) {
+        let most = if may >= May::Free { 2 * RUN_BUDGET } else { 0 };
+        loop {
+            let ready = state.retired.take_ready(most);
+            unlock_fairly(state);
+            self.free(ready);
+            state = self.state.lock();
+            let before = state.excess();
+            let more = self.pass(&mut state, plan);
+            let paid = before.saturating_sub(state.excess());
+            debt = debt.saturating_sub(paid);
+            if paid == 0 || debt == 0 || !state.is_far_over() {
+                return (state, more);
+            }
         }
     }
 
