@@ -267,14 +267,9 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         if shard.spot(hash, node).is_none() || time::is_due(now, judged) {
             return None;
         }
-        // As in `set_life`: the own deadline first.
-        let former = node.own_deadline();
-        node.set_own_deadline(own);
-        if !node.extend(judged, wanted) {
-            node.set_own_deadline(former);
+        if !shard.move_deadline(node, judged, own, wanted) {
             return None;
         }
-        shard.reschedule(node);
         let wrote = Wrote {
             shard: map.shard_of(hash),
             pending: shard.pending(),

@@ -289,15 +289,9 @@ where
             }
             let own = time::deadline_in(now, life);
             let wanted = (self.lifetimes.limits).wanted(own, || node.written(), now);
-            // The own deadline first: a reader who meets the wanted one must not take the former own for the present one. Only
-            // holders of this lock write it.
-            let former = node.own_deadline();
-            node.set_own_deadline(own);
-            if !node.extend(judged, wanted) {
-                node.set_own_deadline(former);
+            if !shard.move_deadline(node, judged, own, wanted) {
                 continue;
             }
-            shard.reschedule(node);
             let wrote = Wrote {
                 shard: map.shard_of(hash),
                 pending: shard.pending(),

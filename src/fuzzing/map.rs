@@ -233,7 +233,10 @@ impl Bench {
 
     fn reschedule(&mut self, key: u64) {
         if let Some(node) = self.probe(key).found {
-            self.map.lock(node.hash()).reschedule(node);
+            let stays = node.deadline();
+            let mut shard = self.map.lock(node.hash());
+            assert!(shard.move_deadline(node, stays, stays, stays));
+            drop(shard);
             self.tell(node.hash(), Told::Rescheduled(*node.value()));
         }
     }

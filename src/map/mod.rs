@@ -382,10 +382,26 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.locked.batch.push(WriteEvent::Removed(node, cause));
     }
 
-    /// Notes that the wanted deadline of a node in the map was moved.
-    pub(crate) fn reschedule(&mut self, node: NodePtr<K, V>) {
+    /// Moves the deadlines of a node in the map, its own and the wanted one. False, and nothing has changed, if the wanted one is no longer
+    /// where it was `judged`.
+    pub(crate) fn move_deadline(
+        &mut self,
+        node: NodePtr<K, V>,
+        judged: u64,
+        own: u64,
+        wanted: u64,
+    ) -> bool {
         debug_assert_eq!(node.life(), Life::Live);
+        // The own deadline first: a reader who meets the wanted one must not take the former own for the present one. Only
+        // holders of this lock write it.
+        let former = node.own_deadline();
+        node.set_own_deadline(own);
+        if !node.extend(judged, wanted) {
+            node.set_own_deadline(former);
+            return false;
+        }
         self.locked.batch.push(WriteEvent::Rescheduled(node));
+        true
     }
 
     /// Events that wait in this shard.
