@@ -129,14 +129,14 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         }
         let now = if timed { self.upkeep.clock.glance() } else { 0 };
         let mut due = 0u32;
-        answers.extend(met[..asked.len()].iter().map(|&(met, deadline)| {
-            due <<= 1;
+        let met = met[..asked.len()].iter().enumerate();
+        answers.extend(met.map(|(at, &(met, deadline))| {
             let Some(node) = met else {
                 self.count_miss();
                 return None;
             };
             if time::is_due(now, deadline) {
-                due |= 1;
+                due |= 1 << at;
                 return None;
             }
             let value = node.value().clone();
@@ -147,7 +147,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         drop(pin);
         if due != 0 {
             for (at, &(hash, key)) in asked.iter().enumerate() {
-                if due >> (asked.len() - 1 - at) & 1 == 1 {
+                if due >> at & 1 == 1 {
                     answers[first + at] = self.get_one(hash, key);
                 }
             }
