@@ -48,6 +48,17 @@ pub enum Left {
     Otherwise,
 }
 
+impl Left {
+    /// Why an entry left that had `expired`, or had not.
+    pub fn of(expired: bool) -> Self {
+        if expired {
+            Left::Expired
+        } else {
+            Left::Otherwise
+        }
+    }
+}
+
 /// Hears what leaves a cache.
 pub type Listener<K, V> = Arc<dyn Fn(&K, &V, Left) + Send + Sync>;
 
@@ -66,6 +77,29 @@ pub struct Plan<K, V> {
     pub uniform: Option<Duration>,
     /// Hears removals.
     pub listener: Option<Listener<K, V>>,
+}
+
+impl<K, V> Plan<K, V> {
+    /// The upper bound, for a peer that must be given one: without any, one far above what any workload inserts.
+    pub fn bound(&self) -> u64 {
+        self.capacity.unwrap_or(1 << 40)
+    }
+
+    /// For a peer without expiry.
+    pub fn without_expiry(&self) -> Result<(), Problem> {
+        if self.expiring != Expiring::Never {
+            return Err(Problem::Unsupported("no expiry"));
+        }
+        Ok(())
+    }
+
+    /// For a peer that tells nobody of removals, or not as workloads need it, for the reason `why`.
+    pub fn without_listener(&self, why: &'static str) -> Result<(), Problem> {
+        if self.listener.is_some() {
+            return Err(Problem::Unsupported(why));
+        }
+        Ok(())
+    }
 }
 
 /// Why there is no figure.

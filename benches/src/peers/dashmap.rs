@@ -1,16 +1,15 @@
 //! dashmap: a bare map of locked shards.
 
 use super::Hasher;
-use crate::peer::{Card, Expiring, Key, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Key, Peer, Plan, Problem, Role, Value};
 
 /// `dashmap::DashMap`.
 pub struct DashMap<K, V>(dashmap::DashMap<K, V, Hasher>);
 
 /// A bare map can stand in only where nothing expires and nothing has to make room.
 pub(super) fn fits<K, V>(plan: &Plan<K, V>) -> Result<(), Problem> {
-    if plan.expiring != Expiring::Never || plan.listener.is_some() {
-        return Err(Problem::Unsupported("no expiry"));
-    }
+    plan.without_expiry()?;
+    plan.without_listener("no expiry")?;
     if plan
         .capacity
         .is_some_and(|capacity| capacity <= plan.expected as u64)

@@ -3,7 +3,7 @@
 use foyer_memory::{Cache, CacheBuilder, CacheProperties, EvictionConfig, LfuConfig, LruConfig};
 
 use super::Hasher;
-use crate::peer::{Card, Expiring, Key, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Key, Peer, Plan, Problem, Role, Value};
 
 /// `foyer_memory::Cache`.
 pub struct Foyer<K: Key, V: Value>(Cache<K, V, Hasher, CacheProperties>);
@@ -15,13 +15,9 @@ impl<K: Key, V: Value> Foyer<K, V> {
     }
 
     fn with(plan: &Plan<K, V>, eviction: impl Into<EvictionConfig>) -> Result<Self, Problem> {
-        if plan.expiring != Expiring::Never {
-            return Err(Problem::Unsupported("no expiry"));
-        }
-        if plan.listener.is_some() {
-            return Err(Problem::Unsupported("no expiry to listen to"));
-        }
-        let capacity = plan.capacity.unwrap_or(1 << 40) as usize;
+        plan.without_expiry()?;
+        plan.without_listener("no expiry to listen to")?;
+        let capacity = plan.bound() as usize;
         Ok(Self(
             CacheBuilder::new(capacity)
                 .with_hash_builder(Hasher::default())

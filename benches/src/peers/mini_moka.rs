@@ -15,9 +15,7 @@ impl<K: Key, V: Value> Peer<K, V> for MiniMoka<K, V> {
     };
 
     fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
-        if plan.listener.is_some() {
-            return Err(Problem::Unsupported("no removal listener"));
-        }
+        plan.without_listener("no removal listener")?;
         let mut builder = Cache::builder();
         if let Some(capacity) = plan.capacity {
             builder = builder.max_capacity(capacity);

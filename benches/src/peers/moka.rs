@@ -69,15 +69,7 @@ impl<K: Key, V: Value> Peer<K, V> for Moka<K, V> {
         }
         if let Some(listener) = plan.listener.clone() {
             builder = builder.eviction_listener(move |key, value, cause| {
-                listener(
-                    &key,
-                    &value,
-                    if cause == RemovalCause::Expired {
-                        Left::Expired
-                    } else {
-                        Left::Otherwise
-                    },
-                );
+                listener(&key, &value, Left::of(cause == RemovalCause::Expired));
             });
         }
         Ok(Self(builder.build_with_hasher(Hasher::default())))

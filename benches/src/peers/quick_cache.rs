@@ -6,16 +6,16 @@ use quick_cache::{
 };
 
 use super::Hasher;
-use crate::peer::{Card, Expiring, Key, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Key, Peer, Plan, Problem, Role, Value};
 
 /// `quick_cache::sync::Cache`.
 pub struct QuickCache<K, V>(Inside<K, V>);
 
 type Inside<K, V> = Cache<K, V, UnitWeighter, Hasher, DefaultLifecycle<K, V>>;
 
-/// A quick_cache as both of its peers here use it. Without a bound it still wants one: far above what any workload inserts.
+/// A quick_cache as both of its peers here use it.
 pub(super) fn build<K: Key, V: Value, W: Value>(plan: &Plan<K, V>) -> Inside<K, W> {
-    let capacity = plan.capacity.unwrap_or(1 << 40);
+    let capacity = plan.bound();
     Cache::with(
         plan.expected,
         capacity,
@@ -32,12 +32,8 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCache<K, V> {
     };
 
     fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
-        if plan.expiring != Expiring::Never {
-            return Err(Problem::Unsupported("no expiry"));
-        }
-        if plan.listener.is_some() {
-            return Err(Problem::Unsupported("no expiry to listen to"));
-        }
+        plan.without_expiry()?;
+        plan.without_listener("no expiry to listen to")?;
         Ok(Self(build(plan)))
     }
 

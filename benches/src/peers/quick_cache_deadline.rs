@@ -40,9 +40,7 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCacheDeadline<K, V> {
             }
             Expiring::Create | Expiring::Write => {}
         }
-        if plan.listener.is_some() {
-            return Err(Problem::Unsupported("nobody looks for what has expired"));
-        }
+        plan.without_listener("nobody looks for what has expired")?;
         Ok(Self {
             cache: quick_cache::build(plan),
             lifetime: plan.lifetime,

@@ -31,15 +31,13 @@ impl<K: Key, V: Value> Peer<K, V> for Stretto<K, V> {
     };
 
     fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
-        if plan.listener.is_some() {
-            return Err(Problem::Unsupported("the listener is not given the key"));
-        }
+        plan.without_listener("the listener is not given the key")?;
         let lifetime = match plan.expiring {
             Expiring::Never => None,
             Expiring::Access => return Err(Problem::Unsupported("no expiry that reads extend")),
             Expiring::Create | Expiring::Write => Some(plan.lifetime),
         };
-        let capacity = plan.capacity.unwrap_or(1 << 40) as i64;
+        let capacity = plan.bound() as i64;
         let cache = CacheBuilder::new(plan.expected * 10, capacity)
             .set_hasher(Hasher::default())
             .finalize()

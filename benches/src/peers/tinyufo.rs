@@ -1,6 +1,6 @@
 //! TinyUFO, pingora's cache: lock-free, S3-FIFO with a TinyLFU sketch; no expiry.
 
-use crate::peer::{Card, Expiring, Key, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Key, Peer, Plan, Problem, Role, Value};
 
 /// `tinyufo::TinyUfo`.
 pub struct TinyUfo<K, V>(tinyufo::TinyUfo<K, V>);
@@ -12,13 +12,9 @@ impl<K: Key, V: Value> Peer<K, V> for TinyUfo<K, V> {
     };
 
     fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
-        if plan.expiring != Expiring::Never {
-            return Err(Problem::Unsupported("no expiry"));
-        }
-        if plan.listener.is_some() {
-            return Err(Problem::Unsupported("no removal listener"));
-        }
-        let capacity = plan.capacity.unwrap_or(1 << 40) as usize;
+        plan.without_expiry()?;
+        plan.without_listener("no removal listener")?;
+        let capacity = plan.bound() as usize;
         Ok(Self(tinyufo::TinyUfo::new(capacity, plan.expected)))
     }
 

@@ -29,15 +29,7 @@ impl<K: Key, V: Value> Wheelhouse<K, V> {
         };
         if let Some(listener) = plan.listener.clone() {
             builder = builder.removal_listener(move |key: &K, value: &V, cause| {
-                listener(
-                    key,
-                    value,
-                    if cause == RemovalCause::Expired {
-                        Left::Expired
-                    } else {
-                        Left::Otherwise
-                    },
-                );
+                listener(key, value, Left::of(cause == RemovalCause::Expired));
             });
         }
         Self(set(builder).build())
