@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use support::{must_end, secs};
@@ -16,7 +16,8 @@ type Act = fn(&Cache<u32, Value>, u32);
 
 #[derive(Default)]
 struct Stage {
-    cache: OnceLock<Cache<u32, Value>>,
+    /// Emptied at the end of a test, so that nothing leaks.
+    cache: Mutex<Option<Cache<u32, Value>>>,
     /// What is done, by whom; nobody acts inside an act.
     cue: Mutex<Option<(Moment, Act)>>,
     called: Mutex<u32>,
@@ -32,7 +33,7 @@ enum Moment {
 
 impl Stage {
     fn enter(&self, moment: Moment, key: u32) {
-        let Some(cache) = self.cache.get() else {
+        let Some(cache) = self.cache.lock().unwrap().clone() else {
             return;
         };
         let cue = self.cue.lock().unwrap().take_if(|cue| cue.0 == moment);
@@ -43,7 +44,7 @@ impl Stage {
                 *called
             };
             assert!(called <= PATIENCE, "called {called} times at {moment:?}");
-            (cue.1)(cache, key);
+            (cue.1)(&cache, key);
             *self.cue.lock().unwrap() = Some(cue);
         }
     }
@@ -106,7 +107,7 @@ fn with(
         .build();
     cache.insert(1, Value(1, Arc::clone(&stage)));
     clock.advance(secs(1));
-    assert!(stage.cache.set(cache.clone()).is_ok());
+    *stage.cache.lock().unwrap() = Some(cache.clone());
     *stage.cue.lock().unwrap() = Some((moment, act));
     let shared = cache.clone();
     must_end(move || call(&shared));
@@ -116,8 +117,7 @@ fn with(
     );
     *stage.cue.lock().unwrap() = None;
     let fate = cache.peek_ref(&1).map(|entry| (entry.0, entry.time_left()));
-    // What the stage keeps alive keeps the stage.
-    cache.invalidate_all();
+    stage.cache.lock().unwrap().take();
     fate
 }
 

@@ -3,7 +3,7 @@
 use super::super::{LIMIT, Plan, RUN_BUDGET};
 use crate::{Cache, MaintenanceTask, ManualTicker, Scheduler, Ticker};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 #[test]
@@ -74,7 +74,8 @@ struct Flood(Arc<Source>);
 
 #[derive(Default)]
 struct Source {
-    cache: OnceLock<Cache<u32, u32>>,
+    /// Emptied at the end of a test, so that nothing leaks.
+    cache: Mutex<Option<Cache<u32, u32>>>,
     on: AtomicBool,
     inside: AtomicBool,
     waves: AtomicU32,
@@ -84,13 +85,14 @@ impl Source {
     /// The writes stand for those of other threads. At any other moment, with no pass that another thread could run beside, they would
     /// be what a ticker must not do: call the cache.
     fn is_read_by_a_pass(&self) -> bool {
-        (self.cache.get()).is_some_and(|cache| cache.core.upkeep.state.try_lock().is_none())
+        (self.cache.lock().unwrap().as_ref())
+            .is_some_and(|cache| cache.core.upkeep.state.try_lock().is_none())
     }
 }
 
 impl Flood {
     fn write(&self) {
-        let Some(cache) = self.0.cache.get() else {
+        let Some(cache) = self.0.cache.lock().unwrap().clone() else {
             return;
         };
         let map = &cache.core.upkeep.map;
@@ -130,7 +132,7 @@ fn waves_during(scheduler: Scheduler, call: impl FnOnce(&Cache<u32, u32>)) -> u3
             Some(Duration::from_secs(60))
         }))
         .build();
-    flood.0.cache.set(cache.clone()).expect("set once");
+    *flood.0.cache.lock().unwrap() = Some(cache.clone());
     // In all shards, or a first pass that drains the only one with an event last would have come round.
     let passes = cache.core.upkeep.hold_passes();
     flood.write();
@@ -138,6 +140,7 @@ fn waves_during(scheduler: Scheduler, call: impl FnOnce(&Cache<u32, u32>)) -> u3
     flood.0.on.store(true, Ordering::Relaxed);
     call(&cache);
     flood.0.on.store(false, Ordering::Relaxed);
+    flood.0.cache.lock().unwrap().take();
     flood.0.waves.load(Ordering::Relaxed)
 }
 
