@@ -292,7 +292,7 @@ impl<K, V, S> Core<K, V, S> {
         // Claimed, by whomever: nobody replaces or extends it any more, so the key is absent, and was when the claim was made or the
         // node left the map. A writer that replaces a live node freezes it, then puts the new one in its place: wait until it has
         // done both.
-        !node.is_frozen()
+        !node.is_frozen(now)
             || (node.life() == Life::Live && {
                 let hash = node.hash();
                 self.upkeep.map.lock(hash).spot(hash, node).is_some()

@@ -232,14 +232,14 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                     hit.deadline = moved;
                     true
                 }
-                None => node.was_frozen(now),
+                None => node.is_frozen(now),
             };
         }
         if node.extend(deadline, wanted) {
             hit.deadline = wanted;
             return true;
         }
-        node.was_frozen(now)
+        node.is_frozen(now)
     }
 
     /// The own and the wanted deadline that an answer given about a node with `deadline` means at `now`.

@@ -86,7 +86,7 @@ where
             let probe = map.probe(hash, &pin, |node| new.key() == node.key());
             let asked = last.unwrap_or_else(|| self.ask(&new, &probe, given));
             asks += 1;
-            if asks == ASKS {
+            if asks >= ASKS {
                 last = asked.for_good(|| self.upkeep.clock.now());
             }
             let mut shard = map.lock(hash);

@@ -250,15 +250,9 @@ impl<K, V> Node<K, V> {
     }
 
     /// Whether its deadline ended, as seen at `now`, because the node is being replaced.
-    pub(crate) fn was_frozen(&self, now: u64) -> bool {
+    pub(crate) fn is_frozen(&self, now: u64) -> bool {
         let deadline = self.deadline();
         deadline & FROZEN != 0 && has_ended(deadline, now)
-    }
-
-    /// Whether a deadline that has ended did so because the node is being replaced, not because it was due. May be wrong for a
-    /// deadline that nobody has claimed yet.
-    pub(crate) fn is_frozen(&self) -> bool {
-        self.deadline() & FROZEN != 0
     }
 
     /// The wanted deadline, or `judged` if that was the last one seen before it was claimed or frozen.
