@@ -122,6 +122,11 @@ impl<K, V> Eviction<K, V> {
         }
     }
 
+    /// Whether the exact order of use is what the policy promises.
+    pub(crate) fn keeps_order(&self) -> bool {
+        matches!(self.order, Order::Lru(_))
+    }
+
     /// A node that came into the map.
     pub(crate) fn admit(&mut self, node: NodePtr<K, V>) {
         debug_assert_eq!(node.region(), OUT, "admitted twice");

@@ -73,7 +73,7 @@ const RUN_BUDGET: usize = 256;
 const ENOUGH: usize = 32;
 /// Events in a shard's batch that make its writer wait for the maintenance lock.
 const LIMIT: usize = 1024;
-/// How often, while as many entries come or change as are there, every entry may tell of another read.
+/// How often, while as many entries come as are there, every entry may tell of another read.
 const RENEWALS: usize = 256;
 /// Retired objects that are worth a grace period of their own while there is traffic.
 const WORTH_A_GRACE: usize = 128;
@@ -160,7 +160,9 @@ struct State<K, V> {
     ticker_panic: Option<Box<dyn Any + Send>>,
     /// Events that the pass in hand has applied: as many evictions may be due.
     applied: usize,
-    /// Events applied since the read rings' stamp was renewed.
+    /// Entries that the pass in hand has let in.
+    admitted: usize,
+    /// Entries let in since the read rings' stamp was renewed, or events applied where the exact order of use counts.
     unstamped: usize,
     /// Shards to be drained until the sweep is complete, and whether the rings were.
     unswept: usize,
@@ -252,6 +254,7 @@ impl<K, V> Maintenance<K, V> {
                 hand_set: false,
                 ticker_panic: None,
                 applied: 0,
+                admitted: 0,
                 unstamped: 0,
                 unswept: 0,
                 rings_swept: true,

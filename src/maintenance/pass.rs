@@ -36,6 +36,7 @@ impl<K, V> Maintenance<K, V> {
         }
         self.take_reads(state);
         state.applied = 0;
+        state.admitted = 0;
         state.hand_set = false;
         let drained = plan.take_in && self.drain(state, plan.own, &mut budget);
         self.renew_reads(state, plan.own.is_none());
@@ -86,10 +87,16 @@ impl<K, V> Maintenance<K, V> {
     /// Lets entries tell of their next read once more, if enough has happened that it could matter who goes first: or at once in a
     /// `run`, so that what was read before it and what is read after it are told apart.
     fn renew_reads(&self, state: &mut State<K, V>, run: bool) {
-        state.unstamped += state.applied;
-        if let (Some(reads), Some(eviction)) = (&self.reads, &state.eviction)
-            && (run || state.unstamped > eviction.len() / RENEWALS)
-        {
+        let (Some(reads), Some(eviction)) = (&self.reads, &state.eviction) else {
+            return;
+        };
+        // Nobody has to go for a value that was replaced. But where the order of use is the promise, it is a use as well.
+        state.unstamped += if eviction.keeps_order() {
+            state.applied
+        } else {
+            state.admitted
+        };
+        if run || state.unstamped > eviction.len() / RENEWALS {
             state.unstamped = 0;
             reads.renew();
         }
@@ -155,6 +162,7 @@ impl<K, V> Maintenance<K, V> {
                     state.wheel.reschedule(node);
                     if let Some(eviction) = &mut state.eviction {
                         eviction.admit(node);
+                        state.admitted += 1;
                     }
                 }
             }

@@ -345,6 +345,8 @@ impl<'a, K, V> Shard<'a, K, V> {
     ) -> NodePtr<K, V> {
         let hash = new.hash();
         let new = self.locked.slab.place(new, times);
+        // Or the first read after each write would be told of, as if the key had not been used for long.
+        new.set_seen(old.seen());
         self.table.replace(spot.0, new, hash);
         self.locked.weight += u64::from(new.weight());
         self.locked.weight -= u64::from(old.weight());

@@ -3,7 +3,7 @@
 mod flood;
 mod waking;
 
-use super::{ENOUGH, Eviction, LIMIT, Plan, RENEWALS, State, enough};
+use super::{ENOUGH, Eviction, EvictionPolicy, LIMIT, Plan, RENEWALS, State, enough};
 use crate::node::NodePtr;
 use crate::{Cache, ManualTicker};
 use std::sync::mpsc;
@@ -70,15 +70,20 @@ fn a_writer_helps_sooner_the_smaller_its_cache() {
     }
 }
 
-#[test]
-fn a_share_of_a_turnover_makes_the_next_read_news() {
+/// What shows when a bounded cache of this policy wants to hear of another read: `changes` gives so many keys of which each write
+/// counts.
+fn a_share_makes_the_next_read_news(
+    policy: EvictionPolicy,
+    mut changes: impl FnMut(u32) -> std::ops::Range<u32>,
+) {
     let cache: Cache<u32, u32> = Cache::builder()
         .max_capacity(100_000)
+        .eviction_policy(policy)
         .ticker(ManualTicker::new())
         .build();
-    let write = |keys: std::ops::RangeInclusive<u32>| keys.for_each(|key| cache.insert(key, 0));
-    // Ten writes are a share.
-    write(1..=10 * RENEWALS as u32);
+    let write = |keys: std::ops::Range<u32>| keys.for_each(|key| cache.insert(key, 0));
+    // Ten are a share.
+    write(0..10 * RENEWALS as u32);
     cache.run_pending_tasks();
     let upkeep = &cache.core.upkeep;
     let of_a_writer = Plan {
@@ -93,21 +98,44 @@ fn a_share_of_a_turnover_makes_the_next_read_news() {
     assert!(is_news());
     cache.get(&1);
     assert!(!is_news());
-    write(2..=11);
+    write(changes(10));
     pass(of_a_writer);
     assert!(!is_news(), "after less than a share");
-    write(2..=2);
+    write(changes(1));
     pass(of_a_writer);
     assert!(is_news());
     cache.get(&1);
-    write(2..=11);
+    write(changes(10));
     pass(of_a_writer);
     assert!(!is_news(), "the last share counts no more");
+    if policy == EvictionPolicy::TinyLfu {
+        write(0..1_000);
+        pass(of_a_writer);
+        assert!(!is_news(), "nobody has to go for what is replaced");
+    }
     pass(Plan::RUN);
     assert!(
         is_news(),
         "a run tells what was read before it from what comes after"
     );
+    cache.get(&1);
+    cache.insert(1, 1);
+    assert!(!is_news(), "a value takes over what is known of its key");
+}
+
+#[test]
+fn a_share_of_a_turnover_makes_the_next_read_news() {
+    let mut next = 1_000_000;
+    let new = |count| {
+        next += count;
+        next - count..next
+    };
+    a_share_makes_the_next_read_news(EvictionPolicy::TinyLfu, new);
+}
+
+#[test]
+fn where_order_is_the_promise_replaced_values_count_towards_a_share() {
+    a_share_makes_the_next_read_news(EvictionPolicy::Lru, |count| 2..2 + count);
 }
 
 #[test]
