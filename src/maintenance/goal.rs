@@ -7,17 +7,6 @@
 use super::{Plan, State};
 use crate::eviction::Eviction;
 
-/// What a pass has left to do, in units of its budget.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rest {
-    /// Shards drained in turn, and units of work done, since the cache was built.
-    drained: u64,
-    done: u64,
-    /// At most: nodes of the wheel that are ripe, and entries that may have to be evicted.
-    ripe: usize,
-    excess: usize,
-}
-
 /// When a run may end; see the module docs.
 #[derive(Debug)]
 pub(super) struct Goal {
@@ -36,36 +25,37 @@ impl Goal {
         }
     }
 
-    /// Whether the run may end with this left to do.
-    pub(super) fn is_reached(&mut self, rest: Rest) -> bool {
-        if rest.drained < self.drained {
+    /// Whether a run of this plan may end with this state.
+    pub(super) fn is_reached<K, V>(&mut self, state: &State<K, V>, plan: Plan) -> bool {
+        self.reached_at(state.drained, state.done, || state.left(plan))
+    }
+
+    /// With so many shards drained in turn and so much work done since the cache was built. What is `left` is asked at most once.
+    fn reached_at(&mut self, drained: u64, done: u64, left: impl FnOnce() -> usize) -> bool {
+        if drained < self.drained {
             return false;
         }
-        let left = 2 * (rest.ripe + rest.excess) as u64;
-        rest.done >= *self.done.get_or_insert(rest.done + left)
+        done >= *self.done.get_or_insert_with(|| done + 2 * left() as u64)
     }
 }
 
 impl<K, V> State<K, V> {
+    /// What passes of this plan have to do yet, in units of their budget, at most: nodes of the wheel that are ripe, and entries that may
+    /// have to be evicted.
+    fn left(&self, plan: Plan) -> usize {
+        let ripe = if plan.expire {
+            self.wheel.ripe_len()
+        } else {
+            0
+        };
+        ripe + if plan.evict { self.surplus() } else { 0 }
+    }
+
     /// No more entries than these have to be evicted.
     fn surplus(&self) -> usize {
         let known = self.eviction.as_ref().map_or(0, Eviction::len);
         // Each weighs something.
         usize::try_from(self.excess()).map_or(known, |excess| known.min(excess))
-    }
-
-    /// What a pass of this plan has left.
-    pub(super) fn rest(&self, plan: Plan) -> Rest {
-        Rest {
-            drained: self.drained,
-            done: self.done,
-            ripe: if plan.expire {
-                self.wheel.ripe_len()
-            } else {
-                0
-            },
-            excess: if plan.evict { self.surplus() } else { 0 },
-        }
     }
 }
 
@@ -75,32 +65,23 @@ mod tests {
     use crate::{Cache, ManualTicker};
     use std::time::Duration;
 
-    fn rest(drained: u64, done: u64, ripe: usize, excess: usize) -> Rest {
-        Rest {
-            drained,
-            done,
-            ripe,
-            excess,
-        }
-    }
-
     #[test]
     fn no_run_ends_before_each_shard_was_drained() {
         let mut goal = Goal::new(10, 4);
         for drained in 10..14 {
-            assert!(!goal.is_reached(rest(drained, 1_000, 0, 0)));
+            assert!(!goal.reached_at(drained, 1_000, || unreachable!("asked too early")));
         }
-        assert!(goal.is_reached(rest(14, 0, 0, 0)));
+        assert!(goal.reached_at(14, 0, || 0));
     }
 
     #[test]
-    fn what_was_ripe_or_over_the_bound_then_is_to_be_done_and_what_comes_later_is_not() {
-        for (ripe, excess, work) in [(1, 0, 2), (0, 1, 2), (100, 20, 240)] {
+    fn what_was_left_then_is_to_be_done_and_what_comes_later_is_not() {
+        for (left, work) in [(1, 2), (100, 200)] {
             let mut goal = Goal::new(0, 1);
-            assert!(!goal.is_reached(rest(0, 5, 0, 0)));
-            assert!(!goal.is_reached(rest(1, 7, ripe, excess)));
-            assert!(!goal.is_reached(rest(1, 7 + work - 1, 9_000, 9_000)));
-            assert!(goal.is_reached(rest(1, 7 + work, 9_000, 9_000)));
+            assert!(!goal.reached_at(0, 5, || left));
+            assert!(!goal.reached_at(1, 7, || left));
+            assert!(!goal.reached_at(1, 7 + work - 1, || 9_000));
+            assert!(goal.reached_at(1, 7 + work, || 9_000));
         }
     }
 
@@ -120,20 +101,19 @@ mod tests {
             let mut state = upkeep.state.lock();
             let now = upkeep.clock.now();
             state.wheel.advance(now);
-            let rest = state.rest(plan);
-            (rest.ripe, rest.excess)
+            state.left(plan)
         };
-        assert_eq!(left(Plan::RUN), (100, 0));
+        assert_eq!(left(Plan::RUN), 100);
         assert!(upkeep.set_max_capacity(970));
-        assert_eq!(left(Plan::RUN), (100, 30));
+        assert_eq!(left(Plan::RUN), 130);
         assert!(upkeep.set_max_capacity(10));
         // No more than there are.
-        assert_eq!(left(Plan::RUN), (100, 100));
+        assert_eq!(left(Plan::RUN), 200);
         let neither = Plan {
             expire: false,
             evict: false,
             ..Plan::RUN
         };
-        assert_eq!(left(neither), (0, 0));
+        assert_eq!(left(neither), 0);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Whoever runs clears the wishes first, then drains, then arranges the next run (waking 1).
 
-use super::goal::{Goal, Rest};
+use super::goal::Goal;
 use super::{
     CALLER_BUDGET, LIMIT, Maintenance, PATIENCE, Plan, RUN_BUDGET, State, Sweep, UNDELIVERED,
     Wrote, waking,
@@ -202,15 +202,16 @@ impl<K, V> Maintenance<K, V> {
         }
     }
 
-    /// One pass of a run, with the lock given up fairly and the freeing done after it. What there is left to do, if anything is.
-    fn run_pass(&self, plan: Plan) -> Option<Rest> {
+    /// One pass of a run, with the lock given up fairly and the freeing done after it. `None` if nothing is left to do, else what
+    /// `judge` makes of what is.
+    fn run_pass<T>(&self, plan: Plan, judge: impl FnOnce(&State<K, V>) -> T) -> Option<T> {
         let mut state = self.state.lock();
         let more = self.pass(&mut state, plan);
-        let rest = more.then(|| state.rest(plan));
+        let judged = more.then(|| judge(&state));
         let ready = state.retired.take_ready(2 * RUN_BUDGET);
         unlock_fairly(state);
         self.free(ready);
-        rest
+        judged
     }
 
     /// What a run that begins now has to get done.
@@ -221,12 +222,9 @@ impl<K, V> Maintenance<K, V> {
     /// Passes until the goal is reached.
     fn run_all(&self, mut plan: Plan) {
         let mut goal = self.goal();
-        while let Some(rest) = self.run_pass(plan) {
+        while self.run_pass(plan, |state| goal.is_reached(state, plan)) == Some(false) {
             // The first pass has marked what is due at this very moment; once is enough.
             plan.sweep = Sweep::No;
-            if goal.is_reached(rest) {
-                return;
-            }
         }
     }
 
@@ -258,7 +256,7 @@ impl<K, V> Maintenance<K, V> {
         }
         let ready = self.state.lock().retired.ready();
         for _ in 0..ready.div_ceil(2 * RUN_BUDGET) {
-            self.run_pass(plan);
+            self.run_pass(plan, |_| ());
         }
     }
 
@@ -296,21 +294,18 @@ impl<K, V> Maintenance<K, V> {
             ..Plan::RUN
         };
         for pass in 1.. {
-            let rest = self.run_pass(plan);
+            let reached = self.run_pass(plan, |state| goal.is_reached(state, plan));
             plan.sweep = Sweep::No;
             let stopped = self.deliver_from_run();
             if stopped {
                 // What was wished for meanwhile is what the next pass does.
                 _begun = self.waking.begin();
             }
-            if rest.is_none() && !stopped {
+            if reached.is_none() && !stopped {
                 break;
             }
             // A thread that others need, too, is not this cache's for ever: an alarm's, or a driver's of several caches.
-            let enough = match rest {
-                Some(rest) => goal.is_reached(rest),
-                None => pass >= TURN,
-            };
+            let enough = reached.unwrap_or(pass >= TURN);
             if enough || (pass >= TURN && self.waking.waker().is_shared()) {
                 // The others first; this cache goes on behind those that have waited for longer.
                 let next = self.state.lock().wheel.next_deadline();
@@ -422,7 +417,7 @@ impl<K, V> Maintenance<K, V> {
             ..Plan::RUN
         };
         // A ticker that panics has been reported and must not keep the rest from being freed.
-        while contain(|| self.run_pass(drain)).is_none_or(|rest| rest.is_some()) {}
+        while contain(|| self.run_pass(drain, |_| ())).is_none_or(|left| left.is_some()) {}
         self.notifier
             .deliver(|| true, &mut |nodes| self.take_back(nodes));
         let state = self.state.get_mut();
