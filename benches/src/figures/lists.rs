@@ -14,9 +14,11 @@ const US: &str = "wheelhouse";
 const MOKA: &str = "moka";
 const QUICK: &str = "quick_cache";
 const BY_HAND: &str = "quick_cache+deadline";
+/// What the machine does to a caller whose calls take as long and do nothing.
+const MACHINE: &str = "no cache, 400 ns a call";
 
 /// Peers that the bars name, and the row that shows the machine's own pauses.
-pub const PEERS: &[&str] = &[US, MOKA, QUICK, BY_HAND, "tokio DelayQueue", "no cache"];
+pub const PEERS: &[&str] = &[US, MOKA, QUICK, BY_HAND, "tokio DelayQueue", MACHINE];
 
 const fn speed(
     workload: &'static str,
@@ -146,8 +148,8 @@ pub fn first_version() -> Vec<Check> {
             1000.0,
         ),
         shown(
-            "  the machine's own longest pause (no cache)",
-            Of::Highest(of_storm(storm::BUSY, storm::PAUSE, "no cache"), "us"),
+            "  the machine's own longest pause (calls that do nothing, as long)",
+            Of::Highest(of_storm(storm::BUSY, storm::PAUSE, MACHINE), "us"),
         ),
         check(
             "storm: p99.99 of a caller, at most 20 us",
@@ -155,8 +157,8 @@ pub fn first_version() -> Vec<Check> {
             20.0,
         ),
         shown(
-            "  the machine's own p99.99 (no cache)",
-            Of::Value(of_storm(storm::BUSY, storm::P9999, "no cache"), "us"),
+            "  the machine's own p99.99 (calls that do nothing, as long)",
+            Of::Value(of_storm(storm::BUSY, storm::P9999, MACHINE), "us"),
         ),
         check(
             "bytes per u64 -> u64 entry with expiry, at most 112",
@@ -271,8 +273,8 @@ pub fn release() -> Vec<Check> {
             10.0,
         ),
         shown(
-            "  the machine's own (no cache)",
-            Of::Value(of_storm(storm::BUSY, storm::P9999, "no cache"), "us"),
+            "  the machine's own (calls that do nothing, as long)",
+            Of::Value(of_storm(storm::BUSY, storm::P9999, MACHINE), "us"),
         ),
         check(
             "mass expiry: longest pause of a caller",
@@ -280,8 +282,8 @@ pub fn release() -> Vec<Check> {
             1000.0,
         ),
         shown(
-            "  the machine's own (no cache)",
-            Of::Highest(of_storm(storm::BUSY, storm::PAUSE, "no cache"), "us"),
+            "  the machine's own (calls that do nothing, as long)",
+            Of::Highest(of_storm(storm::BUSY, storm::PAUSE, MACHINE), "us"),
         ),
         check(
             "storm: CPU per expired entry, listener included",
