@@ -18,7 +18,7 @@
 //! # Cost
 //!
 //! An offer is one uncontended compare-exchange. A node is offered once for each *stamp*, of which a turnover of the cache has some
-//! hundreds: reads of a node that follow each other more closely tell the size policy nothing new. So a cache that serves hits
+//! dozens, or hundreds where the order of use is kept: reads of a node that follow each other more closely tell the size policy nothing new. So a cache that serves hits
 //! alone offers nothing.
 //!
 //! # Origin

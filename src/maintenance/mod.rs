@@ -73,8 +73,6 @@ const RUN_BUDGET: usize = 256;
 const ENOUGH: usize = 32;
 /// Events in a shard's batch that make its writer wait for the maintenance lock.
 const LIMIT: usize = 1024;
-/// How often, while as many entries come as are there, every entry may tell of another read.
-const RENEWALS: usize = 256;
 /// Retired objects that are worth a grace period of their own while there is traffic.
 const WORTH_A_GRACE: usize = 128;
 /// Undelivered notifications that make a writer deliver some if nobody else ever does.

@@ -3,7 +3,8 @@
 mod flood;
 mod waking;
 
-use super::{ENOUGH, Eviction, EvictionPolicy, LIMIT, Plan, RENEWALS, State, enough};
+use super::pass::{ORDERED_RENEWALS, RENEWALS};
+use super::{ENOUGH, Eviction, EvictionPolicy, LIMIT, Plan, State, enough};
 use crate::node::NodePtr;
 use crate::{Cache, ManualTicker};
 use std::sync::mpsc;
@@ -74,6 +75,7 @@ fn a_writer_helps_sooner_the_smaller_its_cache() {
 /// counts.
 fn a_share_makes_the_next_read_news(
     policy: EvictionPolicy,
+    renewals: usize,
     mut changes: impl FnMut(u32) -> std::ops::Range<u32>,
 ) {
     let cache: Cache<u32, u32> = Cache::builder()
@@ -83,7 +85,7 @@ fn a_share_makes_the_next_read_news(
         .build();
     let write = |keys: std::ops::Range<u32>| keys.for_each(|key| cache.insert(key, 0));
     // Ten are a share.
-    write(0..10 * RENEWALS as u32);
+    write(0..10 * renewals as u32);
     cache.run_pending_tasks();
     let upkeep = &cache.core.upkeep;
     let of_a_writer = Plan {
@@ -109,7 +111,7 @@ fn a_share_makes_the_next_read_news(
     pass(of_a_writer);
     assert!(!is_news(), "the last share counts no more");
     if policy == EvictionPolicy::TinyLfu {
-        write(0..1_000);
+        write(0..10 * renewals as u32);
         pass(of_a_writer);
         assert!(!is_news(), "nobody has to go for what is replaced");
     }
@@ -130,12 +132,12 @@ fn a_share_of_a_turnover_makes_the_next_read_news() {
         next += count;
         next - count..next
     };
-    a_share_makes_the_next_read_news(EvictionPolicy::TinyLfu, new);
+    a_share_makes_the_next_read_news(EvictionPolicy::TinyLfu, RENEWALS, new);
 }
 
 #[test]
 fn where_order_is_the_promise_replaced_values_count_towards_a_share() {
-    a_share_makes_the_next_read_news(EvictionPolicy::Lru, |count| 2..2 + count);
+    a_share_makes_the_next_read_news(EvictionPolicy::Lru, ORDERED_RENEWALS, |count| 2..2 + count);
 }
 
 #[test]
