@@ -347,5 +347,5 @@ fn free(map: &Map<u64, u64>, gone: impl IntoIterator<Item = Gone<u64, u64>>) {
             gone.give_back(&mut memory);
         }
     }
-    map.take_back(memory);
+    map.take_back(&mut memory);
 }

@@ -229,11 +229,14 @@ impl<K, V> Maintenance<K, V> {
     }
 
     /// Runs the destructors of what nobody can reach any more, and gives its memory back. With no lock held.
-    fn free(&self, ready: Ready<Gone<K, V>>) {
-        if !ready.is_empty() {
-            let mut memory = self.map.returning();
-            ready.free(&mut memory);
-            self.map.take_back(memory);
+    fn free(&self, mut ready: Ready<Gone<K, V>>) {
+        if ready.is_empty() {
+            return;
+        }
+        self.map.take_back(ready.free(|| self.map.returning()));
+        // If somebody else is there, it is not worth waiting for.
+        if let Some(mut state) = self.state.try_lock() {
+            state.retired.reuse(ready);
         }
     }
 

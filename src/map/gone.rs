@@ -23,9 +23,10 @@ impl<K, V> Returning<K, V> {
         Self((0..shards).map(|_| Emptied::new()).collect())
     }
 
-    /// The emptied slots of each shard in turn.
-    pub(super) fn into_shards(self) -> impl Iterator<Item = Emptied<K, V>> {
-        self.0.into_iter()
+    /// The emptied slots of each shard in turn, taken out.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = Emptied<K, V>> {
+        let take = |emptied| std::mem::replace(emptied, Emptied::new());
+        self.0.iter_mut().map(take)
     }
 }
 

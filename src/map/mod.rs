@@ -236,8 +236,8 @@ impl<K, V> Map<K, V> {
     }
 
     /// Gives emptied slots back to the shards they came from. Takes the lock of each that is concerned, for some nanoseconds a slot.
-    pub(crate) fn take_back(&self, returning: Returning<K, V>) {
-        for (slice, emptied) in self.shards.iter().zip(returning.into_shards()) {
+    pub(crate) fn take_back(&self, returning: &mut Returning<K, V>) {
+        for (slice, emptied) in self.shards.iter().zip(returning.take()) {
             if !emptied.is_empty() {
                 let vacated = slice.locked.lock().slab.take_back(emptied);
                 // With the lock released.

@@ -238,6 +238,9 @@ pub(crate) struct Emptied<K, V> {
     _slab: PhantomData<Node<K, V>>,
 }
 
+// SAFETY: it owns the slots of its chain, plain memory in which no node is left.
+unsafe impl<K, V> Send for Emptied<K, V> {}
+
 impl<K, V> Emptied<K, V> {
     pub(crate) const fn new() -> Self {
         Self {

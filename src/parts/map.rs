@@ -100,6 +100,6 @@ impl Table {
                 gone.give_back(&mut memory);
             }
         }
-        self.map.take_back(memory);
+        self.map.take_back(&mut memory);
     }
 }

@@ -136,9 +136,14 @@ impl Domain {
 
     /// Begins a grace period: it is over once every pin held now has been dropped.
     ///
-    /// The caller has taken the objects in question out of all shared places before.
-    pub(crate) fn begin_grace(&self) -> Grace {
-        let over = Arc::new(AtomicBool::new(false));
+    /// The caller has taken the objects in question out of all shared places before. `former`, which is over, is used again.
+    pub(crate) fn begin_grace(&self, former: Option<Grace>) -> Grace {
+        let mut over = former.map_or_else(Arc::default, |former| former.over);
+        match Arc::get_mut(&mut over) {
+            Some(flag) => *flag.get_mut() = false,
+            // Whoever has set the flag is about to let go of it.
+            None => over = Arc::default(),
+        }
         let flag = Arc::clone(&over);
         let pin = self.pin();
         // Release, partner: the acquire in `is_over`: what the last readers did lies before the freeing.
@@ -188,7 +193,7 @@ mod tests {
     #[test]
     fn a_grace_period_ends_when_nobody_is_pinned() {
         let domain = Domain::new();
-        let grace = domain.begin_grace();
+        let grace = domain.begin_grace(None);
         assert!(wait(&domain, &grace));
     }
 
@@ -196,7 +201,7 @@ mod tests {
     fn a_pin_holds_up_its_own_domain_only() {
         let (one, other) = (Domain::new(), Domain::new());
         let pin = one.pin();
-        let (held, free) = (one.begin_grace(), other.begin_grace());
+        let (held, free) = (one.begin_grace(None), other.begin_grace(None));
         assert!(!wait(&one, &held));
         assert!(wait(&other, &free));
         drop(pin);
@@ -206,7 +211,7 @@ mod tests {
     #[test]
     fn a_later_pin_does_not_hold_up_an_earlier_grace_period() {
         let domain = Arc::new(Domain::new());
-        let grace = domain.begin_grace();
+        let grace = domain.begin_grace(None);
         domain.nudge();
         domain.nudge();
         domain.nudge();
@@ -248,7 +253,7 @@ mod tests {
         })
         .join()
         .unwrap();
-        let grace = domain.begin_grace();
+        let grace = domain.begin_grace(None);
         assert!(wait(&domain, &grace));
     }
 }

@@ -50,59 +50,62 @@ pub(crate) trait Retire {
 /// The queue; see the module docs. For the holder of the maintenance lock.
 pub(crate) struct Retired<T: Retire> {
     open: Pile<T>,
-    waiting: Option<(Grace, Pile<T>)>,
+    waiting: Pile<T>,
+    /// That of `waiting`; none if nothing waits.
+    grace: Option<Grace>,
     sweeping: Pile<T>,
     ready: Pile<T>,
+    /// A grace period that is over, to be begun anew.
+    over: Option<Grace>,
+    /// What was emptied, to be filled again: a cache in its stride allocates nothing here.
+    spare: Spare<T>,
 }
 
-/// Items that nobody can reach any more, to be freed with [`free`](Self::free).
+/// Items that nobody can reach any more, to be freed with [`free`](Self::free), then to be [given back](Retired::reuse).
 #[must_use]
-pub(crate) struct Ready<T: Retire>(Pile<T>);
+pub(crate) struct Ready<T: Retire> {
+    items: Pile<T>,
+    memory: Option<T::Memory>,
+}
+
+/// Emptied containers.
+struct Spare<T: Retire> {
+    chunks: Vec<Vec<T>>,
+    taken: Pile<T>,
+    memory: Option<T::Memory>,
+}
 
 /// Items in chunks: however many there are, no step of the pass copies or allocates for more than a chunk.
 struct Pile<T> {
     chunks: Vec<Vec<T>>,
-    /// Room for as many is made at first.
-    first: usize,
 }
 
 /// Items of a chunk.
 const CHUNK: usize = 128;
 /// How many items ahead are fetched.
 const AHEAD: usize = 8;
-
 /// The least room that a pile begins with: most caches retire a few items at a time.
 const FEW: usize = 4;
+/// How many emptied chunks are kept.
+const SPARE: usize = 4;
 
 impl<T> Pile<T> {
     const fn new() -> Self {
-        Self::expecting(FEW)
-    }
-
-    /// For about as many items as the last time.
-    const fn expecting(items: usize) -> Self {
-        Self {
-            chunks: Vec::new(),
-            first: items,
-        }
+        Self { chunks: Vec::new() }
     }
 
     #[inline]
-    fn push(&mut self, item: T) {
+    fn push(&mut self, item: T, spare: &mut Vec<Vec<T>>) {
         match self.chunks.last_mut() {
             Some(chunk) if chunk.len() < CHUNK => chunk.push(item),
-            _ => self.push_chunk(item),
+            _ => self.push_chunk(item, spare),
         }
     }
 
     #[cold]
-    fn push_chunk(&mut self, item: T) {
-        let room = if self.chunks.is_empty() {
-            self.first.clamp(FEW, CHUNK)
-        } else {
-            CHUNK
-        };
-        let mut chunk = Vec::with_capacity(room);
+    fn push_chunk(&mut self, item: T, spare: &mut Vec<Vec<T>>) {
+        let room = if self.chunks.is_empty() { FEW } else { CHUNK };
+        let mut chunk = spare.pop().unwrap_or_else(|| Vec::with_capacity(room));
         chunk.push(item);
         self.chunks.push(chunk);
     }
@@ -137,38 +140,41 @@ pub(crate) fn is_freeing() -> bool {
 
 impl<T: Retire> Ready<T> {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.items.is_empty()
     }
 
-    /// Frees all of them. Outside of locks and pins: destructors are the user's.
-    pub(crate) fn free(self, memory: &mut T::Memory) {
+    /// Frees all of them. What became of their memory has to be seen to by the caller. Outside of locks and pins: destructors are the
+    /// user's.
+    pub(crate) fn free(&mut self, memory: impl FnOnce() -> T::Memory) -> &mut T::Memory {
+        let memory = self.memory.get_or_insert_with(memory);
         let outer = FREEING
             .try_with(|freeing| freeing.replace(true))
             .unwrap_or(false);
-        self.free_all(memory);
+        for chunk in &mut self.items.chunks {
+            Self::free_chunk(chunk, memory);
+        }
         _ = FREEING.try_with(|freeing| freeing.set(outer));
+        memory
     }
 
-    fn free_all(self, memory: &mut T::Memory) {
-        for chunk in self.0.chunks {
-            chunk.iter().take(AHEAD).for_each(T::prefetch);
-            let mut items = chunk.into_iter();
-            while let Some(mut item) = items.next() {
-                // They are in no cache of the processor's any more: one after the other, a chunk would take 20 us.
-                if let Some(ahead) = items.as_slice().get(AHEAD) {
-                    ahead.prefetch();
-                }
-                if T::RUNS_USER_CODE {
-                    // A destructor that panics must not keep the rest from being freed, nor end the thread that happens to do it; the
-                    // process's panic hook has reported it.
-                    contain(|| {
-                        // SAFETY: retired 3; taken out of the vector, so destroyed once.
-                        unsafe { item.destroy() }
-                    });
-                }
-                // SAFETY: retired 3; destroyed, where there was anything to destroy.
-                unsafe { item.give_back(memory) }
+    fn free_chunk(chunk: &mut Vec<T>, memory: &mut T::Memory) {
+        chunk.iter().take(AHEAD).for_each(T::prefetch);
+        let mut items = chunk.drain(..);
+        while let Some(mut item) = items.next() {
+            // They are in no cache of the processor's any more: one after the other, a chunk would take 20 us.
+            if let Some(ahead) = items.as_slice().get(AHEAD) {
+                ahead.prefetch();
             }
+            if T::RUNS_USER_CODE {
+                // A destructor that panics must not keep the rest from being freed, nor end the thread that happens to do it; the
+                // process's panic hook has reported it.
+                contain(|| {
+                    // SAFETY: retired 3; taken out of the vector, so destroyed once.
+                    unsafe { item.destroy() }
+                });
+            }
+            // SAFETY: retired 3; destroyed, where there was anything to destroy.
+            unsafe { item.give_back(memory) }
         }
     }
 }
@@ -177,31 +183,33 @@ impl<T: Retire> Retired<T> {
     pub(crate) fn new() -> Self {
         Self {
             open: Pile::new(),
-            waiting: None,
+            waiting: Pile::new(),
+            grace: None,
             sweeping: Pile::new(),
             ready: Pile::new(),
+            over: None,
+            spare: Spare {
+                chunks: Vec::new(),
+                taken: Pile::new(),
+                memory: None,
+            },
         }
     }
 
     /// Takes an item that was unlinked from every shared place.
     #[inline]
     pub(crate) fn retire(&mut self, item: T) {
-        self.open.push(item);
+        self.open.push(item, &mut self.spare.chunks);
     }
 
     /// Looks whether the grace period is over; true if a sweep has to begin now.
     pub(crate) fn turn(&mut self) -> bool {
-        if !self.sweeping.is_empty() {
-            return false;
+        if self.sweeping.is_empty() && self.grace.as_ref().is_some_and(Grace::is_over) {
+            self.over = self.grace.take();
+            self.sweeping.append(&mut self.waiting);
+            return true;
         }
-        match &self.waiting {
-            Some((grace, _)) if grace.is_over() => {
-                let (_, items) = self.waiting.take().expect("just seen");
-                self.sweeping = items;
-                true
-            }
-            _ => false,
-        }
+        false
     }
 
     /// A complete drain of all buffers has ended that began after [`turn`](Self::turn) asked for it.
@@ -216,40 +224,57 @@ impl<T: Retire> Retired<T> {
     /// Begins a grace period for what has gathered, if at least `enough` has and none is under way; else moves the one under way
     /// on.
     pub(crate) fn seal(&mut self, domain: &Domain, enough: usize) {
-        if self.waiting.is_some() {
+        if self.grace.is_some() {
             domain.nudge();
         } else if self.open.len() >= enough.max(1) {
-            let next = Pile::expecting(self.open.len());
-            let items = std::mem::replace(&mut self.open, next);
-            self.waiting = Some((domain.begin_grace(), items));
+            self.waiting.append(&mut self.open);
+            self.grace = Some(domain.begin_grace(self.over.take()));
         }
     }
 
     /// Takes out items that may be freed, up to `most` and what fills the chunk; none inside a destructor that is run from here.
     pub(crate) fn take_ready(&mut self, most: usize) -> Ready<T> {
-        let most = if is_freeing() { 0 } else { most };
-        let mut taken = Pile::new();
+        if most == 0 || self.ready.is_empty() || is_freeing() {
+            return Ready {
+                items: Pile::new(),
+                memory: None,
+            };
+        }
+        let mut items = std::mem::replace(&mut self.spare.taken, Pile::new());
         let mut count = 0;
         while count < most
             && let Some(chunk) = self.ready.chunks.pop()
         {
             count += chunk.len();
-            taken.chunks.push(chunk);
+            items.chunks.push(chunk);
         }
-        Ready(taken)
+        Ready {
+            items,
+            memory: self.spare.memory.take(),
+        }
+    }
+
+    /// Takes back what was emptied.
+    pub(crate) fn reuse(&mut self, freed: Ready<T>) {
+        let Ready { mut items, memory } = freed;
+        debug_assert_eq!(items.len(), 0, "not freed yet");
+        let room = SPARE.saturating_sub(self.spare.chunks.len());
+        self.spare.chunks.extend(items.chunks.drain(..).take(room));
+        self.spare.taken = items;
+        self.spare.memory = memory;
     }
 
     /// Whether nothing is left in any stage.
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty()
-            && self.waiting.is_none()
+            && self.grace.is_none()
             && self.sweeping.is_empty()
             && self.ready.is_empty()
     }
 
     /// Whether something waits for readers to let go of it.
     pub(crate) fn waits_for_readers(&self) -> bool {
-        self.waiting.is_some()
+        self.grace.is_some()
     }
 
     /// How much may be freed.
@@ -259,13 +284,14 @@ impl<T: Retire> Retired<T> {
 
     /// Frees everything in every stage. For the last owner: no reader, no buffer is left.
     pub(crate) fn take_all(&mut self) -> Ready<T> {
-        let mut all = std::mem::replace(&mut self.ready, Pile::new());
-        all.append(&mut self.sweeping);
-        if let Some((_, mut items)) = self.waiting.take() {
-            all.append(&mut items);
+        self.grace = None;
+        for stage in [&mut self.sweeping, &mut self.waiting, &mut self.open] {
+            self.ready.append(stage);
         }
-        all.append(&mut self.open);
-        Ready(all)
+        Ready {
+            items: std::mem::replace(&mut self.ready, Pile::new()),
+            memory: None,
+        }
     }
 }
 
@@ -273,10 +299,7 @@ impl<T: Retire> std::fmt::Debug for Retired<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Retired")
             .field("open", &self.open.len())
-            .field(
-                "waiting",
-                &self.waiting.as_ref().map(|(_, items)| items.len()),
-            )
+            .field("waiting", &self.waiting.len())
             .field("sweeping", &self.sweeping.len())
             .field("ready", &self.ready.len())
             .finish()
@@ -311,7 +334,6 @@ mod tests {
     fn nothing_is_freed_before_grace_and_sweep() {
         let domain = Domain::new();
         let freed = Rc::new(Cell::new(0));
-        let mut back = 0;
         let mut retired = Retired::new();
         let pin = domain.pin();
         retired.retire(Counted(Rc::clone(&freed)));
@@ -324,10 +346,11 @@ mod tests {
             retired.seal(&domain, 1);
         }
         assert!(retired.turn());
-        retired.take_ready(10).free(&mut back);
-        assert_eq!(freed.get(), 0, "not yet swept");
+        assert!(retired.take_ready(10).is_empty(), "not yet swept");
         retired.swept();
-        retired.take_ready(10).free(&mut back);
+        let mut ready = retired.take_ready(10);
+        assert_eq!(freed.get(), 0);
+        let back = *ready.free(|| 0);
         assert_eq!((freed.get(), back), (1, 1));
         assert!(retired.is_empty());
     }
@@ -335,16 +358,55 @@ mod tests {
     #[test]
     fn a_few_are_taken_at_a_time() {
         let freed = Rc::new(Cell::new(0));
-        let mut back = 0;
         let mut retired = Retired::new();
         let all = 5 * CHUNK + 7;
         for _ in 0..all {
-            retired.sweeping.push(Counted(Rc::clone(&freed)));
+            retired.retire(Counted(Rc::clone(&freed)));
         }
+        retired.sweeping.append(&mut retired.open);
         retired.swept();
-        retired.take_ready(CHUNK + 8).free(&mut back);
-        assert!((CHUNK + 8..=2 * CHUNK + 7).contains(&freed.get()));
-        retired.take_all().free(&mut back);
-        assert_eq!((freed.get(), back), (all, all));
+        let some = *retired.take_ready(CHUNK + 8).free(|| 0);
+        assert_eq!(freed.get(), some);
+        assert!((CHUNK + 8..=2 * CHUNK + 7).contains(&some));
+        let rest = *retired.take_all().free(|| 0);
+        assert_eq!((freed.get(), some + rest), (all, all));
+    }
+
+    #[test]
+    fn what_was_emptied_is_filled_again() {
+        let domain = Domain::new();
+        let freed = Rc::new(Cell::new(0));
+        let mut retired = Retired::new();
+        let mut places = Vec::new();
+        for round in 1..=4 {
+            for _ in 0..2 * CHUNK {
+                retired.retire(Counted(Rc::clone(&freed)));
+            }
+            // Some steps end a grace period that nobody holds up.
+            while !retired.turn() {
+                retired.seal(&domain, 1);
+            }
+            retired.swept();
+            let mut ready = retired.take_ready(2 * CHUNK);
+            // The containers, the memory's included, are those of the first round.
+            let mut here: Vec<_> = ready.items.chunks.iter().map(Vec::as_ptr).collect();
+            here.sort();
+            if round == 1 {
+                places = here;
+            } else {
+                assert_eq!(here, places);
+            }
+            let back = *ready.free(|| 0);
+            assert_eq!((freed.get(), back), (round * 2 * CHUNK, freed.get()));
+            retired.reuse(ready);
+        }
+        // However much there was, only so much is kept.
+        for _ in 0..20 * CHUNK {
+            retired.retire(Counted(Rc::clone(&freed)));
+        }
+        let mut all = retired.take_all();
+        all.free(|| 0);
+        retired.reuse(all);
+        assert_eq!(retired.spare.chunks.len(), SPARE);
     }
 }
