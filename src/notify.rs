@@ -16,7 +16,8 @@
 //!
 //! # Cost
 //!
-//! A post is a push under a lock of the notifier's own, for the whole pass once. Undelivered notifications are not bounded: none
+//! A post is a copy of 16 bytes for each notification under a lock of the notifier's own, for the whole pass once; where the listener
+//! keeps up, it allocates nothing. Undelivered notifications are not bounded: none
 //! may be lost and no caller may be held up by a slow listener, so a listener that never returns keeps every removed value.
 
 use crate::contain::contain;
@@ -29,6 +30,11 @@ use std::time::Duration;
 
 /// Calls of the listener between two looks at the clock.
 pub(crate) const CHUNK: usize = 32;
+
+/// Notifications of a block.
+const BLOCK: usize = 128;
+/// How many emptied blocks are kept.
+const SPARE: usize = 4;
 
 /// Notifications posted after a call of `deliver_all` that it delivers all the same.
 const BEYOND: u64 = 1024;
@@ -91,11 +97,39 @@ impl Drop for GiveBack<'_> {
     }
 }
 
-/// The queue of one cache's notifications.
+/// What waits to be told.
+struct Queue<K, V> {
+    /// What was posted, in order, in blocks: however many wait, a post copies none of them.
+    blocks: VecDeque<Vec<Notification<K, V>>>,
+    /// Blocks that were delivered and emptied, to be filled again.
+    spare: Vec<Vec<Notification<K, V>>>,
+}
+
+impl<K, V> Queue<K, V> {
+    /// Takes what a pass has gathered.
+    fn extend(&mut self, gathered: &mut Vec<Notification<K, V>>) {
+        let mut rest = gathered.drain(..);
+        while rest.len() > 0 {
+            if self.blocks.back().is_none_or(|last| last.len() == BLOCK) {
+                // Most caches tell a few things at a time.
+                let few = self.blocks.is_empty() && rest.len() < BLOCK;
+                let room = if few { rest.len() } else { BLOCK };
+                let block = self.spare.pop();
+                self.blocks
+                    .push_back(block.unwrap_or_else(|| Vec::with_capacity(room)));
+            }
+            if let Some(last) = self.blocks.back_mut() {
+                let room = BLOCK - last.len();
+                last.extend(rest.by_ref().take(room));
+            }
+        }
+    }
+}
+
+/// The notifications of one cache.
 pub(crate) struct Notifier<K, V> {
     listener: Option<Listener<K, V>>,
-    /// What each pass has posted, in order: however many wait, a post copies none of them.
-    queue: Mutex<VecDeque<Vec<Notification<K, V>>>>,
+    queue: Mutex<Queue<K, V>>,
     token: Token,
     posted: AtomicU64,
     delivered: AtomicU64,
@@ -105,17 +139,24 @@ pub(crate) struct Notifier<K, V> {
     panics: AtomicU64,
 }
 
-/// What is left of a post while it is delivered; goes back to where it came from if delivery stops, for whatever reason. Whoever has
-/// it has the token, so nobody has taken a later post meanwhile.
+/// What is left of a block while it is delivered; goes back to where it came from if delivery stops, for whatever reason. Whoever has
+/// it has the token, so nobody has taken a later one meanwhile.
 struct Left<'a, K, V> {
-    posted: std::vec::IntoIter<Notification<K, V>>,
-    queue: &'a Mutex<VecDeque<Vec<Notification<K, V>>>>,
+    block: Vec<Notification<K, V>>,
+    /// So many of them were told.
+    told: usize,
+    queue: &'a Mutex<Queue<K, V>>,
 }
 
 impl<K, V> Drop for Left<'_, K, V> {
     fn drop(&mut self) {
-        if self.posted.len() > 0 {
-            self.queue.lock().push_front(self.posted.by_ref().collect());
+        self.block.drain(..self.told);
+        let block = std::mem::take(&mut self.block);
+        let mut queue = self.queue.lock();
+        if !block.is_empty() {
+            queue.blocks.push_front(block);
+        } else if queue.spare.len() < SPARE {
+            queue.spare.push(block);
         }
     }
 }
@@ -127,7 +168,10 @@ impl<K, V> Notifier<K, V> {
     pub(crate) fn new(listener: Option<Listener<K, V>>) -> Self {
         Self {
             listener,
-            queue: Mutex::new(VecDeque::new()),
+            queue: Mutex::new(Queue {
+                blocks: VecDeque::new(),
+                spare: Vec::new(),
+            }),
             token: Token::new(),
             posted: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
@@ -150,7 +194,7 @@ impl<K, V> Notifier<K, V> {
         // Release, partner: `deliver_all`: who sees the count sees nothing less than the posts.
         self.posted
             .fetch_add(gathered.len() as u64, Ordering::Release);
-        queue.push_back(std::mem::take(gathered));
+        queue.extend(gathered);
     }
 
     /// Notifications not yet delivered.
@@ -174,13 +218,18 @@ impl<K, V> Notifier<K, V> {
         self.token.run(
             || {
                 let mut nodes = Vec::new();
-                while let Some(posted) = self.next() {
+                while let Some(block) = self.next() {
+                    nodes.reserve(CHUNK);
                     let mut left = Left {
-                        posted: posted.into_iter(),
+                        block,
+                        told: 0,
                         queue: &self.queue,
                     };
-                    while left.posted.len() > 0 {
-                        for Notification { node, cause } in left.posted.by_ref().take(CHUNK) {
+                    while left.told < left.block.len() {
+                        while nodes.len() < CHUNK
+                            && let Some(&Notification { node, cause }) = left.block.get(left.told)
+                        {
+                            left.told += 1;
                             self.call(listener, node, cause);
                             nodes.push(node);
                         }
@@ -194,14 +243,14 @@ impl<K, V> Notifier<K, V> {
                     }
                 }
             },
-            || stopped.get() || self.queue.lock().is_empty(),
+            || stopped.get() || self.queue.lock().blocks.is_empty(),
         );
         stopped.get()
     }
 
-    /// The oldest post that waits.
+    /// The oldest block that waits.
     fn next(&self) -> Option<Vec<Notification<K, V>>> {
-        self.queue.lock().pop_front()
+        self.queue.lock().blocks.pop_front()
     }
 
     fn call(&self, listener: &Listener<K, V>, node: NodePtr<K, V>, cause: RemovalCause) {

@@ -1,0 +1,107 @@
+//! In its stride a cache allocates next to nothing, whatever is done to it: nodes come from slabs, and what events, removals and
+//! notifications are kept in is used again. What remains is what crossbeam-epoch allocates for a grace period, one for a hundred
+//! removals or so.
+// Where sanitizers look, each node is an allocation.
+#![cfg(not(wheelhouse_single))]
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use wheelhouse::{Cache, ManualTicker, Scheduler};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: the system's allocator does it all; beside it a number is counted up.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as the caller has promised.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as the caller has promised.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as the caller has promised.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const ENTRIES: u64 = 10_000;
+const OPERATIONS: u64 = 30_000;
+/// Allocations allowed for a thousand operations: three for each run of maintenance.
+const MOST: u64 = 3 * 1_000 / RUNS;
+/// Operations from one run of maintenance to the next.
+const RUNS: u64 = 100;
+
+/// One use of a cache, the number of the operation given.
+type Use = fn(&Cache<u64, u64>, &ManualTicker, u64);
+
+/// Allocations for each thousand operations, after as many to get into stride.
+fn for_a_thousand(listens: bool, operate: Use) -> u64 {
+    let clock = ManualTicker::new();
+    let builder = Cache::builder()
+        .max_capacity(ENTRIES)
+        .time_to_live(Duration::from_secs(60))
+        .ticker(clock.clone())
+        .scheduler(Scheduler::disabled());
+    let cache: Cache<u64, u64> = if listens {
+        builder.removal_listener(|_, _, _| ()).build()
+    } else {
+        builder.build()
+    };
+    let run = |numbers: std::ops::Range<u64>| {
+        for number in numbers {
+            operate(&cache, &clock, number);
+            if number.is_multiple_of(RUNS) {
+                cache.run_pending_tasks();
+            }
+        }
+    };
+    (0..ENTRIES).for_each(|key| cache.insert(key, 0));
+    run(0..OPERATIONS);
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    run(OPERATIONS..2 * OPERATIONS);
+    (ALLOCATIONS.load(Ordering::Relaxed) - before) * 1_000 / OPERATIONS
+}
+
+// One test: another one at the same time would be counted, too.
+#[test]
+fn in_its_stride_a_cache_allocates_next_to_nothing() {
+    let uses: [(&str, Use); 5] = [
+        ("hits", |cache, _, number| {
+            cache.get(&(number % ENTRIES));
+        }),
+        ("inserts at capacity", |cache, _, number| {
+            cache.insert(ENTRIES + number, number)
+        }),
+        ("replacements", |cache, _, number| {
+            cache.insert(number % ENTRIES, number)
+        }),
+        ("inserts and removals", |cache, _, number| {
+            cache.insert(ENTRIES + number, number);
+            cache.invalidate(&(ENTRIES + number));
+        }),
+        ("inserts and expiries", |cache, clock, number| {
+            cache.insert(ENTRIES + number, number);
+            clock.advance(Duration::from_millis(100));
+        }),
+    ];
+    for listens in [false, true] {
+        for (what, operate) in uses {
+            let count = for_a_thousand(listens, operate);
+            println!("{what}, listener {listens}: {count} for a thousand operations");
+            assert!(count <= MOST, "{what}: {count} for a thousand operations");
+        }
+    }
+}
