@@ -100,7 +100,7 @@ impl<'a, K, V> EntryRef<'a, K, V> {
         self.clock.time_left(self.node, self.deadline)
     }
 
-    /// Time since this value was written.
+    /// Time since this value was written: zero from 2^63 ns (292 years) on, which look like a step backwards of the clock.
     ///
     /// # Cost
     ///

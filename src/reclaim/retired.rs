@@ -86,6 +86,8 @@ const CHUNK: usize = 128;
 const AHEAD: usize = 8;
 /// The least room that a pile begins with: most caches retire a few items at a time.
 const FEW: usize = 4;
+/// For how many chunks an empty pile keeps room.
+const MOSTLY: usize = 16;
 /// How many emptied chunks are kept.
 const SPARE: usize = 4;
 
@@ -115,6 +117,13 @@ impl<T> Pile<T> {
             std::mem::swap(&mut self.chunks, &mut other.chunks);
         } else {
             self.chunks.append(&mut other.chunks);
+        }
+    }
+
+    /// Gives back the room for more chunks than there are mostly.
+    fn forget_the_crowd(&mut self) {
+        if self.chunks.is_empty() && self.chunks.capacity() > MOSTLY {
+            self.chunks = Vec::new();
         }
     }
 
@@ -260,6 +269,15 @@ impl<T: Retire> Retired<T> {
         debug_assert_eq!(items.len(), 0, "not freed yet");
         let room = SPARE.saturating_sub(self.spare.chunks.len());
         self.spare.chunks.extend(items.chunks.drain(..).take(room));
+        for pile in [
+            &mut items,
+            &mut self.open,
+            &mut self.waiting,
+            &mut self.sweeping,
+            &mut self.ready,
+        ] {
+            pile.forget_the_crowd();
+        }
         self.spare.taken = items;
         self.spare.memory = memory;
     }

@@ -289,7 +289,7 @@ impl Model {
     fn read(&mut self, key: u8) -> Option<Entry> {
         let mut entry = *self.entries.get(&key)?;
         if self.settings.policy {
-            let (left, age) = (self.left(&entry), nanos(self.now - entry.written));
+            let (left, age) = (self.left(&entry), age(self.now - entry.written));
             self.asked.push(Asked::Read(key, entry.value.id, left, age));
             entry.own_deadline = self.answered(entry.value.on_read, entry.own_deadline);
         }
@@ -315,6 +315,12 @@ impl Model {
     }
 }
 
+/// How long ago a value was written, as far as 64 bits can tell: half their range or more looks like a step backwards of the clock.
+fn age(nanos: u128) -> Duration {
+    let since = nanos as u64;
+    Duration::from_nanos(if since as i64 >= 0 { since } else { 0 })
+}
+
 fn nanos(n: u128) -> Duration {
-    Duration::from_nanos(u64::try_from(n).expect("no deadline and no write is as far away"))
+    Duration::from_nanos(u64::try_from(n).expect("no deadline is as far away"))
 }
