@@ -101,8 +101,9 @@ impl Drop for GiveBack<'_> {
 struct Queue<K, V> {
     /// What was posted, in order, in blocks: however many wait, a post copies none of them.
     blocks: VecDeque<Vec<Notification<K, V>>>,
-    /// Blocks that were delivered and emptied, to be filled again.
+    /// Blocks that were delivered and emptied, to be filled again, and where delivered nodes are gathered.
     spare: Vec<Vec<Notification<K, V>>>,
+    nodes: Vec<NodePtr<K, V>>,
 }
 
 impl<K, V> Queue<K, V> {
@@ -145,6 +146,8 @@ struct Left<'a, K, V> {
     block: Vec<Notification<K, V>>,
     /// So many of them were told.
     told: usize,
+    /// Those that were told and have yet to go where delivered nodes go.
+    nodes: Vec<NodePtr<K, V>>,
     queue: &'a Mutex<Queue<K, V>>,
 }
 
@@ -153,6 +156,7 @@ impl<K, V> Drop for Left<'_, K, V> {
         self.block.drain(..self.told);
         let block = std::mem::take(&mut self.block);
         let mut queue = self.queue.lock();
+        queue.nodes = std::mem::take(&mut self.nodes);
         if !block.is_empty() {
             queue.blocks.push_front(block);
         } else if queue.spare.len() < SPARE {
@@ -171,6 +175,7 @@ impl<K, V> Notifier<K, V> {
             queue: Mutex::new(Queue {
                 blocks: VecDeque::new(),
                 spare: Vec::new(),
+                nodes: Vec::new(),
             }),
             token: Token::new(),
             posted: AtomicU64::new(0),
@@ -217,24 +222,17 @@ impl<K, V> Notifier<K, V> {
         let stopped = Cell::new(false);
         self.token.run(
             || {
-                let mut nodes = Vec::new();
-                while let Some(block) = self.next() {
-                    nodes.reserve(CHUNK);
-                    let mut left = Left {
-                        block,
-                        told: 0,
-                        queue: &self.queue,
-                    };
+                while let Some(mut left) = self.next() {
                     while left.told < left.block.len() {
-                        while nodes.len() < CHUNK
+                        while left.nodes.len() < CHUNK
                             && let Some(&Notification { node, cause }) = left.block.get(left.told)
                         {
                             left.told += 1;
                             self.call(listener, node, cause);
-                            nodes.push(node);
+                            left.nodes.push(node);
                         }
-                        let count = nodes.len() as u64;
-                        done(&mut nodes);
+                        let count = left.nodes.len() as u64;
+                        done(&mut left.nodes);
                         self.note_delivered(count);
                         if !go_on() {
                             stopped.set(true);
@@ -248,9 +246,16 @@ impl<K, V> Notifier<K, V> {
         stopped.get()
     }
 
-    /// The oldest block that waits.
-    fn next(&self) -> Option<Vec<Notification<K, V>>> {
-        self.queue.lock().blocks.pop_front()
+    /// The oldest block that waits. For the holder of the token.
+    fn next(&self) -> Option<Left<'_, K, V>> {
+        let mut queue = self.queue.lock();
+        let block = queue.blocks.pop_front()?;
+        Some(Left {
+            block,
+            told: 0,
+            nodes: std::mem::take(&mut queue.nodes),
+            queue: &self.queue,
+        })
     }
 
     fn call(&self, listener: &Listener<K, V>, node: NodePtr<K, V>, cause: RemovalCause) {

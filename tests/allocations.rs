@@ -39,8 +39,6 @@ static COUNTING: Counting = Counting;
 
 const ENTRIES: u64 = 10_000;
 const OPERATIONS: u64 = 30_000;
-/// Allocations allowed for a thousand operations: three for each run of maintenance.
-const MOST: u64 = 3 * 1_000 / RUNS;
 /// Operations from one run of maintenance to the next.
 const RUNS: u64 = 100;
 
@@ -101,7 +99,9 @@ fn in_its_stride_a_cache_allocates_next_to_nothing() {
         for (what, operate) in uses {
             let count = for_a_thousand(listens, operate);
             println!("{what}, listener {listens}: {count} for a thousand operations");
-            assert!(count <= MOST, "{what}: {count} for a thousand operations");
+            // A grace period for each run of maintenance, and some that writers begin.
+            let most = if what == "hits" { 0 } else { 1_500 / RUNS };
+            assert!(count <= most, "{what}: {count} for a thousand operations");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use support::record::Record;
 use support::{Dice, secs};
 use wheelhouse::RemovalCause::{Expired, Replaced, Size};
-use wheelhouse::{Cache, CacheBuilder, EvictionPolicy, ManualTicker};
+use wheelhouse::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, Scheduler};
 
 const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::TinyLfu, EvictionPolicy::Lru];
 
@@ -322,4 +322,28 @@ fn the_dead_go_before_the_living() {
     cache.run_pending_tasks();
     assert_eq!(heard.take(), [(2, 50, Expired)]);
     assert!(cache.contains_key(&1) && cache.contains_key(&3));
+}
+
+#[test]
+fn what_is_read_all_the_time_outlives_values_that_grow() {
+    const HOT: u32 = 100;
+    let cache: Cache<u32, u32> = Cache::builder()
+        .max_capacity(20_000)
+        .weigher(|_, &weight| weight)
+        .scheduler(Scheduler::disabled())
+        .build();
+    (0..2_000).for_each(|key| cache.insert(key, 10));
+    cache.run_pending_tasks();
+    // The others are replaced in turn by something a little heavier: somebody has to go, though nobody comes.
+    for weight in 11..30 {
+        for key in HOT..2_000 {
+            (0..5).for_each(|hot| drop(cache.get_ref(&((key * 5 + hot) % HOT))));
+            if cache.contains_key(&key) {
+                cache.insert(key, weight);
+            }
+        }
+    }
+    cache.run_pending_tasks();
+    let left = (0..HOT).filter(|key| cache.contains_key(key)).count();
+    assert!(left > 90, "{left} of {HOT} are left");
 }

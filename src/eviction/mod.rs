@@ -145,14 +145,15 @@ impl<K, V> Eviction<K, V> {
     }
 
     /// `new` took the place of `old` in the map: it keeps the standing of `old`, and that was a use. It is `news` unless a use of
-    /// this entry was told a moment ago.
-    pub(crate) fn replaced(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>, news: bool) {
+    /// this entry was told a moment ago. Whether somebody may have to go for it: `old` was not known here yet, or weighs less.
+    pub(crate) fn replaced(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>, news: bool) -> bool {
+        let needs_room = old.region() == OUT || new.weight() > old.weight();
         let fits = (1..=self.max).contains(&u64::from(new.weight()));
         if old.region() < FIRST_FREE || !fits {
             // One of the two has no standing to hand on or to take over.
             self.removed(old);
             self.admit(new);
-            return;
+            return needs_room;
         }
         if self.named == Some(old) {
             self.named = None;
@@ -171,6 +172,7 @@ impl<K, V> Eviction<K, V> {
                 lru.accessed(new);
             }
         }
+        needs_room
     }
 
     /// Asks the processor for what [`admit`](Self::admit) will look up.

@@ -158,9 +158,9 @@ struct State<K, V> {
     ticker_panic: Option<Box<dyn Any + Send>>,
     /// Events that the pass in hand has applied: as many evictions may be due.
     applied: usize,
-    /// Entries that the pass in hand has let in.
+    /// Entries that the pass in hand has let in, or found heavier than before: others may have to go for them.
     admitted: usize,
-    /// Entries let in since the read rings' stamp was renewed, or events applied where the exact order of use counts.
+    /// As many as `admitted` since the read rings' stamp was renewed, or events applied where the exact order of use counts.
     unstamped: usize,
     /// Shards to be drained until the sweep is complete, and whether the rings were.
     unswept: usize,

@@ -95,7 +95,7 @@ impl<K, V> Maintenance<K, V> {
         let (Some(reads), Some(eviction)) = (&self.reads, &state.eviction) else {
             return;
         };
-        // Nobody has to go for a value that was replaced. But where the order of use is the promise, it is a use as well.
+        // Nobody has to go for a value in the place of one as heavy. But where the order of use is the promise, that is a use as well.
         let (came, times) = if eviction.keeps_order() {
             (state.applied, ORDERED_RENEWALS)
         } else {
@@ -177,7 +177,8 @@ impl<K, V> Maintenance<K, V> {
                     self.set_hand(state, new);
                     state.wheel.substitute(old, new);
                     if let (Some(eviction), Some(reads)) = (&mut state.eviction, &self.reads) {
-                        eviction.replaced(old, new, reads.hand_on(old, new));
+                        let needs_room = eviction.replaced(old, new, reads.hand_on(old, new));
+                        state.admitted += usize::from(needs_room);
                     }
                 } else {
                     state.unlink(old);

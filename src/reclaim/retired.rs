@@ -163,6 +163,8 @@ impl<T: Retire> Ready<T> {
             Self::free_chunk(chunk, memory);
         }
         _ = FREEING.try_with(|freeing| freeing.set(outer));
+        // Those that are not kept go here, with no lock held.
+        self.items.chunks.truncate(SPARE);
         memory
     }
 

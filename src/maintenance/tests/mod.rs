@@ -5,8 +5,9 @@ mod waking;
 
 use super::pass::{ORDERED_RENEWALS, RENEWALS};
 use super::{ENOUGH, Eviction, EvictionPolicy, LIMIT, Plan, State, enough};
+use crate::map::Gone;
 use crate::node::NodePtr;
-use crate::{Cache, ManualTicker};
+use crate::{Cache, ManualTicker, Scheduler};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -71,21 +72,22 @@ fn a_writer_helps_sooner_the_smaller_its_cache() {
     }
 }
 
-/// What shows when a bounded cache of this policy wants to hear of another read: `changes` gives so many keys of which each write
-/// counts.
+/// What shows when a bounded cache of this policy wants to hear of another read: `change` does so many things that count towards it.
 fn a_share_makes_the_next_read_news(
     policy: EvictionPolicy,
     renewals: usize,
-    mut changes: impl FnMut(u32) -> std::ops::Range<u32>,
+    mut change: impl FnMut(&Cache<u32, u32>, u32),
 ) {
     let cache: Cache<u32, u32> = Cache::builder()
         .max_capacity(100_000)
         .eviction_policy(policy)
+        .weigher(|_, &weight| weight)
         .ticker(ManualTicker::new())
         .build();
-    let write = |keys: std::ops::Range<u32>| keys.for_each(|key| cache.insert(key, 0));
     // Ten are a share.
-    write(0..10 * renewals as u32);
+    let entries = 10 * renewals as u32;
+    let write = || (0..entries).for_each(|key| cache.insert(key, 1));
+    write();
     cache.run_pending_tasks();
     let upkeep = &cache.core.upkeep;
     let of_a_writer = Plan {
@@ -100,20 +102,22 @@ fn a_share_makes_the_next_read_news(
     assert!(is_news());
     cache.get(&1);
     assert!(!is_news());
-    write(changes(10));
+    change(&cache, 10);
     pass(of_a_writer);
     assert!(!is_news(), "after less than a share");
-    write(changes(1));
+    change(&cache, 1);
     pass(of_a_writer);
     assert!(is_news());
     cache.get(&1);
-    write(changes(10));
+    change(&cache, 10);
     pass(of_a_writer);
     assert!(!is_news(), "the last share counts no more");
     if policy == EvictionPolicy::TinyLfu {
-        write(0..10 * renewals as u32);
+        // What grew goes back to what it weighed, and nobody has to go for what is as heavy as before.
+        write();
+        write();
         pass(of_a_writer);
-        assert!(!is_news(), "nobody has to go for what is replaced");
+        assert!(!is_news(), "nobody has to go for these");
     }
     pass(Plan::RUN);
     assert!(
@@ -127,17 +131,34 @@ fn a_share_makes_the_next_read_news(
 
 #[test]
 fn a_share_of_a_turnover_makes_the_next_read_news() {
-    let mut next = 1_000_000;
-    let new = |count| {
-        next += count;
-        next - count..next
+    for writes in [1, 2] {
+        let mut next = 1_000_000;
+        // Written twice before a pass sees it, it is one that came all the same.
+        let come = |cache: &Cache<u32, u32>, count| {
+            for key in next..next + count {
+                (0..writes).for_each(|_| cache.insert(key, 1));
+            }
+            next += count;
+        };
+        a_share_makes_the_next_read_news(EvictionPolicy::TinyLfu, RENEWALS, come);
+    }
+}
+
+#[test]
+fn values_that_grow_count_towards_a_share() {
+    let mut weight = 1;
+    let grow = |cache: &Cache<u32, u32>, count| {
+        weight += 1;
+        (2..2 + count).for_each(|key| cache.insert(key, weight));
     };
-    a_share_makes_the_next_read_news(EvictionPolicy::TinyLfu, RENEWALS, new);
+    a_share_makes_the_next_read_news(EvictionPolicy::TinyLfu, RENEWALS, grow);
 }
 
 #[test]
 fn where_order_is_the_promise_replaced_values_count_towards_a_share() {
-    a_share_makes_the_next_read_news(EvictionPolicy::Lru, ORDERED_RENEWALS, |count| 2..2 + count);
+    let replace =
+        |cache: &Cache<u32, u32>, count| (2..2 + count).for_each(|key| cache.insert(key, 1));
+    a_share_makes_the_next_read_news(EvictionPolicy::Lru, ORDERED_RENEWALS, replace);
 }
 
 #[test]
@@ -254,4 +275,42 @@ fn a_writer_waits_for_no_pass_before_its_batch_is_full() {
     drop(passes);
     assert_eq!(answer, Ok(()), "waits for the pass");
     thread.join().expect("no panic");
+}
+
+#[test]
+fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
+    let (tell, told) = mpsc::channel();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .scheduler(Scheduler::disabled())
+        .removal_listener(move |&key, _, _| tell.send(key).expect("the test listens"))
+        .build();
+    let upkeep = &cache.core.upkeep;
+    let mut next = 0;
+    let mut post = |count| {
+        for key in next..next + count {
+            cache.insert(key, 0);
+            cache.invalidate(&key);
+            // One shard after the other, or only the order for each key would be kept.
+            while upkeep.pass(&mut upkeep.state.lock(), Plan::RUN) {}
+        }
+        next += count;
+    };
+    let mut deliver = || {
+        upkeep.notifier.deliver(|| false, &mut |nodes| {
+            let mut state = upkeep.state.lock();
+            for node in nodes.drain(..) {
+                state.retired.retire(Gone::Node(node));
+            }
+        })
+    };
+    // More comes while a block is told in part, into the same one and into others.
+    post(300);
+    for more in [0, 1, 40, 130, 0, 500] {
+        assert!(deliver(), "stopped");
+        post(more);
+    }
+    while deliver() {}
+    assert_eq!(upkeep.notifier.waiting(), 0);
+    let told: Vec<u32> = told.try_iter().collect();
+    assert_eq!(told, (0..971).collect::<Vec<_>>());
 }
