@@ -295,7 +295,7 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
         }
         next += count;
     };
-    let mut deliver = || {
+    let deliver = || {
         upkeep.notifier.deliver(|| false, &mut |nodes| {
             let mut state = upkeep.state.lock();
             for node in nodes.drain(..) {
