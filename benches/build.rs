@@ -21,6 +21,13 @@ fn main() {
     let lock_path = Path::new(&manifest).with_file_name("Cargo.lock");
     println!("cargo:rerun-if-changed={}", lock_path.display());
     println!("cargo:rerun-if-changed=build.rs");
+    // A line for each commit, or a new build would bear the name of the one before.
+    let log = Path::new(&manifest)
+        .with_file_name(".git")
+        .join("logs/HEAD");
+    if log.exists() {
+        println!("cargo:rerun-if-changed={}", log.display());
+    }
 
     let lock = fs::read_to_string(&lock_path).expect("cargo writes Cargo.lock before it builds");
     let versions: Vec<String> = CRATES
