@@ -16,7 +16,7 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/mutants
 found=$CARGO_TARGET_DIR/found
 parts=(wheel buffer notify maintenance)
 # Test programs that take long, look at the whole process, or do not compile as a part of another.
-slow=(overshoot hostile_callbacks hostile_clocks life_and_death overload model model_bounded linearizable)
+slow=(allocations overshoot hostile_callbacks hostile_clocks life_and_death overload model model_bounded linearizable)
 # Tests in the other programs that take long.
 later=(
     at_the_default_resolution a_table_that_grew many_writers_and without_maintenance_of_its_own newcomers:: destructors_that_call
