@@ -173,15 +173,12 @@ impl<K, V> Maintenance<K, V> {
                 }
             }
             WriteEvent::Replaced { old, new, cause } => {
-                if new.life() == Life::Live {
-                    self.set_hand(state, new);
-                    state.wheel.substitute(old, new);
-                    if let (Some(eviction), Some(reads)) = (&mut state.eviction, &self.reads) {
-                        let needs_room = eviction.replaced(old, new, reads.hand_on(old, new));
-                        state.admitted += usize::from(needs_room);
-                    }
-                } else {
-                    state.unlink(old);
+                // Even if it has left again: a later event of this shard says where to, and a successor takes over what it held.
+                self.set_hand(state, new);
+                state.wheel.substitute(old, new);
+                if let (Some(eviction), Some(reads)) = (&mut state.eviction, &self.reads) {
+                    let needs_room = eviction.replaced(old, new, reads.hand_on(old, new));
+                    state.admitted += usize::from(needs_room);
                 }
                 self.depart(state, old, cause);
             }

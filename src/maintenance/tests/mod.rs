@@ -162,6 +162,30 @@ fn where_order_is_the_promise_replaced_values_count_towards_a_share() {
 }
 
 #[test]
+fn a_key_written_again_and_again_before_a_pass_keeps_its_standing() {
+    for writes in 1..4 {
+        let cache: Cache<u32, u32> = Cache::builder()
+            .max_capacity(1_000)
+            .ticker(ManualTicker::new())
+            .build();
+        // What comes first fills the core; what comes when the cache is full goes into the window.
+        for keys in [0..1_000, 1_000..1_100] {
+            keys.for_each(|key| cache.insert(key, 0));
+            cache.run_pending_tasks();
+        }
+        let region = |key| node(&cache, key).region();
+        let mut late = (1_000..1_100).filter(|key| cache.contains_key(key));
+        let window = region(late.next().expect("some are let in"));
+        let mut core = (0..1_000).filter(|&key| cache.contains_key(&key) && region(key) != window);
+        let key = core.next_back().expect("most of the cache is core");
+        (0..writes).for_each(|_| cache.insert(key, 1));
+        cache.run_pending_tasks();
+        assert_ne!(region(key), window, "after {writes} writes");
+        cache.core.upkeep.check_invariants();
+    }
+}
+
+#[test]
 fn a_pass_evicts_more_than_came_in_but_no_crowd() {
     let cache: Cache<u32, u32> = Cache::builder()
         .max_capacity(10_000)
