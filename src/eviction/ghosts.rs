@@ -2,15 +2,15 @@
 //!
 //! # How it works
 //!
-//! A table of buckets of eight words, addressed by the hash. A word is 16 bits of fingerprint and two stamps: of the last use
+//! A table of buckets of eight places, addressed by the hash. A place has 16 bits of fingerprint and two stamps: of the last use
 //! by the policy's `order`, of the eviction by its `evictions` ([`epochs`](super::epochs)). A full bucket forgets its longest
-//! gone. Twice as many words as resident nodes are kept, so a key can be gone for two turnovers and still be known.
+//! gone. Twice as many places as resident nodes are kept, so a key can be gone for two turnovers and still be known.
 //!
 //! # Invariants
 //!
-//! 1. A word of 0 is free; a fingerprint is never 0.
+//! 1. A place whose fingerprint is 0 is free, and no key's is 0.
 //! 2. No stamp in the table is older than 192 epochs, so none is misread: the end of an epoch of either kind sweeps a 64th of
-//!    the table of the words that are more than [`HORIZON`] epochs old by either.
+//!    the table of the places that are more than [`HORIZON`] epochs old by either.
 //!
 //! Cost: 8 bytes a resident node; one half cache line for each eviction and for each insert of a new key. Two keys are
 //! taken for one with a chance of 8 in 65,536, which costs nothing but a wrong guess. Allocated at the first eviction and
@@ -22,7 +22,11 @@ use crate::node;
 /// Epochs for which a ghost is kept: two turnovers.
 pub(super) const HORIZON: u8 = 2 * TURNOVER as u8;
 
-const WORDS: usize = 8;
+/// Places in a bucket.
+const PLACES: usize = 8;
+
+/// A bucket's fingerprints, and apart from them its stamps: so that eight fingerprints are compared in one go.
+type Bucket = [[u16; PLACES]; 2];
 
 /// A remembered eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,32 +37,19 @@ pub(super) struct Ghost {
     pub(super) gone: u8,
 }
 
-#[derive(Clone, Copy)]
-struct Word(u32);
-
-impl Word {
-    fn new(fingerprint: u16, ghost: Ghost) -> Self {
-        Self(u32::from(fingerprint) << 16 | u32::from(ghost.gone) << 8 | u32::from(ghost.used))
+impl Ghost {
+    fn from_stamps(stamps: u16) -> Self {
+        let [used, gone] = stamps.to_le_bytes();
+        Self { used, gone }
     }
 
-    fn is_free(self) -> bool {
-        self.0 == 0
-    }
-
-    fn is_of(self, fingerprint: u16) -> bool {
-        self.0 >> 16 == u32::from(fingerprint)
-    }
-
-    fn ghost(self) -> Ghost {
-        Ghost {
-            used: self.0 as u8,
-            gone: (self.0 >> 8) as u8,
-        }
+    fn to_stamps(self) -> u16 {
+        u16::from_le_bytes([self.used, self.gone])
     }
 }
 
 pub(super) struct Ghosts {
-    buckets: Vec<[u32; WORDS]>,
+    buckets: Vec<Bucket>,
     swept: usize,
 }
 
@@ -70,13 +61,13 @@ impl Ghosts {
         }
     }
 
-    /// Sizes the table for `resident` nodes: rebuilt, empty, if it has less than 4/5 or more than four times the words wanted.
+    /// Sizes the table for `resident` nodes: rebuilt, empty, if it has less than 4/5 or more than four times the places wanted.
     pub(super) fn fit(&mut self, resident: usize) {
-        let wanted = (2 * resident).div_ceil(WORDS).max(1);
+        let wanted = (2 * resident).div_ceil(PLACES).max(1);
         let have = self.buckets.len();
         if have * 5 < wanted * 4 || have > wanted * 4 {
             // Plain numbers: the allocator has zeroed memory at hand, so a large table costs the pass no long step.
-            self.buckets = vec![[0; WORDS]; wanted];
+            self.buckets = vec![[[0; PLACES]; 2]; wanted];
             self.swept = 0;
         }
     }
@@ -92,24 +83,24 @@ impl Ghosts {
     pub(super) fn take(&mut self, hash: u64) -> Option<Ghost> {
         let fingerprint = fingerprint(hash);
         let at = self.bucket(hash)?;
-        let word = self.buckets[at]
-            .iter_mut()
-            .find(|word| Word(**word).is_of(fingerprint))?;
-        Some(Word(std::mem::replace(word, 0)).ghost())
+        let [fingerprints, stamps] = &mut self.buckets[at];
+        let place = first(fingerprints, |known| known == fingerprint)?;
+        fingerprints[place] = 0;
+        Some(Ghost::from_stamps(stamps[place]))
     }
 
     /// Remembers an eviction of now of a node last used at `used`. The table was [`fit`](Self::fit) before.
     pub(super) fn put(&mut self, hash: u64, used: u8, evictions: &Epochs) {
         let fingerprint = fingerprint(hash);
         let Some(at) = self.bucket(hash) else { return };
-        let bucket = &mut self.buckets[at];
-        let place = bucket
-            .iter()
-            .position(|&word| Word(word).is_free() || Word(word).is_of(fingerprint))
-            .or_else(|| (0..WORDS).max_by_key(|&i| evictions.age(Word(bucket[i]).ghost().gone)));
+        let [fingerprints, stamps] = &mut self.buckets[at];
+        let age = |place: &usize| evictions.age(Ghost::from_stamps(stamps[*place]).gone);
+        let place = first(fingerprints, |known| (known == 0) | (known == fingerprint))
+            .or_else(|| (0..PLACES).max_by_key(age));
         if let Some(place) = place {
             let gone = evictions.stamp();
-            bucket[place] = Word::new(fingerprint, Ghost { used, gone }).0;
+            fingerprints[place] = fingerprint;
+            stamps[place] = Ghost { used, gone }.to_stamps();
         }
     }
 
@@ -117,10 +108,11 @@ impl Ghosts {
     pub(super) fn sweep(&mut self, order: &Epochs, evictions: &Epochs) {
         for _ in 0..self.buckets.len().div_ceil(TURNOVER as usize) {
             self.swept = (self.swept + 1) % self.buckets.len();
-            for word in &mut self.buckets[self.swept] {
-                let Ghost { used, gone } = Word(*word).ghost();
+            let [fingerprints, stamps] = &mut self.buckets[self.swept];
+            for (fingerprint, &stamps) in fingerprints.iter_mut().zip(&*stamps) {
+                let Ghost { used, gone } = Ghost::from_stamps(stamps);
                 if order.age(used) > HORIZON || evictions.age(gone) > HORIZON {
-                    *word = 0;
+                    *fingerprint = 0;
                 }
             }
         }
@@ -130,6 +122,16 @@ impl Ghosts {
         let n = self.buckets.len() as u64;
         (n > 0).then(|| (((hash >> 32) * n) >> 32) as usize)
     }
+}
+
+/// The first place whose fingerprint is wanted. Looks at all of them: where it stands is anybody's guess, the processor's too.
+#[inline]
+fn first(fingerprints: &[u16; PLACES], wanted: impl Fn(u16) -> bool) -> Option<usize> {
+    // A bit for each, none of them the lowest: then the compiler sees eight times the same, and keeps all in one register.
+    let bits: [u16; PLACES] =
+        std::array::from_fn(|at| if wanted(fingerprints[at]) { 2 << at } else { 0 });
+    let found = bits.into_iter().fold(0, |found, bit| found | bit);
+    (found != 0).then(|| found.trailing_zeros() as usize - 1)
 }
 
 fn fingerprint(hash: u64) -> u16 {

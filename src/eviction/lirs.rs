@@ -93,7 +93,7 @@ impl<K, V> Lirs<K, V> {
             evictions: Epochs::default(),
             rim_used: 0,
             filling: true,
-            share: Share::new(),
+            share: Share::new(max),
             ghosts: Ghosts::new(),
             duels: Duels::new(seed),
         }
@@ -180,7 +180,7 @@ impl<K, V> Lirs<K, V> {
     }
 
     pub(super) fn victim(&self) -> Option<NodePtr<K, V>> {
-        let behind = self.core_weight() > self.core_share();
+        let behind = self.core_weight() > self.share.core_weight();
         let rim = || self.rim.oldest().or_else(|| self.core.oldest());
         if behind {
             rim()
@@ -199,6 +199,7 @@ impl<K, V> Lirs<K, V> {
 
     pub(super) fn set_max(&mut self, max: u64) {
         self.max = max;
+        self.share.set_max(max);
         self.filling |= self.weight() < max / 2;
         self.settle();
     }
@@ -254,7 +255,7 @@ impl<K, V> Lirs<K, V> {
     fn settle(&mut self) {
         self.fill_rim();
         for _ in 0..MOVES {
-            if self.core_weight() <= self.core_share() {
+            if self.core_weight() <= self.share.core_weight() {
                 return;
             }
             let Some(oldest) = self.defender() else {
@@ -296,12 +297,8 @@ impl<K, V> Lirs<K, V> {
         self.core.weight() + self.rim.weight()
     }
 
-    fn core_share(&self) -> u64 {
-        self.max - self.share.window(self.max).min(self.max)
-    }
-
     fn core_has_room(&self, node: NodePtr<K, V>) -> bool {
-        self.core_weight() + u64::from(node.weight()) <= self.core_share()
+        self.core_weight() + u64::from(node.weight()) <= self.share.core_weight()
     }
 
     fn has_room(&self, node: NodePtr<K, V>) -> bool {
