@@ -19,7 +19,7 @@ const GROUP: usize = 8;
 /// A bucket of up to this many nodes is swept on every run of the scheduler: removals are then exact at no cost to speak of.
 const CHEAP: usize = 256;
 /// How often a cache that is over its bound looks for dead entries within a tick, if there are more than `CHEAP` to look at.
-const SWEEPS_A_TICK: u64 = 16;
+pub(super) const SWEEPS_A_TICK: u64 = 16;
 /// How often, while as many entries come as are there, every entry may tell of another read. Eight times as often gave the same hit ratios
 /// on every trace, and took a twentieth more time.
 pub(super) const RENEWALS: usize = 32;

@@ -31,7 +31,7 @@ const BEYOND: u64 = 64;
 
 /// How much of the user's code a caller that helps may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum May {
+pub(super) enum May {
     /// None: it holds a pin.
     Nothing,
     /// Destructors.
@@ -151,7 +151,7 @@ impl<K, V> Maintenance<K, V> {
     ///
     /// For where as many victims as entries came in were not enough, since they weigh less: what a pass has added goes before its caller
     /// does, or the weight would run away from the bound.
-    fn repay<'a>(
+    pub(super) fn repay<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<K, V>>,
         mut debt: u64,
@@ -204,7 +204,11 @@ impl<K, V> Maintenance<K, V> {
 
     /// One pass of a run, with the lock given up fairly and the freeing done after it. `None` if nothing is left to do, else what
     /// `judge` makes of what is.
-    fn run_pass<T>(&self, plan: Plan, judge: impl FnOnce(&State<K, V>) -> T) -> Option<T> {
+    pub(super) fn run_pass<T>(
+        &self,
+        plan: Plan,
+        judge: impl FnOnce(&State<K, V>) -> T,
+    ) -> Option<T> {
         let mut state = self.state.lock();
         let more = self.pass(&mut state, plan);
         let judged = more.then(|| judge(&state));

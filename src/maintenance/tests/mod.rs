@@ -1,6 +1,7 @@
 //! What shows from inside only: when memory may go, and when a writer helps.
 
 mod flood;
+mod helping;
 mod waking;
 
 use super::pass::{ORDERED_RENEWALS, RENEWALS};

@@ -1,0 +1,183 @@
+//! What a caller does who helps, and how much at a time.
+
+use super::super::pass::SWEEPS_A_TICK;
+use super::super::runs::May;
+use super::super::{CALLER_BUDGET, LIMIT, Plan, RUN_BUDGET};
+use super::node;
+use crate::{Cache, ManualTicker};
+use std::ops::Range;
+use std::time::Duration;
+
+/// A cache that is `over` its bound of 10 entries, all of which were taken in.
+fn over_by(over: u32) -> Cache<u32, u32> {
+    let cache = Cache::builder()
+        .max_capacity(10)
+        .ticker(ManualTicker::new())
+        .build();
+    unhelped(&cache, 0..10 + over, |key| cache.insert(key, 0));
+    let state = cache.core.upkeep.state.lock();
+    assert_eq!(state.excess(), u64::from(over));
+    drop(state);
+    cache
+}
+
+/// Writes to all of the keys: so many at a time that nobody has to wait, while nobody can help.
+fn unhelped(cache: &Cache<u32, u32>, keys: Range<u32>, write: impl Fn(u32)) {
+    for some in keys.collect::<Vec<_>>().chunks(LIMIT / 2) {
+        let passes = cache.core.upkeep.hold_passes();
+        some.iter().for_each(|&key| write(key));
+        drop(passes);
+        take_in(cache);
+    }
+}
+
+fn take_in(cache: &Cache<u32, u32>) {
+    let plan = Plan {
+        budget: usize::MAX,
+        evict: false,
+        ..Plan::RUN
+    };
+    let upkeep = &cache.core.upkeep;
+    upkeep.pass(&mut upkeep.state.lock(), plan);
+}
+
+/// The plan of a caller's first pass.
+const HELP: Plan = Plan {
+    budget: CALLER_BUDGET,
+    seal: false,
+    ..Plan::RUN
+};
+
+#[test]
+fn a_debt_is_paid_until_it_is_gone_or_the_weight_is_no_longer_far_over() {
+    const ONCE: u64 = RUN_BUDGET as u64;
+    // `far_over_is_more_than_a_full_batch_of_the_heaviest` says where that ends.
+    let near = 2 * LIMIT as u64;
+    let over = near + 10 * ONCE;
+    for (debt, paid) in [
+        (1, ONCE),
+        (ONCE, ONCE),
+        (ONCE + 1, 2 * ONCE),
+        (5 * ONCE - 1, 5 * ONCE),
+        (u64::MAX, 11 * ONCE),
+    ] {
+        let cache = over_by(over as u32);
+        let upkeep = &cache.core.upkeep;
+        // What others bring meanwhile is not for this caller to take in.
+        let passes = upkeep.hold_passes();
+        (0..100).for_each(|key| cache.insert(1_000_000 + key, 0));
+        drop(passes);
+        let (state, more) = upkeep.repay(upkeep.state.lock(), debt, HELP.repaying(), May::Free);
+        assert_eq!(over - state.excess(), paid, "for a debt of {debt}");
+        assert!(more, "far from done");
+        drop(state);
+        let pending = |shard| upkeep.map.lock_shard(shard).pending();
+        assert_eq!((0..upkeep.map.shards()).map(pending).sum::<usize>(), 100);
+    }
+}
+
+#[test]
+fn a_debt_that_nothing_pays_is_let_be() {
+    let over = 4 * LIMIT as u32;
+    let cache = over_by(over);
+    let upkeep = &cache.core.upkeep;
+    let plan = Plan {
+        evict: false,
+        ..HELP.repaying()
+    };
+    let (state, _) = upkeep.repay(upkeep.state.lock(), 1_000, plan, May::Free);
+    assert_eq!(state.excess(), u64::from(over));
+}
+
+/// Leaves more entries to be freed than a few passes free; how many.
+fn leave_to_free(cache: &Cache<u32, u32>) -> usize {
+    let upkeep = &cache.core.upkeep;
+    let keys = 1_000_000..1_000_000 + 8 * RUN_BUDGET as u32;
+    unhelped(cache, keys.clone(), |key| cache.insert(key, 0));
+    unhelped(cache, keys, |key| cache.invalidate(&key));
+    for _ in 0..100 {
+        take_in(cache);
+        let ready = upkeep.state.lock().retired.ready();
+        if ready >= 6 * RUN_BUDGET {
+            return ready;
+        }
+    }
+    panic!("the entries were removed, and are not freed");
+}
+
+#[test]
+fn so_much_is_freed_at_a_time() {
+    // Whole chunks go.
+    let once = 2 * RUN_BUDGET..2 * RUN_BUDGET + 128;
+    let cache = over_by(4 * LIMIT as u32);
+    let upkeep = &cache.core.upkeep;
+    for may in [May::Nothing, May::Free, May::Deliver] {
+        let before = leave_to_free(&cache);
+        let (state, _) = upkeep.repay(upkeep.state.lock(), 1, HELP.repaying(), may);
+        let freed = before - state.retired.ready();
+        drop(state);
+        if may == May::Nothing {
+            assert_eq!(freed, 0, "a caller that holds a pin");
+        } else {
+            assert!(once.contains(&freed), "{freed}");
+        }
+    }
+    let before = leave_to_free(&cache);
+    upkeep.run_pass(HELP.repaying(), |_| ());
+    let freed = before - upkeep.state.lock().retired.ready();
+    assert!(once.contains(&freed), "{freed}");
+}
+
+#[test]
+fn reads_wait_in_their_ring_until_it_is_full() {
+    let cache: Cache<u32, u32> = Cache::builder()
+        .max_capacity(100)
+        .ticker(ManualTicker::new())
+        .build();
+    (0..3).for_each(|key| cache.insert(key, 0));
+    cache.run_pending_tasks();
+    (0..3).for_each(|key| _ = cache.get(&key));
+    let nodes: Vec<_> = (0..3).map(|key| node(&cache, key)).collect();
+    let upkeep = &cache.core.upkeep;
+    let reads = upkeep.reads.as_ref().expect("it is bounded");
+    let mut waiting = Vec::new();
+    let passes = upkeep.hold_passes();
+    reads.drain(&mut Vec::new(), |some| waiting.extend_from_slice(some));
+    drop(passes);
+    assert_eq!(waiting, nodes);
+}
+
+#[test]
+fn what_is_over_the_bound_looks_into_a_crowded_bucket_some_times_a_tick() {
+    let clock = ManualTicker::new();
+    let tick = Duration::from_nanos(1 << 30);
+    let cache: Cache<u32, u32> = Cache::builder()
+        .max_capacity(1)
+        .expiry_resolution(tick)
+        .ticker(clock.clone())
+        .build();
+    let upkeep = &cache.core.upkeep;
+    let passes = upkeep.hold_passes();
+    (0..1_000).for_each(|key| cache.insert_with_ttl(key, 0, tick / 2));
+    drop(passes);
+    take_in(&cache);
+    let swept_at = || {
+        let mut state = upkeep.state.lock();
+        // Too little to empty the bucket, so that it stays crowded.
+        let plan = Plan {
+            budget: 4,
+            take_in: false,
+            ..Plan::RUN
+        };
+        upkeep.pass(&mut state, plan);
+        state.swept_at
+    };
+    let pause = tick / SWEEPS_A_TICK as u32;
+    let nanos = |time: Duration| time.as_nanos() as u64;
+    clock.advance(pause);
+    assert_eq!(swept_at(), nanos(pause));
+    clock.advance(pause - Duration::from_nanos(1));
+    assert_eq!(swept_at(), nanos(pause), "so soon");
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(swept_at(), nanos(2 * pause));
+}
