@@ -6,6 +6,7 @@ mod histogram;
 use crate::listener::RemovalCause;
 use counters::CAUSES;
 pub(crate) use counters::Counters;
+use std::fmt;
 use std::ops::Sub;
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ use std::time::Duration;
 /// assert_eq!((between.insertions(), between.updates()), (0, 1));
 /// assert_eq!(between.removals(RemovalCause::Replaced), 1);
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     hits: u64,
     misses: u64,
@@ -290,9 +291,56 @@ impl Sub for &Stats {
     }
 }
 
+impl fmt::Debug for Stats {
+    /// The counts, and two quantiles of the lateness in place of its histogram.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stats")
+            .field("hits", &self.hits)
+            .field("misses", &self.misses)
+            .field("insertions", &self.insertions)
+            .field("updates", &self.updates)
+            .field("removals", &ByCause(&self.removals))
+            .field("evicted_weight", &self.evicted_weight)
+            .field("listener_panics", &self.listener_panics)
+            .field("maintenance_passes", &self.maintenance_passes)
+            .field("maintenance_time", &self.maintenance_time)
+            .field("expired_by_maintenance", &self.expired_by_maintenance())
+            .field("median_lateness", &self.expiry_lateness(0.5))
+            .field("most_lateness", &self.expiry_lateness(1.0))
+            .finish()
+    }
+}
+
+/// Removals, shown each with its cause.
+struct ByCause<'a>(&'a [u64; CAUSES]);
+
+impl fmt::Debug for ByCause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use RemovalCause::{Expired, Explicit, Replaced, Size};
+        let counts =
+            [Expired, Explicit, Replaced, Size].map(|cause| (cause, self.0[cause.index()]));
+        f.debug_map().entries(counts).finish()
+    }
+}
+
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shown_are_counts_by_name_and_no_histogram() {
+        let counters = Counters::new();
+        counters.hit();
+        counters.removed(RemovalCause::Size, 7);
+        counters.late_by(5);
+        assert_eq!(
+            format!("{:?}", counters.snapshot(0)),
+            "Stats { hits: 1, misses: 0, insertions: 0, updates: 0, \
+             removals: {Expired: 0, Explicit: 0, Replaced: 0, Size: 1}, evicted_weight: 7, listener_panics: 0, \
+             maintenance_passes: 0, maintenance_time: 0ns, \
+             expired_by_maintenance: 1, median_lateness: Some(5ns), most_lateness: Some(5ns) }"
+        );
+    }
 
     #[test]
     fn a_difference_is_taken_count_by_count_and_never_below_nothing() {
