@@ -19,6 +19,33 @@
 //!   Removals that happened before are still delivered.
 //!
 //! The cause of each is a [`RemovalCause`], whose page lists which call leads to which.
+//!
+//! # A listener that calls its cache
+//!
+//! A listener that owns a handle of its own cache keeps that cache, and its thread, alive for ever. One that holds it weakly does not:
+//!
+//! ```
+//! use std::sync::{Arc, Weak};
+//! use wheelhouse::{Cache, RemovalCause};
+//!
+//! type Counts = Cache<String, u32>;
+//!
+//! // What was taken out last stays to be seen.
+//! let cache: Arc<Counts> = Arc::new_cyclic(|cache: &Weak<Counts>| {
+//!     let cache = cache.clone();
+//!     Cache::builder()
+//!         .removal_listener(move |key: &String, count: &u32, cause: RemovalCause| {
+//!             if cause == RemovalCause::Explicit && let Some(cache) = cache.upgrade() {
+//!                 cache.insert("last".into(), *count);
+//!             }
+//!         })
+//!         .build()
+//! });
+//! cache.insert("ada".into(), 1815);
+//! cache.invalidate("ada");
+//! cache.run_pending_tasks();
+//! assert_eq!(cache.get("last"), Some(1815));
+//! ```
 
 use std::fmt;
 
