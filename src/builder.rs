@@ -210,7 +210,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Bounds the time since an entry was last read or written. With other lifetimes: the earliest deadline holds.
     ///
-    /// [`set_expiry`](Cache::set_expiry) counts as a use; `contains_key`, `peek_ref` and iteration do not.
+    /// [`set_expiry`](Cache::set_expiry) counts as a use; `contains_key`, `peek_ref`, iteration and `retain` do not. Zero makes every
+    /// entry due at once; more than 2^62 ns (146 years) counts as that.
     ///
     /// ```
     /// use std::time::Duration;
@@ -235,7 +236,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// depend on it.
     ///
     /// Rounded up to a power of two nanoseconds. The default is 2^30 ns (1.07 s), the finest 2^16 ns (65.536 µs), the widest 2^43 ns
-    /// (2.4 hours). A finer resolution means more wake-ups for the same entries.
+    /// (2.4 hours); `build` refuses others. A finer resolution means more wake-ups for the same entries.
     ///
     /// ```
     /// use std::time::Duration;

@@ -298,8 +298,9 @@ where
     ///
     /// # Cost
     ///
-    /// No allocation but for room, when what there was is taken; the shard's lock for a few dozen nanoseconds, at most two readings of
-    /// the clock with a policy, one if it looks at [key and value alone](crate::Expiry::looks_at_the_entry_alone), one with a limit. Every now and then, when its shard has gathered enough writes, a small bounded maintenance pass.
+    /// No allocation but for room, when what there was is taken; the shard's lock for a few dozen nanoseconds. At most two readings of
+    /// the clock with a policy, one if it looks at [key and value alone](crate::Expiry::looks_at_the_entry_alone); one without.
+    /// Every now and then, when its shard has gathered enough writes, a small bounded maintenance pass.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -314,7 +315,8 @@ where
     /// Stores a value that lives for `ttl` from now, whatever the policy would say. Works on any cache.
     ///
     /// Zero: stored, never visible, removed as `Expired`. More than 2^62 ns (146 years) counts as that. Cache-wide limits still
-    /// hold: the earliest deadline does.
+    /// hold: the earliest deadline does. From then on the policy is asked as about any entry, so one that answers reads
+    /// moves this deadline, too.
     ///
     /// # Panics
     ///
@@ -345,7 +347,9 @@ where
     /// Sets how long an entry lives from now; `None` lets it live for ever. False if the key is absent or its entry has
     /// expired.
     ///
-    /// Cache-wide limits still hold: the earliest deadline does. Counts as a use for `time_to_idle`.
+    /// Zero ends its life at once: the entry leaves as `Expired`. More than 2^62 ns (146 years) counts as that. Cache-wide limits
+    /// still hold: the earliest deadline does. Counts as a use for `time_to_idle`, and neither as a read nor as a write: the policy is
+    /// asked again when one comes, and may then move the deadline.
     ///
     /// # Panics
     ///

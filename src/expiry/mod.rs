@@ -35,7 +35,8 @@ pub use ready::{
 ///   write to shared memory.
 ///
 /// "Now" is read after the method has returned, so the time that it takes does not shorten the life of the entry.
-/// With `time_to_live` or `time_to_idle` on the same cache, the earliest of the deadlines holds.
+/// With `time_to_live` or `time_to_idle` on the same cache, the earliest of the deadlines holds, and `duration_until_expiry` is what
+/// is left until that one. Returned as it came, it leaves the deadline that the policy itself gave.
 ///
 /// # Who calls, and when
 ///
