@@ -6,6 +6,7 @@ mod support;
 use std::collections::HashSet;
 use std::fmt::{self, Debug};
 use std::hash::{BuildHasher, DefaultHasher, Hash};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -48,6 +49,10 @@ fn handles_are_shared_cloned_and_shown_whatever_the_types() {
     cache.clone().insert(Key(1), Value(10));
     assert_eq!(cache.get_ref(&Key(1)).map(|entry| entry.0), Some(10));
     assert!(format!("{cache:?} {:?} {:?}", cache.policy(), cache.iter()).contains("entry_count"));
+
+    // A handle may be used in `catch_unwind`, and after it, without `AssertUnwindSafe`.
+    fn outlives_a_panic<T: UnwindSafe + RefUnwindSafe>(_: &T) {}
+    outlives_a_panic(&cache);
 
     // Nor does a type that holds one need to say more about its own parameters.
     struct Service<K, V>(Cache<K, V>);

@@ -22,6 +22,7 @@ use crate::stats::Stats;
 use equivalent::Equivalent;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use write::Given;
@@ -83,6 +84,11 @@ impl<K, V, S> Clone for Cache<K, V, S> {
         }
     }
 }
+
+// What user code finds after a panic in user code is promised in the table above, so a handle may be carried out of one; only what keys,
+// values and hasher hide is their own affair.
+impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> UnwindSafe for Cache<K, V, S> {}
+impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for Cache<K, V, S> {}
 
 impl<K, V> Cache<K, V, RandomState> {
     /// Begins the settings of a cache.
