@@ -154,11 +154,11 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(wheel.levels()[0].lens().iter().sum::<usize>(), 1);
     /// ```
     pub fn wheel(&self) -> WheelSnapshot {
-        let next_deadline_in = self.core.upkeep.next_in();
+        let next_maintenance_in = self.core.upkeep.next_in();
         let (now_nanos, levels) = self.core.upkeep.wheel_levels();
         WheelSnapshot {
             now_nanos,
-            next_deadline_in,
+            next_maintenance_in,
             levels: levels
                 .into_iter()
                 .map(|level| LevelSnapshot {
@@ -247,7 +247,7 @@ impl<K, V, S> fmt::Debug for Policy<'_, K, V, S> {
 #[derive(Clone, Debug)]
 pub struct WheelSnapshot {
     now_nanos: u64,
-    next_deadline_in: Option<Duration>,
+    next_maintenance_in: Option<Duration>,
     levels: Vec<LevelSnapshot>,
 }
 
@@ -268,7 +268,9 @@ impl WheelSnapshot {
         self.now_nanos
     }
 
-    /// How long it is until the wheel has work: `None` if it is empty, zero if something is due.
+    /// How long it is until the wheel has work: `None` if it is empty, zero if something is due. As
+    /// [`Cache::next_maintenance_in`](crate::Cache::next_maintenance_in); entries that are far from their deadlines have to be filed
+    /// again on the way, so it may be less than what is left until the next deadline.
     ///
     /// ```
     /// use std::time::Duration;
@@ -276,15 +278,15 @@ impl WheelSnapshot {
     ///
     /// let ticker = ManualTicker::new();
     /// let cache = Cache::builder().ticker(ticker.clone()).build();
-    /// assert_eq!(cache.policy().wheel().next_deadline_in(), None);
+    /// assert_eq!(cache.policy().wheel().next_maintenance_in(), None);
     /// cache.insert_with_ttl("k", 1, Duration::from_secs(5));
-    /// let next = cache.policy().wheel().next_deadline_in().unwrap();
+    /// let next = cache.policy().wheel().next_maintenance_in().unwrap();
     /// assert!(next <= Duration::from_secs(5) + cache.policy().expiry_resolution());
     /// ticker.advance(Duration::from_secs(10));
-    /// assert_eq!(cache.policy().wheel().next_deadline_in(), Some(Duration::ZERO));
+    /// assert_eq!(cache.policy().wheel().next_maintenance_in(), Some(Duration::ZERO));
     /// ```
-    pub fn next_deadline_in(&self) -> Option<Duration> {
-        self.next_deadline_in
+    pub fn next_maintenance_in(&self) -> Option<Duration> {
+        self.next_maintenance_in
     }
 
     /// The five levels, finest first.

@@ -108,11 +108,11 @@ fn every_entry_with_a_deadline_is_somewhere() {
 #[test]
 fn the_snapshot_tells_when_the_wheel_has_work_next() {
     let (cache, clock) = cache(SPAN);
-    assert_eq!(cache.policy().wheel().next_deadline_in(), None);
+    assert_eq!(cache.policy().wheel().next_maintenance_in(), None);
     cache.insert_with_ttl(1, (), secs(10));
     cache.run_pending_tasks();
     let wheel = cache.policy().wheel();
-    assert_eq!(wheel.next_deadline_in(), cache.next_maintenance_in());
+    assert_eq!(wheel.next_maintenance_in(), cache.next_maintenance_in());
     let before = wheel.now_nanos();
     clock.advance(secs(3));
     cache.run_pending_tasks();
@@ -120,5 +120,5 @@ fn the_snapshot_tells_when_the_wheel_has_work_next() {
         cache.policy().wheel().now_nanos().wrapping_sub(before),
         3_000_000_000
     );
-    assert!(cache.policy().wheel().next_deadline_in() < wheel.next_deadline_in());
+    assert!(cache.policy().wheel().next_maintenance_in() < wheel.next_maintenance_in());
 }

@@ -7,7 +7,7 @@ use wheelhouse::WheelSnapshot;
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 pub(crate) struct Frame {
-    next_deadline: Option<Duration>,
+    next_work: Option<Duration>,
     levels: Vec<Level>,
 }
 
@@ -25,7 +25,7 @@ impl Frame {
             lens: level.lens().to_vec(),
         };
         Self {
-            next_deadline: wheel.next_deadline_in(),
+            next_work: wheel.next_maintenance_in(),
             levels: wheel.levels().iter().map(level).collect(),
         }
     }
@@ -39,9 +39,9 @@ impl Frame {
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
-        let next = self.next_deadline.map_or_else(
-            || "no deadline".to_owned(),
-            |next| format!("next deadline in {}", span(next)),
+        let next = self.next_work.map_or_else(
+            || "no work to come".to_owned(),
+            |next| format!("next work in {}", span(next)),
         );
         let mut lines = vec![next];
         for (number, level) in self.levels.iter().enumerate() {
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_frame() {
         let frame = Frame {
-            next_deadline: Some(Duration::from_millis(1500)),
+            next_work: Some(Duration::from_millis(1500)),
             levels: vec![Level {
                 span: Duration::from_secs(90),
                 hand: 2,
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(
             frame.lines(),
             [
-                "next deadline in 1.50 s",
+                "next work in 1.50 s",
                 "level 0: 4 x 1.50 min, 108 entries, 100 in the fullest bucket",
                 "  | ▁█▄|",
                 "     ^",
@@ -119,10 +119,10 @@ mod tests {
     #[test]
     fn nothing_scheduled() {
         let frame = Frame {
-            next_deadline: None,
+            next_work: None,
             levels: Vec::new(),
         };
-        assert_eq!(frame.lines(), ["no deadline"]);
+        assert_eq!(frame.lines(), ["no work to come"]);
     }
 
     #[test]

@@ -556,6 +556,11 @@ where
 
     /// How long it is until the timer wheel has work next, for event loops: `None` if nothing is scheduled, zero if there is work.
     ///
+    /// Not always a deadline: an entry that is far from its own is filed again on the way. A loop that sleeps for so long, then calls
+    /// [`run_pending_tasks`](Self::run_pending_tasks) and asks again, removes each entry within
+    /// [`expiry_resolution`](crate::Policy::expiry_resolution) after its deadline; as long as others write meanwhile, it needs
+    /// [`Scheduler::custom`](crate::Scheduler::custom), which tells it of an earlier one.
+    ///
     /// # Panics
     ///
     /// Only a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics reaches the caller, perhaps when a part of the work was
