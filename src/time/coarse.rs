@@ -3,7 +3,7 @@
 //! # How it works
 //!
 //! A cache with `coarse_reads` has a [`Coarse`]: a word that shows what the cache's clock showed a moment ago. One thread of the process, the
-//! [`Upkeep`]'s, renews the words of all such caches, each time half of the shortest staleness has gone by. It starts with the first of
+//! [`Keeper`]'s, renews the words of all such caches, each time half of the shortest staleness has gone by. It starts with the first of
 //! these caches and ends with the last; it knows words and clocks, never a cache, so it keeps none alive and runs no code of the user's.
 //!
 //! # Invariants
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The least staleness that may be asked for. Here the upkeep takes 3 percent of a core, what ten million hits a second in a small set save,
+/// The least staleness that may be asked for. Here the keeper takes 3 percent of a core, what ten million hits a second in a small set save,
 /// and on a busy machine a thread is often woken later than that.
 pub(crate) const FINEST: Duration = Duration::from_millis(1);
 
@@ -34,12 +34,12 @@ pub(crate) const FINEST: Duration = Duration::from_millis(1);
 pub(crate) const COARSEST: Duration = Duration::from_secs(1);
 
 /// The members of a process.
-static PROCESS: Upkeep = Upkeep::new(start);
+static PROCESS: Keeper = Keeper::new(start);
 
 /// A time that lags behind a clock.
 pub(crate) struct Coarse {
     word: Arc<Word>,
-    upkeep: &'static Upkeep,
+    keeper: &'static Keeper,
 }
 
 struct Word {
@@ -50,7 +50,7 @@ struct Word {
 }
 
 impl Coarse {
-    /// A time at most `staleness` behind `clock`, as long as the system wakes the upkeep in time. `None` if there can be no upkeep,
+    /// A time at most `staleness` behind `clock`, as long as the system wakes the keeper in time. `None` if there can be no keeper,
     /// which has been reported then.
     pub(super) fn of(
         clock: impl Fn() -> u64 + Send + Sync + 'static,
@@ -68,7 +68,7 @@ impl Coarse {
 
 impl Drop for Coarse {
     fn drop(&mut self) {
-        self.upkeep.let_go(&self.word);
+        self.keeper.let_go(&self.word);
     }
 }
 
@@ -86,10 +86,10 @@ impl Word {
 }
 
 /// A thread to be, and the words that it renews.
-pub(crate) struct Upkeep {
+pub(crate) struct Keeper {
     roster: Mutex<Roster>,
     changed: Condvar,
-    start: fn(&'static Upkeep) -> io::Result<()>,
+    start: fn(&'static Keeper) -> io::Result<()>,
 }
 
 struct Roster {
@@ -101,8 +101,8 @@ struct Roster {
     reported: bool,
 }
 
-impl Upkeep {
-    pub(crate) const fn new(start: fn(&'static Upkeep) -> io::Result<()>) -> Self {
+impl Keeper {
+    pub(crate) const fn new(start: fn(&'static Keeper) -> io::Result<()>) -> Self {
         Self {
             roster: Mutex::new(Roster {
                 members: Vec::new(),
@@ -146,7 +146,7 @@ impl Upkeep {
             self.changed.notify_one();
         }
         roster.members.push(Arc::clone(&word));
-        Some(Coarse { word, upkeep: self })
+        Some(Coarse { word, keeper: self })
     }
 
     fn let_go(&self, word: &Arc<Word>) {
@@ -184,11 +184,11 @@ impl Upkeep {
     /// One of a test's own, kept for ever where a leak detector sees it.
     #[cfg(test)]
     pub(crate) fn of_a_test(start: fn(&'static Self) -> io::Result<()>) -> &'static Self {
-        static KEPT: Mutex<Vec<&'static Upkeep>> = Mutex::new(Vec::new());
-        let upkeep: &'static Self = Box::leak(Box::new(Self::new(start)));
+        static KEPT: Mutex<Vec<&'static Keeper>> = Mutex::new(Vec::new());
+        let keeper: &'static Self = Box::leak(Box::new(Self::new(start)));
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push(upkeep);
-        upkeep
+        kept.push(keeper);
+        keeper
     }
 }
 
@@ -200,9 +200,9 @@ impl Roster {
     }
 }
 
-fn start(upkeep: &'static Upkeep) -> io::Result<()> {
+fn start(keeper: &'static Keeper) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("wheelhouse-time".into());
-    thread.spawn(|| upkeep.keep()).map(|_| ())
+    thread.spawn(|| keeper.keep()).map(|_| ())
 }
 
 #[cfg(test)]
@@ -213,9 +213,9 @@ mod tests {
 
     const STALENESS: Duration = Duration::from_millis(10);
 
-    fn member(upkeep: &'static Upkeep, ticker: &ManualTicker) -> Option<Coarse> {
+    fn member(keeper: &'static Keeper, ticker: &ManualTicker) -> Option<Coarse> {
         let ticker = ticker.clone();
-        upkeep.take_in(move || ticker.nanos(), STALENESS)
+        keeper.take_in(move || ticker.nanos(), STALENESS)
     }
 
     /// Waits for what the thread does.
@@ -230,73 +230,73 @@ mod tests {
 
     #[test]
     fn a_word_shows_the_last_renewal_and_never_goes_back() {
-        let (upkeep, ticker) = (Upkeep::of_a_test(|_| Ok(())), ManualTicker::starting_at(5));
-        let coarse = member(upkeep, &ticker).unwrap();
+        let (keeper, ticker) = (Keeper::of_a_test(|_| Ok(())), ManualTicker::starting_at(5));
+        let coarse = member(keeper, &ticker).unwrap();
         ticker.advance(Duration::from_nanos(5));
         assert_eq!(coarse.now(), 5);
-        upkeep.renew();
+        keeper.renew();
         assert_eq!(coarse.now(), 10);
         ticker.advance(Duration::from_nanos(3_u64.wrapping_neg()));
-        upkeep.renew();
+        keeper.renew();
         assert_eq!((ticker.nanos(), coarse.now()), (7, 10));
     }
 
     #[test]
     fn the_thread_renews_and_ends_with_its_last_member() {
-        let (upkeep, ticker) = (Upkeep::of_a_test(start), ManualTicker::new());
-        let (one, other) = (member(upkeep, &ticker), member(upkeep, &ticker));
+        let (keeper, ticker) = (Keeper::of_a_test(start), ManualTicker::new());
+        let (one, other) = (member(keeper, &ticker), member(keeper, &ticker));
         let (one, other) = (one.unwrap(), other.unwrap());
         ticker.advance(STALENESS);
         until(|| one.now() > 0 && other.now() > 0);
         drop(one);
         ticker.advance(STALENESS);
         until(|| other.now() == 20_000_000);
-        assert!(upkeep.lock().running);
+        assert!(keeper.lock().running);
         drop(other);
-        until(|| !upkeep.lock().running);
+        until(|| !keeper.lock().running);
         // And starts again.
-        let again = member(upkeep, &ticker).unwrap();
+        let again = member(keeper, &ticker).unwrap();
         ticker.advance(STALENESS);
         until(|| again.now() == 30_000_000);
     }
 
     #[test]
     fn the_shortest_staleness_sets_the_pace() {
-        let (upkeep, ticker) = (Upkeep::of_a_test(start), ManualTicker::new());
+        let (keeper, ticker) = (Keeper::of_a_test(start), ManualTicker::new());
         let slow = {
             let ticker = ticker.clone();
-            upkeep.take_in(move || ticker.nanos(), Duration::from_secs(3_600))
+            keeper.take_in(move || ticker.nanos(), Duration::from_secs(3_600))
         };
-        until(|| upkeep.lock().asleep_for == Duration::from_secs(1_800));
-        let fast = member(upkeep, &ticker);
+        until(|| keeper.lock().asleep_for == Duration::from_secs(1_800));
+        let fast = member(keeper, &ticker);
         ticker.advance(STALENESS);
         // Renewed long before its own half an hour is over.
         until(|| slow.as_ref().unwrap().now() > 0);
-        assert_eq!(upkeep.lock().asleep_for, STALENESS / 2);
+        assert_eq!(keeper.lock().asleep_for, STALENESS / 2);
         drop((slow, fast));
-        until(|| !upkeep.lock().running);
+        until(|| !keeper.lock().running);
     }
 
     #[test]
     fn thousands_of_members_that_come_and_go_leave_nothing() {
-        let (upkeep, ticker) = (Upkeep::of_a_test(start), ManualTicker::new());
+        let (keeper, ticker) = (Keeper::of_a_test(start), ManualTicker::new());
         for _ in 0..2_000 {
-            drop(member(upkeep, &ticker));
+            drop(member(keeper, &ticker));
         }
-        let many: Vec<_> = (0..2_000).map(|_| member(upkeep, &ticker)).collect();
-        assert_eq!(upkeep.lock().members.len(), 2_000);
+        let many: Vec<_> = (0..2_000).map(|_| member(keeper, &ticker)).collect();
+        assert_eq!(keeper.lock().members.len(), 2_000);
         drop(many);
-        until(|| !upkeep.lock().running);
-        assert!(upkeep.lock().members.is_empty());
+        until(|| !keeper.lock().running);
+        assert!(keeper.lock().members.is_empty());
     }
 
     #[test]
     fn without_a_thread_there_is_no_coarse_time() {
-        let upkeep = Upkeep::of_a_test(|_| Err(io::Error::other("told to fail")));
+        let keeper = Keeper::of_a_test(|_| Err(io::Error::other("told to fail")));
         for _ in 0..2 {
-            assert!(member(upkeep, &ManualTicker::new()).is_none());
+            assert!(member(keeper, &ManualTicker::new()).is_none());
         }
-        let roster = upkeep.lock();
+        let roster = keeper.lock();
         assert!(roster.reported && !roster.running && roster.members.is_empty());
     }
 }

@@ -3,7 +3,7 @@
 use crate::Cache;
 use crate::RemovalCause::{self, Expired};
 use crate::builder::CacheBuilder;
-use crate::time::coarse::Upkeep;
+use crate::time::coarse::Keeper;
 use crate::time::{Clock, Ticker};
 use crate::{ManualTicker, Scheduler, expiry};
 use std::sync::mpsc::{self, Receiver};
@@ -14,16 +14,16 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Rig {
     cache: Cache<u32, u32>,
     clock: ManualTicker,
-    upkeep: &'static Upkeep,
+    keeper: &'static Keeper,
     heard: Receiver<(u32, RemovalCause)>,
 }
 
 /// A cache that holds 1 for a second and 2 for a minute, and whose coarse time stands until it is renewed.
 fn rig(settings: impl FnOnce(CacheBuilder<u32, u32>) -> CacheBuilder<u32, u32>) -> Rig {
-    let upkeep = Upkeep::of_a_test(|_| Ok(()));
+    let keeper = Keeper::of_a_test(|_| Ok(()));
     let clock = ManualTicker::new();
     let ticker = clock.clone();
-    let coarse = upkeep.take_in(move || ticker.nanos(), SECOND).unwrap();
+    let coarse = keeper.take_in(move || ticker.nanos(), SECOND).unwrap();
     let exact = Clock::custom(Box::new(clock.clone()));
     let (tell, heard) = mpsc::channel();
     let builder =
@@ -36,7 +36,7 @@ fn rig(settings: impl FnOnce(CacheBuilder<u32, u32>) -> CacheBuilder<u32, u32>) 
     Rig {
         cache,
         clock,
-        upkeep,
+        keeper,
         heard,
     }
 }
@@ -65,14 +65,14 @@ fn look_ups_see_an_entry_until_the_coarse_time_has_come_to_its_deadline() {
             }
         });
         rig.clock.advance(SECOND - Duration::from_nanos(1));
-        rig.upkeep.renew();
+        rig.keeper.renew();
         all_find_it(&rig.cache, true);
         rig.clock.advance(SECOND);
         all_find_it(&rig.cache, true);
         let held = rig.cache.peek_ref(&1).unwrap();
         assert_eq!(held.time_left(), Some(Duration::ZERO), "exact");
         drop(held);
-        rig.upkeep.renew();
+        rig.keeper.renew();
         all_find_it(&rig.cache, false);
     }
 }
@@ -125,10 +125,10 @@ fn writes_go_by_the_exact_clock() {
     assert_eq!(rig.heard.try_recv(), Ok((1, Expired)));
     rig.cache.set_expiry(&1, Some(SECOND * 2));
     rig.clock.advance(SECOND * 2 - Duration::from_nanos(1));
-    rig.upkeep.renew();
+    rig.keeper.renew();
     assert_eq!(rig.cache.get(&1), Some(5));
     rig.clock.advance(Duration::from_nanos(1));
-    rig.upkeep.renew();
+    rig.keeper.renew();
     assert_eq!(rig.cache.get(&1), None);
 }
 
