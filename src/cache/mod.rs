@@ -149,6 +149,8 @@ where
     /// Counts as a read: the policy's [`expire_after_read`](crate::Expiry::expire_after_read) is asked, and the use is noted for
     /// the size policy. With values that are dear to clone, store an `Arc` or use [`get_ref`](Self::get_ref).
     ///
+    /// Whether it has expired is judged when it is found: a `Clone`, or a policy that leaves the deadline, may take until after it.
+    ///
     /// # Panics
     ///
     /// If the key's `Hash` or `Eq`, the value's `Clone` or the policy does; then the read has moved no deadline.

@@ -28,7 +28,6 @@
 //!    complete drain of all rings and all batches: a batch may name a node that the pass itself has taken out meanwhile
 //!    (`Rescheduled`), a ring any node.
 //! 4. A node is Dead exactly from the moment the pass has unlinked it everywhere.
-//!
 //! 5. A pass runs no user code but the ticker's, and that may panic: the pass then goes on by the last time it knows, leaves
 //!    everything whole, and hands the panic on at its end.
 //!
