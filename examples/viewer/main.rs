@@ -1,4 +1,5 @@
-//! The timer wheel, drawn live in the terminal: five levels, how full each bucket is, the hand of each, the next deadline.
+//! The timer wheel, drawn live in the terminal: five levels, how full each bucket is, the hand of each, when
+//! there is work next.
 //!
 //! A cache on a virtual clock is kept filled with entries that live from a second to a month. The clock runs faster than the real
 //! one, so that you can watch the hands turn and the buckets of a coarse level cascade into the finer ones.
