@@ -6,11 +6,9 @@ use crate::expiry::Expiry;
 use crate::hash::{self, RandomState};
 use crate::listener::{Listener, RemovalCause};
 use crate::maintenance::{Maintenance, Setup};
-use crate::policy::about;
 use crate::scheduler::Scheduler;
 use crate::stripe;
-use crate::time::coarse::{COARSEST, FINEST};
-use crate::time::{Clock, Ticker};
+use crate::time::{Clock, Ticker, coarse};
 use crate::wheel;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -507,9 +505,11 @@ where
             ));
         }
         if let Some(staleness) = self.coarse_reads {
-            if !(FINEST..=COARSEST).contains(&staleness) {
+            if !(coarse::FINEST..=coarse::COARSEST).contains(&staleness) {
                 return Err(format!(
-                    "coarse_reads is {staleness:?}, but must be between {FINEST:?} and {COARSEST:?}"
+                    "coarse_reads is {staleness:?}, but must be between {:?} and {:?}",
+                    coarse::FINEST,
+                    coarse::COARSEST
                 ));
             }
             if self.ticker.is_some() {
@@ -519,6 +519,14 @@ where
             }
         }
         Ok(())
+    }
+}
+
+/// A message as it is shown: with the name of the cache that it is about, if it has one.
+pub(crate) fn about(name: Option<&str>, message: &str) -> String {
+    match name {
+        Some(name) => format!("cache {name:?}: {message}"),
+        None => message.to_string(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! A look at the settings of a cache, and at its timer wheel.
 
+use crate::builder::about;
 use crate::cache::Core;
 use crate::eviction::EvictionPolicy;
 use equivalent::Equivalent;
@@ -201,14 +202,6 @@ where
         let pin = self.core.upkeep.pin();
         let hit = self.core.find_live(self.core.hash(key), key, &pin).ok()?;
         Some(hit.node.weight())
-    }
-}
-
-/// A message as it is shown: with the name of the cache that it is about, if it has one.
-pub(crate) fn about(name: Option<&str>, message: &str) -> String {
-    match name {
-        Some(name) => format!("cache {name:?}: {message}"),
-        None => message.to_string(),
     }
 }
 
