@@ -15,8 +15,8 @@
 //!   notifications waiting delivers some of them.
 //! - **Panics end here.** A panic in the listener is caught and counted, after the process's panic hook has reported it.
 //!   That notification counts as delivered, and the listener stays in use.
-//! - **Not at the end.** Entries alive when the last handle of the cache is dropped are dropped without a notification.
-//!   Removals that happened before are still delivered.
+//! - **Not at the end.** What is stored when the last handle of the cache is dropped is dropped without a notification, entries past
+//!   their deadlines that nobody has removed by then included. Removals that happened before are still delivered.
 //!
 //! The cause of each is a [`RemovalCause`], whose page lists which call leads to which.
 //!
