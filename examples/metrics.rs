@@ -30,13 +30,10 @@ impl Exporter {
         describe_counter!("cache_requests_total", "look-ups, by result");
         describe_counter!("cache_writes_total", "values that came in, by kind");
         describe_counter!("cache_removals_total", "pairs that left, by cause");
+        describe_counter!("cache_removed_weight_total", "their weight, by cause");
         describe_counter!(
             "cache_expired_found_total",
             "expired pairs, by who found them"
-        );
-        describe_counter!(
-            "cache_evicted_weight_total",
-            "weight that expired or had to go"
         );
         describe_counter!(
             "cache_listener_panics_total",
@@ -75,6 +72,8 @@ impl Exporter {
             (RemovalCause::Size, "size"),
         ] {
             count("cache_removals_total", "cause", label, new.removals(cause));
+            let weight = new.removed_weight(cause);
+            count("cache_removed_weight_total", "cause", label, weight);
         }
         let found = new.expired_by_maintenance();
         let met = new.removals(RemovalCause::Expired) - found;
@@ -83,7 +82,6 @@ impl Exporter {
         let total = |metric: &'static str, by: u64| {
             counter!(metric, "cache" => self.name.clone()).increment(by);
         };
-        total("cache_evicted_weight_total", new.evicted_weight());
         total("cache_listener_panics_total", new.listener_panics());
         total("cache_maintenance_passes_total", new.maintenance_passes());
         let nanos = u64::try_from(new.maintenance_time().as_nanos()).unwrap_or(u64::MAX);

@@ -157,6 +157,9 @@ fn balances(settings: impl FnOnce(CacheBuilder<u64, u64>) -> CacheBuilder<u64, u
     let count = |cause| told.iter().filter(|(_, _, c)| *c == cause).count() as u64;
     for cause in [Expired, Explicit, Replaced, Size] {
         assert_eq!(stats.removals(cause), count(cause), "{what}: {cause}");
+        let left = told.iter().filter(|(_, _, c)| *c == cause);
+        let weight = weights(left.map(|(_, serial, _)| serial));
+        assert_eq!(stats.removed_weight(cause), weight, "{what}: {cause}");
     }
     assert_eq!(stats.insertions() + stats.updates(), written, "{what}");
     assert_eq!(stats.updates(), count(Replaced), "{what}");

@@ -39,7 +39,7 @@ struct Stripe {
     insertions: AtomicU64,
     updates: AtomicU64,
     removals: [AtomicU64; CAUSES],
-    evicted_weight: AtomicU64,
+    weights: [AtomicU64; CAUSES],
 }
 
 /// What a cache counts while it records statistics.
@@ -87,9 +87,7 @@ impl Counters {
     /// A pair left, whoever took it out.
     pub(crate) fn removed(&self, cause: RemovalCause, weight: u32) {
         self.add(1, |stripe| &stripe.removals[cause.index()]);
-        if cause.was_evicted() {
-            self.add(u64::from(weight), |stripe| &stripe.evicted_weight);
-        }
+        self.add(u64::from(weight), |stripe| &stripe.weights[cause.index()]);
     }
 
     /// The pass removed an entry this long after its deadline. Under the maintenance lock.
@@ -122,19 +120,22 @@ impl Counters {
             let one = |stripe: &Padded<Stripe>| of(stripe).load(Ordering::Relaxed);
             self.stripes.iter().map(one).sum()
         };
-        let mut removals = [0; CAUSES];
-        for stripe in &self.stripes {
-            for (sum, count) in removals.iter_mut().zip(&stripe.removals) {
-                *sum += count.load(Ordering::Relaxed);
+        let by_cause = |of: fn(&Stripe) -> &[AtomicU64; CAUSES]| {
+            let mut sums = [0; CAUSES];
+            for stripe in &self.stripes {
+                for (sum, count) in sums.iter_mut().zip(of(stripe)) {
+                    *sum += count.load(Ordering::Relaxed);
+                }
             }
-        }
+            sums
+        };
         Stats {
             hits: sum(|stripe| &stripe.hits),
             misses: sum(|stripe| &stripe.misses),
             insertions: sum(|stripe| &stripe.insertions),
             updates: sum(|stripe| &stripe.updates),
-            removals,
-            evicted_weight: sum(|stripe| &stripe.evicted_weight),
+            removals: by_cause(|stripe| &stripe.removals),
+            weights: by_cause(|stripe| &stripe.weights),
             listener_panics,
             maintenance_passes: self.passes.load(Ordering::Relaxed),
             maintenance_time: Duration::from_nanos(self.pass_nanos.load(Ordering::Relaxed)),
@@ -185,7 +186,7 @@ mod tests {
         let all = threads as u64 * 1_000;
         assert_eq!((stats.hits(), stats.misses()), (all, 0));
         assert_eq!(stats.removals(RemovalCause::Size), all);
-        assert_eq!(stats.evicted_weight(), 3 * all);
+        assert_eq!(stats.removed_weight(RemovalCause::Size), 3 * all);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub struct Stats {
     insertions: u64,
     updates: u64,
     removals: [u64; CAUSES],
-    evicted_weight: u64,
+    weights: [u64; CAUSES],
     listener_panics: u64,
     maintenance_passes: u64,
     maintenance_time: Duration,
@@ -142,8 +142,22 @@ impl Stats {
         self.removals[cause.index()]
     }
 
-    /// The weight of all entries that the cache removed on its own: those counted by [`removals`](Self::removals) for the causes of
-    /// which [`was_evicted`](RemovalCause::was_evicted) is true. Without a weigher every entry weighs 1.
+    /// How much the pairs that left for this cause weighed together. Without a weigher every entry weighs 1.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, RemovalCause};
+    ///
+    /// let cache = Cache::builder().record_stats().weigher(|_: &u8, page: &&str| page.len() as u32).build();
+    /// cache.insert(1, "twelve bytes");
+    /// cache.insert(1, "");
+    /// assert_eq!(cache.stats().removed_weight(RemovalCause::Replaced), 12);
+    /// ```
+    pub fn removed_weight(&self, cause: RemovalCause) -> u64 {
+        self.weights[cause.index()]
+    }
+
+    /// The weight of all entries that the cache removed on its own: the sum of [`removed_weight`](Self::removed_weight) over the
+    /// causes of which [`was_evicted`](RemovalCause::was_evicted) is true.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().max_capacity(10).record_stats().build();
@@ -154,7 +168,7 @@ impl Stats {
     /// assert_eq!(cache.stats().evicted_weight(), 15);
     /// ```
     pub fn evicted_weight(&self) -> u64 {
-        self.evicted_weight
+        self.removed_weight(RemovalCause::Expired) + self.removed_weight(RemovalCause::Size)
     }
 
     /// How many calls of the removal listener panicked.
@@ -268,6 +282,10 @@ impl Sub for &Stats {
         for (count, before) in removals.iter_mut().zip(earlier.removals) {
             *count = count.saturating_sub(before);
         }
+        let mut weights = self.weights;
+        for (weight, before) in weights.iter_mut().zip(earlier.weights) {
+            *weight = weight.saturating_sub(before);
+        }
         let mut lateness = self.lateness.clone();
         for (count, before) in lateness.iter_mut().zip(&earlier.lateness) {
             *count = count.saturating_sub(*before);
@@ -278,7 +296,7 @@ impl Sub for &Stats {
             insertions: self.insertions.saturating_sub(earlier.insertions),
             updates: self.updates.saturating_sub(earlier.updates),
             removals,
-            evicted_weight: self.evicted_weight.saturating_sub(earlier.evicted_weight),
+            weights,
             listener_panics: self.listener_panics.saturating_sub(earlier.listener_panics),
             maintenance_passes: self
                 .maintenance_passes
@@ -300,7 +318,7 @@ impl fmt::Debug for Stats {
             .field("insertions", &self.insertions)
             .field("updates", &self.updates)
             .field("removals", &ByCause(&self.removals))
-            .field("evicted_weight", &self.evicted_weight)
+            .field("removed_weight", &ByCause(&self.weights))
             .field("listener_panics", &self.listener_panics)
             .field("maintenance_passes", &self.maintenance_passes)
             .field("maintenance_time", &self.maintenance_time)
@@ -311,7 +329,7 @@ impl fmt::Debug for Stats {
     }
 }
 
-/// Removals, shown each with its cause.
+/// Removals or their weights, shown each with its cause.
 struct ByCause<'a>(&'a [u64; CAUSES]);
 
 impl fmt::Debug for ByCause<'_> {
@@ -336,7 +354,8 @@ mod tests {
         assert_eq!(
             format!("{:?}", counters.snapshot(0)),
             "Stats { hits: 1, misses: 0, insertions: 0, updates: 0, \
-             removals: {Expired: 0, Explicit: 0, Replaced: 0, Size: 1}, evicted_weight: 7, listener_panics: 0, \
+             removals: {Expired: 0, Explicit: 0, Replaced: 0, Size: 1}, \
+             removed_weight: {Expired: 0, Explicit: 0, Replaced: 0, Size: 7}, listener_panics: 0, \
              maintenance_passes: 0, maintenance_time: 0ns, \
              expired_by_maintenance: 1, median_lateness: Some(5ns), most_lateness: Some(5ns) }"
         );
@@ -364,6 +383,8 @@ mod tests {
         assert_eq!((between.insertions(), between.updates()), (1, 1));
         assert_eq!(between.removals(RemovalCause::Expired), 1);
         assert_eq!(between.removals(RemovalCause::Explicit), 1);
+        assert_eq!(between.removed_weight(RemovalCause::Expired), 5);
+        assert_eq!(between.removed_weight(RemovalCause::Explicit), 9);
         assert_eq!(
             between.evicted_weight(),
             5,
