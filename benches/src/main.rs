@@ -1,6 +1,10 @@
 //! `cargo run --release -p wheelhouse-bench -- all`: see the README beside this package.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Parser;
 use wheelhouse_bench::{
@@ -49,11 +53,11 @@ struct Arguments {
     #[arg(long)]
     cpu: bool,
 
-    /// write all figures, each round of them, to this file
+    /// write all figures, each round of them, to this file [default for all: target/wheelhouse-bench/figures.json]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// write plots into this folder
+    /// write plots into this folder [default for all: target/wheelhouse-bench]
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
 
@@ -61,6 +65,9 @@ struct Arguments {
     #[arg(long)]
     strict: bool,
 }
+
+/// Where `all` leaves its figures and plots if nothing else is said.
+const RESULTS: &str = "target/wheelhouse-bench";
 
 fn workload_list() -> String {
     let lines = workloads::ALL
@@ -75,7 +82,7 @@ fn main() -> ExitCode {
         memory::probe(&raw[1..]);
         return ExitCode::SUCCESS;
     }
-    let arguments = Arguments::parse();
+    let mut arguments = Arguments::parse();
     if let Some(unknown) = arguments.what.iter().find(|name| !known(name)) {
         eprintln!(
             "there is no workload {unknown}: choose all, figures, bars or from\n{}",
@@ -83,7 +90,24 @@ fn main() -> ExitCode {
         );
         return ExitCode::FAILURE;
     }
+    if arguments.what.iter().any(|what| what == "all")
+        && let Err(error) = leave_results(&mut arguments)
+    {
+        eprintln!("cannot make the folder {RESULTS}: {error}");
+        return ExitCode::FAILURE;
+    }
     run(&arguments, &raw)
+}
+
+/// Whoever runs everything wants to have it: files are written though none were named.
+fn leave_results(arguments: &mut Arguments) -> std::io::Result<()> {
+    let folder = Path::new(RESULTS);
+    if arguments.json.is_none() {
+        fs::create_dir_all(folder)?;
+        arguments.json = Some(folder.join("figures.json"));
+    }
+    arguments.svg.get_or_insert_with(|| folder.to_owned());
+    Ok(())
 }
 
 fn known(name: &str) -> bool {
@@ -202,6 +226,13 @@ fn finish(arguments: &Arguments, report: &Report, missed: bool) -> ExitCode {
     {
         eprintln!("cannot write the plots to {}: {error}", folder.display());
         failed = true;
+    }
+    if !failed {
+        for (what, path) in [("figures", &arguments.json), ("plots", &arguments.svg)] {
+            if let Some(path) = path {
+                println!("{what} are in {}", path.display());
+            }
+        }
     }
     if failed || (arguments.strict && missed) {
         ExitCode::FAILURE
