@@ -1,0 +1,72 @@
+//! DESIGN.md lists where unsafe code is, and what it relies on: every file that has any, and no other.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// Beginning and end of the list.
+const FROM: &str = "## Where is unsafe code, and what does it rely on?";
+const TO: &str = "\n## ";
+
+/// Folders of tests are listed as such, not file by file.
+const FOLDERS: [&str; 1] = ["src/tests/"];
+
+/// Whether a word that begins unsafe code stands behind `unsafe`, outside of comments.
+fn has_unsafe_code(text: &str) -> bool {
+    text.lines().any(|line| {
+        let code = line.split("//").next().unwrap_or_default();
+        code.split("unsafe ").skip(1).any(|rest| {
+            let begins = |word| rest.starts_with(word);
+            ["{", "fn ", "impl", "trait ", "extern "]
+                .into_iter()
+                .any(begins)
+        })
+    })
+}
+
+/// Files below `folder` with unsafe code, by their paths from the repository's root.
+fn collect(root: &Path, folder: &str, found: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(root.join(folder)).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+        if entry.path().is_dir() {
+            collect(root, &path, found);
+        } else if path.ends_with(".rs")
+            && has_unsafe_code(&fs::read_to_string(entry.path()).expect("text"))
+        {
+            let of_folder = FOLDERS.iter().find(|folder| path.starts_with(**folder));
+            found.insert(of_folder.map_or(path.clone(), ToString::to_string));
+        }
+    }
+}
+
+#[test]
+fn the_design_lists_every_file_with_unsafe_code_and_no_other() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut there = BTreeSet::new();
+    collect(root, "src", &mut there);
+    collect(root, "tests", &mut there);
+    assert!(there.contains("src/node/slab.rs"), "{there:?}");
+
+    let design = fs::read_to_string(root.join("DESIGN.md")).expect("DESIGN.md");
+    let (_, list) = design.split_once(FROM).expect("the section");
+    let list = list.split(TO).next().unwrap_or_default();
+    let rows = list.lines().filter(|line| line.starts_with("| "));
+    let listed: BTreeSet<String> = rows
+        // The first column; in it, what stands between two backticks.
+        .flat_map(|row| {
+            row.split('|')
+                .nth(1)
+                .unwrap_or_default()
+                .split('`')
+                .skip(1)
+                .step_by(2)
+        })
+        .map(|name| match name.split_once('/') {
+            Some(("src" | "tests" | "benches", _)) => name.to_owned(),
+            _ => format!("src/{name}"),
+        })
+        .filter(|path| path != "benches/")
+        .collect();
+    assert_eq!(listed, there);
+}
