@@ -2,7 +2,7 @@
 # Mutation check: changes the code in small ways, one at a time, and looks whether a test notices. .cargo/mutants.toml says where.
 # What is found is kept in target/mutants/found, and a later run goes on from there: what was caught is not tried again.
 #
-#   ci/mutants.sh                         all of it: an hour and a half on two cores
+#   ci/mutants.sh                         all of it: three hours on two cores
 #   ci/mutants.sh wheel                   one part: wheel, buffer, notify or maintenance
 #   ci/mutants.sh wheel --shard 0/4       a quarter of one part, or any other option of cargo-mutants
 #   ci/mutants.sh summary                 how many were caught, and what was not
