@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Instructions per operation, against benches/count.baseline: a tenth more of them fails. After a change that is meant to take more, or a
-# new compiler: benches/count.sh --save.
+# Instructions per operation, against benches/count.baseline: a tenth more of them fails. After a change that is meant to take more, or to
+# count with another compiler: benches/count.sh --save.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,5 +10,11 @@ if ! command -v valgrind >/dev/null; then
         echo "skipped: valgrind is not installed"
         exit 0
     }
+fi
+# Counts of different compilers cannot be compared: the one of the baseline is fetched where the one at hand is another.
+version=$(sed -n '1s/^# rustc \([^ ]*\) .*/\1/p' benches/count.baseline)
+if [ "$(rustc -V | cut -d ' ' -f 2)" != "$version" ]; then
+    rustup toolchain list | grep -q "^$version" || rustup toolchain install "$version" --profile minimal
+    export RUSTUP_TOOLCHAIN=$version
 fi
 TOLERANCE=${TOLERANCE:-10} benches/count.sh --check
