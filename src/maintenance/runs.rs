@@ -21,13 +21,13 @@ use std::sync::Weak;
 use std::time::Duration;
 
 /// How long a run delivers although something is due, in nanoseconds: a few hundred calls of a quick listener.
-const SLICE: u64 = 100_000;
+pub(super) const SLICE: u64 = 100_000;
 
 /// Passes of a run after which a thread that serves several caches looks whether another one is due.
 const TURN: usize = 16;
 
 /// How often beyond what waited a run looks for further notifications.
-const BEYOND: u64 = 64;
+pub(super) const BEYOND: u64 = 64;
 
 /// How much of the user's code a caller that helps may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -365,7 +365,7 @@ impl<K, V> Maintenance<K, V> {
 
     /// Delivers on this thread, or on the cache's courier if this thread serves other caches too. True if it stopped because
     /// something is due meanwhile.
-    fn deliver_from_run(&self) -> bool {
+    pub(super) fn deliver_from_run(&self) -> bool {
         if !self.notifier.has_listener() || self.notifier.waiting() == 0 {
             return false;
         }

@@ -1,14 +1,14 @@
 //! What shows from inside only: when memory may go, and when a writer helps.
 
+mod delivering;
 mod flood;
 mod helping;
 mod waking;
 
 use super::pass::{ORDERED_RENEWALS, RENEWALS};
 use super::{ENOUGH, Eviction, EvictionPolicy, LIMIT, Plan, State, enough};
-use crate::map::Gone;
 use crate::node::NodePtr;
-use crate::{Cache, ManualTicker, Scheduler};
+use crate::{Cache, ManualTicker};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -300,42 +300,4 @@ fn a_writer_waits_for_no_pass_before_its_batch_is_full() {
     drop(passes);
     assert_eq!(answer, Ok(()), "waits for the pass");
     thread.join().expect("no panic");
-}
-
-#[test]
-fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
-    let (tell, told) = mpsc::channel();
-    let cache: Cache<u32, u32> = Cache::builder()
-        .scheduler(Scheduler::disabled())
-        .removal_listener(move |&key, _, _| tell.send(key).expect("the test listens"))
-        .build();
-    let upkeep = &cache.core.upkeep;
-    let mut next = 0;
-    let mut post = |count| {
-        for key in next..next + count {
-            cache.insert(key, 0);
-            cache.invalidate(&key);
-            // One shard after the other, or only the order for each key would be kept.
-            while upkeep.pass(&mut upkeep.state.lock(), Plan::RUN) {}
-        }
-        next += count;
-    };
-    let deliver = || {
-        upkeep.notifier.deliver(|| false, &mut |nodes| {
-            let mut state = upkeep.state.lock();
-            for node in nodes.drain(..) {
-                state.retired.retire(Gone::Node(node));
-            }
-        })
-    };
-    // More comes while a block is told in part, into the same one and into others.
-    post(300);
-    for more in [0, 1, 40, 130, 0, 500] {
-        assert!(deliver(), "stopped");
-        post(more);
-    }
-    while deliver() {}
-    assert_eq!(upkeep.notifier.waiting(), 0);
-    let told: Vec<u32> = told.try_iter().collect();
-    assert_eq!(told, (0..971).collect::<Vec<_>>());
 }

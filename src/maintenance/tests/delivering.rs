@@ -1,0 +1,172 @@
+//! How long a run delivers, and in which order.
+
+use super::super::Plan;
+use super::super::runs::{BEYOND, SLICE};
+use crate::map::Gone;
+use crate::notify::CHUNK;
+use crate::{Cache, ManualTicker, RemovalCause, Scheduler};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+/// A cache whose listener counts, and does something at the end of each chunk, told its number.
+struct Rig {
+    cache: Cache<u32, u32>,
+    clock: ManualTicker,
+    told: Arc<AtomicU32>,
+    /// What the listener has; emptied at the end, so that nothing leaks.
+    handle: Arc<Mutex<Option<Cache<u32, u32>>>>,
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.handle.lock().unwrap().take();
+    }
+}
+
+impl Rig {
+    fn new(
+        chunk_told: impl Fn(&Cache<u32, u32>, &ManualTicker, u32) + Send + Sync + 'static,
+    ) -> Self {
+        let (clock, told) = (ManualTicker::new(), Arc::new(AtomicU32::new(0)));
+        let handle = Arc::new(Mutex::new(None::<Cache<u32, u32>>));
+        let (ticker, count, own) = (clock.clone(), Arc::clone(&told), Arc::clone(&handle));
+        let listener = move |_: &u32, _: &u32, cause| {
+            // The others are what a test puts beside those.
+            if cause != RemovalCause::Explicit {
+                return;
+            }
+            let told = count.fetch_add(1, Ordering::Relaxed) + 1;
+            let cache = own.lock().unwrap().clone();
+            if let Some(cache) = cache
+                && told % CHUNK as u32 == 0
+            {
+                chunk_told(&cache, &ticker, told / CHUNK as u32);
+            }
+        };
+        let cache = Cache::builder()
+            .ticker(clock.clone())
+            .removal_listener(listener)
+            .build();
+        *handle.lock().unwrap() = Some(cache.clone());
+        Self {
+            cache,
+            clock,
+            told,
+            handle,
+        }
+    }
+
+    /// Chunks told by a run that has `chunks` of them to tell, some time after they were posted, and whether something stopped it.
+    fn deliver(&self, chunks: u64, after: Duration) -> (u64, bool) {
+        post(&self.cache, chunks);
+        self.clock.advance(after);
+        self.told.store(0, Ordering::Relaxed);
+        let stopped = self.cache.core.upkeep.deliver_from_run();
+        let told = self.told.load(Ordering::Relaxed) as usize;
+        assert_eq!(told % CHUNK, 0);
+        ((told / CHUNK) as u64, stopped)
+    }
+}
+
+/// Lets so many chunks of notifications wait.
+fn post(cache: &Cache<u32, u32>, chunks: u64) {
+    let upkeep = &cache.core.upkeep;
+    for _ in 0..chunks {
+        for key in 0..CHUNK as u32 {
+            cache.insert(key, 0);
+            cache.invalidate(&key);
+        }
+        while upkeep.pass(&mut upkeep.state.lock(), Plan::RUN) {}
+    }
+}
+
+/// A listener for whose chunks a quarter of the slice goes by.
+fn slow(_: &Cache<u32, u32>, clock: &ManualTicker, _: u32) {
+    clock.advance(Duration::from_nanos(SLICE / 4));
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn all_is_told_while_nothing_is_due() {
+    let rig = Rig::new(slow);
+    assert_eq!(rig.deliver(100, HOUR), (100, false), "no deadline");
+    rig.cache.insert_with_ttl(1_000, 0, 2 * HOUR);
+    rig.cache.run_pending_tasks();
+    assert_eq!(rig.deliver(100, HOUR), (100, false), "in the wheel");
+    let rig = Rig::new(|cache, clock, chunk| {
+        cache.insert_with_ttl(1_000, 0, HOUR);
+        slow(cache, clock, chunk);
+    });
+    assert_eq!(rig.deliver(100, HOUR), (100, false), "wished for meanwhile");
+}
+
+#[test]
+fn what_is_due_waits_for_a_slice_and_no_longer() {
+    // The first chunk is told before anybody looks; from there it is four quarters.
+    const STOPPED: (u64, bool) = (5, true);
+    let rig = Rig::new(slow);
+    rig.cache.insert_with_ttl(1_000, 0, HOUR);
+    rig.cache.run_pending_tasks();
+    assert_eq!(rig.deliver(10, 2 * HOUR), STOPPED, "in the wheel");
+    for other in [false, true] {
+        let rig = Rig::new(|cache, clock, chunk| {
+            if chunk == 1 {
+                cache.insert_with_ttl(2_000, 0, Duration::from_nanos(1));
+                clock.advance(2 * cache.policy().expiry_resolution());
+            }
+            slow(cache, clock, chunk);
+        });
+        if other {
+            rig.cache.insert_with_ttl(1_000, 0, HOUR);
+            rig.cache.run_pending_tasks();
+        }
+        let told = rig.deliver(10, Duration::ZERO);
+        assert_eq!(told, STOPPED, "wished for meanwhile; another one: {other}");
+    }
+}
+
+#[test]
+fn what_the_listener_brings_about_is_told_along_with_the_rest_up_to_a_bound() {
+    let rig = Rig::new(|cache, _, _| post(cache, 1));
+    assert_eq!(rig.deliver(2, Duration::ZERO), (2 + BEYOND, true));
+}
+
+#[test]
+fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
+    let (tell, told) = mpsc::channel();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .scheduler(Scheduler::disabled())
+        .removal_listener(move |&key, _, _| tell.send(key).expect("the test listens"))
+        .build();
+    let upkeep = &cache.core.upkeep;
+    let mut next = 0;
+    let mut post = |count| {
+        for key in next..next + count {
+            cache.insert(key, 0);
+            cache.invalidate(&key);
+            // One shard after the other, or only the order for each key would be kept.
+            while upkeep.pass(&mut upkeep.state.lock(), Plan::RUN) {}
+        }
+        next += count;
+    };
+    let deliver = || {
+        upkeep.notifier.deliver(|| false, &mut |nodes| {
+            let mut state = upkeep.state.lock();
+            for node in nodes.drain(..) {
+                state.retired.retire(Gone::Node(node));
+            }
+        })
+    };
+    // More comes while a block is told in part, into the same one and into others.
+    post(300);
+    for more in [0, 1, 40, 130, 0, 500] {
+        assert!(deliver(), "stopped");
+        post(more);
+    }
+    while deliver() {}
+    assert_eq!(upkeep.notifier.waiting(), 0);
+    let told: Vec<u32> = told.try_iter().collect();
+    assert_eq!(told, (0..971).collect::<Vec<_>>());
+}
