@@ -62,7 +62,11 @@ impl Rig {
         post(&self.cache, chunks);
         self.clock.advance(after);
         self.told.store(0, Ordering::Relaxed);
-        let stopped = self.cache.core.upkeep.deliver_from_run();
+        let upkeep = &self.cache.core.upkeep;
+        // As a run does, so that what it meets is the wheel's, or wished for since.
+        let begun = upkeep.waking.begin();
+        let stopped = upkeep.deliver_from_run();
+        drop(begun);
         let told = self.told.load(Ordering::Relaxed) as usize;
         assert_eq!(told % CHUNK, 0);
         ((told / CHUNK) as u64, stopped)
