@@ -469,7 +469,7 @@ where
             record_stats: self.record_stats,
             kept_apart: lifetimes.kept_apart,
             waker: scheduler.waker(name.as_deref()),
-            name: name.clone(),
+            name,
         });
         Cache::from_core(Core::new(
             upkeep,
@@ -477,7 +477,6 @@ where
             self.weigher,
             self.hasher,
             !hash::fills_all_bits::<S>(),
-            name,
         ))
     }
 

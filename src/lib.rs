@@ -15,6 +15,8 @@ mod entry_ref;
 mod iter;
 mod policy;
 
+mod wheel_snapshot;
+
 mod maintenance;
 
 mod eviction;
@@ -59,7 +61,8 @@ pub use expiry::Expiry;
 pub use hash::{DefaultHasher, RandomState};
 pub use iter::Iter;
 pub use listener::RemovalCause;
-pub use policy::{LevelSnapshot, Policy, WheelSnapshot};
+pub use policy::Policy;
 pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
 pub use stats::Stats;
 pub use time::{ManualTicker, Ticker};
+pub use wheel_snapshot::{LevelSnapshot, WheelSnapshot};

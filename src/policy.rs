@@ -1,8 +1,9 @@
-//! A look at the settings of a cache, and at its timer wheel.
+//! A look at the settings of a cache in force.
 
 use crate::builder::about;
 use crate::cache::Core;
 use crate::eviction::EvictionPolicy;
+use crate::wheel_snapshot::WheelSnapshot;
 use equivalent::Equivalent;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -75,7 +76,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
                 "set_max_capacity is asked for {max_capacity}, but the cache was built without a bound; \
                  set max_capacity on its builder, to u64::MAX for none at first"
             );
-            panic!("{}", about(self.core.name.as_deref(), &message));
+            panic!("{}", about(self.core.upkeep.name.as_deref(), &message));
         }
     }
 
@@ -157,18 +158,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     pub fn wheel(&self) -> WheelSnapshot {
         let next_maintenance_in = self.core.upkeep.next_in();
         let (now_nanos, levels) = self.core.upkeep.wheel_levels();
-        WheelSnapshot {
-            now_nanos,
-            next_maintenance_in,
-            levels: levels
-                .into_iter()
-                .map(|level| LevelSnapshot {
-                    span: level.span,
-                    hand: level.hand,
-                    lens: level.lens,
-                })
-                .collect(),
-        }
+        WheelSnapshot::new(now_nanos, next_maintenance_in, levels)
     }
 }
 
@@ -214,149 +204,5 @@ impl<K, V, S> fmt::Debug for Policy<'_, K, V, S> {
             .field("time_to_idle", &self.time_to_idle())
             .field("expiry_resolution", &self.expiry_resolution())
             .finish()
-    }
-}
-
-/// The timer wheel at a moment; see [`Policy::wheel`].
-///
-/// ```
-/// use std::time::Duration;
-/// use wheelhouse::{Cache, ManualTicker};
-///
-/// let ticker = ManualTicker::new();
-/// let cache = Cache::builder().ticker(ticker.clone()).build();
-/// for (key, seconds) in [("a", 10), ("b", 11), ("c", 3_600)] {
-///     cache.insert_with_ttl(key, seconds, Duration::from_secs(seconds));
-/// }
-/// let entries = |cache: &Cache<&str, u64>| -> Vec<usize> {
-///     cache.policy().wheel().levels().iter().map(|level| level.lens().iter().sum()).collect()
-/// };
-/// assert_eq!(entries(&cache), [2, 1, 0, 0, 0]);
-///
-/// ticker.advance(Duration::from_secs(3_599));
-/// cache.run_pending_tasks();
-/// assert_eq!(entries(&cache), [1, 0, 0, 0, 0]); // what is near has come to the finest level
-/// ```
-#[derive(Clone, Debug)]
-pub struct WheelSnapshot {
-    now_nanos: u64,
-    next_maintenance_in: Option<Duration>,
-    levels: Vec<LevelSnapshot>,
-}
-
-impl WheelSnapshot {
-    /// The time to which the wheel was last advanced, in nanoseconds since the cache was built.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::{Cache, ManualTicker};
-    ///
-    /// let ticker = ManualTicker::new();
-    /// let cache = Cache::builder().ticker(ticker.clone()).build();
-    /// cache.insert_with_ttl("k", 1, Duration::from_secs(60));
-    /// ticker.advance(Duration::from_secs(10));
-    /// assert_eq!(cache.policy().wheel().now_nanos(), 10_000_000_000);
-    /// ```
-    pub fn now_nanos(&self) -> u64 {
-        self.now_nanos
-    }
-
-    /// How long it is until the wheel has work: `None` if it is empty, zero if something is due. As
-    /// [`Cache::next_maintenance_in`](crate::Cache::next_maintenance_in); entries that are far from their deadlines have to be filed
-    /// again on the way, so it may be less than what is left until the next deadline.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::{Cache, ManualTicker};
-    ///
-    /// let ticker = ManualTicker::new();
-    /// let cache = Cache::builder().ticker(ticker.clone()).build();
-    /// assert_eq!(cache.policy().wheel().next_maintenance_in(), None);
-    /// cache.insert_with_ttl("k", 1, Duration::from_secs(5));
-    /// let next = cache.policy().wheel().next_maintenance_in().unwrap();
-    /// assert!(next <= Duration::from_secs(5) + cache.policy().expiry_resolution());
-    /// ticker.advance(Duration::from_secs(10));
-    /// assert_eq!(cache.policy().wheel().next_maintenance_in(), Some(Duration::ZERO));
-    /// ```
-    pub fn next_maintenance_in(&self) -> Option<Duration> {
-        self.next_maintenance_in
-    }
-
-    /// The five levels, finest first.
-    ///
-    /// ```
-    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
-    /// let buckets: Vec<usize> = cache.policy().wheel().levels().iter().map(|level| level.lens().len()).collect();
-    /// assert_eq!(buckets, [64, 64, 32, 4, 1]);
-    /// ```
-    pub fn levels(&self) -> &[LevelSnapshot] {
-        &self.levels
-    }
-}
-
-/// One level of the timer wheel; see [`WheelSnapshot::levels`].
-///
-/// ```
-/// use std::time::Duration;
-/// use wheelhouse::{Cache, ManualTicker};
-///
-/// let cache = Cache::builder().ticker(ManualTicker::new()).build();
-/// cache.insert_with_ttl("k", 1, Duration::from_secs(10));
-/// let wheel = cache.policy().wheel();
-/// let finest = &wheel.levels()[0];
-/// let ahead = finest.lens().iter().position(|&len| len > 0).unwrap() - finest.hand();
-/// assert_eq!(ahead, 9); // ten seconds are 9.3 buckets of 1.07 s
-/// ```
-#[derive(Clone, Debug)]
-pub struct LevelSnapshot {
-    span: Duration,
-    hand: usize,
-    lens: Vec<usize>,
-}
-
-impl LevelSnapshot {
-    /// Width of one bucket.
-    ///
-    /// ```
-    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
-    /// let wheel = cache.policy().wheel();
-    /// assert_eq!(wheel.levels()[0].span(), cache.policy().expiry_resolution());
-    /// assert_eq!(wheel.levels()[1].span(), 64 * wheel.levels()[0].span());
-    /// ```
-    pub fn span(&self) -> Duration {
-        self.span
-    }
-
-    /// Index of the bucket whose tick holds the wheel's time.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::{Cache, ManualTicker};
-    ///
-    /// let ticker = ManualTicker::new();
-    /// let cache = Cache::builder().ticker(ticker.clone()).build();
-    /// cache.insert_with_ttl("k", 1, Duration::from_secs(60));
-    /// assert_eq!(cache.policy().wheel().levels()[0].hand(), 0);
-    /// ticker.advance(3 * cache.policy().expiry_resolution());
-    /// assert_eq!(cache.policy().wheel().levels()[0].hand(), 3);
-    /// ```
-    pub fn hand(&self) -> usize {
-        self.hand
-    }
-
-    /// How many entries each bucket holds.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::{Cache, ManualTicker};
-    ///
-    /// let cache = Cache::builder().ticker(ManualTicker::new()).build();
-    /// cache.insert_with_ttl("a", 1, Duration::from_secs(1));
-    /// cache.insert_with_ttl("b", 2, Duration::from_secs(1));
-    /// let wheel = cache.policy().wheel();
-    /// assert_eq!(wheel.levels()[0].lens()[0], 2);
-    /// ```
-    pub fn lens(&self) -> &[usize] {
-        &self.lens
     }
 }

@@ -22,7 +22,6 @@ pub(crate) struct Core<K, V, S> {
     weigher: Option<Weigher<K, V>>,
     /// A hit moves no deadline and counts nothing: all that it may leave behind is a read event.
     pub(super) passive: bool,
-    pub(crate) name: Option<Box<str>>,
 }
 
 /// What an entry weighs, as the cache keeps the question.
@@ -85,7 +84,6 @@ impl<K, V, S> Core<K, V, S> {
         weigher: Option<Weigher<K, V>>,
         hasher: S,
         spread: bool,
-        name: Option<Box<str>>,
     ) -> Self {
         Self {
             passive: !lifetimes.reads_extend && upkeep.counters.is_none(),
@@ -94,7 +92,6 @@ impl<K, V, S> Core<K, V, S> {
             hasher,
             spread,
             weigher,
-            name,
         }
     }
 

@@ -622,7 +622,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// assert_eq!(cache.name(), Some("dns"));
     /// ```
     pub fn name(&self) -> Option<&str> {
-        self.core.name.as_deref()
+        self.core.upkeep.name.as_deref()
     }
 
     /// What happened so far: hits, misses, removals by cause, how late entries expired. All 0 unless the cache was built with

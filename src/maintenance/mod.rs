@@ -132,7 +132,7 @@ pub(crate) struct Maintenance<K, V> {
     waking: Waking,
     /// Delivers where the scheduler's thread is shared with other caches; made at first need.
     courier: OnceLock<Waker>,
-    name: Option<Box<str>>,
+    pub(crate) name: Option<Box<str>>,
     me: OnceLock<Weak<dyn Task>>,
 }
 
