@@ -26,20 +26,44 @@ later=(
 # Nobody looks at them in a debugger.
 export CARGO_PROFILE_DEV_DEBUG=0
 
+# The files of a part, as options of cargo-mutants.
+files() {
+    case $1 in
+        wheel | buffer | maintenance) echo "-f src/$1/*.rs" ;;
+        notify) echo '-f src/notify.rs' ;;
+        *)
+            echo "$1 is not a part of this script; allowed are ${parts[*]} and summary" >&2
+            exit 2
+            ;;
+    esac
+}
+
+# What cargo-mutants has found of a part, in this run and in earlier ones. It goes by name, line included: of what it calls caught before,
+# some do not compile, and some are of an earlier state of the code.
 summary() {
-    local caught=0 missed=0 part list
+    local caught=0 tried=0 part options names
     for part in "${parts[@]}"; do
-        list=$found/$part/mutants.out
-        [ -d "$list" ] || continue
-        # Caught in this run or in an earlier one; a timeout is a failed test, too.
-        local here gone
-        here=$(cat "$list"/{caught,timeout,previously_caught}.txt 2>/dev/null | sort -u | wc -l)
-        gone=$(wc -l <"$list/missed.txt")
-        printf '%-12s %4d caught, %d not\n' "$part" "$here" "$gone"
-        sed 's/^/    /' "$list/missed.txt"
-        caught=$((caught + here)) missed=$((missed + gone))
+        [ -d "$found/$part" ] || continue
+        local list=$found/$part/mutants.out all here gone
+        names=$(files "$part")
+        read -ra options <<<"$names"
+        touch "$found/$part/unviable"
+        all=$(cargo mutants --list "${options[@]}" | sort | comm -23 - <(sort -u "$found/$part/unviable"))
+        gone=$(comm -12 <(echo "$all") <(sort -u "$list/missed.txt"))
+        here=$(comm -12 <(echo "$all") <(sort -u "$list"/{caught,timeout,previously_caught}.txt) | wc -l)
+        printf '%-12s %4d caught of %d\n' "$part" "$here" "$(wc -l <<<"$all")"
+        sed -n 's/^./    &/p' <<<"$gone"
+        caught=$((caught + here)) tried=$((tried + $(wc -l <<<"$all")))
     done
-    printf 'all: %d of %d\n' "$caught" "$((caught + missed))"
+    printf 'all: %d of %d\n' "$caught" "$tried"
+}
+
+# What one call of cargo-mutants leaves behind for the next, and for the summary.
+keep() {
+    local list=$1/mutants.out
+    # A test that hangs has noticed, too: not to be waited for again.
+    cat "$list/timeout.txt" >>"$list/caught.txt"
+    cat "$list/unviable.txt" >>"$1/unviable"
 }
 
 # Mutates copies of the folder where it is called, as many at a time as MUTANTS_JOBS says. What `cargo test` is to build follows "--",
@@ -61,8 +85,7 @@ mutants() {
     mkdir -p "$found/$part"
     # Exit status 2: some were not caught; 3: some hung. Both are for the summary.
     cargo mutants --iterate --jobs "${MUTANTS_JOBS:-2}" --output "$found/$part" "${options[@]}" "${what[@]}" -- "$@" || [ $? -le 3 ]
-    # A test that hangs has noticed, too: not to be waited for again.
-    cat "$found/$part"/mutants.out/timeout.txt >>"$found/$part/mutants.out/caught.txt"
+    keep "$found/$part"
 }
 
 # The wheel compiles without the cache around it: a crate of the wheel alone, with its tests, builds in a second, so that a mutant takes
@@ -85,6 +108,7 @@ wheel_alone() {
         cd "$crate"
         PROPTEST_CASES=16 cargo mutants --iterate --in-place --output "$found/wheel" -f 'src/wheel/*.rs' "$@" -- --lib wheel:: || [ $? -le 3 ]
     )
+    keep "$found/wheel"
 }
 
 # A copy without examples and benchmarks, where `tests/quick` is all test programs but the slow ones in one: it is linked once, and done in
@@ -115,28 +139,21 @@ whole() {
 }
 
 part() {
-    local part=$1 files=()
+    local part=$1 options names
     shift
-    case $part in
-        wheel)
-            files=(-f 'src/wheel/*.rs')
-            wheel_alone "$@"
-            ;;
-        buffer | maintenance) files=(-f "src/$part/*.rs") ;;
-        notify) files=(-f src/notify.rs) ;;
-        *)
-            echo "$part is not a part of this script; allowed are ${parts[*]} and summary" >&2
-            exit 2
-            ;;
-    esac
+    names=$(files "$part")
+    read -ra options <<<"$names"
+    if [ "$part" = wheel ]; then
+        wheel_alone "$@"
+    fi
     (
         whole
         # A mutant may also eat memory without end.
         ulimit -v 8000000
         export PROPTEST_CASES=32
-        mutants "$part" "${files[@]}" "$@" -- --lib -- buffer:: maintenance:: cache::
-        mutants "$part" "${files[@]}" "$@" -- --test=quick -- "${later[@]/#/--skip=}"
-        mutants "$part" "${files[@]}" "$@" -- --test=quick "${slow[@]/#/--test=}"
+        mutants "$part" "${options[@]}" "$@" -- --lib -- buffer:: maintenance:: cache::
+        mutants "$part" "${options[@]}" "$@" -- --test=quick -- "${later[@]/#/--skip=}"
+        mutants "$part" "${options[@]}" "$@" -- --test=quick "${slow[@]/#/--test=}"
     )
 }
 
