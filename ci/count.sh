@@ -13,8 +13,12 @@ if ! command -v valgrind >/dev/null; then
 fi
 # Counts of different compilers cannot be compared: the one of the baseline is fetched where the one at hand is another.
 version=$(sed -n '1s/^# rustc \([^ ]*\) .*/\1/p' benches/count.baseline)
+if [ -z "$version" ]; then
+    echo "the first line of benches/count.baseline names no compiler" >&2
+    exit 2
+fi
 if [ "$(rustc -V | cut -d ' ' -f 2)" != "$version" ]; then
-    rustup toolchain list | grep -q "^$version" || rustup toolchain install "$version" --profile minimal
+    rustup toolchain list | grep "^$version" >/dev/null || rustup toolchain install "$version" --profile minimal
     export RUSTUP_TOOLCHAIN=$version
 fi
 TOLERANCE=${TOLERANCE:-10} benches/count.sh --check

@@ -39,7 +39,8 @@ files() {
 }
 
 # What cargo-mutants has found of a part, in this run and in earlier ones. It goes by name, line included: of what it calls caught before,
-# some do not compile, and some are of an earlier state of the code.
+# some do not compile, and some are of an earlier state of the code. What was not tried yet counts as not caught. For figures to quote,
+# begin with an empty folder.
 summary() {
     local caught=0 tried=0 part options names
     for part in "${parts[@]}"; do

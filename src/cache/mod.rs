@@ -85,8 +85,8 @@ impl<K, V, S> Clone for Cache<K, V, S> {
     }
 }
 
-// What user code finds after a panic in user code is promised in the table above, so a handle may be carried out of one; only what keys,
-// values and hasher hide is their own affair.
+// What is left after a panic in user code is promised (callbacks.md), so a handle may be carried out of one. What keys, values and hasher
+// hide is their own affair; what policy, weigher, listener, ticker and alarm hide is reached by the cache alone, which goes on using them.
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> UnwindSafe for Cache<K, V, S> {}
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for Cache<K, V, S> {}
 

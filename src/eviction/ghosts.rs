@@ -9,7 +9,7 @@
 //! # Invariants
 //!
 //! 1. A place whose fingerprint is 0 is free, and no key's is 0.
-//! 2. No stamp in the table is older than 192 epochs, so none is misread: the end of an epoch of either kind sweeps a 64th of
+//! 2. No stamp of a taken place is older than 192 epochs, so none is misread: the end of an epoch of either kind sweeps a 64th of
 //!    the table of the places that are more than [`HORIZON`] epochs old by either.
 //!
 //! Cost: 8 bytes a resident node; one half cache line for each eviction and for each insert of a new key. Two keys are

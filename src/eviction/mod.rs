@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //!
-//! 1. A node is known from `admit` (or as the `new` of `replaced`) until `removed` (or as the `old`). Its `region` says where
+//! 1. A node is known from `admit` (or as the `new` of `replaced` or `hold`) until `removed` (or as the `old`). Its `region` says where
 //!    it is: [`OUT`], [`WEIGHTLESS`] (in no queue), [`OVERWEIGHT`], or a number of the policy's.
 //! 2. Every node in a policy's queue weighs from 1 to `max`.
 //! 3. `weight` is the sum over all known nodes, overweight ones included; `len` their number.
@@ -173,6 +173,22 @@ impl<K, V> Eviction<K, V> {
             }
         }
         needs_room
+    }
+
+    /// `new` took the place of `old` in the map and has left it again: it holds the standing of `old`, which was no use, until it is
+    /// itself replaced or removed here. Only where that moves nobody: what weighs more, or came as new, is dead and has no claim.
+    pub(crate) fn hold(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
+        if old.region() < FIRST_FREE || new.weight() != old.weight() {
+            self.removed(old);
+            return;
+        }
+        if self.named == Some(old) {
+            self.named = None;
+        }
+        match &mut self.order {
+            Order::Lirs(lirs) => lirs.substitute(old, new),
+            Order::Lru(lru) => lru.substitute(old, new),
+        }
     }
 
     /// Asks the processor for what [`admit`](Self::admit) will look up.
@@ -352,7 +368,7 @@ impl<K, V> std::fmt::Debug for Eviction<K, V> {
 }
 
 /// Spreads a hash once more. One of an unknown hasher comes spread over all bits by `hash::spread`, whose one multiplication keeps what is
-/// regular regular: good for a table that may grow and chain, not for buckets of eight words. Of 200,000 keys in steps of 2^16 that
+/// regular regular: good for a table that may grow and chain, not for buckets of eight places. Of 200,000 keys in steps of 2^16 that
 /// hash to themselves, [`ghosts`] would lose 49,000; of random ones it is 1,700, and so it is after this. To hashes that are random already it
 /// does nothing: it is a bijection.
 ///

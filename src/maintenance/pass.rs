@@ -173,12 +173,19 @@ impl<K, V> Maintenance<K, V> {
                 }
             }
             WriteEvent::Replaced { old, new, cause } => {
-                // Even if it has left again: a later event of this shard says where to, and a successor takes over what it held.
-                self.set_hand(state, new);
-                state.wheel.substitute(old, new);
-                if let (Some(eviction), Some(reads)) = (&mut state.eviction, &self.reads) {
-                    let needs_room = eviction.replaced(old, new, reads.hand_on(old, new));
-                    state.admitted += usize::from(needs_room);
+                if new.life() == Life::Live {
+                    self.set_hand(state, new);
+                    state.wheel.substitute(old, new);
+                    if let (Some(eviction), Some(reads)) = (&mut state.eviction, &self.reads) {
+                        let needs_room = eviction.replaced(old, new, reads.hand_on(old, new));
+                        state.admitted += usize::from(needs_room);
+                    }
+                } else {
+                    // It has left again, as a later event of this shard says: if to a successor, that takes over what is held for it.
+                    state.wheel.deschedule(old);
+                    if let Some(eviction) = &mut state.eviction {
+                        eviction.hold(old, new);
+                    }
                 }
                 self.depart(state, old, cause);
             }

@@ -23,7 +23,7 @@
 //! |---------|------------|---------------------------|------|
 //! | (draft) | no, a [`NewNode`] on its writer's stack | no | Live: published under the shard's lock; or dropped by its writer |
 //! | Live    | yes | once its event was drained | Removed: taken out under the shard's lock |
-//! | Removed | no  | perhaps still | Dead: the pass has unlinked it everywhere |
+//! | Removed | no  | perhaps, until its own event is drained | Dead: the pass has unlinked it everywhere |
 //! | Dead    | no  | no  | freed after delivery, a grace period and a full drain |
 //!
 //! # Invariants

@@ -121,10 +121,10 @@ impl Counters {
             self.stripes.iter().map(one).sum()
         };
         let by_cause = |of: fn(&Stripe) -> &[AtomicU64; CAUSES]| {
-            let mut sums = [0; CAUSES];
+            let mut sums = [0_u64; CAUSES];
             for stripe in &self.stripes {
                 for (sum, count) in sums.iter_mut().zip(of(stripe)) {
-                    *sum += count.load(Ordering::Relaxed);
+                    *sum = sum.wrapping_add(count.load(Ordering::Relaxed));
                 }
             }
             sums

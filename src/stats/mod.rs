@@ -168,7 +168,8 @@ impl Stats {
     /// assert_eq!(cache.stats().evicted_weight(), 15);
     /// ```
     pub fn evicted_weight(&self) -> u64 {
-        self.removed_weight(RemovalCause::Expired) + self.removed_weight(RemovalCause::Size)
+        let expired = self.removed_weight(RemovalCause::Expired);
+        expired.saturating_add(self.removed_weight(RemovalCause::Size))
     }
 
     /// How many calls of the removal listener panicked.

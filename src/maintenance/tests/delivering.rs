@@ -80,8 +80,11 @@ fn post(cache: &Cache<u32, u32>, chunks: u64) {
         for key in 0..CHUNK as u32 {
             cache.insert(key, 0);
             cache.invalidate(&key);
+            // Before any writer helps, however few the shards are: it would tell as well.
+            if key % 8 == 7 {
+                while upkeep.pass(&mut upkeep.state.lock(), Plan::RUN) {}
+            }
         }
-        while upkeep.pass(&mut upkeep.state.lock(), Plan::RUN) {}
     }
 }
 

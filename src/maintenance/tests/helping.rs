@@ -129,7 +129,7 @@ fn so_much_is_freed_at_a_time() {
 }
 
 #[test]
-fn reads_wait_in_their_ring_until_it_is_full() {
+fn a_read_waits_in_its_ring() {
     let cache: Cache<u32, u32> = Cache::builder()
         .max_capacity(100)
         .ticker(ManualTicker::new())

@@ -187,6 +187,35 @@ fn a_key_written_again_and_again_before_a_pass_keeps_its_standing() {
 }
 
 #[test]
+fn a_heavy_value_that_was_replaced_before_a_pass_moves_nobody() {
+    let cache: Cache<u32, u32> = Cache::builder()
+        .max_capacity(1_000)
+        .weigher(|_, &weight| weight)
+        .ticker(ManualTicker::new())
+        .build();
+    for keys in [0..1_000, 1_000..1_100] {
+        keys.for_each(|key| cache.insert(key, 1));
+        cache.run_pending_tasks();
+    }
+    let region = |key| node(&cache, key).region();
+    let there: Vec<u32> = (0..1_100).filter(|key| cache.contains_key(key)).collect();
+    let (first, last) = (there[0], there[there.len() - 1]);
+    let window = region(last);
+    let in_core = || {
+        there[1..]
+            .iter()
+            .filter(|&&key| region(key) != window)
+            .count()
+    };
+    let before = in_core();
+    cache.insert(first, 900);
+    cache.insert(first, 1);
+    cache.run_pending_tasks();
+    assert_eq!(in_core(), before);
+    assert_eq!(cache.weighted_size(), 1_000);
+}
+
+#[test]
 fn a_pass_evicts_more_than_came_in_but_no_crowd() {
     let cache: Cache<u32, u32> = Cache::builder()
         .max_capacity(10_000)
