@@ -180,7 +180,7 @@ impl<K, V> Lirs<K, V> {
     }
 
     pub(super) fn victim(&self) -> Option<NodePtr<K, V>> {
-        let behind = self.core_weight() > self.share.core_weight();
+        let behind = self.core_weight() > self.share.for_core();
         let rim = || self.rim.oldest().or_else(|| self.core.oldest());
         if behind {
             rim()
@@ -255,7 +255,7 @@ impl<K, V> Lirs<K, V> {
     fn settle(&mut self) {
         self.fill_rim();
         for _ in 0..MOVES {
-            if self.core_weight() <= self.share.core_weight() {
+            if self.core_weight() <= self.share.for_core() {
                 return;
             }
             let Some(oldest) = self.defender() else {
@@ -298,7 +298,7 @@ impl<K, V> Lirs<K, V> {
     }
 
     fn core_has_room(&self, node: NodePtr<K, V>) -> bool {
-        self.core_weight() + u64::from(node.weight()) <= self.share.core_weight()
+        self.core_weight() + u64::from(node.weight()) <= self.share.for_core()
     }
 
     fn has_room(&self, node: NodePtr<K, V>) -> bool {

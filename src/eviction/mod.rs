@@ -155,33 +155,27 @@ impl<K, V> Eviction<K, V> {
             self.admit(new);
             return needs_room;
         }
-        if self.named == Some(old) {
-            self.named = None;
-        }
         self.heaviest = self.heaviest.max(new.weight());
-        match &mut self.order {
-            Order::Lirs(lirs) => {
-                lirs.substitute(old, new);
-                if news {
-                    lirs.accessed(new);
-                }
-            }
-            Order::Lru(lru) => {
-                lru.substitute(old, new);
-                // It costs next to nothing, and the order is what this policy promises.
-                lru.accessed(new);
-            }
+        self.substitute(old, new);
+        // For `Lru` it costs next to nothing, and the order is what this policy promises.
+        if news || self.keeps_order() {
+            self.accessed(new);
         }
         needs_room
     }
 
     /// `new` took the place of `old` in the map and has left it again: it holds the standing of `old`, which was no use, until it is
-    /// itself replaced or removed here. Only where that moves nobody: what weighs more, or came as new, is dead and has no claim.
+    /// itself replaced or removed here. Only where that moves nobody: the dead have no claim to another weight, nor to being let in.
     pub(crate) fn hold(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
         if old.region() < FIRST_FREE || new.weight() != old.weight() {
             self.removed(old);
-            return;
+        } else {
+            self.substitute(old, new);
         }
+    }
+
+    /// Puts `new` where `old` stands in a queue of the policy's.
+    fn substitute(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
         if self.named == Some(old) {
             self.named = None;
         }

@@ -74,8 +74,8 @@ impl Share {
         1.0 - self.part
     }
 
-    /// The weight that the core gets, whatever the window leaves.
-    pub(super) fn core_weight(&self) -> u64 {
+    /// The weight that the core may have: what the window leaves.
+    pub(super) fn for_core(&self) -> u64 {
         self.max.saturating_sub(self.window)
     }
 
@@ -136,7 +136,7 @@ mod tests {
     fn any_maximum_has_a_window() {
         for (max, window, core) in [(0, 1, 0), (1, 1, 0), (2, 1, 1), (99, 1, 98), (200, 2, 198)] {
             let share = Share::new(max);
-            assert_eq!((share.window, share.core_weight()), (window, core));
+            assert_eq!((share.window, share.for_core()), (window, core));
         }
         assert!(Share::new(u64::MAX).window > u64::MAX / 101);
     }
@@ -145,9 +145,9 @@ mod tests {
     fn another_maximum_keeps_the_part() {
         let mut share = Share::new(1000);
         share.widen(0.24);
-        assert_eq!((share.window, share.core_weight()), (250, 750));
+        assert_eq!((share.window, share.for_core()), (250, 750));
         share.set_max(100);
         share.check_invariants();
-        assert_eq!((share.window, share.core_weight()), (25, 75));
+        assert_eq!((share.window, share.for_core()), (25, 75));
     }
 }
