@@ -35,7 +35,8 @@ pub fn each<K: Key, V: Value>(visit: &mut impl Visit<K, V>) {
     visit.meet::<Moka<K, V>>();
     visit.meet::<MiniMoka<K, V>>();
     visit.meet::<QuickCache<K, V>>();
-    visit.meet::<QuickCacheDeadline<K, V>>();
+    visit.meet::<QuickCacheDeadline<K, V, quanta::Instant>>();
+    visit.meet::<QuickCacheDeadline<K, V, std::time::Instant>>();
     visit.meet::<Stretto<K, V>>();
     visit.meet::<TinyUfo<K, V>>();
     visit.meet::<Foyer<K, V>>();
@@ -52,6 +53,10 @@ pub const NOTES: &[(&str, &str)] = &[
     (
         "quick_cache+deadline",
         "quick_cache with a deadline kept in each value and compared with quanta's clock on every hit; nothing is removed until it is read",
+    ),
+    (
+        "quick_cache+Instant",
+        "the same by the standard library's clock, as one would write it without another crate",
     ),
     (
         "moka",

@@ -1,30 +1,62 @@
 //! quick_cache with expiry by hand: the deadline lies in the value, a hit reads the clock and compares. What one writes when the
-//! fastest cache at hand has no expiry.
+//! fastest cache at hand has no expiry. By the standard library's clock, which is the one at hand, or by quanta's, for which one has to know
+//! what the other costs.
+
+use std::{marker::PhantomData, ops::Add, time::Duration};
 
 use ::quick_cache::{
     UnitWeighter,
     sync::{Cache, DefaultLifecycle},
 };
-use quanta::Instant;
 
 use super::{Hasher, quick_cache};
 use crate::peer::{Card, Expiring, Key, Lifetime, Peer, Plan, Problem, Role, Value};
 
-/// `quick_cache::sync::Cache` with a deadline in each value.
-pub struct QuickCacheDeadline<K, V> {
-    cache: Cache<K, Timed<V>, UnitWeighter, Hasher, DefaultLifecycle<K, Timed<V>>>,
+/// `quick_cache::sync::Cache` with a deadline in each value, by the clock of `M`.
+pub struct QuickCacheDeadline<K, V, M> {
+    cache: Inner<K, Timed<V, M>>,
     lifetime: Lifetime<K, V>,
+    clock: PhantomData<M>,
 }
+
+type Inner<K, T> = Cache<K, T, UnitWeighter, Hasher, DefaultLifecycle<K, T>>;
 
 #[derive(Clone)]
-struct Timed<V> {
+struct Timed<V, M> {
     value: V,
-    deadline: Instant,
+    deadline: M,
 }
 
-impl<K: Key, V: Value> Peer<K, V> for QuickCacheDeadline<K, V> {
+/// A moment by a clock.
+pub trait Moment: Value + PartialOrd + Add<Duration, Output = Self> {
+    /// The peer that goes by this clock.
+    const NAME: &'static str;
+
+    /// The present.
+    fn now() -> Self;
+}
+
+impl Moment for quanta::Instant {
+    const NAME: &'static str = "quick_cache+deadline";
+
+    #[inline]
+    fn now() -> Self {
+        Self::now()
+    }
+}
+
+impl Moment for std::time::Instant {
+    const NAME: &'static str = "quick_cache+Instant";
+
+    #[inline]
+    fn now() -> Self {
+        Self::now()
+    }
+}
+
+impl<K: Key, V: Value, M: Moment> Peer<K, V> for QuickCacheDeadline<K, V, M> {
     const CARD: Card = Card {
-        name: "quick_cache+deadline",
+        name: M::NAME,
         role: Role::Cache,
     };
 
@@ -44,13 +76,14 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCacheDeadline<K, V> {
         Ok(Self {
             cache: quick_cache::build(plan),
             lifetime: plan.lifetime,
+            clock: PhantomData,
         })
     }
 
     #[inline]
     fn get(&self, key: &K) -> Option<V> {
         let timed = self.cache.get(key)?;
-        if Instant::now() >= timed.deadline {
+        if M::now() >= timed.deadline {
             self.cache.remove(key);
             return None;
         }
@@ -59,7 +92,7 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCacheDeadline<K, V> {
 
     #[inline]
     fn insert(&self, key: K, value: V) {
-        let deadline = Instant::now() + (self.lifetime)(&key, &value);
+        let deadline = M::now() + (self.lifetime)(&key, &value);
         self.cache.insert(key, Timed { value, deadline });
     }
 

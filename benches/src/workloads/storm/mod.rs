@@ -162,7 +162,7 @@ fn busy_entrants(quick: bool, storm: Storm, curves: &Curves) -> Vec<Contestant<'
         entrants.push(peer(
             "quick_cache+deadline",
             storm,
-            QuickCacheDeadline::build,
+            QuickCacheDeadline::<u64, u64, quanta::Instant>::build,
             curves,
         ));
         entrants.push(peer("stretto", storm, Stretto::build, curves));
