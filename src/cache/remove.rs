@@ -4,7 +4,7 @@ use super::core::Core;
 use crate::contain::contain;
 use crate::listener::RemovalCause;
 use crate::maintenance::Wrote;
-use crate::map::{END, Shard};
+use crate::map::{END, Settled, Shard, Spot};
 use crate::node::{Life, NodePtr};
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
@@ -36,16 +36,19 @@ where
         };
         let pin = self.upkeep.pin();
         for looks in 1.. {
-            let node = map.find(hash, &pin, |node| key.equivalent(node.key()))?;
+            let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
+            let node = probe.found?;
             let seen = (looks <= LOOKS).then(|| look(node));
             let mut shard = map.lock(hash);
-            let Some(cause) = self.take_node(&mut shard, hash, node) else {
+            let Some(Settled::Here(spot)) = shard.settle(hash, &probe) else {
                 continue;
             };
+            let cause = self.take_out(&mut shard, spot, node);
             after.wrote = Some(self.took(map.shard_of(hash), &shard));
             drop(shard);
             // The pin keeps what was removed.
             let seen = seen.unwrap_or_else(|| look(node));
+            drop(probe);
             drop(pin);
             // Not when `after` is dropped: if this panics, the compiler would leak what is being returned.
             if let Some(wrote) = after.wrote.take() {
@@ -56,18 +59,26 @@ where
         unreachable!("a loop without an end");
     }
 
-    /// Takes a node out and says for which cause; `None` if it had gone before.
-    fn take_node<'a>(
+    /// Takes a node of this shard out, unless it had gone before; whether it had not.
+    fn take_node(&self, shard: &mut Shard<'_, K, V>, node: NodePtr<K, V>) -> bool {
+        let spot = shard.spot(node.hash(), node);
+        spot.is_some_and(|spot| {
+            self.take_out(shard, spot, node);
+            true
+        })
+    }
+
+    /// Takes a node out and says for which cause.
+    fn take_out<'a>(
         &self,
         shard: &mut Shard<'a, K, V>,
-        hash: u64,
+        spot: Spot<'a, K, V>,
         node: NodePtr<K, V>,
-    ) -> Option<RemovalCause> {
-        let spot = shard.spot(hash, node)?;
+    ) -> RemovalCause {
         let cause = self.cause_of_leaving(node);
         shard.remove(spot, node, cause);
         self.upkeep.note_removed(node.weight(), cause);
-        Some(cause)
+        cause
     }
 
     /// `Expired` if the node is due now, for good; else `Explicit`. Under the shard's lock.
@@ -108,8 +119,7 @@ where
                     visited += 1;
                     at = map.collect(number, at as u32, &pin, &mut nodes);
                     for node in nodes.drain(..) {
-                        taken +=
-                            usize::from(self.take_node(&mut shard, node.hash(), node).is_some());
+                        taken += usize::from(self.take_node(&mut shard, node));
                     }
                 }
                 let wrote = self.took(number, &shard);
@@ -141,7 +151,7 @@ where
                         continue;
                     }
                     let mut shard = map.lock_shard(number);
-                    if self.take_node(&mut shard, node.hash(), node).is_some() {
+                    if self.take_node(&mut shard, node) {
                         after.wrote = Some(self.took(number, &shard));
                     }
                 }

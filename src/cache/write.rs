@@ -103,7 +103,7 @@ where
                 left: true,
             };
             match settled {
-                Settled::Absent => {
+                Settled::Absent(vacancy) => {
                     let times = self.times(asked.answer, None, now);
                     wrote.deadline = times.deadline;
                     self.upkeep.note_written(None);
@@ -111,7 +111,7 @@ where
                         self.upkeep.note_removed(making.weight, RemovalCause::Size);
                         shard.refuse(new, RemovalCause::Size);
                     } else {
-                        shard.add(new, times);
+                        shard.add(vacancy, new, times);
                         wrote.left = false;
                     }
                 }
@@ -137,6 +137,7 @@ where
             }
             wrote.pending = shard.pending();
             drop(shard);
+            drop(probe);
             drop(pin);
             self.upkeep.after_write(wrote);
             return;
@@ -144,7 +145,7 @@ where
     }
 
     /// Asks the policy about the value that comes in. No lock is held.
-    fn ask(&self, new: &NewNode<K, V>, probe: &Probe<K, V>, given: Given) -> Asked {
+    fn ask(&self, new: &NewNode<K, V>, probe: &Probe<'_, K, V>, given: Given) -> Asked {
         let policy = match (given, &self.lifetimes.policy) {
             (Given::Life(life), _) => return Asked::life(Some(life)),
             (Given::Policy, None) => return Asked::life(None),
@@ -250,7 +251,8 @@ where
     }
 
     /// The times of a node that is about to come in.
-    #[inline]
+    // Always inlined: arguments and answer would go through the stack.
+    #[inline(always)]
     fn times(&self, answer: Answer, kept: Option<u64>, now: u64) -> Times {
         let own = match (answer, kept) {
             (Answer::Keep, Some(kept)) => kept,

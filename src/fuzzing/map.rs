@@ -12,6 +12,7 @@ use crate::map::{END, Gone, Map, Probe, Settled};
 use crate::node::{Columns, NodePtr, Times};
 use crate::reclaim::{Domain, Pin, Retire};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// Which bits of a key's own hash count, and what the others are. Low 32 bits: bucket; the next ones: shard; upper 16: tag, of
 /// which the highest is always set.
@@ -52,7 +53,8 @@ struct Visit {
 }
 
 struct Bench {
-    map: Map<u64, u64>,
+    /// Shared, since a probe borrows it while other writes come first.
+    map: Rc<Map<u64, u64>>,
     domain: Domain,
     mask: (u64, u64),
     /// Key to value.
@@ -68,11 +70,11 @@ pub fn map_against_sorted_map(data: &[u8]) {
     let (shards, room) = (script.operand(), script.operand());
     let shards = 1 << (shards % 4);
     let mut bench = Bench {
-        map: Map::new(
+        map: Rc::new(Map::new(
             shards,
             usize::from(room) * usize::from(room % 3),
             Columns::default(),
-        ),
+        )),
         domain: Domain::new(),
         mask: HASHES[usize::from(script.operand()) % HASHES.len()],
         model: BTreeMap::new(),
@@ -134,9 +136,8 @@ impl Bench {
         self.domain.pin()
     }
 
-    fn probe(&self, key: u64) -> Probe<u64, u64> {
-        let hash = self.hash(key);
-        let probe = self.map.probe(hash, &self.pin(), |node| *node.key() == key);
+    fn probe<'a>(&self, map: &'a Map<u64, u64>, key: u64, pin: &'a Pin) -> Probe<'a, u64, u64> {
+        let probe = map.probe(self.hash(key), pin, |node| *node.key() == key);
         let found = probe.found.map(|node| *node.value());
         assert_eq!(found, self.model.get(&key).copied(), "a probe of {key}");
         probe
@@ -154,19 +155,28 @@ impl Bench {
     }
 
     fn put(&mut self, key: u64) {
-        let probe = self.probe(key);
-        assert!(self.settle_and_put(key, &probe), "nobody came between");
+        let (map, pin) = (Rc::clone(&self.map), self.pin());
+        let probe = self.probe(&map, key, &pin);
+        assert!(
+            self.settle_and_put(&map, key, &probe),
+            "nobody came between"
+        );
     }
 
     /// Writes if the probe still holds; whether it did.
-    fn settle_and_put(&mut self, key: u64, probe: &Probe<u64, u64>) -> bool {
+    fn settle_and_put<'a>(
+        &mut self,
+        map: &'a Map<u64, u64>,
+        key: u64,
+        probe: &Probe<'a, u64, u64>,
+    ) -> bool {
         let (hash, value) = (self.hash(key), self.next_value());
         let new = make(key, value, hash);
-        let mut shard = self.map.lock(hash);
+        let mut shard = map.lock(hash);
         match shard.settle(hash, probe) {
             None => return false,
-            Some(Settled::Absent) => {
-                shard.add(new, Times::NONE);
+            Some(Settled::Absent(vacancy)) => {
+                shard.add(vacancy, new, Times::NONE);
                 drop(shard);
                 assert_eq!(self.model.insert(key, value), None, "settled as absent");
                 self.tell(hash, Told::Added(value));
@@ -200,39 +210,60 @@ impl Bench {
 
     fn look(&self, key: u64) {
         let pin = self.pin();
-        if let Some(node) = self.probe(key).found {
+        if let Some(node) = self.probe(&self.map, key, &pin).found {
             assert!(self.map.holds(node, &pin));
         }
     }
 
-    /// Probes, lets another write come first, and settles: that must fail exactly if the other write concerned this key, or may
-    /// have (another one of the same hash came in).
+    /// Probes, lets other operations come first, and settles: that must fail exactly if they concerned this key, or may have
+    /// (another node of the same hash came in).
     fn be_overtaken(&mut self, key: u64, script: &mut Script<'_>) {
-        let probe = self.probe(key);
+        let (map, pin) = (Rc::clone(&self.map), self.pin());
+        let probe = self.probe(&map, key, &pin);
+        let (value, known) = (self.model.get(&key).copied(), self.of_hash(key));
         let other = u64::from(script.operand());
         let other = if other < 128 { key } else { other };
-        let came = !self.model.contains_key(&other);
-        let removes = script.operand().is_multiple_of(2);
-        if removes {
+        let between = script.operand();
+        if between.is_multiple_of(2) {
             self.remove(other);
         } else {
             self.put(other);
         }
-        let touched = if other == key {
-            !(removes && came)
-        } else {
+        for _ in 0..between / 64 {
+            match script.operation() {
+                // Itself, and what frees nodes and buckets that the probe still names.
+                Some(operation) if !matches!(operation % 16, 6 | 13) => {
+                    self.step(operation, script)
+                }
+                _ => break,
+            }
+        }
+        let touched = match value {
+            Some(value) => self.model.get(&key) != Some(&value),
             // A new address under the same hash might be this key, for all that can be told without comparing.
-            probe.found.is_none() && !removes && self.hash(other) == self.hash(key)
+            None => !self.of_hash(key).is_subset(&known),
         };
         assert_eq!(
-            self.settle_and_put(key, &probe),
+            self.settle_and_put(&map, key, &probe),
             !touched,
-            "overtaken by {other}"
+            "overtaken by {other} and {} more",
+            between / 64
         );
     }
 
+    /// The values of all keys with the hash of this one.
+    fn of_hash(&self, key: u64) -> BTreeSet<u64> {
+        let same = |&(&other, _): &(&u64, &u64)| self.hash(other) == self.hash(key);
+        self.model
+            .iter()
+            .filter(same)
+            .map(|(_, &value)| value)
+            .collect()
+    }
+
     fn reschedule(&mut self, key: u64) {
-        if let Some(node) = self.probe(key).found {
+        let pin = self.pin();
+        if let Some(node) = self.probe(&self.map, key, &pin).found {
             let stays = node.deadline();
             let mut shard = self.map.lock(node.hash());
             assert!(shard.move_deadline(node, stays, stays, stays));
@@ -327,7 +358,8 @@ impl Bench {
         }
         (0..self.map.shards()).for_each(|shard| self.hand_over(shard));
         let (mut left, mut nodes) = (BTreeMap::new(), Vec::new());
-        self.map.take_apart(|node| {
+        let map = Rc::get_mut(&mut self.map).expect("no probe is left");
+        map.take_apart(|node| {
             assert_eq!(left.insert(*node.key(), *node.value()), None);
             nodes.push(Gone::Node(node));
         });

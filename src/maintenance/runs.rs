@@ -50,7 +50,7 @@ impl<K, V> Maintenance<K, V> {
     }
 
     /// After each write: wakes whom it concerns, and helps where a bound is reached. Without any lock or pin held.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn after_write(&self, wrote: Wrote) {
         self.follow(wrote, May::Deliver);
     }
@@ -61,20 +61,49 @@ impl<K, V> Maintenance<K, V> {
         self.follow(wrote, May::Nothing);
     }
 
-    #[inline]
+    // Always inlined: after nearly all writes nothing is to be done, and to find that out takes less than to hand all this over.
+    #[inline(always)]
     fn follow(&self, wrote: Wrote, may: May) {
-        if wrote.deadline != NEVER
-            && let Some(now) = wrote.now
-        {
-            self.waking
-                .want_by(self.spans.flush_time(wrote.deadline, now), now);
+        let late =
+            (self.flush_of(&wrote)).is_some_and(|(flush, now)| self.waking.is_late_for(flush, now));
+        let soon = self.leaves_work(&wrote) && self.waking.is_unwished();
+        if late || soon || self.needs_help(&wrote) {
+            self.see_to(wrote, may);
         }
-        if wrote.left || self.reads.is_some() {
+    }
+
+    /// What follows a write after which something is to be done.
+    #[cold]
+    #[inline(never)]
+    fn see_to(&self, wrote: Wrote, may: May) {
+        if let Some((flush, now)) = self.flush_of(&wrote) {
+            self.waking.want_by(flush, now);
+        }
+        if self.leaves_work(&wrote) {
             self.waking.want_soon(&self.clock);
         }
-        if wrote.pending >= self.enough || self.is_due_for_callers(wrote.now) {
+        if self.needs_help(&wrote) {
             self.help(wrote.shard, wrote.pending, wrote.now, may);
         }
+    }
+
+    /// When the entry that was written is flushed if it stays, and the time of the write.
+    #[inline(always)]
+    fn flush_of(&self, wrote: &Wrote) -> Option<(u64, u64)> {
+        let now = wrote.now.filter(|_| wrote.deadline != NEVER)?;
+        Some((self.spans.flush_time(wrote.deadline, now), now))
+    }
+
+    /// Whether the write left something to tell, to free or to evict.
+    #[inline(always)]
+    fn leaves_work(&self, wrote: &Wrote) -> bool {
+        wrote.left || self.reads.is_some()
+    }
+
+    /// Whether the writer has to run a pass.
+    #[inline(always)]
+    fn needs_help(&self, wrote: &Wrote) -> bool {
+        wrote.pending >= self.enough || self.is_due_for_callers(wrote.now)
     }
 
     /// Whether expiry is due and nobody but a caller will see to it.
@@ -87,8 +116,6 @@ impl<K, V> Maintenance<K, V> {
 
     /// A small pass by a caller, unless somebody else runs one and there is room left; without any pin held if it `may` run more than
     /// nothing.
-    #[cold]
-    #[inline(never)]
     fn help(&self, shard: usize, pending: usize, now: Option<u64>, may: May) {
         let mut state = if pending >= LIMIT {
             self.state.lock()

@@ -77,12 +77,18 @@ impl Waking {
         &self.waker
     }
 
-    /// Wishes for a run within [`LINGER`].
+    /// Whether nobody has wished for a run within [`LINGER`] yet, and there is somebody to hear it.
     ///
     /// SeqCst: see invariant 1; the partner is `begin`.
     #[inline]
+    pub(crate) fn is_unwished(&self) -> bool {
+        !self.soon.load(Ordering::SeqCst) && !self.waker.is_none()
+    }
+
+    /// Wishes for a run within [`LINGER`].
+    #[inline]
     pub(crate) fn want_soon(&self, clock: &Clock) {
-        if !self.soon.load(Ordering::SeqCst) && !self.waker.is_none() {
+        if self.is_unwished() {
             self.arrange_soon(clock);
         }
     }
@@ -105,11 +111,18 @@ impl Waking {
         }
     }
 
+    /// Whether no run is arranged that comes at `moment` or before.
+    ///
+    /// SeqCst: see invariant 1; the partner is `begin`.
+    #[inline]
+    pub(crate) fn is_late_for(&self, moment: u64, now: u64) -> bool {
+        time::is_before(moment, self.armed.load(Ordering::SeqCst), now)
+    }
+
     /// Wishes for a run at `moment` at the latest.
     #[inline]
     pub(crate) fn want_by(&self, moment: u64, now: u64) {
-        let armed = self.armed.load(Ordering::SeqCst);
-        if time::is_before(moment, armed, now) {
+        if self.is_late_for(moment, now) {
             self.arrange_by(moment, now);
         }
     }

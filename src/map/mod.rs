@@ -29,7 +29,7 @@ use crate::reclaim::Pin;
 use crate::sync::{Mutex, MutexGuard};
 pub(crate) use gone::{Gone, Returning};
 pub(crate) use table::TablePart;
-use table::{Place, Table, TableState};
+use table::{Home, Place, Seen, Table, TableState};
 
 /// One past the last position of a visit; see [`Map::collect`].
 pub(crate) const END: u64 = 1 << 32;
@@ -60,10 +60,11 @@ fn shard_of(hash: u64, shards: usize) -> usize {
 }
 
 /// What a look-up without a lock saw of a key.
-pub(crate) struct Probe<K, V> {
+pub(crate) struct Probe<'a, K, V> {
     /// The key's node.
     pub(crate) found: Option<NodePtr<K, V>>,
     others: Others<K, V>,
+    seen: Seen<'a, K, V>,
 }
 
 /// Nodes of the same hash and another key, in the order in which they were met: none but for full collisions.
@@ -75,7 +76,7 @@ struct Known<K, V> {
     nodes: Vec<NodePtr<K, V>>,
 }
 
-impl<K, V> Probe<K, V> {
+impl<K, V> Probe<'_, K, V> {
     /// Whether the node was compared. `next` is where to look first, 0 at the beginning: nodes are mostly asked for in the order in
     /// which they were met, and however many collide, each is then found at once.
     fn knows(&self, node: NodePtr<K, V>, next: &mut usize) -> bool {
@@ -95,15 +96,17 @@ impl<K, V> Probe<K, V> {
 
 /// A probe confirmed under the lock.
 pub(crate) enum Settled<'a, K, V> {
-    /// The key is absent.
-    Absent,
+    /// The key is absent, and would stand here.
+    Absent(Vacancy<'a, K, V>),
     /// The probe's node is still in its place.
     Here(Spot<'a, K, V>),
 }
 
-/// Where a confirmed node stands, and its hash.
-// The hash stands in the node's cold part too, which a removal need not wait for.
-pub(crate) struct Spot<'a, K, V>(Place<'a, K, V>, u64);
+/// The bucket for a node of a hash that was settled as absent.
+pub(crate) struct Vacancy<'a, K, V>(Home<'a, K, V>);
+
+/// Where a confirmed node stands, and in whose bucket.
+pub(crate) struct Spot<'a, K, V>(Home<'a, K, V>, Place<'a, K, V>);
 
 /// A shard, locked by a writer.
 pub(crate) struct Shard<'a, K, V> {
@@ -151,9 +154,10 @@ impl<K, V> Map<K, V> {
         pin: &Pin,
         matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Option<NodePtr<K, V>> {
-        self.shards[self.shard_of(hash)]
+        let (found, _) = self.shards[self.shard_of(hash)]
             .table
-            .find(hash, pin, matches)
+            .find(hash, pin, matches);
+        found
     }
 
     /// Asks the processor for the bucket of a hash.
@@ -168,14 +172,15 @@ impl<K, V> Map<K, V> {
 
     /// Looks up before a write; see the module docs. `matches` compares keys.
     #[inline]
-    pub(crate) fn probe(
-        &self,
+    pub(crate) fn probe<'a>(
+        &'a self,
         hash: u64,
-        pin: &Pin,
+        pin: &'a Pin,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> Probe<K, V> {
+    ) -> Probe<'a, K, V> {
         let mut others: Others<K, V> = None;
-        let found = self.find(hash, pin, |node| {
+        let table = &self.shards[self.shard_of(hash)].table;
+        let (found, seen) = table.find(hash, pin, |node| {
             if matches(node) {
                 return true;
             }
@@ -186,7 +191,11 @@ impl<K, V> Map<K, V> {
             }
             false
         });
-        Probe { found, others }
+        Probe {
+            found,
+            others,
+            seen,
+        }
     }
 
     /// Locks the shard of a hash.
@@ -297,40 +306,71 @@ impl<K, V> std::fmt::Debug for Map<K, V> {
 
 impl<'a, K, V> Shard<'a, K, V> {
     /// Confirms a probe of this shard; `None` if the key may have come or gone since.
-    #[inline]
-    pub(crate) fn settle(&mut self, hash: u64, probe: &Probe<K, V>) -> Option<Settled<'a, K, V>> {
-        if let Some(found) = probe.found {
-            let place = self
-                .table
-                .locate(&mut self.locked.state, hash, |node| node == found)?;
-            return Some(Settled::Here(Spot(place, hash)));
+    // Always inlined, as the whole answer would go through the stack.
+    #[inline(always)]
+    pub(crate) fn settle(
+        &mut self,
+        hash: u64,
+        probe: &Probe<'a, K, V>,
+    ) -> Option<Settled<'a, K, V>> {
+        let Some(found) = probe.found else {
+            return self.settle_absent(hash, probe).map(Settled::Absent);
+        };
+        let state = &mut self.locked.state;
+        match self.table.still_there(state, hash, found, &probe.seen) {
+            Some((home, place)) => Some(Settled::Here(Spot(home, place))),
+            None => self.settle_moved(hash, found).map(Settled::Here),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_moved(&mut self, hash: u64, found: NodePtr<K, V>) -> Option<Spot<'a, K, V>> {
+        self.spot(hash, found)
+    }
+
+    #[inline]
+    fn settle_absent(&mut self, hash: u64, probe: &Probe<'a, K, V>) -> Option<Vacancy<'a, K, V>> {
+        let state = &mut self.locked.state;
+        let home = self.table.home_seen(state, hash, &probe.seen);
         let mut next = 0;
         let unknown = |node: NodePtr<K, V>| node.hash() == hash && !probe.knows(node, &mut next);
-        match self.table.locate(&mut self.locked.state, hash, unknown) {
+        match Table::locate(state, &home, hash, unknown) {
             Some(_) => None,
-            None => Some(Settled::Absent),
+            None => Some(Vacancy(home)),
         }
     }
 
     /// Finds a node of this hash by address.
     #[inline]
     pub(crate) fn spot(&mut self, hash: u64, node: NodePtr<K, V>) -> Option<Spot<'a, K, V>> {
-        let here = self
-            .table
-            .locate(&mut self.locked.state, hash, |other| other == node)?;
-        Some(Spot(here, hash))
+        let state = &mut self.locked.state;
+        let home = self.table.home(state, hash);
+        let place = Table::locate(state, &home, hash, |other| other == node)?;
+        Some(Spot(home, place))
     }
 
     /// Lets a node in whose key was settled as absent.
     #[inline]
-    pub(crate) fn add(&mut self, new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
+    pub(crate) fn add(
+        &mut self,
+        vacancy: Vacancy<'a, K, V>,
+        new: NewNode<K, V>,
+        times: Times,
+    ) -> NodePtr<K, V> {
         let hash = new.hash();
         let new = self.locked.slab.place(new, times);
-        self.table.insert(&mut self.locked.state, new, hash);
+        (self.table).insert(&mut self.locked.state, vacancy.0, new, hash);
         self.locked.weight += u64::from(new.weight());
         self.locked.batch.push(WriteEvent::Added(new));
         new
+    }
+
+    /// Lets a node in whose key is known to be absent.
+    #[cfg(all(test, wheelhouse_loom))]
+    pub(crate) fn add_absent(&mut self, new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
+        let home = self.table.home(&mut self.locked.state, new.hash());
+        self.add(Vacancy(home), new, times)
     }
 
     /// Puts `new` where `old` stands; the value of `old` leaves for `cause`.
@@ -347,7 +387,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         let new = self.locked.slab.place(new, times);
         // Or the first read after each write would be told of, as if the key had not been used for long.
         new.set_seen(old.seen());
-        self.table.replace(spot.0, new, hash);
+        self.table.replace(spot.1, new, hash);
         self.locked.weight += u64::from(new.weight());
         self.locked.weight -= u64::from(old.weight());
         old.set_life(Life::Removed);
@@ -370,7 +410,7 @@ impl<'a, K, V> Shard<'a, K, V> {
 
     /// Takes a node out for the pass itself, which needs no event.
     pub(crate) fn take(&mut self, spot: Spot<'a, K, V>, node: NodePtr<K, V>) {
-        self.table.remove(&mut self.locked.state, spot.0, spot.1);
+        (self.table).remove(&mut self.locked.state, spot.0, spot.1);
         self.locked.weight -= u64::from(node.weight());
         node.set_life(Life::Removed);
     }

@@ -346,6 +346,20 @@ impl<K, V> Slab<K, V> {
 
     #[inline]
     fn take(&mut self) -> NonNull<Node<K, V>> {
+        if let Some(&number) = self.roomy.last()
+            && let Some(region) = &mut self.regions[number as usize]
+            && let Some(slot) = region.take()
+        {
+            self.used += 1;
+            return slot;
+        }
+        self.take_elsewhere()
+    }
+
+    /// The same when the region to take from last has none.
+    #[cold]
+    #[inline(never)]
+    fn take_elsewhere(&mut self) -> NonNull<Node<K, V>> {
         loop {
             if let Some(&number) = self.roomy.last() {
                 if let Some(region) = &mut self.regions[number as usize] {

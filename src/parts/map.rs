@@ -46,8 +46,8 @@ impl Table {
         let probe = self.map.probe(hash, &pin, |node| *node.key() == key);
         let mut shard = self.map.lock(hash);
         match shard.settle(hash, &probe) {
-            Some(Settled::Absent) => {
-                shard.add(new, Times::NONE);
+            Some(Settled::Absent(vacancy)) => {
+                shard.add(vacancy, new, Times::NONE);
             }
             Some(Settled::Here(spot)) => {
                 let old = probe.found.expect("settled at what was found");
@@ -57,6 +57,7 @@ impl Table {
         }
         let pending = shard.pending();
         drop(shard);
+        drop(probe);
         drop(pin);
         self.follow(hash, pending);
     }
@@ -65,14 +66,18 @@ impl Table {
     #[inline]
     pub fn remove(&mut self, hash: u64, key: u64) -> bool {
         let pin = self.domain.pin();
-        let Some(node) = self.map.find(hash, &pin, |node| *node.key() == key) else {
+        let probe = self.map.probe(hash, &pin, |node| *node.key() == key);
+        let Some(node) = probe.found else {
             return false;
         };
         let mut shard = self.map.lock(hash);
-        let spot = shard.spot(hash, node).expect("nobody else writes");
+        let Some(Settled::Here(spot)) = shard.settle(hash, &probe) else {
+            unreachable!("nobody else writes");
+        };
         shard.remove(spot, node, RemovalCause::Explicit);
         let pending = shard.pending();
         drop(shard);
+        drop(probe);
         drop(pin);
         self.follow(hash, pending);
         true

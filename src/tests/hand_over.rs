@@ -9,7 +9,7 @@ use loom::thread;
 
 /// Lets a node in as a writer does.
 fn add(map: &Map<u64, u64>, key: u64) {
-    map.lock(key).add(new_node(key), Times::NONE);
+    map.lock(key).add_absent(new_node(key), Times::NONE);
 }
 
 /// Takes the shard's batch as the pass does.

@@ -24,7 +24,7 @@ impl Table {
     }
 
     fn add(&self, key: u64) {
-        self.map.lock(key).add(new_node(key), Times::NONE);
+        self.map.lock(key).add_absent(new_node(key), Times::NONE);
     }
 
     fn remove(&self, key: u64) {

@@ -115,6 +115,19 @@ type Found<K, V> = *const AtomicPtr<Node<K, V>>;
 /// A word that a writer has found, valid while it has the lock.
 pub(super) type Place<'a, K, V> = &'a AtomicPtr<Node<K, V>>;
 
+/// Where a look-up without a lock looked, so that a writer who made it need not work that out again under the lock. Good as long as the pin
+/// is held.
+pub(super) struct Seen<'a, K, V> {
+    extent: Extent,
+    /// The bucket of the hash under that extent.
+    bucket: Option<&'a Bucket<K, V>>,
+    /// The word of that bucket in which the node was found, if it was.
+    place: Option<Place<'a, K, V>>,
+}
+
+/// The bucket of a hash, for a writer while it has the lock and has not changed the table.
+pub(super) struct Home<'a, K, V>(&'a Bucket<K, V>);
+
 impl<K, V> Table<K, V> {
     /// An empty table with room for `capacity` entries before it first splits.
     pub(super) fn new(capacity: usize) -> (Self, TableState<K, V>) {
@@ -238,34 +251,41 @@ impl<K, V> Table<K, V> {
     // Always inlined, with everything that seldom happens in `find_on`: a hit is a few dozen instructions, and a call would cost
     // as much again in saved registers.
     #[inline(always)]
-    pub(super) fn find(
-        &self,
+    pub(super) fn find<'a>(
+        &'a self,
         hash: u64,
-        pin: &Pin,
+        pin: &'a Pin,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> Option<NodePtr<K, V>> {
+    ) -> (Option<NodePtr<K, V>>, Seen<'a, K, V>) {
         let tag = bucket::tag(hash);
         let extent = self.extent();
-        if let Some(bucket) = self.bucket(extent.index(hash)) {
+        let mut seen = Seen {
+            extent,
+            bucket: self.bucket(extent.index(hash)),
+            place: None,
+        };
+        if let Some(bucket) = seen.bucket {
             let Some(at) = tags::carrying(bucket, tag).next() else {
                 // Words first, then the link, as in `search`.
                 if !bucket::is_link(bucket.words[LAST].load(Ordering::Acquire))
                     && self.extent() == extent
                 {
-                    return None;
+                    return (None, seen);
                 }
-                return self.find_on(hash, pin, matches);
+                return (self.find_on(hash, pin, matches), seen);
             };
+            let place = &bucket.words[at];
             // Acquire, partners: the release stores of words (a node's content; table 3).
-            let word = bucket.words[at].load(Ordering::Acquire);
+            let word = place.load(Ordering::Acquire);
             if bucket::tag_of(word) == tag {
                 let node = Self::node(word);
                 if matches(node) {
-                    return Some(node);
+                    seen.place = Some(place);
+                    return (Some(node), seen);
                 }
             }
         }
-        self.find_on(hash, pin, matches)
+        (self.find_on(hash, pin, matches), seen)
     }
 
     /// The whole search again, overflow chain included, until no node was moved during it.
@@ -294,16 +314,49 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// The word for which `matches` holds among those with this hash's tag. For the holder of the lock.
-    pub(super) fn locate<'a>(
+    /// The bucket of a hash. For the holder of the lock.
+    #[inline]
+    pub(super) fn home<'a>(&'a self, _state: &mut TableState<K, V>, hash: u64) -> Home<'a, K, V> {
+        Home(self.owned(self.extent().index(hash)))
+    }
+
+    /// The bucket of a hash that a look-up has `seen`. For the holder of the lock.
+    #[inline]
+    pub(super) fn home_seen<'a>(
+        &'a self,
+        state: &mut TableState<K, V>,
+        hash: u64,
+        seen: &Seen<'a, K, V>,
+    ) -> Home<'a, K, V> {
+        match seen.bucket {
+            Some(bucket) if seen.extent == self.extent() => Home(bucket),
+            _ => self.home(state, hash),
+        }
+    }
+
+    /// The bucket and the word of a node that a look-up of its hash has `seen`, if it still stands there. For the holder of the lock.
+    #[inline]
+    pub(super) fn still_there<'a>(
         &'a self,
         _state: &mut TableState<K, V>,
         hash: u64,
+        node: NodePtr<K, V>,
+        seen: &Seen<'a, K, V>,
+    ) -> Option<(Home<'a, K, V>, Place<'a, K, V>)> {
+        let (bucket, place) = (seen.bucket?, seen.place?);
+        let same = seen.extent == self.extent()
+            && place.load(Ordering::Acquire) == bucket::tagged(node.as_raw(), hash);
+        same.then_some((Home(bucket), place))
+    }
+
+    /// The word for which `matches` holds among those with this hash's tag. For the holder of the lock.
+    pub(super) fn locate<'a>(
+        _state: &mut TableState<K, V>,
+        home: &Home<'a, K, V>,
+        hash: u64,
         matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Option<Place<'a, K, V>> {
-        let tag = bucket::tag(hash);
-        let bucket = self.bucket(self.extent().index(hash))?;
-        let (found, _) = Self::search(bucket, tag, matches)?;
+        let (found, _) = Self::search(home.0, bucket::tag(hash), matches)?;
         // SAFETY: the word stands in a bucket of this table, which stays while the lock is held: parts are unlinked by its
         // holder only, and `state` is borrowed by every method that does so after the place was used.
         Some(unsafe { &*found })
@@ -311,10 +364,15 @@ impl<K, V> Table<K, V> {
 
     /// Adds a node whose key is not in the table.
     // The hash is told: it stands in the node's cold part.
-    pub(super) fn insert(&self, state: &mut TableState<K, V>, node: NodePtr<K, V>, hash: u64) {
+    pub(super) fn insert(
+        &self,
+        state: &mut TableState<K, V>,
+        home: Home<'_, K, V>,
+        node: NodePtr<K, V>,
+        hash: u64,
+    ) {
         debug_assert_eq!(hash, node.hash());
-        let bucket = self.owned(self.extent().index(hash));
-        Self::put(bucket, bucket::tagged(node.as_raw(), hash));
+        Self::put(home.0, bucket::tagged(node.as_raw(), hash));
         state.count += 1;
         self.grow(state);
     }
@@ -327,11 +385,16 @@ impl<K, V> Table<K, V> {
         place.store(bucket::tagged(new.as_raw(), hash), Ordering::Release);
     }
 
-    /// Takes the node at `place` out, which has this hash.
-    pub(super) fn remove(&self, state: &mut TableState<K, V>, place: Place<'_, K, V>, hash: u64) {
+    /// Takes the node at `place` out, whose hash belongs to this bucket.
+    pub(super) fn remove(
+        &self,
+        state: &mut TableState<K, V>,
+        home: Home<'_, K, V>,
+        place: Place<'_, K, V>,
+    ) {
         place.store(ptr::null_mut(), Ordering::Release);
         state.count -= 1;
-        self.shrink(state, self.owned(self.extent().index(hash)));
+        self.shrink(state, home.0);
     }
 
     /// Nodes of the bucket that holds `position`, from that position on, and the position behind the bucket.
