@@ -1,0 +1,222 @@
+//! Searching a table: without a lock, and once more under it.
+//!
+//! # How it works
+//!
+//! A look-up reads the extent, compares the tags of one bucket's eight words (`tags`), then goes through the bucket's overflow chain if it
+//! has one. If it finds nothing it reads the extent again: unchanged means that no node was moved meanwhile, so the miss is true; else it
+//! starts over. A hit needs no second look: a word that holds a node is removed no later than the node, and where words stay behind a hit is
+//! true all the same (table 7).
+//!
+//! A writer looks its key up without the lock, so that keys are compared outside of it, then confirms under the lock what it has
+//! [`Seen`]: if the extent is still the same, so is the bucket, and if the word still names the node, that is its place. An extent
+//! counts the moves of nodes in 32 bits: for it to be the same after a move, 2^32 of them would have to happen during one write.
+//!
+//! # Invariants
+//!
+//! Those of `table`. Nothing here writes.
+#![allow(unsafe_code)]
+
+use super::{Table, TableState};
+use crate::map::bucket::{self, Bucket, LAST};
+use crate::map::extent::{self, Extent};
+use crate::map::tags;
+use crate::node::{Node, NodePtr};
+use crate::reclaim::Pin;
+use crate::sync::{AtomicPtr, Ordering};
+use std::ptr;
+
+/// A word that a search has found, valid while the bucket is.
+type Found<K, V> = *const AtomicPtr<Node<K, V>>;
+
+/// A word that a writer has found, valid while it has the lock.
+pub(in crate::map) type Place<'a, K, V> = &'a AtomicPtr<Node<K, V>>;
+
+/// Where a look-up without a lock looked, so that a writer who made it need not work that out again under the lock. Good as long as the pin
+/// is held.
+pub(in crate::map) struct Seen<'a, K, V> {
+    extent: Extent,
+    /// The bucket of the hash under that extent.
+    bucket: Option<&'a Bucket<K, V>>,
+    /// The word of that bucket in which the node was found, if it was.
+    place: Option<Place<'a, K, V>>,
+}
+
+/// The bucket of a hash, for a writer while it has the lock and has not changed the table.
+pub(in crate::map) struct Home<'a, K, V>(pub(super) &'a Bucket<K, V>);
+
+impl<K, V> Table<K, V> {
+    /// The word of a bucket, or of its overflow chain, that carries `tag` and whose node `matches` accepts; and that node.
+    ///
+    /// Words first, then the link: who empties a chain moves its nodes before he unlinks it (table 3).
+    #[inline]
+    fn search(
+        mut bucket: &Bucket<K, V>,
+        tag: usize,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Option<(Found<K, V>, NodePtr<K, V>)> {
+        loop {
+            for at in tags::carrying(bucket, tag) {
+                let place = &bucket.words[at];
+                // Acquire, partners: the release stores of words (a node's content; table 3).
+                let word = place.load(Ordering::Acquire);
+                if bucket::tag_of(word) == tag {
+                    let node = Self::node(word);
+                    if matches(node) {
+                        return Some((ptr::from_ref(place), node));
+                    }
+                }
+            }
+            bucket = Self::linked(bucket.words[LAST].load(Ordering::Acquire))?;
+        }
+    }
+
+    /// The node with this hash's tag that `matches` accepts. May call `matches` for nodes of other keys.
+    ///
+    /// No lock, no write. Whatever `matches` does, the table is not in its hands.
+    // Always inlined, with everything that seldom happens in `find_on`: a hit is a few dozen instructions, and a call would cost
+    // as much again in saved registers.
+    #[inline(always)]
+    pub(in crate::map) fn find<'a>(
+        &'a self,
+        hash: u64,
+        pin: &'a Pin,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> (Option<NodePtr<K, V>>, Seen<'a, K, V>) {
+        let tag = bucket::tag(hash);
+        let extent = self.extent();
+        let mut seen = Seen {
+            extent,
+            bucket: self.bucket(extent.index(hash)),
+            place: None,
+        };
+        if let Some(bucket) = seen.bucket {
+            let Some(at) = tags::carrying(bucket, tag).next() else {
+                // Words first, then the link, as in `search`.
+                if !bucket::is_link(bucket.words[LAST].load(Ordering::Acquire))
+                    && self.extent() == extent
+                {
+                    return (None, seen);
+                }
+                return (self.find_on(hash, pin, matches), seen);
+            };
+            let place = &bucket.words[at];
+            // Acquire, partners: the release stores of words (a node's content; table 3).
+            let word = place.load(Ordering::Acquire);
+            if bucket::tag_of(word) == tag {
+                let node = Self::node(word);
+                if matches(node) {
+                    seen.place = Some(place);
+                    return (Some(node), seen);
+                }
+            }
+        }
+        (self.find_on(hash, pin, matches), seen)
+    }
+
+    /// The whole search again, overflow chain included, until no node was moved during it.
+    #[cold]
+    #[inline(never)]
+    fn find_on(
+        &self,
+        hash: u64,
+        _pin: &Pin,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Option<NodePtr<K, V>> {
+        let tag = bucket::tag(hash);
+        let mut extent = self.extent();
+        loop {
+            if let Some(bucket) = self.bucket(extent.index(hash)) {
+                let found = Self::search(bucket, tag, &mut matches);
+                if let Some((_, node)) = found {
+                    return Some(node);
+                }
+            }
+            let again = self.extent();
+            if again == extent {
+                return None;
+            }
+            extent = again;
+        }
+    }
+
+    /// The bucket of a hash. For the holder of the lock.
+    #[inline]
+    pub(in crate::map) fn home<'a>(
+        &'a self,
+        _state: &mut TableState<K, V>,
+        hash: u64,
+    ) -> Home<'a, K, V> {
+        Home(self.owned(self.extent().index(hash)))
+    }
+
+    /// The bucket of a hash that a look-up has `seen`. For the holder of the lock.
+    #[inline]
+    pub(in crate::map) fn home_seen<'a>(
+        &'a self,
+        state: &mut TableState<K, V>,
+        hash: u64,
+        seen: &Seen<'a, K, V>,
+    ) -> Home<'a, K, V> {
+        match seen.bucket {
+            Some(bucket) if seen.extent == self.extent() => Home(bucket),
+            _ => self.home(state, hash),
+        }
+    }
+
+    /// The bucket and the word of a node that a look-up of its hash has `seen`, if it still stands there. For the holder of the lock.
+    #[inline]
+    pub(in crate::map) fn still_there<'a>(
+        &'a self,
+        _state: &mut TableState<K, V>,
+        hash: u64,
+        node: NodePtr<K, V>,
+        seen: &Seen<'a, K, V>,
+    ) -> Option<(Home<'a, K, V>, Place<'a, K, V>)> {
+        let (bucket, place) = (seen.bucket?, seen.place?);
+        let same = seen.extent == self.extent()
+            && place.load(Ordering::Acquire) == bucket::tagged(node.as_raw(), hash);
+        same.then_some((Home(bucket), place))
+    }
+
+    /// The word for which `matches` holds among those with this hash's tag. For the holder of the lock.
+    pub(in crate::map) fn locate<'a>(
+        _state: &mut TableState<K, V>,
+        home: &Home<'a, K, V>,
+        hash: u64,
+        matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Option<Place<'a, K, V>> {
+        let (found, _) = Self::search(home.0, bucket::tag(hash), matches)?;
+        // SAFETY: the word stands in a bucket of this table, which stays while the lock is held: parts are unlinked by its
+        // holder only, and `state` is borrowed by every method that does so after the place was used.
+        Some(unsafe { &*found })
+    }
+
+    /// Nodes of the bucket that holds `position`, from that position on, and the position behind the bucket.
+    ///
+    /// Used with a pin or with the lock. `out` is cleared first.
+    pub(in crate::map) fn collect(&self, position: u32, out: &mut Vec<NodePtr<K, V>>) -> u64 {
+        let mut extent = self.extent();
+        loop {
+            out.clear();
+            let (index, next) = extent::visit(extent, position);
+            if let Some(bucket) = self.bucket(index) {
+                Self::scan(bucket, |_, word| {
+                    if bucket::is_node(word) {
+                        let node = Self::node(word);
+                        let at = extent::position(node.hash());
+                        // A merge under way may show nodes of the next bucket, a compaction a node twice.
+                        if at >= position && u64::from(at) < next && !out.contains(&node) {
+                            out.push(node);
+                        }
+                    }
+                    None::<()>
+                });
+            }
+            let again = self.extent();
+            if again == extent {
+                return next;
+            }
+            extent = again;
+        }
+    }
+}
