@@ -153,20 +153,4 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             }
         }
     }
-
-    /// A `get` with the hash known, not at its fastest.
-    fn get_one<Q>(&self, hash: u64, key: &Q) -> Option<V>
-    where
-        Q: Equivalent<K> + ?Sized,
-        V: Clone,
-    {
-        let pin = self.upkeep.pin();
-        match self.look_up(hash, key, &pin) {
-            Ok(hit) => {
-                let value = hit.node.value().clone();
-                self.follow_hit(key, hit.node, hit.deadline, hit.now, value, pin)
-            }
-            Err(due) => self.get_past(hash, key, due, pin),
-        }
-    }
 }

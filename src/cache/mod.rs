@@ -149,7 +149,8 @@ where
     /// Counts as a read: the policy's [`expire_after_read`](crate::Expiry::expire_after_read) is asked, and the use is noted for
     /// the size policy. With values that are dear to clone, store an `Arc` or use [`get_ref`](Self::get_ref).
     ///
-    /// Whether it has expired is judged when it is found: a `Clone`, or a policy that leaves the deadline, may take until after it.
+    /// Whether it has expired is judged when it is found: a `Clone`, or a policy that leaves the deadline, may take until after it. (With a
+    /// policy that answers reads by [key and value alone](crate::Expiry::looks_at_the_entry_alone) it is judged after both.)
     ///
     /// # Panics
     ///
@@ -178,16 +179,15 @@ where
     {
         let core = &*self.core;
         let hash = core.hash(key);
+        if !core.passive {
+            return core.get_one(hash, key);
+        }
         let pin = core.upkeep.pin();
         match core.look_up(hash, key, &pin) {
             Ok(hit) => {
-                // Before the policy is asked: a panic in `clone` must leave the deadline as it is.
                 let value = hit.node.value().clone();
-                if core.passive {
-                    core.upkeep.note_read(hit.node, &pin);
-                    return Some(value);
-                }
-                core.follow_hit(key, hit.node, hit.deadline, hit.now, value, pin)
+                core.upkeep.note_read(hit.node, &pin);
+                Some(value)
             }
             Err(due) => core.get_past(hash, key, due, pin),
         }
@@ -219,14 +219,14 @@ where
     {
         let core = &*self.core;
         let hash = core.hash(key);
+        if !core.passive {
+            return core.ref_one(hash, key);
+        }
         let pin = core.upkeep.pin();
         match core.look_up(hash, key, &pin) {
             Ok(hit) => {
-                if core.passive {
-                    core.upkeep.note_read(hit.node, &pin);
-                    return Some(EntryRef::new(hit, core, pin));
-                }
-                core.follow_ref(hash, key, hit, pin)
+                core.upkeep.note_read(hit.node, &pin);
+                Some(EntryRef::new(hit, core, pin))
             }
             Err(due) => core.ref_past(hash, key, due, pin),
         }

@@ -9,19 +9,15 @@ use crate::reclaim::Pin;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 
+/// A living entry, the policy's answer about it, and what a look at it saw; or `None` if there is none, or the one that is due.
+type Answered<K, V, R> = Result<(Hit<K, V>, Answer, R), Option<Hit<K, V>>>;
+
 impl<K: 'static, V: 'static, S> Core<K, V, S> {
-    /// Asks the policy about a read, notes the use and the deadline that the hit has now. False if the entry expired meanwhile, or
-    /// somebody else moved its deadline, so that the look-up has to start over; then nothing was changed.
-    ///
-    /// If its value was replaced meanwhile, the read stands as one from before that, and extends nothing: the new value's life is none
-    /// of its business.
+    /// Notes the use of an entry that was found and stands as found.
     #[inline]
-    pub(super) fn touch(&self, hit: &mut Hit<K, V>, pin: &Pin) -> bool {
-        if self.lifetimes.reads_extend && !self.extend(hit) {
-            return false;
-        }
+    fn note_hit(&self, hit: &Hit<K, V>, pin: &Pin) {
         self.upkeep.note_read(hit.node, pin);
-        true
+        self.count_hit();
     }
 
     /// Whether a hit is still alive after user code that may have taken its time; where reads extend, its new life begins now.
@@ -36,37 +32,47 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         !time::is_due(hit.now, hit.deadline)
     }
 
-    /// The rest of a `get` that has found an entry, where a hit has consequences.
-    // Out of line, as what follows below, and told in words that fit registers: or a hit without consequences would pay for it.
+    /// `get` where a hit has consequences: the policy is asked, the deadline may move, it is counted.
+    // Out of line, whole: or a hit without consequences would pay for it.
     #[inline(never)]
-    pub(super) fn follow_hit<Q>(
-        &self,
-        key: &Q,
-        node: NodePtr<K, V>,
-        deadline: u64,
-        now: u64,
-        value: V,
-        pin: Pin,
-    ) -> Option<V>
+    pub(super) fn get_one<Q>(&self, hash: u64, key: &Q) -> Option<V>
     where
         Q: Equivalent<K> + ?Sized,
         V: Clone,
     {
-        let mut hit = Hit {
-            node,
-            deadline,
-            now,
-        };
-        if self.outlived(&mut hit) && self.touch(&mut hit, &pin) {
-            self.count_hit();
+        let pin = self.upkeep.pin();
+        if self.asks_first {
+            return match self.look_asking(hash, key, &pin, |node| node.value().clone()) {
+                Ok((mut hit, answer, value)) => {
+                    if self.give_now(&mut hit, answer) {
+                        self.note_hit(&hit, &pin);
+                        return Some(value);
+                    }
+                    self.get_again(hash, key, pin)
+                }
+                Err(due) => self.get_past(hash, key, due, pin),
+            };
+        }
+        match self.look_up(hash, key, &pin) {
+            Ok(hit) => self.follow_hit(hash, key, hit, pin),
+            Err(due) => self.get_past(hash, key, due, pin),
+        }
+    }
+
+    /// The rest of a `get` that has found an entry.
+    #[inline]
+    fn follow_hit<Q>(&self, hash: u64, key: &Q, mut hit: Hit<K, V>, pin: Pin) -> Option<V>
+    where
+        Q: Equivalent<K> + ?Sized,
+        V: Clone,
+    {
+        // Before the policy is asked: a panic in `clone` must leave the deadline as it is.
+        let value = hit.node.value().clone();
+        if self.outlived(&mut hit) && self.extend(&mut hit) {
+            self.note_hit(&hit, &pin);
             return Some(value);
         }
-        // Only now: it stands in the node's cold part.
-        let hash = node.hash();
-        match self.read_again(hash, key, &pin, |node| node.value().clone()) {
-            Ok((_, value)) => Some(value),
-            Err(miss) => self.missed(hash, miss, pin),
-        }
+        self.get_again(hash, key, pin)
     }
 
     /// The rest of a `get` whose first glance met no living entry.
@@ -83,17 +89,53 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         V: Clone,
     {
         match self.look_past(hash, key, due, &pin) {
-            Ok(hit) => {
-                let value = hit.node.value().clone();
-                self.follow_hit(key, hit.node, hit.deadline, hit.now, value, pin)
-            }
+            Ok(hit) => self.follow_hit(hash, key, hit, pin),
             Err(miss) => self.follow_miss(hash, miss, pin),
         }
     }
 
-    /// [`follow_hit`](Self::follow_hit) for `get_ref`.
+    /// The rest of a `get` whose entry was changed under its hands.
+    #[cold]
     #[inline(never)]
-    pub(super) fn follow_ref<'a, Q>(
+    fn get_again<Q>(&self, hash: u64, key: &Q, pin: Pin) -> Option<V>
+    where
+        Q: Equivalent<K> + ?Sized,
+        V: Clone,
+    {
+        match self.read_again(hash, key, &pin, |node| node.value().clone()) {
+            Ok((_, value)) => Some(value),
+            Err(miss) => self.missed(hash, miss, pin),
+        }
+    }
+
+    /// [`get_one`](Self::get_one) for `get_ref`.
+    #[inline(never)]
+    pub(super) fn ref_one<'a, Q>(&'a self, hash: u64, key: &Q) -> Option<EntryRef<'a, K, V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let pin = self.upkeep.pin();
+        if self.asks_first {
+            return match self.look_asking(hash, key, &pin, |_| ()) {
+                Ok((mut hit, answer, ())) => {
+                    if self.give_now(&mut hit, answer) {
+                        self.note_hit(&hit, &pin);
+                        return Some(EntryRef::new(hit, self, pin));
+                    }
+                    self.ref_again(hash, key, pin)
+                }
+                Err(due) => self.ref_past(hash, key, due, pin),
+            };
+        }
+        match self.look_up(hash, key, &pin) {
+            Ok(hit) => self.follow_ref(hash, key, hit, pin),
+            Err(due) => self.ref_past(hash, key, due, pin),
+        }
+    }
+
+    /// [`follow_hit`](Self::follow_hit) for `get_ref`.
+    #[inline]
+    fn follow_ref<'a, Q>(
         &'a self,
         hash: u64,
         key: &Q,
@@ -103,14 +145,11 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        if self.touch(&mut hit, &pin) {
-            self.count_hit();
+        if self.extend(&mut hit) {
+            self.note_hit(&hit, &pin);
             return Some(EntryRef::new(hit, self, pin));
         }
-        match self.read_again(hash, key, &pin, |_| ()) {
-            Ok((hit, ())) => Some(EntryRef::new(hit, self, pin)),
-            Err(miss) => self.missed(hash, miss, pin),
-        }
+        self.ref_again(hash, key, pin)
     }
 
     /// [`get_past`](Self::get_past) for `get_ref`.
@@ -129,6 +168,63 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             Ok(hit) => self.follow_ref(hash, key, hit, pin),
             Err(miss) => self.follow_miss(hash, miss, pin),
         }
+    }
+
+    /// [`get_again`](Self::get_again) for `get_ref`.
+    #[cold]
+    #[inline(never)]
+    fn ref_again<'a, Q>(&'a self, hash: u64, key: &Q, pin: Pin) -> Option<EntryRef<'a, K, V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        match self.read_again(hash, key, &pin, |_| ()) {
+            Ok((hit, ())) => Some(EntryRef::new(hit, self, pin)),
+            Err(miss) => self.missed(hash, miss, pin),
+        }
+    }
+
+    /// A look-up that runs all user code before it reads the clock, for a policy that looks at key and value alone: a single reading then
+    /// says whether the entry is alive and when its new life begins. With the policy's answer and what `look` saw, which may have been of
+    /// an entry that is due.
+    ///
+    /// Errors as of [`look_up`](Self::look_up).
+    // Always inlined, or its answer would go through the stack.
+    #[inline(always)]
+    fn look_asking<Q, R>(
+        &self,
+        hash: u64,
+        key: &Q,
+        pin: &Pin,
+        look: impl FnOnce(NodePtr<K, V>) -> R,
+    ) -> Answered<K, V, R>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let map = &self.upkeep.map;
+        let Some(node) = map.find(hash, pin, |node| key.equivalent(node.key())) else {
+            return Err(None);
+        };
+        let seen = look(node);
+        let deadline = node.deadline();
+        let at = self.upkeep.clock.base();
+        let asked = (self.lifetimes.policy.as_ref())
+            .and_then(|policy| policy.expire_after_read(node.key(), node.value(), at, None, at));
+        let now = self.upkeep.clock.now();
+        let hit = Hit {
+            node,
+            deadline,
+            now,
+        };
+        if time::is_due(now, deadline) {
+            return Err(Some(hit));
+        }
+        // To live for ever is no news to an entry that does.
+        let answer = if asked.is_none() && deadline == NEVER {
+            Answer::Keep
+        } else {
+            Answer::Life(asked)
+        };
+        Ok((hit, answer, seen))
     }
 
     /// The rest of a look-up that leaves no trace and whose first glance met no living entry.
@@ -173,15 +269,23 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 .find_live(hash, key, pin)
                 .inspect_err(|_| self.count_miss())?;
             let seen = look(hit.node);
-            if self.outlived(&mut hit) && self.touch(&mut hit, pin) {
-                self.count_hit();
+            if self.outlived(&mut hit) && self.extend(&mut hit) {
+                self.note_hit(&hit, pin);
                 return Ok((hit, seen));
             }
         }
     }
 
+    /// Asks the policy about a read, and notes the deadline that the hit has now. False if the entry expired meanwhile, or somebody else
+    /// moved its deadline, so that the look-up has to start over; then nothing was changed.
+    ///
+    /// If its value was replaced meanwhile, the read stands as one from before that, and extends nothing: the new value's life is none
+    /// of its business.
     #[inline]
     fn extend(&self, hit: &mut Hit<K, V>) -> bool {
+        if !self.lifetimes.reads_extend {
+            return true;
+        }
         let Hit {
             node,
             deadline,
@@ -219,6 +323,20 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 }
             }
         }
+        self.give(hit, answer, now)
+    }
+
+    /// Gives a hit the life that was answered, from when it was judged.
+    #[inline(always)]
+    fn give_now(&self, hit: &mut Hit<K, V>, answer: Answer) -> bool {
+        let now = hit.now;
+        self.give(hit, answer, now)
+    }
+
+    /// Gives a hit the life that was answered, from `now` on, at which it is alive. False as [`extend`](Self::extend) says.
+    #[inline(always)]
+    fn give(&self, hit: &mut Hit<K, V>, answer: Answer, now: u64) -> bool {
+        let Hit { node, deadline, .. } = *hit;
         let (_, wanted) = self.moved(node, deadline, answer, now);
         let apart = self.lifetimes.kept_apart && answer != Answer::Keep;
         if wanted == deadline && !apart {
