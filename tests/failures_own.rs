@@ -1,4 +1,4 @@
-//! Defects that this crate has had, each mended once and watched since. Those that other caches have had are in `regressions`.
+//! Defects that this crate has had, each mended once and watched since. Those that other caches have had are in `failures_of_caches`.
 
 mod support;
 
