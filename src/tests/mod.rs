@@ -36,6 +36,8 @@
 //! | `moves::a_visit_against_a_split…` | what moves is met once |
 //! | `moves::a_look_up_against_a_merge…` | what moves is found |
 //! | `moves::a_visit_against_a_merge…` | what moves is met once |
+//! | `moves::a_replacement_against_a_split…` | its key is there once, with its value |
+//! | `moves::an_insert_against_a_merge…` | its key is there once, in its bucket |
 //! | `moves::a_look_up_against_an_overflow…` | what stood in the word that becomes a link is found |
 //! | `moves::a_look_up_against_a_removal…` | what leaves the chain is found |
 //! | `moves::a_look_up_against_a_split_finds_what_leaves…` | the same |

@@ -1,7 +1,8 @@
 //! Nodes that the table moves from word to word, against look-ups and visits that want them.
 
 use super::{explore, new_node};
-use crate::map::{END, Map};
+use crate::listener::RemovalCause;
+use crate::map::{END, Map, Settled};
 use crate::node::{Columns, Times};
 use crate::reclaim::Domain;
 use loom::thread;
@@ -32,6 +33,24 @@ impl Table {
         let mut shard = self.map.lock(key);
         let spot = shard.spot(key, node.unwrap()).unwrap();
         shard.take(spot, node.unwrap());
+    }
+
+    /// As the cache does: looks the key up without the lock, and settles with it.
+    fn write(&self, key: u64) {
+        let pin = self.domain.pin();
+        loop {
+            let probe = self.map.probe(key, &pin, |n| *n.key() == key);
+            let (mut shard, new) = (self.map.lock(key), new_node(key));
+            match shard.settle(key, &probe) {
+                None => continue,
+                Some(Settled::Absent(vacancy)) => shard.add(vacancy, new, Times::NONE),
+                Some(Settled::Here(spot)) => {
+                    let old = probe.found.unwrap();
+                    shard.replace(spot, old, new, Times::NONE, RemovalCause::Replaced)
+                }
+            };
+            return;
+        }
     }
 
     fn has(&self, key: u64) -> bool {
@@ -79,6 +98,19 @@ fn a_visit_against_a_split_meets_what_moves_once() {
     });
 }
 
+#[test]
+fn a_replacement_against_a_split_meets_its_key_where_it_is_now() {
+    explore(|| {
+        let table = before_a_split();
+        let theirs = Arc::clone(&table);
+        let writer = thread::spawn(move || theirs.write(3));
+        table.add(6);
+        writer.join().unwrap();
+        assert_eq!((table.met(3), table.map.len()), (1, 6));
+        table.map.check_invariants();
+    });
+}
+
 /// Three in two buckets: when one of them goes, the second bucket does.
 fn before_a_merge() -> Arc<Table> {
     let table = Table::of(0..6);
@@ -106,6 +138,19 @@ fn a_visit_against_a_merge_meets_what_moves_once() {
         let reader = thread::spawn(move || theirs.met(3));
         table.remove(4);
         assert_eq!(reader.join().unwrap(), 1);
+    });
+}
+
+#[test]
+fn an_insert_against_a_merge_goes_where_its_key_belongs_now() {
+    explore(|| {
+        let table = before_a_merge();
+        let theirs = Arc::clone(&table);
+        let writer = thread::spawn(move || theirs.write(7));
+        table.remove(4);
+        writer.join().unwrap();
+        assert_eq!((table.met(7), table.map.len()), (1, 3));
+        table.map.check_invariants();
     });
 }
 
