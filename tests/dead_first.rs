@@ -201,3 +201,26 @@ fn weight_nothing_is_no_victim_however_near_its_deadline() {
     assert_eq!(cache.get(&0), Some(0));
     assert_eq!(heard.take().len(), 39);
 }
+
+#[test]
+fn a_victim_that_is_due_and_not_found_yet_goes_as_expired() {
+    const MANY: u64 = 1_000;
+    let (builder, clock, _heard) = weighed(EvictionPolicy::Lru, MANY);
+    // Reads extend, so that nobody is as good as dead.
+    let builder = builder.time_to_idle(millis(20)).record_stats();
+    let cache = builder.build();
+    let gone = || [Expired, Size].map(|cause| cache.stats().removals(cause));
+    (0..2 * MANY).for_each(|key| cache.insert(key, 1));
+    let [expired, before] = gone();
+    // Being over the bound had the current bucket swept: it will not be again so soon.
+    assert!(expired == 0 && before > MANY / 2, "{before} made room");
+
+    clock.advance(millis(20));
+    (2 * MANY..2 * MANY + 200).for_each(|key| cache.insert(key, 1));
+    let [expired, after] = gone();
+    assert!(
+        (100..MANY / 2).contains(&expired),
+        "{expired} found, not all of them by a sweep"
+    );
+    assert_eq!(after, before, "none of them was alive");
+}
