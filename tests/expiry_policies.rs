@@ -309,3 +309,18 @@ fn jitter_survives_every_life() {
         }
     }
 }
+
+#[test]
+fn a_read_answered_with_none_ends_a_deadline_set_by_hand() {
+    let (cache, clock) = cache_with(accessing(by_value));
+    for life in [NS, secs(10), YEAR] {
+        cache.insert_with_ttl(1, 0, life);
+        assert_eq!(left(&cache, 1), Some(Some(life)));
+        assert_eq!(cache.get(&1), Some(0));
+        assert_eq!(left(&cache, 1), Some(None));
+        cache.insert_with_ttl(1, 0, life);
+        assert!(cache.get_ref(&1).is_some());
+        clock.advance(life);
+        assert_eq!(cache.get(&1), Some(0), "it lives for ever");
+    }
+}
