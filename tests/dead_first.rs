@@ -2,12 +2,15 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use support::record::Record;
-use support::{NS, millis, secs};
+use support::{NS, millis, must_end, secs};
 use wheelhouse::RemovalCause::{Expired, Size};
-use wheelhouse::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, RemovalCause};
+use wheelhouse::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, RemovalCause, Ticker};
 
 const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::TinyLfu, EvictionPolicy::Lru];
 
@@ -223,4 +226,54 @@ fn a_victim_that_is_due_and_not_found_yet_goes_as_expired() {
         "{expired} found, not all of them by a sweep"
     );
     assert_eq!(after, before, "none of them was alive");
+}
+
+/// What others do in between, and how many readings come before.
+type Between = Mutex<Option<(u32, Box<dyn FnOnce() + Send>)>>;
+
+/// A clock of which one reading takes its time: others go on before whoever took it does.
+#[derive(Clone, Default)]
+struct Lingering(Arc<(AtomicU64, Between)>);
+
+impl Ticker for Lingering {
+    fn nanos(&self) -> u64 {
+        let (shows, between) = &*self.0;
+        let shown = shows.load(SeqCst);
+        let mut between = between.lock().unwrap();
+        match between.take() {
+            Some((0, act)) => {
+                drop(between);
+                thread::spawn(act).join().expect("no panic");
+            }
+            Some((more, act)) => *between = Some((more - 1, act)),
+            None => {}
+        }
+        shown
+    }
+}
+
+#[test]
+fn what_was_made_due_before_it_was_evicted_goes_as_expired() {
+    const BOUND: u64 = 20;
+    // The readings of a pass before it takes the first victim.
+    for reading in 0..3 {
+        let (clock, heard) = (Lingering::default(), Record::new());
+        let cache: Cache<u64, u32> = Cache::builder()
+            .max_capacity(BOUND)
+            .ticker(clock.clone())
+            .removal_listener(heard.listener())
+            .build();
+        (0..BOUND).for_each(|key| cache.insert_with_ttl(key, 0, secs(1_000)));
+        cache.run_pending_tasks();
+        cache.insert_with_ttl(BOUND, 0, secs(1_000));
+        let (other, time) = (cache.clone(), Arc::clone(&clock.0));
+        let make_due = move || {
+            time.0.fetch_add(1, SeqCst);
+            (0..=BOUND).for_each(|key| assert!(other.set_expiry(&key, Some(Duration::ZERO))));
+        };
+        *clock.0.1.lock().unwrap() = Some((reading, Box::new(make_due)));
+        must_end(move || cache.run_pending_tasks());
+        assert!(clock.0.1.lock().unwrap().is_none(), "it was read");
+        assert_eq!(gone_for(&heard, Size), [0; 0], "in reading {reading}");
+    }
 }
