@@ -324,3 +324,32 @@ fn a_read_answered_with_none_ends_a_deadline_set_by_hand() {
         assert_eq!(cache.get(&1), Some(0), "it lives for ever");
     }
 }
+
+/// A value that must not be cloned once the flag is set.
+struct Sealed(Arc<AtomicU32>);
+
+impl Clone for Sealed {
+    fn clone(&self) -> Self {
+        assert_eq!(self.0.load(Relaxed), 0, "cloned");
+        Self(Arc::clone(&self.0))
+    }
+}
+
+#[test]
+fn a_look_up_of_an_entry_that_is_due_asks_and_clones_nothing() {
+    let (clock, sealed) = (ManualTicker::new(), Arc::new(AtomicU32::new(0)));
+    let asked = Arc::clone(&sealed);
+    let cache: Cache<u32, Sealed> = Cache::builder()
+        .expire_after(accessing(move |_: &u32, _: &Sealed| {
+            assert_eq!(asked.load(Relaxed), 0, "asked");
+            Some(secs(1))
+        }))
+        .ticker(clock.clone())
+        .build();
+    cache.insert(1, Sealed(Arc::clone(&sealed)));
+    clock.advance(secs(1));
+    sealed.store(1, Relaxed);
+    assert!(cache.get_ref(&1).is_none());
+    assert!(cache.get(&1).is_none());
+    assert!(cache.get_many([&1])[0].is_none());
+}
