@@ -273,6 +273,44 @@ fn a_read_does_not_bring_back_what_its_policy_removed() {
 }
 
 #[test]
+fn a_read_whose_policy_moves_the_deadline_each_time_ends() {
+    must_end(|| {
+        let slot = Slot::default();
+        let (handle, asked) = (Arc::clone(&slot), Arc::new(AtomicU32::new(0)));
+        let count = Arc::clone(&asked);
+        let cache: Cache<u32, u32> = Cache::builder()
+            .ticker(ManualTicker::new())
+            .record_stats()
+            .expire_after(wheelhouse::expiry::accessing(move |&key: &u32, _: &u32| {
+                let cache = handle.lock().unwrap().clone()?;
+                let times = 1 + count.fetch_add(1, Ordering::SeqCst);
+                assert!(cache.set_expiry(&key, Some(secs(100 + u64::from(times)))));
+                Some(secs(50))
+            }))
+            .build();
+        cache.insert(1, 10);
+        *slot.lock().unwrap() = Some(cache.clone());
+        for read in [
+            |c: &Cache<u32, u32>| c.get(&1),
+            |c: &Cache<u32, u32>| c.get_ref(&1).map(|e| *e),
+        ] {
+            let before = asked.load(Ordering::SeqCst);
+            assert_eq!(read(&cache), Some(10));
+            let times = asked.load(Ordering::SeqCst);
+            assert!((2..100).contains(&(times - before)), "asked {times} times");
+            let left = cache.peek_ref(&1).and_then(|entry| entry.time_left());
+            assert_eq!(
+                left,
+                Some(secs(100 + u64::from(times))),
+                "where it was moved to"
+            );
+        }
+        assert_eq!((cache.stats().hits(), cache.stats().misses()), (2, 0));
+        slot.lock().unwrap().take();
+    });
+}
+
+#[test]
 fn a_value_that_came_in_while_create_was_asked_is_replaced() {
     let outcome = calling_back(
         Moment::Create,

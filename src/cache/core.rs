@@ -22,8 +22,6 @@ pub(crate) struct Core<K, V, S> {
     weigher: Option<Weigher<K, V>>,
     /// A hit moves no deadline and counts nothing: all that it may leave behind is a read event.
     pub(super) passive: bool,
-    /// The policy answers reads, and can be asked before it is known whether the entry is alive.
-    pub(super) asks_first: bool,
 }
 
 /// What an entry weighs, as the cache keeps the question.
@@ -89,7 +87,6 @@ impl<K, V, S> Core<K, V, S> {
     ) -> Self {
         Self {
             passive: !lifetimes.reads_extend && upkeep.counters.is_none(),
-            asks_first: lifetimes.policy_reads && lifetimes.policy_plain,
             upkeep,
             lifetimes,
             hasher,

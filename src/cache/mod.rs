@@ -149,8 +149,7 @@ where
     /// Counts as a read: the policy's [`expire_after_read`](crate::Expiry::expire_after_read) is asked, and the use is noted for
     /// the size policy. With values that are dear to clone, store an `Arc` or use [`get_ref`](Self::get_ref).
     ///
-    /// Whether it has expired is judged when it is found: a `Clone`, or a policy that leaves the deadline, may take until after it. (With a
-    /// policy that answers reads by [key and value alone](crate::Expiry::looks_at_the_entry_alone) it is judged after both.)
+    /// Whether it has expired is judged when it is found: a `Clone`, or a policy that leaves the deadline, may take until after it.
     ///
     /// # Panics
     ///

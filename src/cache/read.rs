@@ -9,8 +9,9 @@ use crate::reclaim::Pin;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 
-/// A living entry, the policy's answer about it, and what a look at it saw; or `None` if there is none, or the one that is due.
-type Answered<K, V, R> = Result<(Hit<K, V>, Answer, R), Option<Hit<K, V>>>;
+/// How often a read starts over since the deadline was moved under its hands, perhaps by the policy that it asks. Then it leaves the
+/// deadline where it was moved to.
+const ASKS: u32 = 16;
 
 impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// Notes the use of an entry that was found and stands as found.
@@ -41,18 +42,6 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         V: Clone,
     {
         let pin = self.upkeep.pin();
-        if self.asks_first {
-            return match self.look_asking(hash, key, &pin, |node| node.value().clone()) {
-                Ok((mut hit, answer, value)) => {
-                    if self.give_now(&mut hit, answer) {
-                        self.note_hit(&hit, &pin);
-                        return Some(value);
-                    }
-                    self.get_again(hash, key, pin)
-                }
-                Err(due) => self.get_past(hash, key, due, pin),
-            };
-        }
         match self.look_up(hash, key, &pin) {
             Ok(hit) => self.follow_hit(hash, key, hit, pin),
             Err(due) => self.get_past(hash, key, due, pin),
@@ -60,7 +49,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     }
 
     /// The rest of a `get` that has found an entry.
-    #[inline]
+    // Always inlined, as what it calls: the hit would go through the stack.
+    #[inline(always)]
     fn follow_hit<Q>(&self, hash: u64, key: &Q, mut hit: Hit<K, V>, pin: Pin) -> Option<V>
     where
         Q: Equivalent<K> + ?Sized,
@@ -115,18 +105,6 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         Q: Equivalent<K> + ?Sized,
     {
         let pin = self.upkeep.pin();
-        if self.asks_first {
-            return match self.look_asking(hash, key, &pin, |_| ()) {
-                Ok((mut hit, answer, ())) => {
-                    if self.give_now(&mut hit, answer) {
-                        self.note_hit(&hit, &pin);
-                        return Some(EntryRef::new(hit, self, pin));
-                    }
-                    self.ref_again(hash, key, pin)
-                }
-                Err(due) => self.ref_past(hash, key, due, pin),
-            };
-        }
         match self.look_up(hash, key, &pin) {
             Ok(hit) => self.follow_ref(hash, key, hit, pin),
             Err(due) => self.ref_past(hash, key, due, pin),
@@ -134,7 +112,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     }
 
     /// [`follow_hit`](Self::follow_hit) for `get_ref`.
-    #[inline]
+    #[inline(always)]
     fn follow_ref<'a, Q>(
         &'a self,
         hash: u64,
@@ -183,50 +161,6 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         }
     }
 
-    /// A look-up that runs all user code before it reads the clock, for a policy that looks at key and value alone: a single reading then
-    /// says whether the entry is alive and when its new life begins. With the policy's answer and what `look` saw, which may have been of
-    /// an entry that is due.
-    ///
-    /// Errors as of [`look_up`](Self::look_up).
-    // Always inlined, or its answer would go through the stack.
-    #[inline(always)]
-    fn look_asking<Q, R>(
-        &self,
-        hash: u64,
-        key: &Q,
-        pin: &Pin,
-        look: impl FnOnce(NodePtr<K, V>) -> R,
-    ) -> Answered<K, V, R>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        let map = &self.upkeep.map;
-        let Some(node) = map.find(hash, pin, |node| key.equivalent(node.key())) else {
-            return Err(None);
-        };
-        let seen = look(node);
-        let deadline = node.deadline();
-        let at = self.upkeep.clock.base();
-        let asked = (self.lifetimes.policy.as_ref())
-            .and_then(|policy| policy.expire_after_read(node.key(), node.value(), at, None, at));
-        let now = self.upkeep.clock.now();
-        let hit = Hit {
-            node,
-            deadline,
-            now,
-        };
-        if time::is_due(now, deadline) {
-            return Err(Some(hit));
-        }
-        // To live for ever is no news to an entry that does.
-        let answer = if asked.is_none() && deadline == NEVER {
-            Answer::Keep
-        } else {
-            Answer::Life(asked)
-        };
-        Ok((hit, answer, seen))
-    }
-
     /// The rest of a look-up that leaves no trace and whose first glance met no living entry.
     #[inline(never)]
     pub(super) fn peek_past<'a, Q>(
@@ -264,15 +198,17 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     where
         Q: Equivalent<K> + ?Sized,
     {
+        let mut asks = 1;
         loop {
             let mut hit = self
                 .find_live(hash, key, pin)
                 .inspect_err(|_| self.count_miss())?;
             let seen = look(hit.node);
-            if self.outlived(&mut hit) && self.extend(&mut hit) {
+            if asks >= ASKS || (self.outlived(&mut hit) && self.extend(&mut hit)) {
                 self.note_hit(&hit, pin);
                 return Ok((hit, seen));
             }
+            asks += 1;
         }
     }
 
@@ -281,7 +217,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     ///
     /// If its value was replaced meanwhile, the read stands as one from before that, and extends nothing: the new value's life is none
     /// of its business.
-    #[inline]
+    #[inline(always)]
     fn extend(&self, hit: &mut Hit<K, V>) -> bool {
         if !self.lifetimes.reads_extend {
             return true;
@@ -323,13 +259,6 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 }
             }
         }
-        self.give(hit, answer, now)
-    }
-
-    /// Gives a hit the life that was answered, from when it was judged.
-    #[inline(always)]
-    fn give_now(&self, hit: &mut Hit<K, V>, answer: Answer) -> bool {
-        let now = hit.now;
         self.give(hit, answer, now)
     }
 

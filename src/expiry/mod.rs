@@ -239,8 +239,8 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     /// An optional hint. Asked once, when the cache is built. `true` promises that those of the methods that react (see
     /// [`reacts_to_reads`](Self::reacts_to_reads), [`reacts_to_updates`](Self::reacts_to_updates)) give the same answer for the same key and
     /// value, whatever has happened and however much time was left. The cache may then ask
-    /// [`expire_after_create`](Self::expire_after_create) about an update, say nothing of the time that was left, and ask about a read whose
-    /// entry turns out to be due, to no effect: which spares a write, and a read that moves the deadline, a reading of the clock.
+    /// [`expire_after_create`](Self::expire_after_create) about an update and say nothing of the time that was left, which spares a write a
+    /// reading of the clock.
     ///
     /// # Examples
     ///

@@ -123,8 +123,7 @@ where
 ///
 /// # Cost
 ///
-/// Each hit calls the closure and stores the new deadline in the entry. A look-up of an entry that is due and still there calls it as well, to no
-/// effect: the clock is read once, after the closure.
+/// Each hit calls the closure and stores the new deadline in the entry.
 pub fn accessing<K, V, F>(lifetime: F) -> Accessing<F>
 where
     F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,

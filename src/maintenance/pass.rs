@@ -338,7 +338,7 @@ impl<K, V> Maintenance<K, V> {
             let Some(victim) = dying.or_else(|| eviction.victim()) else {
                 return;
             };
-            let taken = self.evict_one(state, victim, now);
+            let taken = self.evict_one(state, victim);
             // If there is nothing to take, a writer was faster; its event, still in a batch, finds the node unlinked here.
             if let Some(eviction) = &mut state.eviction {
                 eviction.removed(victim);
@@ -377,22 +377,19 @@ impl<K, V> Maintenance<K, V> {
         (deadline != NEVER && (time::is_due(now, deadline) || mostly_lived())).then_some(node)
     }
 
-    /// Takes a victim out of the map and says for which cause it left, and its last deadline; `None` if it had left before. `now` is the
-    /// time of the pass, if it has read the clock.
+    /// Takes a victim out of the map and says for which cause it left, and its last deadline; `None` if it had left before.
+    // By the present time, not that at which the pass began: a deadline may have been moved to before it since.
     fn evict_one(
         &self,
         state: &mut State<K, V>,
         victim: NodePtr<K, V>,
-        now: Option<u64>,
     ) -> Option<(RemovalCause, u64)> {
         let hash = victim.hash();
         let mut shard = self.map.lock(hash);
         let spot = shard.spot(hash, victim)?;
         let deadline = victim.deadline();
-        let expired = deadline != NEVER && {
-            let now = now.unwrap_or_else(|| self.read_clock(state));
-            victim.deadline_if_alive(now).is_none()
-        };
+        let expired =
+            deadline != NEVER && victim.deadline_if_alive(self.read_clock(state)).is_none();
         shard.take(spot, victim);
         let cause = if expired {
             RemovalCause::Expired
