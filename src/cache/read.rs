@@ -1,17 +1,13 @@
 //! What a hit leaves behind: an extended deadline, a read event.
 
 use super::core::{Core, Hit, Miss};
-use super::write::Answer;
+use super::write::{ASKS, Answer};
 use crate::entry_ref::EntryRef;
 use crate::maintenance::Wrote;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
-
-/// How often a read starts over since the deadline was moved under its hands, perhaps by the policy that it asks. Then it leaves the
-/// deadline where it was moved to.
-const ASKS: u32 = 16;
 
 impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// Notes the use of an entry that was found and stands as found.
@@ -24,7 +20,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// Whether a hit is still alive after user code that may have taken its time; where reads extend, its new life begins now.
     // Not asked of a policy that answers reads, since the clock is read once more after that; nor of values whose clone is a copy.
     #[inline]
-    pub(super) fn outlived(&self, hit: &mut Hit<K, V>) -> bool {
+    fn outlived(&self, hit: &mut Hit<K, V>) -> bool {
         let lifetimes = &self.lifetimes;
         if !lifetimes.reads_extend || lifetimes.policy_reads || !std::mem::needs_drop::<V>() {
             return true;
@@ -188,7 +184,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     // Apart from the first attempt, which is straight code: a loop around it would cost every hit.
     #[cold]
     #[inline(never)]
-    pub(super) fn read_again<Q, R>(
+    fn read_again<Q, R>(
         &self,
         hash: u64,
         key: &Q,
@@ -204,6 +200,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 .find_live(hash, key, pin)
                 .inspect_err(|_| self.count_miss())?;
             let seen = look(hit.node);
+            // A deadline that is moved each time, perhaps by the policy that is asked, stays where it was moved to.
             if asks >= ASKS || (self.outlived(&mut hit) && self.extend(&mut hit)) {
                 self.note_hit(&hit, pin);
                 return Ok((hit, seen));
@@ -259,13 +256,6 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 }
             }
         }
-        self.give(hit, answer, now)
-    }
-
-    /// Gives a hit the life that was answered, from `now` on, at which it is alive. False as [`extend`](Self::extend) says.
-    #[inline(always)]
-    fn give(&self, hit: &mut Hit<K, V>, answer: Answer, now: u64) -> bool {
-        let Hit { node, deadline, .. } = *hit;
         let (_, wanted) = self.moved(node, deadline, answer, now);
         let apart = self.lifetimes.kept_apart && answer != Answer::Keep;
         if wanted == deadline && !apart {

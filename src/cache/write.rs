@@ -61,9 +61,9 @@ impl Asked {
     }
 }
 
-/// How often a write asks the policy, if each time its answer is overtaken: by a deadline that is moved, which then stays where it was
-/// moved to, or by another write, as from within the policy itself. Whoever does that all the time must not hold a writer up for ever.
-const ASKS: u32 = 16;
+/// How often a write or a read asks the policy, if each time its answer is overtaken: by a deadline that is moved, which then stays where it was
+/// moved to, or by another write, as from within the policy itself. Whoever does that all the time must not hold others up for ever.
+pub(super) const ASKS: u32 = 16;
 
 impl<K, V, S> Core<K, V, S>
 where
