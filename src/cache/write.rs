@@ -112,7 +112,8 @@ where
                         shard.refuse(new, RemovalCause::Size);
                     } else {
                         shard.add(vacancy, new, times);
-                        wrote.left = false;
+                        // The array that a growing table leaves is to be freed, and to be left first.
+                        wrote.left = shard.is_moving();
                     }
                 }
                 Settled::Here(spot) => {

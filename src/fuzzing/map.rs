@@ -1,6 +1,6 @@
 //! The map beside a sorted map, under hashes that collide in the shard, the bucket, the tag, or in everything.
 //!
-//! One thread: what is tried is the table's own machinery (overflow chains, splits, merges, compaction, segments that come and
+//! One thread: what is tried is the table's own machinery (overflow chains, splits, merges, compaction, arrays that come and
 //! go) and that a probe which was overtaken is told so. What left the map is freed at every hand-over, so that a sanitizer sees any
 //! word that still points to it.
 #![allow(unsafe_code)]

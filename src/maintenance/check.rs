@@ -35,6 +35,7 @@ impl<K, V> Maintenance<K, V> {
                 take_in: true,
                 expire: false,
                 evict: true,
+                resize: false,
                 sweep: Sweep::No,
                 seal: false,
             },

@@ -153,6 +153,8 @@ struct State<K, V> {
     done: u64,
     /// Whether the pass in hand has brought the wheel's time up to date.
     hand_set: bool,
+    /// Whether the pass in hand has left a table between two arrays.
+    moving: bool,
     /// What the ticker panicked with in the pass in hand.
     ticker_panic: Option<Box<dyn Any + Send>>,
     /// Events that the pass in hand has applied: as many evictions may be due.
@@ -190,6 +192,8 @@ struct Plan {
     expire: bool,
     /// Whether victims are removed.
     evict: bool,
+    /// Whether tables that grow or shrink are helped to come to an end of it.
+    resize: bool,
     /// Whether to find what is due at exactly this moment, though its tick has not ended.
     sweep: Sweep,
     /// Begin a grace period for however little there is.
@@ -204,6 +208,7 @@ impl Plan {
         take_in: true,
         expire: true,
         evict: true,
+        resize: true,
         sweep: Sweep::No,
         seal: true,
     };
@@ -249,6 +254,7 @@ impl<K, V> Maintenance<K, V> {
                 drained: 0,
                 done: 0,
                 hand_set: false,
+                moving: false,
                 ticker_panic: None,
                 applied: 0,
                 admitted: 0,

@@ -16,6 +16,8 @@ use std::time::Instant;
 const AHEAD: usize = 4;
 /// How many due entries are removed together.
 const GROUP: usize = 8;
+/// How many lots of a table that grows or shrinks are moved under one hold of its shard's lock, by a run.
+const LOTS: usize = 16;
 /// A bucket of up to this many nodes is swept on every run of the scheduler: removals are then exact at no cost to speak of.
 const CHEAP: usize = 256;
 /// How often a cache that is over its bound looks for dead entries within a tick, if there are more than `CHEAP` to look at.
@@ -43,7 +45,8 @@ impl<K, V> Maintenance<K, V> {
         state.applied = 0;
         state.admitted = 0;
         state.hand_set = false;
-        let drained = plan.take_in && self.drain(state, plan.own, &mut budget);
+        state.moving = false;
+        let drained = plan.take_in && self.drain(state, plan, &mut budget);
         self.renew_reads(state, plan.own.is_none());
         if state.retired.is_sweeping() && state.unswept == 0 && state.rings_swept {
             state.retired.swept();
@@ -77,7 +80,10 @@ impl<K, V> Maintenance<K, V> {
         if let Some(payload) = state.ticker_panic.take() {
             resume_unwind(payload);
         }
-        !drained || (plan.expire && state.wheel.has_work()) || (plan.evict && state.is_over())
+        !drained
+            || state.moving
+            || (plan.expire && state.wheel.has_work())
+            || (plan.evict && state.is_over())
     }
 
     /// Takes the read events.
@@ -110,7 +116,10 @@ impl<K, V> Maintenance<K, V> {
 
     /// Applies the batches of shards, going on where the last pass stopped, and that of `own` at the end: what a caller has just
     /// brought in is then the newest of all, and goes last. True if it came round.
-    fn drain(&self, state: &mut State<K, V>, own: Option<usize>, budget: &mut usize) -> bool {
+    fn drain(&self, state: &mut State<K, V>, plan: Plan, budget: &mut usize) -> bool {
+        let own = plan.own;
+        // What writers have begun, a run brings to an end: or a table that is just read from then on would stay in two arrays.
+        let lots = if plan.resize { LOTS } else { 0 };
         let of_others = own.map_or(*budget, |_| CALLER_BUDGET.min(*budget));
         let mut left = of_others;
         let mut round = true;
@@ -122,23 +131,29 @@ impl<K, V> Maintenance<K, V> {
             let shard = state.cursor;
             state.cursor = (shard + 1) % self.map.shards();
             if own != Some(shard) {
-                self.drain_shard(state, shard, &mut left);
+                self.drain_shard(state, shard, lots, &mut left);
             }
             state.unswept = state.unswept.saturating_sub(1);
             state.drained = state.drained.wrapping_add(1);
         }
         *budget -= of_others - left;
         if let Some(own) = own {
-            self.drain_shard(state, own, budget);
+            self.drain_shard(state, own, lots, budget);
         }
         round
     }
 
-    fn drain_shard(&self, state: &mut State<K, V>, shard: usize, budget: &mut usize) {
+    /// Applies a shard's batch, and moves up to so many lots of its table, if that grows or shrinks.
+    fn drain_shard(&self, state: &mut State<K, V>, shard: usize, lots: usize, budget: &mut usize) {
         let mut batch = std::mem::replace(&mut state.batch, Batch::new());
-        self.map
-            .lock_shard(shard)
-            .hand_over(&mut batch, &mut state.parts);
+        let mut locked = self.map.lock_shard(shard);
+        if lots > 0 && locked.is_moving() {
+            locked.go_on(lots);
+            state.moving |= locked.is_moving();
+            *budget = budget.saturating_sub(lots);
+        }
+        locked.hand_over(&mut batch, &mut state.parts);
+        drop(locked);
         for part in state.parts.drain(..) {
             state.retired.retire(Gone::Part(part));
         }

@@ -137,6 +137,7 @@ impl<K, V> Maintenance<K, V> {
             take_in: true,
             expire,
             evict: true,
+            resize: false,
             sweep: Sweep::No,
             seal: false,
         };
@@ -362,8 +363,11 @@ impl<K, V> Maintenance<K, V> {
         } else {
             0
         };
-        let retry =
-            (waits && state.waited <= PATIENCE).then(|| waking::LINGER * (1 << state.waited));
+        let retry = if state.moving {
+            Some(waking::LINGER)
+        } else {
+            (waits && state.waited <= PATIENCE).then(|| waking::LINGER * (1 << state.waited))
+        };
         drop(state);
         self.waking.end(next, retry, || self.clock.now())
     }
@@ -372,6 +376,7 @@ impl<K, V> Maintenance<K, V> {
     pub(crate) fn next_in(&self) -> Option<Duration> {
         let drain = Plan {
             expire: false,
+            resize: false,
             seal: false,
             ..Plan::RUN
         };
@@ -448,6 +453,7 @@ impl<K, V> Maintenance<K, V> {
         let drain = Plan {
             expire: false,
             evict: false,
+            resize: false,
             ..Plan::RUN
         };
         // A ticker that panics has been reported and must not keep the rest from being freed.

@@ -16,8 +16,8 @@
 //!
 //! The table's own invariants are in `table`.
 
+mod array;
 mod bucket;
-mod extent;
 mod gone;
 mod table;
 mod tags;
@@ -268,8 +268,8 @@ impl<K, V> Map<K, V> {
     #[cfg(any(test, fuzzing))]
     pub(crate) fn check_invariants(&self) {
         for (number, slice) in self.shards.iter().enumerate() {
-            let locked = slice.locked.lock();
-            slice.table.check_invariants(&locked.state);
+            let mut locked = slice.locked.lock();
+            slice.table.check_invariants(&mut locked.state);
             locked.slab.check_invariants();
             let mut nodes = Vec::new();
             let (mut at, mut weight) = (0, 0);
@@ -450,6 +450,23 @@ impl<'a, K, V> Shard<'a, K, V> {
     #[inline]
     pub(crate) fn pending(&self) -> usize {
         self.locked.batch.len()
+    }
+
+    /// Whether entries are moving from one array of the table to another.
+    #[inline]
+    pub(crate) fn is_moving(&self) -> bool {
+        self.table.is_moving()
+    }
+
+    /// Begins to move the entries to an array of another size, though this one is neither too full nor too empty.
+    #[cfg(all(test, wheelhouse_loom))]
+    pub(crate) fn begin_move(&mut self, log: u32) {
+        self.table.begin(log);
+    }
+
+    /// Moves up to so many lots of entries to the table's other array, if they are moving.
+    pub(crate) fn go_on(&mut self, lots: usize) {
+        self.table.go_on(&mut self.locked.state, lots);
     }
 
     /// Swaps the events, and memory that left the table, against what the pass brings: empty vectors.

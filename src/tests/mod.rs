@@ -34,6 +34,8 @@
 //! | `node_life::publication_against_a_look_up…` | who finds a node finds its deadline and life |
 //! | `moves::a_look_up_against_a_split_finds_what_moves` | what moves is found |
 //! | `moves::a_visit_against_a_split…` | what moves is met once |
+//! | `moves::a_look_up_amid_a_split…`, `moves::a_visit_amid_a_split…` | the same between two steps of a move |
+//! | `moves::what_was_removed…` | is not met in an array that its entries have left |
 //! | `moves::a_look_up_against_a_merge…` | what moves is found |
 //! | `moves::a_visit_against_a_merge…` | what moves is met once |
 //! | `moves::a_replacement_against_a_split…` | its key is there once, with its value |

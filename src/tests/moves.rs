@@ -35,6 +35,10 @@ impl Table {
         shard.take(spot, node.unwrap());
     }
 
+    fn begin_move(&self, log: u32) {
+        self.map.lock_shard(0).begin_move(log);
+    }
+
     /// As the cache does: looks the key up without the lock, and settles with it.
     fn write(&self, key: u64) {
         let pin = self.domain.pin();
@@ -151,6 +155,57 @@ fn an_insert_against_a_merge_goes_where_its_key_belongs_now() {
         writer.join().unwrap();
         assert_eq!((table.met(7), table.map.len()), (1, 3));
         table.map.check_invariants();
+    });
+}
+
+/// Ten in two buckets, an eleventh that begins to part them, and the one of the two that has been parted by then.
+fn amid_a_split() -> Arc<Table> {
+    Table::of(0..11)
+}
+
+#[test]
+fn a_look_up_amid_a_split_finds_what_has_moved_and_what_is_about_to() {
+    for key in [2, 3] {
+        explore(move || {
+            let table = amid_a_split();
+            let theirs = Arc::clone(&table);
+            let reader = thread::spawn(move || theirs.has(key));
+            // The second bucket is parted, and the former array is left.
+            table.add(11);
+            assert!(reader.join().unwrap());
+        });
+    }
+}
+
+#[test]
+fn a_visit_amid_a_split_meets_what_stays_once() {
+    explore(|| {
+        let table = amid_a_split();
+        let theirs = Arc::clone(&table);
+        let reader = thread::spawn(move || (theirs.met(2), theirs.met(3)));
+        table.add(11);
+        assert_eq!(reader.join().unwrap(), (1, 1));
+    });
+}
+
+#[test]
+fn what_was_removed_is_not_met_where_it_stayed_behind() {
+    explore(|| {
+        // Four buckets, of which the first two are parted; then 0 goes. Its word stays behind in the array that is being left.
+        let table = Arc::new(Table {
+            map: Map::new(1, 20, Columns::default()),
+            domain: Domain::new(),
+        });
+        table.add(0);
+        table.begin_move(3);
+        table.map.lock_shard(0).go_on(1);
+        table.remove(0);
+        let theirs = Arc::clone(&table);
+        let reader = thread::spawn(move || theirs.has(0));
+        // The move ends, and another begins, as if nothing had moved.
+        table.map.lock_shard(0).go_on(4);
+        table.begin_move(4);
+        assert!(!reader.join().unwrap());
     });
 }
 

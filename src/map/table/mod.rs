@@ -1,60 +1,68 @@
-//! One shard's table: look-ups without a lock, writers one at a time, growth and shrinking one bucket at a time.
+//! One shard's table: look-ups without a lock, writers one at a time, growth and shrinking a few buckets at a time.
 //!
 //! # How it works
 //!
-//! Linear hashing (`extent`) over cache-line buckets (`bucket`). How a bucket is searched, without a lock and with it, is in
-//! `search`.
+//! An array of cache-line buckets (`bucket`), found by one load and a mask (`array`). How a bucket is searched, without a lock and with
+//! it, is in `search`.
 //!
 //! A removed node just leaves a null: nothing is shifted, there are no tombstones. An insert takes the first null of the bucket;
 //! a full bucket turns its last word into a link to an overflow bucket, whose entries come back when words of the bucket are free. When
-//! and how the table grows and shrinks, by a bucket or two with a write, is in `growth`.
+//! the table is too full or too empty, its entries move to another array, a few buckets with each write (`resize`). A hash's *home* is the
+//! bucket that its entries stand in: while they move, in the one array or in the other.
 //!
 //! # Invariants
 //!
-//! 1. Only the holder of `&mut TableState`, which stands in the shard's lock, writes words, segments or the extent.
-//! 2. A node stands in exactly one word outside of a split, merge or compaction; during one of these in at most two.
-//! 3. Before a node's old word is nulled, its new word was stored (release) and then the extent's version moved on (release).
-//!    A reader that misses the node in both places has read the null (acquire), so it sees the new version and retries.
-//! 4. A segment or overflow bucket that was unlinked is handed out as [`TablePart`] and freed after a grace period only.
-//! 5. Words of buckets at or beyond the extent's count are null.
-//! 6. A bucket with an overflow chain has at most [`SPARE`](growth::SPARE) free words of its own. So a chain ends with
+//! 1. Only the holder of `&mut TableState`, which stands in the shard's lock, writes words, arrays or the version.
+//! 2. A node in the table stands in exactly one word of its hash's home, outside of a compaction; during one in at most two.
+//! 3. Before a hash's home changes, or a node's word within it, its nodes' new words were stored (release); then where the home is, or
+//!    nothing; then the version moves on (release); and only then is an old word of the same home nulled. So whoever reads the version, then
+//!    looks into the home as it is told, misses a node that stays there, and reads the version again, sees that it has moved on:
+//!    what made it miss was stored behind that.
+//! 4. An array or overflow bucket that was unlinked is handed out as [`TablePart`] and freed after a grace period only.
+//! 5. `next` and `moved` are stored before `array` says that entries are moving, and not again before another version, so whoever reads
+//!    them between two readings of the same version has read what belongs together.
+//! 6. A bucket with an overflow chain has at most [`SPARE`](resize::SPARE) free words of its own. So a chain ends with
 //!    the crowd that made it, though the table neither grows nor shrinks.
-//! 7. Words that name nodes stay behind in one place, an overflow chain that a merge has unlinked. Whoever meets one there has come by the
-//!    link, so its search began before the merge; and at the merge the node was in the table. So at a moment within the call, that of the
-//!    merge or an earlier one, the hit was true, though the node may have been removed or replaced since: as true as any hit whose node is
-//!    removed right after it was found. That node is not freed meanwhile, since it left the map when the reader was pinned already
-//!    (node 1). A miss there is not believed, since the merge has moved the version on.
+//! 7. Words that name nodes stay behind in what entries have moved from: a bucket of the former array, its overflow chain. Whoever meets
+//!    one there was told of that home before they moved, so its search began before that; and then the node was in the table. So at a
+//!    moment within the call, that of the move or an earlier one, the hit was true, though the node may have been removed or replaced since:
+//!    as true as any hit whose node is removed right after it was found. That node is not freed meanwhile, since it left the map
+//!    when the reader was pinned already (node 1). A miss there is not believed, since the move has moved the version on.
 //!
 //! # Cost
 //!
-//! A look-up touches one bucket line and one node. Memory: 64 bytes a bucket for `LOAD` entries down to half as many, whatever the size.
-//! The lock of a shard is held for one bucket, or three when it splits.
+//! A look-up touches one bucket line and one node. Memory: 64 bytes a bucket for `LOAD` entries down to half as many, whatever the size;
+//! while entries move, the buckets that they have left as well. The lock of a shard is held for one bucket, and some more while entries move.
 #![allow(unsafe_code)]
 
-mod growth;
+mod resize;
 mod search;
 
+use super::array::Array;
 use super::bucket::{self, Bucket, LAST, WORDS, Word};
-use super::extent::{self, Extent};
 use crate::node::{self, Node, NodePtr};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 pub(super) use search::{Home, Place, Seen};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr;
 
-const SEGMENTS: usize = 32;
-
 /// A table; the part that readers use.
 #[repr(align(128))]
 pub(super) struct Table<K, V> {
-    extent: AtomicU64,
-    base: u32,
-    segments: [AtomicPtr<Bucket<K, V>>; SEGMENTS],
+    /// The word of the array; see `array`.
+    array: AtomicPtr<Bucket<K, V>>,
+    /// Moves on whenever entries have moved.
+    version: AtomicU64,
+    /// Where entries are moving to, while the array's word says that they do; and how many lots have.
+    next: AtomicPtr<Bucket<K, V>>,
+    moved: AtomicU64,
 }
 
 /// The part of a table that only its writer uses; having it exclusively is the right to write (table 1).
 pub(super) struct TableState<K, V> {
     count: u64,
+    /// The logarithm of the smallest array that the table may have.
+    least: u32,
     /// Unlinked memory that waits for its grace period.
     pub(super) retired: Vec<TablePart<K, V>>,
 }
@@ -80,7 +88,7 @@ impl<K, V> TablePart<K, V> {
     }
 
     fn layout(buckets: usize) -> Layout {
-        Layout::array::<Bucket<K, V>>(buckets).expect("a segment fits the address space")
+        Layout::array::<Bucket<K, V>>(buckets).expect("an array fits the address space")
     }
 
     /// Fresh buckets, all words null.
@@ -108,56 +116,86 @@ impl<K, V> std::fmt::Debug for TablePart<K, V> {
 }
 
 impl<K, V> Table<K, V> {
-    /// An empty table with room for `capacity` entries before it first splits.
+    /// An empty table with room for `capacity` entries before it first grows.
     pub(super) fn new(capacity: usize) -> (Self, TableState<K, V>) {
-        let base = (capacity as u64)
-            .div_ceil(growth::LOAD)
+        let least = (capacity as u64)
+            .div_ceil(resize::LOAD)
             .next_power_of_two()
-            .clamp(1, 1 << 28) as u32;
+            .clamp(1, 1 << 28)
+            .ilog2();
         let table = Self {
-            extent: AtomicU64::new(Extent::new(base).0),
-            base,
-            segments: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+            array: AtomicPtr::new(Self::allocate(least).as_raw()),
+            version: AtomicU64::new(0),
+            next: AtomicPtr::new(ptr::null_mut()),
+            moved: AtomicU64::new(0),
         };
-        let (segment, _) = extent::place(0, base);
-        table.segments[segment].store(TablePart::allocate(base as usize), Ordering::Release);
         let state = TableState {
             count: 0,
+            least,
             retired: Vec::new(),
         };
         (table, state)
     }
 
-    /// Acquire, partner: the release stores in `set_extent`.
-    #[inline]
-    fn extent(&self) -> Extent {
-        Extent(self.extent.load(Ordering::Acquire))
+    /// An array of empty buckets.
+    fn allocate(log: u32) -> Array<K, V> {
+        Array::new(TablePart::allocate(1 << log), log)
     }
 
-    /// Release: what was stored into words before is seen by whoever sees this extent; partner: `extent`.
-    fn set_extent(&self, extent: Extent) {
-        self.extent.store(extent.0, Ordering::Release);
+    /// Acquire, partner: the release store in `renew_version`.
+    #[inline]
+    fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
-    /// A bucket, unless its segment was unlinked since the caller read the extent.
+    /// Moves the version on: for the holder of the lock, so that no other store comes between. Release: what was stored before, words and
+    /// homes, is seen by whoever sees this version; partner: `version`.
+    fn renew_version(&self) {
+        let version = self.version.load(Ordering::Acquire);
+        self.version.store(version + 1, Ordering::Release);
+    }
+
+    /// Acquire, partner: the release stores in `resize`.
     #[inline]
-    fn bucket(&self, index: u32) -> Option<&Bucket<K, V>> {
-        let (segment, offset) = extent::place(index, self.base);
-        // Acquire, partner: the release store of the segment in `growth`. The mask changes nothing and spares a bounds check.
-        let at = self.segments[segment % SEGMENTS].load(Ordering::Acquire);
-        if at.is_null() {
-            return None;
+    fn array(&self) -> Array<K, V> {
+        Array::from_raw(self.array.load(Ordering::Acquire))
+    }
+
+    /// Which of two arrays, `array` whose entries are moving and the one they are moving to, has a hash's home. For the holder of
+    /// the lock, or to be believed if the version is the same before and after (table 5).
+    fn either(&self, array: Array<K, V>, hash: u64) -> Array<K, V> {
+        // Acquire, partners: the release stores in `resize`; who sees a lot as moved sees its entries where they are now.
+        let next = Array::from_raw(self.next.load(Ordering::Acquire));
+        let moved = self.moved.load(Ordering::Acquire);
+        let lot = u64::from(array.index(hash).min(next.index(hash)));
+        if lot < moved { next } else { array }
+    }
+
+    /// The array that has a hash's home. For the holder of the lock.
+    #[inline]
+    fn home_array(&self, hash: u64) -> Array<K, V> {
+        let array = self.array();
+        if array.is_moving() {
+            self.either(array, hash)
+        } else {
+            array
         }
-        // SAFETY: a segment has as many buckets as `place` can name in it, and it is not freed while the caller is pinned or
-        // has the lock (table 4).
-        Some(unsafe { &*at.add(offset) })
+    }
+
+    /// The bucket of an array that a hash belongs to.
+    ///
+    /// # Safety
+    ///
+    /// The caller is pinned or has the lock, and was when it was told of the array (table 4).
+    #[inline]
+    unsafe fn bucket<'a>(array: Array<K, V>, hash: u64) -> &'a Bucket<K, V> {
+        // SAFETY: an array has as many buckets as its word says, and it is not freed while the caller is pinned or has the lock.
+        unsafe { &*array.bucket(hash) }
     }
 
     /// Asks the processor for the bucket of a hash. A hint: it may be the wrong one by the time it is used.
     pub(super) fn prefetch(&self, hash: u64) {
-        let (segment, offset) = extent::place(self.extent().index(hash), self.base);
-        let at = self.segments[segment % SEGMENTS].load(Ordering::Acquire);
-        crate::node::prefetch(at.wrapping_add(offset));
+        crate::node::prefetch(self.array().bucket(hash));
     }
 
     /// Visits the words of a bucket, then its overflow chain, until `f` answers.
@@ -234,10 +272,26 @@ impl<K, V> Table<K, V> {
         self.shrink(state, home.0);
     }
 
-    /// A bucket below the extent, for the writer.
-    fn owned(&self, index: u32) -> &Bucket<K, V> {
-        self.bucket(index)
-            .expect("a bucket below the extent has its segment")
+    /// The bucket of a hash, for the writer.
+    fn owned<'a>(&'a self, _state: &mut TableState<K, V>, hash: u64) -> &'a Bucket<K, V> {
+        // SAFETY: table 1: `state` is the lock's, and only its holder unlinks arrays.
+        unsafe { Self::bucket(self.home_array(hash), hash) }
+    }
+
+    /// All homes, for the writer.
+    fn homes<'a>(
+        &'a self,
+        _state: &mut TableState<K, V>,
+    ) -> impl Iterator<Item = (Array<K, V>, &'a Bucket<K, V>)> {
+        let array = self.array();
+        let next = Array::from_raw(self.next.load(Ordering::Acquire));
+        let arrays = [Some(array), array.is_moving().then_some(next)];
+        arrays.into_iter().flatten().flat_map(move |array| {
+            let is_home = move |&index: &u32| self.home_array(u64::from(index)) == array;
+            // SAFETY: as in `owned`.
+            let bucket = move |index| (array, unsafe { Self::bucket(array, u64::from(index)) });
+            (0..array.buckets()).filter(is_home).map(bucket)
+        })
     }
 
     /// Stores a word into the first free place of a bucket, making an overflow bucket if there is none.
@@ -276,13 +330,13 @@ impl<K, V> Table<K, V> {
         state: &mut TableState<K, V>,
         mut free: impl FnMut(NodePtr<K, V>),
     ) {
-        if self.bucket(0).is_none() {
+        let array = self.array();
+        if array.at().is_null() {
             // Taken apart before.
             return;
         }
-        let count = self.extent().count();
-        for index in 0..count {
-            let bucket = self.owned(index);
+        let mut chains = Vec::new();
+        for (_, bucket) in self.homes(state) {
             let mut link: Word<K, V> = ptr::null_mut();
             Self::scan(bucket, |_, word| {
                 if bucket::is_node(word) {
@@ -292,18 +346,19 @@ impl<K, V> Table<K, V> {
                 }
                 None::<()>
             });
-            Self::retire_chain(state, link);
-        }
-        for (number, segment) in self.segments.iter().enumerate() {
-            let at = segment.load(Ordering::Acquire);
-            if !at.is_null() {
-                segment.store(ptr::null_mut(), Ordering::Release);
-                state.retired.push(TablePart {
-                    at,
-                    buckets: extent::size(number, self.base),
-                });
+            if !link.is_null() {
+                chains.push(link);
             }
         }
+        for link in chains {
+            Self::retire_chain(state, link);
+        }
+        if array.is_moving() {
+            let next = Array::from_raw(self.next.load(Ordering::Acquire));
+            Self::retire_array(state, next);
+        }
+        Self::retire_array(state, array);
+        self.array.store(ptr::null_mut(), Ordering::Release);
         state.count = 0;
         for part in state.retired.drain(..) {
             // SAFETY: `&mut self`: no reader is left (table 4).
@@ -313,23 +368,22 @@ impl<K, V> Table<K, V> {
 
     /// Asserts what the module docs promise, for the holder of the lock.
     #[cfg(any(test, fuzzing))]
-    pub(super) fn check_invariants(&self, state: &TableState<K, V>) {
-        let extent = self.extent();
+    pub(super) fn check_invariants(&self, state: &mut TableState<K, V>) {
         let mut nodes = 0;
         let mut seen = std::collections::HashSet::new();
-        for index in 0..extent.count() {
-            let bucket = self.owned(index);
+        for (array, bucket) in self.homes(state) {
             if bucket::is_link(bucket.words[LAST].load(Ordering::Acquire)) {
                 let free = Self::free_words(bucket);
                 assert!(
-                    free <= growth::SPARE,
+                    free <= resize::SPARE,
                     "{free} free words and a chain (table 6)"
                 );
             }
             Self::scan(bucket, |_, word| {
                 if bucket::is_node(word) {
                     let node = Self::node(word);
-                    assert_eq!(extent.index(node.hash()), index, "a node in a wrong bucket");
+                    let home = array.bucket(node.hash()).cast_const();
+                    assert!(ptr::eq(home, bucket), "a node in a wrong bucket");
                     assert_eq!(
                         bucket::tag_of(word),
                         bucket::tag(node.hash()),
@@ -343,14 +397,6 @@ impl<K, V> Table<K, V> {
             });
         }
         assert_eq!(nodes, state.count, "count");
-        let (top, _) = extent::place(extent.count() - 1, self.base);
-        for index in extent.count()..1u32 << top {
-            let bucket = self.owned(index);
-            let null = |word: &AtomicPtr<Node<K, V>>| word.load(Ordering::Acquire).is_null();
-            assert!(
-                bucket.words.iter().all(null),
-                "a word beyond the extent (table 5)"
-            );
-        }
+        self.check_arrays(state);
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! # How it works
 //!
-//! A look-up reads the extent, compares the tags of one bucket's eight words (`tags`), then goes through the bucket's overflow chain if it
-//! has one. If it finds nothing it reads the extent again: unchanged means that no node was moved meanwhile, so the miss is true; else it
-//! starts over. A hit needs no second look: a word that holds a node is removed no later than the node, and where words stay behind a hit is
-//! true all the same (table 7).
+//! A look-up reads the version and the array's word, compares the tags of one bucket's eight words (`tags`), then goes through the bucket's
+//! overflow chain if it has one. If it finds nothing it reads the version again: unchanged means that no node was moved meanwhile, so
+//! the miss is true; else it starts over. A hit needs no second look: a word of a home is nulled no later than its node leaves, and where
+//! words stay behind a hit is true all the same (table 7). Where entries are moving, there are two arrays, and which of them has the home is
+//! asked first, and believed if the version is the same afterwards (table 5).
 //!
 //! A writer looks its key up without the lock, so that keys are compared outside of it, then confirms under the lock what it has
-//! [`Seen`]: if the extent is still the same, so is the bucket, and if the word still names the node, that is its place. An extent
-//! counts the moves of nodes in 32 bits: for it to be the same after a move, 2^32 of them would have to happen during one write.
+//! [`Seen`]: if the version is still the same, so is the bucket, and if the word still names the node, that is its place.
 //!
 //! # Invariants
 //!
@@ -17,8 +17,8 @@
 #![allow(unsafe_code)]
 
 use super::{Table, TableState};
+use crate::map::array::{self, Array};
 use crate::map::bucket::{self, Bucket, LAST};
-use crate::map::extent::{self, Extent};
 use crate::map::tags;
 use crate::node::{Node, NodePtr};
 use crate::reclaim::Pin;
@@ -34,8 +34,8 @@ pub(in crate::map) type Place<'a, K, V> = &'a AtomicPtr<Node<K, V>>;
 /// Where a look-up without a lock looked, so that a writer who made it need not work that out again under the lock. Good as long as the pin
 /// is held.
 pub(in crate::map) struct Seen<'a, K, V> {
-    extent: Extent,
-    /// The bucket of the hash under that extent.
+    version: u64,
+    /// The bucket of the hash under that version.
     bucket: Option<&'a Bucket<K, V>>,
     /// The word of that bucket in which the node was found, if it was.
     place: Option<Place<'a, K, V>>,
@@ -83,34 +83,60 @@ impl<K, V> Table<K, V> {
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> (Option<NodePtr<K, V>>, Seen<'a, K, V>) {
         let tag = bucket::tag(hash);
-        let extent = self.extent();
+        let version = self.version();
         let mut seen = Seen {
-            extent,
-            bucket: self.bucket(extent.index(hash)),
+            version,
+            bucket: None,
             place: None,
         };
-        if let Some(bucket) = seen.bucket {
-            let Some(at) = tags::carrying(bucket, tag).next() else {
-                // Words first, then the link, as in `search`.
-                if !bucket::is_link(bucket.words[LAST].load(Ordering::Acquire))
-                    && self.extent() == extent
-                {
-                    return (None, seen);
-                }
-                return (self.find_on(hash, pin, matches), seen);
-            };
-            let place = &bucket.words[at];
-            // Acquire, partners: the release stores of words (a node's content; table 3).
-            let word = place.load(Ordering::Acquire);
-            if bucket::tag_of(word) == tag {
-                let node = Self::node(word);
-                if matches(node) {
-                    seen.place = Some(place);
-                    return (Some(node), seen);
-                }
+        let mut array = self.array();
+        if array.is_moving() {
+            match self.told(array, hash, version) {
+                Some(home) => array = home,
+                None => return (self.find_on(hash, pin, matches), seen),
+            }
+        }
+        // SAFETY: the pin was there before the array's word was read.
+        let bucket = unsafe { Self::bucket(array, hash) };
+        seen.bucket = Some(bucket);
+        let Some(at) = tags::carrying(bucket, tag).next() else {
+            // Words first, then the link, as in `search`.
+            if !bucket::is_link(bucket.words[LAST].load(Ordering::Acquire))
+                && self.version() == version
+            {
+                return (None, seen);
+            }
+            return (self.find_on(hash, pin, matches), seen);
+        };
+        let place = &bucket.words[at];
+        // Acquire, partners: the release stores of words (a node's content; table 3).
+        let word = place.load(Ordering::Acquire);
+        if bucket::tag_of(word) == tag {
+            let node = Self::node(word);
+            if matches(node) {
+                seen.place = Some(place);
+                return (Some(node), seen);
             }
         }
         (self.find_on(hash, pin, matches), seen)
+    }
+
+    /// Which array has a hash's home while entries are moving out of `array`; `None` if that has changed since the version was read.
+    #[cold]
+    #[inline(never)]
+    fn told(&self, array: Array<K, V>, hash: u64, version: u64) -> Option<Array<K, V>> {
+        let home = self.either(array, hash);
+        (self.version() == version).then_some(home)
+    }
+
+    /// The array that has a hash's home under this version; `None` if that is no longer the version.
+    fn array_under(&self, hash: u64, version: u64) -> Option<Array<K, V>> {
+        let array = self.array();
+        if array.is_moving() {
+            self.told(array, hash, version)
+        } else {
+            Some(array)
+        }
     }
 
     /// The whole search again, overflow chain included, until no node was moved during it.
@@ -123,19 +149,21 @@ impl<K, V> Table<K, V> {
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Option<NodePtr<K, V>> {
         let tag = bucket::tag(hash);
-        let mut extent = self.extent();
+        let mut version = self.version();
         loop {
-            if let Some(bucket) = self.bucket(extent.index(hash)) {
+            if let Some(array) = self.array_under(hash, version) {
+                // SAFETY: the pin was there before the array's word was read.
+                let bucket = unsafe { Self::bucket(array, hash) };
                 let found = Self::search(bucket, tag, &mut matches);
                 if let Some((_, node)) = found {
                     return Some(node);
                 }
             }
-            let again = self.extent();
-            if again == extent {
+            let again = self.version();
+            if again == version {
                 return None;
             }
-            extent = again;
+            version = again;
         }
     }
 
@@ -143,10 +171,10 @@ impl<K, V> Table<K, V> {
     #[inline]
     pub(in crate::map) fn home<'a>(
         &'a self,
-        _state: &mut TableState<K, V>,
+        state: &mut TableState<K, V>,
         hash: u64,
     ) -> Home<'a, K, V> {
-        Home(self.owned(self.extent().index(hash)))
+        Home(self.owned(state, hash))
     }
 
     /// The bucket of a hash that a look-up has `seen`. For the holder of the lock.
@@ -158,7 +186,7 @@ impl<K, V> Table<K, V> {
         seen: &Seen<'a, K, V>,
     ) -> Home<'a, K, V> {
         match seen.bucket {
-            Some(bucket) if seen.extent == self.extent() => Home(bucket),
+            Some(bucket) if seen.version == self.version() => Home(bucket),
             _ => self.home(state, hash),
         }
     }
@@ -173,7 +201,7 @@ impl<K, V> Table<K, V> {
         seen: &Seen<'a, K, V>,
     ) -> Option<(Home<'a, K, V>, Place<'a, K, V>)> {
         let (bucket, place) = (seen.bucket?, seen.place?);
-        let same = seen.extent == self.extent()
+        let same = seen.version == self.version()
             && place.load(Ordering::Acquire) == bucket::tagged(node.as_raw(), hash);
         same.then_some((Home(bucket), place))
     }
@@ -195,16 +223,20 @@ impl<K, V> Table<K, V> {
     ///
     /// Used with a pin or with the lock. `out` is cleared first.
     pub(in crate::map) fn collect(&self, position: u32, out: &mut Vec<NodePtr<K, V>>) -> u64 {
-        let mut extent = self.extent();
+        let mut version = self.version();
         loop {
             out.clear();
-            let (index, next) = extent::visit(extent, position);
-            if let Some(bucket) = self.bucket(index) {
+            let hash = u64::from(position.reverse_bits());
+            let mut next = 0;
+            if let Some(array) = self.array_under(hash, version) {
+                next = array.visit(position).1;
+                // SAFETY: the pin, or the lock, was there before the array's word was read.
+                let bucket = unsafe { Self::bucket(array, hash) };
                 Self::scan(bucket, |_, word| {
                     if bucket::is_node(word) {
                         let node = Self::node(word);
-                        let at = extent::position(node.hash());
-                        // A merge under way may show nodes of the next bucket, a compaction a node twice.
+                        let at = array::position(node.hash());
+                        // A compaction under way may show a node twice, and words that stayed behind what is at home elsewhere by now.
                         if at >= position && u64::from(at) < next && !out.contains(&node) {
                             out.push(node);
                         }
@@ -212,11 +244,11 @@ impl<K, V> Table<K, V> {
                     None::<()>
                 });
             }
-            let again = self.extent();
-            if again == extent {
+            let again = self.version();
+            if again == version {
                 return next;
             }
-            extent = again;
+            version = again;
         }
     }
 }

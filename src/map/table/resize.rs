@@ -1,0 +1,240 @@
+//! A table's growth and shrinking, a few buckets with each write, and its overflow chains' way back.
+//!
+//! # How it works
+//!
+//! When an insert finds more than [`LOAD`] entries a bucket, an array of twice as many buckets is allocated; when a removal leaves fewer than
+//! a quarter of that, one of half as many. From then on each insert or removal moves the entries of [`STEPS`] lots there (`array`), and a
+//! run of the pass those that are left, until the new array is the table's only one and the old one is handed out to be freed.
+//!
+//! A lot moves under the eyes of readers: its entries' words are stored in the new array, then the lot is said to have moved, then the
+//! version moves on (table 3). The old words stay as they are (table 7).
+//!
+//! A removal that leaves more than [`SPARE`] words of a bucket free beside its overflow chain brings entries of the chain back, and drops
+//! the chain once it is empty: new words stored, version on, old words nulled.
+//!
+//! # Invariants
+//!
+//! Those of `table`: all this is the writer's (table 1), homes and words change in the order of table 3, memory that was unlinked is handed
+//! out to be freed later (table 4), what belongs together is read together (table 5), and every write ends with table 6 true for the
+//! homes that it touched.
+//!
+//! # Cost
+//!
+//! At most [`STEPS`] lots a write, so there is no long pause at any size: the largest single steps are the allocation of a zeroed array and
+//! its freeing, once each time the table doubles or halves. A lot that is split reads the hashes of one bucket's entries, from the nodes' cold
+//! parts, and asks for all of them before it reads the first; a lot that comes together reads no node.
+//!
+//! An array of `2n` buckets is complete `n / STEPS` inserts after it was allocated and too full `5n` inserts after that, so one move has
+//! always ended before the next begins.
+//!
+//! Origin: moving a hash table a few buckets at a time, so that no operation pays for all of it, is as old as P.-Å. Larson, "Dynamic hash
+//! tables", CACM 31(4), 1988, and known from Redis; readers who take no lock are this crate's addition.
+#![allow(unsafe_code)]
+
+use super::{Table, TablePart, TableState};
+use crate::map::array::{Array, MOST};
+use crate::map::bucket::{self, Bucket, LAST, WORDS, Word};
+use crate::node::Node;
+use crate::sync::{AtomicPtr, Ordering};
+use std::ptr;
+
+/// Entries a bucket that make the table grow.
+pub(super) const LOAD: u64 = 5;
+/// Lots that one write moves: fewer in models, so that they can look into the midst of it.
+const STEPS: usize = if cfg!(wheelhouse_loom) { 1 } else { 4 };
+/// How many words may be free in a bucket that has an overflow chain: one, so that an entry that goes and another that comes do not
+/// take a chain away and make it again.
+pub(super) const SPARE: usize = 1;
+
+impl<K, V> Table<K, V> {
+    /// After an insert: begins to grow if the table is too full, and moves what one write may.
+    #[inline]
+    pub(super) fn grow(&self, state: &mut TableState<K, V>) {
+        let array = self.array();
+        if array.is_moving() {
+            self.go_on(state, STEPS);
+        } else if state.count > u64::from(array.buckets()) * LOAD && array.log() < MOST {
+            self.begin(array.log() + 1);
+            self.go_on(state, STEPS);
+        }
+    }
+
+    /// After a removal from `bucket`: brings its overflow chain back if there is room; begins to shrink if the table is too empty, and moves
+    /// what one write may.
+    #[inline]
+    pub(super) fn shrink(&self, state: &mut TableState<K, V>, bucket: &Bucket<K, V>) {
+        if bucket::is_link(bucket.words[LAST].load(Ordering::Acquire))
+            && Self::free_words(bucket) > SPARE
+        {
+            self.compact(state, bucket);
+        }
+        let array = self.array();
+        if array.is_moving() {
+            self.go_on(state, STEPS);
+        } else if state.count * 4 < u64::from(array.buckets()) * LOAD && array.log() > state.least {
+            self.begin(array.log() - 1);
+            self.go_on(state, STEPS);
+        }
+    }
+
+    /// Whether entries are moving from array to array.
+    #[inline]
+    pub(in crate::map) fn is_moving(&self) -> bool {
+        self.array().is_moving()
+    }
+
+    /// How many words of the bucket itself hold nothing.
+    pub(super) fn free_words(bucket: &Bucket<K, V>) -> usize {
+        let free = |place: &&AtomicPtr<Node<K, V>>| place.load(Ordering::Acquire).is_null();
+        bucket.words.iter().filter(free).count()
+    }
+
+    /// Allocates the array that entries will move to.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::map) fn begin(&self, log: u32) {
+        let array = self.array();
+        let next = Self::allocate(log);
+        // Before `next` and `moved`, of which a reader may still believe that they belong to an earlier move (table 5).
+        self.renew_version();
+        // Release, partners: `either` and `array`.
+        self.next.store(next.as_raw(), Ordering::Release);
+        self.moved.store(0, Ordering::Release);
+        self.array.store(array.moving().as_raw(), Ordering::Release);
+    }
+
+    /// Moves up to so many lots, if entries are moving.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::map) fn go_on(&self, state: &mut TableState<K, V>, lots: usize) {
+        let array = self.array();
+        if !array.is_moving() {
+            return;
+        }
+        let next = Array::from_raw(self.next.load(Ordering::Acquire));
+        let begun = self.moved.load(Ordering::Acquire);
+        let all = u64::from(array.lots(next));
+        for lot in begun..all.min(begun + lots as u64) {
+            self.move_lot(state, array, next, lot);
+        }
+        if self.moved.load(Ordering::Acquire) == all {
+            // Release, partner: `array`.
+            self.array.store(next.as_raw(), Ordering::Release);
+            Self::retire_array(state, array);
+        }
+    }
+
+    /// Moves the entries of one lot.
+    fn move_lot(
+        &self,
+        state: &mut TableState<K, V>,
+        array: Array<K, V>,
+        next: Array<K, V>,
+        lot: u64,
+    ) {
+        let grows = next.log() > array.log();
+        let halves = if grows { 1 } else { 2 };
+        let lots = u64::from(array.lots(next));
+        let buckets = (0..halves).map(|half| {
+            // SAFETY: the array is the table's until all lots have moved.
+            let from: &Bucket<K, V> = unsafe { Self::bucket(array, lot + half * lots) };
+            from
+        });
+        for from in buckets.clone().filter(|_| grows) {
+            Self::scan(from, |_, word| {
+                if bucket::is_node(word) {
+                    // The hashes are read one by one below; ask for all of them at once.
+                    Self::node(word).prefetch();
+                }
+                None::<()>
+            });
+        }
+        for from in buckets.clone() {
+            Self::scan(from, |_, word| {
+                if bucket::is_node(word) {
+                    let hash = if grows { Self::node(word).hash() } else { lot };
+                    // SAFETY: the new array is the table's, too.
+                    Self::put(unsafe { Self::bucket(next, hash) }, word);
+                }
+                None::<()>
+            });
+        }
+        // Release, partner: `either`: whoever is told that the lot has moved finds its entries.
+        self.moved.store(lot + 1, Ordering::Release);
+        self.renew_version();
+        for from in buckets {
+            Self::retire_chain(state, from.words[LAST].load(Ordering::Acquire));
+        }
+    }
+
+    /// Moves entries from a bucket's overflow chain into free words of the bucket; drops an empty chain.
+    fn compact(&self, state: &mut TableState<K, V>, bucket: &Bucket<K, V>) {
+        let link = bucket.words[LAST].load(Ordering::Acquire);
+        let Some(chain) = Self::linked(link) else {
+            return;
+        };
+        let mut free = bucket.words[..LAST]
+            .iter()
+            .filter(|place| place.load(Ordering::Acquire).is_null());
+        let mut moved = [ptr::null::<AtomicPtr<Node<K, V>>>(); WORDS];
+        let mut moves = 0;
+        let mut left = false;
+        Self::scan(chain, |place, word| {
+            if bucket::is_node(word) {
+                match free.next() {
+                    Some(to) => {
+                        to.store(word, Ordering::Release);
+                        moved[moves] = place;
+                        moves += 1;
+                    }
+                    None => left = true,
+                }
+            }
+            None::<()>
+        });
+        if moves > 0 {
+            self.renew_version();
+            for &place in &moved[..moves] {
+                // SAFETY: a word of the chain, which is alive while the writer has the lock.
+                unsafe { &*place }.store(ptr::null_mut(), Ordering::Release);
+            }
+        }
+        if !left {
+            bucket.words[LAST].store(ptr::null_mut(), Ordering::Release);
+            Self::retire_chain(state, link);
+        }
+    }
+
+    /// Hands out every bucket of an unlinked chain.
+    pub(super) fn retire_chain(state: &mut TableState<K, V>, mut link: Word<K, V>) {
+        while let Some(bucket) = Self::linked(link) {
+            let at = bucket::linked(link);
+            link = bucket.words[LAST].load(Ordering::Acquire);
+            state.retired.push(TablePart { at, buckets: 1 });
+        }
+    }
+
+    /// Hands out an array that was unlinked.
+    pub(super) fn retire_array(state: &mut TableState<K, V>, array: Array<K, V>) {
+        state.retired.push(TablePart {
+            at: array.at(),
+            buckets: array.buckets() as usize,
+        });
+    }
+
+    /// Asserts that the arrays are as large as they may be, for the entries in them.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn check_arrays(&self, state: &TableState<K, V>) {
+        let array = self.array();
+        assert!(array.log() >= state.least);
+        if array.is_moving() {
+            let next = Array::from_raw(self.next.load(Ordering::Acquire));
+            let moved = self.moved.load(Ordering::Acquire);
+            assert!(moved < u64::from(array.lots(next)), "moved and not ended");
+            assert_eq!(array.log().abs_diff(next.log()), 1);
+            assert!(next.log() >= state.least);
+        } else {
+            assert!(state.count <= u64::from(array.buckets()) * LOAD, "too full");
+        }
+    }
+}
