@@ -17,7 +17,7 @@ const AHEAD: usize = 4;
 /// How many due entries are removed together.
 const GROUP: usize = 8;
 /// How many lots of a table that grows or shrinks are moved under one hold of its shard's lock, by a run.
-const LOTS: usize = 16;
+pub(super) const LOTS: usize = 16;
 /// A bucket of up to this many nodes is swept on every run of the scheduler: removals are then exact at no cost to speak of.
 const CHEAP: usize = 256;
 /// How often a cache that is over its bound looks for dead entries within a tick, if there are more than `CHEAP` to look at.

@@ -3,6 +3,7 @@
 //! Whoever runs clears the wishes first, then drains, then arranges the next run (waking 1).
 
 use super::goal::Goal;
+use super::pass::LOTS;
 use super::{
     CALLER_BUDGET, LIMIT, Maintenance, PATIENCE, Plan, RUN_BUDGET, State, Sweep, UNDELIVERED,
     Wrote, waking,
@@ -295,6 +296,16 @@ impl<K, V> Maintenance<K, V> {
         }
     }
 
+    /// Brings tables that grow or shrink to the end of what they have begun by now.
+    fn run_resize(&self) {
+        for _ in 0..self.map.lots_left().div_ceil(LOTS as u64) {
+            self.run_all(Plan::RUN);
+            if !self.map.is_moving() {
+                return;
+            }
+        }
+    }
+
     /// `run_pending_tasks`: all that is due, all notifications for it, and the memory that nobody reads.
     pub(crate) fn finish(&self) {
         let _begun = self.waking.begin();
@@ -314,6 +325,7 @@ impl<K, V> Maintenance<K, V> {
                 self.waking.want_soon(&self.clock);
             }
         }
+        self.run_resize();
         self.run_reclaim();
         self.rearm();
     }
@@ -363,7 +375,7 @@ impl<K, V> Maintenance<K, V> {
         } else {
             0
         };
-        let retry = if state.moving {
+        let retry = if self.map.is_moving() {
             Some(waking::LINGER)
         } else {
             (waits && state.waited <= PATIENCE).then(|| waking::LINGER * (1 << state.waited))

@@ -233,6 +233,17 @@ impl<K, V> Map<K, V> {
         self.shards.iter().map(one).sum()
     }
 
+    /// Whether the table of any shard is between two arrays.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.shards.iter().any(|slice| slice.table.is_moving())
+    }
+
+    /// How many lots are yet to be moved in the table that has most. Takes each shard's lock for a moment.
+    pub(crate) fn lots_left(&self) -> u64 {
+        let one = |slice: &Slice<K, V>| slice.table.lots_left(&mut slice.locked.lock().state);
+        self.shards.iter().map(one).max().unwrap_or(0)
+    }
+
     /// What the nodes in the map weigh now. Takes each shard's lock for a moment.
     pub(crate) fn weight(&self) -> u64 {
         let one = |slice: &Slice<K, V>| slice.locked.lock().weight;

@@ -330,3 +330,40 @@ fn a_writer_waits_for_no_pass_before_its_batch_is_full() {
     assert_eq!(answer, Ok(()), "waits for the pass");
     thread.join().expect("no panic");
 }
+
+/// A cache of so many entries, which nobody wakes.
+fn filled(entries: u32) -> Cache<u32, u32> {
+    let cache: Cache<u32, u32> = Cache::builder()
+        .ticker(ManualTicker::new())
+        .scheduler(crate::Scheduler::disabled())
+        .build();
+    (0..entries).for_each(|key| cache.insert(key, 0));
+    cache
+}
+
+#[test]
+fn a_run_ends_what_growing_and_shrinking_tables_have_begun() {
+    let mut met = [false; 2];
+    for entries in (1_000..40_000).step_by(1_000) {
+        let cache = filled(entries);
+        let map = &cache.core.upkeep.map;
+        met[0] |= map.is_moving();
+        cache.run_pending_tasks();
+        assert!(!map.is_moving() && map.lots_left() == 0, "{entries}");
+        for key in 0..entries * 9 / 10 {
+            cache.invalidate(&key);
+        }
+        met[1] |= map.is_moving();
+        cache.run_pending_tasks();
+        assert!(!map.is_moving(), "{entries}, and most of them gone");
+        map.check_invariants();
+    }
+    assert_eq!(met, [true; 2], "nothing was shown");
+}
+
+#[test]
+fn a_cache_that_is_dropped_amid_a_move_frees_both_arrays() {
+    // Seen by LeakSanitizer and by AddressSanitizer.
+    let amid = |entries| filled(entries).core.upkeep.map.is_moving();
+    assert!((1_000..40_000).step_by(1_000).any(amid));
+}

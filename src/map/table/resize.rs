@@ -77,6 +77,16 @@ impl<K, V> Table<K, V> {
         }
     }
 
+    /// How many lots have yet to move. For the holder of the lock.
+    pub(in crate::map) fn lots_left(&self, _state: &mut TableState<K, V>) -> u64 {
+        let array = self.array();
+        if !array.is_moving() {
+            return 0;
+        }
+        let next = Array::from_raw(self.next.load(Ordering::Acquire));
+        u64::from(array.lots(next)) - self.moved.load(Ordering::Acquire)
+    }
+
     /// Whether entries are moving from array to array.
     #[inline]
     pub(in crate::map) fn is_moving(&self) -> bool {
