@@ -8,11 +8,32 @@
 //! `Arc` and `Weak` are always the standard library's: no protocol of this crate rests on the orderings of a
 //! reference count.
 
-#[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
+#[cfg(not(wheelhouse_shuttle))]
+#[cfg_attr(wheelhouse_loom, allow(dead_code, unused_imports))]
 mod plain {
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
+    use std::sync::atomic::Ordering;
+    use std::sync::atomic::compiler_fence;
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, fence,
+    };
     pub(crate) use std::thread_local;
+
+    /// A release store followed by a full fence: no later load of this thread is done before all others can see it.
+    ///
+    /// On x86-64 both are one exchange, which takes two thirds of the time of `mfence`: the processor lets no load pass a locked
+    /// instruction, and the compiler's fence keeps the compiler from it. That goes past the letter of the language, which would
+    /// have an exchange order itself and not what stands around it, as it does in crossbeam-epoch.
+    #[inline]
+    pub(crate) fn store_before_loads(word: &AtomicU64, value: u64) {
+        if cfg!(all(target_arch = "x86_64", not(miri))) {
+            word.swap(value, Ordering::SeqCst);
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            word.store(value, Ordering::Release);
+            fence(Ordering::SeqCst);
+        }
+    }
 
     /// Makes `count` zeroed words null pointers, which they are already.
     ///
@@ -45,8 +66,15 @@ mod model {
 
     pub(crate) use explorer::sync::MutexGuard;
     pub(crate) use explorer::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize,
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, fence,
     };
+    use std::sync::atomic::Ordering;
+
+    /// A release store followed by a full fence.
+    pub(crate) fn store_before_loads(word: &AtomicU64, value: u64) {
+        word.store(value, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
 
     /// The explorer's mutex with `parking_lot`'s face: no poisoning.
     #[derive(Debug)]
@@ -147,3 +175,13 @@ pub(crate) use model::*;
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 pub(crate) use plain::*;
 pub(crate) use std::sync::atomic::Ordering;
+
+/// What the epochs are made of. Each operation begins and ends with a pin: if loom tried all places in it as well, no model of two calls
+/// would come to an end. So it steps over them there, and they have models of their own.
+pub(crate) mod of_epochs {
+    #[cfg(wheelhouse_loom)]
+    use super::plain as door;
+    #[cfg(not(wheelhouse_loom))]
+    use crate::sync as door;
+    pub(crate) use door::{AtomicU64, Mutex, fence, store_before_loads};
+}

@@ -37,7 +37,7 @@ impl<K, V> Maintenance<K, V> {
         // Real time: the cache's own must not be read where no entry has a deadline.
         let begun = self.counters.as_ref().map(|_| Instant::now());
         let mut budget = plan.budget;
-        if state.retired.turn() {
+        if state.retired.turn(&self.domain) {
             state.unswept = self.map.shards();
             state.rings_swept = self.reads.is_none();
         }

@@ -55,8 +55,6 @@ pub(crate) struct Retired<T: Retire> {
     grace: Option<Grace>,
     sweeping: Pile<T>,
     ready: Pile<T>,
-    /// A grace period that is over, to be begun anew.
-    over: Option<Grace>,
     /// What was emptied, to be filled again: a cache in its stride allocates nothing here.
     spare: Spare<T>,
 }
@@ -198,7 +196,6 @@ impl<T: Retire> Retired<T> {
             grace: None,
             sweeping: Pile::new(),
             ready: Pile::new(),
-            over: None,
             spare: Spare {
                 chunks: Vec::new(),
                 taken: Pile::new(),
@@ -213,10 +210,15 @@ impl<T: Retire> Retired<T> {
         self.open.push(item, &mut self.spare.chunks);
     }
 
-    /// Looks whether the grace period is over; true if a sweep has to begin now.
-    pub(crate) fn turn(&mut self) -> bool {
-        if self.sweeping.is_empty() && self.grace.as_ref().is_some_and(Grace::is_over) {
-            self.over = self.grace.take();
+    /// Looks whether the grace period is over; true if a sweep has to begin now. Costs nothing while none is under way.
+    pub(crate) fn turn(&mut self, domain: &Domain) -> bool {
+        if self.sweeping.is_empty()
+            && self
+                .grace
+                .as_ref()
+                .is_some_and(|grace| grace.is_over(domain))
+        {
+            self.grace = None;
             self.sweeping.append(&mut self.waiting);
             return true;
         }
@@ -232,14 +234,11 @@ impl<T: Retire> Retired<T> {
         !self.sweeping.is_empty()
     }
 
-    /// Begins a grace period for what has gathered, if at least `enough` has and none is under way; else moves the one under way
-    /// on.
+    /// Begins a grace period for what has gathered, if at least `enough` has and none is under way.
     pub(crate) fn seal(&mut self, domain: &Domain, enough: usize) {
-        if self.grace.is_some() {
-            domain.nudge();
-        } else if self.open.len() >= enough.max(1) {
+        if self.grace.is_none() && self.open.len() >= enough.max(1) {
             self.waiting.append(&mut self.open);
-            self.grace = Some(domain.begin_grace(self.over.take()));
+            self.grace = Some(domain.begin_grace());
         }
     }
 
@@ -359,13 +358,10 @@ mod tests {
         retired.retire(Counted(Rc::clone(&freed)));
         for _ in 0..10 {
             retired.seal(&domain, 1);
-            assert!(!retired.turn(), "a pin is held");
+            assert!(!retired.turn(&domain), "a pin is held");
         }
         drop(pin);
-        for _ in 0..4 {
-            retired.seal(&domain, 1);
-        }
-        assert!(retired.turn());
+        assert!(retired.turn(&domain));
         assert!(retired.take_ready(10).is_empty(), "not yet swept");
         retired.swept();
         let mut ready = retired.take_ready(10);
@@ -402,10 +398,8 @@ mod tests {
             for _ in 0..2 * CHUNK {
                 retired.retire(Counted(Rc::clone(&freed)));
             }
-            // Some steps end a grace period that nobody holds up.
-            while !retired.turn() {
-                retired.seal(&domain, 1);
-            }
+            retired.seal(&domain, 1);
+            assert!(retired.turn(&domain), "nobody holds it up");
             retired.swept();
             let mut ready = retired.take_ready(2 * CHUNK);
             // The containers, the memory's included, are those of the first round.

@@ -2,7 +2,8 @@
 //! [loom](https://docs.rs/loom).
 //!
 //! Each model has two or three threads with a few operations each and holds one claim. They run the crate's own
-//! structures, on real nodes; [`weakened`] alone is a copy, made wrong on purpose to show that a model can fail. Run them with
+//! structures, on real nodes; [`weakened`] alone is a copy, and two modules of [`grace`] stand on doors, made wrong on purpose to show
+//! that a model can fail. Run them with
 //! `ci/loom.sh`, which also names the bound.
 //!
 //! loom remembers one last reader of an atomic, so a thread that looks at a value before it stores hides an earlier reader, and
@@ -50,12 +51,18 @@
 //! | `whole::two_inserts…` | one value stays, and one entry is counted |
 //! | `delivery::two_posts…` | each is delivered once, by one thread at a time |
 //! | `delivery::posts_in_order_against_a_delivery…` | they are delivered once, in order |
+//! | `grace::a_reader_against_a_retirement…` | nobody uses what was freed; must fail without either fence |
+//! | `grace::a_reader_that_comes_again…` | nobody uses what was freed |
+//! | `grace::two_readers…` | the same |
+//! | `grace::a_new_thread…` | the same, though its record comes and goes meanwhile |
+//! | `grace::a_reader_against_two_retirements…` | the same for both objects |
 //! | `weakened::two_posts…` | must fail: the token without its second look |
 //!
 //! How many executions each takes stands in DESIGN.md; all together take about half a minute.
 #![allow(unsafe_code)]
 
 mod delivery;
+mod grace;
 mod hand_over;
 mod moves;
 mod node_life;

@@ -1,0 +1,180 @@
+//! The protocol of pins and grace periods.
+//!
+//! # How it works
+//!
+//! An [`Epoch`] is a number that each grace period moves on by one. Each thread has a [`Record`] in it: 0, or the epoch that the thread
+//! read when it was pinned. A grace period's *target* is the number that it has brought about. It waits for the records that
+//! say less: those may have seen what was shared before it.
+//!
+//! ```text
+//! reader                                  who retires
+//!
+//! read the epoch (acquire)                take objects out of every shared place
+//! store it in the record (release)        fence                                    FG
+//! fence                             FR    move the epoch on to the target (release)
+//! read what is shared, use it             look at every record (acquire):
+//! store 0 in the record (release)             over if each is 0 or at least the target
+//! ```
+//!
+//! # Why nobody uses what is freed
+//!
+//! Take a record, the value that the last look at it has found, and a pin of it. The fences are sequentially consistent, so one
+//! is before the other in an order that all threads agree on.
+//!
+//! 1. *The look found what was there before this pin's store.* Then FG is before FR, for else the look, which comes after FG, would have
+//!    found the store, which comes before FR. So the reader's loads, which come after FR, see what was done before FG: the
+//!    objects are out of reach for it.
+//! 2. *It found this pin's store, of the target or more.* Then the reader has read the epoch from this grace period or a later one. Both
+//!    move it on by a release, and a later one continues what the earlier began, so what was done before is seen as well.
+//! 3. *It found this pin's store, of less*: then the grace period is not over.
+//! 4. *It found something later*, the 0 of this pin's end or what follows it. Each is a release store after all that was
+//!    done under the pin, read by an acquire: that lies before the freeing.
+//! 5. *A record that the look did not meet*, because it came later or had gone before: both happen under the lock under
+//!    which the look is taken. What came later sees all that was done before; what a record's thread did before it took it out lies before the
+//!    freeing.
+//!
+//! Each record has to pass but once, at any time after FG: by 1 and 2 no later pin of it matters. That is why a long wait for one
+//! pin ends however many others come meanwhile. It is also why an answer is final though a later look might say otherwise: a
+//! reader may have read the epoch long ago and store it only now, but then it is in case 1.
+//!
+//! Copies of this file that lack one of the fences fail in a model, as they must (`src/tests/grace.rs`).
+
+use super::door::{AtomicU64, Mutex, fence, store_before_loads};
+use std::sync::atomic::{self, Ordering};
+use std::sync::{Arc, Weak};
+
+/// The number, and who is pinned since which. Written once a grace period, read by every pin.
+pub(super) struct Epoch {
+    now: AtomicU64,
+    records: Arc<Records>,
+}
+
+/// Every thread's that has been here and has not ended, and orphans.
+type Records = Mutex<Vec<Arc<Record>>>;
+
+/// One thread's pin. On lines of its own, and those that the processor fetches with them.
+#[repr(align(128))]
+pub(super) struct Record {
+    /// 0, or the epoch read by the outermost of the pins held.
+    pinned: AtomicU64,
+    /// [`PIN`] for each pin held, and [`ORPHAN`]. Relaxed, of the record's own thread (reclaim 3). In 64 bits: pins can be forgotten, but not so
+    /// many.
+    depth: atomic::AtomicU64,
+    /// Gone with the epoch.
+    home: Weak<Records>,
+}
+
+/// Nobody is pinned at it, for it means that a record is not.
+const NONE: u64 = 0;
+
+/// In `depth`: a pin.
+const PIN: u64 = 2;
+/// In `depth`: the last pin to go is to see to the record.
+const ORPHAN: u64 = 1;
+
+impl Epoch {
+    pub(super) fn new() -> Self {
+        Self {
+            now: AtomicU64::new(NONE + 1),
+            records: Arc::new(Mutex::new(Vec::new())),
+        }
+    }
+
+    /// A record for the calling thread.
+    pub(super) fn register(&self) -> Arc<Record> {
+        let record = Arc::new(Record {
+            pinned: AtomicU64::new(NONE),
+            depth: atomic::AtomicU64::new(0),
+            home: Arc::downgrade(&self.records),
+        });
+        self.records.lock().push(Arc::clone(&record));
+        record
+    }
+
+    /// Begins a grace period for what the caller has taken out of every shared place; its target.
+    pub(super) fn begin_grace(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        // Release, partner: the acquire in `enter`.
+        self.now.fetch_add(1, Ordering::Release) + 1
+    }
+
+    /// Whether nobody is pinned since before that target.
+    pub(super) fn has_passed(&self, target: u64) -> bool {
+        let mut records = self.records.lock();
+        let holds_up = |record: &Arc<Record>| {
+            // Acquire, partners: the releases in `enter` and `leave`.
+            let pinned = record.pinned.load(Ordering::Acquire);
+            pinned != NONE && pinned < target
+        };
+        match records.iter().position(holds_up) {
+            None => true,
+            Some(at) => {
+                // One that is held for long costs each look no more than this one.
+                records.swap(0, at);
+                false
+            }
+        }
+    }
+
+    /// How many threads' records there are.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.records.lock().len()
+    }
+}
+
+impl std::fmt::Debug for Epoch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Relaxed: to be looked at.
+        self.now.load(Ordering::Relaxed).fmt(f)
+    }
+}
+
+impl Record {
+    /// Begins a pin of the calling thread, whose record this is, in the epoch it is of.
+    #[inline]
+    pub(super) fn enter(&self, epoch: &Epoch) {
+        let depth = self.depth.load(Ordering::Relaxed);
+        self.depth.store(depth + PIN, Ordering::Relaxed);
+        if depth < PIN {
+            // Acquire, partner: the release in `begin_grace`.
+            let now = epoch.now.load(Ordering::Acquire);
+            store_before_loads(&self.pinned, now);
+        }
+    }
+
+    /// Ends a pin; true if it was an orphan's last.
+    #[inline]
+    pub(super) fn leave(&self) -> bool {
+        let depth = self.depth.load(Ordering::Relaxed) - PIN;
+        self.depth.store(depth, Ordering::Relaxed);
+        if depth >= PIN {
+            return false;
+        }
+        // Release, partner: the acquire in `has_passed`.
+        self.pinned.store(NONE, Ordering::Release);
+        depth == ORPHAN
+    }
+
+    /// Has `leave` tell of the last pin.
+    pub(super) fn make_orphan(&self) {
+        let depth = self.depth.load(Ordering::Relaxed);
+        self.depth.store(depth | ORPHAN, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_pinned(&self) -> bool {
+        self.depth.load(Ordering::Relaxed) >= PIN
+    }
+
+    /// Whether the epoch is still there.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.home.strong_count() > 0
+    }
+
+    /// Takes the record out, which is not pinned and never will be again.
+    pub(super) fn unregister(self: &Arc<Self>) {
+        if let Some(records) = self.home.upgrade() {
+            records.lock().retain(|record| !Arc::ptr_eq(record, self));
+        }
+    }
+}
