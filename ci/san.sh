@@ -11,10 +11,11 @@
 #
 # - Address and leak: every use of freed or foreign memory that the tests reach, and what is unreachable at exit. The standard
 #   library is not instrumented, but what it allocates is known.
-# - Thread: races among accesses to plain memory. ThreadSanitizer does not follow fences; crossbeam-epoch, whose pins rest on one,
-#   has another way for it, which its build script chooses by the sanitizer's flag. The standard library is not instrumented
-#   (that would take its sources and a build of its own), so what only std orders, such as the last drop of an `Arc`, would be
-#   reported though it is right: ci/tsan.supp names what is. Whether the orderings suffice is for the loom models to say.
+# - Thread: races among accesses to plain memory. ThreadSanitizer does not follow fences. Pins rest on one, but only for what a reader
+#   must *not* find any more; that what it has found was used before it is freed is for release and acquire to say, which are followed
+#   (src/reclaim/epoch.rs). The standard library is not instrumented (that would take its sources and a build of its own), so what
+#   only std orders, such as the last drop of an `Arc`, would be reported though it is right: ci/tsan.supp names what is. Whether the
+#   orderings suffice is for the loom models to say.
 # - Not run: documentation tests (a program each), examples and benchmarks (no unsafe code of their own; some link C libraries
 #   that are built without the sanitizer). The tests of memory, and those that wait for a moment of real time, run as they are.
 set -euo pipefail

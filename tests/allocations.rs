@@ -1,6 +1,5 @@
-//! In its stride a cache allocates next to nothing, whatever is done to it: nodes come from slabs, and what events, removals and
-//! notifications are kept in is used again. What remains is what crossbeam-epoch allocates for a grace period, one for a hundred
-//! removals or so.
+//! In its stride a cache allocates nothing, whatever is done to it: nodes come from slabs, and what events, removals and notifications
+//! are kept in is used again.
 // Where sanitizers look, each node is an allocation.
 #![cfg(not(wheelhouse_single))]
 #![allow(unsafe_code)]

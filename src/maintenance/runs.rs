@@ -282,8 +282,8 @@ impl<K, V> Maintenance<K, V> {
             expire: false,
             ..Plan::RUN
         };
-        // Three nudges end a grace period that nobody stands in the way of, one more pass sweeps; what the destructors of these
-        // values put in and out again takes another round.
+        // One pass begins a grace period; the next sees it over, if nobody stands in the way, and sweeps. What the destructors of these
+        // values put in and out again takes two more, and a reader that happens to be there may cost one.
         for _ in 0..8 {
             self.run_all(plan);
             if self.state.lock().retired.is_empty() {

@@ -37,6 +37,9 @@
 //! pin ends however many others come meanwhile. It is also why an answer is final though a later look might say otherwise: a
 //! reader may have read the epoch long ago and store it only now, but then it is in case 1.
 //!
+//! In 2 and 4 the fences alone would do. The releases and acquires are for who does not follow fences: ThreadSanitizer, and the exchange
+//! that takes the place of store and fence on x86-64 (`sync.rs`).
+//!
 //! Copies of this file that lack one of the fences fail in a model, as they must (`src/tests/grace.rs`).
 
 use super::door::{AtomicU64, Mutex, fence, store_before_loads};

@@ -3,11 +3,9 @@
 //!
 //! # What this covers and what not
 //!
-//! - Each access through `src/sync.rs` is a switching point: map, shard locks, node, buffers, drain status, waking, notifications.
+//! - Each access through `src/sync.rs` is a switching point: map, shard locks, node, buffers, drain status, waking, notifications,
+//!   pins and grace periods.
 //! - All orderings count as sequentially consistent. Whether weaker ones suffice is for the loom models to say.
-//! - crossbeam-epoch does not know shuttle: each of its steps happens at once, and all threads of a schedule share one
-//!   registration, so a grace period lasts until none of them is pinned. Late, never early: what depends on *when* memory is freed,
-//!   with a reader in the middle, is tried here; the epochs themselves are not.
 //! - No background thread: it is the system's. Its part is played by an `Alarm`.
 //!
 //! `WHEELHOUSE_SCHEDULES` says how many schedules a scenario gets of each of two kinds. A failure prints its schedule;
