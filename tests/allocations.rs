@@ -1,5 +1,5 @@
-//! In its stride a cache allocates nothing, whatever is done to it: nodes come from slabs, and what events, removals and notifications
-//! are kept in is used again.
+//! In its stride a cache allocates next to nothing, whatever is done to it: nodes come from slabs, and what events, removals and
+//! notifications are kept in is used again. What remains is an overflow bucket of the table now and then, for keys that come.
 // Where sanitizers look, each node is an allocation.
 #![cfg(not(wheelhouse_single))]
 #![allow(unsafe_code)]
@@ -98,8 +98,8 @@ fn in_its_stride_a_cache_allocates_next_to_nothing() {
         for (what, operate) in uses {
             let count = for_a_thousand(listens, operate);
             println!("{what}, listener {listens}: {count} for a thousand operations");
-            // A grace period for each run of maintenance, and some that writers begin.
-            let most = if what == "hits" { 0 } else { 1_500 / RUNS };
+            // Nothing for a run of maintenance or a grace period: of these there are ten.
+            let most = if what == "hits" { 0 } else { 5 };
             assert!(count <= most, "{what}: {count} for a thousand operations");
         }
     }
