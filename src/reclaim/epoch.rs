@@ -19,7 +19,7 @@
 //! # Why nobody uses what is freed
 //!
 //! Take a record, the value that the last look at it has found, and a pin of it. The fences are sequentially consistent, so one
-//! is before the other in an order that all threads agree on.
+//! is before the other in an order that all threads agree on. Looks come after FG, whichever thread takes them.
 //!
 //! 1. *The look found what was there before this pin's store.* Then FG is before FR, for else the look, which comes after FG, would have
 //!    found the store, which comes before FR. So the reader's loads, which come after FR, see what was done before FG: the
@@ -33,14 +33,13 @@
 //!    which the look is taken. What came later sees all that was done before; what a record's thread did before it took it out lies before the
 //!    freeing.
 //!
-//! Each record has to pass but once, at any time after FG: by 1 and 2 no later pin of it matters. That is why a long wait for one
-//! pin ends however many others come meanwhile. It is also why an answer is final though a later look might say otherwise: a
-//! reader may have read the epoch long ago and store it only now, but then it is in case 1.
+//! Each record has to pass but once, at any time after FG: by 1, no later pin of it matters. So an answer is final though a later look
+//! might say otherwise, where a reader has read the epoch long ago and stores it only now.
 //!
-//! In 2 and 4 the fences alone would do. The releases and acquires are for who does not follow fences: ThreadSanitizer, and the exchange
-//! that takes the place of store and fence on x86-64 (`sync.rs`).
+//! In 2 the fences alone would do. The release and the acquire of the epoch are for who does not follow fences: ThreadSanitizer, and
+//! the exchange that takes the place of store and fence on x86-64 (`sync.rs`).
 //!
-//! Copies of this file that lack one of the fences fail in a model, as they must (`src/tests/grace.rs`).
+//! On doors that lack one of the fences this file fails in a model, as it must (`src/tests/grace/`).
 
 use super::door::{AtomicU64, Mutex, fence, store_before_loads};
 use std::sync::atomic::{self, Ordering};
