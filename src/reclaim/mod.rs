@@ -37,7 +37,6 @@
 //! Epoch-based reclamation: K. Fraser, "Practical lock-freedom", 2004. The pin is that of `crossbeam-epoch`. There, each thread keeps
 //! bags of deferred functions and helps now and then to move the epoch on, in steps that every pinned thread has to follow. Here nobody
 //! has to follow: a record says since which epoch it is pinned, and to compare is enough.
-#![allow(unsafe_code)]
 
 mod epoch;
 mod pins;

@@ -3,6 +3,7 @@
 //! A thread keeps its record of each domain it has used, in `RECORDS`; that of the domain it used last is found by one comparison, by
 //! `RECENT`. When the thread ends, its records leave their domains. A pin that is held even then, by a
 //! thread-local that is destroyed later, has its record to itself.
+#![allow(unsafe_code)]
 
 use super::epoch::{Epoch, Record};
 use crate::sync::thread_local;

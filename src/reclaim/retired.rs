@@ -15,6 +15,7 @@
 //! 3. So an item in `ready` is in nobody's hands (node 1, table 4).
 //!
 //! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time.
+#![allow(unsafe_code)]
 
 use super::{Domain, Grace};
 use crate::contain::contain;
