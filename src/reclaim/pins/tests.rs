@@ -1,0 +1,247 @@
+//! What holds up a grace period, and what becomes of records.
+
+use super::*;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicPtr};
+use std::thread;
+
+/// What a thread does when its records are gone.
+struct Late(Option<Box<dyn FnOnce()>>);
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        if let Some(end) = self.0.take() {
+            assert!(RECORDS.try_with(|_| ()).is_err(), "nothing would be shown");
+            end();
+        }
+    }
+}
+
+thread_local!(static LATE: RefCell<Late> = const { RefCell::new(Late(None)) });
+
+/// Lets a thread begin, and do at its end what that has given.
+fn on_a_thread<F: FnOnce() + 'static>(begin: impl FnOnce() -> F + Send + 'static) {
+    let seen = Arc::new(AtomicBool::new(false));
+    let see = Arc::clone(&seen);
+    let thread = thread::spawn(move || {
+        // What is touched first is destroyed last.
+        LATE.with(|late| drop(late.borrow()));
+        let end = begin();
+        let end = move || {
+            end();
+            see.store(true, Ordering::Relaxed);
+        };
+        LATE.with(|late| late.borrow_mut().0 = Some(Box::new(end)));
+    });
+    thread.join().unwrap();
+    assert!(seen.load(Ordering::Relaxed), "nothing was shown");
+}
+
+#[test]
+fn a_grace_period_is_over_at_once_if_nobody_is_pinned() {
+    let domain = Domain::new();
+    assert!(domain.begin_grace().is_over(&domain));
+    drop(domain.pin());
+    assert!(domain.begin_grace().is_over(&domain));
+}
+
+#[test]
+fn a_pin_holds_up_its_own_domain_only() {
+    let (one, other) = (Domain::new(), Domain::new());
+    let pin = one.pin();
+    assert!(one.is_pinned() && !other.is_pinned());
+    let (held, free) = (one.begin_grace(), other.begin_grace());
+    assert!(!held.is_over(&one));
+    assert!(free.is_over(&other));
+    drop(pin);
+    assert!(held.is_over(&one));
+}
+
+#[test]
+fn a_pin_holds_up_what_began_after_it_and_nothing_before() {
+    let domain = Domain::new();
+    let before = domain.begin_grace();
+    let pin = domain.pin();
+    let (after, later) = (domain.begin_grace(), domain.begin_grace());
+    let over = || [&before, &after, &later].map(|grace| grace.is_over(&domain));
+    assert_eq!(over(), [true, false, false]);
+    drop(pin);
+    let _pin = domain.pin();
+    assert_eq!(over(), [true, true, true]);
+}
+
+#[test]
+fn the_outermost_pin_counts_in_whatever_order_they_go() {
+    let domain = Domain::new();
+    let outer = domain.pin();
+    let early = domain.begin_grace();
+    let inner = domain.pin();
+    let late = domain.begin_grace();
+    drop(outer);
+    assert!(domain.is_pinned());
+    assert!(!early.is_over(&domain) && !late.is_over(&domain));
+    drop(inner);
+    assert!(!domain.is_pinned());
+    assert!(early.is_over(&domain) && late.is_over(&domain));
+}
+
+#[test]
+fn domains_in_turns_have_one_record_each() {
+    let domains = [Domain::new(), Domain::new(), Domain::new()];
+    for _ in 0..10 {
+        let pins: Vec<_> = domains.iter().map(Domain::pin).collect();
+        let graces: Vec<_> = domains.iter().map(Domain::begin_grace).collect();
+        for (n, pin) in pins.into_iter().enumerate() {
+            assert!(!graces[n].is_over(&domains[n]));
+            drop(pin);
+            assert!(graces[n].is_over(&domains[n]));
+        }
+    }
+    assert!(domains.iter().all(|domain| domain.epoch.len() == 1));
+}
+
+#[test]
+fn records_of_dropped_domains_are_let_go() {
+    let kept = || {
+        RECORDS.with(|records| {
+            let records = records.0.borrow();
+            records.iter().filter(|k| !k.record.is_wanted()).count()
+        })
+    };
+    for _ in 0..1_000 {
+        let domain = Domain::new();
+        drop(domain.pin());
+    }
+    drop(Domain::new().pin());
+    // The last one's own.
+    assert_eq!(kept(), 1);
+    // One that is still pinned stays until it is not.
+    let survivor = Domain::new().pin();
+    let domain = Domain::new();
+    drop(domain.pin());
+    assert_eq!(kept(), 1);
+    drop(survivor);
+    let domain = Domain::new();
+    drop(domain.pin());
+    assert_eq!(kept(), 0);
+}
+
+#[test]
+fn a_thread_that_ends_takes_its_record_along() {
+    let domain = Arc::new(Domain::new());
+    for _ in 0..3 {
+        let theirs = Arc::clone(&domain);
+        let count = thread::spawn(move || {
+            drop(theirs.pin());
+            theirs.epoch.len()
+        });
+        assert_eq!(count.join().unwrap(), 1);
+        assert_eq!(domain.epoch.len(), 0);
+    }
+}
+
+#[test]
+fn pins_work_while_the_thread_ends() {
+    let domain = Arc::new(Domain::new());
+    let theirs = Arc::clone(&domain);
+    on_a_thread(move || {
+        drop(theirs.pin());
+        move || {
+            let (one, other) = (theirs.pin(), theirs.pin());
+            let grace = theirs.begin_grace();
+            drop(one);
+            assert!(!grace.is_over(&theirs));
+            drop(other);
+            assert!(grace.is_over(&theirs));
+        }
+    });
+    assert_eq!(domain.epoch.len(), 0);
+}
+
+#[test]
+fn pins_that_outlive_the_records_of_their_thread_hold_on() {
+    let domain = Arc::new(Domain::new());
+    let theirs = Arc::clone(&domain);
+    on_a_thread(move || {
+        let (one, other) = (theirs.pin(), theirs.pin());
+        move || {
+            assert_eq!(theirs.epoch.len(), 1);
+            let grace = theirs.begin_grace();
+            // A new one has a record of its own.
+            let new = theirs.pin();
+            assert_eq!(theirs.epoch.len(), 2);
+            drop(one);
+            assert!(!grace.is_over(&theirs));
+            drop(other);
+            assert!(grace.is_over(&theirs));
+            assert_eq!(theirs.epoch.len(), 1);
+            drop(new);
+        }
+    });
+    assert_eq!(domain.epoch.len(), 0);
+}
+
+#[test]
+fn a_pin_may_outlive_thread_and_domain() {
+    on_a_thread(|| {
+        let domain = Domain::new();
+        let pin = domain.pin();
+        drop(domain);
+        move || drop(pin)
+    });
+}
+
+/// Readers that come and go, each pinned for most of the time, beside somebody who replaces and frees what they read.
+#[test]
+fn many_threads_use_nothing_that_was_freed() {
+    const READERS: usize = 3;
+    const OBJECTS: u64 = if cfg!(miri) { 50 } else { 20_000 };
+    let domain = Arc::new(Domain::new());
+    let shared = Arc::new(AtomicPtr::new(Box::into_raw(Box::new(1_u64))));
+    let (begin, end) = (
+        Arc::new(Barrier::new(READERS + 1)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let readers: Vec<_> = (0..READERS)
+        .map(|number| {
+            let (domain, shared) = (Arc::clone(&domain), Arc::clone(&shared));
+            let (begin, end) = (Arc::clone(&begin), Arc::clone(&end));
+            thread::spawn(move || {
+                begin.wait();
+                let mut last = 0;
+                let mut look = || {
+                    let _pin = domain.pin();
+                    let _nested = number.is_multiple_of(2).then(|| domain.pin());
+                    let at = shared.load(Ordering::Acquire);
+                    // SAFETY: the pin was taken before the address was read, and it is freed after a grace period.
+                    let object = unsafe { *at };
+                    assert!(object >= last, "freed, and used again or overwritten");
+                    last = object;
+                };
+                while !end.load(Ordering::Relaxed) {
+                    (0..100).for_each(|_| look());
+                }
+            })
+        })
+        .collect();
+    begin.wait();
+    for object in 2..=OBJECTS {
+        let old = shared.swap(Box::into_raw(Box::new(object)), Ordering::AcqRel);
+        let grace = domain.begin_grace();
+        while !grace.is_over(&domain) {
+            thread::yield_now();
+        }
+        // SAFETY: nobody finds it any more, and those who had found it have gone. Overwritten first, to be noticed.
+        unsafe {
+            *old = 0;
+            drop(Box::from_raw(old));
+        }
+    }
+    end.store(true, Ordering::Relaxed);
+    readers
+        .into_iter()
+        .for_each(|reader| reader.join().unwrap());
+    assert_eq!(domain.epoch.len(), 0);
+    // SAFETY: the last one, which nobody reads.
+    unsafe { drop(Box::from_raw(shared.load(Ordering::Relaxed))) };
+}
