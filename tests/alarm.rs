@@ -460,3 +460,30 @@ fn a_run_ends_though_each_notification_it_delivers_makes_another() {
     assert!(timer.due().is_some(), "there is more to tell");
     slot.lock().unwrap().take();
 }
+
+#[test]
+fn inserts_that_never_end_wake_nobody_however_the_cache_grows() {
+    let timer = Loop::default();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .scheduler(Scheduler::custom(timer.clone()))
+        .build();
+    (0..100_000).for_each(|key| cache.insert(key, 0));
+    assert!(timer.0.lock().unwrap().armed.is_none());
+}
+
+#[test]
+fn a_table_that_grew_costs_the_loop_a_few_runs() {
+    let timer = Loop::default();
+    let clock = timer.0.lock().unwrap().clock.clone();
+    // Bounded, so that each write asks for a run. A run ends what it finds begun, in however many steps.
+    let cache: Cache<u32, u32> = Cache::builder()
+        .max_capacity(1_000_000)
+        .ticker(clock)
+        .scheduler(Scheduler::custom(timer.clone()))
+        .build();
+    for keys in 0..20 {
+        (0..10_000).for_each(|key| cache.insert(keys * 10_000 + key, 0));
+        let wakes = timer.run_to(timer.now() + secs(10));
+        assert!((1..20).contains(&wakes), "{wakes} runs");
+    }
+}

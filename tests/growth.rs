@@ -89,3 +89,35 @@ fn a_key_that_stays_is_found_while_overflow_chains_come_and_go() {
     no_key_is_missed(400, 200, 2_000, millis(1_500));
     no_key_is_missed(64, 60, 300, millis(1_500));
 }
+
+#[test]
+fn what_is_held_stays_while_tables_come_and_go() {
+    let cache: Cache<u64, String> = Cache::builder().scheduler(Scheduler::disabled()).build();
+    for key in 0..100 {
+        cache.insert(key, key.to_string());
+    }
+    let held: Vec<_> = (0..100).filter_map(|key| cache.get_ref(&key)).collect();
+    let mut visit = cache.iter();
+    let mut met: Vec<u64> = visit.by_ref().take(10).map(|entry| *entry.key()).collect();
+    for _ in 0..3 {
+        for key in 100..30_000 {
+            cache.insert(key, String::new());
+        }
+        cache.run_pending_tasks();
+        for key in (0..30_000).filter(|key| key % 100 != 7) {
+            cache.invalidate(&key);
+        }
+        cache.run_pending_tasks();
+    }
+    // In order of insertion, whatever became of the entries.
+    assert!((0..100).eq(held.iter().map(|entry| *entry.key())));
+    assert!(
+        held.iter()
+            .all(|entry| *entry.value() == entry.key().to_string())
+    );
+    // A visit meets what stays, once; here what it had met before has gone.
+    met.extend(visit.map(|entry| *entry.key()));
+    let times = |key: u64| met.iter().filter(|&&other| other == key).count();
+    assert_eq!(times(7), 1);
+    assert!((0..30_000).all(|key| times(key) <= 1));
+}

@@ -112,8 +112,7 @@ where
                         shard.refuse(new, RemovalCause::Size);
                     } else {
                         shard.add(vacancy, new, times);
-                        // The array that a growing table leaves is to be freed, and to be left first.
-                        wrote.left = shard.is_moving();
+                        wrote.left = false;
                     }
                 }
                 Settled::Here(spot) => {

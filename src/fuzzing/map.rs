@@ -324,7 +324,11 @@ impl Bench {
     /// Takes a shard's events as the pass does, compares them, and frees what has left.
     fn hand_over(&mut self, shard: usize) {
         let (mut batch, mut parts) = (Batch::new(), Vec::new());
-        self.map.lock_shard(shard).hand_over(&mut batch, &mut parts);
+        let mut locked = self.map.lock_shard(shard);
+        // As a run does.
+        locked.go_on(self.last_value as usize % 5);
+        locked.hand_over(&mut batch, &mut parts);
+        drop(locked);
         let (mut found, mut left) = (Vec::new(), Vec::new());
         for event in batch.drain() {
             let number = |node: NodePtr<u64, u64>| *node.value();

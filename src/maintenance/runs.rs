@@ -27,6 +27,9 @@ pub(super) const SLICE: u64 = 100_000;
 /// Passes of a run after which a thread that serves several caches looks whether another one is due.
 const TURN: usize = 16;
 
+/// Passes of a run that goes on for a table that grows or shrinks alone.
+const MOVES: usize = 64;
+
 /// How often beyond what waited a run looks for further notifications.
 pub(super) const BEYOND: u64 = 64;
 
@@ -352,7 +355,12 @@ impl<K, V> Maintenance<K, V> {
                 break;
             }
             // A thread that others need, too, is not this cache's for ever: an alarm's, or a driver's of several caches.
-            let enough = reached.unwrap_or(pass >= TURN);
+            let enough = match reached {
+                // Nothing but a table's move may be left, of which a pass does little.
+                Some(true) => pass >= MOVES || !self.map.is_moving(),
+                Some(false) => false,
+                None => pass >= TURN,
+            };
             if enough || (pass >= TURN && self.waking.waker().is_shared()) {
                 // The others first; this cache goes on behind those that have waited for longer.
                 let next = self.state.lock().wheel.next_deadline();
@@ -369,13 +377,14 @@ impl<K, V> Maintenance<K, V> {
         let mut state = self.state.lock();
         // What came since the wishes were cleared has wished anew, or is in the wheel by now.
         let next = state.wheel.next_deadline();
+        let moves = self.map.is_moving();
         let waits = state.retired.waits_for_readers();
-        state.waited = if waits {
+        state.waited = if waits && !moves {
             state.waited.saturating_add(1)
         } else {
             0
         };
-        let retry = if self.map.is_moving() {
+        let retry = if moves {
             Some(waking::LINGER)
         } else {
             (waits && state.waited <= PATIENCE).then(|| waking::LINGER * (1 << state.waited))

@@ -42,7 +42,7 @@
 //! | `moves::a_replacement_against_a_split…` | its key is there once, with its value |
 //! | `moves::an_insert_against_a_merge…` | its key is there once, in its bucket |
 //! | `moves::a_look_up_against_an_overflow…` | what stood in the word that becomes a link is found |
-//! | `moves::a_look_up_against_a_removal…` | what leaves the chain is found |
+//! | `moves::a_look_up_against_a_removal…`, `moves::a_visit_against_a_removal…` | what leaves the chain is found, and met once |
 //! | `moves::a_look_up_against_a_split_finds_what_leaves…` | the same |
 //! | `whole::a_get_against_a_replacing_insert…` | a key that is there is never missed |
 //! | `whole::a_get_against_a_removal…` | the value or nothing |

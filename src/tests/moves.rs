@@ -251,3 +251,15 @@ fn a_look_up_against_a_split_finds_what_leaves_the_chain() {
         assert!((0..9).all(|n| table.has(2 * n)));
     });
 }
+
+#[test]
+fn a_visit_against_a_removal_meets_what_leaves_the_chain_once() {
+    explore(|| {
+        let table = Table::of(crowd(9));
+        table.remove(64);
+        let theirs = Arc::clone(&table);
+        let reader = thread::spawn(move || theirs.met(8 * 64));
+        table.remove(2 * 64);
+        assert_eq!(reader.join().unwrap(), 1);
+    });
+}

@@ -31,8 +31,9 @@
 //!
 //! # Cost
 //!
-//! A look-up touches one bucket line and one node. Memory: 64 bytes a bucket for `LOAD` entries down to half as many, whatever the size;
-//! while entries move, the buckets that they have left as well. The lock of a shard is held for one bucket, and some more while entries move.
+//! A look-up touches one bucket line and one node. Memory: 64 bytes a bucket for `LOAD` entries down to half as many in a table that has
+//! grown, whatever the size, down to a quarter where entries have left; and the former array until a grace period after the last have moved.
+//! The lock of a shard is held for one bucket, and for some more while entries move.
 #![allow(unsafe_code)]
 
 mod resize;
@@ -67,6 +68,10 @@ pub(super) struct TableState<K, V> {
     pub(super) retired: Vec<TablePart<K, V>>,
 }
 
+/// So many buckets or more are aligned by hand. Of memory with a greater alignment than its own the system's allocator writes the zeros,
+/// all of them at once and under the shard's lock; of other memory it mostly knows that they are there.
+const LAZY: usize = 64;
+
 /// Memory that left a table.
 pub(crate) struct TablePart<K, V> {
     at: *mut Bucket<K, V>,
@@ -83,24 +88,51 @@ impl<K, V> TablePart<K, V> {
     ///
     /// Table 4: no pin taken before the part was unlinked is still held.
     pub(crate) unsafe fn free(self) {
-        // SAFETY: allocated by `allocate` with the same count; no reader is left (the caller).
-        unsafe { dealloc(self.at.cast(), Self::layout(self.buckets)) }
+        let layout = Self::layout(self.buckets);
+        // SAFETY: allocated by `allocate` with the same count, so the same layout, and if that has room in front, the address stands
+        // there. No reader is left (the caller).
+        unsafe {
+            let at = if self.buckets < LAZY {
+                self.at.cast()
+            } else {
+                self.at.cast::<*mut u8>().sub(1).read()
+            };
+            dealloc(at, layout);
+        }
     }
 
+    /// Room for so many buckets, and for an array's alignment by hand.
     fn layout(buckets: usize) -> Layout {
-        Layout::array::<Bucket<K, V>>(buckets).expect("an array fits the address space")
+        let fits = "an array fits the address space";
+        let layout = Layout::array::<Bucket<K, V>>(buckets).expect(fits);
+        if buckets < LAZY {
+            return layout;
+        }
+        Layout::from_size_align(layout.size() + layout.align(), align_of::<*mut u8>()).expect(fits)
     }
 
     /// Fresh buckets, all words null.
     fn allocate(buckets: usize) -> *mut Bucket<K, V> {
         let layout = Self::layout(buckets);
         // SAFETY: not zero-sized. All-zero is a valid bucket: eight null pointers.
-        let at = unsafe { alloc_zeroed(layout) }.cast::<Bucket<K, V>>();
-        if at.is_null() {
+        let whole = unsafe { alloc_zeroed(layout) };
+        if whole.is_null() {
             handle_alloc_error(layout)
         }
+        let at = if buckets < LAZY {
+            whole.cast()
+        } else {
+            // The next bucket's boundary behind the room for an address.
+            let align = align_of::<Bucket<K, V>>();
+            let first = whole.wrapping_add(size_of::<*mut u8>());
+            let at = first.wrapping_add(first.align_offset(align));
+            // SAFETY: there are `align` bytes more than the buckets take, and no more than those lie in front of `at`: the allocation is
+            // aligned for an address, as is the place of one right before `at`.
+            unsafe { at.cast::<*mut u8>().sub(1).write(whole) };
+            at.cast::<Bucket<K, V>>()
+        };
         // Or a link to an overflow bucket would be taken for a node.
-        node::assert_taggable(at.addr(), layout.size());
+        node::assert_taggable(whole.addr(), layout.size());
         // SAFETY: as many words as the layout has room for, owned by this call.
         unsafe { crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>(), buckets * WORDS) };
         at
@@ -294,28 +326,33 @@ impl<K, V> Table<K, V> {
         })
     }
 
-    /// Stores a word into the first free place of a bucket, making an overflow bucket if there is none.
-    fn put(bucket: &Bucket<K, V>, word: Word<K, V>) {
-        let free = Self::scan(bucket, |place, seen| {
-            seen.is_null().then_some(ptr::from_ref(place))
-        });
-        if let Some(free) = free {
-            // SAFETY: a word of `bucket` or of its chain, both alive while the writer has the lock.
-            unsafe { &*free }.store(word, Ordering::Release);
-            return;
+    /// Stores a word into the first free place of a bucket or its overflow chain, making an overflow bucket if there is none. Where it
+    /// stands now: the bucket, or one of its chain.
+    fn put<'a>(mut bucket: &'a Bucket<K, V>, word: Word<K, V>) -> &'a Bucket<K, V> {
+        loop {
+            let free = |place: &&AtomicPtr<Node<K, V>>| place.load(Ordering::Acquire).is_null();
+            if let Some(free) = bucket.words.iter().find(free) {
+                free.store(word, Ordering::Release);
+                return bucket;
+            }
+            match Self::linked(bucket.words[LAST].load(Ordering::Acquire)) {
+                Some(next) => bucket = next,
+                None => break,
+            }
         }
         // Every word is taken. The last one of the chain's last bucket becomes a link to a fresh bucket that already holds what
         // stood there, so a reader finds that node on either way.
-        let mut last = bucket;
-        while let Some(next) = Self::linked(last.words[LAST].load(Ordering::Acquire)) {
-            last = next;
-        }
         let fresh = TablePart::<K, V>::allocate(1);
-        // SAFETY: just allocated, zeroed, not yet shared.
-        let words = unsafe { &(*fresh).words };
-        words[0].store(last.words[LAST].load(Ordering::Acquire), Ordering::Release);
+        // SAFETY: just allocated, zeroed, not yet shared; from then on a part of the chain, which lives as long as the bucket.
+        let overflow: &'a Bucket<K, V> = unsafe { &*fresh };
+        let words = &overflow.words;
+        words[0].store(
+            bucket.words[LAST].load(Ordering::Acquire),
+            Ordering::Release,
+        );
         words[1].store(word, Ordering::Release);
-        last.words[LAST].store(bucket::link(fresh), Ordering::Release);
+        bucket.words[LAST].store(bucket::link(fresh), Ordering::Release);
+        overflow
     }
 
     pub(super) fn count(&self, state: &TableState<K, V>) -> u64 {

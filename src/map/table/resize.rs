@@ -124,56 +124,69 @@ impl<K, V> Table<K, V> {
         let next = Array::from_raw(self.next.load(Ordering::Acquire));
         let begun = self.moved.load(Ordering::Acquire);
         let all = u64::from(array.lots(next));
-        for lot in begun..all.min(begun + lots as u64) {
-            self.move_lot(state, array, next, lot);
+        let end = all.min(begun + lots as u64);
+        for lot in begun..end {
+            self.move_lot(array, next, lot);
         }
-        if self.moved.load(Ordering::Acquire) == all {
+        // Release, partner: `either`: whoever is told that a lot has moved finds its entries.
+        self.moved.store(end, Ordering::Release);
+        // Once for all of them: each time, look-ups under way that find nothing start over.
+        self.renew_version();
+        for lot in begun..end {
+            for from in self.lot(array, next, lot) {
+                Self::retire_chain(state, from.words[LAST].load(Ordering::Acquire));
+            }
+        }
+        if end == all {
             // Release, partner: `array`.
             self.array.store(next.as_raw(), Ordering::Release);
             Self::retire_array(state, array);
         }
     }
 
-    /// Moves the entries of one lot.
-    fn move_lot(
-        &self,
-        state: &mut TableState<K, V>,
+    /// The buckets of a lot in the first of two arrays, both of this table.
+    fn lot<'a>(
+        &'a self,
         array: Array<K, V>,
-        next: Array<K, V>,
+        other: Array<K, V>,
         lot: u64,
-    ) {
+    ) -> impl Iterator<Item = &'a Bucket<K, V>> {
+        let lots = array.lots(other) as usize;
+        (lot..u64::from(array.buckets()))
+            .step_by(lots)
+            .map(move |number| {
+                // SAFETY: an array is the table's until all lots have moved out of it, for the holder of the lock, who alone comes here.
+                unsafe { Self::bucket(array, number) }
+            })
+    }
+
+    /// Stores the words of a lot in the next array.
+    fn move_lot(&self, array: Array<K, V>, next: Array<K, V>, lot: u64) {
         let grows = next.log() > array.log();
-        let halves = if grows { 1 } else { 2 };
-        let lots = u64::from(array.lots(next));
-        let buckets = (0..halves).map(|half| {
-            // SAFETY: the array is the table's until all lots have moved.
-            let from: &Bucket<K, V> = unsafe { Self::bucket(array, lot + half * lots) };
-            from
-        });
-        for from in buckets.clone().filter(|_| grows) {
+        if grows {
+            for from in self.lot(array, next, lot) {
+                Self::scan(from, |_, word| {
+                    if bucket::is_node(word) {
+                        // The hashes are read one by one below; ask for all of them at once.
+                        Self::node(word).prefetch();
+                    }
+                    None::<()>
+                });
+            }
+        }
+        // Where the last entry went, so that of a long chain each is met once.
+        let mut homes = self.lot(next, array, lot);
+        let lower = homes.next().expect("a lot is never empty");
+        let mut tails = [lower, homes.next().unwrap_or(lower)];
+        for from in self.lot(array, next, lot) {
             Self::scan(from, |_, word| {
                 if bucket::is_node(word) {
-                    // The hashes are read one by one below; ask for all of them at once.
-                    Self::node(word).prefetch();
+                    let upper = grows && Self::node(word).hash() >> array.log() & 1 != 0;
+                    let tail = &mut tails[usize::from(upper)];
+                    *tail = Self::put(tail, word);
                 }
                 None::<()>
             });
-        }
-        for from in buckets.clone() {
-            Self::scan(from, |_, word| {
-                if bucket::is_node(word) {
-                    let hash = if grows { Self::node(word).hash() } else { lot };
-                    // SAFETY: the new array is the table's, too.
-                    Self::put(unsafe { Self::bucket(next, hash) }, word);
-                }
-                None::<()>
-            });
-        }
-        // Release, partner: `either`: whoever is told that the lot has moved finds its entries.
-        self.moved.store(lot + 1, Ordering::Release);
-        self.renew_version();
-        for from in buckets {
-            Self::retire_chain(state, from.words[LAST].load(Ordering::Acquire));
         }
     }
 
