@@ -145,12 +145,12 @@ impl<K, V> Table<K, V> {
     }
 
     /// The buckets of a lot in the first of two arrays, both of this table.
-    fn lot<'a>(
-        &'a self,
+    fn lot(
+        &self,
         array: Array<K, V>,
         other: Array<K, V>,
         lot: u64,
-    ) -> impl Iterator<Item = &'a Bucket<K, V>> {
+    ) -> impl Iterator<Item = &Bucket<K, V>> {
         let lots = array.lots(other) as usize;
         (lot..u64::from(array.buckets()))
             .step_by(lots)
