@@ -26,7 +26,7 @@ use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
 use crate::node::{Columns, Life, NewNode, NodePtr, Slab, Times};
 use crate::reclaim::Pin;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{ShortMutex, ShortMutexGuard};
 pub(crate) use gone::{Gone, Returning};
 pub(crate) use table::TablePart;
 use table::{Home, Place, Seen, Table, TableState};
@@ -43,7 +43,7 @@ pub(crate) struct Map<K, V> {
 #[repr(align(128))]
 struct Slice<K, V> {
     table: Table<K, V>,
-    locked: Mutex<Locked<K, V>>,
+    locked: ShortMutex<Locked<K, V>>,
 }
 
 struct Locked<K, V> {
@@ -111,7 +111,7 @@ pub(crate) struct Spot<'a, K, V>(Home<'a, K, V>, Place<'a, K, V>);
 /// A shard, locked by a writer.
 pub(crate) struct Shard<'a, K, V> {
     table: &'a Table<K, V>,
-    locked: MutexGuard<'a, Locked<K, V>>,
+    locked: ShortMutexGuard<'a, Locked<K, V>>,
 }
 
 impl<K, V> Map<K, V> {
@@ -123,7 +123,7 @@ impl<K, V> Map<K, V> {
             let (table, state) = Table::new(capacity.div_ceil(shards));
             Slice {
                 table,
-                locked: Mutex::new(Locked {
+                locked: ShortMutex::new(Locked {
                     state,
                     weight: 0,
                     batch: Batch::new(),

@@ -37,7 +37,7 @@
 //! might say otherwise, where a reader has read the epoch long ago and stores it only now.
 //!
 //! In 2 the fences alone would do. The release and the acquire of the epoch are for who does not follow fences: ThreadSanitizer, and
-//! the exchange that takes the place of store and fence on x86-64 (`sync.rs`).
+//! the exchange that takes the place of store and fence on x86-64 (`sync/mod.rs`).
 //!
 //! On doors that lack one of the fences this file fails in a model, as it must (`src/tests/grace/`).
 

@@ -3,7 +3,7 @@
 //!
 //! # What this covers and what not
 //!
-//! - Each access through `src/sync.rs` is a switching point: map, shard locks, node, buffers, drain status, waking, notifications,
+//! - Each access through `src/sync/` is a switching point: map, shard locks, node, buffers, drain status, waking, notifications,
 //!   pins and grace periods.
 //! - All orderings count as sequentially consistent. Whether weaker ones suffice is for the loom models to say.
 //! - No background thread: it is the system's. Its part is played by an `Alarm`.

@@ -5,8 +5,13 @@
 //! [shuttle](https://docs.rs/shuttle), which runs larger ones under many random ones; otherwise they are the
 //! standard library's and `parking_lot`'s. The other sides are wrapped to look like the plain one, never the reverse.
 //!
+//! There are two kinds of lock: `Mutex`, for holds that may last a while, and `ShortMutex` (`latch`).
+//!
 //! `Arc` and `Weak` are always the standard library's: no protocol of this crate rests on the orderings of a
 //! reference count.
+
+#[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
+mod latch;
 
 #[cfg(not(wheelhouse_shuttle))]
 #[cfg_attr(wheelhouse_loom, allow(dead_code, unused_imports))]
@@ -64,7 +69,10 @@ mod model {
     #[cfg(wheelhouse_loom)]
     pub(crate) use std::thread_local;
 
+    /// An explorer's mutex is as good for short holds.
+    pub(crate) use self::Mutex as ShortMutex;
     pub(crate) use explorer::sync::MutexGuard;
+    pub(crate) use explorer::sync::MutexGuard as ShortMutexGuard;
     pub(crate) use explorer::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, fence,
     };
@@ -171,6 +179,8 @@ mod model {
     }
 }
 
+#[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
+pub(crate) use latch::{ShortMutex, ShortMutexGuard};
 #[cfg(any(wheelhouse_loom, wheelhouse_shuttle))]
 pub(crate) use model::*;
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
