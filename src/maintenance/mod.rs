@@ -72,7 +72,7 @@ const RUN_BUDGET: usize = 256;
 const ENOUGH: usize = 32;
 /// Events in a shard's batch that make its writer wait for the maintenance lock.
 const LIMIT: usize = 1024;
-/// Retired objects that are worth a grace period of their own while there is traffic.
+/// How much has to be retired to be worth a grace period of its own while there is traffic: so many nodes, or an array of so many buckets.
 const WORTH_A_GRACE: usize = 128;
 /// Undelivered notifications that make a writer deliver some if nobody else ever does.
 const UNDELIVERED: u64 = 1024;

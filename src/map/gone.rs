@@ -35,6 +35,13 @@ impl<K, V> Retire for Gone<K, V> {
 
     type Memory = Returning<K, V>;
 
+    fn size(&self) -> usize {
+        match self {
+            Self::Node(_) => 1,
+            Self::Part(part) => part.buckets(),
+        }
+    }
+
     fn prefetch(&self) {
         if let Self::Node(node) = self {
             node.prefetch();

@@ -30,6 +30,9 @@ pub(crate) trait Retire {
     /// Where its memory goes.
     type Memory;
 
+    /// How many nodes, or things of their size, it takes the memory of.
+    fn size(&self) -> usize;
+
     /// Asks the processor for what destroying it and giving it back will touch.
     fn prefetch(&self);
 
@@ -51,6 +54,8 @@ pub(crate) trait Retire {
 /// The queue; see the module docs. For the holder of the maintenance lock.
 pub(crate) struct Retired<T: Retire> {
     open: Pile<T>,
+    /// Of what is in `open`, together.
+    size: usize,
     waiting: Pile<T>,
     /// That of `waiting`; none if nothing waits.
     grace: Option<Grace>,
@@ -193,6 +198,7 @@ impl<T: Retire> Retired<T> {
     pub(crate) fn new() -> Self {
         Self {
             open: Pile::new(),
+            size: 0,
             waiting: Pile::new(),
             grace: None,
             sweeping: Pile::new(),
@@ -208,6 +214,7 @@ impl<T: Retire> Retired<T> {
     /// Takes an item that was unlinked from every shared place.
     #[inline]
     pub(crate) fn retire(&mut self, item: T) {
+        self.size = self.size.saturating_add(item.size());
         self.open.push(item, &mut self.spare.chunks);
     }
 
@@ -235,9 +242,10 @@ impl<T: Retire> Retired<T> {
         !self.sweeping.is_empty()
     }
 
-    /// Begins a grace period for what has gathered, if at least `enough` has and none is under way.
+    /// Begins a grace period for what has gathered, if that is of at least `enough` size and none is under way.
     pub(crate) fn seal(&mut self, domain: &Domain, enough: usize) {
-        if self.grace.is_none() && self.open.len() >= enough.max(1) {
+        if self.grace.is_none() && self.size >= enough.max(1) {
+            self.size = 0;
             self.waiting.append(&mut self.open);
             self.grace = Some(domain.begin_grace());
         }
@@ -292,6 +300,16 @@ impl<T: Retire> Retired<T> {
             && self.ready.is_empty()
     }
 
+    /// What is in all stages together takes the memory of so many nodes.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        let stages = [&self.open, &self.waiting, &self.sweeping, &self.ready];
+        let items = stages
+            .into_iter()
+            .flat_map(|pile| pile.chunks.iter().flatten());
+        items.map(Retire::size).sum()
+    }
+
     /// Whether something waits for readers to let go of it.
     pub(crate) fn waits_for_readers(&self) -> bool {
         self.grace.is_some()
@@ -338,6 +356,10 @@ mod tests {
         const RUNS_USER_CODE: bool = true;
 
         type Memory = usize;
+
+        fn size(&self) -> usize {
+            1
+        }
 
         fn prefetch(&self) {}
 

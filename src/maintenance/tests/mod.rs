@@ -367,3 +367,19 @@ fn a_cache_that_is_dropped_amid_a_move_frees_both_arrays() {
     let amid = |entries| filled(entries).core.upkeep.map.is_moving();
     assert!((1_000..40_000).step_by(1_000).any(amid));
 }
+
+#[test]
+fn writers_free_the_arrays_that_growing_tables_leave() {
+    let cache = filled(0);
+    let (mut most, mut at_last) = (0, 0);
+    for key in 0..300_000 {
+        cache.insert(key, 0);
+        if key % 64 == 0 {
+            at_last = cache.core.upkeep.state.lock().retired.held();
+            most = most.max(at_last);
+        }
+    }
+    // All arrays but those in use: 300,000 entries, 5 a bucket, and half as many buckets once more for each size before that.
+    assert!(most > 1_000, "nothing was shown");
+    assert!(at_last < 100, "{at_last} buckets are held");
+}

@@ -82,6 +82,10 @@ pub(crate) struct TablePart<K, V> {
 unsafe impl<K, V> Send for TablePart<K, V> {}
 
 impl<K, V> TablePart<K, V> {
+    pub(in crate::map) fn buckets(&self) -> usize {
+        self.buckets
+    }
+
     /// Gives the memory back.
     ///
     /// # Safety
