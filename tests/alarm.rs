@@ -487,3 +487,40 @@ fn a_table_that_grew_costs_the_loop_a_few_runs() {
         assert!((1..20).contains(&wakes), "{wakes} runs");
     }
 }
+
+#[test]
+fn readers_who_relieve_each_other_do_not_use_up_the_patience_of_runs() {
+    let timer = Loop::default();
+    let clock = timer.0.lock().unwrap().clock.clone();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .ticker(clock)
+        .scheduler(Scheduler::custom(timer.clone()))
+        .build();
+    (0..100).for_each(|key| cache.insert(key, 0));
+    std::thread::scope(|threads| {
+        // A thread each, since a thread's pins are one to whoever waits for them.
+        let hold = || {
+            let (held, hold) = std::sync::mpsc::channel();
+            let (release, released) = std::sync::mpsc::channel::<()>();
+            let cache = &cache;
+            let reader = threads.spawn(move || {
+                let entry = cache.peek_ref(&0);
+                held.send(entry.is_some()).unwrap();
+                _ = released.recv();
+            });
+            assert!(hold.recv().unwrap());
+            (reader, release)
+        };
+        let mut reader = hold();
+        for key in 1..30 {
+            cache.invalidate(&key);
+            assert!(timer.turn(timer.now() + secs(1)));
+            // What has just left is held by this reader, and looked for again.
+            assert!(timer.0.lock().unwrap().armed.is_some(), "{key}");
+            // The next one is there before this one goes.
+            let (former, release) = std::mem::replace(&mut reader, hold());
+            drop(release);
+            former.join().unwrap();
+        }
+    });
+}

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use support::Dice;
 use support::census::{Census, Counted};
 use wheelhouse::{Cache, EntryRef, ManualTicker};
@@ -52,4 +54,45 @@ fn references_that_go_in_any_order_show_their_own_value_and_hold_nothing_after()
     }
     let present: u64 = caches.iter().map(Cache::entry_count).sum();
     assert_eq!(census.alive(), present as i64);
+}
+
+/// Two threads, each of which writes a key and then looks for the other's: one of them finds it, whatever else they hold.
+#[test]
+fn a_held_reference_keeps_no_write_from_being_seen() {
+    const ROUNDS: u64 = 50_000;
+    let cache: Cache<u64, u64> = Cache::builder().build();
+    cache.insert(0, 0);
+    let gates = [AtomicU64::new(0), AtomicU64::new(0)];
+    let meet = |me: usize, at: u64| {
+        gates[me].store(at, Ordering::SeqCst);
+        let mut looks = 0;
+        while gates[1 - me].load(Ordering::SeqCst) < at {
+            looks += 1;
+            if looks % 10_000 == 0 {
+                std::thread::yield_now();
+            }
+        }
+    };
+    let missed = |me: usize| {
+        let _held = cache.get_ref(&0);
+        let mut missed = Vec::new();
+        for round in 1..=ROUNDS {
+            let keys = [2 * round, 2 * round + 1];
+            meet(me, 2 * round);
+            cache.insert(keys[me], 0);
+            if cache.get(&keys[1 - me]).is_none() {
+                missed.push(round);
+            }
+            meet(me, 2 * round + 1);
+        }
+        missed
+    };
+    let (one, other) = std::thread::scope(|threads| {
+        let other = threads.spawn(|| missed(1));
+        (missed(0), other.join().unwrap())
+    });
+    let both = one
+        .iter()
+        .filter(|round| other.binary_search(round).is_ok());
+    assert_eq!(both.count(), 0, "neither has seen the other's write");
 }

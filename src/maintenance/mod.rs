@@ -76,7 +76,8 @@ const LIMIT: usize = 1024;
 const WORTH_A_GRACE: usize = 128;
 /// Undelivered notifications that make a writer deliver some if nobody else ever does.
 const UNDELIVERED: u64 = 1024;
-/// How often a scheduler's run comes back for memory that a long-lived reader holds, before it leaves it to the next write.
+/// How often a scheduler's run comes back for memory that cannot be freed yet, since a reader holds it or is in the midst of an offer, before it leaves
+/// it to the next write. Counted anew for each grace period.
 const PATIENCE: u32 = 8;
 
 /// What a write leaves behind, as far as waking is concerned.
@@ -168,7 +169,7 @@ struct State<K, V> {
     rings_swept: bool,
     /// When the current bucket was last swept.
     swept_at: u64,
-    /// Runs in a row that found memory still held by a reader.
+    /// Runs in a row that left memory unfreed, since the last grace period began.
     waited: u32,
 }
 

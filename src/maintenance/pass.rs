@@ -69,9 +69,10 @@ impl<K, V> Maintenance<K, V> {
             self.evict(state, &mut budget);
             state.done += (given - budget) as u64;
         }
-        state
-            .retired
-            .seal(&self.domain, if plan.seal { 1 } else { WORTH_A_GRACE });
+        let enough = if plan.seal { 1 } else { WORTH_A_GRACE };
+        if state.retired.seal(&self.domain, enough) {
+            state.waited = 0;
+        }
         self.notifier.post(&mut state.gathered);
         self.status.end();
         if let (Some(counters), Some(begun)) = (&self.counters, begun) {
@@ -118,7 +119,7 @@ impl<K, V> Maintenance<K, V> {
     /// brought in is then the newest of all, and goes last. True if it came round.
     fn drain(&self, state: &mut State<K, V>, plan: Plan, budget: &mut usize) -> bool {
         let own = plan.own;
-        // What writers have begun, a run brings to an end: or a table that is just read from then on would stay in two arrays.
+        // What writers have begun, runs bring to an end, so that a table that is just read from then on does not stay in two arrays.
         let lots = if plan.resize { LOTS } else { 0 };
         let of_others = own.map_or(*budget, |_| CALLER_BUDGET.min(*budget));
         let mut left = of_others;

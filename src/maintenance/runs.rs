@@ -378,7 +378,7 @@ impl<K, V> Maintenance<K, V> {
         // What came since the wishes were cleared has wished anew, or is in the wheel by now.
         let next = state.wheel.next_deadline();
         let moves = self.map.is_moving();
-        let waits = state.retired.waits_for_readers();
+        let waits = !state.retired.is_empty();
         state.waited = if waits && !moves {
             state.waited.saturating_add(1)
         } else {

@@ -318,10 +318,15 @@ impl<K, V> Node<K, V> {
     }
 }
 
-/// Panics if an allocation ends where its addresses leave no room for the map's tags.
+/// Whether the addresses of an allocation leave room for the map's tags.
+pub(crate) fn is_taggable(at: usize, size: usize) -> bool {
+    at.checked_add(size).is_some_and(|end| end >> 48 == 0)
+}
+
+/// Panics if they do not.
 pub(crate) fn assert_taggable(at: usize, size: usize) {
     assert!(
-        at.checked_add(size).is_some_and(|end| end >> 48 == 0),
+        is_taggable(at, size),
         "the allocator returned an address above 2^48, which this crate cannot tag"
     );
 }

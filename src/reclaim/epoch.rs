@@ -39,6 +39,9 @@
 //! In 2 the fences alone would do. The release and the acquire of the epoch are for who does not follow fences: ThreadSanitizer, and
 //! the exchange that takes the place of store and fence on x86-64 (`sync/mod.rs`).
 //!
+//! Each pin has a fence, a nested one too, though no grace period needs that: cache calls begin with one, and it keeps two threads, each of which
+//! writes and then reads what the other writes, from both reading what was before (`tests/references.rs`).
+//!
 //! On doors that lack one of the fences this file fails in a model, as it must (`src/tests/grace/`).
 
 use super::door::{AtomicU64, Mutex, fence, store_before_loads};
@@ -142,6 +145,10 @@ impl Record {
             // Acquire, partner: the release in `begin_grace`.
             let now = epoch.now.load(Ordering::Acquire);
             store_before_loads(&self.pinned, now);
+        } else {
+            // What a call has written is seen by all before the thread's next call reads, nested or not: it may be in the processor's
+            // store buffer yet, since a shard's lock is given back by a plain store.
+            fence(Ordering::SeqCst);
         }
     }
 

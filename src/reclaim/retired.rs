@@ -242,13 +242,15 @@ impl<T: Retire> Retired<T> {
         !self.sweeping.is_empty()
     }
 
-    /// Begins a grace period for what has gathered, if that is of at least `enough` size and none is under way.
-    pub(crate) fn seal(&mut self, domain: &Domain, enough: usize) {
-        if self.grace.is_none() && self.size >= enough.max(1) {
-            self.size = 0;
-            self.waiting.append(&mut self.open);
-            self.grace = Some(domain.begin_grace());
+    /// Begins a grace period for what has gathered, if that is of at least `enough` size and none is under way. Whether it did.
+    pub(crate) fn seal(&mut self, domain: &Domain, enough: usize) -> bool {
+        if self.grace.is_some() || self.size < enough.max(1) {
+            return false;
         }
+        self.size = 0;
+        self.waiting.append(&mut self.open);
+        self.grace = Some(domain.begin_grace());
+        true
     }
 
     /// Takes out items that may be freed, up to `most` and what fills the chunk; none inside a destructor that is run from here.
@@ -308,11 +310,6 @@ impl<T: Retire> Retired<T> {
             .into_iter()
             .flat_map(|pile| pile.chunks.iter().flatten());
         items.map(Retire::size).sum()
-    }
-
-    /// Whether something waits for readers to let go of it.
-    pub(crate) fn waits_for_readers(&self) -> bool {
-        self.grace.is_some()
     }
 
     /// How much may be freed.

@@ -13,7 +13,7 @@
 //! their turn, since whoever holds it may have lost the processor; at last after naps of [`NAP`], for a holder of lower priority, which a
 //! thread that is always ready would keep from running.
 //!
-//! Not for holds that last, nor with user code inside: the maintenance lock is another one.
+//! Not for holds that last, nor with user code inside but the ticker's: the maintenance lock is another one.
 //!
 //! # Invariants
 //!
@@ -21,8 +21,8 @@
 //!
 //! # Cost
 //!
-//! About 5 ns when nobody else is there. Given back as soon as the store is done, whether somebody waits or not: no fairness but that a wait
-//! is short.
+//! About 5 ns when nobody else is there. There is no order among those who wait, and no bound on a wait but that holds are short and mostly far
+//! between: who has come to naps has a chance with each of them.
 //!
 //! # Origin
 //!
@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{sleep, yield_now};
 use std::time::Duration;
 
-/// A mutex for short holds, without user code inside.
+/// A mutex for short holds.
 pub(crate) type ShortMutex<T> = Mutex<Latch, T>;
 pub(crate) type ShortMutexGuard<'a, T> = MutexGuard<'a, Latch, T>;
 

@@ -135,7 +135,11 @@ impl<K, V> TablePart<K, V> {
             unsafe { at.cast::<*mut u8>().sub(1).write(whole) };
             at.cast::<Bucket<K, V>>()
         };
-        // Or a link to an overflow bucket would be taken for a node.
+        // Or a link to an overflow bucket would be taken for a node. Of an overflow bucket this may be found out in the midst of a move, which must not
+        // be left there: such an address is as good as none.
+        if buckets == 1 && !node::is_taggable(whole.addr(), layout.size()) {
+            handle_alloc_error(layout)
+        }
         node::assert_taggable(whole.addr(), layout.size());
         // SAFETY: as many words as the layout has room for, owned by this call.
         unsafe { crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>(), buckets * WORDS) };
