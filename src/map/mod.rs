@@ -238,10 +238,11 @@ impl<K, V> Map<K, V> {
         self.shards.iter().any(|slice| slice.table.is_moving())
     }
 
-    /// How many lots are yet to be moved in the table that has most. Takes each shard's lock for a moment.
+    /// How many lots are yet to be moved in the table that has most. Takes the lock of each shard where there are any.
     pub(crate) fn lots_left(&self) -> u64 {
+        let moving = self.shards.iter().filter(|slice| slice.table.is_moving());
         let one = |slice: &Slice<K, V>| slice.table.lots_left(&mut slice.locked.lock().state);
-        self.shards.iter().map(one).max().unwrap_or(0)
+        moving.map(one).max().unwrap_or(0)
     }
 
     /// What the nodes in the map weigh now. Takes each shard's lock for a moment.
