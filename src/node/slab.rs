@@ -14,12 +14,14 @@
 //! caches need stands in columns, to which the chunk's header points.
 //!
 //! Chunks are allocated in *regions* of one to sixteen, growing with the slab. A slab belongs to one shard and is used under that
-//! shard's lock: a writer takes a slot while it holds the lock anyway, and slots come back many at a time.
+//! shard's lock: a writer takes a slot while it holds the lock anyway, and slots come back many at a time. What comes back is mostly
+//! wanted again at once: up to [`LOOSE`] slots stay in one chain for that, whichever regions they are of.
 //!
 //! # Invariants
 //!
-//! 1. A slot is *free* (in its region's chain, or beyond `fresh`) or *taken*, and holds an initialised node exactly while it is taken.
-//! 2. A region's `used` is the number of its taken slots; its memory is given back only when that is 0, or by the last owner.
+//! 1. A slot is *free* (in its region's chain, or beyond `fresh`), *loose* (in the slab's chain) or *taken*, and holds an initialised node
+//!    exactly while it is taken.
+//! 2. A region's `used` is the number of its slots that are not free; its memory is given back only when that is 0, or by the last owner.
 //! 3. A region with a free slot is in `roomy`.
 //! 4. A chunk's header is written before the first of its slots is handed out, and never again.
 //!
@@ -47,6 +49,9 @@ const SINGLE: bool = cfg!(any(fuzzing, wheelhouse_single));
 /// The smallest chunk, in bytes, and the fewest nodes in one.
 const CHUNK: usize = if SINGLE { 1 } else { 8192 };
 const LEAST: usize = if SINGLE { 1 } else { 8 };
+/// Slots that stay loose at most; and at most so great a part of those in use, or a slab that shrinks would keep regions for them.
+const LOOSE: usize = if SINGLE { 0 } else { 128 };
+const LOOSE_PART: usize = 8;
 /// A node larger than this has a chunk for itself, or eight of them would have to be allocated for the first.
 const LARGE: usize = 4096;
 
@@ -223,7 +228,11 @@ pub(crate) struct Slab<K, V> {
     vacant: Vec<u32>,
     /// Regions that were empty when they were last looked at.
     spares: Vec<u32>,
+    /// The chain of loose slots, and its length.
+    loose: *mut Free,
+    loosened: usize,
     slots: usize,
+    /// Those that are not free.
     used: usize,
     _nodes: PhantomData<Node<K, V>>,
 }
@@ -235,6 +244,9 @@ unsafe impl<K, V> Send for Slab<K, V> {}
 /// Emptied slots of one slab, on their way back.
 pub(crate) struct Emptied<K, V> {
     first: *mut Free,
+    /// The other end of the chain; dangling if that is empty.
+    last: NonNull<Free>,
+    len: usize,
     _slab: PhantomData<Node<K, V>>,
 }
 
@@ -245,6 +257,8 @@ impl<K, V> Emptied<K, V> {
     pub(crate) const fn new() -> Self {
         Self {
             first: ptr::null_mut(),
+            last: NonNull::dangling(),
+            len: 0,
             _slab: PhantomData,
         }
     }
@@ -260,10 +274,14 @@ impl<K, V> Emptied<K, V> {
     /// Node 1: nobody uses the pointer any more, and its content was destroyed. All slots of a chain are of the slab that will take
     /// it back.
     pub(crate) unsafe fn push(&mut self, node: NodePtr<K, V>) {
-        let slot = node.as_raw().cast::<Free>();
+        let slot = node.0.cast::<Free>();
         // SAFETY: the slot is the caller's alone and has room and alignment for a pointer: a node has a deadline.
         unsafe { slot.write(Free { next: self.first }) };
-        self.first = slot;
+        if self.first.is_null() {
+            self.last = slot;
+        }
+        self.first = slot.as_ptr();
+        self.len += 1;
     }
 }
 
@@ -316,6 +334,8 @@ impl<K, V> Slab<K, V> {
             roomy: Vec::new(),
             vacant: Vec::new(),
             spares: Vec::new(),
+            loose: ptr::null_mut(),
+            loosened: 0,
             slots: 0,
             used: 0,
             _nodes: PhantomData,
@@ -346,6 +366,18 @@ impl<K, V> Slab<K, V> {
 
     #[inline]
     fn take(&mut self) -> NonNull<Node<K, V>> {
+        if let Some(loose) = NonNull::new(self.loose) {
+            // SAFETY: slab 1: a slot in the chain of the loose holds the chain's link.
+            self.loose = unsafe { loose.as_ref() }.next;
+            self.loosened -= 1;
+            return loose.cast();
+        }
+        self.take_free()
+    }
+
+    /// The same from a region.
+    #[inline(never)]
+    fn take_free(&mut self) -> NonNull<Node<K, V>> {
         if let Some(&number) = self.roomy.last()
             && let Some(region) = &mut self.regions[number as usize]
             && let Some(slot) = region.take()
@@ -424,9 +456,25 @@ impl<K, V> Slab<K, V> {
     /// be dropped after the shard's lock was released.
     pub(crate) fn take_back(&mut self, emptied: Emptied<K, V>) -> Vacated {
         let mut vacated = Vacated(Vec::new());
-        let mut next = emptied.first;
+        if emptied.is_empty() {
+            return vacated;
+        }
+        // SAFETY: the last of a chain that is not empty, whose slots are this slab's alone (`Emptied::push`).
+        unsafe { emptied.last.write(Free { next: self.loose }) };
+        self.loose = emptied.first;
+        self.loosened += emptied.len;
+        if self.loosened > LOOSE || self.loosened * LOOSE_PART > self.used {
+            self.disperse(&mut vacated);
+        }
+        vacated
+    }
+
+    /// Gives all loose slots back to their regions.
+    fn disperse(&mut self, vacated: &mut Vacated) {
+        let mut next = std::mem::replace(&mut self.loose, ptr::null_mut());
+        self.loosened = 0;
         while let Some(slot) = NonNull::new(next) {
-            // SAFETY: `Emptied::push` wrote the link, and whoever called it promised that the slot is of this slab: its chunk has a
+            // SAFETY: slab 1: the link of a loose slot. `Emptied::push` has its caller promise that it is of this slab: its chunk has a
             // header.
             let number = unsafe {
                 next = slot.as_ref().next;
@@ -434,7 +482,7 @@ impl<K, V> Slab<K, V> {
             };
             let region = self.regions[number as usize]
                 .as_mut()
-                .expect("a region with a taken slot is there (slab 2)");
+                .expect("a region with a loose slot is there (slab 2)");
             // SAFETY: as above.
             unsafe { slot.write(Free { next: region.free }) };
             region.free = slot.as_ptr();
@@ -445,10 +493,9 @@ impl<K, V> Slab<K, V> {
                 self.roomy.push(number);
             }
             if region.used == 0 {
-                self.release(number, &mut vacated);
+                self.release(number, vacated);
             }
         }
-        vacated
     }
 
     /// A region has become empty: gives empty regions back to the allocator as long as an eighth of what is in use would still find
@@ -488,19 +535,28 @@ impl<K, V> Slab<K, V> {
         Geometry::<K, V>::region(region.chunks, columns).0
     }
 
+    /// How many slots a chain has. For the holder of the shard's lock.
+    #[cfg(any(test, fuzzing))]
+    fn count(mut chain: *const Free) -> usize {
+        let mut count = 0;
+        // SAFETY: slab 1: the chain's slots hold its links.
+        while let Some(slot) = unsafe { chain.as_ref() } {
+            chain = slot.next;
+            count += 1;
+        }
+        count
+    }
+
     /// Asserts slab 2 and 3.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn check_invariants(&self) {
+        assert_eq!(Self::count(self.loose), self.loosened, "loose slots");
+        assert!(self.loosened <= LOOSE && self.loosened * LOOSE_PART <= self.used);
         let (mut slots, mut used) = (0, 0);
         for (number, region) in self.regions.iter().enumerate() {
             let Some(region) = region else { continue };
-            let mut free = region.chunks * Geometry::<K, V>::SLOTS - region.fresh;
-            let mut next = region.free;
-            while let Some(slot) = NonNull::new(next) {
-                free += 1;
-                // SAFETY: as in `Region::take`; the caller has the shard's lock.
-                next = unsafe { slot.as_ref() }.next;
-            }
+            let fresh = region.chunks * Geometry::<K, V>::SLOTS - region.fresh;
+            let free = fresh + Self::count(region.free);
             let all = region.chunks * Geometry::<K, V>::SLOTS;
             assert_eq!(region.used + free, all, "slots of region {number}");
             let named = self.roomy.iter().filter(|&&n| n as usize == number).count();
@@ -625,6 +681,28 @@ mod tests {
         assert_eq!((slab.slots, slab.used), (0, 0));
         place(&mut slab, 1);
         slab.check_invariants();
+    }
+
+    #[test]
+    #[cfg(not(any(fuzzing, wheelhouse_single)))]
+    fn what_comes_back_is_handed_out_first_and_no_more_than_a_few_wait_for_that() {
+        let mut slab = Slab::new(Columns::default());
+        let mut nodes: Vec<_> = (0..2_000).map(|key| place(&mut slab, key)).collect();
+        let back = nodes.split_off(2_000 - LOOSE / 2);
+        give_back(&mut slab, back.iter().copied());
+        assert_eq!(slab.loosened, LOOSE / 2);
+        for &slot in back.iter().rev() {
+            assert_eq!(place(&mut slab, 1), slot);
+        }
+        assert_eq!(slab.loosened, 0);
+        nodes.extend(back);
+        let back = nodes.split_off(2_000 - LOOSE - 1);
+        give_back(&mut slab, back);
+        assert_eq!(
+            (slab.loosened, slab.used),
+            (0, nodes.len()),
+            "one too many: all are dispersed"
+        );
     }
 
     #[test]
