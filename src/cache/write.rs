@@ -8,6 +8,7 @@ use crate::listener::RemovalCause;
 use crate::maintenance::Wrote;
 use crate::map::{Probe, Settled};
 use crate::node::{Making, NewNode, NodePtr, Times};
+use crate::reclaim::Pin;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -61,6 +62,12 @@ impl Asked {
     }
 }
 
+/// A write that has to be tried again: the key came or went since it was looked up, or the answer is about what is no longer so.
+struct Overtaken<K, V> {
+    new: NewNode<K, V>,
+    asked: Asked,
+}
+
 /// How often a write or a read asks the policy, if each time its answer is overtaken: by a deadline that is moved, which then stays where it was
 /// moved to, or by another write, as from within the policy itself. Whoever does that all the time must not hold others up for ever.
 pub(super) const ASKS: u32 = 16;
@@ -79,72 +86,103 @@ where
         };
         let new = NewNode::new(key, value, making);
         let pin = self.upkeep.pin();
-        let map = &self.upkeep.map;
-        let mut asks = 0;
-        let mut last = None;
-        loop {
-            let probe = map.probe(hash, &pin, |node| new.key() == node.key());
-            let asked = last.unwrap_or_else(|| self.ask(&new, &probe, given));
-            asks += 1;
-            if asks >= ASKS {
-                last = asked.for_good(|| self.upkeep.clock.now());
+        match self.try_put(new, given, None, 1, &pin) {
+            Ok(wrote) => {
+                drop(pin);
+                self.upkeep.after_write(wrote);
             }
-            let mut shard = map.lock(hash);
-            let Some(settled) = shard.settle(hash, &probe) else {
-                continue;
-            };
-            // Read under the lock: a life begins when the write happens, however long the wait was.
-            let now = self.upkeep.clock.now();
-            let mut wrote = Wrote {
-                shard: map.shard_of(hash),
-                pending: 0,
-                deadline: NEVER,
-                now: Some(now),
-                left: true,
-            };
-            match settled {
-                Settled::Absent(vacancy) => {
-                    let times = self.times(asked.answer, None, now);
-                    wrote.deadline = times.deadline;
-                    self.upkeep.note_written(None);
-                    if self.upkeep.is_too_heavy(making.weight) {
-                        self.upkeep.note_removed(making.weight, RemovalCause::Size);
-                        shard.refuse(new, RemovalCause::Size);
-                    } else {
-                        shard.add(vacancy, new, times);
-                        wrote.left = false;
-                    }
-                }
-                Settled::Here(spot) => {
-                    let old = probe.found.expect("settled at the node that was found");
-                    let told = asked.told.filter(|_| asks < ASKS);
-                    let Some((cause, kept)) = self.supersede(old, &asked, told, now) else {
-                        // The answer is overtaken.
-                        drop(shard);
-                        continue;
-                    };
-                    let times = self.times(asked.answer, kept, now);
-                    wrote.deadline = times.deadline;
-                    self.upkeep.note_written(Some((old, cause)));
-                    if self.upkeep.is_too_heavy(making.weight) {
-                        self.upkeep.note_removed(making.weight, RemovalCause::Size);
-                        shard.remove(spot, old, cause);
-                        shard.refuse(new, RemovalCause::Size);
-                    } else {
-                        shard.replace(spot, old, new, times, cause);
-                    }
-                }
-            }
-            wrote.pending = shard.pending();
-            drop(shard);
-            drop(probe);
-            drop(pin);
-            self.upkeep.after_write(wrote);
-            return;
+            Err(overtaken) => self.put_again(overtaken, given, pin),
         }
     }
 
+    /// The rest of a write whose first attempt was overtaken.
+    // Apart from the first attempt, which is straight code: in a loop around it, what the attempts share would go through the stack.
+    #[cold]
+    #[inline(never)]
+    fn put_again(&self, overtaken: Overtaken<K, V>, given: Given, pin: Pin) {
+        let Overtaken { mut new, mut asked } = overtaken;
+        let mut asks = 1;
+        let wrote = loop {
+            let last = if asks >= ASKS {
+                asked.for_good(|| self.upkeep.clock.now())
+            } else {
+                None
+            };
+            asks += 1;
+            match self.try_put(new, given, last, asks, &pin) {
+                Ok(wrote) => break wrote,
+                Err(overtaken) => Overtaken { new, asked } = overtaken,
+            }
+        };
+        drop(pin);
+        self.upkeep.after_write(wrote);
+    }
+
+    /// One attempt of a write, that number `asks`: with the answer that holds for good, if there is one, else the policy is asked.
+    #[inline(always)]
+    fn try_put(
+        &self,
+        new: NewNode<K, V>,
+        given: Given,
+        last: Option<Asked>,
+        asks: u32,
+        pin: &Pin,
+    ) -> Result<Wrote, Overtaken<K, V>> {
+        let (hash, weight) = (new.hash(), new.weight());
+        let map = &self.upkeep.map;
+        let probe = map.probe(hash, pin, |node| new.key() == node.key());
+        let asked = last.unwrap_or_else(|| self.ask(&new, &probe, given));
+        let mut shard = map.lock(hash);
+        let Some(settled) = shard.settle(hash, &probe) else {
+            return Err(Overtaken { new, asked });
+        };
+        // Read under the lock: a life begins when the write happens, however long the wait was.
+        let now = self.upkeep.clock.now();
+        let mut wrote = Wrote {
+            shard: map.shard_of(hash),
+            pending: 0,
+            deadline: NEVER,
+            now: Some(now),
+            left: true,
+        };
+        match settled {
+            Settled::Absent(vacancy) => {
+                let times = self.times(asked.answer, None, now);
+                wrote.deadline = times.deadline;
+                self.upkeep.note_written(None);
+                if self.upkeep.is_too_heavy(weight) {
+                    self.upkeep.note_removed(weight, RemovalCause::Size);
+                    shard.refuse(new, RemovalCause::Size);
+                } else {
+                    shard.add(vacancy, new, times);
+                    wrote.left = false;
+                }
+            }
+            Settled::Here(spot) => {
+                let old = probe.found.expect("settled at the node that was found");
+                let told = asked.told.filter(|_| asks < ASKS);
+                let Some((cause, kept)) = self.supersede(old, &asked, told, now) else {
+                    return Err(Overtaken { new, asked });
+                };
+                let times = self.times(asked.answer, kept, now);
+                wrote.deadline = times.deadline;
+                self.upkeep.note_written(Some((old, cause)));
+                if self.upkeep.is_too_heavy(weight) {
+                    self.upkeep.note_removed(weight, RemovalCause::Size);
+                    shard.remove(spot, old, cause);
+                    shard.refuse(new, RemovalCause::Size);
+                } else {
+                    shard.replace(spot, old, new, times, cause);
+                }
+            }
+        }
+        wrote.pending = shard.pending();
+        Ok(wrote)
+    }
+
     /// Asks the policy about the value that comes in. No lock is held.
+    // Always inlined, as what else the attempt consists of: the second attempt is a second place that calls it.
+    #[inline(always)]
     fn ask(&self, new: &NewNode<K, V>, probe: &Probe<'_, K, V>, given: Given) -> Asked {
         let policy = match (given, &self.lifetimes.policy) {
             (Given::Life(life), _) => return Asked::life(Some(life)),

@@ -68,10 +68,8 @@ impl<K, V> Maintenance<K, V> {
     // Always inlined: after nearly all writes nothing is to be done, and to find that out takes less than to hand all this over.
     #[inline(always)]
     fn follow(&self, wrote: Wrote, may: May) {
-        let late =
-            (self.flush_of(&wrote)).is_some_and(|(flush, now)| self.waking.is_late_for(flush, now));
         let soon = self.leaves_work(&wrote) && self.waking.is_unwished();
-        if late || soon || self.needs_help(&wrote) {
+        if self.is_late_for(&wrote) || soon || self.needs_help(&wrote) {
             self.see_to(wrote, may);
         }
     }
@@ -96,6 +94,17 @@ impl<K, V> Maintenance<K, V> {
     fn flush_of(&self, wrote: &Wrote) -> Option<(u64, u64)> {
         let now = wrote.now.filter(|_| wrote.deadline != NEVER)?;
         Some((self.spans.flush_time(wrote.deadline, now), now))
+    }
+
+    /// Whether no run is arranged that comes when the entry that was written is flushed, or before.
+    #[inline(always)]
+    fn is_late_for(&self, wrote: &Wrote) -> bool {
+        let Some(now) = wrote.now.filter(|_| wrote.deadline != NEVER) else {
+            return false;
+        };
+        let late = |moment| self.waking.is_late_for(moment, now);
+        // No entry is flushed before its deadline: if a run comes until then, as mostly, the rest need not be worked out.
+        late(wrote.deadline) && late(self.spans.flush_time(wrote.deadline, now))
     }
 
     /// Whether the write left something to tell, to free or to evict.

@@ -8,11 +8,13 @@ use super::table::TablePart;
 use crate::node::{Emptied, NodePtr};
 use crate::reclaim::Retire;
 
-/// Something that left the map.
+/// Something that left the map. In two words: each replaced value makes one.
 pub(crate) enum Gone<K, V> {
     Node(NodePtr<K, V>),
     Part(TablePart<K, V>),
 }
+
+const _: () = assert!(size_of::<Gone<u64, u64>>() == 2 * size_of::<usize>());
 
 /// Slots of destroyed nodes on their way back, by shard.
 pub(crate) struct Returning<K, V>(Box<[Emptied<K, V>]>);

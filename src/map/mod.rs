@@ -171,7 +171,8 @@ impl<K, V> Map<K, V> {
     }
 
     /// Looks up before a write; see the module docs. `matches` compares keys.
-    #[inline]
+    // Always inlined: the answer would go through the stack.
+    #[inline(always)]
     pub(crate) fn probe<'a>(
         &'a self,
         hash: u64,

@@ -441,6 +441,11 @@ impl<K, V> NewNode<K, V> {
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
+
+    #[inline]
+    pub(crate) fn weight(&self) -> u32 {
+        self.weight
+    }
 }
 
 /// Asks the processor to fetch a line, where it can be asked.

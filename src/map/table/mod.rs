@@ -45,6 +45,7 @@ use crate::node::{self, Node, NodePtr};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 pub(super) use search::{Home, Place, Seen};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::num::NonZero;
 use std::ptr;
 
 /// A table; the part that readers use.
@@ -75,7 +76,7 @@ const LAZY: usize = 64;
 /// Memory that left a table.
 pub(crate) struct TablePart<K, V> {
     at: *mut Bucket<K, V>,
-    buckets: usize,
+    buckets: NonZero<usize>,
 }
 
 // SAFETY: a TablePart owns plain memory: the nodes that words point to are not its own.
@@ -83,7 +84,7 @@ unsafe impl<K, V> Send for TablePart<K, V> {}
 
 impl<K, V> TablePart<K, V> {
     pub(in crate::map) fn buckets(&self) -> usize {
-        self.buckets
+        self.buckets.get()
     }
 
     /// Gives the memory back.
@@ -92,11 +93,12 @@ impl<K, V> TablePart<K, V> {
     ///
     /// Table 4: no pin taken before the part was unlinked is still held.
     pub(crate) unsafe fn free(self) {
-        let layout = Self::layout(self.buckets);
+        let buckets = self.buckets();
+        let layout = Self::layout(buckets);
         // SAFETY: allocated by `allocate` with the same count, so the same layout, and if that has room in front, the address stands
         // there. No reader is left (the caller).
         unsafe {
-            let at = if self.buckets < LAZY {
+            let at = if buckets < LAZY {
                 self.at.cast()
             } else {
                 self.at.cast::<*mut u8>().sub(1).read()

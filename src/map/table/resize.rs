@@ -36,6 +36,7 @@ use crate::map::array::{Array, MOST};
 use crate::map::bucket::{self, Bucket, LAST, WORDS, Word};
 use crate::node::Node;
 use crate::sync::{AtomicPtr, Ordering};
+use std::num::NonZero;
 use std::ptr;
 
 /// Entries a bucket that make the table grow.
@@ -233,7 +234,10 @@ impl<K, V> Table<K, V> {
         while let Some(bucket) = Self::linked(link) {
             let at = bucket::linked(link);
             link = bucket.words[LAST].load(Ordering::Acquire);
-            state.retired.push(TablePart { at, buckets: 1 });
+            state.retired.push(TablePart {
+                at,
+                buckets: NonZero::<usize>::MIN,
+            });
         }
     }
 
@@ -241,7 +245,7 @@ impl<K, V> Table<K, V> {
     pub(super) fn retire_array(state: &mut TableState<K, V>, array: Array<K, V>) {
         state.retired.push(TablePart {
             at: array.at(),
-            buckets: array.buckets() as usize,
+            buckets: NonZero::new(array.buckets() as usize).expect("an array has a bucket"),
         });
     }
 
