@@ -241,6 +241,7 @@ impl<K, V> Maintenance<K, V> {
     }
 
     /// Hands on a node that is unlinked everywhere: to the listener, then to be freed.
+    #[inline(always)]
     fn depart(&self, state: &mut State<K, V>, node: NodePtr<K, V>, cause: RemovalCause) {
         node.set_life(Life::Dead);
         if self.notifier.has_listener() {

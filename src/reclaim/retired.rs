@@ -102,17 +102,19 @@ impl<T> Pile<T> {
 
     #[inline]
     fn push(&mut self, item: T, spare: &mut Vec<Vec<T>>) {
-        match self.chunks.last_mut() {
-            Some(chunk) if chunk.len() < CHUNK => chunk.push(item),
-            _ => self.push_chunk(item, spare),
+        if self.chunks.last().is_none_or(|chunk| chunk.len() >= CHUNK) {
+            self.open_chunk(spare);
+        }
+        // Only now: handed over to where a chunk is opened, the item would go through the stack each time.
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.push(item);
         }
     }
 
     #[cold]
-    fn push_chunk(&mut self, item: T, spare: &mut Vec<Vec<T>>) {
+    fn open_chunk(&mut self, spare: &mut Vec<Vec<T>>) {
         let room = if self.chunks.is_empty() { FEW } else { CHUNK };
-        let mut chunk = spare.pop().unwrap_or_else(|| Vec::with_capacity(room));
-        chunk.push(item);
+        let chunk = spare.pop().unwrap_or_else(|| Vec::with_capacity(room));
         self.chunks.push(chunk);
     }
 

@@ -3,7 +3,7 @@
 
 use std::{hint::black_box, process::ExitCode, time::Duration};
 
-use wheelhouse::{Cache, ManualTicker, Scheduler, expiry};
+use wheelhouse::{Cache, CacheBuilder, ManualTicker, Scheduler, expiry};
 use wheelhouse_bench::{keys, peers::Hasher};
 
 /// Entries there before the counting starts.
@@ -64,6 +64,13 @@ const OPERATIONS: &[Operation] = &[
     Operation {
         name: "replace-expiry",
         run: || each(cache(Expire::Write), |cache, key, _| cache.insert(key, 1)),
+    },
+    Operation {
+        name: "replace-bounded-expiry",
+        run: || {
+            let roomy = builder(Expire::Write).max_capacity(RESIDENT * 4);
+            each(filled(roomy), |cache, key, _| cache.insert(key, 1))
+        },
     },
     Operation {
         name: "insert-new",
@@ -128,30 +135,32 @@ fn lifetime(key: &u64, _: &u64) -> Option<Duration> {
 }
 
 fn cache(expire: Expire) -> Counted {
+    filled(builder(expire))
+}
+
+fn bounded() -> Counted {
+    filled(builder(Expire::Never).max_capacity(RESIDENT))
+}
+
+fn builder(expire: Expire) -> CacheBuilder<u64, u64, Hasher> {
     let builder = Cache::<u64, u64>::builder()
         .ticker(ManualTicker::new())
-        .scheduler(Scheduler::disabled());
-    let builder = match expire {
+        .scheduler(Scheduler::disabled())
+        .hasher(fixed());
+    match expire {
         Expire::Never => builder,
         Expire::Create => builder.expire_after(expiry::creating(lifetime)),
         Expire::Write => builder.expire_after(expiry::writing(lifetime)),
         Expire::Access => builder.expire_after(expiry::accessing(lifetime)),
-    };
-    filled(builder.hasher(fixed()).build())
-}
-
-fn bounded() -> Counted {
-    let builder = Cache::<u64, u64>::builder()
-        .ticker(ManualTicker::new())
-        .scheduler(Scheduler::disabled());
-    filled(builder.max_capacity(RESIDENT).hasher(fixed()).build())
+    }
 }
 
 fn fixed() -> Hasher {
     Hasher::with_seeds(1, 2, 3, 4)
 }
 
-fn filled(cache: Counted) -> Counted {
+fn filled(builder: CacheBuilder<u64, u64, Hasher>) -> Counted {
+    let cache = builder.build();
     for rank in 0..RESIDENT {
         cache.insert(keys::key(rank), rank);
     }
