@@ -96,6 +96,21 @@ impl<K, V> Array<K, V> {
         self.buckets().min(other.buckets())
     }
 
+    /// The addresses of this array's buckets of a lot that it shares with another.
+    #[inline]
+    pub(super) fn each_of_lot(
+        self,
+        other: Self,
+        lot: u64,
+        mut each: impl FnMut(*mut Bucket<K, V>),
+    ) {
+        let mut number = lot;
+        while number < u64::from(self.buckets()) {
+            each(self.bucket(number));
+            number += u64::from(self.lots(other));
+        }
+    }
+
     /// The bucket that holds a position of a visit, by its number, and the first position behind that bucket.
     pub(super) fn visit(self, position: u32) -> (u32, u64) {
         let index = self.index(u64::from(position.reverse_bits()));

@@ -459,30 +459,36 @@ impl<K, V> Slab<K, V> {
         if emptied.is_empty() {
             return vacated;
         }
-        // SAFETY: the last of a chain that is not empty, whose slots are this slab's alone (`Emptied::push`).
-        unsafe { emptied.last.write(Free { next: self.loose }) };
-        self.loose = emptied.first;
-        self.loosened += emptied.len;
-        if self.loosened > LOOSE || self.loosened * LOOSE_PART > self.used {
-            self.disperse(&mut vacated);
+        let loosened = self.loosened + emptied.len;
+        if loosened <= LOOSE && loosened * LOOSE_PART <= self.used {
+            // SAFETY: the end of a chain of slots that are this slab's alone (`Emptied::push`).
+            unsafe { emptied.last.write(Free { next: self.loose }) };
+            self.loose = emptied.first;
+            self.loosened = loosened;
+        } else {
+            // No more than came: the shard's lock is held.
+            self.disperse(emptied.first, &mut vacated);
+            if self.loosened * LOOSE_PART > self.used {
+                let loose = std::mem::replace(&mut self.loose, ptr::null_mut());
+                self.loosened = 0;
+                self.disperse(loose, &mut vacated);
+            }
         }
         vacated
     }
 
-    /// Gives all loose slots back to their regions.
-    fn disperse(&mut self, vacated: &mut Vacated) {
-        let mut next = std::mem::replace(&mut self.loose, ptr::null_mut());
-        self.loosened = 0;
+    /// Gives a chain of slots back to their regions.
+    fn disperse(&mut self, first: *mut Free, vacated: &mut Vacated) {
+        let mut next = first;
         while let Some(slot) = NonNull::new(next) {
-            // SAFETY: slab 1: the link of a loose slot. `Emptied::push` has its caller promise that it is of this slab: its chunk has a
-            // header.
+            // SAFETY: `Emptied::push` wrote the link, and had its caller promise that the slot is of this slab: its chunk has a header.
             let number = unsafe {
                 next = slot.as_ref().next;
                 Geometry::<K, V>::locate(slot.cast()).0.as_ref().region
             };
             let region = self.regions[number as usize]
                 .as_mut()
-                .expect("a region with a loose slot is there (slab 2)");
+                .expect("a region with a slot that is not free is there (slab 2)");
             // SAFETY: as above.
             unsafe { slot.write(Free { next: region.free }) };
             region.free = slot.as_ptr();

@@ -9,9 +9,10 @@
 //!
 //! # How it works
 //!
-//! Nobody is woken: who finds it taken looks again. At first after some pauses, for a few microseconds; then whenever other threads have had
-//! their turn, since whoever holds it may have lost the processor; at last after naps of [`NAP`], for a holder of lower priority, which a
-//! thread that is always ready would keep from running.
+//! Nobody is woken: who finds it taken looks again. At first after some pauses, for a hundred microseconds or so: an interrupt that has come to
+//! the holder is over by then. Then after naps of [`NAP`], since the holder may have lost the processor, perhaps to this very thread. No sooner,
+//! and no `yield` at all, though it would let the holder run: a thread that gives its processor away to one that has much work, as the
+//! scheduler's at a mass expiry, gets it back when that one's time slice has ended, milliseconds after the lock was given back.
 //!
 //! Not for holds that last, nor with user code inside but the ticker's: the maintenance lock is another one.
 //!
@@ -32,7 +33,7 @@
 use parking_lot::lock_api::{GuardNoSend, Mutex, MutexGuard, RawMutex};
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{sleep, yield_now};
+use std::thread::sleep;
 use std::time::Duration;
 
 /// A mutex for short holds.
@@ -42,10 +43,10 @@ pub(crate) type ShortMutexGuard<'a, T> = MutexGuard<'a, Latch, T>;
 /// How many pauses of the processor a waiting thread makes before it looks again; twice as many each time. Seldom, since
 /// two threads that take turns with every write bring each line that they write to the other, and both are the slower for it.
 const PAUSES: u32 = 8;
-/// How often it looks after pauses, before it lets others run: some microseconds.
-const SPINS: u32 = 5;
-/// How often it lets others run before it sleeps.
-const YIELDS: u32 = 32;
+/// From this look on as many pauses as before it.
+const LONGEST: u32 = 4;
+/// How often it looks after pauses, before it sleeps.
+const SPINS: u32 = 40;
 /// How long it sleeps, each time.
 const NAP: Duration = Duration::from_micros(50);
 
@@ -62,9 +63,7 @@ impl Latch {
         let mut looks = 0;
         loop {
             if looks < SPINS {
-                (0..PAUSES << looks).for_each(|_| spin_loop());
-            } else if looks < SPINS + YIELDS {
-                yield_now();
+                (0..PAUSES << looks.min(LONGEST)).for_each(|_| spin_loop());
             } else {
                 sleep(NAP);
             }
@@ -113,7 +112,7 @@ unsafe impl RawMutex for Latch {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use std::thread;
+    use std::thread::{self, yield_now};
 
     /// So many threads, each of which counts so often under the lock: in a plain number, which ThreadSanitizer watches.
     fn count(threads: u64, times: u64, hold: impl Fn(u64) + Send + Copy + 'static) {

@@ -63,7 +63,7 @@ fn nothing_is_freed_before_each_shard_was_drained_after_the_grace_period() {
 #[test]
 fn a_writer_helps_sooner_the_smaller_its_cache() {
     for shards in [1, 2, 8, 64] {
-        for share in [1, 2, 5, 31, 32] {
+        for share in [1, 2, 5, ENOUGH as u64 - 1, ENOUGH as u64] {
             let max = share * 8 * shards as u64;
             assert_eq!(enough(max, shards), share as usize);
             assert_eq!(enough(max + 8 * shards as u64 - 1, shards), share as usize);

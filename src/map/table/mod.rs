@@ -28,6 +28,8 @@
 //!    moment within the call, that of the move or an earlier one, the hit was true, though the node may have been removed or replaced since:
 //!    as true as any hit whose node is removed right after it was found. That node is not freed meanwhile, since it left the map
 //!    when the reader was pinned already (node 1). A miss there is not believed, since the move has moved the version on.
+//! 8. A bucket of the array that entries are moving to is room and no more until its lot moves, which clears it first. Nobody is told
+//!    of it as a home before `moved` says so (table 5), nor looks into it.
 //!
 //! # Cost
 //!
@@ -44,7 +46,7 @@ use super::bucket::{self, Bucket, LAST, WORDS, Word};
 use crate::node::{self, Node, NodePtr};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 pub(super) use search::{Home, Place, Seen};
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::num::NonZero;
 use std::ptr;
 
@@ -95,7 +97,7 @@ impl<K, V> TablePart<K, V> {
     pub(crate) unsafe fn free(self) {
         let buckets = self.buckets();
         let layout = Self::layout(buckets);
-        // SAFETY: allocated by `allocate` with the same count, so the same layout, and if that has room in front, the address stands
+        // SAFETY: allocated by `room` with the same count, so the same layout, and if that has room in front, the address stands
         // there. No reader is left (the caller).
         unsafe {
             let at = if buckets < LAZY {
@@ -119,9 +121,35 @@ impl<K, V> TablePart<K, V> {
 
     /// Fresh buckets, all words null.
     fn allocate(buckets: usize) -> *mut Bucket<K, V> {
+        let at = Self::room(buckets, alloc_zeroed);
+        // SAFETY: as many zeroed words as there is room for, owned by this call.
+        unsafe { crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>(), buckets * WORDS) };
+        at
+    }
+
+    /// Room for so many buckets, each to be [cleared](Self::clear) before it is used: under a shard's lock, where there is no time to
+    /// write to all of them.
+    fn reserve(buckets: usize) -> *mut Bucket<K, V> {
+        Self::room(buckets, alloc)
+    }
+
+    /// Makes all words of a bucket null.
+    ///
+    /// # Safety
+    ///
+    /// `at` names room for a bucket that nobody else uses yet.
+    unsafe fn clear(at: *mut Bucket<K, V>) {
+        // SAFETY: the caller's promise. All-zero is a valid bucket: eight null pointers.
+        unsafe {
+            at.write_bytes(0, 1);
+            crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>(), WORDS);
+        }
+    }
+
+    fn room(buckets: usize, alloc: unsafe fn(Layout) -> *mut u8) -> *mut Bucket<K, V> {
         let layout = Self::layout(buckets);
-        // SAFETY: not zero-sized. All-zero is a valid bucket: eight null pointers.
-        let whole = unsafe { alloc_zeroed(layout) };
+        // SAFETY: not zero-sized.
+        let whole = unsafe { alloc(layout) };
         if whole.is_null() {
             handle_alloc_error(layout)
         }
@@ -143,8 +171,6 @@ impl<K, V> TablePart<K, V> {
             handle_alloc_error(layout)
         }
         node::assert_taggable(whole.addr(), layout.size());
-        // SAFETY: as many words as the layout has room for, owned by this call.
-        unsafe { crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>(), buckets * WORDS) };
         at
     }
 }

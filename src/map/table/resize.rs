@@ -20,9 +20,9 @@
 //!
 //! # Cost
 //!
-//! At most [`STEPS`] lots a write, so there is no long pause at any size: the largest single steps are the allocation of a zeroed array and
-//! its freeing, once each time the table doubles or halves. A lot that is split reads the hashes of one bucket's entries, from the nodes' cold
-//! parts, and asks for all of them before it reads the first; a lot that comes together reads no node.
+//! At most [`STEPS`] lots a write, so there is no long pause at any size: the largest single step is the freeing of an array, once each time
+//! the table doubles or halves. A new one is room and no more: its buckets are cleared lot by lot. A lot that is split reads the hashes of one bucket's entries, from the nodes' cold
+//! parts, and asks for those of all lots of a write before it reads the first; a lot that comes together reads no node.
 //!
 //! An array of `2n` buckets is complete `n / STEPS` inserts after it was allocated and too full `5n` inserts after that, so one move has
 //! always ended before the next begins.
@@ -34,7 +34,7 @@
 use super::{Table, TablePart, TableState};
 use crate::map::array::{Array, MOST};
 use crate::map::bucket::{self, Bucket, LAST, WORDS, Word};
-use crate::node::Node;
+use crate::node::{self, Node};
 use crate::sync::{AtomicPtr, Ordering};
 use std::num::NonZero;
 use std::ptr;
@@ -105,7 +105,7 @@ impl<K, V> Table<K, V> {
     #[inline(never)]
     pub(in crate::map) fn begin(&self, log: u32) {
         let array = self.array();
-        let next = Self::allocate(log);
+        let next = Array::new(TablePart::reserve(1 << log), log);
         // Before `next` and `moved`, of which a reader may still believe that they belong to an earlier move (table 5).
         self.renew_version();
         // Release, partners: `either` and `array`.
@@ -126,6 +126,17 @@ impl<K, V> Table<K, V> {
         let begun = self.moved.load(Ordering::Acquire);
         let all = u64::from(array.lots(next));
         let end = all.min(begun + lots as u64);
+        let grows = next.log() > array.log();
+        // What memory is asked for one thing at a time keeps the lock for as long: so for the next call's buckets now, and for the hashes
+        // that this one will look at.
+        for lot in end..all.min(end + lots as u64) {
+            array.each_of_lot(next, lot, |at| node::prefetch(at.cast_const()));
+        }
+        if grows {
+            for lot in begun..end {
+                self.prefetch_nodes(array, next, lot);
+            }
+        }
         for lot in begun..end {
             self.move_lot(array, next, lot);
         }
@@ -161,20 +172,25 @@ impl<K, V> Table<K, V> {
             })
     }
 
+    /// Asks the processor for the nodes of a lot.
+    fn prefetch_nodes(&self, array: Array<K, V>, next: Array<K, V>, lot: u64) {
+        for from in self.lot(array, next, lot) {
+            Self::scan(from, |_, word| {
+                if bucket::is_node(word) {
+                    Self::node(word).prefetch();
+                }
+                None::<()>
+            });
+        }
+    }
+
     /// Stores the words of a lot in the next array.
     fn move_lot(&self, array: Array<K, V>, next: Array<K, V>, lot: u64) {
         let grows = next.log() > array.log();
-        if grows {
-            for from in self.lot(array, next, lot) {
-                Self::scan(from, |_, word| {
-                    if bucket::is_node(word) {
-                        // The hashes are read one by one below; ask for all of them at once.
-                        Self::node(word).prefetch();
-                    }
-                    None::<()>
-                });
-            }
-        }
+        next.each_of_lot(array, lot, |at| {
+            // SAFETY: table 8: nobody uses the buckets of a lot that has not moved, and this is its one move.
+            unsafe { TablePart::clear(at) };
+        });
         // Where the last entry went, so that of a long chain each is met once.
         let mut homes = self.lot(next, array, lot);
         let lower = homes.next().expect("a lot is never empty");
