@@ -15,7 +15,7 @@ mod wheelhouse;
 pub use self::{
     dashmap::DashMap, foyer::Foyer, mini_moka::MiniMoka, moka::Moka, papaya::Papaya,
     quick_cache::QuickCache, quick_cache_deadline::QuickCacheDeadline, stretto::Stretto,
-    tinyufo::TinyUfo, wheelhouse::CoarseReads, wheelhouse::Wheelhouse,
+    tinyufo::TinyUfo, wheelhouse::CoarseReads, wheelhouse::IdleLimit, wheelhouse::Wheelhouse,
 };
 
 use crate::peer::{Key, Peer, Value};
@@ -49,6 +49,10 @@ pub const NOTES: &[(&str, &str)] = &[
     (
         "wheelhouse, coarse reads",
         "look-ups go by a time that is up to 10 ms old, so a hit reads no clock; wheelhouse alone is exact",
+    ),
+    (
+        "wheelhouse, idle limit",
+        "one idle limit for all entries in place of a policy: no user code runs between look-up and new deadline, so the clock is read once",
     ),
     (
         "quick_cache+deadline",

@@ -1,4 +1,5 @@
-//! wheelhouse with its default settings (exact TSC clock, background scheduler), and with look-ups by a coarse time.
+//! wheelhouse with its default settings (exact TSC clock, background scheduler), with look-ups by a coarse time, and with an idle limit in place
+//! of a policy.
 
 use std::time::Duration;
 
@@ -88,6 +89,52 @@ impl<K: Key, V: Value> Peer<K, V> for CoarseReads<K, V> {
         let staleness = Duration::from_millis(10);
         let coarse = Wheelhouse::with(plan, |builder| builder.coarse_reads(staleness));
         Ok(Self(coarse))
+    }
+
+    #[inline]
+    fn get(&self, key: &K) -> Option<V> {
+        self.0.get(key)
+    }
+
+    #[inline]
+    fn insert(&self, key: K, value: V) {
+        self.0.insert(key, value);
+    }
+
+    #[inline]
+    fn remove(&self, key: &K) {
+        self.0.remove(key);
+    }
+
+    fn settle(&self) {
+        self.0.settle();
+    }
+
+    fn entries(&self) -> Option<u64> {
+        self.0.entries()
+    }
+}
+
+/// wheelhouse without a policy: one idle limit for all entries, which every read extends.
+pub struct IdleLimit<K, V>(Wheelhouse<K, V>);
+
+impl<K: Key, V: Value> Peer<K, V> for IdleLimit<K, V> {
+    const CARD: Card = Card {
+        name: "wheelhouse, idle limit",
+        role: Role::Subject,
+    };
+
+    fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
+        let Some(idle) = plan.uniform.filter(|_| plan.expiring == Expiring::Access) else {
+            return Err(Problem::Unsupported("not the same work"));
+        };
+        let plan = Plan {
+            expiring: Expiring::Never,
+            ..plan.clone()
+        };
+        Ok(Self(Wheelhouse::with(&plan, |builder| {
+            builder.time_to_idle(idle)
+        })))
     }
 
     #[inline]

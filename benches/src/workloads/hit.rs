@@ -6,7 +6,7 @@ use crate::{
     keys,
     measure::timed,
     peer::{Expiring, Peer},
-    peers::{CoarseReads, Visit},
+    peers::{CoarseReads, IdleLimit, Visit},
     report::Report,
     setup::Setup,
 };
@@ -112,9 +112,11 @@ impl Race for Hit {
     }
 
     fn also(&self, expiring: Expiring, visit: &mut impl Visit<u64, u64>) {
-        // Without a deadline no clock is read, and reads that extend need the exact one.
-        if expiring == Expiring::Create {
-            visit.meet::<CoarseReads<u64, u64>>();
+        match expiring {
+            Expiring::Create => visit.meet::<CoarseReads<u64, u64>>(),
+            Expiring::Access => visit.meet::<IdleLimit<u64, u64>>(),
+            // Without a deadline no clock is read.
+            Expiring::Never | Expiring::Write => (),
         }
     }
 

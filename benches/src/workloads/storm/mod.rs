@@ -2,7 +2,7 @@
 //!
 //! Twice: *quiet*, where nobody calls the cache, shows how late removals are and what they cost in CPU time; *busy*, where one caller
 //! reads and replaces other entries at a steady pace meanwhile, shows what the caller feels. The rows "no cache" are the same caller
-//! calling nothing, or spending the time of an insert: what the machine itself does to it.
+//! calling nothing, or spending the time of an insert while another thread is at work: what the machine itself does to it.
 //!
 //! The clock starts when all entries are in and the cache has settled. Lateness is the time of the notification less the deadline.
 //! CPU per entry is the CPU time of the process, less the caller's, over the entries notified; in the busy case the cache's own work

@@ -1,9 +1,17 @@
 //! No cache: shows what the machine itself does to a caller.
 
-use std::hint::{black_box, spin_loop};
+use std::{
+    hint::{black_box, spin_loop},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
 
 use crate::{
-    clock,
+    clock, keys,
     peer::{Card, Peer, Plan, Problem, Role},
 };
 
@@ -12,11 +20,14 @@ const BUSY: u64 = 400;
 
 /// Answers every read with the resident value.
 pub(super) type Nothing = Spending<0>;
-/// Likewise, and spends some time: the longer a call, the more often the machine's own interruptions fall into one.
+/// Likewise, and spends some time: the longer a call, the more often the machine's own interruptions fall into one. Beside it a thread
+/// is at work, as a cache's is in a storm: what else runs on the machine then has to take the caller's core.
 pub(super) type Busy = Spending<BUSY>;
 
 /// Spends so many nanoseconds in each call.
-pub(super) struct Spending<const NANOS: u64>;
+pub(super) struct Spending<const NANOS: u64> {
+    _beside: Option<Beside>,
+}
 
 impl<const NANOS: u64> Spending<NANOS> {
     fn spend(&self) {
@@ -25,6 +36,53 @@ impl<const NANOS: u64> Spending<NANOS> {
             while clock::nanos() < end {
                 spin_loop();
             }
+        }
+    }
+}
+
+/// A thread at work until this is dropped: a fifth of the time, in one piece each second or so.
+struct Beside {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Beside {
+    const WORK: u64 = 200_000_000;
+    const REST: Duration = Duration::from_millis(800);
+    /// More than the processor's caches hold, as a million entries are.
+    const WORDS: usize = 8 << 20;
+
+    fn start() -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&over);
+        let thread = thread::spawn(move || {
+            let mut words = vec![0u64; Self::WORDS];
+            let mut rank = 0;
+            while !ended.load(Relaxed) {
+                let until = clock::nanos() + Self::WORK;
+                while clock::nanos() < until && !ended.load(Relaxed) {
+                    for _ in 0..1_000 {
+                        words[keys::key(rank) as usize % Self::WORDS] += 1;
+                        rank += 1;
+                    }
+                }
+                black_box(&words);
+                thread::park_timeout(Self::REST);
+            }
+        });
+        Self {
+            over,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.over.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            thread.join().expect("it only writes to its own memory");
         }
     }
 }
@@ -43,7 +101,9 @@ impl<const NANOS: u64> Peer<u64, u64> for Spending<NANOS> {
         if plan.listener.is_some() {
             return Err(Problem::Unsupported("nothing is ever removed"));
         }
-        Ok(Self)
+        Ok(Self {
+            _beside: (NANOS > 0).then(Beside::start),
+        })
     }
 
     fn get(&self, key: &u64) -> Option<u64> {
