@@ -71,8 +71,8 @@ pub(super) struct TableState<K, V> {
     pub(super) retired: Vec<TablePart<K, V>>,
 }
 
-/// So many buckets or more are aligned by hand. Of memory with a greater alignment than its own the system's allocator writes the zeros,
-/// all of them at once and under the shard's lock; of other memory it mostly knows that they are there.
+/// So many buckets or more are aligned by hand. Of zeroed memory with a greater alignment than its own the system's allocator writes the zeros,
+/// all of them at once; of other memory it mostly knows that they are there, so a table that begins large begins soon.
 const LAZY: usize = 64;
 
 /// Memory that left a table.
