@@ -423,6 +423,53 @@ mod tests {
     }
 
     #[test]
+    fn what_a_panic_drops_is_dropped_without_a_pin() {
+        /// Panics while it is told to.
+        #[derive(Clone, Default)]
+        struct Bad(Arc<AtomicU32>);
+        impl Bad {
+            fn touch(&self) {
+                if self.0.load(Ordering::Relaxed) != 0 {
+                    std::panic::resume_unwind(Box::new("as told"));
+                }
+            }
+        }
+        impl crate::Ticker for Bad {
+            fn nanos(&self) -> u64 {
+                self.touch();
+                0
+            }
+        }
+        let (policy, ticker) = (Bad::default(), Bad::default());
+        let asked = policy.clone();
+        let cache = Cache::builder()
+            .ticker(ticker.clone())
+            .expire_after(crate::expiry::writing(move |_: &u32, _: &Probe| {
+                asked.touch();
+                Some(Duration::from_secs(1))
+            }))
+            .build();
+        let cache = Arc::new(cache);
+        for bad in [&policy, &ticker] {
+            let seen = Arc::new([const { AtomicU32::new(0) }; 2]);
+            let value = Probe {
+                cache: Arc::downgrade(&cache),
+                seen: Arc::clone(&seen),
+            };
+            bad.0.store(1, Ordering::Relaxed);
+            CALLING.set(true);
+            let insert = std::panic::AssertUnwindSafe(|| cache.insert(1, value));
+            let outcome = std::panic::catch_unwind(insert);
+            CALLING.set(false);
+            bad.0.store(0, Ordering::Relaxed);
+            assert!(outcome.is_err(), "nothing was shown");
+            let seen = [0, 1].map(|pinned: usize| seen[pinned].load(Ordering::Relaxed));
+            assert_eq!(seen, [1, 0], "dropped without a pin, and with one");
+            assert!(!cache.contains_key(&1));
+        }
+    }
+
+    #[test]
     fn a_miss_on_an_expired_entry_takes_no_lock() {
         let (second, clock) = (Duration::from_secs(1), ManualTicker::new());
         let cache: Cache<u32, u32> = Cache::builder()

@@ -66,6 +66,7 @@ impl Asked {
 struct Overtaken<K, V> {
     new: NewNode<K, V>,
     asked: Asked,
+    pin: Pin,
 }
 
 /// How often a write or a read asks the policy, if each time its answer is overtaken: by a deadline that is moved, which then stays where it was
@@ -86,12 +87,9 @@ where
         };
         let new = NewNode::new(key, value, making);
         let pin = self.upkeep.pin();
-        match self.try_put(new, given, None, 1, &pin) {
-            Ok(wrote) => {
-                drop(pin);
-                self.upkeep.after_write(wrote);
-            }
-            Err(overtaken) => self.put_again(overtaken, given, pin),
+        match self.try_put(new, given, None, 1, pin) {
+            Ok(wrote) => self.upkeep.after_write(wrote),
+            Err(overtaken) => self.put_again(overtaken, given),
         }
     }
 
@@ -99,8 +97,12 @@ where
     // Apart from the first attempt, which is straight code: in a loop around it, what the attempts share would go through the stack.
     #[cold]
     #[inline(never)]
-    fn put_again(&self, overtaken: Overtaken<K, V>, given: Given, pin: Pin) {
-        let Overtaken { mut new, mut asked } = overtaken;
+    fn put_again(&self, overtaken: Overtaken<K, V>, given: Given) {
+        let Overtaken {
+            mut new,
+            mut asked,
+            mut pin,
+        } = overtaken;
         let mut asks = 1;
         let wrote = loop {
             let last = if asks >= ASKS {
@@ -109,16 +111,16 @@ where
                 None
             };
             asks += 1;
-            match self.try_put(new, given, last, asks, &pin) {
+            match self.try_put(new, given, last, asks, pin) {
                 Ok(wrote) => break wrote,
-                Err(overtaken) => Overtaken { new, asked } = overtaken,
+                Err(overtaken) => Overtaken { new, asked, pin } = overtaken,
             }
         };
-        drop(pin);
         self.upkeep.after_write(wrote);
     }
 
     /// One attempt of a write, that number `asks`: with the answer that holds for good, if there is one, else the policy is asked.
+    // The pin comes last, so that if the user's code panics it is let go before key and value are dropped.
     #[inline(always)]
     fn try_put(
         &self,
@@ -126,15 +128,16 @@ where
         given: Given,
         last: Option<Asked>,
         asks: u32,
-        pin: &Pin,
+        pin: Pin,
     ) -> Result<Wrote, Overtaken<K, V>> {
         let (hash, weight) = (new.hash(), new.weight());
         let map = &self.upkeep.map;
-        let probe = map.probe(hash, pin, |node| new.key() == node.key());
+        let probe = map.probe(hash, &pin, |node| new.key() == node.key());
         let asked = last.unwrap_or_else(|| self.ask(&new, &probe, given));
         let mut shard = map.lock(hash);
         let Some(settled) = shard.settle(hash, &probe) else {
-            return Err(Overtaken { new, asked });
+            drop((shard, probe));
+            return Err(Overtaken { new, asked, pin });
         };
         // Read under the lock: a life begins when the write happens, however long the wait was.
         let now = self.upkeep.clock.now();
@@ -162,7 +165,8 @@ where
                 let old = probe.found.expect("settled at the node that was found");
                 let told = asked.told.filter(|_| asks < ASKS);
                 let Some((cause, kept)) = self.supersede(old, &asked, told, now) else {
-                    return Err(Overtaken { new, asked });
+                    drop((shard, probe));
+                    return Err(Overtaken { new, asked, pin });
                 };
                 let times = self.times(asked.answer, kept, now);
                 wrote.deadline = times.deadline;
