@@ -107,7 +107,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// it keeps nothing, and each insert is removed with the cause [`Size`](RemovalCause::Size) (entries of weight 0 it does keep).
     ///
     /// The bound holds after each [`run_pending_tasks`](Cache::run_pending_tasks). In between, evictions lag behind inserts by what
-    /// waits in the write buffers: up to 32 entries per shard (four shards per core, fewer in a small cache) where writers find
+    /// waits in the write buffers: up to 24 entries per shard (four shards per core, fewer in a small cache) where writers find
     /// time for maintenance, up to 1,024 per shard, and 2,048 more, under the heaviest load. With a weigher, up to 1,024 per shard and
     /// 3,072 more, each as heavy as the heaviest.
     ///

@@ -64,11 +64,9 @@ use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 use waking::Waking;
 
-/// Budget of a pass that a caller of the cache runs, beyond what its own shard has gathered.
+/// Budget of a pass that a caller of the cache runs, beyond what its own shard has gathered. For other shards' events, too: with less, more
+/// removals would wait in batches while their weight still makes others go.
 const CALLER_BUDGET: usize = 32;
-/// How many events of other shards it takes in at least, if there are any, and how many nodes it frees beyond as many as it took in: a few,
-/// so that a call that runs a pass does not take much longer than it must.
-const OTHERS: usize = 8;
 /// Budget of a pass of the scheduler or of `run_pending_tasks`: how long a waiting writer may have to wait.
 const RUN_BUDGET: usize = 256;
 /// Events in a shard's batch that make its writer run a small pass.

@@ -5,8 +5,8 @@
 use super::goal::Goal;
 use super::pass::LOTS;
 use super::{
-    CALLER_BUDGET, LIMIT, Maintenance, OTHERS, PATIENCE, Plan, RUN_BUDGET, State, Sweep,
-    UNDELIVERED, Wrote, waking,
+    CALLER_BUDGET, LIMIT, Maintenance, PATIENCE, Plan, RUN_BUDGET, State, Sweep, UNDELIVERED,
+    Wrote, waking,
 };
 use crate::buffer::read::{Offer, ReadBuffer};
 use crate::contain::contain;
@@ -173,7 +173,7 @@ impl<K, V> Maintenance<K, V> {
             return;
         }
         // As many as came, and some of those that were left over: never a whole crowd in one call.
-        let most = state.applied + OTHERS;
+        let most = state.applied + CALLER_BUDGET;
         let ready = state.retired.take_ready(most);
         drop(state);
         self.free(ready);

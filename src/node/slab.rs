@@ -49,7 +49,8 @@ const SINGLE: bool = cfg!(any(fuzzing, wheelhouse_single));
 /// The smallest chunk, in bytes, and the fewest nodes in one.
 const CHUNK: usize = if SINGLE { 1 } else { 8192 };
 const LEAST: usize = if SINGLE { 1 } else { 8 };
-/// Slots that stay loose at most; and at most so great a part of those in use, or a slab that shrinks would keep regions for them.
+/// Slots that stay loose at most; and at most so great a part of those in use. And none do in a slab most of which stands empty: there each
+/// might keep a region from going back.
 const LOOSE: usize = if SINGLE { 0 } else { 128 };
 const LOOSE_PART: usize = 8;
 /// A node larger than this has a chunk for itself, or eight of them would have to be allocated for the first.
@@ -460,7 +461,7 @@ impl<K, V> Slab<K, V> {
             return vacated;
         }
         let loosened = self.loosened + emptied.len;
-        if loosened <= LOOSE && loosened * LOOSE_PART <= self.used {
+        if self.is_dense() && loosened <= LOOSE && loosened * LOOSE_PART <= self.used {
             // SAFETY: the end of a chain of slots that are this slab's alone (`Emptied::push`).
             unsafe { emptied.last.write(Free { next: self.loose }) };
             self.loose = emptied.first;
@@ -468,13 +469,18 @@ impl<K, V> Slab<K, V> {
         } else {
             // No more than came: the shard's lock is held.
             self.disperse(emptied.first, &mut vacated);
-            if self.loosened * LOOSE_PART > self.used {
+            if !self.is_dense() || self.loosened * LOOSE_PART > self.used {
                 let loose = std::mem::replace(&mut self.loose, ptr::null_mut());
                 self.loosened = 0;
                 self.disperse(loose, &mut vacated);
             }
         }
         vacated
+    }
+
+    /// Whether no more slots are free than are not, or than a chunk has.
+    fn is_dense(&self) -> bool {
+        self.slots - self.used <= self.used.max(Geometry::<K, V>::SLOTS)
     }
 
     /// Gives a chain of slots back to their regions.
@@ -709,6 +715,87 @@ mod tests {
             (0, nodes.len()),
             "one too many: all are dispersed"
         );
+    }
+
+    #[test]
+    #[cfg(not(any(fuzzing, wheelhouse_single)))]
+    fn a_slab_that_shrank_keeps_no_region_for_a_loose_slot() {
+        let mut slab = Slab::new(Columns::default());
+        let mut nodes: Vec<_> = (0..600_000).map(|key| place(&mut slab, key)).collect();
+        // What comes back first is from here and there.
+        let step = nodes.len() / 130;
+        let spread: Vec<_> = (0..LOOSE)
+            .rev()
+            .map(|n| nodes.swap_remove(n * step))
+            .collect();
+        give_back(&mut slab, spread);
+        assert_eq!(slab.loosened, LOOSE, "nothing was shown");
+        // Then all go but those of a few regions.
+        nodes.sort_by_key(|node| *node.key());
+        let mut back = nodes.drain(..nodes.len() - 1_000).collect::<Vec<_>>();
+        while !back.is_empty() {
+            let part = back.split_off(back.len().saturating_sub(5_000));
+            give_back(&mut slab, part);
+        }
+        assert!(
+            slab.slots < 8 * nodes.len(),
+            "{} of {}",
+            slab.slots,
+            nodes.len()
+        );
+    }
+
+    #[test]
+    fn no_slot_is_handed_out_twice_and_none_is_lost() {
+        for run in 0..30u64 {
+            // Xorshift: G. Marsaglia, 2003.
+            let mut seed = 0x9E37_79B9_7F4A_7C15 + run;
+            let mut below = move |bound: usize| {
+                seed ^= seed << 13;
+                seed ^= seed >> 7;
+                seed ^= seed << 17;
+                (seed % bound as u64) as usize
+            };
+            let mut slab = Slab::new(Columns {
+                queue: run % 2 == 0,
+                own: run % 3 == 0,
+            });
+            let mut live = std::collections::HashMap::new();
+            let mut nodes: Vec<NodePtr<u64, u64>> = Vec::new();
+            let mut key = 0;
+            for step in 0..400 {
+                let most = [3, 20, 140, 600][below(4)];
+                let count = below(most);
+                // It grows for a while, then shrinks.
+                if below(100) < if step / 100 % 2 == 0 { 60 } else { 40 } {
+                    for _ in 0..count {
+                        key += 1;
+                        let node = place(&mut slab, key);
+                        assert_eq!(live.insert(node.as_raw(), key), None, "handed out twice");
+                        nodes.push(node);
+                    }
+                } else {
+                    let back: Vec<_> = (0..count.min(nodes.len()))
+                        .map(|_| nodes.swap_remove(below(nodes.len())))
+                        .collect();
+                    for node in &back {
+                        let key = live.remove(&node.as_raw()).expect("it is there");
+                        assert_eq!((*node.key(), *node.value()), (key, !key));
+                    }
+                    give_back(&mut slab, back);
+                }
+                assert_eq!(slab.used - slab.loosened, nodes.len());
+            }
+            for node in &nodes {
+                let key = live[&node.as_raw()];
+                assert_eq!((*node.key(), *node.value(), node.hash()), (key, !key, key));
+            }
+            while !nodes.is_empty() {
+                let part = nodes.split_off(nodes.len().saturating_sub(100));
+                give_back(&mut slab, part);
+            }
+            assert_eq!((slab.slots, slab.used), (0, 0));
+        }
     }
 
     #[test]

@@ -9,8 +9,8 @@
 //!
 //! # How it works
 //!
-//! Nobody is woken: who finds it taken looks again. At first after some pauses, for a hundred microseconds or so: an interrupt that has come to
-//! the holder is over by then. Then after naps of [`NAP`], since the holder may have lost the processor, perhaps to this very thread. No sooner,
+//! Nobody is woken: who finds it taken looks again. At first after some pauses, for some ten to some hundred microseconds, as long as the processor makes
+//! a pause: an interrupt that has come to the holder is mostly over by then. Then after naps of [`NAP`], since the holder may have lost the processor, perhaps to this very thread. No sooner,
 //! and no `yield` at all, though it would let the holder run: a thread that gives its processor away to one that has much work, as the
 //! scheduler's at a mass expiry, gets it back when that one's time slice has ended, milliseconds after the lock was given back.
 //!
