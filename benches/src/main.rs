@@ -32,7 +32,7 @@ struct Arguments {
     #[arg(long)]
     quick: bool,
 
-    /// rounds of each contest [default: 5, quick: 2, ratio: 1]; the storm and the largest timers take at most 3
+    /// rounds of each contest [default: 5, quick: 2, ratio: 1]; the storm takes at most 3, the largest timers 2
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
 

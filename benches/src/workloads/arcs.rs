@@ -38,7 +38,7 @@ fn arcs(setup: &Setup, in_place: bool) -> Arcs {
     Arcs {
         in_place,
         streams,
-        laps: setup.size(12, 1),
+        laps: setup.size(8, 1),
     }
 }
 

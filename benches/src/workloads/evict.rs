@@ -19,7 +19,7 @@ struct Evict {
 
 pub(super) fn run(setup: &Setup, report: &mut Report) {
     let keys = setup.size(1_000_000, 100_000);
-    let stream = setup.size(1_200_000, 200_000);
+    let stream = setup.size(900_000, 200_000);
     let streams = (0..setup.most_threads())
         .map(|worker| keys::keys_of(&keys::zipf_ranks(keys, stream, worker)))
         .collect();
@@ -59,7 +59,7 @@ impl Race for Evict {
     fn round<P: Peer<u64, u64>>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
         let capacity = self.keys / 10;
         let mut readings = Vec::new();
-        for &threads in &setup.threads {
+        for threads in setup.threads_within_cores() {
             let cache = P::build(&plan(expiring, capacity, Some(capacity as u64)))?;
             waken(&cache);
             let (warm, stream) = (

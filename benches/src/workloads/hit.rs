@@ -50,8 +50,12 @@ fn zipf_hit(setup: &Setup, workload: &'static str, bounded: bool) -> Hit {
         streams: streams(setup, |worker| {
             keys::zipf_ranks(keys::SMALL, STREAM, worker)
         }),
-        laps: setup.size(12, 1),
-        threads: setup.threads.clone(),
+        laps: setup.size(8, 1),
+        threads: if bounded {
+            setup.threads.clone()
+        } else {
+            setup.threads_within_cores()
+        },
     }
 }
 
@@ -65,7 +69,7 @@ pub(super) fn uniform(setup: &Setup, report: &mut Report) {
         resident,
         bounded: true,
         streams: streams(setup, |worker| {
-            keys::uniform_ranks(resident, setup.size(STREAM * 4, STREAM), worker)
+            keys::uniform_ranks(resident, setup.size(STREAM * 2, STREAM), worker)
         }),
         laps: 1,
         threads: setup.threads_within_cores(),
@@ -83,7 +87,7 @@ pub(super) fn one(setup: &Setup, report: &mut Report) {
         resident: keys::SMALL,
         bounded: true,
         streams: streams(setup, |_| vec![0; STREAM]),
-        laps: setup.size(12, 1),
+        laps: setup.size(8, 1),
         threads: setup.threads_within_cores(),
     };
     race::run(&hit, setup, report);

@@ -24,7 +24,7 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
     race::run(
         &Mix {
             streams,
-            laps: setup.size(6, 1),
+            laps: setup.size(4, 1),
         },
         setup,
         report,

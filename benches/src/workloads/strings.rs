@@ -32,7 +32,7 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
         &Strings {
             names,
             streams,
-            laps: setup.size(12, 1),
+            laps: setup.size(8, 1),
         },
         setup,
         report,

@@ -102,7 +102,7 @@ pub fn run(setup: &Setup, report: &mut Report) {
         ];
         // Six million timers take most of a minute for one round of all.
         let rounds = if timers > 1_000_000 {
-            setup.rounds.min(3)
+            setup.rounds.min(2)
         } else {
             setup.rounds
         };
