@@ -57,6 +57,10 @@ impl Race for Evict {
     }
 
     fn round<P: Peer<u64, u64>>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
+        if P::CARD.name == "stretto" {
+            // Seen from two minutes for one round to over its bound, which fails it.
+            return Err(Problem::Unsupported("its own backlog takes it minutes"));
+        }
         let capacity = self.keys / 10;
         let mut readings = Vec::new();
         for threads in setup.threads_within_cores() {
