@@ -1,0 +1,225 @@
+//! Slots: their parts, their way back, and what a slab keeps.
+#![allow(unsafe_code)]
+
+use super::*;
+use crate::node::Making;
+
+fn place(slab: &mut Slab<u64, u64>, key: u64) -> NodePtr<u64, u64> {
+    let making = Making {
+        hash: key,
+        weight: 1,
+    };
+    let times = Times {
+        written: key,
+        deadline: key + 1,
+        own: key + 2,
+    };
+    slab.place(NewNode::new(key, !key, making), times)
+}
+
+fn give_back(slab: &mut Slab<u64, u64>, nodes: impl IntoIterator<Item = NodePtr<u64, u64>>) {
+    let mut emptied = Emptied::new();
+    for node in nodes {
+        // SAFETY: of this slab; the test forgets the node, whose content needs no destructor.
+        unsafe { emptied.push(node) };
+    }
+    drop(slab.take_back(emptied));
+    slab.check_invariants();
+}
+
+#[test]
+fn every_part_of_a_node_is_its_own() {
+    for (queue, own) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut slab = Slab::new(Columns { queue, own });
+        let nodes: Vec<_> = (0..2_000).map(|key| place(&mut slab, key)).collect();
+        slab.check_invariants();
+        for (key, &node) in nodes.iter().enumerate() {
+            node.set_place((key % 200) as u8);
+            node.timer().prev.set(Some(node));
+            if queue {
+                node.set_region((key % 7) as u8);
+                node.set_mark((key % 251) as u8);
+                node.queue().next.set(Some(node));
+            }
+        }
+        for (key, &node) in nodes.iter().enumerate() {
+            let number = key as u64;
+            assert_eq!((*node.key(), *node.value()), (number, !number));
+            assert_eq!((node.hash(), node.written()), (number, number));
+            assert_eq!(node.deadline(), number + 1);
+            assert_eq!(node.own_deadline(), number + if own { 2 } else { 1 });
+            assert_eq!(node.place(), (key % 200) as u8);
+            assert_eq!(node.timer().prev.get(), Some(node));
+            assert_eq!(node.timer().next.get(), None);
+            if queue {
+                assert_eq!(
+                    (node.region(), node.mark()),
+                    ((key % 7) as u8, (key % 251) as u8)
+                );
+                assert_eq!(node.queue().next.get(), Some(node));
+            }
+        }
+    }
+}
+
+#[test]
+fn slots_are_used_again_and_empty_regions_go() {
+    let mut slab = Slab::new(Columns {
+        queue: true,
+        own: false,
+    });
+    // Where each node is a region of its own, the checks take the square of their number.
+    let count = if SINGLE { 2_000 } else { 50_000 };
+    let mut nodes: Vec<_> = (0..count).map(|key| place(&mut slab, key)).collect();
+    let slots = slab.slots;
+    for round in 0..10 {
+        let back = nodes.split_off(nodes.len() / 2);
+        let count = back.len() as u64;
+        give_back(&mut slab, back);
+        nodes.extend((0..count).map(|key| place(&mut slab, round * key)));
+        slab.check_invariants();
+    }
+    assert!(slab.slots <= slots + slots / 4, "{} of {slots}", slab.slots);
+    give_back(&mut slab, nodes.split_off(100));
+    assert!(slab.slots < slots / 10, "{} of {slots}", slab.slots);
+    give_back(&mut slab, nodes);
+    assert_eq!((slab.slots, slab.used), (0, 0));
+    place(&mut slab, 1);
+    slab.check_invariants();
+}
+
+#[test]
+#[cfg(not(any(fuzzing, wheelhouse_single)))]
+fn what_comes_back_is_handed_out_first_and_no_more_than_a_few_wait_for_that() {
+    let mut slab = Slab::new(Columns::default());
+    let mut nodes: Vec<_> = (0..2_000).map(|key| place(&mut slab, key)).collect();
+    let back = nodes.split_off(2_000 - LOOSE / 2);
+    give_back(&mut slab, back.iter().copied());
+    assert_eq!(slab.loosened, LOOSE / 2);
+    for &slot in back.iter().rev() {
+        assert_eq!(place(&mut slab, 1), slot);
+    }
+    assert_eq!(slab.loosened, 0);
+    nodes.extend(back);
+    let back = nodes.split_off(2_000 - LOOSE - 1);
+    give_back(&mut slab, back);
+    assert_eq!(
+        (slab.loosened, slab.used),
+        (0, nodes.len()),
+        "one too many: all are dispersed"
+    );
+}
+
+#[test]
+#[cfg(not(any(fuzzing, wheelhouse_single)))]
+fn a_slab_that_shrank_keeps_no_region_for_a_loose_slot() {
+    let mut slab = Slab::new(Columns::default());
+    let mut nodes: Vec<_> = (0..600_000).map(|key| place(&mut slab, key)).collect();
+    // What comes back first is from here and there.
+    let step = nodes.len() / 130;
+    let spread: Vec<_> = (0..LOOSE)
+        .rev()
+        .map(|n| nodes.swap_remove(n * step))
+        .collect();
+    give_back(&mut slab, spread);
+    assert_eq!(slab.loosened, LOOSE, "nothing was shown");
+    // Then all go but those of a few regions.
+    nodes.sort_by_key(|node| *node.key());
+    let mut back = nodes.drain(..nodes.len() - 1_000).collect::<Vec<_>>();
+    while !back.is_empty() {
+        let part = back.split_off(back.len().saturating_sub(5_000));
+        give_back(&mut slab, part);
+    }
+    assert!(
+        slab.slots < 8 * nodes.len(),
+        "{} of {}",
+        slab.slots,
+        nodes.len()
+    );
+}
+
+#[test]
+fn no_slot_is_handed_out_twice_and_none_is_lost() {
+    for run in 0..30u64 {
+        // Xorshift: G. Marsaglia, 2003.
+        let mut seed = 0x9E37_79B9_7F4A_7C15 + run;
+        let mut below = move |bound: usize| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            (seed % bound as u64) as usize
+        };
+        let mut slab = Slab::new(Columns {
+            queue: run % 2 == 0,
+            own: run % 3 == 0,
+        });
+        let mut live = std::collections::HashMap::new();
+        let mut nodes: Vec<NodePtr<u64, u64>> = Vec::new();
+        let mut key = 0;
+        for step in 0..400 {
+            let most = [3, 20, 140, 600][below(4)];
+            let count = below(most);
+            // It grows for a while, then shrinks.
+            if below(100) < if step / 100 % 2 == 0 { 60 } else { 40 } {
+                for _ in 0..count {
+                    key += 1;
+                    let node = place(&mut slab, key);
+                    assert_eq!(live.insert(node.as_raw(), key), None, "handed out twice");
+                    nodes.push(node);
+                }
+            } else {
+                let back: Vec<_> = (0..count.min(nodes.len()))
+                    .map(|_| nodes.swap_remove(below(nodes.len())))
+                    .collect();
+                for node in &back {
+                    let key = live.remove(&node.as_raw()).expect("it is there");
+                    assert_eq!((*node.key(), *node.value()), (key, !key));
+                }
+                give_back(&mut slab, back);
+            }
+            assert_eq!(slab.used - slab.loosened, nodes.len());
+        }
+        for node in &nodes {
+            let key = live[&node.as_raw()];
+            assert_eq!((*node.key(), *node.value(), node.hash()), (key, !key, key));
+        }
+        while !nodes.is_empty() {
+            let part = nodes.split_off(nodes.len().saturating_sub(100));
+            give_back(&mut slab, part);
+        }
+        assert_eq!((slab.slots, slab.used), (0, 0));
+    }
+}
+
+#[test]
+fn keys_and_values_of_any_size_and_alignment_find_room() {
+    #[repr(align(256))]
+    struct Wide(u8);
+    let making = Making { hash: 1, weight: 1 };
+    let mut wide = Slab::new(Columns {
+        queue: true,
+        own: true,
+    });
+    let mut large = Slab::new(Columns::default());
+    for number in 0..40u8 {
+        let node = wide.place(NewNode::new(number, Wide(number), making), Times::NONE);
+        assert_eq!(
+            (node.value().0, (&raw const *node.value()).addr() % 256),
+            (number, 0)
+        );
+        let node = large.place(NewNode::new((), [number; 5_000], making), Times::NONE);
+        assert_eq!(node.value()[4_999], number);
+    }
+    wide.check_invariants();
+    large.check_invariants();
+}
+
+#[test]
+#[cfg(target_pointer_width = "64")]
+fn a_node_of_two_words_takes_a_line() {
+    assert_eq!(Geometry::<u64, u64>::HOT, 32);
+    assert_eq!(Geometry::<u64, u64>::COLD, 32);
+    if !SINGLE {
+        assert_eq!(Geometry::<u64, u64>::SLOTS, 127);
+    }
+}
