@@ -136,6 +136,9 @@ pub trait Peer<K: Key, V: Value>: Sized + Send + Sync + 'static {
     /// Name and rank.
     const CARD: Card;
 
+    /// Why it sits out a workload that evicts all the time, if it does.
+    const SITS_OUT_EVICTION: Option<&'static str> = None;
+
     /// Builds it, or says which part of the plan it cannot do.
     fn build(plan: &Plan<K, V>) -> Result<Self, Problem>;
 

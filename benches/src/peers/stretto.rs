@@ -30,6 +30,9 @@ impl<K: Key, V: Value> Peer<K, V> for Stretto<K, V> {
         role: Role::Cache,
     };
 
+    // Seen from two minutes for one round to over its bound, which fails it.
+    const SITS_OUT_EVICTION: Option<&'static str> = Some("its own backlog takes it minutes");
+
     fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
         plan.without_listener("the listener is not given the key")?;
         let lifetime = match plan.expiring {

@@ -76,6 +76,34 @@ impl<K: Key, V: Value> Peer<K, V> for Wheelhouse<K, V> {
     }
 }
 
+/// The calls of a peer that is wheelhouse, built otherwise.
+macro_rules! as_wheelhouse {
+    () => {
+        #[inline]
+        fn get(&self, key: &K) -> Option<V> {
+            self.0.get(key)
+        }
+
+        #[inline]
+        fn insert(&self, key: K, value: V) {
+            self.0.insert(key, value);
+        }
+
+        #[inline]
+        fn remove(&self, key: &K) {
+            self.0.remove(key);
+        }
+
+        fn settle(&self) {
+            self.0.settle();
+        }
+
+        fn entries(&self) -> Option<u64> {
+            self.0.entries()
+        }
+    };
+}
+
 /// wheelhouse whose look-ups go by a time that a thread stores every five milliseconds.
 pub struct CoarseReads<K, V>(Wheelhouse<K, V>);
 
@@ -91,28 +119,7 @@ impl<K: Key, V: Value> Peer<K, V> for CoarseReads<K, V> {
         Ok(Self(coarse))
     }
 
-    #[inline]
-    fn get(&self, key: &K) -> Option<V> {
-        self.0.get(key)
-    }
-
-    #[inline]
-    fn insert(&self, key: K, value: V) {
-        self.0.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&self, key: &K) {
-        self.0.remove(key);
-    }
-
-    fn settle(&self) {
-        self.0.settle();
-    }
-
-    fn entries(&self) -> Option<u64> {
-        self.0.entries()
-    }
+    as_wheelhouse!();
 }
 
 /// wheelhouse without a policy: one idle limit for all entries, which every read extends.
@@ -137,26 +144,5 @@ impl<K: Key, V: Value> Peer<K, V> for IdleLimit<K, V> {
         })))
     }
 
-    #[inline]
-    fn get(&self, key: &K) -> Option<V> {
-        self.0.get(key)
-    }
-
-    #[inline]
-    fn insert(&self, key: K, value: V) {
-        self.0.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&self, key: &K) {
-        self.0.remove(key);
-    }
-
-    fn settle(&self) {
-        self.0.settle();
-    }
-
-    fn entries(&self) -> Option<u64> {
-        self.0.entries()
-    }
+    as_wheelhouse!();
 }

@@ -57,9 +57,8 @@ impl Race for Evict {
     }
 
     fn round<P: Peer<u64, u64>>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
-        if P::CARD.name == "stretto" {
-            // Seen from two minutes for one round to over its bound, which fails it.
-            return Err(Problem::Unsupported("its own backlog takes it minutes"));
+        if let Some(why) = P::SITS_OUT_EVICTION {
+            return Err(Problem::Unsupported(why));
         }
         let capacity = self.keys / 10;
         let mut readings = Vec::new();
