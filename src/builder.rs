@@ -468,6 +468,7 @@ where
             listener: self.listener,
             record_stats: self.record_stats,
             kept_apart: lifetimes.kept_apart,
+            weighed: self.weigher.is_some(),
             waker: scheduler.waker(name.as_deref()),
             name,
         });

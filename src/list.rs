@@ -1,23 +1,23 @@
-//! An intrusive doubly linked list of nodes: a bucket of the wheel, a queue of the size policy.
+//! An intrusive doubly linked list of seats: a bucket of the wheel, a queue of the size policy.
 //!
 //! # How it works
 //!
-//! The list knows its two ends and its length; each node carries the links ([`Chain`] names which pair). Nothing is
-//! allocated, and a node is unlinked in constant time from wherever it stands.
+//! The list knows its two ends and its length; each seat carries the links ([`Chain`] names which pair). Nothing is
+//! allocated, and a seat is unlinked in constant time from wherever it stands.
 //!
 //! # Invariants
 //!
-//! 1. A node is in at most one list per chain. The caller keeps this (the wheel by `place`, the size policy by `region`).
-//! 2. From the head, `next` visits `len` nodes and ends at the tail; `prev` is its mirror.
+//! 1. A seat is in at most one list per chain. The caller keeps this (the wheel by `place`, the size policy by `region`).
+//! 2. From the head, `next` visits `len` seats and ends at the tail; `prev` is its mirror.
 //!
-//! Called by the holder of the maintenance lock only (node 2). Cost: constant for everything but the checks.
+//! Called by the holder of the maintenance lock only (seat 2). Cost: constant for everything but the checks.
 
-use crate::node::{self, Links, NodePtr};
+use crate::node::{self, Links, SeatPtr};
 use std::marker::PhantomData;
 
-/// Names one of the link pairs of a node.
+/// Names one of the link pairs of a seat.
 pub(crate) trait Chain {
-    fn links<K, V>(node: &NodePtr<K, V>) -> &Links<K, V>;
+    fn links<K, V>(seat: &SeatPtr<K, V>) -> &Links<K, V>;
 }
 
 /// The links of the timer wheel.
@@ -30,22 +30,22 @@ pub(crate) struct Queue;
 
 impl Chain for Timer {
     #[inline]
-    fn links<K, V>(node: &NodePtr<K, V>) -> &Links<K, V> {
-        node.timer()
+    fn links<K, V>(seat: &SeatPtr<K, V>) -> &Links<K, V> {
+        seat.timer()
     }
 }
 
 impl Chain for Queue {
     #[inline]
-    fn links<K, V>(node: &NodePtr<K, V>) -> &Links<K, V> {
-        node.queue()
+    fn links<K, V>(seat: &SeatPtr<K, V>) -> &Links<K, V> {
+        seat.queue()
     }
 }
 
 /// A list over the links that `C` names.
 pub(crate) struct List<K, V, C> {
-    head: Option<NodePtr<K, V>>,
-    tail: Option<NodePtr<K, V>>,
+    head: Option<SeatPtr<K, V>>,
+    tail: Option<SeatPtr<K, V>>,
     len: usize,
     _chain: PhantomData<fn() -> C>,
 }
@@ -68,99 +68,81 @@ impl<K, V, C: Chain> List<K, V, C> {
         self.len == 0
     }
 
-    pub(crate) fn front(&self) -> Option<NodePtr<K, V>> {
+    pub(crate) fn front(&self) -> Option<SeatPtr<K, V>> {
         self.head
     }
 
-    pub(crate) fn back(&self) -> Option<NodePtr<K, V>> {
+    pub(crate) fn back(&self) -> Option<SeatPtr<K, V>> {
         self.tail
     }
 
     /// The neighbour towards the tail.
-    pub(crate) fn next(node: NodePtr<K, V>) -> Option<NodePtr<K, V>> {
-        C::links(&node).next.get()
+    pub(crate) fn next(seat: SeatPtr<K, V>) -> Option<SeatPtr<K, V>> {
+        C::links(&seat).next()
     }
 
     /// The neighbour towards the head.
-    pub(crate) fn prev(node: NodePtr<K, V>) -> Option<NodePtr<K, V>> {
-        C::links(&node).prev.get()
+    pub(crate) fn prev(seat: SeatPtr<K, V>) -> Option<SeatPtr<K, V>> {
+        C::links(&seat).prev()
     }
 
-    /// Asks the processor to fetch what unlinking a node will write: its neighbours' links.
+    /// Asks the processor to fetch what unlinking a seat will write: its neighbours' links.
     #[inline]
-    pub(crate) fn prefetch_around(node: NodePtr<K, V>) {
-        let links = C::links(&node);
-        for neighbour in [links.prev.get(), links.next.get()].into_iter().flatten() {
+    pub(crate) fn prefetch_around(seat: SeatPtr<K, V>) {
+        let links = C::links(&seat);
+        for neighbour in [links.prev(), links.next()].into_iter().flatten() {
             node::prefetch(C::links(&neighbour));
         }
     }
 
-    /// Links a node that is in no list of this chain (list 1) behind the tail.
-    pub(crate) fn push_back(&mut self, node: NodePtr<K, V>) {
-        let links = C::links(&node);
-        links.prev.set(self.tail);
-        links.next.set(None);
+    /// Links a seat that is in no list of this chain (list 1) behind the tail.
+    pub(crate) fn push_back(&mut self, seat: SeatPtr<K, V>) {
+        let links = C::links(&seat);
+        links.set_prev(self.tail);
+        links.set_next(None);
         match self.tail {
-            Some(tail) => C::links(&tail).next.set(Some(node)),
-            None => self.head = Some(node),
+            Some(tail) => C::links(&tail).set_next(Some(seat)),
+            None => self.head = Some(seat),
         }
-        self.tail = Some(node);
+        self.tail = Some(seat);
         self.len += 1;
     }
 
-    /// Unlinks a node of this very list.
-    pub(crate) fn unlink(&mut self, node: NodePtr<K, V>) {
-        let links = C::links(&node);
-        let (prev, next) = (links.prev.get(), links.next.get());
+    /// Unlinks a seat of this very list.
+    pub(crate) fn unlink(&mut self, seat: SeatPtr<K, V>) {
+        let links = C::links(&seat);
+        let (prev, next) = (links.prev(), links.next());
         match prev {
-            Some(prev) => C::links(&prev).next.set(next),
+            Some(prev) => C::links(&prev).set_next(next),
             None => {
-                debug_assert_eq!(self.head, Some(node), "unlinked from a list it is not in");
+                debug_assert_eq!(self.head, Some(seat), "unlinked from a list it is not in");
                 self.head = next;
             }
         }
         match next {
-            Some(next) => C::links(&next).prev.set(prev),
+            Some(next) => C::links(&next).set_prev(prev),
             None => {
-                debug_assert_eq!(self.tail, Some(node), "unlinked from a list it is not in");
+                debug_assert_eq!(self.tail, Some(seat), "unlinked from a list it is not in");
                 self.tail = prev;
             }
         }
-        links.prev.set(None);
-        links.next.set(None);
+        links.set_prev(None);
+        links.set_next(None);
         self.len -= 1;
     }
 
-    /// Puts `new`, which is in no list of this chain, where `old` stands in this list.
-    pub(crate) fn substitute(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
-        let (old_links, new_links) = (C::links(&old), C::links(&new));
-        let (prev, next) = (old_links.prev.get(), old_links.next.get());
-        new_links.prev.set(prev);
-        new_links.next.set(next);
-        match prev {
-            Some(prev) => C::links(&prev).next.set(Some(new)),
-            None => self.head = Some(new),
-        }
-        match next {
-            Some(next) => C::links(&next).prev.set(Some(new)),
-            None => self.tail = Some(new),
-        }
-        old_links.prev.set(None);
-        old_links.next.set(None);
-    }
-
-    /// Moves a node of this very list behind the tail.
-    pub(crate) fn move_to_back(&mut self, node: NodePtr<K, V>) {
-        if self.tail != Some(node) {
-            self.unlink(node);
-            self.push_back(node);
+    /// Moves a seat of this very list behind the tail.
+    pub(crate) fn move_to_back(&mut self, seat: SeatPtr<K, V>) {
+        if self.tail != Some(seat) {
+            self.unlink(seat);
+            self.push_back(seat);
         }
     }
 
     /// Head to tail. The list must not change meanwhile.
     #[cfg(any(test, fuzzing))]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = NodePtr<K, V>> {
-        std::iter::successors(self.head, |&node| Self::next(node))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = SeatPtr<K, V>> {
+        std::iter::successors(self.head, |&seat| Self::next(seat))
     }
 
     /// Asserts list 2.
@@ -169,18 +151,14 @@ impl<K, V, C: Chain> List<K, V, C> {
         let mut len = 0;
         let mut last = None;
         let mut at = self.head;
-        while let Some(node) = at {
-            assert_eq!(
-                C::links(&node).prev.get(),
-                last,
-                "prev does not mirror next"
-            );
+        while let Some(seat) = at {
+            assert_eq!(C::links(&seat).prev(), last, "prev does not mirror next");
             len += 1;
-            assert!(len <= self.len, "more nodes than the length {}", self.len);
-            last = Some(node);
-            at = C::links(&node).next.get();
+            assert!(len <= self.len, "more seats than the length {}", self.len);
+            last = Some(seat);
+            at = C::links(&seat).next();
         }
-        assert_eq!(self.tail, last, "the tail is not the last node");
+        assert_eq!(self.tail, last, "the tail is not the last seat");
         assert_eq!(self.len, len, "length");
     }
 }

@@ -24,7 +24,7 @@ pub(crate) enum WriteEvent<K, V> {
 }
 
 impl<K, V> WriteEvent<K, V> {
-    /// Asks the processor for what applying the event will touch.
+    /// Asks the processor for the nodes that applying the event will touch.
     pub(crate) fn prefetch(&self) {
         match self {
             Self::Added(node) | Self::Removed(node, _) | Self::Rescheduled(node) => node.prefetch(),
@@ -32,6 +32,22 @@ impl<K, V> WriteEvent<K, V> {
                 old.prefetch();
                 new.prefetch();
             }
+        }
+    }
+}
+
+impl<K, V> WriteEvent<K, V> {
+    /// Asks the processor for the seat of the node that stays or leaves, and its `standing` if there is one. That node is there by now.
+    #[inline]
+    pub(crate) fn prefetch_seat(&self, standing: bool) {
+        let (Self::Added(node)
+        | Self::Removed(node, _)
+        | Self::Rescheduled(node)
+        | Self::Replaced { new: node, .. }) = self;
+        let seat = node.seat();
+        seat.prefetch();
+        if standing {
+            seat.prefetch_standing();
         }
     }
 }

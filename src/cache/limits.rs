@@ -12,7 +12,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// The wanted deadline of an entry whose own deadline is `own`, written at `written` and used at `now`.
-    // When it was written stands in the node's cold part, which a read should not touch for nothing.
+    // When it was written stands in the node's side part, which a read should not touch for nothing.
     #[inline]
     pub(crate) fn wanted(&self, own: u64, written: impl FnOnce() -> u64, now: u64) -> u64 {
         let mut wanted = own;

@@ -29,7 +29,7 @@
 //!
 //! # Invariants
 //!
-//! 1. Every node handed in by `admit` or `substitute` and not yet by `removed` is in exactly one of window, core and rim.
+//! 1. Every seat handed in by `admit` and not yet by `removed` is in exactly one of window, core and rim, whichever node sits in it.
 //! 2. If the core has a node, so has the rim, once the current call has returned (`fill_rim` has at least one move).
 //! 3. `mark` of a window or core node is the stamp of its last use by `order`.
 //! 4. The work of one call is bounded: at most [`MOVES`] nodes are demoted and as many reach the rim, a 64th of the ghosts is
@@ -39,7 +39,7 @@
 //!
 //! A use of a core node that was used in the same epoch already, as hot ones are, writes nothing: the node and one slot of the
 //! duels are read. Any other use relinks one node. A miss reads one half line of ghosts, an eviction another. Memory beyond the
-//! node's links and two bytes: 8 bytes of ghosts a node, 3 KiB a cache. Uses may be lost: the hit ratio bears it.
+//! seat's links, weight and two bytes: 8 bytes of ghosts a node, 3 KiB a cache. Uses may be lost: the hit ratio bears it.
 //!
 //! # Origin
 //!
@@ -53,7 +53,7 @@ use super::ghosts::Ghosts;
 use super::queue::Weighed;
 use super::share::Share;
 use super::{FIRST_FREE, spread};
-use crate::node::NodePtr;
+use crate::node::SeatPtr;
 
 const WINDOW: u8 = FIRST_FREE;
 const CORE: u8 = FIRST_FREE + 1;
@@ -99,78 +99,78 @@ impl<K, V> Lirs<K, V> {
         }
     }
 
-    pub(super) fn admit(&mut self, node: NodePtr<K, V>) {
-        let hash = spread(node.hash());
+    pub(super) fn admit(&mut self, seat: SeatPtr<K, V>) {
+        let hash = spread(seat.node().hash());
         self.duels.used(hash, true);
-        node.set_mark(self.order.stamp());
-        if self.welcomes(node, hash) {
-            self.core.push_newest(node);
+        seat.set_mark(self.order.stamp());
+        if self.welcomes(seat, hash) {
+            self.core.push_newest(seat);
         } else {
-            self.window.push_newest(node);
+            self.window.push_newest(seat);
         }
         self.settle();
     }
 
     /// Asks the processor for what [`admit`](Self::admit) or [`removed`](Self::removed) will look up.
-    pub(super) fn prefetch(&self, node: NodePtr<K, V>) {
-        self.ghosts.prefetch(spread(node.hash()));
+    pub(super) fn prefetch(&self, seat: SeatPtr<K, V>) {
+        self.ghosts.prefetch(spread(seat.node().hash()));
     }
 
-    /// `new` takes the place of `old`; the caller tells of the use as well.
-    pub(super) fn substitute(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
-        new.set_mark(old.mark());
-        self.queue_of(old).substitute(old, new);
-        if new.weight() != old.weight() {
+    /// From now on an entry weighs so much.
+    pub(super) fn reweigh(&mut self, seat: SeatPtr<K, V>, weight: u32) {
+        if weight != seat.weight() {
+            self.queue_of(seat).reweigh(seat, weight);
             self.settle();
         }
     }
 
-    pub(super) fn accessed(&mut self, node: NodePtr<K, V>) {
-        let hash = spread(node.hash());
+    pub(super) fn accessed(&mut self, seat: SeatPtr<K, V>) {
+        let hash = spread(seat.node().hash());
         self.duels.used(hash, false);
-        let before = node.mark();
+        let before = seat.mark();
         let now = self.order.stamp();
-        match node.region() {
+        match seat.region() {
             CORE => {
                 // Uses within one epoch are not ordered: the stamps could not tell either.
                 if before != now {
                     let depth = TURNOVER.saturating_sub(u64::from(self.order.age(before))) as f64
                         * self.core_part();
                     self.share.narrow(self.vote(depth));
-                    node.set_mark(now);
-                    self.core.move_to_newest(node);
+                    seat.set_mark(now);
+                    self.core.move_to_newest(seat);
                 }
             }
             RIM => {
-                node.set_mark(now);
+                seat.set_mark(now);
                 self.rim_used = self.evictions.epoch();
                 self.share.narrow(self.vote(NEAR));
-                self.rim.unlink(node);
-                self.core.push_newest(node);
+                self.rim.unlink(seat);
+                self.core.push_newest(seat);
                 self.settle();
             }
             _ => {
-                node.set_mark(now);
-                if self.core_has_room(node) || self.deserves(hash, self.class(before)) {
-                    self.window.unlink(node);
-                    self.core.push_newest(node);
+                seat.set_mark(now);
+                if self.core_has_room(seat) || self.deserves(hash, self.class(before)) {
+                    self.window.unlink(seat);
+                    self.core.push_newest(seat);
                     self.settle();
                 } else {
-                    self.window.move_to_newest(node);
+                    self.window.move_to_newest(seat);
                 }
             }
         }
     }
 
-    /// Unlinks a node; `evicted` if it goes because this policy named it as the victim.
-    pub(super) fn removed(&mut self, node: NodePtr<K, V>, evicted: bool) {
-        let used = node.mark();
-        self.queue_of(node).unlink(node);
+    /// Unlinks a seat; `evicted` if it goes because this policy named it as the victim.
+    pub(super) fn removed(&mut self, seat: SeatPtr<K, V>, evicted: bool) {
+        let used = seat.mark();
+        self.queue_of(seat).unlink(seat);
         self.fill_rim();
         if evicted {
             self.filling = false;
             self.ghosts.fit(self.len());
-            self.ghosts.put(spread(node.hash()), used, &self.evictions);
+            self.ghosts
+                .put(spread(seat.node().hash()), used, &self.evictions);
             if self.evictions.advance(self.len()) {
                 self.ghosts.sweep(&self.order, &self.evictions);
             }
@@ -179,7 +179,7 @@ impl<K, V> Lirs<K, V> {
         }
     }
 
-    pub(super) fn victim(&self) -> Option<NodePtr<K, V>> {
+    pub(super) fn victim(&self) -> Option<SeatPtr<K, V>> {
         let behind = self.core_weight() > self.share.for_core();
         let rim = || self.rim.oldest().or_else(|| self.core.oldest());
         if behind {
@@ -212,9 +212,9 @@ impl<K, V> Lirs<K, V> {
     }
 
     /// Whether a new key goes straight into the core.
-    fn welcomes(&mut self, node: NodePtr<K, V>, hash: u64) -> bool {
+    fn welcomes(&mut self, seat: SeatPtr<K, V>, hash: u64) -> bool {
         let ghost = self.ghosts.take(hash);
-        if self.filling && self.core_has_room(node) && self.has_room(node) {
+        if self.filling && self.core_has_room(seat) && self.has_room(seat) {
             return true;
         }
         let Some(ghost) = ghost else {
@@ -243,11 +243,11 @@ impl<K, V> Lirs<K, V> {
         };
         let now = self.order.count() + self.evictions.count();
         self.duels
-            .open(hash, spread(defender.hash()), class, now, self.len());
+            .open(hash, spread(defender.node().hash()), class, now, self.len());
         self.duels.grant(class)
     }
 
-    fn defender(&self) -> Option<NodePtr<K, V>> {
+    fn defender(&self) -> Option<SeatPtr<K, V>> {
         self.rim.oldest().or_else(|| self.core.oldest())
     }
 
@@ -285,8 +285,8 @@ impl<K, V> Lirs<K, V> {
         }
     }
 
-    fn queue_of(&mut self, node: NodePtr<K, V>) -> &mut Weighed<K, V> {
-        match node.region() {
+    fn queue_of(&mut self, seat: SeatPtr<K, V>) -> &mut Weighed<K, V> {
+        match seat.region() {
             CORE => &mut self.core,
             RIM => &mut self.rim,
             _ => &mut self.window,
@@ -297,12 +297,12 @@ impl<K, V> Lirs<K, V> {
         self.core.weight() + self.rim.weight()
     }
 
-    fn core_has_room(&self, node: NodePtr<K, V>) -> bool {
-        self.core_weight() + u64::from(node.weight()) <= self.share.for_core()
+    fn core_has_room(&self, seat: SeatPtr<K, V>) -> bool {
+        self.core_weight() + u64::from(seat.weight()) <= self.share.for_core()
     }
 
-    fn has_room(&self, node: NodePtr<K, V>) -> bool {
-        self.weight() + u64::from(node.weight()) <= self.max
+    fn has_room(&self, seat: SeatPtr<K, V>) -> bool {
+        self.weight() + u64::from(seat.weight()) <= self.max
     }
 
     /// What a hit at this depth, in epochs, says to the share: an average node's part of the cache, less if far.

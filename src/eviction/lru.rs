@@ -2,11 +2,11 @@
 //!
 //! Predictable, and the right choice where recency is known to be all that counts. It keeps no memory of what it evicted:
 //! one pass over more keys than fit empties it, and a loop that is a little too long never hits. Cost: a use relinks the
-//! node, which touches its two neighbours.
+//! seat, which touches its two neighbours.
 
 use super::FIRST_FREE;
 use super::queue::Weighed;
-use crate::node::NodePtr;
+use crate::node::SeatPtr;
 
 pub(super) struct Lru<K, V> {
     queue: Weighed<K, V>,
@@ -19,23 +19,23 @@ impl<K, V> Lru<K, V> {
         }
     }
 
-    pub(super) fn admit(&mut self, node: NodePtr<K, V>) {
-        self.queue.push_newest(node);
+    pub(super) fn admit(&mut self, seat: SeatPtr<K, V>) {
+        self.queue.push_newest(seat);
     }
 
-    pub(super) fn substitute(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
-        self.queue.substitute(old, new);
+    pub(super) fn reweigh(&mut self, seat: SeatPtr<K, V>, weight: u32) {
+        self.queue.reweigh(seat, weight);
     }
 
-    pub(super) fn accessed(&mut self, node: NodePtr<K, V>) {
-        self.queue.move_to_newest(node);
+    pub(super) fn accessed(&mut self, seat: SeatPtr<K, V>) {
+        self.queue.move_to_newest(seat);
     }
 
-    pub(super) fn removed(&mut self, node: NodePtr<K, V>) {
-        self.queue.unlink(node);
+    pub(super) fn removed(&mut self, seat: SeatPtr<K, V>) {
+        self.queue.unlink(seat);
     }
 
-    pub(super) fn victim(&self) -> Option<NodePtr<K, V>> {
+    pub(super) fn victim(&self) -> Option<SeatPtr<K, V>> {
         self.queue.oldest()
     }
 

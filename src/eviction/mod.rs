@@ -9,11 +9,12 @@
 //!
 //! # Invariants
 //!
-//! 1. A node is known from `admit` (or as the `new` of `replaced` or `hold`) until `removed` (or as the `old`). Its `region` says where
-//!    it is: [`OUT`], [`WEIGHTLESS`] (in no queue), [`OVERWEIGHT`], or a number of the policy's.
+//! 1. An entry is known from `admit`, or a first `replaced`, until `removed`. The `region` of its seat says where it is: [`OUT`],
+//!    [`WEIGHTLESS`] (in no queue), [`OVERWEIGHT`], or a number of the policy's. What it weighs here is in the seat as well: the weight of
+//!    the last node that this was told of.
 //! 2. Every node in a policy's queue weighs from 1 to `max`.
-//! 3. `weight` is the sum over all known nodes, overweight ones included; `len` their number.
-//! 4. `removed` and `accessed` of a node that is not known do nothing, and `replaced` of one admits the new node: a node whose
+//! 3. `weight` is the sum over all known entries, overweight ones included; `len` their number.
+//! 4. `removed` and `accessed` of a node that is not known do nothing, and `replaced` of one lets it in: a node whose
 //!    event is still under way may be taken out early.
 //!
 //! Called by the holder of the maintenance lock only. No user code, no clock, no map. Every call but
@@ -30,7 +31,7 @@ mod share;
 mod tests;
 
 use crate::list::{List, Queue};
-use crate::node::NodePtr;
+use crate::node::{NodePtr, SeatPtr};
 use lirs::Lirs;
 use lru::Lru;
 use queue::Weighed;
@@ -95,8 +96,8 @@ pub(crate) struct Eviction<K, V> {
     /// No node in the policy's queues is heavier, or ever was since the bound was moved.
     heaviest: u32,
     /// The last victim named, to know an eviction from any other removal. Only compared: `removed` clears it before the
-    /// node can be freed.
-    named: Option<NodePtr<K, V>>,
+    /// seat can be freed.
+    named: Option<SeatPtr<K, V>>,
 }
 
 impl<K, V> Eviction<K, V> {
@@ -129,59 +130,65 @@ impl<K, V> Eviction<K, V> {
 
     /// A node that came into the map.
     pub(crate) fn admit(&mut self, node: NodePtr<K, V>) {
-        debug_assert_eq!(node.region(), OUT, "admitted twice");
-        if node.weight() == 0 {
-            node.set_region(WEIGHTLESS);
+        self.let_in(node.seat(), node.weight());
+    }
+
+    fn let_in(&mut self, seat: SeatPtr<K, V>, weight: u32) {
+        debug_assert_eq!(seat.region(), OUT, "admitted twice");
+        seat.set_weight(weight);
+        if weight == 0 {
+            seat.set_region(WEIGHTLESS);
             self.weightless += 1;
-        } else if u64::from(node.weight()) > self.max {
-            self.overweight.push_newest(node);
+        } else if u64::from(weight) > self.max {
+            self.overweight.push_newest(seat);
         } else {
-            self.heaviest = self.heaviest.max(node.weight());
+            self.heaviest = self.heaviest.max(weight);
             match &mut self.order {
-                Order::Lirs(lirs) => lirs.admit(node),
-                Order::Lru(lru) => lru.admit(node),
+                Order::Lirs(lirs) => lirs.admit(seat),
+                Order::Lru(lru) => lru.admit(seat),
             }
         }
     }
 
-    /// `new` took the place of `old` in the map: it keeps the standing of `old`, and that was a use. It is `news` unless a use of
-    /// this entry was told a moment ago. Whether somebody may have to go for it: `old` was not known here yet, or weighs less.
-    pub(crate) fn replaced(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>, news: bool) -> bool {
-        let needs_room = old.region() == OUT || new.weight() > old.weight();
-        let fits = (1..=self.max).contains(&u64::from(new.weight()));
-        if old.region() < FIRST_FREE || !fits {
-            // One of the two has no standing to hand on or to take over.
-            self.removed(old);
-            self.admit(new);
+    /// A node that has succeeded to a seat: it keeps the standing, and that was a use. It is `news` unless a use of
+    /// this entry was told a moment ago. Whether somebody may have to go for it: the entry was not known here yet, or weighs more by now.
+    pub(crate) fn replaced(&mut self, new: NodePtr<K, V>, news: bool) -> bool {
+        let (seat, weight) = (new.seat(), new.weight());
+        let needs_room = seat.region() == OUT || weight > seat.weight();
+        let fits = (1..=self.max).contains(&u64::from(weight));
+        if seat.region() < FIRST_FREE || !fits {
+            // There is no standing to keep, or it cannot be kept.
+            self.let_go(seat);
+            self.let_in(seat, weight);
             return needs_room;
         }
-        self.heaviest = self.heaviest.max(new.weight());
-        self.substitute(old, new);
+        self.heaviest = self.heaviest.max(weight);
+        self.reweigh(seat, weight);
         // For `Lru` it costs next to nothing, and the order is what this policy promises.
         if news || self.keeps_order() {
-            self.accessed(new);
+            self.use_of(seat);
         }
         needs_room
     }
 
-    /// `new` took the place of `old` in the map and has left it again: it holds the standing of `old`, which was no use, until it is
+    /// A node that has succeeded to a seat and has left the map again: it holds the standing, which was no use, until it is
     /// itself replaced or removed here. Only where that moves nobody: the dead have no claim to another weight, nor to being let in.
-    pub(crate) fn hold(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
-        if old.region() < FIRST_FREE || new.weight() != old.weight() {
-            self.removed(old);
-        } else {
-            self.substitute(old, new);
+    pub(crate) fn hold(&mut self, new: NodePtr<K, V>) {
+        let seat = new.seat();
+        if seat.region() < FIRST_FREE || new.weight() != seat.weight() {
+            self.let_go(seat);
+        } else if self.named == Some(seat) {
+            self.named = None;
         }
     }
 
-    /// Puts `new` where `old` stands in a queue of the policy's.
-    fn substitute(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
-        if self.named == Some(old) {
+    fn reweigh(&mut self, seat: SeatPtr<K, V>, weight: u32) {
+        if self.named == Some(seat) {
             self.named = None;
         }
         match &mut self.order {
-            Order::Lirs(lirs) => lirs.substitute(old, new),
-            Order::Lru(lru) => lru.substitute(old, new),
+            Order::Lirs(lirs) => lirs.reweigh(seat, weight),
+            Order::Lru(lru) => lru.reweigh(seat, weight),
         }
     }
 
@@ -189,14 +196,14 @@ impl<K, V> Eviction<K, V> {
     #[inline]
     pub(crate) fn prefetch(&self, node: NodePtr<K, V>) {
         if let Order::Lirs(lirs) = &self.order {
-            lirs.prefetch(node);
+            lirs.prefetch(node.seat());
         }
     }
 
     /// Asks the processor for what taking out the next victim will look up here, and says which that is, as things stand.
     #[inline]
     pub(crate) fn prefetch_victim(&self) -> Option<NodePtr<K, V>> {
-        let next = self.first_in_order()?;
+        let next = self.first_in_order()?.node();
         self.prefetch(next);
         Some(next)
     }
@@ -204,17 +211,19 @@ impl<K, V> Eviction<K, V> {
     /// Asks the processor for what [`removed`](Self::removed) will write.
     #[inline]
     pub(crate) fn prefetch_around(node: NodePtr<K, V>) {
-        List::<K, V, Queue>::prefetch_around(node);
+        List::<K, V, Queue>::prefetch_around(node.seat());
     }
 
     /// Reads of several nodes, in order.
     pub(crate) fn accessed_all(&mut self, nodes: &[NodePtr<K, V>]) {
         for node in nodes {
-            node.prefetch_standing();
+            let seat = node.seat();
+            seat.prefetch();
+            seat.prefetch_standing();
         }
         for (at, &node) in nodes.iter().enumerate() {
-            if let Some(&ahead) = nodes.get(at + AHEAD) {
-                List::<K, V, Queue>::prefetch_around(ahead);
+            if let Some(ahead) = nodes.get(at + AHEAD) {
+                List::<K, V, Queue>::prefetch_around(ahead.seat());
             }
             self.accessed(node);
         }
@@ -223,31 +232,40 @@ impl<K, V> Eviction<K, V> {
     /// A read of a node; may be told late, or not at all.
     #[inline]
     pub(crate) fn accessed(&mut self, node: NodePtr<K, V>) {
-        if node.region() < FIRST_FREE {
-            return;
+        let seat = node.seat();
+        if seat.region() >= FIRST_FREE {
+            self.use_of(seat);
         }
+    }
+
+    #[inline]
+    fn use_of(&mut self, seat: SeatPtr<K, V>) {
         match &mut self.order {
-            Order::Lirs(lirs) => lirs.accessed(node),
-            Order::Lru(lru) => lru.accessed(node),
+            Order::Lirs(lirs) => lirs.accessed(seat),
+            Order::Lru(lru) => lru.accessed(seat),
         }
     }
 
     /// A node that left the map, for whatever reason.
     pub(crate) fn removed(&mut self, node: NodePtr<K, V>) {
-        let evicted = self.named == Some(node);
+        self.let_go(node.seat());
+    }
+
+    fn let_go(&mut self, seat: SeatPtr<K, V>) {
+        let evicted = self.named == Some(seat);
         if evicted {
             self.named = None;
         }
-        match node.region() {
+        match seat.region() {
             OUT => {}
             WEIGHTLESS => {
-                node.set_region(OUT);
+                seat.set_region(OUT);
                 self.weightless -= 1;
             }
-            OVERWEIGHT => self.overweight.unlink(node),
+            OVERWEIGHT => self.overweight.unlink(seat),
             _ => match &mut self.order {
-                Order::Lirs(lirs) => lirs.removed(node, evicted),
-                Order::Lru(lru) => lru.removed(node),
+                Order::Lirs(lirs) => lirs.removed(seat, evicted),
+                Order::Lru(lru) => lru.removed(seat),
             },
         }
     }
@@ -263,11 +281,11 @@ impl<K, V> Eviction<K, V> {
             self.first_in_order()
         });
         self.named = victim;
-        victim
+        victim.map(SeatPtr::node)
     }
 
     /// Whom the policy would give up first.
-    fn first_in_order(&self) -> Option<NodePtr<K, V>> {
+    fn first_in_order(&self) -> Option<SeatPtr<K, V>> {
         match &self.order {
             Order::Lirs(lirs) => lirs.victim(),
             Order::Lru(lru) => lru.victim(),
@@ -277,7 +295,7 @@ impl<K, V> Eviction<K, V> {
     /// Whether a node of the caller's choice may go rather than the policy's victim: it makes room, and no node waits that cannot
     /// stay at all.
     pub(crate) fn may_give_up(&self, node: NodePtr<K, V>) -> bool {
-        node.region() >= FIRST_FREE && self.overweight.len() == 0
+        node.seat().region() >= FIRST_FREE && self.overweight.len() == 0
     }
 
     /// The weight of all known nodes.
@@ -330,9 +348,9 @@ impl<K, V> Eviction<K, V> {
         // Those that fit now; overweight nodes are few, since each is evicted in the pass that admits it.
         let mut fitting = Weighed::new(OVERWEIGHT);
         self.overweight.split_lighter(max, &mut fitting);
-        while let Some(node) = fitting.oldest() {
-            fitting.unlink(node);
-            self.admit(node);
+        while let Some(seat) = fitting.oldest() {
+            fitting.unlink(seat);
+            self.let_in(seat, seat.weight());
         }
     }
 

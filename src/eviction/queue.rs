@@ -1,16 +1,16 @@
-//! A queue of the size policy: an intrusive list that knows what its nodes weigh and marks them as its own.
+//! A queue of the size policy: an intrusive list that knows what its seats weigh and marks them as its own.
 //!
-//! The front is the oldest end, the back the newest. While a node is linked here its `region` is the queue's; after
+//! The front is the oldest end, the back the newest. While a seat is linked here its `region` is the queue's; after
 //! [`unlink`](Weighed::unlink) it is [`OUT`].
 //!
 //! # Invariants
 //!
-//! 1. A node is in a queue if and only if its region is that queue's number (so list 1 holds).
-//! 2. `weight` is the sum of the nodes' weights, each of which is at least 1.
+//! 1. A seat is in a queue if and only if its region is that queue's number (so list 1 holds).
+//! 2. `weight` is the sum of the seats' weights, each of which is at least 1.
 
 use super::OUT;
 use crate::list::{List, Queue};
-use crate::node::NodePtr;
+use crate::node::SeatPtr;
 
 pub(super) struct Weighed<K, V> {
     list: List<K, V, Queue>,
@@ -19,7 +19,7 @@ pub(super) struct Weighed<K, V> {
 }
 
 impl<K, V> Weighed<K, V> {
-    /// A queue whose nodes carry `region`, a number no other queue of the policy has.
+    /// A queue whose seats carry `region`, a number no other queue of the policy has.
     pub(super) const fn new(region: u8) -> Self {
         Self {
             list: List::new(),
@@ -36,75 +36,77 @@ impl<K, V> Weighed<K, V> {
         self.list.len()
     }
 
-    pub(super) fn oldest(&self) -> Option<NodePtr<K, V>> {
+    pub(super) fn oldest(&self) -> Option<SeatPtr<K, V>> {
         self.list.front()
     }
 
-    pub(super) fn push_newest(&mut self, node: NodePtr<K, V>) {
-        debug_assert_eq!(node.region(), OUT, "linked into a second queue");
-        node.set_region(self.region);
-        self.weight += u64::from(node.weight());
-        self.list.push_back(node);
+    pub(super) fn push_newest(&mut self, seat: SeatPtr<K, V>) {
+        debug_assert_eq!(seat.region(), OUT, "linked into a second queue");
+        seat.set_region(self.region);
+        self.weight += u64::from(seat.weight());
+        self.list.push_back(seat);
     }
 
-    pub(super) fn unlink(&mut self, node: NodePtr<K, V>) {
+    pub(super) fn unlink(&mut self, seat: SeatPtr<K, V>) {
         debug_assert_eq!(
-            node.region(),
+            seat.region(),
             self.region,
             "unlinked from a queue it is not in"
         );
-        let was_oldest = self.list.front() == Some(node);
-        self.list.unlink(node);
-        self.weight -= u64::from(node.weight());
-        node.set_region(OUT);
+        let was_oldest = self.list.front() == Some(seat);
+        self.list.unlink(seat);
+        self.weight -= u64::from(seat.weight());
+        seat.set_region(OUT);
         if was_oldest {
             self.fetch_second();
         }
     }
 
-    /// Who leaves at the oldest end is followed by the next one, and mostly soon: the one after that is asked for in time.
+    /// Who leaves at the oldest end is followed by the next one, and mostly soon: the node of the one after that is asked for in time, and
+    /// the seat behind it.
     fn fetch_second(&self) {
         let oldest = self.list.front();
         if let Some(second) = oldest.and_then(List::<K, V, Queue>::next) {
-            second.prefetch();
-            second.prefetch_standing();
+            second.node().prefetch();
+            if let Some(third) = List::<K, V, Queue>::next(second) {
+                third.prefetch();
+                third.prefetch_standing();
+            }
         }
     }
 
-    pub(super) fn move_to_newest(&mut self, node: NodePtr<K, V>) {
-        self.list.move_to_back(node);
+    pub(super) fn move_to_newest(&mut self, seat: SeatPtr<K, V>) {
+        self.list.move_to_back(seat);
     }
 
-    /// Puts `new`, which is in no queue, where `old` stands here.
-    pub(super) fn substitute(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
+    /// From now on, one that is here weighs so much.
+    pub(super) fn reweigh(&mut self, seat: SeatPtr<K, V>, weight: u32) {
         debug_assert_eq!(
-            old.region(),
+            seat.region(),
             self.region,
-            "replaced in a queue it is not in"
+            "reweighed in a queue it is not in"
         );
-        self.list.substitute(old, new);
-        old.set_region(OUT);
-        new.set_region(self.region);
-        self.weight = self.weight - u64::from(old.weight()) + u64::from(new.weight());
+        self.weight = self.weight - u64::from(seat.weight()) + u64::from(weight);
+        seat.set_weight(weight);
     }
 
-    /// Moves every node heavier than `limit` to `other`. Visits the whole queue.
+    /// Moves every seat heavier than `limit` to `other`. Visits the whole queue.
     pub(super) fn split_heavier(&mut self, limit: u64, other: &mut Self) {
         self.split(other, |weight| weight > limit);
     }
 
-    /// Moves every node not heavier than `limit` to `other`. Visits the whole queue.
+    /// Moves every seat not heavier than `limit` to `other`. Visits the whole queue.
     pub(super) fn split_lighter(&mut self, limit: u64, other: &mut Self) {
         self.split(other, |weight| weight <= limit);
     }
 
     fn split(&mut self, other: &mut Self, leaves: impl Fn(u64) -> bool) {
         let mut at = self.list.front();
-        while let Some(node) = at {
-            at = List::<K, V, Queue>::next(node);
-            if leaves(u64::from(node.weight())) {
-                self.unlink(node);
-                other.push_newest(node);
+        while let Some(seat) = at {
+            at = List::<K, V, Queue>::next(seat);
+            if leaves(u64::from(seat.weight())) {
+                self.unlink(seat);
+                other.push_newest(seat);
             }
         }
     }
@@ -114,9 +116,9 @@ impl<K, V> Weighed<K, V> {
     pub(super) fn check_invariants(&self, weights: std::ops::RangeInclusive<u64>) {
         self.list.check_invariants();
         let mut weight = 0;
-        for node in self.list.iter() {
-            assert_eq!(node.region(), self.region, "region of a linked node");
-            let of_node = u64::from(node.weight());
+        for seat in self.list.iter() {
+            assert_eq!(seat.region(), self.region, "region of a linked seat");
+            let of_node = u64::from(seat.weight());
             assert!(
                 weights.contains(&of_node),
                 "weight {of_node} in queue {}",

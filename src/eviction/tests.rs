@@ -15,6 +15,7 @@ type Owned = NodePtr<u64, ()>;
 fn nest() -> Slab<u64, ()> {
     Slab::new(Columns {
         queue: true,
+        weight: true,
         own: false,
     })
 }
@@ -26,6 +27,17 @@ fn make(nest: &mut Slab<u64, ()>, key: u64, weight: u32) -> Owned {
         weight,
     };
     nest.place(NewNode::new(key, (), making), Times::NONE)
+}
+
+/// A node of another weight in the seat of `old`.
+fn succeed(nest: &mut Slab<u64, ()>, old: Owned, weight: u32) -> Owned {
+    let making = Making {
+        hash: old.hash(),
+        weight,
+    };
+    let new = nest.succeed(old, NewNode::new(*old.key(), (), making), Times::NONE);
+    new.seat().set_node(new);
+    new
 }
 
 /// A cache reduced to what the policy sees: a map that owns the nodes, and passes after every call.
@@ -51,13 +63,14 @@ impl Model {
     }
 
     fn insert(&mut self, key: u64, weight: u32) {
-        let new = make(&mut self.nest, key, weight);
-        match self.nodes.insert(key, new) {
-            Some(old) => {
-                self.policy.replaced(old, new, true);
-                assert_eq!(old.region(), OUT, "a replaced node is let go");
-            }
-            None => self.policy.admit(new),
+        if let Some(old) = self.node(key) {
+            let new = succeed(&mut self.nest, old, weight);
+            self.nodes.insert(key, new);
+            self.policy.replaced(new, true);
+        } else {
+            let new = make(&mut self.nest, key, weight);
+            self.nodes.insert(key, new);
+            self.policy.admit(new);
         }
     }
 
@@ -72,7 +85,7 @@ impl Model {
     fn remove(&mut self, key: u64) {
         if let Some(node) = self.nodes.remove(&key) {
             self.policy.removed(node);
-            assert_eq!(node.region(), OUT);
+            assert_eq!(node.seat().region(), OUT);
         }
     }
 
@@ -188,7 +201,7 @@ fn an_overweight_entry_goes_alone() {
         cache.insert(1000, 101);
         cache.insert(1001, u32::MAX);
         cache.insert(7, 200);
-        assert_eq!(cache.node(7).unwrap().region(), OVERWEIGHT);
+        assert_eq!(cache.node(7).unwrap().seat().region(), OVERWEIGHT);
         cache.evict();
         cache.evicted.sort_unstable();
         assert_eq!(cache.evicted, [7, 1000, 1001], "{policy:?}");
@@ -209,7 +222,12 @@ fn weightless_entries_are_no_victims_whatever_the_bound() {
         cache.policy.set_max(0);
         cache.evict();
         assert_eq!(cache.nodes.len(), 50, "{policy:?}");
-        assert!(cache.nodes.values().all(|node| node.region() == WEIGHTLESS));
+        assert!(
+            cache
+                .nodes
+                .values()
+                .all(|node| node.seat().region() == WEIGHTLESS)
+        );
         cache.check();
     }
 }
@@ -297,8 +315,8 @@ fn what_is_not_known_is_let_be() {
         cache.policy.removed(old);
         cache.policy.accessed(old);
         cache.check();
-        let new = make(&mut cache.nest, 1, 1);
-        cache.policy.replaced(old, new, true);
+        let new = succeed(&mut cache.nest, old, 1);
+        cache.policy.replaced(new, true);
         cache.nodes.insert(1, new);
         cache.check();
     }
@@ -307,13 +325,13 @@ fn what_is_not_known_is_let_be() {
 #[test]
 fn an_update_that_is_no_news_is_a_use_for_lru_alone() {
     let update = |cache: &mut Model, key: u64, news: bool| {
-        let new = make(&mut cache.nest, key, 1);
-        let old = cache.nodes.insert(key, new).unwrap();
-        let queue = old.region();
-        cache.policy.replaced(old, new, news);
-        assert_eq!(old.region(), OUT);
+        let old = cache.nodes[&key];
+        let new = succeed(&mut cache.nest, old, 1);
+        cache.nodes.insert(key, new);
+        let queue = old.seat().region();
+        cache.policy.replaced(new, news);
         cache.check();
-        (queue, new.region())
+        (queue, new.seat().region())
     };
     let [adaptive, lru] = POLICIES;
     let mut cache = Model::new(adaptive, 100);

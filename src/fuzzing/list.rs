@@ -1,15 +1,14 @@
-//! Intrusive lists beside deques: two lists over the one pair of links, a third over the other pair of the same nodes.
+//! Intrusive lists beside deques: two lists over the one pair of links, a third over the other pair of the same seats.
 
 use super::{Script, make};
 use crate::list::{Chain, List, Queue, Timer};
-use crate::node::NodePtr;
-use crate::node::{Columns, Slab, Times};
+use crate::node::{Columns, SeatPtr, Slab, Times};
 use std::collections::VecDeque;
 
 /// Nodes of a program.
 const CROWD: usize = 24;
 
-/// A list, and the numbers of the nodes that are in it.
+/// A list, and the numbers of the seats that are in it.
 struct Pair<C> {
     list: List<u64, u64, C>,
     deque: VecDeque<usize>,
@@ -27,31 +26,26 @@ impl<C: Chain> Pair<C> {
         self.deque.contains(&number)
     }
 
-    /// One operation on this list with a node that is in it, or in no list of its chain (`free`).
+    /// One operation on this list with a seat that is in it, or in no list of its chain (`free`).
     fn step(
         &mut self,
         operation: u8,
-        nodes: &[NodePtr<u64, u64>],
+        seats: &[SeatPtr<u64, u64>],
         number: usize,
         free: Option<usize>,
     ) {
-        let node = nodes[number];
+        let seat = seats[number];
         match (operation, self.has(number), free) {
             (0, false, Some(fresh)) => {
-                self.list.push_back(nodes[fresh]);
+                self.list.push_back(seats[fresh]);
                 self.deque.push_back(fresh);
             }
             (1, true, _) => {
-                self.list.unlink(node);
+                self.list.unlink(seat);
                 self.deque.retain(|&other| other != number);
             }
-            (2, true, Some(fresh)) => {
-                self.list.substitute(node, nodes[fresh]);
-                let at = self.deque.iter_mut().find(|at| **at == number);
-                *at.expect("it is in there") = fresh;
-            }
-            (3, true, _) => {
-                self.list.move_to_back(node);
+            (2, true, _) => {
+                self.list.move_to_back(seat);
                 self.deque.retain(|&other| other != number);
                 self.deque.push_back(number);
             }
@@ -59,9 +53,9 @@ impl<C: Chain> Pair<C> {
         }
     }
 
-    fn check(&self, nodes: &[NodePtr<u64, u64>]) {
+    fn check(&self, seats: &[SeatPtr<u64, u64>]) {
         self.list.check_invariants();
-        let at = |number: Option<&usize>| number.map(|&number| nodes[number]);
+        let at = |number: Option<&usize>| number.map(|&number| seats[number]);
         assert_eq!(self.list.len(), self.deque.len());
         assert_eq!(self.list.is_empty(), self.deque.is_empty());
         assert!(self.list.front() == at(self.deque.front()));
@@ -69,12 +63,12 @@ impl<C: Chain> Pair<C> {
         assert!(
             self.list
                 .iter()
-                .eq(self.deque.iter().map(|&number| nodes[number]))
+                .eq(self.deque.iter().map(|&number| seats[number]))
         );
         for (place, &number) in self.deque.iter().enumerate() {
             let before = place.checked_sub(1).and_then(|place| self.deque.get(place));
-            assert!(List::<u64, u64, C>::prev(nodes[number]) == at(before));
-            assert!(List::<u64, u64, C>::next(nodes[number]) == at(self.deque.get(place + 1)));
+            assert!(List::<u64, u64, C>::prev(seats[number]) == at(before));
+            assert!(List::<u64, u64, C>::next(seats[number]) == at(self.deque.get(place + 1)));
         }
     }
 }
@@ -83,10 +77,11 @@ impl<C: Chain> Pair<C> {
 pub fn list_against_deques(data: &[u8]) {
     let mut slab = Slab::new(Columns {
         queue: true,
+        weight: true,
         own: false,
     });
-    let nodes: Vec<_> = (0..CROWD as u64)
-        .map(|number| slab.place(make(number, number, number), Times::NONE))
+    let seats: Vec<_> = (0..CROWD as u64)
+        .map(|number| slab.place(make(number, number, number), Times::NONE).seat())
         .collect();
     let mut timers = [Pair::<Timer>::new(), Pair::new()];
     let mut queue = Pair::<Queue>::new();
@@ -96,21 +91,21 @@ pub fn list_against_deques(data: &[u8]) {
         let number = usize::from(number) % CROWD;
         let fresh = usize::from(fresh) % CROWD;
         let [one, two] = &mut timers;
-        match operation % 12 {
-            operation @ 0..4 => {
+        match operation % 9 {
+            operation @ 0..3 => {
                 let free = (!one.has(fresh) && !two.has(fresh)).then_some(fresh);
-                one.step(operation, &nodes, number, free);
+                one.step(operation, &seats, number, free);
             }
-            operation @ 4..8 => {
+            operation @ 3..6 => {
                 let free = (!one.has(fresh) && !two.has(fresh)).then_some(fresh);
-                two.step(operation - 4, &nodes, number, free);
+                two.step(operation - 3, &seats, number, free);
             }
             operation => {
                 let free = (!queue.has(fresh)).then_some(fresh);
-                queue.step(operation - 8, &nodes, number, free);
+                queue.step(operation - 6, &seats, number, free);
             }
         }
-        timers.iter().for_each(|pair| pair.check(&nodes));
-        queue.check(&nodes);
+        timers.iter().for_each(|pair| pair.check(&seats));
+        queue.check(&seats);
     }
 }

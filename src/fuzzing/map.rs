@@ -9,7 +9,7 @@ use super::{Script, make};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
 use crate::map::{END, Gone, Map, Probe, Settled};
-use crate::node::{Columns, NodePtr, Times};
+use crate::node::{Columns, Life, NodePtr, Times};
 use crate::reclaim::{Domain, Pin, Retire};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -335,6 +335,7 @@ impl Bench {
             found.push(match event {
                 WriteEvent::Added(node) => Told::Added(number(node)),
                 WriteEvent::Replaced { old, new, .. } => {
+                    old.set_life(Life::Succeeded);
                     left.push(old);
                     Told::Replaced(number(old), number(new))
                 }

@@ -55,6 +55,7 @@ pub fn policy_against_map(data: &[u8]) {
     let max = BOUNDS[usize::from(bound) % BOUNDS.len()];
     let columns = Columns {
         queue: true,
+        weight: true,
         own: false,
     };
     let mut bench = Bench {
@@ -92,7 +93,7 @@ impl Bench {
             10 => {
                 if let Some(node) = self.nodes.remove(&key) {
                     self.policy.removed(node);
-                    assert_eq!(node.region(), OUT);
+                    assert_eq!(node.seat().region(), OUT);
                 }
             }
             11 => {
@@ -106,13 +107,16 @@ impl Bench {
                     // What its events say now was anticipated.
                     self.policy.accessed(node);
                     self.policy.removed(node);
-                    assert_eq!(node.region(), OUT);
+                    assert_eq!(node.seat().region(), OUT);
                 }
             }
             _ => {
-                if let (Some(old), Some(new)) = (self.late.pop(), self.make(key, 1)) {
+                if let Some(old) = self.late.pop()
+                    && let Some(new) = self.succeed(old, 1)
+                {
+                    let key = *old.key();
                     self.take(key);
-                    self.policy.replaced(old, new, self.news);
+                    self.policy.replaced(new, self.news);
                     self.nodes.insert(key, new);
                 }
             }
@@ -133,16 +137,31 @@ impl Bench {
         Some(self.slab.place(NewNode::new(key, key, making), Times::NONE))
     }
 
-    fn insert(&mut self, key: u64, weight: u32) {
-        let Some(new) = self.make(key, weight) else {
-            return;
+    /// Another node in the seat of one.
+    fn succeed(&mut self, old: Owned, weight: u32) -> Option<Owned> {
+        if self.made == MOST {
+            return None;
+        }
+        self.made += 1;
+        let making = Making {
+            hash: old.hash(),
+            weight,
         };
-        match self.nodes.insert(key, new) {
-            Some(old) => {
-                self.policy.replaced(old, new, self.news);
-                assert_eq!(old.region(), OUT, "a replaced node is let go");
+        let new = NewNode::new(*old.key(), *old.key(), making);
+        let new = self.slab.succeed(old, new, Times::NONE);
+        new.seat().set_node(new);
+        Some(new)
+    }
+
+    fn insert(&mut self, key: u64, weight: u32) {
+        if let Some(&old) = self.nodes.get(&key) {
+            if let Some(new) = self.succeed(old, weight) {
+                self.nodes.insert(key, new);
+                self.policy.replaced(new, self.news);
             }
-            None => self.policy.admit(new),
+        } else if let Some(new) = self.make(key, weight) {
+            self.nodes.insert(key, new);
+            self.policy.admit(new);
         }
     }
 
@@ -192,7 +211,7 @@ impl Bench {
             };
             self.policy.removed(victim);
             self.nodes.remove(victim.key());
-            assert_eq!(victim.region(), OUT);
+            assert_eq!(victim.seat().region(), OUT);
         }
     }
 

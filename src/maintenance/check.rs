@@ -4,7 +4,7 @@ use super::{Maintenance, Plan, Sweep};
 use crate::eviction::{Eviction, OUT};
 use crate::list::{List, Timer};
 use crate::map::END;
-use crate::node::{Life, NO_PLACE, NodePtr};
+use crate::node::{Life, NO_PLACE, NodePtr, SeatPtr};
 use crate::time::NEVER;
 
 impl<K, V> Maintenance<K, V> {
@@ -55,20 +55,21 @@ impl<K, V> Maintenance<K, V> {
         let (mut timed, mut weight) = (0, 0);
         self.each_node(|node| {
             assert_eq!(node.life(), Life::Live);
-            let deadline = node.deadline();
+            let (seat, deadline) = (node.seat(), node.deadline());
+            assert_eq!(seat.node(), node, "another node sits in an entry's seat");
             assert_eq!(
-                node.place() != NO_PLACE,
+                seat.place() != NO_PLACE,
                 deadline != NEVER,
                 "an entry with the deadline {deadline:#x} in place {}",
-                node.place()
+                seat.place()
             );
-            if node.place() != NO_PLACE {
+            if seat.place() != NO_PLACE {
                 timed += 1;
-                check_neighbours(node);
+                check_neighbours(seat);
             }
             if state.eviction.is_some() {
                 assert_ne!(
-                    node.region(),
+                    seat.region(),
                     OUT,
                     "an entry that the size policy does not know"
                 );
@@ -102,14 +103,15 @@ impl<K, V> Maintenance<K, V> {
 }
 
 /// What stands beside an entry in the wheel is an entry too, and knows that it stands there.
-fn check_neighbours<K, V>(node: NodePtr<K, V>) {
-    if let Some(prev) = List::<K, V, Timer>::prev(node) {
-        assert_eq!((prev.life(), prev.place()), (Life::Live, node.place()));
-        assert!(List::<K, V, Timer>::next(prev) == Some(node));
+fn check_neighbours<K, V>(seat: SeatPtr<K, V>) {
+    let of = |seat: SeatPtr<K, V>| (seat.node().life(), seat.place());
+    if let Some(prev) = List::<K, V, Timer>::prev(seat) {
+        assert_eq!(of(prev), (Life::Live, seat.place()));
+        assert!(List::<K, V, Timer>::next(prev) == Some(seat));
     }
-    if let Some(next) = List::<K, V, Timer>::next(node) {
-        assert_eq!((next.life(), next.place()), (Life::Live, node.place()));
-        assert!(List::<K, V, Timer>::prev(next) == Some(node));
+    if let Some(next) = List::<K, V, Timer>::next(seat) {
+        assert_eq!(of(next), (Life::Live, seat.place()));
+        assert!(List::<K, V, Timer>::prev(next) == Some(seat));
     }
 }
 

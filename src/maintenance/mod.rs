@@ -21,13 +21,13 @@
 //!
 //! # Invariants
 //!
-//! 1. Wheel, size policy, and the links of nodes change under the maintenance lock only.
+//! 1. Wheel, size policy, and seats change under the maintenance lock only.
 //! 2. Events of a shard are applied in the order in which they were pushed, and a batch that was taken is applied whole before
 //!    the lock is released.
-//! 3. A node goes to `retired` after it left map, wheel and queues and was delivered. It is freed after a grace period, followed by a
+//! 3. A node goes to `retired` after it left the map, and wheel and queues or its seat, and was delivered. It is freed after a grace period, followed by a
 //!    complete drain of all rings and all batches: a batch may name a node that the pass itself has taken out meanwhile
 //!    (`Rescheduled`), a ring any node.
-//! 4. A node is Dead exactly from the moment the pass has unlinked it everywhere.
+//! 4. A node is Dead exactly from the moment the pass has unlinked its seat everywhere, Succeeded from that at which another sits there.
 //! 5. A pass runs no user code but the ticker's, and that may panic: the pass then goes on by the last time it knows, leaves
 //!    everything whole, and hands the panic on at its end.
 //!
@@ -109,6 +109,8 @@ pub(crate) struct Setup<K, V> {
     pub(crate) record_stats: bool,
     /// Whether entries have a deadline of their own, apart from the wanted one.
     pub(crate) kept_apart: bool,
+    /// Whether entries have weights of their own.
+    pub(crate) weighed: bool,
     pub(crate) waker: Waker,
     pub(crate) name: Option<Box<str>>,
 }
@@ -231,6 +233,7 @@ impl<K, V> Maintenance<K, V> {
         let columns = Columns {
             queue: bounded.is_some(),
             own: setup.kept_apart,
+            weight: setup.weighed,
         };
         Self {
             map: Map::new(setup.shards, setup.initial_capacity, columns),

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
 
 /// How many events ahead the nodes are fetched.
-const AHEAD: usize = 4;
+const AHEAD: usize = 6;
 /// How many due entries are removed together.
 const GROUP: usize = 8;
 /// How many lots of a table that grows or shrinks are moved under one hold of its shard's lock, by a run.
@@ -162,11 +162,15 @@ impl<K, V> Maintenance<K, V> {
         state.applied += batch.len();
         let mut events = batch.drain();
         while let Some(event) = events.next() {
-            if let Some(ahead) = events.as_slice().get(AHEAD) {
-                ahead.prefetch();
+            let ahead = events.as_slice();
+            if let Some(event) = ahead.get(AHEAD) {
+                event.prefetch();
             }
-            if let Some(ahead) = events.as_slice().get(AHEAD / 2) {
-                state.prefetch(ahead);
+            if let Some(event) = ahead.get(AHEAD * 2 / 3) {
+                event.prefetch_seat(state.eviction.is_some());
+            }
+            if let Some(event) = ahead.get(AHEAD / 3) {
+                state.prefetch(event);
             }
             self.apply(state, event);
         }
@@ -189,21 +193,21 @@ impl<K, V> Maintenance<K, V> {
                 }
             }
             WriteEvent::Replaced { old, new, cause } => {
+                new.seat().set_node(new);
                 if new.life() == Life::Live {
                     self.set_hand(state, new);
-                    state.wheel.substitute(old, new);
+                    state.wheel.reschedule(new);
                     if let (Some(eviction), Some(reads)) = (&mut state.eviction, &self.reads) {
-                        let needs_room = eviction.replaced(old, new, reads.hand_on(old, new));
+                        let needs_room = eviction.replaced(new, reads.hand_on(old, new));
                         state.admitted += usize::from(needs_room);
                     }
-                } else {
-                    // It has left again, as a later event of this shard says: if to a successor, that takes over what is held for it.
-                    state.wheel.deschedule(old);
-                    if let Some(eviction) = &mut state.eviction {
-                        eviction.hold(old, new);
-                    }
+                } else if let Some(eviction) = &mut state.eviction {
+                    // It has left again, as a later event of this shard says: if to a successor, that takes over what is held for it. So it
+                    // does in the wheel, where the seat stays.
+                    eviction.hold(new);
                 }
-                self.depart(state, old, cause);
+                old.set_life(Life::Succeeded);
+                self.hand_out(state, old, cause);
             }
             WriteEvent::Removed(node, cause) => {
                 state.unlink(node);
@@ -244,6 +248,12 @@ impl<K, V> Maintenance<K, V> {
     #[inline(always)]
     fn depart(&self, state: &mut State<K, V>, node: NodePtr<K, V>, cause: RemovalCause) {
         node.set_life(Life::Dead);
+        self.hand_out(state, node, cause);
+    }
+
+    /// Hands on a node that is Dead or Succeeded.
+    #[inline(always)]
+    fn hand_out(&self, state: &mut State<K, V>, node: NodePtr<K, V>, cause: RemovalCause) {
         if self.notifier.has_listener() {
             state.gathered.push(Notification { node, cause });
         } else {
@@ -427,13 +437,15 @@ impl<K, V> State<K, V> {
                     eviction.prefetch(node);
                 }
             }
-            WriteEvent::Removed(node, _) | WriteEvent::Replaced { old: node, .. } => {
+            WriteEvent::Removed(node, _) => {
                 Wheel::prefetch_around(node);
                 if self.eviction.is_some() {
                     Eviction::prefetch_around(node);
                 }
             }
             WriteEvent::Rescheduled(node) => Wheel::prefetch_around(node),
+            // Mostly the seat stays where it is.
+            WriteEvent::Replaced { .. } => {}
         }
     }
 

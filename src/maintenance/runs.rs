@@ -274,7 +274,7 @@ impl<K, V> Maintenance<K, V> {
     }
 
     /// Runs the destructors of what nobody can reach any more, and gives its memory back. With no lock held.
-    fn free(&self, mut ready: Ready<Gone<K, V>>) {
+    pub(super) fn free(&self, mut ready: Ready<Gone<K, V>>) {
         if ready.is_empty() {
             return;
         }

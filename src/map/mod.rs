@@ -185,7 +185,7 @@ impl<K, V> Map<K, V> {
             if matches(node) {
                 return true;
             }
-            // After the keys: the hash is in the node's cold part.
+            // After the keys: the hash is in the node's side part.
             if node.hash() == hash {
                 let known = others.get_or_insert_with(|| Box::new(Known { nodes: Vec::new() }));
                 known.nodes.push(node);
@@ -364,17 +364,18 @@ impl<'a, K, V> Shard<'a, K, V> {
     }
 
     /// Lets a node in whose key was settled as absent.
-    #[inline]
+    // Always inlined, as `replace`.
+    #[inline(always)]
     pub(crate) fn add(
         &mut self,
         vacancy: Vacancy<'a, K, V>,
         new: NewNode<K, V>,
         times: Times,
     ) -> NodePtr<K, V> {
-        let hash = new.hash();
+        let (hash, weight) = (new.hash(), new.weight());
         let new = self.locked.slab.place(new, times);
         (self.table).insert(&mut self.locked.state, vacancy.0, new, hash);
-        self.locked.weight += u64::from(new.weight());
+        self.locked.weight += u64::from(weight);
         self.locked.batch.push(WriteEvent::Added(new));
         new
     }
@@ -387,7 +388,8 @@ impl<'a, K, V> Shard<'a, K, V> {
     }
 
     /// Puts `new` where `old` stands; the value of `old` leaves for `cause`.
-    #[inline]
+    // Always inlined: what a writer hands over would go through the stack.
+    #[inline(always)]
     pub(crate) fn replace(
         &mut self,
         spot: Spot<'a, K, V>,
@@ -396,13 +398,16 @@ impl<'a, K, V> Shard<'a, K, V> {
         times: Times,
         cause: RemovalCause,
     ) -> NodePtr<K, V> {
-        let hash = new.hash();
-        let new = self.locked.slab.place(new, times);
+        let (hash, weight) = (new.hash(), new.weight());
+        let new = self.locked.slab.succeed(old, new, times);
         // Or the first read after each write would be told of, as if the key had not been used for long.
         new.set_seen(old.seen());
         self.table.replace(spot.1, new, hash);
-        self.locked.weight += u64::from(new.weight());
-        self.locked.weight -= u64::from(old.weight());
+        // Where nobody weighs, one goes for one.
+        if self.locked.slab.has_weights() {
+            self.locked.weight += u64::from(weight);
+            self.locked.weight -= u64::from(old.weight());
+        }
         old.set_life(Life::Removed);
         self.locked
             .batch

@@ -1,38 +1,39 @@
-//! The cell of the cache: one key, one value, their deadline, and the links of the structures they hang in.
+//! The cell of the cache: one key, one value, their deadline, and the way to where the entry hangs.
 //!
 //! # How it works
 //!
-//! Key, value, hash, weight and time of writing are fixed once a node is published; an update publishes a new node. Only
-//! the *wanted deadline*, the *life* and the *seen* stamp change afterwards, and they are atomics. The links (wheel, size
-//! policy) and their companions belong to the maintenance pass.
+//! Key, value, hash, weight, time of writing and seat are fixed once a node is published; an update publishes a new node, which succeeds to
+//! the seat of the old one. Only the *wanted deadline*, the *life* and the *seen* stamp change afterwards, and they are atomics. What
+//! wheel and size policy know of an entry is in its [`seat`].
 //!
 //! ```text
-//!  hot: what a look-up reads                               cold: the pass's side           columns: only where asked for
-//! ┌──────────┬────────┬────────────────────────┬───┬───┐  ┌─────────────┬──────┬─────────┐ ┌─────────────┐ ┌──────┐ ┌─────┐
-//! │ deadline │ weight │ life seen place region │ K │ V │  │ timer links │ hash │ written │ │ queue links │ │ mark │ │ own │
-//! └──────────┴────────┴────────────────────────┴───┴───┘  └─────────────┴──────┴─────────┘ └─────────────┘ └──────┘ └─────┘
+//!  hot: what a look-up reads                     side             columns: where asked for   seat: the pass's side
+//! ┌──────────┬────────────────┬───┬───┐  ┌──────┬─────────┐  ┌─────┐ ┌────────┐    ┌───────┬──────┬───────┬────────┬───
+//! │ deadline │ seat life seen │ K │ V │  │ hash │ written │  │ own │ │ weight │    │ timer │ node │ place │ region │ …
+//! └──────────┴────────────────┴───┴───┘  └──────┴─────────┘  └─────┘ └────────┘    └───────┴──────┴───────┴────────┴───
 //! ```
 //!
-//! For `u64 → u64` hot and cold part are 32 bytes each. Hot parts stand side by side ([`slab`]), so that a look-up fetches nothing
-//! that it does not read. Queue links and mark exist where the cache is bounded, `own` where the entry's own deadline must be kept
-//! apart from an idle limit.
+//! For `u64 → u64` the hot part is 32 bytes, the side part 16. Hot parts stand side by side ([`slab`]), so that a look-up fetches nothing
+//! that it does not read, and nothing that the pass writes. A weight exists where there is a weigher, `own` where the entry's own
+//! deadline must be kept apart from an idle limit.
 //!
 //! # Life
 //!
-//! | life    | in the map | linked in wheel or queues | next |
-//! |---------|------------|---------------------------|------|
-//! | (draft) | no, a [`NewNode`] on its writer's stack | no | Live: published under the shard's lock; or dropped by its writer |
-//! | Live    | yes | once its event was drained | Removed: taken out under the shard's lock |
-//! | Removed | no  | perhaps, until its own event is drained | Dead: the pass has unlinked it everywhere |
-//! | Dead    | no  | no  | freed after delivery, a grace period and a full drain |
+//! | life      | in the map | sits in its seat | next |
+//! |-----------|------------|------------------|------|
+//! | (draft)   | no, a [`NewNode`] on its writer's stack | no | Live: published under the shard's lock; or dropped by its writer |
+//! | Live      | yes | once its event was drained | Removed: taken out under the shard's lock |
+//! | Removed   | no  | perhaps, until its own event is drained | Dead or Succeeded, when that is |
+//! | Dead      | no  | nobody will again: the pass has unlinked the seat everywhere | freed, with its seat, after delivery, a grace period and a full drain |
+//! | Succeeded | no  | no, another node came after it | freed, without its seat, after the same |
 //!
 //! # Invariants
 //!
 //! 1. A [`NodePtr`] points to an initialised node until that node is freed: by [`NodePtr::destroy`], then [`Emptied::push`], once, when
-//!    it is Dead, no pin taken before it left the map is still held, and every batch and every read ring was drained after that.
+//!    it is Dead or Succeeded, no pin taken before it left the map is still held, and every batch and every read ring was drained after that.
 //!    `maintenance` keeps this order ("maintenance 3"); whoever drops the whole cache has it for itself.
-//! 2. The links, `place`, `region` and `mark` are read and written by the holder of the maintenance lock
-//!    alone. They are relaxed atomics, which compile to plain loads and stores: a breach would scramble a list, never memory.
+//! 2. A node that succeeds to a seat is published in the place of the one that it succeeds, under the shard's lock: so the nodes of a
+//!    seat follow one another in the order of their events.
 //! 3. Life only goes downwards in the table above.
 //! 4. The wanted deadline of a node that was judged expired, or replaced while reads may extend, is *claimed* or *frozen*: moved
 //!    2^61 ns into the past by a compare-exchange, to an even value or an odd one. A reader's extension is a compare-exchange
@@ -42,18 +43,21 @@
 //!
 //! | field | written by | read by |
 //! |-------|-----------|---------|
-//! | key, value, hash, weight, written | its writer, before publishing | anyone with a pin, the pass |
+//! | key, value, hash, weight, written, seat | its writer, before publishing | anyone with a pin, the pass |
 //! | deadline | anyone with a pin | anyone with a pin |
-//! | life | holder of the shard's lock; to Dead: the pass | anyone |
+//! | life | holder of the shard's lock; to Dead or Succeeded: the pass | anyone |
 //! | seen | readers | readers |
-//! | links, place, region, mark | the pass | the pass |
 //! | own | anyone with a pin | anyone with a pin |
+//! | what is in the seat | the pass | the pass |
 #![allow(unsafe_code)]
 
+mod pool;
+mod seat;
 mod slab;
 
-use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::time;
+pub(crate) use seat::{Links, SeatPtr};
 pub(crate) use slab::{Columns, Emptied, Slab};
 use std::fmt;
 use std::ptr::NonNull;
@@ -69,39 +73,18 @@ pub(crate) enum Life {
     Live = 1,
     Removed = 2,
     Dead = 3,
+    Succeeded = 4,
 }
 
-/// Previous and next in an intrusive list; null at the ends and while not linked.
-pub(crate) struct Links<K, V> {
-    pub(crate) prev: Link<K, V>,
-    pub(crate) next: Link<K, V>,
-}
-
-/// One end of a link: an optional [`NodePtr`] that only the pass touches (node 2).
-pub(crate) struct Link<K, V>(AtomicPtr<Node<K, V>>);
-
-impl<K, V> Link<K, V> {
-    fn new() -> Self {
-        Self(AtomicPtr::new(std::ptr::null_mut()))
-    }
-
+impl Life {
     #[inline]
-    pub(crate) fn get(&self) -> Option<NodePtr<K, V>> {
-        NonNull::new(self.0.load(Ordering::Relaxed)).map(NodePtr)
-    }
-
-    #[inline]
-    pub(crate) fn set(&self, to: Option<NodePtr<K, V>>) {
-        let raw = to.map_or(std::ptr::null_mut(), |node| node.0.as_ptr());
-        self.0.store(raw, Ordering::Relaxed);
-    }
-}
-
-impl<K, V> Links<K, V> {
-    fn new() -> Self {
-        Self {
-            prev: Link::new(),
-            next: Link::new(),
+    fn of(life: &AtomicU8) -> Self {
+        // Acquire: whoever sees Removed sees the map without it (partner: `set_life` under the shard's lock).
+        match life.load(Ordering::Acquire) {
+            1 => Self::Live,
+            2 => Self::Removed,
+            3 => Self::Dead,
+            _ => Self::Succeeded,
         }
     }
 }
@@ -109,43 +92,31 @@ impl<K, V> Links<K, V> {
 /// A node's hot part; see the module docs for the meaning and the owner of each field.
 pub(crate) struct Node<K, V> {
     deadline: AtomicU64,
-    weight: u32,
+    /// Its seat's address, in two parts.
+    seat_low: u32,
+    seat_high: u16,
     life: AtomicU8,
     seen: AtomicU8,
-    /// Number of the wheel bucket it hangs in; the wheel gives the numbers their meaning.
-    place: AtomicU8,
-    region: AtomicU8,
     key: K,
     value: V,
 }
 
-/// A node's cold part.
-struct Cold<K, V> {
-    timer: Links<K, V>,
+/// A node's side part.
+struct Side {
     hash: u64,
     written: u64,
 }
 
-impl<K, V> Cold<K, V> {
-    fn new(hash: u64, written: u64) -> Self {
-        Self {
-            timer: Links::new(),
-            hash,
-            written,
-        }
-    }
-}
-
 impl<K, V> Node<K, V> {
     #[inline]
-    fn new(new: NewNode<K, V>, deadline: u64) -> Self {
+    fn new(new: NewNode<K, V>, deadline: u64, seat: SeatPtr<K, V>) -> Self {
+        let (seat_low, seat_high) = seat.parts();
         Self {
             deadline: AtomicU64::new(deadline),
-            weight: new.weight,
+            seat_low,
+            seat_high,
             life: AtomicU8::new(Life::Live as u8),
             seen: AtomicU8::new(0),
-            place: AtomicU8::new(NO_PLACE),
-            region: AtomicU8::new(0),
             key: new.key,
             value: new.value,
         }
@@ -159,11 +130,6 @@ impl<K, V> Node<K, V> {
     #[inline]
     pub(crate) fn value(&self) -> &V {
         &self.value
-    }
-
-    #[inline]
-    pub(crate) fn weight(&self) -> u32 {
-        self.weight
     }
 
     /// The wanted deadline.
@@ -268,12 +234,7 @@ impl<K, V> Node<K, V> {
 
     #[inline]
     pub(crate) fn life(&self) -> Life {
-        // Acquire: whoever sees Removed sees the map without it (partner: `set_life` under the shard's lock).
-        match self.life.load(Ordering::Acquire) {
-            1 => Life::Live,
-            2 => Life::Removed,
-            _ => Life::Dead,
-        }
+        Life::of(&self.life)
     }
 
     /// Takes the next step of the life table.
@@ -281,7 +242,8 @@ impl<K, V> Node<K, V> {
     /// Release, partner: [`life`](Self::life).
     pub(crate) fn set_life(&self, to: Life) {
         debug_assert!(
-            self.life() < to,
+            to == Life::Removed && self.life() == Life::Live
+                || to > Life::Removed && self.life() == Life::Removed,
             "a node's life went from {:?} to {to:?}",
             self.life()
         );
@@ -299,23 +261,6 @@ impl<K, V> Node<K, V> {
     pub(crate) fn set_seen(&self, stamp: u8) {
         self.seen.store(stamp, Ordering::Relaxed);
     }
-
-    pub(crate) fn place(&self) -> u8 {
-        self.place.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_place(&self, place: u8) {
-        self.place.store(place, Ordering::Relaxed);
-    }
-
-    /// Which queue of the size policy the node hangs in; the policy gives the numbers their meaning, 0 is none.
-    pub(crate) fn region(&self) -> u8 {
-        self.region.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_region(&self, region: u8) {
-        self.region.store(region, Ordering::Relaxed);
-    }
 }
 
 /// Whether the addresses of an allocation leave room for the map's tags.
@@ -331,7 +276,7 @@ pub(crate) fn assert_taggable(at: usize, size: usize) {
     );
 }
 
-/// `place` of a node that hangs in no bucket.
+/// `place` of a seat that hangs in no bucket.
 pub(crate) const NO_PLACE: u8 = u8::MAX;
 
 /// The bit in which a frozen deadline differs from a claimed one.
@@ -528,52 +473,34 @@ impl<K, V> NodePtr<K, V> {
         slab::prefetch(self.0);
     }
 
-    /// Asks the processor to fetch what the size policy keeps of the node: its links and its mark. For caches that have one.
+    /// Where the entry hangs in wheel and size policy.
     #[inline]
-    pub(crate) fn prefetch_standing(self) {
-        prefetch(self.queue());
-        // SAFETY: as in `queue`.
-        prefetch(unsafe { slab::mark(self.0) });
+    pub(crate) fn seat(&self) -> SeatPtr<K, V> {
+        // SAFETY: written when the node was; seat 1.
+        unsafe { SeatPtr::from_parts((self.seat_low, self.seat_high)) }
     }
 
     #[inline]
-    fn cold(&self) -> &Cold<K, V> {
+    fn side(&self) -> &Side {
         // SAFETY: node 1: the node is not freed, so its slot is taken.
-        unsafe { slab::cold(self.0) }
+        unsafe { slab::side(self.0) }
     }
 
     #[inline]
     pub(crate) fn hash(&self) -> u64 {
-        self.cold().hash
+        self.side().hash
     }
 
     /// Cache time of the write that made this node.
     #[inline]
     pub(crate) fn written(&self) -> u64 {
-        self.cold().written
+        self.side().written
     }
 
     #[inline]
-    pub(crate) fn timer(&self) -> &Links<K, V> {
-        &self.cold().timer
-    }
-
-    /// The size policy's links. For caches that have one.
-    #[inline]
-    pub(crate) fn queue(&self) -> &Links<K, V> {
-        // SAFETY: node 1; only a size policy asks, and where there is one the slabs have the column.
-        unsafe { slab::queue(self.0) }
-    }
-
-    /// A byte of the size policy's own.
-    pub(crate) fn mark(&self) -> u8 {
-        // SAFETY: as in `queue`.
-        unsafe { slab::mark(self.0) }.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_mark(&self, mark: u8) {
-        // SAFETY: as in `queue`.
-        unsafe { slab::mark(self.0) }.store(mark, Ordering::Relaxed);
+    pub(crate) fn weight(&self) -> u32 {
+        // SAFETY: node 1.
+        unsafe { slab::weight(self.0) }.unwrap_or(1)
     }
 
     /// The deadline that the entry's own lifetime gives, without the cache-wide idle limit; the wanted deadline where the

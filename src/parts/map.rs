@@ -4,7 +4,7 @@
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
 use crate::map::{Gone, Map, Settled, TablePart};
-use crate::node::{Columns, Making, NewNode, Times};
+use crate::node::{Columns, Life, Making, NewNode, Times};
 use crate::reclaim::{Domain, Retire};
 
 /// Events of a shard that are handed over together, as behind a cache's writers.
@@ -93,9 +93,11 @@ impl Table {
         let mut memory = self.map.returning();
         let nodes = self.batch.drain().filter_map(|event| match event {
             WriteEvent::Added(_) | WriteEvent::Rescheduled(_) => None,
-            WriteEvent::Replaced { old: node, .. } | WriteEvent::Removed(node, _) => {
-                Some(Gone::Node(node))
+            WriteEvent::Replaced { old, .. } => {
+                old.set_life(Life::Succeeded);
+                Some(Gone::Node(old))
             }
+            WriteEvent::Removed(node, _) => Some(Gone::Node(node)),
         });
         for mut gone in nodes.chain(self.parts.drain(..).map(Gone::Part)) {
             // SAFETY: node 1, table 4: it left the map; every call takes `self` for itself, and this one holds no pin any more. An event

@@ -17,6 +17,7 @@ impl Order {
     pub fn new(policy: EvictionPolicy, max: u64, seed: u64) -> Self {
         let columns = Columns {
             queue: true,
+            weight: true,
             own: false,
         };
         Self {

@@ -20,7 +20,7 @@ mod plain {
     use std::sync::atomic::Ordering;
     use std::sync::atomic::compiler_fence;
     pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, fence,
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
     };
     pub(crate) use std::thread_local;
 
@@ -74,7 +74,7 @@ mod model {
     pub(crate) use explorer::sync::MutexGuard;
     pub(crate) use explorer::sync::MutexGuard as ShortMutexGuard;
     pub(crate) use explorer::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, fence,
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
     };
     use std::sync::atomic::Ordering;
 

@@ -2,7 +2,7 @@
 
 use super::Wheel;
 use super::level::{self, LEVELS};
-use crate::node::Life;
+use crate::node::{Life, SeatPtr};
 use crate::time;
 
 impl<K, V> Wheel<K, V> {
@@ -24,11 +24,11 @@ impl<K, V> Wheel<K, V> {
         };
         let mut len = 0;
         for (place, bucket) in (0..).zip(&buckets.by_place) {
-            bucket.nodes.check_invariants();
-            len += bucket.nodes.len();
+            bucket.seats.check_invariants();
+            len += bucket.seats.len();
             assert_eq!(
                 self.occupied.contains(place),
-                !bucket.nodes.is_empty(),
+                !bucket.seats.is_empty(),
                 "occupied bit of bucket {place}"
             );
             assert_eq!(
@@ -36,18 +36,19 @@ impl<K, V> Wheel<K, V> {
                 bucket.ripe_end.is_some(),
                 "ripe bit of bucket {place}"
             );
-            for node in bucket.nodes.iter() {
-                assert_eq!(node.place(), place, "a node's place is not its bucket");
+            for seat in bucket.seats.iter() {
+                assert_eq!(seat.place(), place, "a seat's place is not its bucket");
+                assert_eq!(seat.node().seat(), seat, "a node in a seat of another");
             }
             if let Some(end) = bucket.ripe_end {
                 assert!(
-                    bucket.nodes.iter().any(|node| node == end),
+                    bucket.seats.iter().any(|seat| seat == end),
                     "the ripe end is not in its bucket"
                 );
             }
             match level::level_of(place) {
                 None => assert_eq!(
-                    bucket.nodes.is_empty(),
+                    bucket.seats.is_empty(),
                     bucket.ripe_end.is_none(),
                     "the overdue are not ripe"
                 ),
@@ -55,7 +56,7 @@ impl<K, V> Wheel<K, V> {
                     level == 0
                         || level + 1 == LEVELS
                         || index != self.spans.hand(level, self.now)
-                        || bucket.ripe_end == bucket.nodes.back(),
+                        || bucket.ripe_end == bucket.seats.back(),
                     "unripe nodes under the hand of level {level}"
                 ),
             }
@@ -76,11 +77,11 @@ impl<K, V> Wheel<K, V> {
             };
             let visit = self.spans.visit(level, index, self.now);
             assert!(!level::has_passed(self.now, visit), "a visit in the past");
-            let mut nodes = bucket.nodes.iter();
+            let mut seats = bucket.seats.iter();
             if let Some(end) = bucket.ripe_end {
-                nodes.find(|&node| node == end);
+                seats.find(|&seat| seat == end);
             }
-            for node in nodes {
+            for node in seats.map(SeatPtr::node) {
                 let deadline = node.deadline();
                 // Who replaces or expires a node moves its deadline into the past; its descheduling is under way.
                 if deadline == time::NEVER || node.life() != Life::Live {

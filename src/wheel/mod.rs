@@ -3,7 +3,8 @@
 //! # How it works
 //!
 //! Five levels of buckets, each level coarser than the one before; [`level`] has the arithmetic and shows why it is exact. A
-//! node hangs in the one bucket that its wanted deadline named when it was linked; its `place` is that bucket's number.
+//! node hangs in the one bucket that its wanted deadline named when it was linked, by its seat, whose `place` is that bucket's number. A
+//! node that succeeds to a seat hangs where its predecessor did, until it is rescheduled.
 //!
 //! ```text
 //!             hand
@@ -35,15 +36,15 @@
 //!
 //! # Invariants
 //!
-//! 1. The `place` of a node is the number of the bucket whose list it is in, or `NO_PLACE`. A place is occupied exactly if its
+//! 1. The `place` of a seat is the number of the bucket whose list it is in, or `NO_PLACE`. A place is occupied exactly if its
 //!    list is not empty; `len` is the sum of the lengths.
 //! 2. A place is ripe exactly if its bucket has a `ripe_end`, and that node is in its list: the nodes up to it are ripe. The
 //!    bucket of the overdue is ripe whenever it is occupied.
 //! 3. In levels 1 to 3 the bucket under the hand holds ripe nodes only.
-//! 4. An unripe node is visited after now, and not after the flush time of the deadline it was linked with.
-//! 5. `earliest[i]` is not after the deadline, at the time of linking, of any unripe node in bucket `i` of level 0.
+//! 4. An unripe seat is visited after now, and not after the flush time of the deadline that it was linked with.
+//! 5. `earliest[i]` is not after the deadline, at the time of linking, of any unripe seat in bucket `i` of level 0.
 //! 6. `now` is the time of the last `advance`.
-//! 7. No list holds a node whose deadline was `NEVER` when it was linked.
+//! 7. No list holds a seat whose node's deadline was `NEVER` when it was linked.
 //!
 //! What follows: a node becomes ripe less than one finest span after its deadline (4), and a ripe node is taken out after
 //! finitely many steps: ripe buckets take turns, `next_due` files nodes behind the `ripe_end` of their bucket and never among
@@ -66,7 +67,7 @@
 mod level;
 
 use crate::list::{List, Timer};
-use crate::node::{NO_PLACE, NodePtr};
+use crate::node::{NO_PLACE, NodePtr, SeatPtr};
 use crate::time;
 pub(crate) use level::{FINEST, Spans, WIDEST};
 use level::{LENS, LEVELS, OVERDUE, PLACES, Places};
@@ -93,9 +94,9 @@ struct Buckets<K, V> {
 }
 
 struct Bucket<K, V> {
-    nodes: List<K, V, Timer>,
-    /// The last of the nodes that are to be taken out.
-    ripe_end: Option<NodePtr<K, V>>,
+    seats: List<K, V, Timer>,
+    /// The last of those that are to be taken out.
+    ripe_end: Option<SeatPtr<K, V>>,
 }
 
 impl<K, V> Buckets<K, V> {
@@ -103,7 +104,7 @@ impl<K, V> Buckets<K, V> {
     fn new() -> Box<Self> {
         Box::new(Self {
             by_place: std::array::from_fn(|_| Bucket {
-                nodes: List::new(),
+                seats: List::new(),
                 ripe_end: None,
             }),
             earliest: [0; LENS[0] as usize],
@@ -164,70 +165,51 @@ impl<K, V> Wheel<K, V> {
     pub(crate) fn schedule(&mut self, node: NodePtr<K, V>) {
         let deadline = node.deadline();
         if deadline != time::NEVER {
-            self.link(node, deadline);
+            self.link(node.seat(), deadline);
         }
     }
 
-    /// Files a node, linked or not, by its present deadline.
+    /// Files a node, its seat linked or not, by its present deadline: also one that has just succeeded to a seat.
     pub(crate) fn reschedule(&mut self, node: NodePtr<K, V>) {
-        let deadline = node.deadline();
-        if node.place() != NO_PLACE && deadline != time::NEVER {
-            let place = self.spans.place(deadline, self.now);
-            if node.place() == place {
-                self.buckets_mut().note_deadline(place, deadline, false);
-                return;
-            }
+        let at = node.seat().place();
+        if at == NO_PLACE {
+            self.schedule(node);
+            return;
         }
-        self.deschedule(node);
-        self.schedule(node);
+        let deadline = node.deadline();
+        if deadline != time::NEVER && self.spans.place(deadline, self.now) == at {
+            self.buckets_mut().note_deadline(at, deadline, false);
+        } else {
+            self.deschedule(node);
+            self.schedule(node);
+        }
     }
 
-    /// Unlinks a node; nothing happens to one that is in no bucket.
+    /// Unlinks a node's seat; nothing happens to one that is in no bucket.
     #[inline]
     pub(crate) fn deschedule(&mut self, node: NodePtr<K, V>) {
-        let place = node.place();
+        let seat = node.seat();
+        let place = seat.place();
         if place == NO_PLACE {
             return;
         }
         let bucket = &mut self.buckets_mut().by_place[usize::from(place)];
-        let was_end = bucket.ripe_end == Some(node);
+        let was_end = bucket.ripe_end == Some(seat);
         if was_end {
-            bucket.ripe_end = List::<K, V, Timer>::prev(node);
+            bucket.ripe_end = List::<K, V, Timer>::prev(seat);
         }
         let was_only = was_end && bucket.ripe_end.is_none();
-        bucket.nodes.unlink(node);
+        bucket.seats.unlink(seat);
         if was_only {
             self.all_taken(place);
         }
-        self.unlinked(node, place);
+        self.unlinked(seat, place);
     }
 
     /// Asks the processor for what [`deschedule`](Self::deschedule) will write.
     #[inline]
     pub(crate) fn prefetch_around(node: NodePtr<K, V>) {
-        List::<K, V, Timer>::prefetch_around(node);
-    }
-
-    /// Links `new` instead of `old`: in the same position if its deadline belongs in the same bucket.
-    pub(crate) fn substitute(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
-        let (place, deadline) = (old.place(), new.deadline());
-        if place != NO_PLACE
-            && deadline != time::NEVER
-            && self.spans.place(deadline, self.now) == place
-        {
-            let buckets = self.buckets_mut();
-            buckets.note_deadline(place, deadline, false);
-            let bucket = &mut buckets.by_place[usize::from(place)];
-            bucket.nodes.substitute(old, new);
-            if bucket.ripe_end == Some(old) {
-                bucket.ripe_end = Some(new);
-            }
-            old.set_place(NO_PLACE);
-            new.set_place(place);
-        } else {
-            self.deschedule(old);
-            self.schedule(new);
-        }
+        List::<K, V, Timer>::prefetch_around(node.seat());
     }
 
     /// Moves the wheel's time, forward or back, and makes ripe what that concerns. Touches no node, takes no budget.
@@ -258,7 +240,7 @@ impl<K, V> Wheel<K, V> {
     /// Makes all nodes ripe that are in a bucket now, if any are.
     fn ripen(&mut self, place: u8) {
         let bucket = &mut self.buckets_mut().by_place[usize::from(place)];
-        bucket.ripe_end = bucket.nodes.back();
+        bucket.ripe_end = bucket.seats.back();
         if bucket.ripe_end.is_some() {
             self.ripe.insert(place);
         }
@@ -269,7 +251,7 @@ impl<K, V> Wheel<K, V> {
         let place = level::place_of(0, self.spans.hand(0, now));
         let buckets = self.buckets.as_ref();
         buckets.map_or(0, |buckets| {
-            buckets.by_place[usize::from(place)].nodes.len()
+            buckets.by_place[usize::from(place)].seats.len()
         })
     }
 
@@ -302,14 +284,15 @@ impl<K, V> Wheel<K, V> {
                 return None;
             }
             *budget -= 1;
-            let node = self.take_ripe(place);
+            let seat = self.take_ripe(place);
+            let node = seat.node();
             // As it is now; the reader who extends it in the next moment meets the caller's claim.
             let deadline = node.deadline();
             if time::is_due(now, deadline) {
                 return Some(node);
             }
             if deadline != time::NEVER {
-                self.link(node, deadline);
+                self.link(seat, deadline);
             }
         }
         None
@@ -326,8 +309,9 @@ impl<K, V> Wheel<K, V> {
     pub(crate) fn nearest(&self) -> Option<NodePtr<K, V>> {
         let place = level::place_of(0, self.spans.hand(0, self.now));
         self.buckets.as_ref()?.by_place[usize::from(place)]
-            .nodes
+            .seats
             .front()
+            .map(SeatPtr::node)
     }
 
     /// No more nodes than these are ripe.
@@ -338,7 +322,7 @@ impl<K, V> Wheel<K, V> {
         (0..)
             .zip(&buckets.by_place)
             .filter(|&(place, _)| self.ripe.contains(place))
-            .map(|(_, bucket)| bucket.nodes.len())
+            .map(|(_, bucket)| bucket.seats.len())
             .sum()
     }
 
@@ -367,7 +351,7 @@ impl<K, V> Wheel<K, V> {
         let len_at = |place: u8| {
             let buckets = self.buckets.as_ref();
             buckets.map_or(0, |buckets| {
-                buckets.by_place[usize::from(place)].nodes.len()
+                buckets.by_place[usize::from(place)].seats.len()
             })
         };
         let mut lens: Vec<usize> = (0..LENS[level])
@@ -394,15 +378,15 @@ impl<K, V> Wheel<K, V> {
     }
 
     #[inline]
-    fn link(&mut self, node: NodePtr<K, V>, deadline: u64) {
-        debug_assert_eq!(node.place(), NO_PLACE, "linked twice");
+    fn link(&mut self, seat: SeatPtr<K, V>, deadline: u64) {
+        debug_assert_eq!(seat.place(), NO_PLACE, "linked twice");
         let place = self.spans.place(deadline, self.now);
         let alone = !self.occupied.contains(place);
         let buckets = self.buckets_mut();
         buckets.note_deadline(place, deadline, alone);
         let bucket = &mut buckets.by_place[usize::from(place)];
-        bucket.nodes.push_back(node);
-        node.set_place(place);
+        bucket.seats.push_back(seat);
+        seat.set_place(place);
         self.occupied.insert(place);
         self.len += 1;
         if place == OVERDUE && !self.ripe.contains(OVERDUE) {
@@ -410,29 +394,38 @@ impl<K, V> Wheel<K, V> {
         }
     }
 
-    /// Unlinks a ripe node from a ripe bucket. What is flushed comes in the order of linking; what is cascaded comes from both
-    /// ends of the ripe part in turn: then two nodes are on their way from memory at a time, which takes half as long for
+    /// Unlinks a ripe seat from a ripe bucket. What is flushed comes in the order of linking; what is cascaded comes from both
+    /// ends of the ripe part in turn: then two are on their way from memory at a time, which takes half as long for
     /// crowds that no cache holds.
     #[inline]
-    fn take_ripe(&mut self, place: u8) -> NodePtr<K, V> {
+    fn take_ripe(&mut self, place: u8) -> SeatPtr<K, V> {
         self.from_end = level::is_cascaded(place) && !self.from_end;
         let from_end = self.from_end;
         let bucket = &mut self.buckets_mut().by_place[usize::from(place)];
-        let end = bucket.ripe_end.expect("a ripe bucket has a last ripe node");
-        let front = bucket.nodes.front().expect("a ripe bucket holds nodes");
-        let node = if from_end { end } else { front };
-        if node == end {
-            bucket.ripe_end = List::<K, V, Timer>::prev(node);
+        let end = bucket.ripe_end.expect("a ripe bucket has a last ripe seat");
+        let front = bucket.seats.front().expect("a ripe bucket holds seats");
+        let seat = if from_end { end } else { front };
+        if seat == end {
+            bucket.ripe_end = List::<K, V, Timer>::prev(seat);
         }
         let was_last = bucket.ripe_end.is_none();
-        bucket.nodes.unlink(node);
+        bucket.seats.unlink(seat);
+        // Its neighbour is the next to be taken and was just written to, so its node is known by now.
+        let next = if from_end {
+            bucket.ripe_end
+        } else {
+            bucket.seats.front()
+        };
+        if let Some(next) = next {
+            next.node().prefetch();
+        }
         self.resume_at = place;
         if was_last {
             self.all_taken(place);
             self.resume_at = place + 1;
         }
-        self.unlinked(node, place);
-        node
+        self.unlinked(seat, place);
+        seat
     }
 
     /// The books of a bucket whose last ripe node has left. What became overdue since is the next portion: the other buckets
@@ -445,16 +438,16 @@ impl<K, V> Wheel<K, V> {
         }
     }
 
-    /// The books of a node that has just left the list of `place`.
+    /// The books of a seat that has just left the list of `place`.
     #[inline]
-    fn unlinked(&mut self, node: NodePtr<K, V>, place: u8) {
+    fn unlinked(&mut self, seat: SeatPtr<K, V>, place: u8) {
         if self.buckets_mut().by_place[usize::from(place)]
-            .nodes
+            .seats
             .is_empty()
         {
             self.occupied.remove(place);
         }
-        node.set_place(NO_PLACE);
+        seat.set_place(NO_PLACE);
         self.len -= 1;
     }
 }

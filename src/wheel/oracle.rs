@@ -52,6 +52,23 @@ impl Nodes {
         };
         self.slab.place(NewNode::new(number, number, making), times)
     }
+
+    /// A live node with this deadline in the seat of another.
+    pub(super) fn succeed(&mut self, old: Timed, deadline: u64) -> Timed {
+        let making = Making {
+            hash: old.hash(),
+            weight: 1,
+        };
+        let times = Times {
+            written: 0,
+            deadline,
+            own: deadline,
+        };
+        let new = NewNode::new(*old.key(), *old.value(), making);
+        let new = self.slab.succeed(old, new, times);
+        new.seat().set_node(new);
+        new
+    }
 }
 
 /// Moves a wanted deadline as a reader or a writer would, without telling the wheel.
@@ -173,7 +190,7 @@ impl Bench {
             0..=2 => self.create(script),
             3 => self.reschedule(script),
             4 => self.deschedule(script),
-            5 => self.substitute(script),
+            5 => self.succeed(script),
             6 | 7 => self.extend(script),
             8 => self.forget_deadline(script),
             9 => self.claim(script),
@@ -211,13 +228,20 @@ impl Bench {
         Some(deadline)
     }
 
+    /// One of those that sit in their seats.
     fn pick(&self, script: &mut Script<'_>) -> Option<usize> {
         let number = u16::from_le_bytes([script.any(), script.any()]);
-        (!self.entries.is_empty()).then(|| usize::from(number) % self.entries.len())
+        let id = usize::from(number).checked_rem(self.entries.len())?;
+        let node = self.entries[id].node;
+        (node.seat().node() == node).then_some(id)
     }
 
     fn make(&mut self, deadline: Option<i128>) -> usize {
         let node = self.nodes.make(raw(deadline));
+        self.know(node, deadline)
+    }
+
+    fn know(&mut self, node: Timed, deadline: Option<i128>) -> usize {
         let id = self.entries.len();
         self.by_address.insert(node.as_raw().addr(), id);
         self.entries.push(Entry {
@@ -248,7 +272,10 @@ impl Bench {
             }
             None => State::Out,
         };
-        assert_eq!(entry.node.place() != NO_PLACE, entry.state == State::In);
+        assert_eq!(
+            entry.node.seat().place() != NO_PLACE,
+            entry.state == State::In
+        );
     }
 
     /// The books before the deadline or the state of a node changes.
@@ -276,13 +303,13 @@ impl Bench {
         let Some(id) = self.pick(script) else { return };
         self.forgotten(id);
         self.wheel.deschedule(self.entries[id].node);
-        assert_eq!(self.entries[id].node.place(), NO_PLACE);
+        assert_eq!(self.entries[id].node.seat().place(), NO_PLACE);
         if self.entries[id].state != State::Claimed {
             self.entries[id].state = State::Out;
         }
     }
 
-    fn substitute(&mut self, script: &mut Script<'_>) {
+    fn succeed(&mut self, script: &mut Script<'_>) {
         let Some(old) = self.pick(script) else { return };
         if self.entries.len() == CROWD {
             return;
@@ -294,14 +321,11 @@ impl Bench {
                 .filter(|deadline| (deadline - self.now).abs() <= i128::from(MAX_LIFE_NANOS)),
             _ => self.deadline(script),
         };
-        let new = self.make(deadline);
         self.forgotten(old);
-        self.wheel
-            .substitute(self.entries[old].node, self.entries[new].node);
-        assert_eq!(self.entries[old].node.place(), NO_PLACE);
-        if self.entries[old].state != State::Claimed {
-            self.entries[old].state = State::Out;
-        }
+        let node = self.nodes.succeed(self.entries[old].node, raw(deadline));
+        self.entries[old].state = State::Out;
+        let new = self.know(node, deadline);
+        self.wheel.reschedule(node);
         self.linked(new);
     }
 
@@ -422,7 +446,7 @@ impl Bench {
         let now = self.now as u64;
         let mut left = budget;
         while let Some(node) = self.wheel.next_due(now, &mut left) {
-            assert_eq!(node.place(), NO_PLACE, "handed out while linked");
+            assert_eq!(node.seat().place(), NO_PLACE, "handed out while linked");
             let id = self.by_address[&node.as_raw().addr()];
             match self.entries[id].state {
                 State::In => {
@@ -447,7 +471,7 @@ impl Bench {
                 // What a callback may do to others.
                 2 => self.deschedule(script),
                 3 => self.reschedule(script),
-                4 => self.substitute(script),
+                4 => self.succeed(script),
                 5 => self.create(script),
                 // The caller is thrown out by a panic, and comes back some other time.
                 6 => return false,
@@ -492,7 +516,7 @@ impl Bench {
         }
         for &(_, id) in &self.due {
             assert_ne!(
-                self.entries[id].node.place(),
+                self.entries[id].node.seat().place(),
                 NO_PLACE,
                 "node {id} was lost"
             );
@@ -511,7 +535,7 @@ impl Bench {
         if self.wheel.has_work() {
             return Some(self.now as u64);
         }
-        let linked = self.entries.iter().map(|entry| entry.node.place());
+        let linked = self.entries.iter().map(|entry| entry.node.seat().place());
         let visits = linked.filter(|&place| place != NO_PLACE).map(|place| {
             assert_ne!(place, OVERDUE, "an overdue node is ripe");
             let (level, index) = level::level_of(place).expect("not overdue");

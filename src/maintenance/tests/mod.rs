@@ -3,6 +3,7 @@
 mod delivering;
 mod flood;
 mod helping;
+mod succession;
 mod waking;
 
 use super::pass::{ORDERED_RENEWALS, RENEWALS};
@@ -174,7 +175,7 @@ fn a_key_written_again_and_again_before_a_pass_keeps_its_standing() {
             keys.for_each(|key| cache.insert(key, 0));
             cache.run_pending_tasks();
         }
-        let region = |key| node(&cache, key).region();
+        let region = |key| node(&cache, key).seat().region();
         let mut late = (1_000..1_100).filter(|key| cache.contains_key(key));
         let window = region(late.next().expect("some are let in"));
         let mut core = (0..1_000).filter(|&key| cache.contains_key(&key) && region(key) != window);
@@ -197,7 +198,7 @@ fn a_heavy_value_that_was_replaced_before_a_pass_moves_nobody() {
         keys.for_each(|key| cache.insert(key, 1));
         cache.run_pending_tasks();
     }
-    let region = |key| node(&cache, key).region();
+    let region = |key| node(&cache, key).seat().region();
     let there: Vec<u32> = (0..1_100).filter(|key| cache.contains_key(key)).collect();
     let (first, last) = (there[0], there[there.len() - 1]);
     let window = region(last);

@@ -306,7 +306,7 @@ impl<K, V> Table<K, V> {
     }
 
     /// Adds a node whose key is not in the table.
-    // The hash is told: it stands in the node's cold part.
+    // The hash is told: it stands in the node's side part.
     pub(super) fn insert(
         &self,
         state: &mut TableState<K, V>,

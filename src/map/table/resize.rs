@@ -21,7 +21,7 @@
 //! # Cost
 //!
 //! At most [`STEPS`] lots a write, so there is no long pause at any size: the largest single step is the freeing of an array, once each time
-//! the table doubles or halves. A new one is room and no more: its buckets are cleared lot by lot. A lot that is split reads the hashes of one bucket's entries, from the nodes' cold
+//! the table doubles or halves. A new one is room and no more: its buckets are cleared lot by lot. A lot that is split reads the hashes of one bucket's entries, from the nodes' side
 //! parts, and asks for those of all lots of a write before it reads the first; a lot that comes together reads no node.
 //!
 //! An array of `2n` buckets is complete `n / STEPS` inserts after it was allocated and too full `5n` inserts after that, so one move has

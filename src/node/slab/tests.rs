@@ -3,11 +3,13 @@
 
 use super::*;
 use crate::node::Making;
+#[cfg(not(any(fuzzing, wheelhouse_single)))]
+use crate::node::pool::LOOSE;
 
 fn place(slab: &mut Slab<u64, u64>, key: u64) -> NodePtr<u64, u64> {
     let making = Making {
         hash: key,
-        weight: 1,
+        weight: key as u32 + 3,
     };
     let times = Times {
         written: key,
@@ -29,49 +31,91 @@ fn give_back(slab: &mut Slab<u64, u64>, nodes: impl IntoIterator<Item = NodePtr<
 
 #[test]
 fn every_part_of_a_node_is_its_own() {
-    for (queue, own) in [(false, false), (true, false), (false, true), (true, true)] {
-        let mut slab = Slab::new(Columns { queue, own });
+    for flags in 0..8 {
+        let (queue, own, weight) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
+        let columns = Columns { queue, own, weight };
+        let mut slab = Slab::new(columns);
         let nodes: Vec<_> = (0..2_000).map(|key| place(&mut slab, key)).collect();
         slab.check_invariants();
-        for (key, &node) in nodes.iter().enumerate() {
-            node.set_place((key % 200) as u8);
-            node.timer().prev.set(Some(node));
+        for (key, node) in nodes.iter().enumerate() {
+            let seat = node.seat();
+            seat.set_place((key % 200) as u8);
+            seat.set_region((key % 7) as u8);
+            seat.timer().set_prev(Some(seat));
             if queue {
-                node.set_region((key % 7) as u8);
-                node.set_mark((key % 251) as u8);
-                node.queue().next.set(Some(node));
+                seat.set_mark((key % 251) as u8);
+                seat.set_weight(key as u32);
+                seat.queue().set_next(Some(seat));
             }
         }
-        for (key, &node) in nodes.iter().enumerate() {
+        for (key, node) in nodes.iter().enumerate() {
             let number = key as u64;
             assert_eq!((*node.key(), *node.value()), (number, !number));
             assert_eq!((node.hash(), node.written()), (number, number));
             assert_eq!(node.deadline(), number + 1);
             assert_eq!(node.own_deadline(), number + if own { 2 } else { 1 });
-            assert_eq!(node.place(), (key % 200) as u8);
-            assert_eq!(node.timer().prev.get(), Some(node));
-            assert_eq!(node.timer().next.get(), None);
+            assert_eq!(node.weight(), if weight { key as u32 + 3 } else { 1 });
+            let seat = node.seat();
+            assert_eq!(seat.node(), *node);
+            assert_eq!(
+                (seat.place(), seat.region()),
+                ((key % 200) as u8, (key % 7) as u8)
+            );
+            assert_eq!(
+                (seat.timer().prev(), seat.timer().next()),
+                (Some(seat), None)
+            );
             if queue {
                 assert_eq!(
-                    (node.region(), node.mark()),
-                    ((key % 7) as u8, (key % 251) as u8)
+                    (seat.mark(), seat.weight()),
+                    ((key % 251) as u8, key as u32)
                 );
-                assert_eq!(node.queue().next.get(), Some(node));
+                assert_eq!(
+                    (seat.queue().prev(), seat.queue().next()),
+                    (None, Some(seat))
+                );
             }
         }
     }
 }
 
 #[test]
+fn who_succeeds_takes_over_the_seat_and_the_last_one_gives_it_back() {
+    let mut slab = Slab::new(Columns::default());
+    let keeps = place(&mut slab, 1);
+    let mut node = place(&mut slab, 2);
+    let seat = node.seat();
+    let mut past = Vec::new();
+    for value in 0..300 {
+        let making = Making { hash: 2, weight: 1 };
+        let new = slab.succeed(node, NewNode::new(2, value, making), Times::NONE);
+        assert_eq!((new.seat(), seat.node()), (seat, node));
+        seat.set_node(new);
+        node.set_life(Life::Removed);
+        node.set_life(Life::Succeeded);
+        past.push(node);
+        node = new;
+    }
+    assert_eq!((slab.nodes.used, slab.seats.used), (302, 2));
+    // However late the others are, the seat is the last one's.
+    give_back(&mut slab, [node]);
+    assert_eq!(slab.seats.used - slab.seats.loosened, 1);
+    give_back(&mut slab, past);
+    assert_eq!(slab.nodes.used - slab.nodes.loosened, 1);
+    assert_eq!(*keeps.key(), 1);
+    give_back(&mut slab, [keeps]);
+    assert_eq!((slab.nodes.used, slab.seats.used), (0, 0));
+}
+
+#[test]
 fn slots_are_used_again_and_empty_regions_go() {
     let mut slab = Slab::new(Columns {
         queue: true,
+        weight: true,
         own: false,
     });
-    // Where each node is a region of its own, the checks take the square of their number.
-    let count = if SINGLE { 2_000 } else { 50_000 };
-    let mut nodes: Vec<_> = (0..count).map(|key| place(&mut slab, key)).collect();
-    let slots = slab.slots;
+    let mut nodes: Vec<_> = (0..50_000).map(|key| place(&mut slab, key)).collect();
+    let slots = slab.nodes.slots;
     for round in 0..10 {
         let back = nodes.split_off(nodes.len() / 2);
         let count = back.len() as u64;
@@ -79,11 +123,20 @@ fn slots_are_used_again_and_empty_regions_go() {
         nodes.extend((0..count).map(|key| place(&mut slab, round * key)));
         slab.check_invariants();
     }
-    assert!(slab.slots <= slots + slots / 4, "{} of {slots}", slab.slots);
+    assert!(
+        slab.nodes.slots <= slots + slots / 4,
+        "{} of {slots}",
+        slab.nodes.slots
+    );
     give_back(&mut slab, nodes.split_off(100));
-    assert!(slab.slots < slots / 10, "{} of {slots}", slab.slots);
+    assert!(
+        slab.nodes.slots < slots / 10,
+        "{} of {slots}",
+        slab.nodes.slots
+    );
     give_back(&mut slab, nodes);
-    assert_eq!((slab.slots, slab.used), (0, 0));
+    assert_eq!((slab.nodes.slots, slab.nodes.used), (0, 0));
+    assert_eq!((slab.seats.slots, slab.seats.used), (0, 0));
     place(&mut slab, 1);
     slab.check_invariants();
 }
@@ -95,16 +148,16 @@ fn what_comes_back_is_handed_out_first_and_no_more_than_a_few_wait_for_that() {
     let mut nodes: Vec<_> = (0..2_000).map(|key| place(&mut slab, key)).collect();
     let back = nodes.split_off(2_000 - LOOSE / 2);
     give_back(&mut slab, back.iter().copied());
-    assert_eq!(slab.loosened, LOOSE / 2);
+    assert_eq!(slab.nodes.loosened, LOOSE / 2);
     for &slot in back.iter().rev() {
         assert_eq!(place(&mut slab, 1), slot);
     }
-    assert_eq!(slab.loosened, 0);
+    assert_eq!(slab.nodes.loosened, 0);
     nodes.extend(back);
     let back = nodes.split_off(2_000 - LOOSE - 1);
     give_back(&mut slab, back);
     assert_eq!(
-        (slab.loosened, slab.used),
+        (slab.nodes.loosened, slab.nodes.used),
         (0, nodes.len()),
         "one too many: all are dispersed"
     );
@@ -122,7 +175,7 @@ fn a_slab_that_shrank_keeps_no_region_for_a_loose_slot() {
         .map(|n| nodes.swap_remove(n * step))
         .collect();
     give_back(&mut slab, spread);
-    assert_eq!(slab.loosened, LOOSE, "nothing was shown");
+    assert_eq!(slab.nodes.loosened, LOOSE, "nothing was shown");
     // Then all go but those of a few regions.
     nodes.sort_by_key(|node| *node.key());
     let mut back = nodes.drain(..nodes.len() - 1_000).collect::<Vec<_>>();
@@ -131,9 +184,9 @@ fn a_slab_that_shrank_keeps_no_region_for_a_loose_slot() {
         give_back(&mut slab, part);
     }
     assert!(
-        slab.slots < 8 * nodes.len(),
+        slab.nodes.slots < 8 * nodes.len(),
         "{} of {}",
-        slab.slots,
+        slab.nodes.slots,
         nodes.len()
     );
 }
@@ -152,6 +205,7 @@ fn no_slot_is_handed_out_twice_and_none_is_lost() {
         let mut slab = Slab::new(Columns {
             queue: run % 2 == 0,
             own: run % 3 == 0,
+            weight: run % 5 == 0,
         });
         let mut live = std::collections::HashMap::new();
         let mut nodes: Vec<NodePtr<u64, u64>> = Vec::new();
@@ -177,7 +231,7 @@ fn no_slot_is_handed_out_twice_and_none_is_lost() {
                 }
                 give_back(&mut slab, back);
             }
-            assert_eq!(slab.used - slab.loosened, nodes.len());
+            assert_eq!(slab.nodes.used - slab.nodes.loosened, nodes.len());
         }
         for node in &nodes {
             let key = live[&node.as_raw()];
@@ -187,7 +241,7 @@ fn no_slot_is_handed_out_twice_and_none_is_lost() {
             let part = nodes.split_off(nodes.len().saturating_sub(100));
             give_back(&mut slab, part);
         }
-        assert_eq!((slab.slots, slab.used), (0, 0));
+        assert_eq!((slab.nodes.slots, slab.nodes.used), (0, 0));
     }
 }
 
@@ -199,6 +253,7 @@ fn keys_and_values_of_any_size_and_alignment_find_room() {
     let mut wide = Slab::new(Columns {
         queue: true,
         own: true,
+        weight: true,
     });
     let mut large = Slab::new(Columns::default());
     for number in 0..40u8 {
@@ -216,10 +271,11 @@ fn keys_and_values_of_any_size_and_alignment_find_room() {
 
 #[test]
 #[cfg(target_pointer_width = "64")]
-fn a_node_of_two_words_takes_a_line() {
+fn a_node_of_two_words_takes_half_a_line_and_its_seat_less() {
     assert_eq!(Geometry::<u64, u64>::HOT, 32);
-    assert_eq!(Geometry::<u64, u64>::COLD, 32);
+    assert_eq!(Geometry::<u64, u64>::SIDE, 16);
+    assert_eq!([false, true].map(seat::size), [20, 40]);
     if !SINGLE {
-        assert_eq!(Geometry::<u64, u64>::SLOTS, 127);
+        assert_eq!(Geometry::<u64, u64>::SLOTS, 169);
     }
 }

@@ -16,8 +16,8 @@ fn the_top_level_does_not_hide_short_timers_after_a_full_turn() {
         let short = rig.schedule_in(3 * SPAN as i64);
         let (after, visits) = rig.run_to_first(start);
         assert!((3 * SPAN..4 * SPAN).contains(&after) && visits <= 2);
-        assert_eq!(short.place(), NO_PLACE);
-        assert_ne!(far.place(), NO_PLACE);
+        assert_eq!(short.seat().place(), NO_PLACE);
+        assert_ne!(far.seat().place(), NO_PLACE);
     }
 }
 
@@ -33,7 +33,7 @@ fn no_level_past_the_end_for_the_farthest_deadlines() {
             ] {
                 let mut rig = Rig::with_shift(origin, shift);
                 let node = rig.schedule_in(delay as i64);
-                assert_ne!(node.place(), NO_PLACE);
+                assert_ne!(node.seat().place(), NO_PLACE);
                 let next = rig.wheel.next_deadline().expect("a node is linked");
                 assert!(next.wrapping_sub(origin) <= 1 << 62);
             }
@@ -130,7 +130,7 @@ fn far_timers_never_fire_early() {
                 assert!(rig.drain(next.wrapping_sub(1)).is_empty());
                 if !rig.drain(next).is_empty() {
                     assert!(next.wrapping_sub(start) >= turn - 1);
-                    assert_eq!(node.place(), NO_PLACE);
+                    assert_eq!(node.seat().place(), NO_PLACE);
                 }
             }
         }
@@ -146,7 +146,7 @@ fn nothing_left_or_less_than_nothing_is_found_at_once() {
             let node = rig.schedule_in(-(late as i64));
             assert_eq!(rig.wheel.next_deadline(), Some(origin));
             assert_eq!(rig.drain(origin), [node]);
-            assert_ne!(ahead.place(), NO_PLACE);
+            assert_ne!(ahead.seat().place(), NO_PLACE);
         }
     }
 }
@@ -167,10 +167,10 @@ fn a_node_filed_again_in_the_bucket_in_hand_does_not_keep_the_drain_going() {
     for &node in &nodes {
         want(node, node.deadline() + SPAN * 64);
     }
-    let place = nodes[0].place();
+    let place = nodes[0].seat().place();
     assert_eq!(rig.wheel.next_due(now, &mut budget), None);
     assert_eq!(budget, 980);
-    assert!(nodes.iter().all(|node| node.place() == place));
+    assert!(nodes.iter().all(|node| node.seat().place() == place));
     rig.wheel.check_invariants();
 }
 
@@ -196,14 +196,14 @@ fn a_node_whose_deadline_became_never_is_not_left_linked() {
         want(node, NEVER);
     }
     rig.wheel.reschedule(told);
-    assert_eq!(told.place(), NO_PLACE);
+    assert_eq!(told.seat().place(), NO_PLACE);
     assert_eq!(rig.wheel.len(), 2);
     rig.wheel.sweep(12);
     assert!(rig.drain(12).is_empty());
-    assert_eq!(swept.place(), NO_PLACE);
+    assert_eq!(swept.seat().place(), NO_PLACE);
     // The other is met when its bucket cascades, and is neither handed out nor filed again.
     assert!(rig.drain(SPANS[2] * 4).is_empty());
-    assert_eq!(met.place(), NO_PLACE);
+    assert_eq!(met.seat().place(), NO_PLACE);
     assert!(rig.wheel.is_empty());
     // Unlinking what is not linked is nothing: the event may still be under way.
     rig.wheel.reschedule(met);
@@ -216,7 +216,7 @@ fn no_deadline_is_not_taken_for_a_deadline_that_is_due() {
     for now in [NEVER - 1, NEVER, NEVER + 1, NEVER.wrapping_add(1 << 62), 0] {
         let mut rig = Rig::at(now);
         let never = rig.schedule_at(NEVER);
-        assert_eq!(never.place(), NO_PLACE);
+        assert_eq!(never.seat().place(), NO_PLACE);
         assert_eq!(rig.wheel.next_deadline(), None);
         rig.wheel.reschedule(never);
         rig.wheel.sweep(now);
@@ -282,7 +282,7 @@ fn an_occupied_current_bucket_does_not_hide_a_nearer_one() {
         rig.wheel.deschedule(current);
         assert!(rig.drain(origin.wrapping_add(3 * second)).is_empty());
         assert_eq!(rig.drain(origin.wrapping_add(3 * second + SPAN)), [near]);
-        assert_ne!(late.place(), NO_PLACE);
+        assert_ne!(late.seat().place(), NO_PLACE);
     }
 }
 
@@ -384,8 +384,8 @@ fn a_callback_may_unlink_move_and_replace_what_is_about_to_be_visited() {
     rig.wheel.deschedule(nodes[7]);
     want(nodes[3], SPAN * 9);
     rig.wheel.reschedule(nodes[3]);
-    let heir = rig.nodes.make(SPAN);
-    rig.wheel.substitute(nodes[4], heir);
+    let heir = rig.nodes.succeed(nodes[4], SPAN);
+    rig.wheel.reschedule(heir);
     let put_back = nodes[0];
     want(put_back, SPAN * 64);
     rig.wheel.schedule(put_back);

@@ -1,4 +1,4 @@
-//! What one call does: substitution, sweeps, steps of the clock, pictures.
+//! What one call does: succession, sweeps, steps of the clock, pictures.
 
 use super::{ORIGINS, Rig, SPAN, SPANS};
 use crate::node::NO_PLACE;
@@ -7,17 +7,17 @@ use crate::wheel::{LEVELS, Wheel};
 use std::time::Duration;
 
 #[test]
-fn a_substitute_takes_the_position_in_the_same_bucket_only() {
+fn a_successor_keeps_the_position_in_the_same_bucket_only() {
     let mut rig = Rig::at(0);
     let first = rig.schedule_in(5 * SPAN as i64);
     let old = rig.schedule_in(5 * SPAN as i64);
     let last = rig.schedule_in(5 * SPAN as i64);
-    let same = rig.nodes.make(5 * SPAN - 1);
-    rig.wheel.substitute(old, same);
-    assert_eq!((old.place(), same.place()), (NO_PLACE, first.place()));
-    let other = rig.nodes.make(9 * SPAN);
-    rig.wheel.substitute(first, other);
-    assert_eq!(first.place(), NO_PLACE);
+    let same = rig.nodes.succeed(old, 5 * SPAN - 1);
+    rig.wheel.reschedule(same);
+    assert_eq!(same.seat().place(), first.seat().place());
+    let other = rig.nodes.succeed(first, 9 * SPAN);
+    rig.wheel.reschedule(other);
+    assert_ne!(other.seat().place(), same.seat().place());
     assert_eq!(rig.wheel.len(), 3);
     assert_eq!(rig.drain(5 * SPAN), [same, last]);
     assert_eq!(rig.drain(9 * SPAN), [other]);
@@ -33,27 +33,27 @@ fn a_node_whose_new_deadline_belongs_in_its_bucket_keeps_its_position() {
 }
 
 #[test]
-fn a_substitute_without_deadline_unlinks_and_one_for_an_unlinked_node_links() {
+fn a_successor_without_deadline_unlinks_and_one_of_an_unlinked_node_links() {
     let mut rig = Rig::at(0);
     let old = rig.schedule_in(SPAN as i64);
-    let never = rig.nodes.make(NEVER);
-    rig.wheel.substitute(old, never);
+    let never = rig.nodes.succeed(old, NEVER);
+    rig.wheel.reschedule(never);
     assert!(rig.wheel.is_empty());
-    assert_eq!(never.place(), NO_PLACE);
-    let heir = rig.nodes.make(SPAN);
-    rig.wheel.substitute(never, heir);
+    assert_eq!(never.seat().place(), NO_PLACE);
+    let heir = rig.nodes.succeed(never, SPAN);
+    rig.wheel.reschedule(heir);
     assert_eq!(rig.drain(SPAN), [heir]);
 }
 
 #[test]
-fn a_substitute_of_the_last_ripe_node_is_ripe() {
+fn a_successor_of_the_last_ripe_node_is_ripe() {
     let mut rig = Rig::at(0);
     let nodes: Vec<_> = (0..3).map(|_| rig.schedule_in(SPAN as i64)).collect();
     let mut budget = 1;
     assert_eq!(rig.wheel.next_due(SPAN, &mut budget), Some(nodes[0]));
     // The deadline belongs a turn later, in the same bucket: the heir is met with the ripe ones and filed again.
-    let heir = rig.nodes.make(SPAN * 65);
-    rig.wheel.substitute(nodes[2], heir);
+    let heir = rig.nodes.succeed(nodes[2], SPAN * 65);
+    rig.wheel.reschedule(heir);
     rig.wheel.check_invariants();
     assert_eq!(rig.drain(SPAN), [nodes[1]]);
     assert_eq!(rig.drain(SPAN * 65), [heir]);
@@ -86,7 +86,7 @@ fn a_bucket_ripens_again_before_its_first_drain_ended() {
     assert!(rig.wheel.next_due(SPAN, &mut budget).is_some());
     let later = rig.schedule_at(SPAN * 65);
     assert_eq!(rig.drain(SPAN * 65).len(), 4);
-    assert_eq!(later.place(), NO_PLACE);
+    assert_eq!(later.seat().place(), NO_PLACE);
 }
 
 #[test]

@@ -1,0 +1,176 @@
+//! Chains of values in one seat, against passes that see a part of them.
+//!
+//! The test holds the maintenance lock while it writes, so that events gather, and runs passes of any plan in between: some take in nothing, some
+//! one shard's batch, some take out what they know while its event waits.
+
+use crate::maintenance::{Plan, Sweep};
+use crate::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, Scheduler};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Some weight, and a share in what counts the values that are there.
+type Value = Box<(u32, Arc<()>)>;
+
+/// Xorshift: G. Marsaglia, 2003.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 20) % bound
+    }
+
+    fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    /// Up to some minutes.
+    fn life(&mut self) -> Duration {
+        Duration::from_nanos(1 << self.below(38))
+    }
+}
+
+/// Any settings; whether the cache is bounded.
+fn builder(dice: &mut Dice, clock: &ManualTicker) -> (CacheBuilder<u64, Value>, bool) {
+    let mut builder = Cache::builder()
+        .ticker(clock.clone())
+        .scheduler(Scheduler::disabled());
+    if dice.once_in(3) {
+        builder = builder.time_to_idle(Duration::from_millis(700));
+    }
+    if dice.once_in(2) {
+        builder = builder.weigher(|_, value: &Value| value.0);
+    }
+    let bounded = !dice.once_in(5);
+    if bounded {
+        builder = builder.max_capacity(dice.below(24));
+        if dice.once_in(2) {
+            builder = builder.eviction_policy(EvictionPolicy::Lru);
+        }
+    }
+    (builder, bounded)
+}
+
+/// A pass of any kind.
+fn plan(dice: &mut Dice, shard: usize) -> Plan {
+    Plan {
+        budget: 1 + dice.below(40) as usize,
+        own: dice.once_in(2).then_some(shard),
+        take_in: dice.once_in(2),
+        expire: dice.once_in(2),
+        evict: dice.once_in(2),
+        resize: dice.once_in(2),
+        sweep: if dice.once_in(2) {
+            Sweep::Yes
+        } else {
+            Sweep::No
+        },
+        seal: dice.once_in(2),
+    }
+}
+
+/// One cache's life.
+fn run(seed: u64) {
+    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let (clock, told, shares) = (
+        ManualTicker::new(),
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(()),
+    );
+    let (mut builder, bounded) = builder(&mut dice, &clock);
+    let listens = dice.once_in(2);
+    if listens {
+        let told = Arc::clone(&told);
+        builder = builder.removal_listener(move |_, _, _| {
+            told.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    let cache = builder.build();
+    let upkeep = &cache.core.upkeep;
+    let keys = 1 + dice.below(8);
+    let mut made = 0;
+    let mut value = |weight: u64| {
+        made += 1;
+        Box::new((weight as u32, Arc::clone(&shares)))
+    };
+    for _ in 0..25 {
+        // What readers hold is not freed.
+        let held = dice.once_in(3).then(|| cache.peek_ref(&0));
+        let mut state = upkeep.state.lock();
+        for _ in 0..dice.below(30) {
+            let key = dice.below(keys);
+            match dice.below(14) {
+                0..=4 => cache.insert(key, value(dice.below(9))),
+                5 | 6 => cache.insert_with_ttl(key, value(dice.below(9)), dice.life()),
+                7 => drop(cache.get(&key)),
+                8 => {
+                    let life = (!dice.once_in(3)).then(|| dice.life());
+                    cache.set_expiry(&key, life);
+                }
+                9 => cache.invalidate(&key),
+                10 => clock.advance(dice.life() / 16),
+                _ => {
+                    let shard = upkeep.map.shard_of(cache.core.hash(&key));
+                    upkeep.pass(&mut state, plan(&mut dice, shard));
+                    state.wheel.check_invariants();
+                    if let Some(eviction) = &state.eviction {
+                        eviction.check_invariants();
+                    }
+                }
+            }
+        }
+        let ready = state.retired.take_ready(dice.below(200) as usize);
+        drop(state);
+        upkeep.free(ready);
+        drop(held);
+        if bounded && dice.once_in(4) {
+            upkeep.set_max_capacity(dice.below(24));
+        }
+        match dice.below(6) {
+            0 => upkeep.check_invariants(),
+            1 => {
+                cache.run_pending_tasks();
+                let there = (0..keys).filter(|key| cache.contains_key(key)).count();
+                assert_eq!(cache.entry_count(), there as u64, "due, and still there");
+            }
+            _ => {}
+        }
+    }
+    upkeep.check_invariants();
+    cache.invalidate_all();
+    (0..3).for_each(|_| cache.run_pending_tasks());
+    assert_eq!(Arc::strong_count(&shares), 1, "values that nobody drops");
+    // Closed with events that nobody has applied.
+    let state = upkeep.state.lock();
+    for key in 0..keys {
+        cache.insert(key, value(1));
+        cache.insert(key, value(1));
+        if key % 2 == 0 {
+            cache.invalidate(&key);
+        }
+    }
+    let alive = cache.entry_count();
+    drop(state);
+    drop(cache);
+    assert_eq!(
+        Arc::strong_count(&shares),
+        1,
+        "values that outlive the cache"
+    );
+    if listens {
+        assert_eq!(told.load(Ordering::Relaxed), made - alive, "once for each");
+    }
+}
+
+#[test]
+fn no_chain_of_values_is_told_freed_or_counted_wrong_whatever_passes_see_of_it() {
+    for seed in 1..=300 {
+        if let Err(payload) = std::panic::catch_unwind(|| run(seed)) {
+            eprintln!("seed {seed}");
+            std::panic::resume_unwind(payload);
+        }
+    }
+}
