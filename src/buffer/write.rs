@@ -27,10 +27,12 @@ impl<K, V> WriteEvent<K, V> {
     /// Asks the processor for the nodes that applying the event will touch.
     pub(crate) fn prefetch(&self) {
         match self {
-            Self::Added(node) | Self::Removed(node, _) | Self::Rescheduled(node) => node.prefetch(),
+            // The size policy asks for the hash of a new one.
+            Self::Added(node) => node.prefetch(),
+            Self::Removed(node, _) | Self::Rescheduled(node) => node.prefetch_hot(),
             Self::Replaced { old, new, .. } => {
-                old.prefetch();
-                new.prefetch();
+                old.prefetch_hot();
+                new.prefetch_hot();
             }
         }
     }

@@ -46,6 +46,7 @@ impl<K, V> Retire for Gone<K, V> {
 
     fn prefetch(&self) {
         if let Self::Node(node) = self {
+            // The side part is for who takes the slot next: mostly at once, and the first thing that a writer does then is to fill it.
             node.prefetch();
         }
     }
@@ -60,9 +61,8 @@ impl<K, V> Retire for Gone<K, V> {
     unsafe fn give_back(self, memory: &mut Returning<K, V>) {
         match self {
             Self::Node(node) => {
-                let shard = super::shard_of(node.hash(), memory.0.len());
-                // SAFETY: node 1 by the caller's promise; a node stands in the slab of the shard that its hash names.
-                unsafe { memory.0[shard].push(node) }
+                // SAFETY: node 1 by the caller's promise; all of a chain are of one shard's slab.
+                unsafe { memory.0[node.shard()].push(node) }
             }
             // SAFETY: the caller's promise is that of `TablePart::free` (table 4).
             Self::Part(part) => unsafe { part.free() },

@@ -119,7 +119,7 @@ impl<K, V> Map<K, V> {
     /// Their nodes have these columns.
     pub(crate) fn new(shards: usize, capacity: usize, columns: Columns) -> Self {
         debug_assert!(shards.is_power_of_two() && shards <= 1024);
-        let slice = |_| {
+        let slice = |shard| {
             let (table, state) = Table::new(capacity.div_ceil(shards));
             Slice {
                 table,
@@ -127,12 +127,12 @@ impl<K, V> Map<K, V> {
                     state,
                     weight: 0,
                     batch: Batch::new(),
-                    slab: Slab::new(columns),
+                    slab: Slab::of_shard(shard, columns),
                 }),
             }
         };
         Self {
-            shards: (0..shards).map(slice).collect(),
+            shards: (0..shards as u32).map(slice).collect(),
         }
     }
 

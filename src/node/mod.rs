@@ -467,10 +467,30 @@ impl<K, V> NodePtr<K, V> {
         Self(unsafe { NonNull::new_unchecked(raw) })
     }
 
+    /// Asks the processor to fetch what a look-up reads, and the way to the seat.
+    #[inline]
+    pub(crate) fn prefetch_hot(self) {
+        prefetch(self.0.as_ptr());
+    }
+
+    /// Asks the processor to fetch the hash.
+    #[inline]
+    pub(crate) fn prefetch_side(self) {
+        slab::prefetch_side(self.0);
+    }
+
     /// Asks the processor to fetch the node.
     #[inline]
     pub(crate) fn prefetch(self) {
-        slab::prefetch(self.0);
+        self.prefetch_hot();
+        self.prefetch_side();
+    }
+
+    /// The shard of the map whose slab it is of.
+    #[inline]
+    pub(crate) fn shard(self) -> usize {
+        // SAFETY: node 1; or, when the content is gone, its slot is the caller's yet.
+        unsafe { slab::shard(self.0) }
     }
 
     /// Where the entry hangs in wheel and size policy.

@@ -65,6 +65,8 @@ pub(crate) struct Columns {
 struct Header {
     /// The pool's (pool 4).
     region: u32,
+    /// Whose slab it is.
+    shard: u32,
     /// The chunk's part of each column, if the slab has it.
     owns: Option<NonNull<AtomicU64>>,
     weights: Option<NonNull<u32>>,
@@ -194,16 +196,28 @@ pub(super) unsafe fn weight<K, V>(node: NonNull<Node<K, V>>) -> Option<u32> {
     unsafe { Some(chunk.as_ref().weights?.add(number).read()) }
 }
 
-/// Asks the processor for both parts of a node.
+/// The shard whose slab the node is of.
+///
+/// # Safety
+///
+/// As for [`side`].
 #[inline]
-pub(super) fn prefetch<K, V>(node: NonNull<Node<K, V>>) {
-    super::prefetch(node.as_ptr());
+pub(super) unsafe fn shard<K, V>(node: NonNull<Node<K, V>>) -> usize {
+    let (chunk, _) = Geometry::locate(node);
+    // SAFETY: slab 2: the header is there.
+    unsafe { chunk.as_ref() }.shard as usize
+}
+
+/// Asks the processor for the side part of a node.
+#[inline]
+pub(super) fn prefetch_side<K, V>(node: NonNull<Node<K, V>>) {
     super::prefetch(Geometry::side(node).as_ptr());
 }
 
 /// The memory of one shard's nodes and seats.
 pub(crate) struct Slab<K, V> {
     columns: Columns,
+    shard: u32,
     nodes: Pool,
     seats: Pool,
     _nodes: PhantomData<Node<K, V>>,
@@ -257,10 +271,17 @@ impl<K, V> Emptied<K, V> {
 }
 
 impl<K, V> Slab<K, V> {
-    /// A slab without memory.
+    /// A slab without memory, of the only shard.
+    #[cfg(any(test, fuzzing, feature = "parts"))]
     pub(crate) fn new(columns: Columns) -> Self {
+        Self::of_shard(0, columns)
+    }
+
+    /// A slab without memory.
+    pub(crate) fn of_shard(shard: u32, columns: Columns) -> Self {
         Self {
             columns,
+            shard,
             nodes: Pool::new(Geometry::<K, V>::shape(columns)),
             seats: Pool::new(seats(columns)),
             _nodes: PhantomData,
@@ -300,18 +321,21 @@ impl<K, V> Slab<K, V> {
 
     #[inline(always)]
     fn take(&mut self) -> NonNull<Node<K, V>> {
-        let columns = self.columns;
-        let open = |chunk: NonNull<u8>, beside: NonNull<u8>| Self::open(columns, chunk, beside);
+        let (shard, columns) = (self.shard, self.columns);
+        let open = |chunk: NonNull<u8>, beside: NonNull<u8>| {
+            Self::open(shard, columns, chunk, beside);
+        };
         self.nodes.take(open).cast()
     }
 
     /// Writes the header of a new chunk.
-    fn open(columns: Columns, chunk: NonNull<u8>, beside: NonNull<u8>) {
+    fn open(shard: u32, columns: Columns, chunk: NonNull<u8>, beside: NonNull<u8>) {
         let (_, weight) = Geometry::<K, V>::columns(columns);
         let header = chunk.cast::<Header>().as_ptr();
         // SAFETY: the pool gives out a chunk of the shape it was made with, whose first slot stands behind a header, and beside it room for the
         // columns.
         unsafe {
+            (&raw mut (*header).shard).write(shard);
             (&raw mut (*header).owns).write(columns.own.then(|| beside.cast()));
             (&raw mut (*header).weights).write(columns.weight.then(|| beside.add(weight).cast()));
         }

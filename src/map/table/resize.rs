@@ -177,7 +177,7 @@ impl<K, V> Table<K, V> {
         for from in self.lot(array, next, lot) {
             Self::scan(from, |_, word| {
                 if bucket::is_node(word) {
-                    Self::node(word).prefetch();
+                    Self::node(word).prefetch_side();
                 }
                 None::<()>
             });
