@@ -36,9 +36,7 @@ impl<K, V> WriteEvent<K, V> {
             }
         }
     }
-}
 
-impl<K, V> WriteEvent<K, V> {
     /// Asks the processor for the seat of the node that stays or leaves, and its `standing` if there is one. That node is there by now.
     #[inline]
     pub(crate) fn prefetch_seat(&self, standing: bool) {

@@ -54,11 +54,6 @@ struct Locked<K, V> {
     slab: Slab<K, V>,
 }
 
-#[inline]
-fn shard_of(hash: u64, shards: usize) -> usize {
-    (hash >> 32) as usize & (shards - 1)
-}
-
 /// What a look-up without a lock saw of a key.
 pub(crate) struct Probe<'a, K, V> {
     /// The key's node.
@@ -143,7 +138,7 @@ impl<K, V> Map<K, V> {
     /// Which shard a hash belongs to: bits that neither the bucket (the low 32) nor the tag (the high 16) uses.
     #[inline]
     pub(crate) fn shard_of(&self, hash: u64) -> usize {
-        shard_of(hash, self.shards.len())
+        (hash >> 32) as usize & (self.shards.len() - 1)
     }
 
     /// The node with this hash's tag that `matches` accepts. No lock, no shared write.
