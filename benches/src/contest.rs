@@ -41,6 +41,11 @@ pub const OTHER_NS_PER_OP: Metric = Metric {
     name: "other ns/op",
     shown: Shown::InFileOnly,
 };
+/// How much longer than its shortest the yardstick was beside the lap.
+pub const PACE: Metric = Metric {
+    name: "pace",
+    shown: Shown::InFileOnly,
+};
 /// Share of reads that found their key.
 pub const HIT_PERCENT: Metric = Metric {
     name: "hit %",
@@ -91,7 +96,15 @@ pub struct Heading {
     pub about: String,
 }
 
-/// Runs a contest, prints its table and adds it to the report.
+/// Peers side by side.
+pub struct Contest<'a> {
+    /// What is being compared.
+    pub heading: Heading,
+    /// Who takes part.
+    pub contestants: Vec<Contestant<'a>>,
+}
+
+/// Runs one contest, prints its table and adds it to the report.
 pub fn contest(
     setup: &Setup,
     report: &mut Report,
@@ -99,17 +112,30 @@ pub fn contest(
     rounds: usize,
     contestants: Vec<Contestant<'_>>,
 ) {
-    let mut contestants: Vec<_> = contestants
-        .into_iter()
-        .filter(|contestant| setup.wants(contestant.card.name))
-        .collect();
-    setup.stage(format!("{}, {}", heading.workload, heading.variant));
+    let heading = heading.clone();
+    contests(
+        setup,
+        report,
+        rounds,
+        vec![Contest {
+            heading,
+            contestants,
+        }],
+    );
+}
+
+/// Runs contests together, so that figures of one may be held against figures of another: in each round every contestant of each runs once.
+/// Prints their tables and adds them to the report.
+pub fn contests(setup: &Setup, report: &mut Report, rounds: usize, contests: Vec<Contest<'_>>) {
+    let (headings, mut turns) = in_turns(setup, contests);
     for round in 0..rounds {
-        let count = contestants.len();
+        let count = turns.len();
         let mut leaving = Vec::new();
         for turn in 0..count {
             let index = (turn + round) % count;
-            let contestant = &mut contestants[index];
+            let (of, contestant) = &mut turns[index];
+            let heading = &headings[*of];
+            setup.stage(format!("{}, {}", heading.workload, heading.variant));
             setup.step(&format!(
                 "round {} of {rounds}, {}",
                 round + 1,
@@ -125,12 +151,34 @@ pub fn contest(
         }
         leaving.sort_unstable();
         for index in leaving.into_iter().rev() {
-            contestants.remove(index);
+            turns.remove(index);
         }
     }
     setup.clear();
-    print!("{}", table::of(report, heading));
+    for heading in &headings {
+        print!("{}", table::of(report, heading));
+    }
     report.save_so_far();
+}
+
+/// The headings, and who runs after whom: a peer in all contests, then the next peer. Each with the number of its heading.
+fn in_turns<'a>(
+    setup: &Setup,
+    contests: Vec<Contest<'a>>,
+) -> (Vec<Heading>, Vec<(usize, Contestant<'a>)>) {
+    let mut headings = Vec::new();
+    let mut turns: Vec<(usize, usize, Contestant<'a>)> = Vec::new();
+    for (of, contest) in contests.into_iter().enumerate() {
+        headings.push(contest.heading);
+        let wanted = contest
+            .contestants
+            .into_iter()
+            .filter(|contestant| setup.wants(contestant.card.name));
+        turns.extend(wanted.enumerate().map(|(place, one)| (place, of, one)));
+    }
+    turns.sort_by_key(|(place, of, _)| (*place, *of));
+    let turns = turns.into_iter().map(|(_, of, one)| (of, one)).collect();
+    (headings, turns)
 }
 
 /// A peer that panics has failed its round, not the run.
@@ -155,39 +203,45 @@ mod tests {
         let setup = Setup::new(true, 3, vec![1], Vec::new());
         let order = std::cell::RefCell::new(Vec::new());
         let order_of = &order;
-        let good = |name: &'static str| Contestant {
-            card: Card {
-                name,
-                role: Role::Cache,
-            },
-            run: Box::new(move |round| {
-                order_of.borrow_mut().push(name);
+        let one =
+            |name: &'static str, run: Box<dyn FnMut(usize) -> Outcome + 'static>| Contestant {
+                card: Card {
+                    name,
+                    role: Role::Cache,
+                },
+                run,
+            };
+        let good = |heading: &'static str, name: &'static str| {
+            let mut good = one(name, Box::new(|_| Err(Problem::Unsupported(""))));
+            good.run = Box::new(move |round| {
+                order_of.borrow_mut().push((heading, name));
                 Ok(vec![Reading::new(1, NS_PER_OP, round as f64)])
-            }),
+            });
+            good
         };
-        let bad = Contestant {
-            card: Card {
-                name: "c",
-                role: Role::Cache,
+        let of = |variant: &'static str, contestants| Contest {
+            heading: Heading {
+                workload: "test",
+                variant: variant.into(),
+                about: String::new(),
             },
-            run: Box::new(|_| panic!("out of order")),
+            contestants,
         };
-        let heading = Heading {
-            workload: "test",
-            variant: "turns".into(),
-            about: String::new(),
-        };
+        let bad = one("c", Box::new(|_| panic!("out of order")));
         let mut report = Report::default();
-        contest(
+        contests(
             &setup,
             &mut report,
-            &heading,
             3,
-            vec![good("a"), good("b"), bad],
+            vec![
+                of("x", vec![good("x", "a"), good("x", "b"), bad]),
+                of("y", vec![good("y", "a")]),
+            ],
         );
-        assert_eq!(*order.borrow(), ["a", "b", "b", "a", "a", "b"]);
+        let (xa, ya, xb) = (("x", "a"), ("y", "a"), ("x", "b"));
+        assert_eq!(*order.borrow(), [xa, ya, xb, ya, xb, xa, xb, xa, ya]);
         assert_eq!(
-            report.median("test", "turns", 1, NS_PER_OP.name, "b"),
+            report.median("test", "x", 1, NS_PER_OP.name, "b"),
             Some(1.0)
         );
         assert_eq!(report.failures().count(), 1);

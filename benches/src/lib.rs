@@ -1,7 +1,8 @@
 //! wheelhouse beside its peers: same process, same keys, same values, same run.
 //!
 //! How a figure comes about: [`keys`] draws the key streams before anything is timed; a [`workloads`] file is written once over the
-//! trait [`peer::Peer`] and compiled for each cache in [`peers`]; [`contest`] lets the caches take turns in every round; [`report`]
+//! trait [`peer::Peer`] and compiled for each cache in [`peers`]; [`contest`] lets the caches take turns in every round; [`yardstick`] tells
+//! whether the machine did something else meanwhile; [`report`]
 //! turns the rounds into medians, spreads and ratios. [`figures`] holds the bars and says which were met.
 
 pub mod alloc;
@@ -19,3 +20,4 @@ pub mod setup;
 pub mod tail;
 pub mod traces;
 pub mod workloads;
+pub mod yardstick;

@@ -4,6 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::Parser;
@@ -15,6 +16,7 @@ use wheelhouse_bench::{
     report::{Report, plot, table},
     setup::Setup,
     workloads::{self, memory, ratio},
+    yardstick::Yardstick,
 };
 
 #[global_allocator]
@@ -52,6 +54,11 @@ struct Arguments {
     /// its own is not in it
     #[arg(long)]
     cpu: bool,
+
+    /// seconds to spend in all on waiting for quiet cores, and on running laps again that somebody else on the machine has disturbed
+    /// [default: 180, quick: 0]
+    #[arg(long, value_name = "SECONDS")]
+    patience: Option<u32>,
 
     /// write all figures, each round of them, to this file [default for all: target/wheelhouse-bench/figures.json]
     #[arg(long, value_name = "FILE")]
@@ -167,6 +174,11 @@ fn run(arguments: &Arguments, raw: &[String]) -> ExitCode {
     }
     let missed = verdicts.iter().any(|verdict| verdict.met == Some(false));
     report.checks = verdicts;
+    let laps = setup.yardstick.laps();
+    println!(
+        "\n{} of {} laps ran beside somebody else's work on the same cores",
+        laps.disturbed, laps.all
+    );
     finish(arguments, &report, missed)
 }
 
@@ -203,6 +215,10 @@ fn setup(arguments: &Arguments) -> Setup {
     setup.cpu = arguments.cpu;
     setup.replays = arguments.rounds.map_or(1, |rounds| rounds as usize);
     setup.traces.clone_from(&arguments.traces);
+    let patience = arguments
+        .patience
+        .unwrap_or(if arguments.quick { 0 } else { 180 });
+    setup.yardstick = Yardstick::new(Duration::from_secs(patience.into()));
     setup
 }
 

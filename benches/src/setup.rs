@@ -4,8 +4,10 @@ use std::{
     cell::RefCell,
     io::{IsTerminal, Write, stderr},
     path::PathBuf,
-    time::Instant,
+    time::{Duration, Instant},
 };
+
+use crate::yardstick::Yardstick;
 
 /// Settings of a run, and its progress line.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub struct Setup {
     pub replays: usize,
     /// Files and folders of traces; empty for the default folder.
     pub traces: Vec<PathBuf>,
+    /// What laps are judged by. Has no patience unless another one is set.
+    pub yardstick: Yardstick,
     progress: RefCell<Progress>,
 }
 
@@ -50,6 +54,7 @@ impl Setup {
             only,
             replays: 1,
             traces: Vec::new(),
+            yardstick: Yardstick::new(Duration::ZERO),
             progress,
         }
     }

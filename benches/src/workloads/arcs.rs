@@ -6,7 +6,7 @@ use super::race::{self, Race, expect, fill};
 use crate::{
     contest::Outcome,
     keys,
-    measure::timed,
+    measure::{Work, timed},
     peer::{Expiring, Peer, Plan},
     report::Report,
     setup::Setup,
@@ -93,16 +93,20 @@ impl Race for Arcs {
             } else {
                 clone_out::<P>
             };
-            let (timing, right) = timed(
-                threads,
-                operations,
-                |worker| {
-                    read(&cache, &self.streams[worker], 1);
+            let done = timed(
+                &setup.yardstick,
+                Work {
+                    threads,
+                    operations,
+                    prepare: || Ok(()),
+                    warm: |_: &(), worker: usize| {
+                        read(&cache, &self.streams[worker], 1);
+                    },
+                    run: |_: &(), worker: usize| read(&cache, &self.streams[worker], self.laps),
                 },
-                |worker| read(&cache, &self.streams[worker], self.laps),
-            );
-            expect("right answers", right, (threads * operations) as u64)?;
-            readings.extend(timing.readings(setup, threads));
+            )?;
+            expect("right answers", done.sum, (threads * operations) as u64)?;
+            readings.extend(done.timing.readings(setup, threads));
         }
         Ok(readings)
     }

@@ -4,8 +4,8 @@ use super::race::{self, Race, expect_len, fill, plan};
 use crate::{
     contest::Outcome,
     keys,
-    measure::timed,
-    peer::{Expiring, Peer},
+    measure::{Work, timed},
+    peer::{Expiring, Peer, Problem},
     report::Report,
     setup::Setup,
 };
@@ -51,23 +51,30 @@ impl Race for Cancel {
     fn round<P: Peer<u64, u64>>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
         let mut readings = Vec::new();
         for threads in setup.threads_within_cores() {
-            let cache = P::build(&plan(expiring, ALIVE, Some(ALIVE as u64 * 4)))?;
             let alive = ALIVE / threads;
-            let first = self.streams[..threads]
-                .iter()
-                .flat_map(|stream| &stream[..alive]);
-            fill(&cache, first.map(|&key| (key, keys::value(key))))?;
-            let (timing, _) = timed(
-                threads,
-                self.pairs,
-                |_| (),
-                |worker| churn(&cache, &self.streams[worker][..alive + self.pairs], alive),
-            );
+            let done = timed(
+                &setup.yardstick,
+                Work {
+                    threads,
+                    operations: self.pairs,
+                    prepare: || {
+                        let cache = P::build(&plan(expiring, ALIVE, Some(ALIVE as u64 * 4)))?;
+                        let streams = self.streams[..threads].iter();
+                        let first = streams.flat_map(|stream| &stream[..alive]);
+                        fill(&cache, first.map(|&key| (key, keys::value(key))))?;
+                        Ok::<_, Problem>(cache)
+                    },
+                    warm: |_: &P, _: usize| (),
+                    run: |cache: &P, worker: usize| {
+                        churn(cache, &self.streams[worker][..alive + self.pairs], alive)
+                    },
+                },
+            )?;
             // stretto puts both off and drops some.
             if P::CARD.name != "stretto" {
-                expect_len(&cache, (alive * threads) as u64)?;
+                expect_len(&done.on, (alive * threads) as u64)?;
             }
-            readings.extend(timing.readings(setup, threads));
+            readings.extend(done.timing.readings(setup, threads));
         }
         Ok(readings)
     }

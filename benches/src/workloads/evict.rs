@@ -4,7 +4,7 @@ use super::race::{self, Race, plan, waken};
 use crate::{
     contest::{HIT_PERCENT, Outcome, Reading},
     keys,
-    measure::timed,
+    measure::{Work, timed},
     peer::{Expiring, Peer, Problem},
     report::Report,
     setup::Setup,
@@ -63,21 +63,30 @@ impl Race for Evict {
         let capacity = self.keys / 10;
         let mut readings = Vec::new();
         for threads in setup.threads_within_cores() {
-            let cache = P::build(&plan(expiring, capacity, Some(capacity as u64)))?;
-            waken(&cache);
             let (warm, stream) = (
                 self.streams[0].len() / 2 / threads,
                 self.streams[0].len() / 2,
             );
-            let (timing, hits) = timed(
-                threads,
-                stream,
-                |worker| {
-                    read_through(&cache, &self.streams[worker][..warm]);
+            let done = timed(
+                &setup.yardstick,
+                Work {
+                    threads,
+                    operations: stream,
+                    prepare: || {
+                        let cache = P::build(&plan(expiring, capacity, Some(capacity as u64)))?;
+                        waken(&cache);
+                        Ok::<_, Problem>(cache)
+                    },
+                    warm: |cache: &P, worker: usize| {
+                        read_through(cache, &self.streams[worker][..warm]);
+                    },
+                    run: |cache: &P, worker: usize| {
+                        read_through(cache, &self.streams[worker][stream..])
+                    },
                 },
-                |worker| read_through(&cache, &self.streams[worker][stream..]),
-            );
-            let percent = 100.0 * hits as f64 / (threads * stream) as f64;
+            )?;
+            let cache = &done.on;
+            let percent = 100.0 * done.sum as f64 / (threads * stream) as f64;
             self.judge(percent)?;
             cache.settle();
             // Peers cut into shards may hold a little more.
@@ -89,7 +98,7 @@ impl Race for Evict {
                     "{entries} entries where {capacity} are allowed"
                 )));
             }
-            readings.extend(timing.readings(setup, threads));
+            readings.extend(done.timing.readings(setup, threads));
             readings.push(Reading::new(threads, HIT_PERCENT, percent));
         }
         Ok(readings)

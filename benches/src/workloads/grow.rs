@@ -4,8 +4,8 @@ use super::race::{self, Race, expect_len, plan, waken};
 use crate::{
     contest::Outcome,
     keys,
-    measure::timed,
-    peer::{Expiring, Peer},
+    measure::{Work, timed},
+    peer::{Expiring, Peer, Problem},
     report::Report,
     setup::Setup,
 };
@@ -49,20 +49,29 @@ impl Race for Grow {
     fn round<P: Peer<u64, u64>>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
         let mut readings = Vec::new();
         for threads in setup.threads_within_cores() {
-            let cache = P::build(&plan(expiring, 1024, Some(self.entries as u64 * 4)))?;
-            waken(&cache);
             let share = self.entries / threads;
-            let (timing, _) = timed(
-                threads,
-                share,
-                |_| (),
-                |worker| insert(&cache, &self.keys[worker * share..][..share]),
-            );
+            let done = timed(
+                &setup.yardstick,
+                Work {
+                    threads,
+                    operations: share,
+                    prepare: || {
+                        let plan = plan(expiring, 1024, Some(self.entries as u64 * 4));
+                        let cache = P::build(&plan)?;
+                        waken(&cache);
+                        Ok::<_, Problem>(cache)
+                    },
+                    warm: |_: &P, _: usize| (),
+                    run: |cache: &P, worker: usize| {
+                        insert(cache, &self.keys[worker * share..][..share])
+                    },
+                },
+            )?;
             // stretto drops writes that come faster than its one thread can take them.
             if P::CARD.name != "stretto" {
-                expect_len(&cache, (share * threads) as u64)?;
+                expect_len(&done.on, (share * threads) as u64)?;
             }
-            readings.extend(timing.readings(setup, threads));
+            readings.extend(done.timing.readings(setup, threads));
         }
         Ok(readings)
     }

@@ -4,7 +4,7 @@ use super::race::{self, Race, entries, expect, fill, plan};
 use crate::{
     contest::Outcome,
     keys,
-    measure::timed,
+    measure::{Work, timed},
     peer::{Expiring, Peer},
     peers::{CoarseReads, IdleLimit, Visit},
     report::Report,
@@ -131,16 +131,20 @@ impl Race for Hit {
         let mut readings = Vec::new();
         for &threads in &self.threads {
             let operations = self.laps * self.streams[0].len();
-            let (timing, right) = timed(
-                threads,
-                operations,
-                |worker| {
-                    warm(&cache, &self.streams[worker]);
+            let done = timed(
+                &setup.yardstick,
+                Work {
+                    threads,
+                    operations,
+                    prepare: || Ok(()),
+                    warm: |_: &(), worker: usize| {
+                        warm(&cache, &self.streams[worker]);
+                    },
+                    run: |_: &(), worker: usize| read(&cache, &self.streams[worker], self.laps),
                 },
-                |worker| read(&cache, &self.streams[worker], self.laps),
-            );
-            expect("right answers", right, (threads * operations) as u64)?;
-            readings.extend(timing.readings(setup, threads));
+            )?;
+            expect("right answers", done.sum, (threads * operations) as u64)?;
+            readings.extend(done.timing.readings(setup, threads));
         }
         Ok(readings)
     }

@@ -4,7 +4,7 @@ use super::race::{self, Race, entries, expect, expect_len, fill, plan};
 use crate::{
     contest::Outcome,
     keys,
-    measure::timed,
+    measure::{Work, timed},
     peer::{Expiring, Peer},
     report::Report,
     setup::Setup,
@@ -57,20 +57,24 @@ impl Race for Mix {
         let mut readings = Vec::new();
         for &threads in &setup.threads {
             let operations = self.laps * STREAM;
-            let (timing, right) = timed(
-                threads,
-                operations,
-                |worker| {
-                    mix(&cache, &self.streams[worker][..STREAM / 4], 1);
+            let done = timed(
+                &setup.yardstick,
+                Work {
+                    threads,
+                    operations,
+                    prepare: || Ok(()),
+                    warm: |_: &(), worker: usize| {
+                        mix(&cache, &self.streams[worker][..STREAM / 4], 1);
+                    },
+                    run: |_: &(), worker: usize| mix(&cache, &self.streams[worker], self.laps),
                 },
-                |worker| mix(&cache, &self.streams[worker], self.laps),
-            );
+            )?;
             expect(
                 "right answers",
-                right,
+                done.sum,
                 (threads * operations / 4 * 3) as u64,
             )?;
-            readings.extend(timing.readings(setup, threads));
+            readings.extend(done.timing.readings(setup, threads));
         }
         expect_len(&cache, keys::SMALL as u64)?;
         Ok(readings)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    contest::{Contestant, Heading, Outcome, contest},
+    contest::{Contest, Contestant, Heading, Outcome, contests},
     keys,
     peer::{Expiring, Key, Peer, Plan, Problem, Value},
     peers::{self, Visit},
@@ -46,9 +46,9 @@ impl<R: Race> Visit<R::K, R::V> for Gather<'_, R> {
     }
 }
 
-/// Runs all variants of a race.
+/// Runs all variants of a race, in turns.
 pub(crate) fn run<R: Race>(race: &R, setup: &Setup, report: &mut Report) {
-    for &expiring in race.variants() {
+    let variants = race.variants().iter().map(|&expiring| {
         let mut gather = Gather {
             race,
             setup,
@@ -62,8 +62,12 @@ pub(crate) fn run<R: Race>(race: &R, setup: &Setup, report: &mut Report) {
             variant: expiring.label().into(),
             about: race.about(),
         };
-        contest(setup, report, &heading, setup.rounds, gather.contestants);
-    }
+        Contest {
+            heading,
+            contestants: gather.contestants,
+        }
+    });
+    contests(setup, report, setup.rounds, variants.collect());
 }
 
 /// An hour or two: longer than any run, different for each entry.

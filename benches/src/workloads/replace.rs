@@ -4,7 +4,7 @@ use super::race::{self, Race, entries, expect_len, fill, plan};
 use crate::{
     contest::Outcome,
     keys,
-    measure::timed,
+    measure::{Work, timed},
     peer::{Expiring, Peer},
     report::Report,
     setup::Setup,
@@ -56,15 +56,19 @@ impl Race for Replace {
         fill(&cache, entries(keys::SMALL))?;
         let mut readings = Vec::new();
         for threads in setup.threads_within_cores() {
-            let (timing, _) = timed(
-                threads,
-                self.laps * STREAM,
-                |worker| {
-                    replace(&cache, &self.streams[worker][..STREAM / 4], 1);
+            let done = timed(
+                &setup.yardstick,
+                Work {
+                    threads,
+                    operations: self.laps * STREAM,
+                    prepare: || Ok(()),
+                    warm: |_: &(), worker: usize| {
+                        replace(&cache, &self.streams[worker][..STREAM / 4], 1);
+                    },
+                    run: |_: &(), worker: usize| replace(&cache, &self.streams[worker], self.laps),
                 },
-                |worker| replace(&cache, &self.streams[worker], self.laps),
-            );
-            readings.extend(timing.readings(setup, threads));
+            )?;
+            readings.extend(done.timing.readings(setup, threads));
         }
         expect_len(&cache, keys::SMALL as u64)?;
         Ok(readings)

@@ -6,7 +6,7 @@ use super::race::{self, Race, expect, fill};
 use crate::{
     contest::Outcome,
     keys,
-    measure::timed,
+    measure::{Work, timed},
     peer::{Expiring, Peer, Plan},
     report::Report,
     setup::Setup,
@@ -73,16 +73,22 @@ impl Race for Strings {
         let mut readings = Vec::new();
         for threads in setup.threads_within_cores() {
             let operations = self.laps * STREAM;
-            let (timing, right) = timed(
-                threads,
-                operations,
-                |worker| {
-                    read(&cache, &self.names, &self.streams[worker], 1);
+            let done = timed(
+                &setup.yardstick,
+                Work {
+                    threads,
+                    operations,
+                    prepare: || Ok(()),
+                    warm: |_: &(), worker: usize| {
+                        read(&cache, &self.names, &self.streams[worker], 1);
+                    },
+                    run: |_: &(), worker: usize| {
+                        read(&cache, &self.names, &self.streams[worker], self.laps)
+                    },
                 },
-                |worker| read(&cache, &self.names, &self.streams[worker], self.laps),
-            );
-            expect("right answers", right, (threads * operations) as u64)?;
-            readings.extend(timing.readings(setup, threads));
+            )?;
+            expect("right answers", done.sum, (threads * operations) as u64)?;
+            readings.extend(done.timing.readings(setup, threads));
         }
         Ok(readings)
     }

@@ -10,6 +10,8 @@ mod sorted;
 mod wheel;
 mod whole_cache;
 
+use std::time::Duration;
+
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use self::{
@@ -21,11 +23,12 @@ use self::{
 };
 use super::race::expect;
 use crate::{
-    contest::{Contestant, Heading, Metric, Outcome, Reading, Shown, contest},
+    contest::{Contestant, Heading, Metric, PACE, Reading, Shown, contest},
     measure::timed_here,
-    peer::Card,
+    peer::{Card, Problem},
     report::Report,
     setup::Setup,
+    yardstick::Ruler,
 };
 
 /// One timer structure. Times are milliseconds since it was made.
@@ -122,32 +125,47 @@ fn pairs(timers: usize) -> usize {
     timers.clamp(400_000, 1_000_000)
 }
 
-fn entrant<'a, T: Timers>(setup: &Setup, dues: &'a [u64], timers: usize) -> Contestant<'a> {
-    let cpu = setup.cpu;
+fn entrant<'a, T: Timers>(setup: &'a Setup, dues: &'a [u64], timers: usize) -> Contestant<'a> {
     Contestant {
         card: T::CARD,
-        run: Box::new(move |_| round::<T>(cpu, dues, timers)),
+        run: Box::new(move |_| {
+            let lap = |wait| round::<T>(setup.yardstick.ruler(), wait, setup.cpu, dues, timers);
+            Ok(setup.yardstick.best_of(lap)?.0)
+        }),
     }
 }
 
-fn round<T: Timers>(cpu: bool, dues: &[u64], timers: usize) -> Outcome {
+/// The readings of one round, and how disturbed it was.
+fn round<T: Timers>(
+    ruler: Ruler<'_>,
+    wait: Duration,
+    cpu: bool,
+    dues: &[u64],
+    timers: usize,
+) -> Result<(Vec<Reading>, f64), Problem> {
     // A thread of its own, so that it can be pinned without pinning what comes later.
     std::thread::scope(|scope| {
         let run = || {
             crate::cpu::pin(0);
+            ruler.wait(wait);
+            let before = ruler.lay();
             let mut structure = T::new(timers);
             let (started, mut handles) =
                 timed_here(cpu, timers, || start_all(&mut structure, &dues[..timers]));
             let (paired, ()) = timed_here(cpu, pairs(timers), || {
                 pair_all(&mut structure, &dues[timers..], timers, &mut handles)
             });
+            let between = ruler.lay();
             let (fired, count) = timed_here(cpu, timers, || advance_all(&mut structure));
             expect("timers fired", count, timers as u64)?;
-            Ok(vec![
+            let pace = before.max(between).max(ruler.lay());
+            let readings = vec![
                 Reading::new(1, START, started),
                 Reading::new(1, PAIR, paired),
                 Reading::new(1, FIRE, fired),
-            ])
+                Reading::new(1, PACE, pace),
+            ];
+            Ok((readings, pace))
         };
         scope
             .spawn(run)

@@ -1,0 +1,192 @@
+//! Tells whether a core was ours alone: a piece of arithmetic that always takes the same time, unless somebody slows the core down.
+//!
+//! A virtual core often is half of a real one, and what runs on the other half, which no figure of this system shows, makes ours up to
+//! 1.7 times slower, for milliseconds or minutes. Medians of few rounds then say who met which phase. So the yardstick is laid
+//! before and after each lap; a lap between two short ones counts, another is run again, as long as there is patience left. It judges a lap by
+//! something that no cache has a part in, so it favours none. Memory that is shared with others it does not see.
+
+use std::{
+    cell::Cell,
+    hint::black_box,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::clock;
+
+/// A core is ours alone if the yardstick takes no longer than this, of the shortest time seen.
+const ALONE: f64 = 1.1;
+/// Tries for one lap.
+const TRIES: usize = 5;
+/// The longest wait for one lap.
+const WAIT: Duration = Duration::from_secs(1);
+/// Between two looks while waiting.
+const NAP: Duration = Duration::from_millis(5);
+/// Steps of the arithmetic: some 30 us.
+const STEPS: u64 = 30_000;
+
+/// The arithmetic, the shortest time it took, and how long laps may still be put off and repeated.
+#[derive(Debug)]
+pub struct Yardstick {
+    /// Nanoseconds.
+    shortest: AtomicU64,
+    patience: Cell<Duration>,
+    laps: Cell<Count>,
+}
+
+/// How many laps there were.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Count {
+    /// That count.
+    pub all: usize,
+    /// Of these, beside others' work.
+    pub disturbed: usize,
+}
+
+impl Yardstick {
+    /// One that repeats and waits for `patience` in all.
+    pub fn new(patience: Duration) -> Self {
+        let new = Self {
+            shortest: AtomicU64::new(u64::MAX),
+            patience: Cell::new(patience),
+            laps: Cell::default(),
+        };
+        for _ in 0..300 {
+            new.lay();
+        }
+        new
+    }
+
+    /// The core under the calling thread now, without patience, for workers.
+    pub fn ruler(&self) -> Ruler<'_> {
+        Ruler {
+            shortest: &self.shortest,
+        }
+    }
+
+    fn lay(&self) -> f64 {
+        self.ruler().lay()
+    }
+
+    /// The least disturbed of some runs of `lap`, which says by how much it was: it is run once, and again while it was disturbed and
+    /// patience lasts. `lap` is told how long it may wait for a quiet core.
+    pub fn best_of<T, E>(
+        &self,
+        mut lap: impl FnMut(Duration) -> Result<(T, f64), E>,
+    ) -> Result<(T, f64), E> {
+        let mut best: Option<(T, f64)> = None;
+        for _ in 0..TRIES {
+            let began = Instant::now();
+            let (found, pace) = lap(self.patience.get().min(WAIT))?;
+            // A first try is no loss of time, however long it takes, but for its waiting.
+            if best.is_some() || pace > ALONE {
+                let left = self.patience.get().saturating_sub(began.elapsed());
+                self.patience.set(left);
+            }
+            if best.as_ref().is_none_or(|(_, known)| pace < *known) {
+                best = Some((found, pace));
+            }
+            if pace <= ALONE || self.patience.get().is_zero() {
+                break;
+            }
+        }
+        let best = best.expect("there is at least one try");
+        let Count { all, disturbed } = self.laps.get();
+        self.laps.set(Count {
+            all: all + 1,
+            disturbed: disturbed + usize::from(best.1 > ALONE),
+        });
+        Ok(best)
+    }
+
+    /// The laps so far.
+    pub fn laps(&self) -> Count {
+        self.laps.get()
+    }
+}
+
+/// A yardstick in a worker's hand.
+#[derive(Clone, Copy, Debug)]
+pub struct Ruler<'a> {
+    shortest: &'a AtomicU64,
+}
+
+impl Ruler<'_> {
+    /// How many times the shortest time seen the arithmetic takes on this core now; 1 if nobody else is at work on it.
+    pub fn lay(self) -> f64 {
+        let began = clock::nanos();
+        black_box(arithmetic(black_box(STEPS)));
+        let took = (clock::nanos() - began).max(1);
+        // Relaxed: a number by itself.
+        let shortest = self.shortest.fetch_min(took, Ordering::Relaxed).min(took);
+        took as f64 / shortest as f64
+    }
+
+    /// Waits until this core is quiet, for so long at most.
+    pub fn wait(self, longest: Duration) {
+        let began = Instant::now();
+        while self.lay() > ALONE && began.elapsed() < longest {
+            thread::sleep(NAP);
+        }
+    }
+}
+
+/// Six chains of operations, which the core could do side by side: what its other half takes away is seen at once.
+#[inline(never)]
+fn arithmetic(steps: u64) -> u64 {
+    let (mut a, mut b, mut c, mut d, mut e, mut f) = (1_u64, 2_u64, 3_u64, 4_u64, 5_u64, 6_u64);
+    for step in 0..steps {
+        a = a.wrapping_add(step) ^ black_box(3);
+        b = b.wrapping_add(a);
+        c ^= step << 1;
+        d = d.wrapping_add(c >> 3);
+        e = e.wrapping_mul(3) ^ step;
+        f = f.wrapping_add(e);
+    }
+    a ^ b ^ c ^ d ^ e ^ f
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(patience: Duration, paces: &[f64]) -> (f64, usize, Count) {
+        let yardstick = Yardstick::new(patience);
+        let tries = Cell::new(0);
+        let lap = |_| {
+            let pace = paces[tries.get()];
+            tries.set(tries.get() + 1);
+            Ok::<_, ()>((pace, pace))
+        };
+        let (found, _) = yardstick.best_of(lap).unwrap();
+        (found, tries.get(), yardstick.laps())
+    }
+
+    #[test]
+    fn a_quiet_lap_counts_and_a_disturbed_one_is_repeated() {
+        let hour = Duration::from_secs(3600);
+        let (found, tries, laps) = run(hour, &[1.05, 1.0]);
+        assert_eq!((found, tries, laps.all, laps.disturbed), (1.05, 1, 1, 0));
+        let (found, tries, laps) = run(hour, &[1.5, 1.0, 1.0]);
+        assert_eq!((found, tries, laps.all, laps.disturbed), (1.0, 2, 1, 0));
+    }
+
+    #[test]
+    fn the_least_disturbed_counts_where_all_were() {
+        let (found, tries, laps) = run(Duration::from_secs(3600), &[1.5, 1.3, 1.4, 1.5, 1.5, 1.0]);
+        assert_eq!((found, tries, laps.all, laps.disturbed), (1.3, 5, 1, 1));
+    }
+
+    #[test]
+    fn without_patience_the_first_counts() {
+        let (found, tries, laps) = run(Duration::ZERO, &[1.5, 1.0]);
+        assert_eq!((found, tries, laps.all, laps.disturbed), (1.5, 1, 1, 1));
+    }
+
+    #[test]
+    fn the_shortest_time_is_one() {
+        let yardstick = Yardstick::new(Duration::ZERO);
+        assert!((0..100).all(|_| yardstick.lay() >= 1.0));
+    }
+}
