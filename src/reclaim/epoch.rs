@@ -2,8 +2,8 @@
 //!
 //! # How it works
 //!
-//! An [`Epoch`] is a number that each grace period moves on by one. Each thread has a [`Record`] in it: 0, or the epoch that the thread
-//! read when it was pinned. A grace period's *target* is the number that it has brought about. It waits for the records that
+//! An [`Epoch`] is a number that each grace period moves on by one step. Each thread has a [`Record`] in it: 0, or the epoch that the thread
+//! read when it was pinned. A thread that pins once more keeps that epoch and counts. A grace period's *target* is the number that it has brought about. It waits for the records that
 //! say less: those may have seen what was shared before it.
 //!
 //! ```text
@@ -21,12 +21,12 @@
 //! Take a record, the value that the last look at it has found, and a pin of it. The fences are sequentially consistent, so one
 //! is before the other in an order that all threads agree on. Looks come after FG, whichever thread takes them.
 //!
-//! 1. *The look found what was there before this pin's store.* Then FG is before FR, for else the look, which comes after FG, would have
+//! 1. *The look found what was there before this pin's first store.* Then FG is before FR, for else the look, which comes after FG, would have
 //!    found the store, which comes before FR. So the reader's loads, which come after FR, see what was done before FG: the
 //!    objects are out of reach for it.
-//! 2. *It found this pin's store, of the target or more.* Then the reader has read the epoch from this grace period or a later one. Both
+//! 2. *It found a store of this pin, of the target or more.* Then the reader has read the epoch from this grace period or a later one. Both
 //!    move it on by a release, and a later one continues what the earlier began, so what was done before is seen as well.
-//! 3. *It found this pin's store, of less*: then the grace period is not over.
+//! 3. *It found a store of this pin, of less*: then the grace period is not over.
 //! 4. *It found something later*, the 0 of this pin's end or what follows it. Each is a release store after all that was
 //!    done under the pin, read by an acquire: that lies before the freeing.
 //! 5. *A record that the look did not meet*, because it came later or had gone before: both happen under the lock under
@@ -60,11 +60,13 @@ type Records = Mutex<Vec<Arc<Record>>>;
 /// One thread's pin. On lines of its own, and those that the processor fetches with them.
 #[repr(align(128))]
 pub(super) struct Record {
-    /// 0, or the epoch read by the outermost of the pins held.
+    /// 0, or the epoch read by the first of the pins held, with [`MORE`] if there is more to know than that one is held. Written by the
+    /// record's own thread alone (reclaim 3), which reads it relaxed.
+    // What a lone pin begins and ends with: all that most calls touch.
     pinned: AtomicU64,
-    /// [`PIN`] for each pin held, and [`ORPHAN`]. Relaxed, of the record's own thread (reclaim 3). In 64 bits: pins can be forgotten, but not so
-    /// many.
-    depth: atomic::AtomicU64,
+    /// [`PIN`] for each pin held beside one, and [`ORPHAN`]. Of the record's own thread, relaxed. In 64 bits: pins can be forgotten, but not
+    /// so many.
+    further: atomic::AtomicU64,
     /// Gone with the epoch.
     home: Weak<Records>,
 }
@@ -72,15 +74,20 @@ pub(super) struct Record {
 /// Nobody is pinned at it, for it means that a record is not.
 const NONE: u64 = 0;
 
-/// In `depth`: a pin.
+/// From one epoch to the next: epochs are even.
+const STEP: u64 = 2;
+/// In `pinned`: look at `further`. Whether the epoch is less than a target is the same with it and without.
+const MORE: u64 = 1;
+
+/// In `further`: a pin.
 const PIN: u64 = 2;
-/// In `depth`: the last pin to go is to see to the record.
+/// In `further`: the last pin to go is to see to the record.
 const ORPHAN: u64 = 1;
 
 impl Epoch {
     pub(super) fn new() -> Self {
         Self {
-            now: AtomicU64::new(NONE + 1),
+            now: AtomicU64::new(NONE + STEP),
             records: Arc::new(Mutex::new(Vec::new())),
         }
     }
@@ -89,7 +96,7 @@ impl Epoch {
     pub(super) fn register(&self) -> Arc<Record> {
         let record = Arc::new(Record {
             pinned: AtomicU64::new(NONE),
-            depth: atomic::AtomicU64::new(0),
+            further: atomic::AtomicU64::new(0),
             home: Arc::downgrade(&self.records),
         });
         self.records.lock().push(Arc::clone(&record));
@@ -99,15 +106,15 @@ impl Epoch {
     /// Begins a grace period for what the caller has taken out of every shared place; its target.
     pub(super) fn begin_grace(&self) -> u64 {
         fence(Ordering::SeqCst);
-        // Release, partner: the acquire in `enter`.
-        self.now.fetch_add(1, Ordering::Release) + 1
+        // Release, partner: the acquire in `enter_alone`.
+        self.now.fetch_add(STEP, Ordering::Release) + STEP
     }
 
     /// Whether nobody is pinned since before that target.
     pub(super) fn has_passed(&self, target: u64) -> bool {
         let mut records = self.records.lock();
         let holds_up = |record: &Arc<Record>| {
-            // Acquire, partners: the releases in `enter` and `leave`.
+            // Acquire, partners: the releases in `enter_alone`, `leave` and `keep`.
             let pinned = record.pinned.load(Ordering::Acquire);
             pinned != NONE && pinned < target
         };
@@ -139,40 +146,62 @@ impl Record {
     /// Begins a pin of the calling thread, whose record this is, in the epoch it is of.
     #[inline]
     pub(super) fn enter(&self, epoch: &Epoch) {
-        let depth = self.depth.load(Ordering::Relaxed);
-        self.depth.store(depth + PIN, Ordering::Relaxed);
-        if depth < PIN {
-            // Acquire, partner: the release in `begin_grace`.
-            let now = epoch.now.load(Ordering::Acquire);
-            store_before_loads(&self.pinned, now);
-        } else {
+        if !self.enter_alone(epoch) {
+            self.keep(self.further.load(Ordering::Relaxed) + PIN);
             // What a call has written is seen by all before the thread's next call reads, nested or not: it may be in the processor's
             // store buffer yet, since a shard's lock is given back by a plain store.
             fence(Ordering::SeqCst);
         }
     }
 
+    /// The same if the thread holds no pin there; else false.
+    #[inline]
+    pub(super) fn enter_alone(&self, epoch: &Epoch) -> bool {
+        if self.pinned.load(Ordering::Relaxed) != NONE {
+            return false;
+        }
+        // Acquire, partner: the release in `begin_grace`.
+        let now = epoch.now.load(Ordering::Acquire);
+        store_before_loads(&self.pinned, now);
+        true
+    }
+
     /// Ends a pin; true if it was an orphan's last.
     #[inline]
     pub(super) fn leave(&self) -> bool {
-        let depth = self.depth.load(Ordering::Relaxed) - PIN;
-        self.depth.store(depth, Ordering::Relaxed);
-        if depth >= PIN {
+        let more = self.pinned.load(Ordering::Relaxed) & MORE != 0;
+        let further = if more {
+            self.further.load(Ordering::Relaxed)
+        } else {
+            0
+        };
+        if further >= PIN {
+            self.keep(further - PIN);
             return false;
         }
         // Release, partner: the acquire in `has_passed`.
         self.pinned.store(NONE, Ordering::Release);
-        depth == ORPHAN
+        further == ORPHAN
     }
 
-    /// Has `leave` tell of the last pin.
+    /// Has `leave` tell of the last pin. For a record that is pinned.
     pub(super) fn make_orphan(&self) {
-        let depth = self.depth.load(Ordering::Relaxed);
-        self.depth.store(depth | ORPHAN, Ordering::Relaxed);
+        self.keep(self.further.load(Ordering::Relaxed) | ORPHAN);
+    }
+
+    /// Notes what there is beside one pin.
+    #[inline]
+    fn keep(&self, further: u64) {
+        self.further.store(further, Ordering::Relaxed);
+        let pinned = self.pinned.load(Ordering::Relaxed);
+        debug_assert_ne!(pinned, NONE);
+        let more = if further == 0 { 0 } else { MORE };
+        // Release, partner: the acquire in `has_passed`, to which nothing has changed.
+        self.pinned.store(pinned & !MORE | more, Ordering::Release);
     }
 
     pub(super) fn is_pinned(&self) -> bool {
-        self.depth.load(Ordering::Relaxed) >= PIN
+        self.pinned.load(Ordering::Relaxed) != NONE
     }
 
     /// Whether the epoch is still there.

@@ -22,7 +22,7 @@
 //!    stands beside it: every removal from `RECORDS` resets it first. Domains are numbered from 1 and a number is never used again.
 //! 2. A record outlives its pins. `RECORDS` lets go of one only while it has none, or makes it an *orphan*, which
 //!    owns itself: the last pin to go takes that share over.
-//! 3. A record's depth is touched by the thread that registered it alone: its pins cannot be sent, and nobody else looks.
+//! 3. A record is written to by the thread that registered it alone: its pins cannot be sent. Others look whether it is pinned, and since when.
 //!
 //! # Cost
 //!
@@ -44,5 +44,5 @@ mod pins;
 mod retired;
 
 use crate::sync::of_epochs as door;
-pub(crate) use pins::{Domain, Grace, Pin};
+pub(crate) use pins::{Domain, Grace, Pin, SolePin};
 pub(crate) use retired::{Ready, Retire, Retired, is_freeing};

@@ -8,12 +8,17 @@
 use super::epoch::{Epoch, Record};
 use crate::sync::thread_local;
 use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Witness that the calling thread holds up grace periods of one domain.
 pub(crate) struct Pin(NonNull<Record>);
+
+/// A pin whose thread held no other there, for the length of one call: it ends without a question.
+pub(crate) struct SolePin(ManuallyDrop<Pin>);
 
 /// The set of pins that matter for one cache. On lines of its own: every pin reads them.
 #[repr(align(128))]
@@ -67,6 +72,21 @@ impl Domain {
         }
     }
 
+    /// The same if that takes no call: the calling thread has used this domain last, and holds no pin of it.
+    #[inline]
+    pub(crate) fn pin_alone(&self) -> Option<SolePin> {
+        match RECENT.try_with(Cell::get) {
+            Ok((number, record)) if number == self.number => {
+                // SAFETY: reclaim 1, as in `pin`.
+                let alone = unsafe { (*record).enter_alone(&self.epoch) };
+                // SAFETY: the pointer is not null: it was just used.
+                let pin = || Pin(unsafe { NonNull::new_unchecked(record.cast_mut()) });
+                alone.then(|| SolePin(ManuallyDrop::new(pin())))
+            }
+            _ => None,
+        }
+    }
+
     /// # Safety
     ///
     /// It is a record of the calling thread in this domain, which `RECORDS` owns or which is an orphan; from `Arc::as_ptr`
@@ -83,33 +103,41 @@ impl Domain {
     #[cold]
     #[inline(never)]
     fn pin_slowly(&self) -> Pin {
-        let record = RECORDS
-            .try_with(|records| {
-                let mut records = records.0.borrow_mut();
-                let known = records.iter().position(|k| k.number == self.number);
-                let at = known.unwrap_or_else(|| {
-                    forget_recent();
-                    // Those of domains that are gone are let go here, so that a thread that makes and drops caches all day
-                    // holds one, not all.
-                    records.retain(|k| k.record.is_wanted() || k.record.is_pinned());
-                    records.push(Known {
-                        number: self.number,
-                        record: self.epoch.register(),
-                    });
-                    records.len() - 1
+        let known = RECORDS.try_with(|records| {
+            let mut records = records.0.borrow_mut();
+            let known = records.iter().position(|k| k.number == self.number);
+            let at = known.unwrap_or_else(|| {
+                forget_recent();
+                // Those of domains that are gone are let go here, so that a thread that makes and drops caches all day
+                // holds one, not all.
+                records.retain(|k| k.record.is_wanted() || k.record.is_pinned());
+                records.push(Known {
+                    number: self.number,
+                    record: self.epoch.register(),
                 });
-                let record = Arc::as_ptr(&records[at].record);
-                _ = RECENT.try_with(|recent| recent.set((self.number, record)));
-                record
-            })
-            // The thread is ending and its records are gone: one for this pin alone.
-            .unwrap_or_else(|_| {
-                let record = self.epoch.register();
-                record.make_orphan();
-                Arc::into_raw(record)
+                records.len() - 1
             });
-        // SAFETY: it was found in `RECORDS` or put there, or is an orphan.
-        unsafe { self.pin_with(record) }
+            let record = Arc::as_ptr(&records[at].record);
+            _ = RECENT.try_with(|recent| recent.set((self.number, record)));
+            record
+        });
+        match known {
+            // SAFETY: it was found in `RECORDS` or put there.
+            Ok(record) => unsafe { self.pin_with(record) },
+            // The thread is ending and its records are gone: one for this pin alone.
+            Err(_) => self.pin_an_orphan(),
+        }
+    }
+
+    fn pin_an_orphan(&self) -> Pin {
+        let record = Arc::into_raw(self.epoch.register());
+        // SAFETY: it is the calling thread's, in this domain; the share just given up keeps it until its last pin, this one, has gone
+        // (reclaim 2).
+        unsafe {
+            let pin = self.pin_with(record);
+            (*record).make_orphan();
+            pin
+        }
     }
 
     /// Whether the calling thread holds a pin of this domain.
@@ -159,6 +187,34 @@ impl Pin {
         // SAFETY: reclaim 2: it was given up as a raw pointer when the record was made an orphan, and the last pin comes here once.
         let record = unsafe { Arc::from_raw(self.0.as_ptr().cast_const()) };
         record.unregister();
+    }
+}
+
+impl SolePin {
+    /// As a pin that may be kept.
+    #[inline]
+    pub(crate) fn into_pin(self) -> Pin {
+        let this = ManuallyDrop::new(self);
+        Pin(this.0.0)
+    }
+}
+
+impl Deref for SolePin {
+    type Target = Pin;
+
+    #[inline]
+    fn deref(&self) -> &Pin {
+        &self.0
+    }
+}
+
+impl Drop for SolePin {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: reclaim 2.
+        let last_of_orphan = unsafe { self.0.0.as_ref() }.leave();
+        // Taken from `RECENT`, so `RECORDS` had the record, and has it: the thread does not end within a call.
+        debug_assert!(!last_of_orphan);
     }
 }
 

@@ -33,6 +33,11 @@ fn two_readers_against_a_retirement_use_nothing_freed() {
 }
 
 #[test]
+fn a_reader_with_two_pins_against_a_retirement_uses_nothing_freed() {
+    explore_on!(right, a_reader_with_two_pins);
+}
+
+#[test]
 fn a_new_thread_against_a_retirement_uses_nothing_freed() {
     explore_on!(right, a_new_thread);
 }

@@ -99,6 +99,21 @@ pub(in super::super) fn two_readers() {
         .for_each(|reader| reader.join().unwrap());
 }
 
+/// Its second pin begins before the first ends, and ends after it.
+pub(in super::super) fn a_reader_with_two_pins() {
+    let shared = Shared::new();
+    let (theirs, record) = (Arc::clone(&shared), shared.epoch.register());
+    let reader = thread::spawn(move || {
+        record.enter(&theirs.epoch);
+        record.enter(&theirs.epoch);
+        assert!(!record.leave());
+        theirs.objects[0].use_it();
+        assert!(!record.leave());
+    });
+    shared.retire(0);
+    reader.join().unwrap();
+}
+
 /// It comes and goes in the middle of the retirement.
 pub(in super::super) fn a_new_thread() {
     let shared = Shared::new();
