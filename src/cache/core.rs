@@ -4,6 +4,7 @@ use super::limits::Limits;
 use crate::expiry::Expiry;
 use crate::hash;
 use crate::maintenance::Maintenance;
+use crate::map::Look;
 use crate::node::{Life, NodePtr};
 use crate::reclaim::Pin;
 use crate::scheduler::Task;
@@ -20,8 +21,9 @@ pub(crate) struct Core<K, V, S> {
     /// Whether hashes are spread, since the hasher may leave bits empty.
     spread: bool,
     weigher: Option<Weigher<K, V>>,
-    /// A hit moves no deadline and counts nothing: all that it may leave behind is a read event.
-    pub(super) passive: bool,
+    /// A hit takes no call, as a rule: it moves no deadline and counts nothing, so all that it may leave behind is a read event; and the clock
+    /// is read in line.
+    pub(super) swift: bool,
 }
 
 /// What an entry weighs, as the cache keeps the question.
@@ -86,7 +88,9 @@ impl<K, V, S> Core<K, V, S> {
         spread: bool,
     ) -> Self {
         Self {
-            passive: !lifetimes.reads_extend && upkeep.counters.is_none(),
+            swift: !lifetimes.reads_extend
+                && upkeep.counters.is_none()
+                && upkeep.clock.glance_in_line().is_some(),
             upkeep,
             lifetimes,
             hasher,
@@ -148,6 +152,36 @@ impl<K, V, S> Core<K, V, S> {
     pub(super) fn count_miss(&self) {
         if let Some(counters) = &self.upkeep.counters {
             counters.miss();
+        }
+    }
+
+    /// The first glance of a look-up, for calls that go on by themselves if it tells a living entry, or an absent key. For caches whose hits are
+    /// [`swift`](Self::swift).
+    // A look-up whose every other way is a call that takes over for good needs no register that a call would keep, and saves none: 1 ns
+    // of 10, and of a million keys more of them are waited for at once.
+    #[inline(always)]
+    pub(super) fn look_once<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Look<Hit<K, V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let map = &self.upkeep.map;
+        let node = match map.look(hash, pin, |node| key.equivalent(node.key())) {
+            Look::Found(node) => node,
+            Look::Absent => return Look::Absent,
+            Look::Unclear => return Look::Unclear,
+        };
+        let deadline = node.deadline();
+        let hit = |now| Hit {
+            node,
+            deadline,
+            now,
+        };
+        if deadline == NEVER {
+            return Look::Found(hit(0));
+        }
+        match self.upkeep.clock.glance_in_line() {
+            Some(now) if !time::is_past(now, deadline) => Look::Found(hit(now)),
+            _ => Look::Unclear,
         }
     }
 

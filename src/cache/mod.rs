@@ -16,6 +16,7 @@ use crate::builder::CacheBuilder;
 use crate::entry_ref::EntryRef;
 use crate::hash::RandomState;
 use crate::iter::Iter;
+use crate::map::Look;
 use crate::policy::Policy;
 use crate::scheduler::Task;
 use crate::stats::Stats;
@@ -178,18 +179,22 @@ where
     {
         let core = &*self.core;
         let hash = core.hash(key);
-        if !core.passive {
-            return core.get_one(hash, key);
+        if core.swift
+            && let Some(pin) = core.upkeep.pin_alone()
+        {
+            return match core.look_once(hash, key, &pin) {
+                Look::Found(hit) => {
+                    let value = hit.node.value().clone();
+                    if core.upkeep.is_news(hit.node) {
+                        return core.get_news(hit.node, value, pin);
+                    }
+                    Some(value)
+                }
+                Look::Absent => None,
+                Look::Unclear => core.get_on(hash, key, pin),
+            };
         }
-        let pin = core.upkeep.pin();
-        match core.look_up(hash, key, &pin) {
-            Ok(hit) => {
-                let value = hit.node.value().clone();
-                core.upkeep.note_read(hit.node, &pin);
-                Some(value)
-            }
-            Err(due) => core.get_past(hash, key, due, pin),
-        }
+        core.get_one(hash, key)
     }
 
     /// A look at a key's entry without cloning it; `None` if the key is absent or its entry has expired.
@@ -218,17 +223,17 @@ where
     {
         let core = &*self.core;
         let hash = core.hash(key);
-        if !core.passive {
-            return core.ref_one(hash, key);
+        if core.swift
+            && let Some(pin) = core.upkeep.pin_alone()
+        {
+            return match core.look_once(hash, key, &pin) {
+                Look::Found(hit) if core.upkeep.is_news(hit.node) => core.ref_news(hit, pin),
+                Look::Found(hit) => Some(EntryRef::new(hit, core, pin.into_pin())),
+                Look::Absent => None,
+                Look::Unclear => core.ref_on(hash, key, pin),
+            };
         }
-        let pin = core.upkeep.pin();
-        match core.look_up(hash, key, &pin) {
-            Ok(hit) => {
-                core.upkeep.note_read(hit.node, &pin);
-                Some(EntryRef::new(hit, core, pin))
-            }
-            Err(due) => core.ref_past(hash, key, due, pin),
-        }
+        core.ref_one(hash, key)
     }
 
     /// A look at a key's entry that leaves no trace: no policy is asked, no use is noted.
@@ -255,11 +260,16 @@ where
     {
         let core = &*self.core;
         let hash = core.hash(key);
-        let pin = core.upkeep.pin();
-        match core.look_up(hash, key, &pin) {
-            Ok(hit) => Some(EntryRef::new(hit, core, pin)),
-            Err(due) => core.peek_past(hash, key, due, pin),
+        if core.swift
+            && let Some(pin) = core.upkeep.pin_alone()
+        {
+            return match core.look_once(hash, key, &pin) {
+                Look::Found(hit) => Some(EntryRef::new(hit, core, pin.into_pin())),
+                Look::Absent => None,
+                Look::Unclear => core.peek_on(hash, key, pin),
+            };
         }
+        core.peek_one(hash, key)
     }
 
     /// Whether the key has a live entry. Leaves no trace, like [`peek_ref`](Self::peek_ref).
@@ -286,11 +296,16 @@ where
     {
         let core = &*self.core;
         let hash = core.hash(key);
-        let pin = core.upkeep.pin();
-        match core.look_up(hash, key, &pin) {
-            Ok(_) => true,
-            Err(due) => core.peek_past(hash, key, due, pin).is_some(),
+        if core.swift
+            && let Some(pin) = core.upkeep.pin_alone()
+        {
+            return match core.look_once(hash, key, &pin) {
+                Look::Found(_) => true,
+                Look::Absent => false,
+                Look::Unclear => core.peek_on(hash, key, pin).is_some(),
+            };
         }
+        core.peek_one(hash, key).is_some()
     }
 
     /// Stores a value. What was there before leaves with the cause `Replaced`, or `Expired` if it was due.

@@ -5,7 +5,7 @@ use super::write::{ASKS, Answer};
 use crate::entry_ref::EntryRef;
 use crate::maintenance::Wrote;
 use crate::node::NodePtr;
-use crate::reclaim::Pin;
+use crate::reclaim::{Pin, SolePin};
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 
@@ -29,7 +29,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         !time::is_due(hit.now, hit.deadline)
     }
 
-    /// `get` where a hit has consequences: the policy is asked, the deadline may move, it is counted.
+    /// `get` where a hit may have consequences: the policy is asked, the deadline may move, it is counted.
     // Out of line, whole: or a hit without consequences would pay for it.
     #[inline(never)]
     pub(super) fn get_one<Q>(&self, hash: u64, key: &Q) -> Option<V>
@@ -37,7 +37,32 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         Q: Equivalent<K> + ?Sized,
         V: Clone,
     {
-        let pin = self.upkeep.pin();
+        self.get_pinned(hash, key, self.upkeep.pin())
+    }
+
+    /// A `get` that one look did not answer.
+    #[inline(never)]
+    pub(super) fn get_on<Q>(&self, hash: u64, key: &Q, pin: SolePin) -> Option<V>
+    where
+        Q: Equivalent<K> + ?Sized,
+        V: Clone,
+    {
+        self.get_pinned(hash, key, pin.into_pin())
+    }
+
+    /// The rest of a `get` whose hit is news.
+    #[inline(never)]
+    pub(super) fn get_news(&self, node: NodePtr<K, V>, value: V, pin: SolePin) -> Option<V> {
+        self.upkeep.note_read(node, &pin);
+        Some(value)
+    }
+
+    #[inline(always)]
+    fn get_pinned<Q>(&self, hash: u64, key: &Q, pin: Pin) -> Option<V>
+    where
+        Q: Equivalent<K> + ?Sized,
+        V: Clone,
+    {
         match self.look_up(hash, key, &pin) {
             Ok(hit) => self.follow_hit(hash, key, hit, pin),
             Err(due) => self.get_past(hash, key, due, pin),
@@ -100,7 +125,35 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let pin = self.upkeep.pin();
+        self.ref_pinned(hash, key, self.upkeep.pin())
+    }
+
+    /// [`get_on`](Self::get_on) for `get_ref`.
+    #[inline(never)]
+    pub(super) fn ref_on<'a, Q>(
+        &'a self,
+        hash: u64,
+        key: &Q,
+        pin: SolePin,
+    ) -> Option<EntryRef<'a, K, V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        self.ref_pinned(hash, key, pin.into_pin())
+    }
+
+    /// [`get_news`](Self::get_news) for `get_ref`.
+    #[inline(never)]
+    pub(super) fn ref_news(&self, hit: Hit<K, V>, pin: SolePin) -> Option<EntryRef<'_, K, V>> {
+        self.upkeep.note_read(hit.node, &pin);
+        Some(EntryRef::new(hit, self, pin.into_pin()))
+    }
+
+    #[inline(always)]
+    fn ref_pinned<'a, Q>(&'a self, hash: u64, key: &Q, pin: Pin) -> Option<EntryRef<'a, K, V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
         match self.look_up(hash, key, &pin) {
             Ok(hit) => self.follow_ref(hash, key, hit, pin),
             Err(due) => self.ref_past(hash, key, due, pin),
@@ -157,19 +210,35 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         }
     }
 
-    /// The rest of a look-up that leaves no trace and whose first glance met no living entry.
+    /// A look-up that leaves no trace.
     #[inline(never)]
-    pub(super) fn peek_past<'a, Q>(
+    pub(super) fn peek_one<'a, Q>(&'a self, hash: u64, key: &Q) -> Option<EntryRef<'a, K, V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        self.peek_pinned(hash, key, self.upkeep.pin())
+    }
+
+    /// A look-up that leaves no trace and that one look did not answer.
+    #[inline(never)]
+    pub(super) fn peek_on<'a, Q>(
         &'a self,
         hash: u64,
         key: &Q,
-        due: Option<Hit<K, V>>,
-        pin: Pin,
+        pin: SolePin,
     ) -> Option<EntryRef<'a, K, V>>
     where
         Q: Equivalent<K> + ?Sized,
     {
-        match self.look_past(hash, key, due, &pin) {
+        self.peek_pinned(hash, key, pin.into_pin())
+    }
+
+    #[inline(always)]
+    fn peek_pinned<'a, Q>(&'a self, hash: u64, key: &Q, pin: Pin) -> Option<EntryRef<'a, K, V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        match self.find_live(hash, key, &pin) {
             Ok(hit) => Some(EntryRef::new(hit, self, pin)),
             Err(miss) => self.missed(hash, miss, pin),
         }

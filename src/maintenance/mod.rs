@@ -52,7 +52,7 @@ use crate::listener::{Listener, RemovalCause};
 use crate::map::{Gone, Map, TablePart};
 use crate::node::{Columns, NodePtr};
 use crate::notify::{Notification, Notifier};
-use crate::reclaim::{Domain, Pin, Retired};
+use crate::reclaim::{Domain, Pin, Retired, SolePin};
 use crate::scheduler::{Task, Waker};
 use crate::stats::{Counters, Stats};
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -283,6 +283,12 @@ impl<K, V> Maintenance<K, V> {
         self.domain.pin()
     }
 
+    /// A pin, if that takes no call; see [`Domain::pin_alone`].
+    #[inline]
+    pub(crate) fn pin_alone(&self) -> Option<SolePin> {
+        self.domain.pin_alone()
+    }
+
     /// Notes that an entry was read, as far as the size policy wants to know.
     #[inline]
     pub(crate) fn note_read(&self, node: NodePtr<K, V>, pin: &Pin) {
@@ -291,6 +297,12 @@ impl<K, V> Maintenance<K, V> {
         {
             self.offer_read(reads, node, pin);
         }
+    }
+
+    /// Whether [`note_read`](Self::note_read) has something to note.
+    #[inline]
+    pub(crate) fn is_news(&self, node: NodePtr<K, V>) -> bool {
+        self.reads.as_ref().is_some_and(|reads| reads.is_news(node))
     }
 
     /// The bound in force. Relaxed: whoever needs it exactly has the maintenance lock.

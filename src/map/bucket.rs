@@ -45,6 +45,14 @@ pub(super) fn tagged<K, V>(node: *mut Node<K, V>, hash: u64) -> Word<K, V> {
     node.map_addr(|a| a | tag(hash) << TAG_SHIFT)
 }
 
+/// The node of a word, if the word carries this tag.
+// One subtraction for both questions: of a word without the tag, something is left above the address.
+#[inline]
+pub(super) fn node_tagged<K, V>(word: Word<K, V>, tag: usize) -> Option<*mut Node<K, V>> {
+    let node = word.wrapping_byte_sub(tag << TAG_SHIFT);
+    (tag_of(node) == 0).then_some(node)
+}
+
 /// The node's address without its tag.
 #[inline]
 pub(super) fn untagged<K, V>(word: Word<K, V>) -> *mut Node<K, V> {
@@ -89,6 +97,14 @@ mod tests {
             assert_eq!(tag_of(word), tag(hash));
             assert!(is_node(word) && !is_link(word));
             assert_eq!(untagged(word), node);
+            assert_eq!(node_tagged(word, tag(hash)), Some(node));
+            for other in [
+                tag(hash) ^ 1,
+                tag(hash) ^ 0x4000,
+                0xffff ^ (tag(hash) & 0x7fff),
+            ] {
+                assert_eq!(node_tagged(word, other), None);
+            }
         }
     }
 
@@ -98,6 +114,10 @@ mod tests {
         let word = link(bucket);
         assert!(is_link(word) && !is_node(word));
         assert_eq!(linked(word), bucket);
+        for tag in [0x8000, 0x8001, 0xffff] {
+            assert_eq!(node_tagged(word, tag), None);
+            assert_eq!(node_tagged(std::ptr::null_mut::<Node<u8, u8>>(), tag), None);
+        }
         assert!(!is_node(std::ptr::null_mut::<Node<u8, u8>>()));
     }
 }

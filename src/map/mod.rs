@@ -28,8 +28,8 @@ use crate::node::{Columns, Life, NewNode, NodePtr, Slab, Times};
 use crate::reclaim::Pin;
 use crate::sync::{ShortMutex, ShortMutexGuard};
 pub(crate) use gone::{Gone, Returning};
-pub(crate) use table::TablePart;
 use table::{Home, Place, Seen, Table, TableState};
+pub(crate) use table::{Look, TablePart};
 
 /// One past the last position of a visit; see [`Map::collect`].
 pub(crate) const END: u64 = 1 << 32;
@@ -153,6 +153,21 @@ impl<K, V> Map<K, V> {
             .table
             .find(hash, pin, matches);
         found
+    }
+
+    /// What one look tells about the node with this hash's tag that `matches` accepts; see [`Table::look`].
+    #[inline(always)]
+    pub(crate) fn look(
+        &self,
+        hash: u64,
+        pin: &Pin,
+        matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Look<NodePtr<K, V>> {
+        // There always is one; but where nothing can panic, nothing has to be unwound.
+        match self.shards.get(self.shard_of(hash)) {
+            Some(shard) => shard.table.look(hash, pin, matches),
+            None => Look::Unclear,
+        }
     }
 
     /// Asks the processor for the bucket of a hash.

@@ -125,6 +125,14 @@ impl Clock {
         })
     }
 
+    /// [`glance`](Self::glance), if that takes no call.
+    #[inline]
+    pub(crate) fn glance_in_line(&self) -> Option<u64> {
+        self.glanced
+            .now()
+            .or_else(|| self.coarse.as_ref().map(Coarse::now))
+    }
+
     #[cfg(all(test, not(wheelhouse_loom)))]
     pub(crate) fn is_coarse(&self) -> bool {
         self.coarse.is_some()

@@ -45,6 +45,7 @@ use super::array::Array;
 use super::bucket::{self, Bucket, LAST, WORDS, Word};
 use crate::node::{self, Node, NodePtr};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+pub(crate) use search::Look;
 pub(super) use search::{Home, Place, Seen};
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::num::NonZero;
@@ -300,9 +301,15 @@ impl<K, V> Table<K, V> {
 
     #[inline]
     fn node(word: Word<K, V>) -> NodePtr<K, V> {
+        Self::node_at(bucket::untagged(word))
+    }
+
+    /// The node at the address that a word with a tag holds.
+    #[inline]
+    fn node_at(node: *mut Node<K, V>) -> NodePtr<K, V> {
         // SAFETY: words with a tag come from `as_raw`, and a node in the table is not freed; for one just removed the caller's
         // pin or lock keeps it (node 1).
-        unsafe { NodePtr::from_raw(bucket::untagged(word)) }
+        unsafe { NodePtr::from_raw(node) }
     }
 
     /// Adds a node whose key is not in the table.

@@ -41,6 +41,16 @@ pub(in crate::map) struct Seen<'a, K, V> {
     place: Option<Place<'a, K, V>>,
 }
 
+/// What one look at a bucket tells.
+pub(crate) enum Look<T> {
+    /// What was looked for.
+    Found(T),
+    /// It is not in the table.
+    Absent,
+    /// Nothing: it takes more than that look.
+    Unclear,
+}
+
 /// The bucket of a hash, for a writer while it has the lock and has not changed the table.
 pub(in crate::map) struct Home<'a, K, V>(pub(super) &'a Bucket<K, V>);
 
@@ -70,11 +80,66 @@ impl<K, V> Table<K, V> {
         }
     }
 
+    /// What one look at the bucket of a hash tells, under the version read before.
+    // Always inlined, with everything that seldom happens left to others: a hit is a few dozen instructions, and a call would cost as
+    // much again in saved registers.
+    #[inline(always)]
+    fn look_in<'a>(
+        &'a self,
+        bucket: &'a Bucket<K, V>,
+        tag: usize,
+        version: u64,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Look<(Place<'a, K, V>, NodePtr<K, V>)> {
+        let Some(at) = tags::carrying(bucket, tag).next() else {
+            // Words first, then the link, as in `search`.
+            return if !bucket::is_link(bucket.words[LAST].load(Ordering::Acquire))
+                && self.version() == version
+            {
+                Look::Absent
+            } else {
+                Look::Unclear
+            };
+        };
+        let place = &bucket.words[at];
+        // Acquire, partners: the release stores of words (a node's content; table 3).
+        let word = place.load(Ordering::Acquire);
+        if let Some(node) = bucket::node_tagged(word, tag) {
+            let node = Self::node_at(node);
+            if matches(node) {
+                return Look::Found((place, node));
+            }
+        }
+        Look::Unclear
+    }
+
+    /// What one look at the bucket of a hash tells, unless entries are moving. May call `matches` for a node of another key.
+    ///
+    /// No lock, no write.
+    #[inline(always)]
+    pub(in crate::map) fn look(
+        &self,
+        hash: u64,
+        _pin: &Pin,
+        matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Look<NodePtr<K, V>> {
+        let version = self.version();
+        let array = self.array();
+        if array.is_moving() {
+            return Look::Unclear;
+        }
+        // SAFETY: the pin was there before the array's word was read.
+        let bucket = unsafe { Self::bucket(array, hash) };
+        match self.look_in(bucket, bucket::tag(hash), version, matches) {
+            Look::Found((_, node)) => Look::Found(node),
+            Look::Absent => Look::Absent,
+            Look::Unclear => Look::Unclear,
+        }
+    }
+
     /// The node with this hash's tag that `matches` accepts. May call `matches` for nodes of other keys.
     ///
     /// No lock, no write. Whatever `matches` does, the table is not in its hands.
-    // Always inlined, with everything that seldom happens in `find_on`: a hit is a few dozen instructions, and a call would cost
-    // as much again in saved registers.
     #[inline(always)]
     pub(in crate::map) fn find<'a>(
         &'a self,
@@ -82,7 +147,6 @@ impl<K, V> Table<K, V> {
         pin: &'a Pin,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> (Option<NodePtr<K, V>>, Seen<'a, K, V>) {
-        let tag = bucket::tag(hash);
         let version = self.version();
         let mut seen = Seen {
             version,
@@ -99,26 +163,14 @@ impl<K, V> Table<K, V> {
         // SAFETY: the pin was there before the array's word was read.
         let bucket = unsafe { Self::bucket(array, hash) };
         seen.bucket = Some(bucket);
-        let Some(at) = tags::carrying(bucket, tag).next() else {
-            // Words first, then the link, as in `search`.
-            if !bucket::is_link(bucket.words[LAST].load(Ordering::Acquire))
-                && self.version() == version
-            {
-                return (None, seen);
-            }
-            return (self.find_on(hash, pin, matches), seen);
-        };
-        let place = &bucket.words[at];
-        // Acquire, partners: the release stores of words (a node's content; table 3).
-        let word = place.load(Ordering::Acquire);
-        if bucket::tag_of(word) == tag {
-            let node = Self::node(word);
-            if matches(node) {
+        match self.look_in(bucket, bucket::tag(hash), version, &mut matches) {
+            Look::Found((place, node)) => {
                 seen.place = Some(place);
-                return (Some(node), seen);
+                (Some(node), seen)
             }
+            Look::Absent => (None, seen),
+            Look::Unclear => (self.find_on(hash, pin, matches), seen),
         }
-        (self.find_on(hash, pin, matches), seen)
     }
 
     /// Which array has a hash's home while entries are moving out of `array`; `None` if that has changed since the version was read.
