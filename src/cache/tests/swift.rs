@@ -1,0 +1,139 @@
+//! Look-ups that one look answers, beside the same that go the long way: under a pin of the thread's, which each of them has to nest in.
+
+use crate::{Cache, expiry};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// What all calls that look up a key say about it.
+type Answers = (Option<u64>, Option<u64>, Option<u64>, bool);
+
+fn answers(cache: &Cache<u64, u64>, key: u64) -> Answers {
+    (
+        cache.get(&key),
+        cache.get_ref(&key).map(|entry| *entry),
+        cache.peek_ref(&key).map(|entry| *entry),
+        cache.contains_key(&key),
+    )
+}
+
+/// The same, if the answers are the same on both ways.
+#[track_caller]
+fn answers_on_both_ways(cache: &Cache<u64, u64>, key: u64) -> Answers {
+    assert!(cache.core.swift, "nothing would be shown");
+    let swift = answers(cache, key);
+    cache.insert(u64::MAX, 0);
+    let held = cache.peek_ref(&u64::MAX);
+    assert!(cache.core.upkeep.pin_alone().is_none());
+    assert_eq!(swift, answers(cache, key), "key {key}");
+    drop(held);
+    swift
+}
+
+fn caches() -> [Cache<u64, u64>; 3] {
+    [
+        Cache::builder().build(),
+        Cache::builder().max_capacity(100_000).build(),
+        Cache::builder()
+            .expire_after(expiry::writing(|_: &u64, _: &u64| Some(HOUR)))
+            .build(),
+    ]
+}
+
+#[test]
+fn both_ways_answer_alike() {
+    for cache in caches() {
+        cache.insert(1, 10);
+        cache.insert_with_ttl(2, 20, HOUR);
+        cache.insert_with_ttl(3, 30, Duration::ZERO);
+        cache.insert(4, 40);
+        cache.invalidate(&4);
+        let there = |value| (Some(value), Some(value), Some(value), true);
+        let absent = (None, None, None, false);
+        assert_eq!(answers_on_both_ways(&cache, 1), there(10), "lives");
+        assert_eq!(answers_on_both_ways(&cache, 2), there(20), "an hour left");
+        assert_eq!(answers_on_both_ways(&cache, 3), absent, "due");
+        assert_eq!(answers_on_both_ways(&cache, 4), absent, "removed");
+        assert_eq!(answers_on_both_ways(&cache, 5), absent, "never there");
+        cache.insert(2, 21);
+        assert_eq!(answers_on_both_ways(&cache, 2), there(21), "replaced");
+        assert!(cache.set_expiry(&2, Some(Duration::ZERO)));
+        assert_eq!(answers_on_both_ways(&cache, 2), absent, "ended by hand");
+        cache.run_pending_tasks();
+        cache.core.upkeep.check_invariants();
+    }
+}
+
+#[test]
+fn an_entry_is_gone_when_its_time_has_come() {
+    for cache in caches() {
+        let life = Duration::from_millis(2);
+        cache.insert_with_ttl(1, 10, life);
+        let written = std::time::Instant::now();
+        while cache.contains_key(&1) {
+            assert!(written.elapsed() < HOUR, "it never goes");
+        }
+        // The two clocks differ by some parts in a million.
+        assert!(written.elapsed() + Duration::from_millis(1) >= life);
+        assert_eq!(answers_on_both_ways(&cache, 1), (None, None, None, false));
+    }
+}
+
+#[test]
+fn a_read_is_news_once_and_a_glance_is_none() {
+    let cache = Cache::builder().max_capacity(100).build();
+    cache.insert(1_u64, 10_u64);
+    let upkeep = &cache.core.upkeep;
+    let is_news = || {
+        let pin = upkeep.pin();
+        let hit = cache.core.find_live(cache.core.hash(&1), &1, &pin);
+        upkeep.is_news(hit.unwrap().node)
+    };
+    // A run renews the stamp.
+    let renew = || cache.run_pending_tasks();
+    renew();
+    assert!(cache.contains_key(&1) && cache.peek_ref(&1).is_some());
+    assert!(is_news(), "who leaves no trace has left one");
+    assert_eq!(cache.get(&1), Some(10));
+    assert!(!is_news(), "get");
+    renew();
+    assert!(is_news(), "nothing was shown");
+    assert_eq!(cache.get_ref(&1).map(|entry| *entry), Some(10));
+    assert!(!is_news(), "get_ref");
+}
+
+#[test]
+fn what_stays_is_found_and_what_is_absent_is_not_while_the_table_grows_and_shrinks() {
+    const KEYS: u64 = if cfg!(miri) { 300 } else { 40_000 };
+    let cache = Cache::builder().build();
+    let done = AtomicBool::new(false);
+    (0..100).for_each(|key| cache.insert(key, key));
+    thread::scope(|threads| {
+        let reader = || {
+            let mut rounds = 0;
+            while rounds < 3 || !done.load(Ordering::Relaxed) {
+                for key in 0..100 {
+                    assert_eq!(cache.get(&key), Some(key), "it has not left");
+                    assert!(!cache.contains_key(&(key + (1 << 40))), "never there");
+                }
+                rounds += 1;
+            }
+        };
+        threads.spawn(reader);
+        for round in 0..3 {
+            (100..KEYS).for_each(|key| cache.insert(key, key));
+            for key in (100..KEYS).step_by(7) {
+                assert_eq!(cache.get(&key), Some(key), "round {round}");
+            }
+            (100..KEYS).for_each(|key| cache.invalidate(&key));
+            for key in (100..KEYS).step_by(7) {
+                assert_eq!(cache.get(&key), None, "round {round}");
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    cache.run_pending_tasks();
+    cache.core.upkeep.check_invariants();
+}
