@@ -10,6 +10,7 @@ pub mod clock;
 pub mod contest;
 pub mod cpu;
 pub mod figures;
+pub mod floors;
 pub mod keys;
 pub mod machine;
 pub mod measure;

@@ -4,6 +4,8 @@ use std::fs;
 
 use serde::Serialize;
 
+use crate::floors::Floors;
+
 /// Where and with what a run was measured.
 #[derive(Debug, Default, Serialize)]
 pub struct Machine {
@@ -18,14 +20,14 @@ pub struct Machine {
     pub versions: Vec<String>,
     pub date: String,
     pub load: String,
+    pub floors: Floors,
 }
 
 impl Machine {
     /// This machine, now.
     pub fn here() -> Self {
         Self {
-            processor: line_of("/proc/cpuinfo", "model name")
-                .unwrap_or_else(|| std::env::consts::ARCH.into()),
+            processor: processor(),
             cores: crate::cpu::count(),
             memory: line_of("/proc/meminfo", "MemTotal").unwrap_or_else(|| "unknown".into()),
             kernel: first_line("/proc/sys/kernel/osrelease"),
@@ -39,6 +41,7 @@ impl Machine {
                 .collect(),
             date: date(),
             load: first_line("/proc/loadavg"),
+            floors: Floors::here(),
         }
     }
 
@@ -58,6 +61,15 @@ impl Machine {
             "{}, profile {}{flags}; {}; load average {}",
             self.rustc, self.profile, self.date, self.load
         );
+        let Floors {
+            counter,
+            instant,
+            exchange,
+            hash,
+        } = self.floors;
+        println!(
+            "ns on one core: reading the counter {counter:.1}, Instant::now {instant:.1}, an exchange {exchange:.1}, hashing a u64 {hash:.1}"
+        );
         if cfg!(debug_assertions) {
             println!(
                 "built without optimisation: none of these figures means anything, add --release"
@@ -73,6 +85,17 @@ impl Machine {
                 "the machine is not quiet (load above 0.5): ratios may hold, pauses and tails do not"
             );
         }
+    }
+}
+
+/// Its name, with the numbers that tell it from others of that name.
+fn processor() -> String {
+    let Some(name) = line_of("/proc/cpuinfo", "model name") else {
+        return std::env::consts::ARCH.into();
+    };
+    match ["cpu family", "model"].map(|number| line_of("/proc/cpuinfo", &format!("{number}\t"))) {
+        [Some(family), Some(model)] => format!("{name} (family {family}, model {model})"),
+        _ => name,
     }
 }
 
