@@ -155,8 +155,7 @@ impl<K, V, S> Core<K, V, S> {
         }
     }
 
-    /// The first glance of a look-up, for calls that go on by themselves if it tells a living entry, or an absent key. For caches whose hits are
-    /// [`swift`](Self::swift).
+    /// The one look of a swift look-up: a living entry, an absent key, or that it takes more. For caches whose hits are [`swift`](Self::swift).
     // A look-up whose every other way is a call that takes over for good needs no register that a call would keep, and saves none: 1 ns
     // of 10, and of a million keys more of them are waited for at once.
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! What a hit leaves behind: an extended deadline, a read event.
+//! Look-ups that one look does not answer, and what a hit leaves behind: an extended deadline, a read event.
 
 use super::core::{Core, Hit, Miss};
 use super::write::{ASKS, Answer};
@@ -29,8 +29,9 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         !time::is_due(hit.now, hit.deadline)
     }
 
-    /// `get` where a hit may have consequences: the policy is asked, the deadline may move, it is counted.
-    // Out of line, whole: or a hit without consequences would pay for it.
+    /// `get` the long way: where a hit has consequences, since the policy is asked, the deadline may move, it is counted; where the thread holds a
+    /// pin or has none at hand; where the clock is not read in line.
+    // Out of line, whole: or a hit on the short way would pay for it.
     #[inline(never)]
     pub(super) fn get_one<Q>(&self, hash: u64, key: &Q) -> Option<V>
     where

@@ -8,7 +8,7 @@
 use super::{Script, make};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
-use crate::map::{END, Gone, Map, Probe, Settled};
+use crate::map::{END, Gone, Look, Map, Probe, Settled};
 use crate::node::{Columns, Life, NodePtr, Times};
 use crate::reclaim::{Domain, Pin, Retire};
 use std::collections::{BTreeMap, BTreeSet};
@@ -210,6 +210,15 @@ impl Bench {
 
     fn look(&self, key: u64) {
         let pin = self.pin();
+        let known = self.model.get(&key);
+        match self
+            .map
+            .look(self.hash(key), &pin, |node| *node.key() == key)
+        {
+            Look::Found(node) => assert_eq!(Some(node.value()), known),
+            Look::Absent => assert_eq!(None, known),
+            Look::Unclear => (),
+        }
         if let Some(node) = self.probe(&self.map, key, &pin).found {
             assert!(self.map.holds(node, &pin));
         }

@@ -60,7 +60,7 @@ type Records = Mutex<Vec<Arc<Record>>>;
 /// One thread's pin. On lines of its own, and those that the processor fetches with them.
 #[repr(align(128))]
 pub(super) struct Record {
-    /// 0, or the epoch read by the first of the pins held, with [`MORE`] if there is more to know than that one is held. Written by the
+    /// 0, or the epoch read by the first of the pins held, with [`MORE`] if there was more to know than that one is held. Written by the
     /// record's own thread alone (reclaim 3), which reads it relaxed.
     // What a lone pin begins and ends with: all that most calls touch.
     pinned: AtomicU64,
@@ -114,7 +114,7 @@ impl Epoch {
     pub(super) fn has_passed(&self, target: u64) -> bool {
         let mut records = self.records.lock();
         let holds_up = |record: &Arc<Record>| {
-            // Acquire, partners: the releases in `enter_alone`, `leave` and `keep`.
+            // Acquire, partners: the releases in `enter_alone`, `leave` and `note`.
             let pinned = record.pinned.load(Ordering::Acquire);
             pinned != NONE && pinned < target
         };
@@ -147,7 +147,7 @@ impl Record {
     #[inline]
     pub(super) fn enter(&self, epoch: &Epoch) {
         if !self.enter_alone(epoch) {
-            self.keep(self.further.load(Ordering::Relaxed) + PIN);
+            self.note(self.further.load(Ordering::Relaxed) + PIN);
             // What a call has written is seen by all before the thread's next call reads, nested or not: it may be in the processor's
             // store buffer yet, since a shard's lock is given back by a plain store.
             fence(Ordering::SeqCst);
@@ -176,7 +176,7 @@ impl Record {
             0
         };
         if further >= PIN {
-            self.keep(further - PIN);
+            self.further.store(further - PIN, Ordering::Relaxed);
             return false;
         }
         // Release, partner: the acquire in `has_passed`.
@@ -186,18 +186,19 @@ impl Record {
 
     /// Has `leave` tell of the last pin. For a record that is pinned.
     pub(super) fn make_orphan(&self) {
-        self.keep(self.further.load(Ordering::Relaxed) | ORPHAN);
+        self.note(self.further.load(Ordering::Relaxed) | ORPHAN);
     }
 
-    /// Notes what there is beside one pin.
+    /// Notes what there is beside one pin. `pinned` goes on telling of it until the last has gone, though it be no more.
     #[inline]
-    fn keep(&self, further: u64) {
+    fn note(&self, further: u64) {
         self.further.store(further, Ordering::Relaxed);
         let pinned = self.pinned.load(Ordering::Relaxed);
         debug_assert_ne!(pinned, NONE);
-        let more = if further == 0 { 0 } else { MORE };
-        // Release, partner: the acquire in `has_passed`, to which nothing has changed.
-        self.pinned.store(pinned & !MORE | more, Ordering::Release);
+        if pinned & MORE == 0 {
+            // Release, partner: the acquire in `has_passed`, to which nothing has changed.
+            self.pinned.store(pinned | MORE, Ordering::Release);
+        }
     }
 
     pub(super) fn is_pinned(&self) -> bool {

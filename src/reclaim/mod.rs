@@ -26,8 +26,9 @@
 //!
 //! # Cost
 //!
-//! A pin takes 6 ns, nearly all of it the exchange by which it is made known; a nested one a fence. A thread that goes from cache to cache looks its
-//! record up each time, among those of all caches that it uses. Nothing is written that threads share; the epoch is read, which changes with each
+//! A pin takes 6 ns, nearly all of it the exchange by which it is made known; a nested one a fence
+//! and a count. A thread that goes from cache to cache looks its
+//! record up each time among those of all caches that it uses. Nothing is written that threads share; the epoch is read, which changes with each
 //! grace period: once for 128 removals, for a large array, or for each run. Nothing is allocated but a record of
 //! 256 bytes for the first pin of a thread in a domain, freed when the thread ends or, for a domain that is gone, at the thread's
 //! next registration anywhere. A grace period costs its beginner a fence, and each look at it some nanoseconds for each living thread

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Witness that the calling thread holds up grace periods of one domain.
 pub(crate) struct Pin(NonNull<Record>);
 
-/// A pin whose thread held no other there, for the length of one call: it ends without a question.
+/// A pin whose thread held no other there, for the length of one call: no orphan's, so it ends without one.
 pub(crate) struct SolePin(ManuallyDrop<Pin>);
 
 /// The set of pins that matter for one cache. On lines of its own: every pin reads them.
@@ -62,28 +62,38 @@ impl Domain {
         }
     }
 
+    /// The calling thread's record, if it stands in `RECENT`.
+    #[inline]
+    fn recent(&self) -> Option<*const Record> {
+        let found = RECENT.try_with(Cell::get);
+        match found {
+            Ok((number, record)) if number == self.number => Some(record),
+            _ => None,
+        }
+    }
+
     /// Holds up every grace period that begins from now on, until the pin is dropped.
     #[inline]
     pub(crate) fn pin(&self) -> Pin {
-        match RECENT.try_with(Cell::get) {
+        match self.recent() {
             // SAFETY: reclaim 1: the number is ours, so the pointer is that of a record of this thread's.
-            Ok((number, record)) if number == self.number => unsafe { self.pin_with(record) },
-            _ => self.pin_slowly(),
+            Some(record) => unsafe { self.pin_with(record) },
+            None => self.pin_slowly(),
         }
     }
 
     /// The same if that takes no call: the calling thread has used this domain last, and holds no pin of it.
     #[inline]
     pub(crate) fn pin_alone(&self) -> Option<SolePin> {
-        match RECENT.try_with(Cell::get) {
-            Ok((number, record)) if number == self.number => {
+        match self.recent() {
+            Some(record) => {
                 // SAFETY: reclaim 1, as in `pin`.
                 let alone = unsafe { (*record).enter_alone(&self.epoch) };
                 // SAFETY: the pointer is not null: it was just used.
                 let pin = || Pin(unsafe { NonNull::new_unchecked(record.cast_mut()) });
                 alone.then(|| SolePin(ManuallyDrop::new(pin())))
             }
-            _ => None,
+            None => None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{explore, new_node};
 use crate::listener::RemovalCause;
-use crate::map::{END, Map, Settled};
+use crate::map::{END, Look, Map, Settled};
 use crate::node::{Columns, Times};
 use crate::reclaim::Domain;
 use loom::thread;
@@ -57,9 +57,14 @@ impl Table {
         }
     }
 
+    /// As the cache does: looks once, and then the long way if that was not enough.
     fn has(&self, key: u64) -> bool {
         let pin = self.domain.pin();
-        self.map.find(key, &pin, |n| *n.key() == key).is_some()
+        match self.map.look(key, &pin, |n| *n.key() == key) {
+            Look::Found(_) => true,
+            Look::Absent => false,
+            Look::Unclear => self.map.find(key, &pin, |n| *n.key() == key).is_some(),
+        }
     }
 
     /// How often a visit meets a key.

@@ -19,7 +19,7 @@ struct Cancel {
 }
 
 pub(super) fn run(setup: &Setup, report: &mut Report) {
-    let pairs = setup.size(400_000, 60_000);
+    let pairs = setup.size(200_000, 60_000);
     let streams = (0..setup.most_threads() as u64)
         .map(|worker| {
             (0..(ALIVE + pairs) as u64)

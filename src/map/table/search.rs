@@ -8,6 +8,8 @@
 //! words stay behind a hit is true all the same (table 7). Where entries are moving, there are two arrays, and which of them has the home is
 //! asked first, and believed if the version is the same afterwards (table 5).
 //!
+//! The first look of all, at one bucket, is `look_in`. [`Table::look`] is that look alone: whatever takes more than it is *unclear*.
+//!
 //! A writer looks its key up without the lock, so that keys are compared outside of it, then confirms under the lock what it has
 //! [`Seen`]: if the version is still the same, so is the bucket, and if the word still names the node, that is its place.
 //!
@@ -45,7 +47,7 @@ pub(in crate::map) struct Seen<'a, K, V> {
 pub(crate) enum Look<T> {
     /// What was looked for.
     Found(T),
-    /// It is not in the table.
+    /// It was not in the table at some moment of the call.
     Absent,
     /// Nothing: it takes more than that look.
     Unclear,
