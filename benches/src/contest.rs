@@ -128,6 +128,7 @@ pub fn contest(
 /// Prints their tables and adds them to the report.
 pub fn contests(setup: &Setup, report: &mut Report, rounds: usize, contests: Vec<Contest<'_>>) {
     let (headings, mut turns) = in_turns(setup, contests);
+    setup.yardstick.begin();
     for round in 0..rounds {
         let count = turns.len();
         let mut leaving = Vec::new();

@@ -31,7 +31,9 @@ const STEPS: u64 = 30_000;
 pub struct Yardstick {
     /// Nanoseconds.
     shortest: AtomicU64,
-    patience: Cell<Duration>,
+    /// For each contest, and what is left for this one.
+    patience: Duration,
+    left: Cell<Duration>,
     laps: Cell<Count>,
 }
 
@@ -45,17 +47,23 @@ pub struct Count {
 }
 
 impl Yardstick {
-    /// One that repeats and waits for `patience` in all.
+    /// One that repeats and waits for `patience` in each contest.
     pub fn new(patience: Duration) -> Self {
         let new = Self {
             shortest: AtomicU64::new(u64::MAX),
-            patience: Cell::new(patience),
+            patience,
+            left: Cell::new(patience),
             laps: Cell::default(),
         };
         for _ in 0..300 {
             new.lay();
         }
         new
+    }
+
+    /// A contest begins: patience is as it was at first.
+    pub fn begin(&self) {
+        self.left.set(self.patience);
     }
 
     /// The core under the calling thread now, without patience, for workers.
@@ -78,16 +86,16 @@ impl Yardstick {
         let mut best: Option<(T, f64)> = None;
         for _ in 0..TRIES {
             let began = Instant::now();
-            let (found, pace) = lap(self.patience.get().min(WAIT))?;
+            let (found, pace) = lap(self.left.get().min(WAIT))?;
             // A first try is no loss of time, however long it takes, but for its waiting.
             if best.is_some() || pace > ALONE {
-                let left = self.patience.get().saturating_sub(began.elapsed());
-                self.patience.set(left);
+                let left = self.left.get().saturating_sub(began.elapsed());
+                self.left.set(left);
             }
             if best.as_ref().is_none_or(|(_, known)| pace < *known) {
                 best = Some((found, pace));
             }
-            if pace <= ALONE || self.patience.get().is_zero() {
+            if pace <= ALONE || self.left.get().is_zero() {
                 break;
             }
         }
@@ -182,6 +190,24 @@ mod tests {
     fn without_patience_the_first_counts() {
         let (found, tries, laps) = run(Duration::ZERO, &[1.5, 1.0]);
         assert_eq!((found, tries, laps.all, laps.disturbed), (1.5, 1, 1, 1));
+    }
+
+    #[test]
+    fn each_contest_has_patience_of_its_own() {
+        let yardstick = Yardstick::new(Duration::from_millis(1));
+        let tries = Cell::new(0);
+        let lap = |_| {
+            tries.set(tries.get() + 1);
+            thread::sleep(Duration::from_millis(1));
+            Ok::<_, ()>(((), 2.0))
+        };
+        for _ in 0..3 {
+            yardstick.begin();
+            yardstick.best_of(lap).unwrap();
+            yardstick.best_of(lap).unwrap();
+        }
+        assert_eq!(tries.get(), 6, "all is used up by the first try");
+        assert_eq!(yardstick.laps().disturbed, 6);
     }
 
     #[test]
