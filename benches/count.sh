@@ -6,6 +6,9 @@
 #   benches/count.sh --check      fail if an operation takes over 5 % more instructions than the baseline says
 #   TOLERANCE=10 benches/count.sh --check
 #
+# Under valgrind no counter is trusted as a clock, so what is counted of entries with deadlines is the way of machines without one: there a call
+# asks the system's clock.
+#
 # Counts depend on the compiler: a baseline is good for the rustc named in its first line, and compared with no other. And on the number of
 # processors, of which a cache makes its shards: all is counted on one.
 set -euo pipefail

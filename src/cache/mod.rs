@@ -9,6 +9,7 @@ mod remove;
 mod tests;
 mod write;
 
+use self::core::Once;
 pub(crate) use self::core::{Core, Hit, Lifetimes, Weigher};
 pub(crate) use limits::Limits;
 
@@ -16,7 +17,6 @@ use crate::builder::CacheBuilder;
 use crate::entry_ref::EntryRef;
 use crate::hash::RandomState;
 use crate::iter::Iter;
-use crate::map::Look;
 use crate::policy::Policy;
 use crate::scheduler::Task;
 use crate::stats::Stats;
@@ -183,15 +183,16 @@ where
             && let Some(pin) = core.upkeep.pin_alone()
         {
             return match core.look_once(hash, key, &pin) {
-                Look::Found(hit) => {
+                Once::Alive(hit) => {
                     let value = hit.node.value().clone();
                     if core.upkeep.is_news(hit.node) {
                         return core.get_news(hit.node, value, pin);
                     }
                     Some(value)
                 }
-                Look::Absent => None,
-                Look::Unclear => core.get_on(hash, key, pin),
+                Once::Absent => None,
+                Once::Met(node) => core.get_met(hash, key, node, pin),
+                Once::Unclear => core.get_on(hash, key, pin),
             };
         }
         core.get_one(hash, key)
@@ -227,10 +228,11 @@ where
             && let Some(pin) = core.upkeep.pin_alone()
         {
             return match core.look_once(hash, key, &pin) {
-                Look::Found(hit) if core.upkeep.is_news(hit.node) => core.ref_news(hit, pin),
-                Look::Found(hit) => Some(EntryRef::new(hit, core, pin.into_pin())),
-                Look::Absent => None,
-                Look::Unclear => core.ref_on(hash, key, pin),
+                Once::Alive(hit) if core.upkeep.is_news(hit.node) => core.ref_news(hit, pin),
+                Once::Alive(hit) => Some(EntryRef::new(hit, core, pin.into_pin())),
+                Once::Absent => None,
+                Once::Met(node) => core.ref_met(hash, key, node, pin),
+                Once::Unclear => core.ref_on(hash, key, pin),
             };
         }
         core.ref_one(hash, key)
@@ -264,9 +266,10 @@ where
             && let Some(pin) = core.upkeep.pin_alone()
         {
             return match core.look_once(hash, key, &pin) {
-                Look::Found(hit) => Some(EntryRef::new(hit, core, pin.into_pin())),
-                Look::Absent => None,
-                Look::Unclear => core.peek_on(hash, key, pin),
+                Once::Alive(hit) => Some(EntryRef::new(hit, core, pin.into_pin())),
+                Once::Absent => None,
+                Once::Met(node) => core.peek_met(hash, key, node, pin),
+                Once::Unclear => core.peek_on(hash, key, pin),
             };
         }
         core.peek_one(hash, key)
@@ -296,16 +299,15 @@ where
     {
         let core = &*self.core;
         let hash = core.hash(key);
-        if core.swift
-            && let Some(pin) = core.upkeep.pin_alone()
-        {
+        if let Some(pin) = core.upkeep.pin_alone() {
             return match core.look_once(hash, key, &pin) {
-                Look::Found(_) => true,
-                Look::Absent => false,
-                Look::Unclear => core.peek_on(hash, key, pin).is_some(),
+                Once::Alive(_) => true,
+                Once::Absent => false,
+                Once::Met(node) => core.has_met(hash, key, node, pin),
+                Once::Unclear => core.has_on(hash, key, pin),
             };
         }
-        core.peek_one(hash, key).is_some()
+        core.has_one(hash, key)
     }
 
     /// Stores a value. What was there before leaves with the cause `Replaced`, or `Expired` if it was due.

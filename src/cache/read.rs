@@ -30,7 +30,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     }
 
     /// `get` the long way: where a hit has consequences, since the policy is asked, the deadline may move, it is counted; where the thread holds a
-    /// pin or has none at hand; where the clock is not read in line.
+    /// pin or has none at hand.
     // Out of line, whole: or a hit on the short way would pay for it.
     #[inline(never)]
     pub(super) fn get_one<Q>(&self, hash: u64, key: &Q) -> Option<V>
@@ -49,6 +49,26 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         V: Clone,
     {
         self.get_pinned(hash, key, pin.into_pin())
+    }
+
+    /// The rest of a `get` that has met the key's entry.
+    #[inline(never)]
+    pub(super) fn get_met<Q>(
+        &self,
+        hash: u64,
+        key: &Q,
+        node: NodePtr<K, V>,
+        pin: SolePin,
+    ) -> Option<V>
+    where
+        Q: Equivalent<K> + ?Sized,
+        V: Clone,
+    {
+        let pin = pin.into_pin();
+        match self.judge_hit(node) {
+            Ok(hit) => self.follow_hit(hash, key, hit, pin),
+            Err(due) => self.get_past(hash, key, Some(due), pin),
+        }
     }
 
     /// The rest of a `get` whose hit is news.
@@ -143,6 +163,25 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         self.ref_pinned(hash, key, pin.into_pin())
     }
 
+    /// [`get_met`](Self::get_met) for `get_ref`.
+    #[inline(never)]
+    pub(super) fn ref_met<'a, Q>(
+        &'a self,
+        hash: u64,
+        key: &Q,
+        node: NodePtr<K, V>,
+        pin: SolePin,
+    ) -> Option<EntryRef<'a, K, V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let pin = pin.into_pin();
+        match self.judge_hit(node) {
+            Ok(hit) => self.follow_ref(hash, key, hit, pin),
+            Err(due) => self.ref_past(hash, key, Some(due), pin),
+        }
+    }
+
     /// [`get_news`](Self::get_news) for `get_ref`.
     #[inline(never)]
     pub(super) fn ref_news(&self, hit: Hit<K, V>, pin: SolePin) -> Option<EntryRef<'_, K, V>> {
@@ -234,15 +273,91 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         self.peek_pinned(hash, key, pin.into_pin())
     }
 
+    /// The rest of a look-up that leaves no trace and has met the key's entry.
+    #[inline(never)]
+    pub(super) fn peek_met<'a, Q>(
+        &'a self,
+        hash: u64,
+        key: &Q,
+        node: NodePtr<K, V>,
+        pin: SolePin,
+    ) -> Option<EntryRef<'a, K, V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let found = self.judge_met(hash, key, node, &pin);
+        self.peeked(hash, found, pin.into_pin())
+    }
+
     #[inline(always)]
     fn peek_pinned<'a, Q>(&'a self, hash: u64, key: &Q, pin: Pin) -> Option<EntryRef<'a, K, V>>
     where
         Q: Equivalent<K> + ?Sized,
     {
-        match self.find_live(hash, key, &pin) {
+        self.peeked(hash, self.find_live(hash, key, &pin), pin)
+    }
+
+    fn peeked(
+        &self,
+        hash: u64,
+        found: Result<Hit<K, V>, Miss>,
+        pin: Pin,
+    ) -> Option<EntryRef<'_, K, V>> {
+        match found {
             Ok(hit) => Some(EntryRef::new(hit, self, pin)),
             Err(miss) => self.missed(hash, miss, pin),
         }
+    }
+
+    /// [`peek_one`](Self::peek_one) for `contains_key`.
+    #[inline(never)]
+    pub(super) fn has_one<Q>(&self, hash: u64, key: &Q) -> bool
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let pin = self.upkeep.pin();
+        self.has(hash, self.find_live(hash, key, &pin), pin)
+    }
+
+    /// [`peek_on`](Self::peek_on) for `contains_key`.
+    #[inline(never)]
+    pub(super) fn has_on<Q>(&self, hash: u64, key: &Q, pin: SolePin) -> bool
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        self.has(hash, self.find_live(hash, key, &pin), pin.into_pin())
+    }
+
+    /// [`peek_met`](Self::peek_met) for `contains_key`.
+    #[inline(never)]
+    pub(super) fn has_met<Q>(&self, hash: u64, key: &Q, node: NodePtr<K, V>, pin: SolePin) -> bool
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let found = self.judge_met(hash, key, node, &pin);
+        self.has(hash, found, pin.into_pin())
+    }
+
+    fn has(&self, hash: u64, found: Result<Hit<K, V>, Miss>, pin: Pin) -> bool {
+        match found {
+            Ok(_) => true,
+            Err(miss) => self.missed::<()>(hash, miss, pin).is_some(),
+        }
+    }
+
+    /// A look-up that goes on from the key's entry, which one look has met.
+    fn judge_met<Q>(
+        &self,
+        hash: u64,
+        key: &Q,
+        node: NodePtr<K, V>,
+        pin: &Pin,
+    ) -> Result<Hit<K, V>, Miss>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        self.judge_hit(node)
+            .or_else(|due| self.look_past(hash, key, Some(due), pin))
     }
 
     fn follow_miss<T>(&self, hash: u64, miss: Miss, pin: Pin) -> Option<T> {

@@ -128,11 +128,6 @@ impl Clock {
     /// [`glance`](Self::glance), if that takes no call.
     #[inline]
     pub(crate) fn glance_in_line(&self) -> Option<u64> {
-        // They set the time, and are to go the way that is gone where nobody does.
-        #[cfg(any(fuzzing, wheelhouse_loom, wheelhouse_shuttle))]
-        if let Source::Custom(..) = self.source {
-            return Some(self.glance());
-        }
         self.glanced
             .now()
             .or_else(|| self.coarse.as_ref().map(Coarse::now))

@@ -8,7 +8,7 @@
 //! words stay behind a hit is true all the same (table 7). Where entries are moving, there are two arrays, and which of them has the home is
 //! asked first, and believed if the version is the same afterwards (table 5).
 //!
-//! The first look of all, at one bucket, is `look_in`. [`Table::look`] is that look alone: whatever takes more than it is *unclear*.
+//! [`Table::look`] is the first look at one bucket and no more: whatever takes more than it is *unclear*.
 //!
 //! A writer looks its key up without the lock, so that keys are compared outside of it, then confirms under the lock what it has
 //! [`Seen`]: if the version is still the same, so is the bucket, and if the word still names the node, that is its place.
@@ -82,48 +82,33 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// What one look at the bucket of a hash tells, under the version read before.
-    // Always inlined, with everything that seldom happens left to others: a hit is a few dozen instructions, and a call would cost as
-    // much again in saved registers.
+    /// Whether a bucket in which no word carries the tag is the whole answer, under the version read before.
     #[inline(always)]
-    fn look_in<'a>(
-        &'a self,
-        bucket: &'a Bucket<K, V>,
-        tag: usize,
-        version: u64,
-        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> Look<(Place<'a, K, V>, NodePtr<K, V>)> {
-        let Some(at) = tags::carrying(bucket, tag).next() else {
-            // Words first, then the link, as in `search`.
-            return if !bucket::is_link(bucket.words[LAST].load(Ordering::Acquire))
-                && self.version() == version
-            {
-                Look::Absent
-            } else {
-                Look::Unclear
-            };
-        };
-        let place = &bucket.words[at];
+    fn is_all(&self, bucket: &Bucket<K, V>, version: u64) -> bool {
+        // Words first, then the link, as in `search`.
+        !bucket::is_link(bucket.words[LAST].load(Ordering::Acquire)) && self.version() == version
+    }
+
+    /// The node of a word, if it carries `tag`.
+    #[inline(always)]
+    fn tagged(place: Place<'_, K, V>, tag: usize) -> Option<NodePtr<K, V>> {
         // Acquire, partners: the release stores of words (a node's content; table 3).
         let word = place.load(Ordering::Acquire);
-        if let Some(node) = bucket::node_tagged(word, tag) {
-            let node = Self::node_at(node);
-            if matches(node) {
-                return Look::Found((place, node));
-            }
-        }
-        Look::Unclear
+        bucket::node_tagged(word, tag).map(Self::node_at)
     }
 
     /// What one look at the bucket of a hash tells, unless entries are moving. May call `matches` for a node of another key.
     ///
     /// No lock, no write.
+    // Always inlined, as `find` is, with everything that seldom happens left to others: a hit is a few dozen instructions, and a call would
+    // cost as much again in saved registers. The two say the same in their own ways: an answer shared by both goes through the stack in
+    // one of them, 25 instructions of a replacement.
     #[inline(always)]
     pub(in crate::map) fn look(
         &self,
         hash: u64,
         _pin: &Pin,
-        matches: impl FnMut(NodePtr<K, V>) -> bool,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Look<NodePtr<K, V>> {
         let version = self.version();
         let array = self.array();
@@ -132,10 +117,17 @@ impl<K, V> Table<K, V> {
         }
         // SAFETY: the pin was there before the array's word was read.
         let bucket = unsafe { Self::bucket(array, hash) };
-        match self.look_in(bucket, bucket::tag(hash), version, matches) {
-            Look::Found((_, node)) => Look::Found(node),
-            Look::Absent => Look::Absent,
-            Look::Unclear => Look::Unclear,
+        let tag = bucket::tag(hash);
+        let Some(at) = tags::carrying(bucket, tag).next() else {
+            return if self.is_all(bucket, version) {
+                Look::Absent
+            } else {
+                Look::Unclear
+            };
+        };
+        match Self::tagged(&bucket.words[at], tag) {
+            Some(node) if matches(node) => Look::Found(node),
+            _ => Look::Unclear,
         }
     }
 
@@ -165,13 +157,20 @@ impl<K, V> Table<K, V> {
         // SAFETY: the pin was there before the array's word was read.
         let bucket = unsafe { Self::bucket(array, hash) };
         seen.bucket = Some(bucket);
-        match self.look_in(bucket, bucket::tag(hash), version, &mut matches) {
-            Look::Found((place, node)) => {
+        let tag = bucket::tag(hash);
+        let Some(at) = tags::carrying(bucket, tag).next() else {
+            if self.is_all(bucket, version) {
+                return (None, seen);
+            }
+            return (self.find_on(hash, pin, matches), seen);
+        };
+        let place = &bucket.words[at];
+        match Self::tagged(place, tag) {
+            Some(node) if matches(node) => {
                 seen.place = Some(place);
                 (Some(node), seen)
             }
-            Look::Absent => (None, seen),
-            Look::Unclear => (self.find_on(hash, pin, matches), seen),
+            _ => (self.find_on(hash, pin, matches), seen),
         }
     }
 
