@@ -8,6 +8,7 @@ use crate::map::Look;
 use crate::node::{Life, NodePtr};
 use crate::reclaim::Pin;
 use crate::scheduler::Task;
+use crate::sync::{AtomicBool, Ordering};
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -41,6 +42,8 @@ pub(crate) struct Lifetimes<K, V> {
     pub(crate) reads_extend: bool,
     /// The entry's own deadline must be kept apart from the wanted one.
     pub(crate) kept_apart: bool,
+    /// An entry may have been given one. Else none need be looked up, on lines that a read has no other use for.
+    owned: AtomicBool,
 }
 
 impl<K: 'static, V: 'static> Lifetimes<K, V> {
@@ -56,8 +59,30 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             reads_extend: policy_reads || limits.time_to_idle.is_some(),
             kept_apart: limits.time_to_idle.is_some()
                 || (limits.time_to_live.is_some() && policy.is_some()),
+            owned: AtomicBool::new(policy.is_some()),
             policy,
             limits,
+        }
+    }
+
+    /// Notes that an entry is about to be given a deadline of its own by hand: before any reader can meet it.
+    ///
+    /// Relaxed, as in [`own_deadline`](Self::own_deadline): after this the node is published, or its wanted deadline moved, with release;
+    /// a reader has seen both by then, with acquire.
+    pub(super) fn note_own(&self) {
+        if !self.owned.load(Ordering::Relaxed) {
+            self.owned.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The own deadline of a node whose wanted one was read before, where they are kept apart.
+    // Out of line, or reads of caches that keep none apart would save a register more.
+    #[inline(never)]
+    pub(super) fn own_deadline(&self, node: NodePtr<K, V>) -> u64 {
+        if self.owned.load(Ordering::Relaxed) {
+            node.own_deadline()
+        } else {
+            NEVER
         }
     }
 }

@@ -469,7 +469,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     fn moved(&self, node: NodePtr<K, V>, deadline: u64, answer: Answer, now: u64) -> (u64, u64) {
         let own = match answer {
             Answer::Life(life) => time::deadline_in(now, life),
-            Answer::Keep if self.lifetimes.kept_apart => node.own_deadline(),
+            Answer::Keep if self.lifetimes.kept_apart => self.lifetimes.own_deadline(node),
             Answer::Keep => deadline,
         };
         let written = || node.written();

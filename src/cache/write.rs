@@ -189,7 +189,10 @@ where
     #[inline(always)]
     fn ask(&self, new: &NewNode<K, V>, probe: &Probe<'_, K, V>, given: Given) -> Asked {
         let policy = match (given, &self.lifetimes.policy) {
-            (Given::Life(life), _) => return Asked::life(Some(life)),
+            (Given::Life(life), _) => {
+                self.lifetimes.note_own();
+                return Asked::life(Some(life));
+            }
             (Given::Policy, None) => return Asked::life(None),
             (Given::Policy, Some(policy)) => policy,
         };
@@ -315,6 +318,9 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
+        if life.is_some() {
+            self.lifetimes.note_own();
+        }
         let hash = self.hash(key);
         let pin = self.upkeep.pin();
         let map = &self.upkeep.map;
