@@ -493,7 +493,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             return None;
         }
         let wrote = Wrote {
-            shard: map.shard_of(hash),
+            shard: shard.number(),
             pending: shard.pending(),
             deadline: wanted,
             now: Some(now),

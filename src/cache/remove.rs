@@ -39,12 +39,12 @@ where
             let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
             let node = probe.found?;
             let seen = (looks <= LOOKS).then(|| look(node));
-            let mut shard = map.lock(hash);
+            let mut shard = probe.lock();
             let Some(Settled::Here(spot)) = shard.settle(hash, &probe) else {
                 continue;
             };
             let cause = self.take_out(&mut shard, spot, node);
-            after.wrote = Some(self.took(map.shard_of(hash), &shard));
+            after.wrote = Some(self.took(&shard));
             drop(shard);
             // The pin keeps what was removed.
             let seen = seen.unwrap_or_else(|| look(node));
@@ -94,9 +94,9 @@ where
         }
     }
 
-    fn took(&self, number: usize, shard: &Shard<'_, K, V>) -> Wrote {
+    fn took(&self, shard: &Shard<'_, K, V>) -> Wrote {
         Wrote {
-            shard: number,
+            shard: shard.number(),
             pending: shard.pending(),
             deadline: NEVER,
             now: None,
@@ -122,7 +122,7 @@ where
                         taken += usize::from(self.take_node(&mut shard, node));
                     }
                 }
-                let wrote = self.took(number, &shard);
+                let wrote = self.took(&shard);
                 drop(shard);
                 drop(pin);
                 if taken > 0 {
@@ -152,7 +152,7 @@ where
                     }
                     let mut shard = map.lock_shard(number);
                     if self.take_node(&mut shard, node) {
-                        after.wrote = Some(self.took(number, &shard));
+                        after.wrote = Some(self.took(&shard));
                     }
                 }
             }

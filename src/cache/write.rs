@@ -134,7 +134,7 @@ where
         let map = &self.upkeep.map;
         let probe = map.probe(hash, &pin, |node| new.key() == node.key());
         let asked = last.unwrap_or_else(|| self.ask(&new, &probe, given));
-        let mut shard = map.lock(hash);
+        let mut shard = probe.lock();
         let Some(settled) = shard.settle(hash, &probe) else {
             drop((shard, probe));
             return Err(Overtaken { new, asked, pin });
@@ -142,7 +142,7 @@ where
         // Read under the lock: a life begins when the write happens, however long the wait was.
         let now = self.upkeep.clock.now();
         let mut wrote = Wrote {
-            shard: map.shard_of(hash),
+            shard: shard.number(),
             pending: 0,
             deadline: NEVER,
             now: Some(now),
@@ -343,7 +343,7 @@ where
                 continue;
             }
             let wrote = Wrote {
-                shard: map.shard_of(hash),
+                shard: shard.number(),
                 pending: shard.pending(),
                 deadline: wanted,
                 now: Some(now),

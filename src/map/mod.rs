@@ -46,12 +46,23 @@ struct Slice<K, V> {
     locked: ShortMutex<Locked<K, V>>,
 }
 
+impl<K, V> Slice<K, V> {
+    #[inline]
+    fn lock(&self) -> Shard<'_, K, V> {
+        Shard {
+            table: &self.table,
+            locked: self.locked.lock(),
+        }
+    }
+}
+
 struct Locked<K, V> {
     state: TableState<K, V>,
     /// What the nodes in the table weigh together.
     weight: u64,
     batch: Batch<K, V>,
     slab: Slab<K, V>,
+    number: u32,
 }
 
 /// What a look-up without a lock saw of a key.
@@ -60,6 +71,7 @@ pub(crate) struct Probe<'a, K, V> {
     pub(crate) found: Option<NodePtr<K, V>>,
     others: Others<K, V>,
     seen: Seen<'a, K, V>,
+    slice: &'a Slice<K, V>,
 }
 
 /// Nodes of the same hash and another key, in the order in which they were met: none but for full collisions.
@@ -71,7 +83,13 @@ struct Known<K, V> {
     nodes: Vec<NodePtr<K, V>>,
 }
 
-impl<K, V> Probe<'_, K, V> {
+impl<'a, K, V> Probe<'a, K, V> {
+    /// Locks the shard that was probed.
+    #[inline]
+    pub(crate) fn lock(&self) -> Shard<'a, K, V> {
+        self.slice.lock()
+    }
+
     /// Whether the node was compared. `next` is where to look first, 0 at the beginning: nodes are mostly asked for in the order in
     /// which they were met, and however many collide, each is then found at once.
     fn knows(&self, node: NodePtr<K, V>, next: &mut usize) -> bool {
@@ -123,6 +141,7 @@ impl<K, V> Map<K, V> {
                     weight: 0,
                     batch: Batch::new(),
                     slab: Slab::of_shard(shard, columns),
+                    number: shard,
                 }),
             }
         };
@@ -190,8 +209,8 @@ impl<K, V> Map<K, V> {
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Probe<'a, K, V> {
         let mut others: Others<K, V> = None;
-        let table = &self.shards[self.shard_of(hash)].table;
-        let (found, seen) = table.find(hash, pin, |node| {
+        let slice = &self.shards[self.shard_of(hash)];
+        let (found, seen) = slice.table.find(hash, pin, |node| {
             if matches(node) {
                 return true;
             }
@@ -206,6 +225,7 @@ impl<K, V> Map<K, V> {
             found,
             others,
             seen,
+            slice,
         }
     }
 
@@ -217,11 +237,7 @@ impl<K, V> Map<K, V> {
 
     #[inline]
     pub(crate) fn lock_shard(&self, shard: usize) -> Shard<'_, K, V> {
-        let slice = &self.shards[shard];
-        Shard {
-            table: &slice.table,
-            locked: slice.locked.lock(),
-        }
+        self.shards[shard].lock()
     }
 
     /// Live nodes of one bucket of a shard, from `position` on, and the position behind them; a visit of a shard begins at 0
@@ -472,6 +488,12 @@ impl<'a, K, V> Shard<'a, K, V> {
         }
         self.locked.batch.push(WriteEvent::Rescheduled(node));
         true
+    }
+
+    /// Which shard it is.
+    #[inline]
+    pub(crate) fn number(&self) -> usize {
+        self.locked.number as usize
     }
 
     /// Events that wait in this shard.

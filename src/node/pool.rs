@@ -219,21 +219,18 @@ impl Pool {
         }
     }
 
-    /// Takes a slot. For each chunk of a new region, `open` is told its address and that of what it has beside it.
+    /// Takes a loose slot, if there is one.
     #[inline]
-    pub(super) fn take(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
-        if let Some(loose) = NonNull::new(self.loose) {
-            // SAFETY: pool 1: a slot in the chain of the loose.
-            self.loose = unsafe { next(loose) };
-            self.loosened -= 1;
-            return loose;
-        }
-        self.take_free(open)
+    pub(super) fn take_loose(&mut self) -> Option<NonNull<u8>> {
+        let loose = NonNull::new(self.loose)?;
+        // SAFETY: pool 1: a slot in the chain of the loose.
+        self.loose = unsafe { next(loose) };
+        self.loosened -= 1;
+        Some(loose)
     }
 
-    /// The same from a region.
-    #[inline(never)]
-    fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
+    /// Takes a slot from a region. For each chunk of a new one, `open` is told its address and that of what it has beside it.
+    pub(super) fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
         if let Some(&number) = self.roomy.last()
             && let Some(region) = &mut self.regions[number as usize]
             && let Some(slot) = region.take(&self.shape)

@@ -299,7 +299,7 @@ impl<K, V> Slab<K, V> {
     #[inline(always)]
     pub(crate) fn place(&mut self, new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
         let slot = self.take();
-        let seat = self.seats.take(|_, _| ());
+        let seat = (self.seats.take_loose()).unwrap_or_else(|| self.seats.take_free(|_, _| ()));
         // SAFETY: the slot is free and now ours, and the columns say what seats have.
         let seat = unsafe { SeatPtr::make(seat, slot, self.columns.queue) };
         // SAFETY: the slot is free and now ours.
@@ -321,11 +321,16 @@ impl<K, V> Slab<K, V> {
 
     #[inline(always)]
     fn take(&mut self) -> NonNull<Node<K, V>> {
+        let loose = self.nodes.take_loose();
+        loose.unwrap_or_else(|| self.take_free()).cast()
+    }
+
+    /// A slot from a region.
+    // Out of line: what it tells the pool would be written to the stack for every slot.
+    #[inline(never)]
+    fn take_free(&mut self) -> NonNull<u8> {
         let (shard, columns) = (self.shard, self.columns);
-        let open = |chunk: NonNull<u8>, beside: NonNull<u8>| {
-            Self::open(shard, columns, chunk, beside);
-        };
-        self.nodes.take(open).cast()
+        (self.nodes).take_free(|chunk, beside| Self::open(shard, columns, chunk, beside))
     }
 
     /// Writes the header of a new chunk.
