@@ -2,7 +2,9 @@
 
 mod support;
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use support::census::{Census, Counted};
 use support::{must_end, secs};
@@ -194,6 +196,73 @@ fn passes_of_another_thread_drop_it_too() {
         .join()
         .unwrap();
     assert_eq!((stock.keys.alive(), stock.values.alive()), (0, 0));
+}
+
+#[test]
+fn what_another_thread_is_dropping_is_waited_for() {
+    struct Slow {
+        begun: mpsc::Sender<()>,
+        go_on: mpsc::Receiver<()>,
+        dropped: Arc<AtomicBool>,
+    }
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            self.begun.send(()).unwrap();
+            self.go_on.recv().unwrap();
+            self.dropped.store(true, Ordering::SeqCst);
+        }
+    }
+    let cache = Cache::builder().ticker(ManualTicker::new()).build();
+    let (begun, has_begun) = mpsc::channel();
+    let (let_go, go_on) = mpsc::channel();
+    let dropped = Arc::new(AtomicBool::new(false));
+    let slow = Slow {
+        begun,
+        go_on,
+        dropped: Arc::clone(&dropped),
+    };
+    cache.insert(1, Mutex::new(slow));
+    cache.invalidate(&1);
+    let dropping = std::thread::spawn({
+        let cache = cache.clone();
+        move || (0..3).for_each(|_| cache.run_pending_tasks())
+    });
+    has_begun.recv().unwrap();
+    let (done, was_dropped) = mpsc::channel();
+    let waiting: Vec<_> = (0..2)
+        .map(|_| {
+            let (cache, dropped, done) = (cache.clone(), Arc::clone(&dropped), done.clone());
+            std::thread::spawn(move || {
+                cache.run_pending_tasks();
+                done.send(dropped.load(Ordering::SeqCst)).unwrap();
+            })
+        })
+        .collect();
+    let early = was_dropped.recv_timeout(Duration::from_millis(20));
+    assert!(early.is_err(), "came back while a value was being dropped");
+    let_go.send(()).unwrap();
+    assert_eq!(
+        (was_dropped.recv(), was_dropped.recv()),
+        (Ok(true), Ok(true))
+    );
+    dropping.join().unwrap();
+    waiting.into_iter().for_each(|w| w.join().unwrap());
+}
+
+#[test]
+fn three_passes_beside_the_scheduler_s_thread_drop_everything() {
+    let values = Census::default();
+    let cache = Cache::new(1000);
+    for round in 0..300 {
+        for key in 0..1000 + round {
+            cache.insert(key % 900, values.counted(key));
+        }
+        cache.invalidate_all();
+        for _ in 0..3 {
+            cache.run_pending_tasks();
+        }
+        assert_eq!(values.alive(), 0, "round {round}");
+    }
 }
 
 #[test]

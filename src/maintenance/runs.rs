@@ -15,7 +15,7 @@ use crate::node::NodePtr;
 use crate::notify;
 use crate::reclaim::{self, Pin, Ready, Retire};
 use crate::scheduler::{Job, Task, Waker};
-use crate::sync::{MutexGuard, unlock_fairly};
+use crate::sync::{MutexGuard, nap, unlock_fairly};
 use crate::time::{self, NEVER};
 use std::cell::OnceCell;
 use std::sync::Weak;
@@ -26,6 +26,10 @@ pub(super) const SLICE: u64 = 100_000;
 
 /// Passes of a run after which a thread that serves several caches looks whether another one is due.
 const TURN: usize = 16;
+
+/// How often, and for how long each time, `run_pending_tasks` waits for the destructors that others run: a second and more.
+const NAPS: u32 = 20_000;
+const NAP: Duration = Duration::from_micros(50);
 
 /// Passes of a run that goes on for a table that grows or shrinks alone.
 const MOVES: usize = 64;
@@ -339,7 +343,25 @@ impl<K, V> Maintenance<K, V> {
         }
         self.run_resize();
         self.run_reclaim();
+        self.await_freed();
         self.rearm();
+    }
+
+    /// Waits until what others are freeing is freed: the values that a run of the scheduler has taken a moment ago are no longer in any
+    /// list, and not dropped yet.
+    ///
+    /// Not for ever, since their destructors may wait for this very thread.
+    fn await_freed(&self) {
+        if reclaim::is_freeing() || notify::inside_listener() {
+            return;
+        }
+        let away = self.state.lock().retired.away();
+        for _ in 0..NAPS {
+            if away.is_over() {
+                return;
+            }
+            nap(NAP);
+        }
     }
 
     /// The scheduler's run: all that is due, or a good part of it if other caches may wait for the thread; says how long it is until

@@ -19,8 +19,10 @@
 
 use super::{Domain, Grace};
 use crate::contain::contain;
-use crate::sync::thread_local;
+use crate::sync::{Ordering, thread_local};
 use std::cell::Cell;
+use std::sync::atomic::fence;
+use std::sync::{Arc, Weak};
 
 /// Something that may be freed once nobody can reach it.
 pub(crate) trait Retire {
@@ -63,6 +65,9 @@ pub(crate) struct Retired<T: Retire> {
     ready: Pile<T>,
     /// What was emptied, to be filled again: a cache in its stride allocates nothing here.
     spare: Spare<T>,
+    /// Shared with what was taken to be freed, until it is; and what it was before, as far as that is still shared.
+    away: Arc<()>,
+    away_before: Vec<Weak<()>>,
 }
 
 /// Items that nobody can reach any more, to be freed with [`free`](Self::free), then to be [given back](Retired::reuse).
@@ -70,6 +75,20 @@ pub(crate) struct Retired<T: Retire> {
 pub(crate) struct Ready<T: Retire> {
     items: Pile<T>,
     memory: Option<T::Memory>,
+    _away: Option<Arc<()>>,
+}
+
+/// What was being freed at some moment.
+pub(crate) struct Away(Vec<Weak<()>>);
+
+impl Away {
+    /// Whether all of it is freed.
+    pub(crate) fn is_over(&self) -> bool {
+        let over = self.0.iter().all(|away| away.strong_count() == 0);
+        // Partner: the release with which the last of each is dropped. What its destructors did is seen by whoever hears yes.
+        fence(Ordering::Acquire);
+        over
+    }
 }
 
 /// Emptied containers.
@@ -210,7 +229,19 @@ impl<T: Retire> Retired<T> {
                 taken: Pile::new(),
                 memory: None,
             },
+            away: Arc::new(()),
+            away_before: Vec::new(),
         }
+    }
+
+    /// What others have taken and have not freed yet.
+    pub(crate) fn away(&mut self) -> Away {
+        self.away_before.retain(|away| away.strong_count() > 0);
+        if Arc::strong_count(&self.away) > 1 {
+            let away = std::mem::replace(&mut self.away, Arc::new(()));
+            self.away_before.push(Arc::downgrade(&away));
+        }
+        Away(self.away_before.clone())
     }
 
     /// Takes an item that was unlinked from every shared place.
@@ -261,6 +292,7 @@ impl<T: Retire> Retired<T> {
             return Ready {
                 items: Pile::new(),
                 memory: None,
+                _away: None,
             };
         }
         let mut items = std::mem::replace(&mut self.spare.taken, Pile::new());
@@ -274,12 +306,15 @@ impl<T: Retire> Retired<T> {
         Ready {
             items,
             memory: self.spare.memory.take(),
+            _away: Some(Arc::clone(&self.away)),
         }
     }
 
     /// Takes back what was emptied.
     pub(crate) fn reuse(&mut self, freed: Ready<T>) {
-        let Ready { mut items, memory } = freed;
+        let Ready {
+            mut items, memory, ..
+        } = freed;
         debug_assert_eq!(items.len(), 0, "not freed yet");
         let room = SPARE.saturating_sub(self.spare.chunks.len());
         self.spare.chunks.extend(items.chunks.drain(..).take(room));
@@ -328,6 +363,7 @@ impl<T: Retire> Retired<T> {
         Ready {
             items: std::mem::replace(&mut self.ready, Pile::new()),
             memory: None,
+            _away: None,
         }
     }
 }

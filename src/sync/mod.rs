@@ -49,6 +49,11 @@ mod plain {
     #[inline]
     pub(crate) unsafe fn null_pointers<T>(_at: *mut AtomicPtr<T>, _count: usize) {}
 
+    /// Waits for so long.
+    pub(crate) fn nap(time: std::time::Duration) {
+        std::thread::sleep(time);
+    }
+
     /// Unlocks, and hands the lock over if somebody waits for it.
     #[inline]
     pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
@@ -172,6 +177,11 @@ mod model {
             // SAFETY: the caller's promise.
             unsafe { at.add(i).write(AtomicPtr::new(std::ptr::null_mut())) };
         }
+    }
+
+    /// Lets others run: an explorer has no time.
+    pub(crate) fn nap(_: std::time::Duration) {
+        explorer::thread::yield_now();
     }
 
     pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
