@@ -77,7 +77,7 @@ where
     ) -> RemovalCause {
         let cause = self.cause_of_leaving(node);
         shard.remove(spot, node, cause);
-        self.upkeep.note_removed(node.weight(), cause);
+        self.upkeep.note_removed(|| node.weight(), cause);
         cause
     }
 

@@ -154,7 +154,7 @@ where
                 wrote.deadline = times.deadline;
                 self.upkeep.note_written(None);
                 if self.upkeep.is_too_heavy(weight) {
-                    self.upkeep.note_removed(weight, RemovalCause::Size);
+                    self.upkeep.note_removed(|| weight, RemovalCause::Size);
                     shard.refuse(new, RemovalCause::Size);
                 } else {
                     shard.add(vacancy, new, times);
@@ -172,7 +172,7 @@ where
                 wrote.deadline = times.deadline;
                 self.upkeep.note_written(Some((old, cause)));
                 if self.upkeep.is_too_heavy(weight) {
-                    self.upkeep.note_removed(weight, RemovalCause::Size);
+                    self.upkeep.note_removed(|| weight, RemovalCause::Size);
                     shard.remove(spot, old, cause);
                     shard.refuse(new, RemovalCause::Size);
                 } else {

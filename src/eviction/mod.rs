@@ -93,6 +93,8 @@ pub(crate) struct Eviction<K, V> {
     overweight: Weighed<K, V>,
     weightless: usize,
     max: u64,
+    /// Whether nodes weigh anything but 1. Else none is asked: that would be one more line for each.
+    weighed: bool,
     /// No node in the policy's queues is heavier, or ever was since the bound was moved.
     heaviest: u32,
     /// The last victim named, to know an eviction from any other removal. Only compared: `removed` clears it before the
@@ -102,9 +104,12 @@ pub(crate) struct Eviction<K, V> {
 
 impl<K, V> Eviction<K, V> {
     /// A policy seeded from the operating system's randomness.
-    pub(crate) fn new(policy: EvictionPolicy, max_weight: u64) -> Self {
+    pub(crate) fn new(policy: EvictionPolicy, max_weight: u64, weighed: bool) -> Self {
         let seed = std::hash::RandomState::new().hash_one(max_weight);
-        Self::with_policy(policy, max_weight, seed)
+        Self {
+            weighed,
+            ..Self::with_policy(policy, max_weight, seed)
+        }
     }
 
     /// `seed` should differ from cache to cache and be unknown to who chooses the keys.
@@ -118,6 +123,7 @@ impl<K, V> Eviction<K, V> {
             overweight: Weighed::new(OVERWEIGHT),
             weightless: 0,
             max: max_weight,
+            weighed: true,
             heaviest: 0,
             named: None,
         }
@@ -130,7 +136,12 @@ impl<K, V> Eviction<K, V> {
 
     /// A node that came into the map.
     pub(crate) fn admit(&mut self, node: NodePtr<K, V>) {
-        self.let_in(node.seat(), node.weight());
+        self.let_in(node.seat(), self.weight_of(node));
+    }
+
+    #[inline]
+    fn weight_of(&self, node: NodePtr<K, V>) -> u32 {
+        if self.weighed { node.weight() } else { 1 }
     }
 
     fn let_in(&mut self, seat: SeatPtr<K, V>, weight: u32) {
@@ -153,7 +164,7 @@ impl<K, V> Eviction<K, V> {
     /// A node that has succeeded to a seat: it keeps the standing, and that was a use. It is `news` unless a use of
     /// this entry was told a moment ago. Whether somebody may have to go for it: the entry was not known here yet, or weighs more by now.
     pub(crate) fn replaced(&mut self, new: NodePtr<K, V>, news: bool) -> bool {
-        let (seat, weight) = (new.seat(), new.weight());
+        let (seat, weight) = (new.seat(), self.weight_of(new));
         let needs_room = seat.region() == OUT || weight > seat.weight();
         let fits = (1..=self.max).contains(&u64::from(weight));
         if seat.region() < FIRST_FREE || !fits {
@@ -175,7 +186,7 @@ impl<K, V> Eviction<K, V> {
     /// itself replaced or removed here. Only where that moves nobody: the dead have no claim to another weight, nor to being let in.
     pub(crate) fn hold(&mut self, new: NodePtr<K, V>) {
         let seat = new.seat();
-        if seat.region() < FIRST_FREE || new.weight() != seat.weight() {
+        if seat.region() < FIRST_FREE || self.weight_of(new) != seat.weight() {
             self.let_go(seat);
         } else if self.named == Some(seat) {
             self.named = None;

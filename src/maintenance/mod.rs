@@ -249,7 +249,8 @@ impl<K, V> Maintenance<K, V> {
             state: Mutex::new(State {
                 // Cache time begins at 0.
                 wheel: Wheel::new(0, setup.resolution),
-                eviction: bounded.map(|max| Eviction::new(setup.eviction_policy, max)),
+                eviction: bounded
+                    .map(|max| Eviction::new(setup.eviction_policy, max, setup.weighed)),
                 retired: Retired::new(),
                 gathered: Vec::new(),
                 batch: Batch::new(),
@@ -365,9 +366,9 @@ impl<K, V> Maintenance<K, V> {
 
     /// Notes for the statistics that a pair left, whoever took it out.
     #[inline]
-    pub(crate) fn note_removed(&self, weight: u32, cause: RemovalCause) {
+    pub(crate) fn note_removed(&self, weight: impl FnOnce() -> u32, cause: RemovalCause) {
         if let Some(counters) = &self.counters {
-            counters.removed(cause, weight);
+            counters.removed(cause, weight());
         }
     }
 

@@ -329,7 +329,7 @@ impl<K, V> Maintenance<K, V> {
         cause: RemovalCause,
         deadline: u64,
     ) {
-        self.note_removed(node.weight(), cause);
+        self.note_removed(|| node.weight(), cause);
         if let Some(counters) = &self.counters
             && cause == RemovalCause::Expired
         {

@@ -455,7 +455,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// Takes a node out for the pass itself, which needs no event.
     pub(crate) fn take(&mut self, spot: Spot<'a, K, V>, node: NodePtr<K, V>) {
         (self.table).remove(&mut self.locked.state, spot.0, spot.1);
-        self.locked.weight -= u64::from(node.weight());
+        self.locked.weight -= u64::from(self.locked.slab.weight_of(node));
         node.set_life(Life::Removed);
     }
 

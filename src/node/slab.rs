@@ -294,6 +294,16 @@ impl<K, V> Slab<K, V> {
         self.columns.weight
     }
 
+    /// What one of its nodes weighs.
+    #[inline]
+    pub(crate) fn weight_of(&self, node: NodePtr<K, V>) -> u32 {
+        if self.columns.weight {
+            node.weight()
+        } else {
+            1
+        }
+    }
+
     /// Makes a live node of what its writer has gathered, in a seat of its own.
     // Always inlined: handed over whole, both arguments would be copied once more.
     #[inline(always)]
