@@ -64,9 +64,10 @@ use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 use waking::Waking;
 
-/// Budget of a pass that a caller of the cache runs, beyond what its own shard has gathered. For other shards' events, too: with less, more
-/// removals would wait in batches while their weight still makes others go.
-const CALLER_BUDGET: usize = 32;
+/// Budget of a pass that a caller of the cache runs, beyond what its own shard has gathered. For other shards' events, too.
+const CALLER_BUDGET: usize = 16;
+/// The same in a bounded cache: with less, more removals would wait in batches while their weight still makes others go.
+const BOUNDED_CALLER_BUDGET: usize = 32;
 /// Budget of a pass of the scheduler or of `run_pending_tasks`: how long a waiting writer may have to wait.
 const RUN_BUDGET: usize = 256;
 /// Events in a shard's batch that make its writer run a small pass.
@@ -128,6 +129,7 @@ pub(crate) struct Maintenance<K, V> {
     pub(crate) counters: Option<Box<Counters>>,
     /// Events in a batch that make its writer help.
     enough: usize,
+    caller_budget: usize,
     spans: Spans,
     reads_extend: bool,
     status: Status,
@@ -243,6 +245,7 @@ impl<K, V> Maintenance<K, V> {
             reads: bounded.map(|_| ReadBuffer::new(crate::stripe::stripes(1))),
             counters: setup.record_stats.then(|| Box::new(Counters::new())),
             enough: bounded.map_or(ENOUGH, |max| enough(max, setup.shards)),
+            caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
             spans: Spans::new(setup.resolution),
             reads_extend: setup.reads_extend,
             status: Status::new(),

@@ -1,6 +1,6 @@
 //! One pass, step by step; see the module docs of `maintenance`.
 
-use super::{CALLER_BUDGET, LIMIT, Maintenance, Plan, State, Sweep, WORTH_A_GRACE};
+use super::{LIMIT, Maintenance, Plan, State, Sweep, WORTH_A_GRACE};
 use crate::buffer::{Batch, WriteEvent};
 use crate::eviction::Eviction;
 use crate::listener::RemovalCause;
@@ -121,7 +121,7 @@ impl<K, V> Maintenance<K, V> {
         let own = plan.own;
         // What writers have begun, runs bring to an end, so that a table that is just read from then on does not stay in two arrays.
         let lots = if plan.resize { LOTS } else { 0 };
-        let of_others = own.map_or(*budget, |_| CALLER_BUDGET.min(*budget));
+        let of_others = own.map_or(*budget, |_| self.caller_budget.min(*budget));
         let mut left = of_others;
         let mut round = true;
         for _ in 0..self.map.shards() {

@@ -5,8 +5,7 @@
 use super::goal::Goal;
 use super::pass::LOTS;
 use super::{
-    CALLER_BUDGET, LIMIT, Maintenance, PATIENCE, Plan, RUN_BUDGET, State, Sweep, UNDELIVERED,
-    Wrote, waking,
+    LIMIT, Maintenance, PATIENCE, Plan, RUN_BUDGET, State, Sweep, UNDELIVERED, Wrote, waking,
 };
 use crate::buffer::read::{Offer, ReadBuffer};
 use crate::contain::contain;
@@ -149,7 +148,7 @@ impl<K, V> Maintenance<K, V> {
         let was_armed = self.waking.is_armed();
         let _begun = alone.then(|| self.waking.begin());
         let plan = Plan {
-            budget: pending + CALLER_BUDGET,
+            budget: pending + self.caller_budget,
             own: Some(shard),
             take_in: true,
             expire,
@@ -177,7 +176,7 @@ impl<K, V> Maintenance<K, V> {
             return;
         }
         // As many as came, and some of those that were left over: never a whole crowd in one call.
-        let most = state.applied + CALLER_BUDGET;
+        let most = state.applied + self.caller_budget;
         let ready = state.retired.take_ready(most);
         drop(state);
         self.free(ready);
