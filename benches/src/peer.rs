@@ -161,4 +161,9 @@ pub trait Peer<K: Key, V: Value>: Sized + Send + Sync + 'static {
 
     /// Number of entries, if the peer can tell.
     fn entries(&self) -> Option<u64>;
+
+    /// For how long a thread of its own was off its processor at most, in nanoseconds, if it watches that.
+    fn thread_was_off(&self) -> Option<u64> {
+        None
+    }
 }

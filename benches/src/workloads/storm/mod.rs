@@ -2,7 +2,8 @@
 //!
 //! Twice: *quiet*, where nobody calls the cache, shows how late removals are and what they cost in CPU time; *busy*, where one caller
 //! reads and replaces other entries at a steady pace meanwhile, shows what the caller feels. The rows "no cache" are the same caller
-//! calling nothing, or spending the time of an insert while another thread is at work: what the machine itself does to it.
+//! calling nothing, or spending the time of an insert while another thread is at work: what the machine itself does to it. That thread
+//! tells for how long it was off its processor: so long a wait for a lock may be, whatever cache it is in.
 //!
 //! The clock starts when all entries are in and the cache has settled. Lateness is the time of the notification less the deadline.
 //! CPU per entry is the CPU time of the process, less the caller's, over the entries notified; in the busy case the cache's own work
@@ -73,6 +74,12 @@ pub const PAUSE: Metric = Metric {
 pub const P9999: Metric = Metric {
     name: "p99.99 us",
     shown: Shown::Median(0),
+};
+
+/// For how long a thread beside the caller was off its processor at most, where that is watched.
+pub const OFF: Metric = Metric {
+    name: "other thread off us",
+    shown: Shown::Worst(0),
 };
 
 type Built<P> = fn(&Plan<u64, u64>) -> Result<P, Problem>;

@@ -4,7 +4,7 @@ use std::{
     hint::{black_box, spin_loop},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -26,7 +26,7 @@ pub(super) type Busy = Spending<BUSY>;
 
 /// Spends so many nanoseconds in each call.
 pub(super) struct Spending<const NANOS: u64> {
-    _beside: Option<Beside>,
+    beside: Option<Beside>,
 }
 
 impl<const NANOS: u64> Spending<NANOS> {
@@ -41,8 +41,12 @@ impl<const NANOS: u64> Spending<NANOS> {
 }
 
 /// A thread at work until this is dropped: a fifth of the time, in one piece each second or so.
+///
+/// It looks at the clock all the time: what it misses is for how long the system, or another guest of the machine, had its processor. A thread
+/// that holds a lock then makes others wait for as long.
 struct Beside {
     over: Arc<AtomicBool>,
+    off: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -54,17 +58,22 @@ impl Beside {
 
     fn start() -> Self {
         let over = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&over);
+        let off = Arc::new(AtomicU64::new(0));
+        let (ended, missed) = (Arc::clone(&over), Arc::clone(&off));
         let thread = thread::spawn(move || {
             let mut words = vec![0u64; Self::WORDS];
             let mut rank = 0;
             while !ended.load(Relaxed) {
-                let until = clock::nanos() + Self::WORK;
-                while clock::nanos() < until && !ended.load(Relaxed) {
-                    for _ in 0..1_000 {
+                let mut last = clock::nanos();
+                let until = last + Self::WORK;
+                while last < until && !ended.load(Relaxed) {
+                    for _ in 0..100 {
                         words[keys::key(rank) as usize % Self::WORDS] += 1;
                         rank += 1;
                     }
+                    let now = clock::nanos();
+                    missed.fetch_max(now - last, Relaxed);
+                    last = now;
                 }
                 black_box(&words);
                 thread::park_timeout(Self::REST);
@@ -72,6 +81,7 @@ impl Beside {
         });
         Self {
             over,
+            off,
             thread: Some(thread),
         }
     }
@@ -102,7 +112,7 @@ impl<const NANOS: u64> Peer<u64, u64> for Spending<NANOS> {
             return Err(Problem::Unsupported("nothing is ever removed"));
         }
         Ok(Self {
-            _beside: (NANOS > 0).then(Beside::start),
+            beside: (NANOS > 0).then(Beside::start),
         })
     }
 
@@ -124,5 +134,10 @@ impl<const NANOS: u64> Peer<u64, u64> for Spending<NANOS> {
 
     fn entries(&self) -> Option<u64> {
         None
+    }
+
+    fn thread_was_off(&self) -> Option<u64> {
+        let beside = self.beside.as_ref()?;
+        Some(beside.off.load(Relaxed))
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     super::race::{expect, fill},
-    Built, CPU, LATE_MAX, LATE_P50, LATE_P99, NOTIFIED, PASS,
+    Built, CPU, LATE_MAX, LATE_P50, LATE_P99, NOTIFIED, OFF, PASS,
     caller::{self, Calls},
     listener::Heard,
 };
@@ -100,6 +100,9 @@ pub(super) fn round<P: Peer<u64, u64>>(
     }
     if let Some(calls) = &watch.calls {
         readings.extend(calls.readings());
+    }
+    if let Some(off) = cache.thread_was_off() {
+        readings.push(Reading::new(1, OFF, off as f64 / 1e3));
     }
     Ok(Some((readings, watch.calls)))
 }
