@@ -25,8 +25,9 @@
 //! - *whether the core is dead*: if no rim node was used for two turnovers, keys that nothing is known of may enter too.
 //!
 //! The *rim* is the oldest part of the core, a twentieth of the cache: its hits are what the core would lose first. Until the
-//! first eviction, and after the cache fell to half, new keys fill the core; and as nobody has to go, what falls behind need not be known, so
-//! the rim is a single node. Keeping it at its size took a twentieth of an insert.
+//! first eviction, and after the cache fell to half, new keys fill the core. As nobody has to go then, the rim is a single node, and each use moves a
+//! node to the core's newest end, so that when somebody has to, the oldest are those that were not used for longest. To keep the rim at its size
+//! took a twentieth of an insert.
 //!
 //! # Invariants
 //!
@@ -38,8 +39,8 @@
 //!
 //! # Cost
 //!
-//! A use of a core node that was used in the same epoch already, as hot ones are, writes nothing: the node and one slot of the
-//! duels are read. Any other use relinks one node. A miss reads one half line of ghosts, an eviction another. Memory beyond the
+//! A use of a core node that was used in the same epoch already, as hot ones are, writes nothing, unless the cache is filling up: the node and one
+//! slot of the duels are read. Any other use relinks one node. A miss reads one half line of ghosts, an eviction another. Memory beyond the
 //! seat's links, weight and two bytes: 8 bytes of ghosts a node, 3 KiB a cache. Uses may be lost: the hit ratio bears it.
 //!
 //! # Origin
@@ -134,12 +135,15 @@ impl<K, V> Lirs<K, V> {
         let now = self.order.stamp();
         match seat.region() {
             CORE => {
-                // Uses within one epoch are not ordered: the stamps could not tell either.
+                // Uses within one epoch are not ordered: the stamps could not tell either. But while the cache fills up, when no node goes over the
+                // rim and so no epoch ends, the order of the core is all there is to know when it has.
                 if before != now {
                     let depth = TURNOVER.saturating_sub(u64::from(self.order.age(before))) as f64
                         * self.core_part();
                     self.share.narrow(self.vote(depth));
                     seat.set_mark(now);
+                }
+                if before != now || self.filling {
                     self.core.move_to_newest(seat);
                 }
             }

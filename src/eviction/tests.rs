@@ -401,6 +401,32 @@ fn walking_back_and_forth_keeps_the_core_still() {
 }
 
 #[test]
+fn what_was_read_while_the_cache_filled_up_is_not_the_first_to_go() {
+    const MAX: u64 = 20_000;
+    const HOT: u64 = 2_000;
+    let mut cache = Model::new(EvictionPolicy::TinyLfu, MAX);
+    (0..HOT).for_each(|key| cache.insert(key, 1));
+    for key in HOT..MAX {
+        cache.insert(key, 1);
+        cache.read(key % HOT);
+    }
+    cache.check();
+    // Newcomers, each read once more soon after, press on all that is there.
+    let mut fresh = 1 << 20;
+    let hits = (0..HOT).filter(|key| {
+        for _ in 0..4 {
+            cache.insert(fresh, 1);
+            cache.evict();
+            fresh += 1;
+            cache.read(fresh - 100);
+        }
+        cache.request(*key)
+    });
+    let hits = hits.count() as u64;
+    assert!(hits > HOT * 19 / 20, "{hits} of {HOT} were kept");
+}
+
+#[test]
 fn one_pass_over_many_keys_leaves_the_core() {
     let mut cache = Model::new(EvictionPolicy::TinyLfu, 1000);
     cache.hit_ratio((0..20).flat_map(|_| 0..900));
