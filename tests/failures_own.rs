@@ -3,7 +3,7 @@
 mod support;
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -220,6 +220,50 @@ fn a_deadline_set_by_hand_survives_an_idle_read_at_the_same_time() {
             assert_eq!(wrong, None, "a read put the former deadline back");
         });
     });
+}
+
+#[test]
+fn a_deadline_set_by_hand_to_where_it_was_survives_an_idle_read_too() {
+    const ROUNDS: u32 = 5_000;
+    let clock = ManualTicker::new();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .time_to_idle(secs(10))
+        .ticker(clock.clone())
+        .build();
+    // Whose turn it is, so close to each other as no barrier would bring the two.
+    let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
+    let reach = |word: &AtomicU32, round| {
+        for looks in 1.. {
+            if word.load(Ordering::Acquire) >= round {
+                return;
+            }
+            if looks % 1_000 == 0 {
+                std::thread::yield_now();
+            }
+        }
+    };
+    let mut wrong = 0;
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for round in 1..=ROUNDS {
+                reach(&begun, round);
+                cache.get(&round);
+                ended.store(round, Ordering::Release);
+            }
+        });
+        for round in 1..=ROUNDS {
+            cache.insert(round, 0);
+            clock.advance(secs(1));
+            begun.store(round, Ordering::Release);
+            (0..round % 60).for_each(|_| std::hint::spin_loop());
+            // Due in nine seconds for want of use, or by hand: the same moment.
+            assert!(cache.set_expiry(&round, Some(secs(9))));
+            reach(&ended, round);
+            let left = cache.peek_ref(&round).map(|entry| entry.time_left());
+            wrong += u32::from(left != Some(Some(secs(9))));
+        }
+    });
+    assert_eq!(wrong, 0, "of {ROUNDS} live on beyond what was set by hand");
 }
 
 #[test]

@@ -75,6 +75,12 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         }
     }
 
+    /// Whether an entry may have a deadline of its own apart from the wanted one, which was read before.
+    #[inline]
+    pub(super) fn may_keep_own(&self) -> bool {
+        self.kept_apart && self.owned.load(Ordering::Relaxed)
+    }
+
     /// The own deadline of a node whose wanted one was read before, where they are kept apart.
     // Out of line, or reads of caches that keep none apart would save a register more.
     #[inline(never)]

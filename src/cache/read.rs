@@ -441,7 +441,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 }
             }
         }
-        let (_, wanted) = self.moved(node, deadline, answer, now);
+        let (own, wanted) = self.moved(node, deadline, answer, now);
         let apart = self.lifetimes.kept_apart && answer != Answer::Keep;
         if wanted == deadline && !apart {
             return true;
@@ -457,11 +457,22 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 None => node.is_frozen(now),
             };
         }
-        if node.extend(deadline, wanted) {
-            hit.deadline = wanted;
+        if !node.extend(deadline, wanted) {
+            return node.is_frozen(now);
+        }
+        hit.deadline = wanted;
+        if !self.lifetimes.may_keep_own() || node.own_deadline() == own {
             return true;
         }
-        node.is_frozen(now)
+        // Meanwhile it was given a deadline of its own, and with it the very one that was wanted before: so the exchange went well, but to a
+        // deadline that knows nothing of that.
+        match self.move_deadline(node, wanted, Answer::Keep) {
+            Some(moved) => {
+                hit.deadline = moved;
+                true
+            }
+            None => node.is_frozen(now),
+        }
     }
 
     /// The own and the wanted deadline that an answer given about a node with `deadline` means at `now`.
