@@ -554,7 +554,7 @@ where
     /// # Cost
     ///
     /// Proportional to the work that is due, in bounded passes: other callers are not held up. The listener, and destructors of
-    /// removed values, may run on the calling thread. May wait for a listener that runs on another thread, and for about a second for
+    /// removed values, may run on the calling thread. May wait for a listener that runs on another thread, and for a second at most for
     /// destructors that do.
     ///
     /// ```

@@ -18,7 +18,7 @@ use crate::sync::{MutexGuard, nap, unlock_fairly};
 use crate::time::{self, NEVER};
 use std::cell::OnceCell;
 use std::sync::Weak;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a run delivers although something is due, in nanoseconds: a few hundred calls of a quick listener.
 pub(super) const SLICE: u64 = 100_000;
@@ -26,9 +26,10 @@ pub(super) const SLICE: u64 = 100_000;
 /// Passes of a run after which a thread that serves several caches looks whether another one is due.
 const TURN: usize = 16;
 
-/// How often, and for how long each time, `run_pending_tasks` waits for the destructors that others run: a second and more.
-const NAPS: u32 = 20_000;
+/// For how long `run_pending_tasks` waits for the destructors that others run, and for how long at first, and at most, before it looks again.
+const PATIENT: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_micros(50);
+const LONGEST_NAP: Duration = Duration::from_millis(5);
 
 /// Passes of a run that goes on for a table that grows or shrinks alone.
 const MOVES: usize = 64;
@@ -342,8 +343,9 @@ impl<K, V> Maintenance<K, V> {
         }
         self.run_resize();
         self.run_reclaim();
-        self.await_freed();
+        // Before the wait: else nobody would be woken for what is due meanwhile.
         self.rearm();
+        self.await_freed();
     }
 
     /// Waits until what others are freeing is freed: the values that a run of the scheduler has taken a moment ago are no longer in any
@@ -355,11 +357,11 @@ impl<K, V> Maintenance<K, V> {
             return;
         }
         let away = self.state.lock().retired.away();
-        for _ in 0..NAPS {
-            if away.is_over() {
-                return;
-            }
-            nap(NAP);
+        let began = Instant::now();
+        let mut pause = NAP;
+        while !away.is_over() && began.elapsed() < PATIENT {
+            nap(pause);
+            pause = (pause * 2).min(LONGEST_NAP);
         }
     }
 

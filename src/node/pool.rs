@@ -388,7 +388,7 @@ impl Pool {
                 vacated
                     .0
                     .push((region.at, self.shape.region(region.chunks)));
-                // `roomy` goes on naming it until `take` gets there.
+                // `roomy` goes on naming it until `take_elsewhere` gets there.
                 *place = None;
             } else {
                 return;

@@ -14,7 +14,8 @@
 //!    that began after [`Retired::turn`] said so.
 //! 3. So an item in `ready` is in nobody's hands (node 1, table 4).
 //!
-//! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time.
+//! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time. What somebody is freeing just then is in no
+//! stage any more; [`Retired::away`] tells when it has gone.
 #![allow(unsafe_code)]
 
 use super::{Domain, Grace};
@@ -237,6 +238,8 @@ impl<T: Retire> Retired<T> {
     /// What others have taken and have not freed yet.
     pub(crate) fn away(&mut self) -> Away {
         self.away_before.retain(|away| away.strong_count() > 0);
+        // As in `Away::is_over`: whoever has the lock next is not told of what is forgotten here.
+        fence(Ordering::Acquire);
         if Arc::strong_count(&self.away) > 1 {
             let away = std::mem::replace(&mut self.away, Arc::new(()));
             self.away_before.push(Arc::downgrade(&away));

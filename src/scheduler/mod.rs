@@ -239,7 +239,7 @@ impl MaintenanceTask {
     ///
     /// # Cost
     ///
-    /// As [`run_pending_tasks`](crate::Cache::run_pending_tasks): proportional to the work that is due. Listeners run on the calling
+    /// Proportional to the work that is due. Listeners run on the calling
     /// thread.
     ///
     /// ```

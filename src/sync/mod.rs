@@ -8,7 +8,7 @@
 //! There are two kinds of lock: `Mutex`, for holds that may last a while, and `ShortMutex` (`latch`).
 //!
 //! `Arc` and `Weak` are always the standard library's: no protocol of this crate rests on the orderings of a
-//! reference count.
+//! reference count, but for the wait for what others are freeing (`reclaim`, `Away`).
 
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 mod latch;
