@@ -56,7 +56,7 @@ struct Arguments {
     cpu: bool,
 
     /// seconds to spend in each contest on waiting for quiet cores, and on running laps again that somebody else on the machine has
-    /// disturbed [default: 8, quick: 0]
+    /// disturbed [default: 4, quick: 0]
     #[arg(long, value_name = "SECONDS")]
     patience: Option<u32>,
 
@@ -217,7 +217,7 @@ fn setup(arguments: &Arguments) -> Setup {
     setup.traces.clone_from(&arguments.traces);
     let patience = arguments
         .patience
-        .unwrap_or(if arguments.quick { 0 } else { 8 });
+        .unwrap_or(if arguments.quick { 0 } else { 4 });
     setup.yardstick = Yardstick::new(Duration::from_secs(patience.into()));
     setup
 }
