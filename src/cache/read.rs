@@ -449,13 +449,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         // A later deadline is found out when the bucket ripens. An earlier one has to be told, and so has its end: or a timer
         // would stay armed for nothing.
         if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
-            return match self.move_deadline(node, deadline, answer) {
-                Some(moved) => {
-                    hit.deadline = moved;
-                    true
-                }
-                None => node.is_frozen(now),
-            };
+            let moved = self.move_deadline(node, deadline, answer);
+            return Self::goes_on(hit, moved, now);
         }
         if !node.extend(deadline, wanted) {
             return node.is_frozen(now);
@@ -465,13 +460,20 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             return true;
         }
         // Meanwhile it was given a deadline of its own, and with it the very one that was wanted before: so the exchange went well, but to a
-        // deadline that knows nothing of that.
-        match self.move_deadline(node, wanted, Answer::Keep) {
-            Some(moved) => {
-                hit.deadline = moved;
+        // deadline that knows nothing of that. Until it is moved again, those see the later one who look just then.
+        let moved = self.move_deadline(node, wanted, Answer::Keep);
+        Self::goes_on(hit, moved, now)
+    }
+
+    /// Whether a hit stands whose deadline was `moved` under the lock, or was not.
+    #[inline(always)]
+    fn goes_on(hit: &mut Hit<K, V>, moved: Option<u64>, now: u64) -> bool {
+        match moved {
+            Some(deadline) => {
+                hit.deadline = deadline;
                 true
             }
-            None => node.is_frozen(now),
+            None => hit.node.is_frozen(now),
         }
     }
 
@@ -487,7 +489,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         (own, self.lifetimes.limits.wanted(own, written, now))
     }
 
-    /// Moves a deadline on the way that loses nothing: earlier, or with the entry's own kept apart. Says where it is now.
+    /// Moves a deadline on the way that loses nothing: earlier, or with the entry's own kept apart. Says where it is now, unless the entry
+    /// turns out to be due, or the deadline was moved by somebody else.
     #[cold]
     #[inline(never)]
     fn move_deadline(&self, node: NodePtr<K, V>, judged: u64, answer: Answer) -> Option<u64> {
@@ -512,7 +515,10 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         };
         drop(shard);
         self.upkeep.after_read(wrote);
-        Some(wanted)
+        // The deadline of its own may have passed since it was found, if that was set meanwhile. One that the policy gives for this read ends
+        // only what comes after.
+        let ended = answer == Answer::Keep && time::is_due(now, own);
+        (!ended).then_some(wanted)
     }
 }
 
