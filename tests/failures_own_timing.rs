@@ -2,7 +2,8 @@
 
 mod support;
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 use support::secs;
@@ -119,4 +120,59 @@ fn a_resolution_that_rounds_up_to_the_finest_is_taken() {
             .try_build();
         assert!(built.is_err(), "{wrong:?}");
     }
+}
+
+/// Tells each time that it is set.
+struct Counted(mpsc::Sender<()>);
+
+impl Alarm for Counted {
+    fn set(&self, _: Duration, _: MaintenanceTask) {
+        _ = self.0.send(());
+    }
+}
+
+/// A value whose destructor waits for the alarm, and a little more.
+struct Waits {
+    begun: mpsc::Sender<()>,
+    set: Arc<Mutex<mpsc::Receiver<()>>>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        let set = self.set.lock().unwrap();
+        while set.try_recv().is_ok() {}
+        self.begun.send(()).unwrap();
+        _ = set.recv_timeout(secs(20));
+        std::thread::sleep(Duration::from_millis(50));
+        self.ended.store(true, Ordering::SeqCst);
+    }
+}
+
+/// `run_pending_tasks` waited for what another thread was dropping, a second at most, and told the alarm afterwards.
+#[test]
+fn who_waits_for_a_destructor_has_told_the_alarm_before() {
+    let (tell, set) = mpsc::channel();
+    let cache: Cache<u32, Option<Waits>> = Cache::builder()
+        .ticker(ManualTicker::new())
+        .scheduler(Scheduler::custom(Counted(tell)))
+        .build();
+    let (begun, has_begun) = mpsc::channel();
+    let ended = Arc::new(AtomicBool::new(false));
+    let waits = Waits {
+        begun,
+        set: Arc::new(Mutex::new(set)),
+        ended: Arc::clone(&ended),
+    };
+    cache.insert_with_ttl(1, None, secs(3600));
+    cache.insert(2, Some(waits));
+    cache.invalidate(&2);
+    let dropping = std::thread::spawn({
+        let cache = cache.clone();
+        move || (0..3).for_each(|_| cache.run_pending_tasks())
+    });
+    has_begun.recv().unwrap();
+    cache.run_pending_tasks();
+    assert!(ended.load(Ordering::SeqCst), "it was not told in time");
+    dropping.join().unwrap();
 }

@@ -249,6 +249,63 @@ fn what_another_thread_is_dropping_is_waited_for() {
     waiting.into_iter().for_each(|w| w.join().unwrap());
 }
 
+/// A value whose destructor, on whichever thread, says that it runs, waits, takes another value out, and takes its time.
+struct Heavy {
+    cache: Cache<u32, Mutex<Option<Heavy>>>,
+    begun: mpsc::Sender<()>,
+    go_on: mpsc::Receiver<()>,
+    takes_out: u32,
+}
+
+impl Drop for Heavy {
+    fn drop(&mut self) {
+        self.begun.send(()).unwrap();
+        // In the end it goes on of itself: not to hold a failed test up.
+        _ = self.go_on.recv_timeout(secs(20));
+        self.cache.invalidate(&self.takes_out);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_a_destructor_on_another_thread_takes_out_is_dropped_too() {
+    let cache = Cache::builder().ticker(ManualTicker::new()).build();
+    let (begun, has_begun) = mpsc::channel();
+    let mut let_go = Vec::new();
+    for key in 0..3 {
+        let (go, go_on) = mpsc::channel();
+        let_go.push(go);
+        let heavy = Heavy {
+            cache: cache.clone(),
+            begun: begun.clone(),
+            go_on,
+            takes_out: key + 1,
+        };
+        cache.insert(key, Mutex::new(Some(heavy)));
+    }
+    cache.invalidate(&0);
+    let dropping = std::thread::spawn({
+        let cache = cache.clone();
+        move || (0..3).for_each(|_| cache.run_pending_tasks())
+    });
+    has_begun.recv().unwrap();
+    let waiting = std::thread::spawn({
+        let cache = cache.clone();
+        move || cache.run_pending_tasks()
+    });
+    // It waits for the first by now, most likely; if not yet, it has to do all the same things.
+    std::thread::sleep(Duration::from_millis(20));
+    let_go.iter().for_each(|go| go.send(()).unwrap());
+    waiting.join().unwrap();
+    let dropped = 1 + has_begun.try_iter().count();
+    assert_eq!(
+        (dropped, cache.entry_count()),
+        (3, 0),
+        "dropped, still there"
+    );
+    dropping.join().unwrap();
+}
+
 #[test]
 fn three_passes_beside_the_scheduler_s_thread_drop_everything() {
     let values = Census::default();

@@ -31,6 +31,9 @@ const PATIENT: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(5);
 
+/// How often it waits: what a destructor takes out has a destructor, too.
+const WAITS: usize = 3;
+
 /// Passes of a run that goes on for a table that grows or shrinks alone.
 const MOVES: usize = 64;
 
@@ -345,24 +348,36 @@ impl<K, V> Maintenance<K, V> {
         self.run_reclaim();
         // Before the wait: else nobody would be woken for what is due meanwhile.
         self.rearm();
-        self.await_freed();
+        let until = Instant::now() + PATIENT;
+        for _ in 0..WAITS {
+            if !self.await_freed(until) {
+                return;
+            }
+            // What those destructors put in and out again.
+            self.run_reclaim();
+            self.rearm();
+        }
     }
 
     /// Waits until what others are freeing is freed: the values that a run of the scheduler has taken a moment ago are no longer in any
-    /// list, and not dropped yet.
+    /// list, and not dropped yet. False if there was nothing to wait for, or it was in vain.
     ///
     /// Not for ever, since their destructors may wait for this very thread.
-    fn await_freed(&self) {
+    fn await_freed(&self, until: Instant) -> bool {
         if reclaim::is_freeing() || notify::inside_listener() {
-            return;
+            return false;
         }
         let away = self.state.lock().retired.away();
-        let began = Instant::now();
-        let mut pause = NAP;
-        while !away.is_over() && began.elapsed() < PATIENT {
-            nap(pause);
-            pause = (pause * 2).min(LONGEST_NAP);
+        let mut pause: Option<Duration> = None;
+        while !away.is_over() {
+            if Instant::now() >= until {
+                return false;
+            }
+            let next = pause.map_or(NAP, |last| (last * 2).min(LONGEST_NAP));
+            nap(next);
+            pause = Some(next);
         }
+        pause.is_some()
     }
 
     /// The scheduler's run: all that is due, or a good part of it if other caches may wait for the thread; says how long it is until
