@@ -39,8 +39,8 @@
 //!
 //! # Cost
 //!
-//! A use of a core node that was used in the same epoch already, as hot ones are, writes nothing, unless the cache is filling up: the node and one
-//! slot of the duels are read. Any other use relinks one node. A miss reads one half line of ghosts, an eviction another. Memory beyond the
+//! A use of a core node that was used in the same epoch already, as hot ones are, writes nothing: the node and one slot of the
+//! duels are read. Any other use relinks one node, and so does each while the cache is filling up, which one that never gets full does for ever. A miss reads one half line of ghosts, an eviction another. Memory beyond the
 //! seat's links, weight and two bytes: 8 bytes of ghosts a node, 3 KiB a cache. Uses may be lost: the hit ratio bears it.
 //!
 //! # Origin
@@ -135,8 +135,8 @@ impl<K, V> Lirs<K, V> {
         let now = self.order.stamp();
         match seat.region() {
             CORE => {
-                // Uses within one epoch are not ordered: the stamps could not tell either. But while the cache fills up, when no node goes over the
-                // rim and so no epoch ends, the order of the core is all there is to know when it has.
+                // Uses within one epoch are not ordered: the stamps could not tell either. But while the cache fills up, hardly a node goes
+                // over the rim and hardly an epoch ends: the order of the core is all there is to know when it has.
                 if before != now {
                     let depth = TURNOVER.saturating_sub(u64::from(self.order.age(before))) as f64
                         * self.core_part();

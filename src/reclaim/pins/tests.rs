@@ -17,7 +17,8 @@ impl Drop for Late {
     }
 }
 
-thread_local!(static LATE: RefCell<Late> = const { RefCell::new(Late(None)) });
+// The standard library's, also where the parent's is another.
+std::thread_local!(static LATE: RefCell<Late> = const { RefCell::new(Late(None)) });
 
 /// Lets a thread begin, and do at its end what that has given.
 fn on_a_thread<F: FnOnce() + 'static>(begin: impl FnOnce() -> F + Send + 'static) {
