@@ -1,11 +1,14 @@
 //! Lets the peers take turns: in each round every peer runs once, and each round begins with another peer, so that what the machine does
 //! meanwhile falls on all alike.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use crate::{
     peer::{Card, Problem},
-    report::{Report, table},
+    report::{self, Report, table},
     setup::Setup,
 };
 
@@ -41,7 +44,12 @@ pub const OTHER_NS_PER_OP: Metric = Metric {
     name: "other ns/op",
     shown: Shown::InFileOnly,
 };
-/// How much longer than its shortest the yardstick was beside the lap.
+/// Time of one operation in all slices of a lap, whether these were quiet or not.
+pub const WHOLE_NS_PER_OP: Metric = Metric {
+    name: "ns/op, disturbed or not",
+    shown: Shown::InFileOnly,
+};
+/// How much longer than its shortest the yardstick was beside what counts of the lap.
 pub const PACE: Metric = Metric {
     name: "pace",
     shown: Shown::InFileOnly,
@@ -128,6 +136,7 @@ pub fn contest(
 /// Prints their tables and adds them to the report.
 pub fn contests(setup: &Setup, report: &mut Report, rounds: usize, contests: Vec<Contest<'_>>) {
     let (headings, mut turns) = in_turns(setup, contests);
+    let mut quiet: Vec<Quiet> = turns.iter().map(|_| Quiet::default()).collect();
     setup.yardstick.begin();
     for round in 0..rounds {
         let count = turns.len();
@@ -142,8 +151,14 @@ pub fn contests(setup: &Setup, report: &mut Report, rounds: usize, contests: Vec
                 round + 1,
                 contestant.card.name
             ));
+            // Who had one quiet round needs no other; and who waits at first may find that there is no need to, later.
+            let late = round + LATE >= rounds;
+            setup.yardstick.spare(!late || quiet[index].had());
             match outcome(contestant, round) {
-                Ok(readings) => report.add(heading, contestant.card, &readings),
+                Ok(readings) => {
+                    quiet[index].note(&readings);
+                    report.add(heading, contestant.card, &readings);
+                }
                 Err(problem) => {
                     report.add_problem(heading, contestant.card, problem);
                     leaving.push(index);
@@ -153,13 +168,36 @@ pub fn contests(setup: &Setup, report: &mut Report, rounds: usize, contests: Vec
         leaving.sort_unstable();
         for index in leaving.into_iter().rev() {
             turns.remove(index);
+            quiet.remove(index);
         }
     }
+    setup.yardstick.spare(false);
     setup.clear();
     for heading in &headings {
         print!("{}", table::of(report, heading));
     }
     report.save_so_far();
+}
+
+/// In so many rounds at the end those are worth patience who had no quiet one.
+const LATE: usize = 2;
+
+/// With how many workers a contestant had a quiet round.
+#[derive(Debug, Default)]
+struct Quiet(BTreeMap<usize, bool>);
+
+impl Quiet {
+    fn note(&mut self, readings: &[Reading]) {
+        for reading in readings {
+            *self.0.entry(reading.threads).or_default() |=
+                report::is_quiet(readings, reading.threads);
+        }
+    }
+
+    /// Whether it had one with each number.
+    fn had(&self) -> bool {
+        !self.0.is_empty() && self.0.values().all(|quiet| *quiet)
+    }
 }
 
 /// The headings, and who runs after whom: a peer in all contests, then the next peer. Each with the number of its heading.
@@ -198,6 +236,23 @@ fn outcome(contestant: &mut Contestant<'_>, round: usize) -> Outcome {
 mod tests {
     use super::*;
     use crate::peer::Role;
+
+    #[test]
+    fn a_contestant_is_done_when_it_had_a_quiet_round_with_each_number_of_workers() {
+        let mut quiet = Quiet::default();
+        assert!(!quiet.had());
+        let round = |one, two| [Reading::new(1, PACE, one), Reading::new(2, PACE, two)];
+        quiet.note(&round(1.0, 1.5));
+        assert!(!quiet.had());
+        quiet.note(&round(1.5, 1.4));
+        assert!(!quiet.had());
+        quiet.note(&round(1.5, 1.0));
+        assert!(quiet.had());
+        // Where nobody looks, nothing is waited for.
+        let mut unseen = Quiet::default();
+        unseen.note(&[Reading::new(1, NS_PER_OP, 1.0)]);
+        assert!(unseen.had());
+    }
 
     #[test]
     fn peers_take_turns_and_a_failed_one_leaves() {

@@ -176,8 +176,10 @@ fn run(arguments: &Arguments, raw: &[String]) -> ExitCode {
     report.checks = verdicts;
     let laps = setup.yardstick.laps();
     println!(
-        "\n{} of {} laps ran beside somebody else's work on the same cores",
-        laps.disturbed, laps.all
+        "\n{} of {} laps ran beside somebody else's work on the same cores; {} figures, with ~, had no other",
+        laps.disturbed,
+        laps.all,
+        report.disturbed()
     );
     finish(arguments, &report, missed)
 }

@@ -1,36 +1,43 @@
 //! Runs a piece of work on pinned workers and times it.
 
 use std::{
+    hint,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::{Barrier, Mutex, PoisonError},
+    sync::{
+        Barrier, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::Duration,
 };
 
 use crate::{
     clock,
-    contest::{NS_PER_OP, OTHER_NS_PER_OP, PACE, Reading},
+    contest::{NS_PER_OP, OTHER_NS_PER_OP, PACE, Reading, WHOLE_NS_PER_OP},
     cpu,
     peer::Problem,
     setup::Setup,
-    yardstick::{Ruler, Yardstick},
+    yardstick::{self, Ruler, Yardstick},
 };
 
 /// Time of one piece of work.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// Core time per operation: elapsed time, times the cores that could work, over all operations. With no more workers than cores
-    /// it is what one worker sees.
+    /// it is what one worker sees. Of the quiet slices, if there are enough of them.
     pub wall: f64,
-    /// CPU time of the workers per operation; threads that a cache runs by itself are not in it.
+    /// CPU time of the workers per operation, of the same slices; threads that a cache runs by itself are not in it.
     pub cpu: f64,
-    /// How much longer the yardstick was than its shortest, before or after, on any worker's core.
+    /// `wall` of all slices, quiet or not.
+    pub whole: f64,
+    /// How much longer the yardstick was than its shortest, before or after, on any worker's core: where there are enough quiet slices, beside
+    /// the least quiet of them, else on average.
     pub pace: f64,
 }
 
 impl Timing {
     /// As readings of a contest: elapsed time, or CPU time where that was asked for, and the rest for the file.
-    pub fn readings(self, setup: &Setup, threads: usize) -> [Reading; 3] {
+    pub fn readings(self, setup: &Setup, threads: usize) -> [Reading; 4] {
         let (ranked, other) = if setup.cpu {
             (self.cpu, self.wall)
         } else {
@@ -39,23 +46,63 @@ impl Timing {
         [
             Reading::new(threads, NS_PER_OP, ranked),
             Reading::new(threads, OTHER_NS_PER_OP, other),
+            Reading::new(threads, WHOLE_NS_PER_OP, self.whole),
             Reading::new(threads, PACE, self.pace),
         ]
     }
+
+    /// The timing of a lap in slices. If so many of them were quiet, these count, else all.
+    fn of(slices: &[Slice]) -> Self {
+        let mean = |slices: &mut dyn Iterator<Item = f64>| {
+            let (count, sum) = slices.fold((0, 0.0), |(count, sum), one| (count + 1, sum + one));
+            sum / f64::from(count)
+        };
+        let quiet = |slice: &&Slice| slice.pace <= yardstick::ALONE;
+        let enough = slices.len().div_ceil(ENOUGH);
+        let whole = mean(&mut slices.iter().map(|slice| slice.wall));
+        if slices.iter().filter(quiet).count() >= enough {
+            let quiet = || slices.iter().filter(quiet);
+            Self {
+                wall: mean(&mut quiet().map(|slice| slice.wall)),
+                cpu: mean(&mut quiet().map(|slice| slice.cpu)),
+                whole,
+                pace: quiet().map(|slice| slice.pace).fold(1.0, f64::max),
+            }
+        } else {
+            Self {
+                wall: whole,
+                cpu: mean(&mut slices.iter().map(|slice| slice.cpu)),
+                whole,
+                pace: mean(&mut slices.iter().map(|slice| slice.pace)),
+            }
+        }
+    }
 }
+
+/// Of so many slices one has to be quiet, for those that are to count alone.
+const ENOUGH: usize = 8;
 
 /// A piece of work for some workers at once.
 pub struct Work<P, W, R> {
     /// How many workers.
     pub threads: usize,
-    /// Operations of each.
+    /// In how many slices of the same kind each worker does its part, with a look at the yardstick between two; so what disturbs
+    /// one need not spoil all. In one go where there are more workers than cores: these are to meet as they happen to.
+    pub slices: usize,
+    /// Operations of each worker in a slice.
     pub operations: usize,
     /// Makes what they work on, anew for each try.
     pub prepare: P,
     /// What a worker, given its number, does before the clock starts.
     pub warm: W,
-    /// What is timed; the answers of all workers are summed up.
+    /// What is timed, given the worker and the slice; the answers of all are summed up.
     pub run: R,
+}
+
+/// The part of a stream that belongs to a slice of so many operations; each worker goes round its stream.
+pub fn piece<T>(stream: &[T], operations: usize, slice: usize) -> &[T] {
+    let pieces = stream.len() / operations;
+    &stream[slice % pieces * operations..][..operations]
 }
 
 /// The work, done.
@@ -74,39 +121,93 @@ pub fn timed<T: Sync>(
     mut work: Work<
         impl FnMut() -> Result<T, Problem>,
         impl Fn(&T, usize) + Sync,
-        impl Fn(&T, usize) -> u64 + Sync,
+        impl Fn(&T, usize, usize) -> u64 + Sync,
     >,
 ) -> Result<Done<T>, Problem> {
+    let (goes, in_one) = if work.threads > cpu::count() {
+        (1, work.slices)
+    } else {
+        (work.slices, 1)
+    };
     let (done, _) = yardstick.best_of(|wait| {
         let on = (work.prepare)()?;
         let worker = Worker {
+            goes,
             meet: &Barrier::new(work.threads),
+            start: &Start::new(work.threads),
             alone: &Mutex::new(()),
             ruler: yardstick.ruler(),
             wait,
         };
-        let laps = worker.all(work.threads, &|n| (work.warm)(&on, n), &|n| {
-            (work.run)(&on, n)
+        let laps = worker.all(work.threads, &|n| (work.warm)(&on, n), &|n, go| {
+            (go * in_one..(go + 1) * in_one)
+                .map(|slice| (work.run)(&on, n, slice))
+                .sum()
         });
-        let timing = timing(&laps, work.operations);
+        let timing = Timing::of(&slices(&laps, in_one * work.operations));
         let sum = laps.iter().map(|lap| lap.sum).sum();
         Ok((Done { timing, sum, on }, timing.pace))
     })?;
     Ok(done)
 }
 
+/// What one worker did.
 struct Lap {
+    goes: Vec<Go>,
+    sum: u64,
+}
+
+/// One worker's part of a slice.
+#[derive(Clone, Copy)]
+struct Go {
     began: u64,
     ended: u64,
     cpu: Duration,
     pace: f64,
-    sum: u64,
+}
+
+/// All workers' parts of a slice together, per operation.
+#[derive(Clone, Copy, Debug)]
+struct Slice {
+    wall: f64,
+    cpu: f64,
+    pace: f64,
+}
+
+/// Lets workers start at once who are awake all.
+struct Start {
+    threads: usize,
+    arrived: AtomicUsize,
+}
+
+impl Start {
+    fn new(threads: usize) -> Self {
+        Self {
+            threads,
+            arrived: AtomicUsize::new(0),
+        }
+    }
+
+    /// Waits until each worker has come for the `time`th time, counted from 0.
+    fn wait(&self, time: usize) {
+        // What the others did before is none of the worker's business.
+        self.arrived.fetch_add(1, Ordering::Relaxed);
+        while self.arrived.load(Ordering::Relaxed) < (time + 1) * self.threads {
+            if self.threads > cpu::count() {
+                thread::yield_now();
+            }
+            hint::spin_loop();
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
 struct Worker<'a> {
-    /// Before the clock starts, and after it has stopped.
+    goes: usize,
+    /// Asleep, before the yardsticks are laid and after: or who waits would disturb who lays his.
     meet: &'a Barrier,
+    /// Awake, before the clock starts: those who have slept wake up one after the other.
+    start: &'a Start,
     /// Yardsticks are laid one after the other: what is seen on a core is what strangers do there.
     alone: &'a Mutex<()>,
     ruler: Ruler<'a>,
@@ -118,7 +219,7 @@ impl<'a> Worker<'a> {
         self,
         threads: usize,
         warm: &(impl Fn(usize) + Sync),
-        run: &(impl Fn(usize) -> u64 + Sync),
+        run: &(impl Fn(usize, usize) -> u64 + Sync),
     ) -> Vec<Lap> {
         thread::scope(|scope| {
             let workers: Vec<_> = (0..threads)
@@ -131,34 +232,38 @@ impl<'a> Worker<'a> {
         })
     }
 
-    fn lap(self, number: usize, warm: impl Fn(usize), run: impl Fn(usize) -> u64) -> Lap {
+    fn lap(self, number: usize, warm: impl Fn(usize), run: impl Fn(usize, usize) -> u64) -> Lap {
         // A peer that panics must not leave the other workers waiting.
         let caught = |work: &dyn Fn() -> u64| catch_unwind(AssertUnwindSafe(work));
         cpu::pin(number);
         self.one_by_one(|ruler| ruler.wait(self.wait));
-        let warmed = caught(&|| {
+        let mut sum = caught(&|| {
             warm(number);
             0
         });
-        let before = self.one_by_one(Ruler::lay);
-        self.meet.wait();
-        let cpu = cpu::thread_time();
-        let began = clock::nanos();
-        let answer = caught(&|| run(number));
-        let ended = clock::nanos();
-        let cpu = cpu::thread_time() - cpu;
-        self.meet.wait();
-        let after = self.one_by_one(Ruler::lay);
-        let sum = warmed
-            .and(answer)
-            .unwrap_or_else(|panic| resume_unwind(panic));
-        Lap {
-            began,
-            ended,
-            cpu,
-            pace: before.max(after),
-            sum,
+        let mut before = self.one_by_one(Ruler::lay);
+        let mut goes = Vec::with_capacity(self.goes);
+        for go in 0..self.goes {
+            self.meet.wait();
+            self.start.wait(go);
+            let cpu = cpu::thread_time();
+            let began = clock::nanos();
+            let answer = caught(&|| run(number, go));
+            let ended = clock::nanos();
+            let cpu = cpu::thread_time() - cpu;
+            self.meet.wait();
+            let after = self.one_by_one(Ruler::lay);
+            goes.push(Go {
+                began,
+                ended,
+                cpu,
+                pace: before.max(after),
+            });
+            before = after;
+            sum = sum.and_then(|sum| Ok(sum + answer?));
         }
+        let sum = sum.unwrap_or_else(|panic| resume_unwind(panic));
+        Lap { goes, sum }
     }
 
     fn one_by_one<T>(self, look: impl FnOnce(Ruler<'a>) -> T) -> T {
@@ -167,17 +272,23 @@ impl<'a> Worker<'a> {
     }
 }
 
-fn timing(laps: &[Lap], operations: usize) -> Timing {
-    let began = laps.iter().map(|lap| lap.began).min().unwrap_or(0);
-    let ended = laps.iter().map(|lap| lap.ended).max().unwrap_or(0);
+/// The slices of laps that began together, of so many operations of each worker.
+fn slices(laps: &[Lap], operations: usize) -> Vec<Slice> {
+    let goes = laps.iter().map(|lap| lap.goes.len()).min().unwrap_or(0);
     let threads = laps.len();
     let total = (threads * operations) as f64;
-    let cpu: Duration = laps.iter().map(|lap| lap.cpu).sum();
-    Timing {
-        wall: (ended - began) as f64 * threads.min(cpu::count()) as f64 / total,
-        cpu: cpu.as_nanos() as f64 / total,
-        pace: laps.iter().map(|lap| lap.pace).fold(1.0, f64::max),
-    }
+    let slice = |go: usize| {
+        let goes = || laps.iter().map(|lap| lap.goes[go]);
+        let began = goes().map(|go| go.began).min().unwrap_or(0);
+        let ended = goes().map(|go| go.ended).max().unwrap_or(0);
+        let cpu: Duration = goes().map(|go| go.cpu).sum();
+        Slice {
+            wall: (ended - began) as f64 * threads.min(cpu::count()) as f64 / total,
+            cpu: cpu.as_nanos() as f64 / total,
+            pace: goes().map(|go| go.pace).fold(1.0, f64::max),
+        }
+    };
+    (0..goes).map(slice).collect()
 }
 
 /// Nanoseconds per operation of `run` on the calling thread, elapsed or of CPU time as asked for, and what it returned.
@@ -200,21 +311,22 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn every_worker_runs_once_and_its_answer_is_counted() {
+    fn every_worker_runs_each_slice_once_and_its_answers_are_counted() {
         let prepared = Cell::new(0);
         let work = Work {
             threads: 3,
+            slices: 4,
             operations: 10,
             prepare: || {
                 prepared.set(prepared.get() + 1);
                 Ok(prepared.get())
             },
             warm: |_: &u64, _: usize| (),
-            run: |on: &u64, worker: usize| on + worker as u64,
+            run: |on: &u64, worker: usize, slice: usize| on + (100 * slice + worker) as u64,
         };
         let done = timed(&Yardstick::new(Duration::ZERO), work).unwrap();
-        assert_eq!((done.sum, done.on), (6, 1));
-        assert!(done.timing.wall > 0.0);
+        assert_eq!((done.sum, done.on), (12 + 1_800 + 12, 1));
+        assert!(done.timing.wall > 0.0 && done.timing.whole > 0.0);
     }
 
     #[test]
@@ -222,11 +334,12 @@ mod tests {
     fn a_worker_that_panics_holds_up_no_other() {
         let work = Work {
             threads: 2,
+            slices: 3,
             operations: 1,
             prepare: || Ok(()),
             warm: |_: &(), _: usize| (),
-            run: |_: &(), worker: usize| {
-                assert!(worker == 0, "a peer's fault");
+            run: |_: &(), worker: usize, slice: usize| {
+                assert!(worker == 0 || slice != 1, "a peer's fault");
                 0
             },
         };
@@ -237,11 +350,56 @@ mod tests {
     fn a_failed_preparation_is_the_answer() {
         let work = Work {
             threads: 1,
+            slices: 1,
             operations: 1,
             prepare: || Err::<(), _>(Problem::Unsupported("none")),
             warm: |_: &(), _: usize| (),
-            run: |_: &(), _: usize| 0,
+            run: |_: &(), _: usize, _: usize| 0,
         };
         assert!(timed(&Yardstick::new(Duration::ZERO), work).is_err());
+    }
+
+    fn timing(slices: &[(f64, f64)]) -> (f64, f64, f64) {
+        let slices: Vec<_> = slices
+            .iter()
+            .map(|&(wall, pace)| Slice {
+                wall,
+                cpu: wall,
+                pace,
+            })
+            .collect();
+        let Timing {
+            wall,
+            cpu,
+            whole,
+            pace,
+        } = Timing::of(&slices);
+        assert_eq!(wall, cpu);
+        (wall, whole, pace)
+    }
+
+    #[test]
+    fn quiet_slices_count_alone() {
+        let slices = [(10.0, 1.0), (30.0, 1.5), (12.0, 1.05), (20.0, 1.11)];
+        assert_eq!(timing(&slices), (11.0, 18.0, 1.05));
+        assert_eq!(timing(&[(10.0, 1.1)]), (10.0, 10.0, 1.1));
+    }
+
+    #[test]
+    fn where_too_few_are_quiet_all_count() {
+        let mut slices = vec![(20.0, 1.5); 15];
+        slices.push((4.0, 1.0));
+        let (wall, whole, pace) = timing(&slices);
+        assert_eq!((wall, whole), (19.0, 19.0));
+        assert!(pace > yardstick::ALONE);
+        slices[0] = (4.0, 1.0);
+        assert_eq!(timing(&slices).0, 4.0, "two of sixteen");
+    }
+
+    #[test]
+    fn workers_go_round_their_streams() {
+        let stream = [0, 1, 2, 3, 4, 5, 6];
+        let pieces: Vec<_> = (0..5).map(|slice| piece(&stream, 2, slice)).collect();
+        assert_eq!(pieces, [[0, 1], [2, 3], [4, 5], [0, 1], [2, 3]]);
     }
 }

@@ -3,7 +3,8 @@
 //! A virtual core often is half of a real one, and what runs on the other half, which no figure of this system shows, makes ours up to
 //! 1.7 times slower, for milliseconds or minutes. Medians of few rounds then say who met which phase. So the yardstick is laid
 //! before and after each lap; a lap between two short ones counts, another is run again, as long as there is patience left. It judges a lap by
-//! something that no cache has a part in, so it favours none. Memory that is shared with others it does not see.
+//! something that no cache has a part in, so it favours none. Memory that is shared with others it does not see. Laps of which each part is like the others
+//! are cut into slices with a yardstick between two ([`measure`](crate::measure)).
 
 use std::{
     cell::Cell,
@@ -16,7 +17,7 @@ use std::{
 use crate::clock;
 
 /// A core is ours alone if the yardstick takes no longer than this, of the shortest time seen.
-const ALONE: f64 = 1.1;
+pub(crate) const ALONE: f64 = 1.1;
 /// Tries for one lap.
 const TRIES: usize = 5;
 /// The longest wait for one lap.
@@ -34,6 +35,8 @@ pub struct Yardstick {
     /// For each contest, and what is left for this one.
     patience: Duration,
     left: Cell<Duration>,
+    /// Whether what is left is to be kept for other laps.
+    spared: Cell<bool>,
     laps: Cell<Count>,
 }
 
@@ -53,6 +56,7 @@ impl Yardstick {
             shortest: AtomicU64::new(u64::MAX),
             patience,
             left: Cell::new(patience),
+            spared: Cell::new(false),
             laps: Cell::default(),
         };
         for _ in 0..300 {
@@ -64,6 +68,19 @@ impl Yardstick {
     /// A contest begins: patience is as it was at first.
     pub fn begin(&self) {
         self.left.set(self.patience);
+    }
+
+    /// Whether the laps that follow are worth no patience.
+    pub fn spare(&self, spared: bool) {
+        self.spared.set(spared);
+    }
+
+    fn left(&self) -> Duration {
+        if self.spared.get() {
+            Duration::ZERO
+        } else {
+            self.left.get()
+        }
     }
 
     /// The core under the calling thread now, without patience, for workers.
@@ -86,16 +103,16 @@ impl Yardstick {
         let mut best: Option<(T, f64)> = None;
         for _ in 0..TRIES {
             let began = Instant::now();
-            let (found, pace) = lap(self.left.get().min(WAIT))?;
+            let (found, pace) = lap(self.left().min(WAIT))?;
             // A first try is no loss of time, however long it takes, but for its waiting.
-            if best.is_some() || pace > ALONE {
+            if !self.spared.get() && (best.is_some() || pace > ALONE) {
                 let left = self.left.get().saturating_sub(began.elapsed());
                 self.left.set(left);
             }
             if best.as_ref().is_none_or(|(_, known)| pace < *known) {
                 best = Some((found, pace));
             }
-            if pace <= ALONE || self.left.get().is_zero() {
+            if pace <= ALONE || self.left().is_zero() {
                 break;
             }
         }
@@ -208,6 +225,22 @@ mod tests {
         }
         assert_eq!(tries.get(), 6, "all is used up by the first try");
         assert_eq!(yardstick.laps().disturbed, 6);
+    }
+
+    #[test]
+    fn patience_that_is_spared_is_there_afterwards() {
+        let yardstick = Yardstick::new(Duration::from_secs(3600));
+        let tries = Cell::new(0);
+        let lap = |wait: Duration| {
+            tries.set(tries.get() + 1);
+            Ok::<_, ()>((wait, 2.0))
+        };
+        yardstick.spare(true);
+        assert_eq!(yardstick.best_of(lap).unwrap().0, Duration::ZERO);
+        assert_eq!(tries.get(), 1);
+        yardstick.spare(false);
+        assert_eq!(yardstick.best_of(lap).unwrap().0, WAIT);
+        assert_eq!(tries.get(), 1 + TRIES);
     }
 
     #[test]

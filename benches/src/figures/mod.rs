@@ -10,7 +10,7 @@ use serde::Serialize;
 pub use self::lists::{PEERS, first_version, release};
 use crate::{
     contest::Metric,
-    report::{Report, table::number},
+    report::{Report, Row, table::number},
     setup::Setup,
     workloads,
 };
@@ -114,12 +114,15 @@ impl Check {
 
     fn judge(&self, report: &Report) -> Verdict {
         let (value, detail) = match self.of {
-            Of::Value(figure, unit) => (figure.median(report), unit.to_owned()),
-            Of::Highest(figure, unit) => (figure.highest(report), format!("{unit}, highest round")),
-            Of::Ratio(over, under) => match (over.median(report), under.median(report)) {
+            Of::Value(figure, unit) => (figure.row(report).map(|row| row.median), unit.to_owned()),
+            Of::Highest(figure, unit) => (
+                figure.row(report).map(|row| row.high),
+                format!("{unit}, highest round"),
+            ),
+            Of::Ratio(over, under) => match (over.row(report), under.row(report)) {
                 (Some(over), Some(under)) => (
-                    Some(over / under),
-                    format!("{} / {}", number(over), number(under)),
+                    Some(over.median / under.median),
+                    format!("{} / {}", over.shown(), under.shown()),
                 ),
                 _ => (None, String::new()),
             },
@@ -136,25 +139,14 @@ impl Check {
 }
 
 impl Figure {
-    fn median(&self, report: &Report) -> Option<f64> {
-        report.median(
+    fn row<'a>(&self, report: &'a Report) -> Option<&'a Row> {
+        report.row(
             self.workload,
             self.variant,
             self.threads,
             self.metric.name,
             self.peer,
         )
-    }
-
-    fn highest(&self, report: &Report) -> Option<f64> {
-        report
-            .rows_of(self.workload, self.variant)
-            .find(|row| {
-                row.threads == self.threads
-                    && row.metric == self.metric.name
-                    && row.peer == self.peer
-            })
-            .map(|row| row.high)
     }
 }
 

@@ -10,9 +10,10 @@ use std::{collections::BTreeMap, fs, io, path::PathBuf};
 use serde::Serialize;
 
 use crate::{
-    contest::{Heading, Metric, Reading},
+    contest::{Heading, Metric, PACE, Reading, Shown},
     machine::Machine,
     peer::{Card, Problem, Role},
+    yardstick,
 };
 
 /// All figures of a run.
@@ -63,6 +64,8 @@ pub struct Row {
     pub low: f64,
     pub high: f64,
     pub rounds: Vec<f64>,
+    /// Which of the rounds were quiet, as far as anybody looked.
+    pub quiet: Vec<bool>,
 }
 
 /// A peer without a figure.
@@ -103,6 +106,7 @@ impl Report {
     pub fn add(&mut self, heading: &Heading, card: Card, readings: &[Reading]) {
         self.announce(heading);
         for reading in readings {
+            let quiet = is_quiet(readings, reading.threads);
             let known = self.rows.iter_mut().find(|row| {
                 row.workload == heading.workload
                     && row.variant == heading.variant
@@ -111,7 +115,7 @@ impl Report {
                     && row.peer == card.name
             });
             match known {
-                Some(row) => row.push(reading.value),
+                Some(row) => row.push(reading.value, quiet),
                 None => {
                     let mut row = Row {
                         workload: heading.workload.into(),
@@ -125,8 +129,9 @@ impl Report {
                         low: 0.0,
                         high: 0.0,
                         rounds: Vec::new(),
+                        quiet: Vec::new(),
                     };
-                    row.push(reading.value);
+                    row.push(reading.value, quiet);
                     self.rows.push(row);
                 }
             }
@@ -175,6 +180,21 @@ impl Report {
             .filter(move |row| row.workload == workload && row.variant == variant)
     }
 
+    /// One row, if it was measured.
+    pub fn row(
+        &self,
+        workload: &str,
+        variant: &str,
+        threads: usize,
+        metric: &str,
+        peer: &str,
+    ) -> Option<&Row> {
+        self.rows
+            .iter()
+            .filter(|row| row.workload == workload && row.variant == variant)
+            .find(|row| row.threads == threads && row.metric == metric && row.peer == peer)
+    }
+
     /// One median, if it was measured.
     pub fn median(
         &self,
@@ -184,9 +204,16 @@ impl Report {
         metric: &str,
         peer: &str,
     ) -> Option<f64> {
-        self.rows_of(workload, variant)
-            .find(|row| row.threads == threads && row.metric == metric && row.peer == peer)
+        self.row(workload, variant, threads, metric, peer)
             .map(|row| row.median)
+    }
+
+    /// How many of the ranked figures had no quiet round.
+    pub fn disturbed(&self) -> usize {
+        let ranked = |row: &&Row| row.kind.shown == Shown::Ranked;
+        (self.rows.iter().filter(ranked))
+            .filter(|row| !row.had_quiet())
+            .count()
     }
 
     /// Who was missing from one contest.
@@ -234,19 +261,44 @@ impl Report {
     }
 }
 
+/// Whether what was read with so many workers counts as quiet: so it does where nobody looked.
+pub(crate) fn is_quiet(readings: &[Reading], threads: usize) -> bool {
+    readings
+        .iter()
+        .filter(|reading| reading.threads == threads && reading.metric == PACE)
+        .all(|pace| pace.value <= yardstick::ALONE)
+}
+
 impl Row {
-    fn push(&mut self, value: f64) {
+    /// Notes a round. The median is that of the quiet ones, if there are any; the spread is that of all.
+    fn push(&mut self, value: f64, quiet: bool) {
         self.rounds.push(value);
-        let mut sorted = self.rounds.clone();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let middle = sorted.len() / 2;
-        self.median = if sorted.len() % 2 == 1 {
-            sorted[middle]
+        self.quiet.push(quiet);
+        let of_quiet = self.rounds.iter().zip(&self.quiet);
+        let mut counting: Vec<f64> = of_quiet
+            .filter(|(_, quiet)| **quiet || !self.had_quiet())
+            .map(|(value, _)| *value)
+            .collect();
+        counting.sort_unstable_by(f64::total_cmp);
+        let middle = counting.len() / 2;
+        self.median = if counting.len() % 2 == 1 {
+            counting[middle]
         } else {
-            (sorted[middle - 1] + sorted[middle]) / 2.0
+            (counting[middle - 1] + counting[middle]) / 2.0
         };
-        self.low = sorted[0];
-        self.high = sorted[sorted.len() - 1];
+        self.low = self.rounds.iter().copied().fold(f64::INFINITY, f64::min);
+        self.high = (self.rounds.iter().copied()).fold(f64::NEG_INFINITY, f64::max);
+    }
+
+    /// Whether any round was quiet.
+    pub fn had_quiet(&self) -> bool {
+        self.quiet.contains(&true)
+    }
+
+    /// The median as the tables show it: with a `~` if no round was quiet.
+    pub fn shown(&self) -> String {
+        let mark = if self.had_quiet() { "" } else { "~" };
+        table::number(self.median) + mark
     }
 }
 
@@ -284,5 +336,36 @@ mod tests {
         let row = report.rows_of("w", "v").next().unwrap();
         assert_eq!((row.low, row.median, row.high), (1.0, 3.0, 5.0));
         assert_eq!(report.best_of("w", "v")[&(1, "ns/op".to_owned())], 3.0);
+    }
+
+    #[test]
+    fn quiet_rounds_count_alone_and_a_figure_without_any_is_marked() {
+        let heading = Heading {
+            workload: "w",
+            variant: "v".into(),
+            about: String::new(),
+        };
+        let card = Card {
+            name: "a",
+            role: Role::Cache,
+        };
+        let mut report = Report::default();
+        let mut add = |value, pace| {
+            let readings = [
+                Reading::new(1, NS_PER_OP, value),
+                Reading::new(1, PACE, pace),
+                Reading::new(2, NS_PER_OP, value),
+            ];
+            report.add(&heading, card, &readings);
+            let row = |threads| report.row("w", "v", threads, "ns/op", "a").unwrap();
+            (row(1).median, row(1).shown(), row(2).shown())
+        };
+        let text = |text: &str| text.to_owned();
+        assert_eq!(add(9.0, 1.5), (9.0, text("9.00~"), text("9.00")));
+        assert_eq!(add(7.0, 1.4), (8.0, text("8.00~"), text("8.00")));
+        assert_eq!(add(3.0, 1.1), (3.0, text("3.00"), text("7.00")));
+        assert_eq!(add(5.0, 1.0), (4.0, text("4.00"), text("6.00")));
+        let row = report.row("w", "v", 1, "ns/op", "a").unwrap();
+        assert_eq!((row.low, row.high), (3.0, 9.0));
     }
 }

@@ -147,7 +147,7 @@ impl Table<'_> {
                     .get(&(column.0, column.1.name.to_owned()))
                     .copied();
                 let range = format!("{}-{}", number(row.low), number(row.high));
-                let (median, to_best) = (number(row.median), ratio(row.median, best));
+                let (median, to_best) = (row.shown(), ratio(row.median, best));
                 let _ = write!(
                     line,
                     "  {median:>8} {range:>15}{} {to_best:>6}",

@@ -6,13 +6,15 @@ use super::race::{self, Race, expect, fill};
 use crate::{
     contest::Outcome,
     keys,
-    measure::{Work, timed},
+    measure::{Work, piece, timed},
     peer::{Expiring, Peer, Plan},
     report::Report,
     setup::Setup,
 };
 
 const STREAM: usize = 1 << 17;
+/// Reads of a slice.
+const SLICE: usize = 1 << 16;
 
 /// A value that one would not copy.
 type Shared = Arc<[u64; 32]>;
@@ -20,7 +22,7 @@ type Shared = Arc<[u64; 32]>;
 struct Arcs {
     in_place: bool,
     streams: Vec<Vec<u64>>,
-    laps: usize,
+    slices: usize,
 }
 
 pub(super) fn clone(setup: &Setup, report: &mut Report) {
@@ -38,7 +40,7 @@ fn arcs(setup: &Setup, in_place: bool) -> Arcs {
     Arcs {
         in_place,
         streams,
-        laps: setup.size(8, 1),
+        slices: setup.size(16, 2),
     }
 }
 
@@ -87,7 +89,6 @@ impl Race for Arcs {
         )?;
         let mut readings = Vec::new();
         for threads in setup.threads_within_cores() {
-            let operations = self.laps * STREAM;
             let read = if self.in_place {
                 look_at::<P>
             } else {
@@ -97,15 +98,19 @@ impl Race for Arcs {
                 &setup.yardstick,
                 Work {
                     threads,
-                    operations,
+                    slices: self.slices,
+                    operations: SLICE,
                     prepare: || Ok(()),
                     warm: |_: &(), worker: usize| {
-                        read(&cache, &self.streams[worker], 1);
+                        read(&cache, &self.streams[worker]);
                     },
-                    run: |_: &(), worker: usize| read(&cache, &self.streams[worker], self.laps),
+                    run: |_: &(), worker: usize, slice: usize| {
+                        read(&cache, piece(&self.streams[worker], SLICE, slice))
+                    },
                 },
             )?;
-            expect("right answers", done.sum, (threads * operations) as u64)?;
+            let reads = threads * self.slices * SLICE;
+            expect("right answers", done.sum, reads as u64)?;
             readings.extend(done.timing.readings(setup, threads));
         }
         Ok(readings)
@@ -114,29 +119,24 @@ impl Race for Arcs {
 
 /// The measured loop with clones; counts right answers.
 #[inline(never)]
-fn clone_out<P: Peer<u64, Shared>>(cache: &P, stream: &[u64], laps: usize) -> u64 {
+fn clone_out<P: Peer<u64, Shared>>(cache: &P, stream: &[u64]) -> u64 {
     let mut right = 0;
-    for _ in 0..laps {
-        for key in stream {
-            right += u64::from(
-                cache
-                    .get(key)
-                    .is_some_and(|value| value[7] == keys::value(*key)),
-            );
-        }
+    for key in stream {
+        right += u64::from(
+            cache
+                .get(key)
+                .is_some_and(|value| value[7] == keys::value(*key)),
+        );
     }
     right
 }
 
 /// The measured loop without clones; counts right answers.
 #[inline(never)]
-fn look_at<P: Peer<u64, Shared>>(cache: &P, stream: &[u64], laps: usize) -> u64 {
+fn look_at<P: Peer<u64, Shared>>(cache: &P, stream: &[u64]) -> u64 {
     let mut right = 0;
-    for _ in 0..laps {
-        for key in stream {
-            right +=
-                u64::from(cache.look(key, |value| value[7] == keys::value(*key)) == Some(true));
-        }
+    for key in stream {
+        right += u64::from(cache.look(key, |value| value[7] == keys::value(*key)) == Some(true));
     }
     right
 }

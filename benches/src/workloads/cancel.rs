@@ -11,6 +11,7 @@ use crate::{
 };
 
 const ALIVE: usize = 100_000;
+const SLICES: usize = 20;
 
 struct Cancel {
     pairs: usize,
@@ -52,11 +53,13 @@ impl Race for Cancel {
         let mut readings = Vec::new();
         for threads in setup.threads_within_cores() {
             let alive = ALIVE / threads;
+            let slice = self.pairs / SLICES;
             let done = timed(
                 &setup.yardstick,
                 Work {
                     threads,
-                    operations: self.pairs,
+                    slices: SLICES,
+                    operations: slice,
                     prepare: || {
                         let cache = P::build(&plan(expiring, ALIVE, Some(ALIVE as u64 * 4)))?;
                         let streams = self.streams[..threads].iter();
@@ -65,8 +68,8 @@ impl Race for Cancel {
                         Ok::<_, Problem>(cache)
                     },
                     warm: |_: &P, _: usize| (),
-                    run: |cache: &P, worker: usize| {
-                        churn(cache, &self.streams[worker][..alive + self.pairs], alive)
+                    run: |cache: &P, worker: usize, number: usize| {
+                        churn(cache, &self.streams[worker][number * slice..], alive, slice)
                     },
                 },
             )?;
@@ -82,8 +85,8 @@ impl Race for Cancel {
 
 /// The measured loop.
 #[inline(never)]
-fn churn<P: Peer<u64, u64>>(cache: &P, stream: &[u64], alive: usize) -> u64 {
-    for (&new, old) in stream[alive..].iter().zip(stream) {
+fn churn<P: Peer<u64, u64>>(cache: &P, stream: &[u64], alive: usize, pairs: usize) -> u64 {
+    for (&new, old) in stream[alive..][..pairs].iter().zip(stream) {
         cache.insert(new, keys::value(new));
         cache.remove(old);
     }

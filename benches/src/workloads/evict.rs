@@ -4,11 +4,14 @@ use super::race::{self, Race, plan, waken};
 use crate::{
     contest::{HIT_PERCENT, Outcome, Reading},
     keys,
-    measure::{Work, timed},
+    measure::{Work, piece, timed},
     peer::{Expiring, Peer, Problem},
     report::Report,
     setup::Setup,
 };
+
+/// Slices of a stream's second half.
+const SLICES: usize = 16;
 
 struct Evict {
     keys: usize,
@@ -63,15 +66,14 @@ impl Race for Evict {
         let capacity = self.keys / 10;
         let mut readings = Vec::new();
         for threads in setup.threads_within_cores() {
-            let (warm, stream) = (
-                self.streams[0].len() / 2 / threads,
-                self.streams[0].len() / 2,
-            );
+            let half = self.streams[0].len() / 2;
+            let (warm, slice) = (half / threads, half / SLICES);
             let done = timed(
                 &setup.yardstick,
                 Work {
                     threads,
-                    operations: stream,
+                    slices: SLICES,
+                    operations: slice,
                     prepare: || {
                         let cache = P::build(&plan(expiring, capacity, Some(capacity as u64)))?;
                         waken(&cache);
@@ -80,13 +82,14 @@ impl Race for Evict {
                     warm: |cache: &P, worker: usize| {
                         read_through(cache, &self.streams[worker][..warm]);
                     },
-                    run: |cache: &P, worker: usize| {
-                        read_through(cache, &self.streams[worker][stream..])
+                    run: |cache: &P, worker: usize, number: usize| {
+                        let stream = &self.streams[worker][half..];
+                        read_through(cache, piece(stream, slice, number))
                     },
                 },
             )?;
             let cache = &done.on;
-            let percent = 100.0 * done.sum as f64 / (threads * stream) as f64;
+            let percent = 100.0 * done.sum as f64 / (threads * SLICES * slice) as f64;
             self.judge(percent)?;
             cache.settle();
             // Peers cut into shards may hold a little more.

@@ -54,6 +54,8 @@ impl Race for Grow {
                 &setup.yardstick,
                 Work {
                     threads,
+                    // In one: what an insert costs depends on how many there are.
+                    slices: 1,
                     operations: share,
                     prepare: || {
                         let plan = plan(expiring, 1024, Some(self.entries as u64 * 4));
@@ -62,7 +64,7 @@ impl Race for Grow {
                         Ok::<_, Problem>(cache)
                     },
                     warm: |_: &P, _: usize| (),
-                    run: |cache: &P, worker: usize| {
+                    run: |cache: &P, worker: usize, _: usize| {
                         insert(cache, &self.keys[worker * share..][..share])
                     },
                 },

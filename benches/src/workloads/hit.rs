@@ -4,7 +4,7 @@ use super::race::{self, Race, entries, expect, fill, plan};
 use crate::{
     contest::Outcome,
     keys,
-    measure::{Work, timed},
+    measure::{Work, piece, timed},
     peer::{Expiring, Peer},
     peers::{CoarseReads, IdleLimit, Visit},
     report::Report,
@@ -13,6 +13,8 @@ use crate::{
 
 /// Keys of one stream; every worker goes round its own.
 const STREAM: usize = 1 << 17;
+/// Reads of a slice.
+const SLICE: usize = 1 << 16;
 
 struct Hit {
     workload: &'static str,
@@ -20,7 +22,8 @@ struct Hit {
     resident: usize,
     bounded: bool,
     streams: Vec<Vec<u64>>,
-    laps: usize,
+    slice: usize,
+    slices: usize,
     threads: Vec<usize>,
 }
 
@@ -50,7 +53,8 @@ fn zipf_hit(setup: &Setup, workload: &'static str, bounded: bool) -> Hit {
         streams: streams(setup, |worker| {
             keys::zipf_ranks(keys::SMALL, STREAM, worker)
         }),
-        laps: setup.size(8, 1),
+        slice: SLICE,
+        slices: setup.size(16, 2),
         threads: if bounded {
             setup.threads.clone()
         } else {
@@ -71,7 +75,8 @@ pub(super) fn uniform(setup: &Setup, report: &mut Report) {
         streams: streams(setup, |worker| {
             keys::uniform_ranks(resident, setup.size(STREAM * 2, STREAM), worker)
         }),
-        laps: 1,
+        slice: SLICE / 4,
+        slices: setup.size(16, 8),
         threads: setup.threads_within_cores(),
     };
     race::run(&hit, setup, report);
@@ -87,7 +92,8 @@ pub(super) fn one(setup: &Setup, report: &mut Report) {
         resident: keys::SMALL,
         bounded: true,
         streams: streams(setup, |_| vec![0; STREAM]),
-        laps: setup.size(8, 1),
+        slice: SLICE,
+        slices: setup.size(16, 2),
         threads: setup.threads_within_cores(),
     };
     race::run(&hit, setup, report);
@@ -130,20 +136,23 @@ impl Race for Hit {
         fill(&cache, entries(self.resident))?;
         let mut readings = Vec::new();
         for &threads in &self.threads {
-            let operations = self.laps * self.streams[0].len();
             let done = timed(
                 &setup.yardstick,
                 Work {
                     threads,
-                    operations,
+                    slices: self.slices,
+                    operations: self.slice,
                     prepare: || Ok(()),
                     warm: |_: &(), worker: usize| {
                         warm(&cache, &self.streams[worker]);
                     },
-                    run: |_: &(), worker: usize| read(&cache, &self.streams[worker], self.laps),
+                    run: |_: &(), worker: usize, slice: usize| {
+                        read(&cache, piece(&self.streams[worker], self.slice, slice))
+                    },
                 },
             )?;
-            expect("right answers", done.sum, (threads * operations) as u64)?;
+            let reads = threads * self.slices * self.slice;
+            expect("right answers", done.sum, reads as u64)?;
             readings.extend(done.timing.readings(setup, threads));
         }
         Ok(readings)
@@ -152,17 +161,15 @@ impl Race for Hit {
 
 /// Caches, branch predictors and the peers' own buffers see some reads before the clock starts.
 fn warm<P: Peer<u64, u64>>(cache: &P, stream: &[u64]) {
-    read(cache, &stream[..stream.len() / 4], 1);
+    read(cache, &stream[..stream.len() / 4]);
 }
 
 /// The measured loop; counts right answers.
 #[inline(never)]
-fn read<P: Peer<u64, u64>>(cache: &P, stream: &[u64], laps: usize) -> u64 {
+fn read<P: Peer<u64, u64>>(cache: &P, stream: &[u64]) -> u64 {
     let mut right = 0;
-    for _ in 0..laps {
-        for key in stream {
-            right += u64::from(cache.get(key) == Some(keys::value(*key)));
-        }
+    for key in stream {
+        right += u64::from(cache.get(key) == Some(keys::value(*key)));
     }
     right
 }

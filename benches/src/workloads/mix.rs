@@ -4,17 +4,19 @@ use super::race::{self, Race, entries, expect, expect_len, fill, plan};
 use crate::{
     contest::Outcome,
     keys,
-    measure::{Work, timed},
+    measure::{Work, piece, timed},
     peer::{Expiring, Peer},
     report::Report,
     setup::Setup,
 };
 
 const STREAM: usize = 1 << 17;
+/// Operations of a slice.
+const SLICE: usize = 1 << 15;
 
 struct Mix {
     streams: Vec<Vec<u64>>,
-    laps: usize,
+    slices: usize,
 }
 
 pub(super) fn run(setup: &Setup, report: &mut Report) {
@@ -24,7 +26,7 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
     race::run(
         &Mix {
             streams,
-            laps: setup.size(4, 1),
+            slices: setup.size(16, 4),
         },
         setup,
         report,
@@ -56,23 +58,25 @@ impl Race for Mix {
         fill(&cache, entries(keys::SMALL))?;
         let mut readings = Vec::new();
         for &threads in &setup.threads {
-            let operations = self.laps * STREAM;
             let done = timed(
                 &setup.yardstick,
                 Work {
                     threads,
-                    operations,
+                    slices: self.slices,
+                    operations: SLICE,
                     prepare: || Ok(()),
                     warm: |_: &(), worker: usize| {
-                        mix(&cache, &self.streams[worker][..STREAM / 4], 1);
+                        mix(&cache, &self.streams[worker][..STREAM / 4]);
                     },
-                    run: |_: &(), worker: usize| mix(&cache, &self.streams[worker], self.laps),
+                    run: |_: &(), worker: usize, slice: usize| {
+                        mix(&cache, piece(&self.streams[worker], SLICE, slice))
+                    },
                 },
             )?;
             expect(
                 "right answers",
                 done.sum,
-                (threads * operations / 4 * 3) as u64,
+                (threads * self.slices * SLICE / 4 * 3) as u64,
             )?;
             readings.extend(done.timing.readings(setup, threads));
         }
@@ -83,15 +87,13 @@ impl Race for Mix {
 
 /// The measured loop; counts right answers.
 #[inline(never)]
-fn mix<P: Peer<u64, u64>>(cache: &P, stream: &[u64], laps: usize) -> u64 {
+fn mix<P: Peer<u64, u64>>(cache: &P, stream: &[u64]) -> u64 {
     let mut right = 0;
-    for _ in 0..laps {
-        for four in stream.chunks_exact(4) {
-            for key in &four[..3] {
-                right += u64::from(cache.get(key) == Some(keys::value(*key)));
-            }
-            cache.insert(four[3], keys::value(four[3]));
+    for four in stream.chunks_exact(4) {
+        for key in &four[..3] {
+            right += u64::from(cache.get(key) == Some(keys::value(*key)));
         }
+        cache.insert(four[3], keys::value(four[3]));
     }
     right
 }

@@ -4,17 +4,19 @@ use super::race::{self, Race, entries, expect_len, fill, plan};
 use crate::{
     contest::Outcome,
     keys,
-    measure::{Work, timed},
+    measure::{Work, piece, timed},
     peer::{Expiring, Peer},
     report::Report,
     setup::Setup,
 };
 
 const STREAM: usize = 1 << 17;
+/// Writes of a slice.
+const SLICE: usize = 1 << 15;
 
 struct Replace {
     streams: Vec<Vec<u64>>,
-    laps: usize,
+    slices: usize,
 }
 
 pub(super) fn run(setup: &Setup, report: &mut Report) {
@@ -24,7 +26,7 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
     race::run(
         &Replace {
             streams,
-            laps: setup.size(4, 1),
+            slices: setup.size(16, 4),
         },
         setup,
         report,
@@ -60,12 +62,15 @@ impl Race for Replace {
                 &setup.yardstick,
                 Work {
                     threads,
-                    operations: self.laps * STREAM,
+                    slices: self.slices,
+                    operations: SLICE,
                     prepare: || Ok(()),
                     warm: |_: &(), worker: usize| {
-                        replace(&cache, &self.streams[worker][..STREAM / 4], 1);
+                        replace(&cache, &self.streams[worker][..STREAM / 4]);
                     },
-                    run: |_: &(), worker: usize| replace(&cache, &self.streams[worker], self.laps),
+                    run: |_: &(), worker: usize, slice: usize| {
+                        replace(&cache, piece(&self.streams[worker], SLICE, slice))
+                    },
                 },
             )?;
             readings.extend(done.timing.readings(setup, threads));
@@ -77,11 +82,9 @@ impl Race for Replace {
 
 /// The measured loop.
 #[inline(never)]
-fn replace<P: Peer<u64, u64>>(cache: &P, stream: &[u64], laps: usize) -> u64 {
-    for _ in 0..laps {
-        for &key in stream {
-            cache.insert(key, keys::value(key));
-        }
+fn replace<P: Peer<u64, u64>>(cache: &P, stream: &[u64]) -> u64 {
+    for &key in stream {
+        cache.insert(key, keys::value(key));
     }
     0
 }

@@ -6,19 +6,21 @@ use super::race::{self, Race, expect, fill};
 use crate::{
     contest::Outcome,
     keys,
-    measure::{Work, timed},
+    measure::{Work, piece, timed},
     peer::{Expiring, Peer, Plan},
     report::Report,
     setup::Setup,
 };
 
 const STREAM: usize = 1 << 17;
+/// Reads of a slice.
+const SLICE: usize = 1 << 15;
 
 struct Strings {
     names: Vec<String>,
     /// Ranks, not clones of names: each read touches the name itself.
     streams: Vec<Vec<u32>>,
-    laps: usize,
+    slices: usize,
 }
 
 pub(super) fn run(setup: &Setup, report: &mut Report) {
@@ -32,7 +34,7 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
         &Strings {
             names,
             streams,
-            laps: setup.size(8, 1),
+            slices: setup.size(32, 4),
         },
         setup,
         report,
@@ -72,22 +74,24 @@ impl Race for Strings {
         fill(&cache, self.names.iter().cloned().zip(0..))?;
         let mut readings = Vec::new();
         for threads in setup.threads_within_cores() {
-            let operations = self.laps * STREAM;
             let done = timed(
                 &setup.yardstick,
                 Work {
                     threads,
-                    operations,
+                    slices: self.slices,
+                    operations: SLICE,
                     prepare: || Ok(()),
                     warm: |_: &(), worker: usize| {
-                        read(&cache, &self.names, &self.streams[worker], 1);
+                        read(&cache, &self.names, &self.streams[worker]);
                     },
-                    run: |_: &(), worker: usize| {
-                        read(&cache, &self.names, &self.streams[worker], self.laps)
+                    run: |_: &(), worker: usize, slice: usize| {
+                        let stream = piece(&self.streams[worker], SLICE, slice);
+                        read(&cache, &self.names, stream)
                     },
                 },
             )?;
-            expect("right answers", done.sum, (threads * operations) as u64)?;
+            let reads = threads * self.slices * SLICE;
+            expect("right answers", done.sum, reads as u64)?;
             readings.extend(done.timing.readings(setup, threads));
         }
         Ok(readings)
@@ -96,12 +100,10 @@ impl Race for Strings {
 
 /// The measured loop; counts right answers.
 #[inline(never)]
-fn read<P: Peer<String, u64>>(cache: &P, names: &[String], stream: &[u32], laps: usize) -> u64 {
+fn read<P: Peer<String, u64>>(cache: &P, names: &[String], stream: &[u32]) -> u64 {
     let mut right = 0;
-    for _ in 0..laps {
-        for &rank in stream {
-            right += u64::from(cache.get(&names[rank as usize]) == Some(u64::from(rank)));
-        }
+    for &rank in stream {
+        right += u64::from(cache.get(&names[rank as usize]) == Some(u64::from(rank)));
     }
     right
 }
