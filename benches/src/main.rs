@@ -56,7 +56,7 @@ struct Arguments {
     cpu: bool,
 
     /// seconds to spend in each contest on waiting for quiet cores, and on running laps again that somebody else on the machine has
-    /// disturbed [default: 4, quick: 0]
+    /// disturbed [default: 3, quick: 0]
     #[arg(long, value_name = "SECONDS")]
     patience: Option<u32>,
 
@@ -219,7 +219,7 @@ fn setup(arguments: &Arguments) -> Setup {
     setup.traces.clone_from(&arguments.traces);
     let patience = arguments
         .patience
-        .unwrap_or(if arguments.quick { 0 } else { 4 });
+        .unwrap_or(if arguments.quick { 0 } else { 3 });
     setup.yardstick = Yardstick::new(Duration::from_secs(patience.into()));
     setup
 }

@@ -14,7 +14,7 @@ use crate::{
 
 const STREAM: usize = 1 << 17;
 /// Reads of a slice.
-const SLICE: usize = 1 << 16;
+const SLICE: usize = 1 << 15;
 
 /// A value that one would not copy.
 type Shared = Arc<[u64; 32]>;
@@ -40,7 +40,7 @@ fn arcs(setup: &Setup, in_place: bool) -> Arcs {
     Arcs {
         in_place,
         streams,
-        slices: setup.size(16, 2),
+        slices: setup.size(16, 4),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
 /// Keys of one stream; every worker goes round its own.
 const STREAM: usize = 1 << 17;
 /// Reads of a slice.
-const SLICE: usize = 1 << 16;
+const SLICE: usize = 1 << 15;
 
 struct Hit {
     workload: &'static str,
@@ -54,7 +54,7 @@ fn zipf_hit(setup: &Setup, workload: &'static str, bounded: bool) -> Hit {
             keys::zipf_ranks(keys::SMALL, STREAM, worker)
         }),
         slice: SLICE,
-        slices: setup.size(16, 2),
+        slices: setup.size(16, 4),
         threads: if bounded {
             setup.threads.clone()
         } else {
@@ -75,7 +75,7 @@ pub(super) fn uniform(setup: &Setup, report: &mut Report) {
         streams: streams(setup, |worker| {
             keys::uniform_ranks(resident, setup.size(STREAM * 2, STREAM), worker)
         }),
-        slice: SLICE / 4,
+        slice: SLICE / 2,
         slices: setup.size(16, 8),
         threads: setup.threads_within_cores(),
     };
@@ -93,7 +93,7 @@ pub(super) fn one(setup: &Setup, report: &mut Report) {
         bounded: true,
         streams: streams(setup, |_| vec![0; STREAM]),
         slice: SLICE,
-        slices: setup.size(16, 2),
+        slices: setup.size(16, 4),
         threads: setup.threads_within_cores(),
     };
     race::run(&hit, setup, report);

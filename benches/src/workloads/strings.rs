@@ -34,7 +34,7 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
         &Strings {
             names,
             streams,
-            slices: setup.size(32, 4),
+            slices: setup.size(16, 4),
         },
         setup,
         report,
