@@ -7,6 +7,7 @@ use std::{
 };
 
 use crate::{
+    cpu,
     peer::{Card, Problem},
     report::{self, Report, table},
     setup::Setup,
@@ -182,13 +183,15 @@ pub fn contests(setup: &Setup, report: &mut Report, rounds: usize, contests: Vec
 /// In so many rounds at the end those are worth patience who had no quiet one.
 const LATE: usize = 2;
 
-/// With how many workers a contestant had a quiet round.
+/// With how many workers, up to as many as there are cores, a contestant had a quiet round.
 #[derive(Debug, Default)]
 struct Quiet(BTreeMap<usize, bool>);
 
 impl Quiet {
     fn note(&mut self, readings: &[Reading]) {
-        for reading in readings {
+        // Where workers share cores, one is nearly always beside another: that is worth no wait.
+        let apart = |reading: &&Reading| reading.threads <= cpu::count();
+        for reading in readings.iter().filter(apart) {
             *self.0.entry(reading.threads).or_default() |=
                 report::is_quiet(readings, reading.threads);
         }
@@ -241,12 +244,18 @@ mod tests {
     fn a_contestant_is_done_when_it_had_a_quiet_round_with_each_number_of_workers() {
         let mut quiet = Quiet::default();
         assert!(!quiet.had());
-        let round = |one, two| [Reading::new(1, PACE, one), Reading::new(2, PACE, two)];
-        quiet.note(&round(1.0, 1.5));
-        assert!(!quiet.had());
-        quiet.note(&round(1.5, 1.4));
-        assert!(!quiet.had());
+        let cores = cpu::count();
+        let round = |pace, beyond| {
+            [
+                Reading::new(cores, PACE, pace),
+                Reading::new(cores + 1, PACE, beyond),
+            ]
+        };
         quiet.note(&round(1.5, 1.0));
+        assert!(!quiet.had());
+        quiet.note(&round(1.0, 1.5));
+        assert!(quiet.had(), "whatever there is beyond");
+        quiet.note(&round(1.5, 1.5));
         assert!(quiet.had());
         // Where nobody looks, nothing is waited for.
         let mut unseen = Quiet::default();

@@ -395,7 +395,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     }
 
     /// Asks the policy about a read, and notes the deadline that the hit has now. False if the entry expired meanwhile, or somebody else
-    /// moved its deadline, so that the look-up has to start over; then nothing was changed.
+    /// moved its deadline, so that the look-up has to start over; then this read has extended nothing.
     ///
     /// If its value was replaced meanwhile, the read stands as one from before that, and extends nothing: the new value's life is none
     /// of its business.
