@@ -3,8 +3,9 @@
 //! A virtual core often is half of a real one, and what runs on the other half, which no figure of this system shows, makes ours up to
 //! 1.7 times slower, for milliseconds or minutes. Medians of few rounds then say who met which phase. So the yardstick is laid
 //! before and after each lap; a lap between two short ones counts, another is run again, as long as there is patience left. It judges a lap by
-//! something that no cache has a part in, but for threads of its own (the README beside this package says what follows from that). Memory that is shared with others it does not see. Laps of which each part is like the others
-//! are cut into slices with a yardstick between two ([`measure`](crate::measure)).
+//! something that no cache has a part in, but for threads of its own: the README beside this package says what follows from that.
+//! Memory that is shared with others it does not see. Laps of which each part is like the others are cut into slices with a yardstick
+//! between two ([`measure`](crate::measure)).
 
 use std::{
     cell::Cell,
