@@ -34,6 +34,8 @@ where
             core: self,
             wrote: None,
         };
+        // The pin holds up loads that come after it, but not this.
+        map.prefetch(hash);
         let pin = self.upkeep.pin();
         for looks in 1.. {
             let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));

@@ -81,6 +81,8 @@ where
 {
     pub(super) fn put(&self, key: K, value: V, given: Given) {
         let hash = self.hash(&key);
+        // The pin holds up loads that come after it, but not this.
+        self.upkeep.map.prefetch(hash);
         let making = Making {
             hash,
             weight: self.weigh(&key, &value),
