@@ -306,7 +306,7 @@ mod tests {
         let (xa, ya, xb) = (("x", "a"), ("y", "a"), ("x", "b"));
         assert_eq!(*order.borrow(), [xa, ya, xb, ya, xb, xa, xb, xa, ya]);
         assert_eq!(
-            report.median("test", "x", 1, NS_PER_OP.name, "b"),
+            (report.row("test", "x", 1, NS_PER_OP.name, "b")).map(|row| row.median),
             Some(1.0)
         );
         assert_eq!(report.failures().count(), 1);

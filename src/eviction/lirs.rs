@@ -40,8 +40,9 @@
 //! # Cost
 //!
 //! A use of a core node that was used in the same epoch already, as hot ones are, writes nothing: the node and one slot of the
-//! duels are read. Any other use relinks one node, and so does each while the cache is filling up, which one that never gets full does for ever. A miss reads one half line of ghosts, an eviction another. Memory beyond the
-//! seat's links, weight and two bytes: 8 bytes of ghosts a node, 3 KiB a cache. Uses may be lost: the hit ratio bears it.
+//! duels are read. Any other use relinks one node, and so does each while the cache is filling up, which one that never gets full does for
+//! ever. A miss reads one half line of ghosts, an eviction another. Memory beyond the seat's links, weight and two bytes: 8 bytes of ghosts a
+//! node, 3 KiB a cache. Uses may be lost: the hit ratio bears it.
 //!
 //! # Origin
 //!

@@ -195,19 +195,6 @@ impl Report {
             .find(|row| row.threads == threads && row.metric == metric && row.peer == peer)
     }
 
-    /// One median, if it was measured.
-    pub fn median(
-        &self,
-        workload: &str,
-        variant: &str,
-        threads: usize,
-        metric: &str,
-        peer: &str,
-    ) -> Option<f64> {
-        self.row(workload, variant, threads, metric, peer)
-            .map(|row| row.median)
-    }
-
     /// How many of the ranked figures had no quiet round.
     pub fn disturbed(&self) -> usize {
         let ranked = |row: &&Row| row.kind.shown == Shown::Ranked;

@@ -100,7 +100,9 @@ fn columns(report: &Report) -> Vec<(&str, Role)> {
 }
 
 fn hits(report: &Report, line: &Line, peer: &str) -> Option<f64> {
-    report.median(NAME, &line.variant(), 1, HIT_PERCENT.name, peer)
+    report
+        .row(NAME, &line.variant(), 1, HIT_PERCENT.name, peer)
+        .map(|row| row.median)
 }
 
 fn best(columns: &[(&str, Role)], values: &[Option<f64>]) -> Option<f64> {

@@ -60,7 +60,8 @@ pub(super) fn write(report: &Report, file: &Path) -> Drawn {
                 .iter()
                 .enumerate()
                 .filter_map(|(step, line)| {
-                    let hits = report.median(CURVES, &line.variant(), 1, HIT_PERCENT.name, peer)?;
+                    let row = report.row(CURVES, &line.variant(), 1, HIT_PERCENT.name, peer)?;
+                    let hits = row.median;
                     Some((step as f64, hits))
                 })
                 .collect()
