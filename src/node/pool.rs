@@ -6,7 +6,10 @@
 //! the number of the *region* that it was allocated with, one of one to sixteen chunks, growing with the pool. A region goes back to
 //! the allocator when its last slot has come back and enough room is left.
 //!
-//! What comes back is mostly wanted again at once: up to [`LOOSE`] slots stay in one chain for that, whichever regions they are of.
+//! What comes back is mostly wanted again at once: up to [`LOOSE`] slots stay in one chain for that, whichever regions they are of. It is
+//! a queue: where entries leave in the order in which they came, as timers of one length do, slots are handed out in the order in which
+//! they stand in memory, again and again, and the processor sees coming which one is next. Were the last to come back the first to go, each
+//! round would shuffle them a little more: a removal then waits for memory for two thirds of its time.
 //!
 //! # Invariants
 //!
@@ -32,10 +35,12 @@ use std::ptr::{self, NonNull};
 pub(super) const SINGLE: bool = cfg!(any(fuzzing, wheelhouse_single));
 /// Chunks of the largest regions.
 const REGION: usize = if SINGLE { 1 } else { 16 };
-/// Slots that stay loose at most; and at most so great a part of those in use. And none do in a pool most of which stands empty: there each
-/// might keep a region from going back.
-pub(super) const LOOSE: usize = if SINGLE { 0 } else { 128 };
+/// Slots that stay loose at most: more than mostly wait for being freed, since what goes through a region's chain loses its order. And at
+/// most so great a part of those in use.
+pub(super) const LOOSE: usize = if SINGLE { 0 } else { 512 };
 const LOOSE_PART: usize = 8;
+/// Loose slots that go back to their regions at a time, under the owner's lock; or as many as came.
+const LOT: usize = 64;
 
 /// How chunks are divided.
 #[derive(Clone, Copy, Debug)]
@@ -107,8 +112,9 @@ pub(super) struct Pool {
     vacant: Vec<u32>,
     /// Regions that were empty when they were last looked at.
     spares: Vec<u32>,
-    /// The chain of loose slots, and its length.
+    /// The chain of loose slots, its end, dangling if it is empty, and its length.
     loose: Next,
+    loose_last: NonNull<u8>,
     pub(super) loosened: usize,
     pub(super) slots: usize,
     /// Those that are not free.
@@ -213,6 +219,7 @@ impl Pool {
             vacant: Vec::new(),
             spares: Vec::new(),
             loose: ptr::null_mut(),
+            loose_last: NonNull::dangling(),
             loosened: 0,
             slots: 0,
             used: 0,
@@ -315,17 +322,28 @@ impl Pool {
         }
         let loosened = self.loosened + emptied.len;
         if self.is_dense() && loosened <= LOOSE && loosened * LOOSE_PART <= self.used {
-            // SAFETY: the end of a chain of slots that are this pool's alone (`Chain::push`).
-            unsafe { set_next(emptied.last, self.loose) };
-            self.loose = emptied.first;
+            if self.loose.is_null() {
+                self.loose = emptied.first;
+            } else {
+                // SAFETY: pool 1: the end of the chain of the loose.
+                unsafe { set_next(self.loose_last, emptied.first) };
+            }
+            self.loose_last = emptied.last;
             self.loosened = loosened;
         } else {
-            // No more than came: the owner's lock is held.
-            self.disperse(emptied.first, vacated);
-            if !self.is_dense() || self.loosened * LOOSE_PART > self.used {
-                let loose = std::mem::replace(&mut self.loose, ptr::null_mut());
-                self.loosened = 0;
-                self.disperse(loose, vacated);
+            let mut at = emptied.first;
+            while let Some(slot) = NonNull::new(at) {
+                // SAFETY: a slot of a chain that is the pool's alone by now (`Chain::push`).
+                at = unsafe { self.disperse(slot, vacated) };
+            }
+            let mut lot = LOT.max(emptied.len);
+            while (!self.is_dense() || self.loosened * LOOSE_PART > self.used)
+                && lot > 0
+                && let Some(slot) = self.take_loose()
+            {
+                // SAFETY: it was loose (pool 1), and its link was read and not written since.
+                unsafe { self.disperse(slot, vacated) };
+                lot -= 1;
             }
         }
     }
@@ -335,33 +353,32 @@ impl Pool {
         self.slots - self.used <= self.used.max(self.shape.slots)
     }
 
-    /// Gives a chain of slots back to their regions.
-    fn disperse(&mut self, first: Next, vacated: &mut Vacated) {
-        let mut at = first;
-        while let Some(slot) = NonNull::new(at) {
-            let offset = slot.addr().get() & (self.shape.size - 1);
-            // SAFETY: `Chain::push` wrote the link, and had its caller promise that the slot is of this pool: it stands `offset` bytes behind
-            // its chunk's beginning, which holds the region's number (pool 4).
-            let number: u32 = unsafe {
-                at = next(slot);
-                slot.sub(offset).cast().read()
-            };
-            let region = self.regions[number as usize]
-                .as_mut()
-                .expect("a region with a slot that is not free is there (pool 2)");
-            // SAFETY: as above.
-            unsafe { set_next(slot, region.free) };
-            region.free = slot.as_ptr();
-            region.used -= 1;
-            self.used -= 1;
-            if !region.listed {
-                region.listed = true;
-                self.roomy.push(number);
-            }
-            if region.used == 0 {
-                self.release(number, vacated);
-            }
+    /// Gives a slot that is not free back to its region, and says what came after it in its chain.
+    ///
+    /// # Safety
+    ///
+    /// The slot is one of this pool's, the caller's alone, and holds a link.
+    unsafe fn disperse(&mut self, slot: NonNull<u8>, vacated: &mut Vacated) -> Next {
+        let offset = slot.addr().get() & (self.shape.size - 1);
+        // SAFETY: the caller's promise: the slot stands `offset` bytes behind its chunk's beginning, which holds the region's number
+        // (pool 4), and holds a link.
+        let (number, after): (u32, Next) = unsafe { (slot.sub(offset).cast().read(), next(slot)) };
+        let region = self.regions[number as usize]
+            .as_mut()
+            .expect("a region with a slot that is not free is there (pool 2)");
+        // SAFETY: the caller's promise.
+        unsafe { set_next(slot, region.free) };
+        region.free = slot.as_ptr();
+        region.used -= 1;
+        self.used -= 1;
+        if !region.listed {
+            region.listed = true;
+            self.roomy.push(number);
         }
+        if region.used == 0 {
+            self.release(number, vacated);
+        }
+        after
     }
 
     /// A region has become empty: gives empty regions back to the allocator as long as an eighth of what is in use would still find

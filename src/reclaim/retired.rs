@@ -14,6 +14,9 @@
 //!    that began after [`Retired::turn`] said so.
 //! 3. So an item in `ready` is in nobody's hands (node 1, table 4).
 //!
+//! What left first is freed first, chunk by chunk; within what is freed together the last goes first, so that a chain of slots to which each is
+//! added in front begins with the first. `node/pool.rs` says what the order is good for.
+//!
 //! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time. What somebody is freeing just then is in no
 //! stage any more; [`Retired::away`] tells when it has gone.
 #![allow(unsafe_code)]
@@ -22,6 +25,7 @@ use super::{Domain, Grace};
 use crate::contain::contain;
 use crate::sync::{Ordering, thread_local};
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::atomic::fence;
 use std::sync::{Arc, Weak};
 
@@ -63,7 +67,8 @@ pub(crate) struct Retired<T: Retire> {
     /// That of `waiting`; none if nothing waits.
     grace: Option<Grace>,
     sweeping: Pile<T>,
-    ready: Pile<T>,
+    /// Chunks, from the first to the last to become ready.
+    ready: VecDeque<Vec<T>>,
     /// What was emptied, to be filled again: a cache in its stride allocates nothing here.
     spare: Spare<T>,
     /// Shared with what was taken to be freed, until it is; and what it was before, as far as that is still shared.
@@ -185,7 +190,8 @@ impl<T: Retire> Ready<T> {
         let outer = FREEING
             .try_with(|freeing| freeing.replace(true))
             .unwrap_or(false);
-        for chunk in &mut self.items.chunks {
+        // The last first: see the module docs.
+        for chunk in self.items.chunks.iter_mut().rev() {
             Self::free_chunk(chunk, memory);
         }
         _ = FREEING.try_with(|freeing| freeing.set(outer));
@@ -195,12 +201,11 @@ impl<T: Retire> Ready<T> {
     }
 
     fn free_chunk(chunk: &mut Vec<T>, memory: &mut T::Memory) {
-        chunk.iter().take(AHEAD).for_each(T::prefetch);
-        let mut items = chunk.drain(..);
-        while let Some(mut item) = items.next() {
+        chunk.iter().rev().take(AHEAD).for_each(T::prefetch);
+        while let Some(mut item) = chunk.pop() {
             // They are in no cache of the processor's any more: one after the other, a chunk would take 20 us.
-            if let Some(ahead) = items.as_slice().get(AHEAD) {
-                ahead.prefetch();
+            if chunk.len() > AHEAD {
+                chunk[chunk.len() - 1 - AHEAD].prefetch();
             }
             if T::RUNS_USER_CODE {
                 // A destructor that panics must not keep the rest from being freed, nor end the thread that happens to do it; the
@@ -224,7 +229,7 @@ impl<T: Retire> Retired<T> {
             waiting: Pile::new(),
             grace: None,
             sweeping: Pile::new(),
-            ready: Pile::new(),
+            ready: VecDeque::new(),
             spare: Spare {
                 chunks: Vec::new(),
                 taken: Pile::new(),
@@ -271,7 +276,7 @@ impl<T: Retire> Retired<T> {
 
     /// A complete drain of all buffers has ended that began after [`turn`](Self::turn) asked for it.
     pub(crate) fn swept(&mut self) {
-        self.ready.append(&mut self.sweeping);
+        self.ready.extend(self.sweeping.chunks.drain(..));
     }
 
     pub(crate) fn is_sweeping(&self) -> bool {
@@ -301,7 +306,7 @@ impl<T: Retire> Retired<T> {
         let mut items = std::mem::replace(&mut self.spare.taken, Pile::new());
         let mut count = 0;
         while count < most
-            && let Some(chunk) = self.ready.chunks.pop()
+            && let Some(chunk) = self.ready.pop_front()
         {
             count += chunk.len();
             items.chunks.push(chunk);
@@ -326,9 +331,11 @@ impl<T: Retire> Retired<T> {
             &mut self.open,
             &mut self.waiting,
             &mut self.sweeping,
-            &mut self.ready,
         ] {
             pile.forget_the_crowd();
+        }
+        if self.ready.is_empty() && self.ready.capacity() > MOSTLY {
+            self.ready = VecDeque::new();
         }
         self.spare.taken = items;
         self.spare.memory = memory;
@@ -345,26 +352,28 @@ impl<T: Retire> Retired<T> {
     /// What is in all stages together takes the memory of so many nodes.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
-        let stages = [&self.open, &self.waiting, &self.sweeping, &self.ready];
-        let items = stages
-            .into_iter()
-            .flat_map(|pile| pile.chunks.iter().flatten());
+        let stages = [&self.open, &self.waiting, &self.sweeping];
+        let chunks = stages.into_iter().flat_map(|pile| &pile.chunks);
+        let items = chunks.chain(&self.ready).flatten();
         items.map(Retire::size).sum()
     }
 
     /// How much may be freed.
     pub(crate) fn ready(&self) -> usize {
-        self.ready.len()
+        self.ready.iter().map(Vec::len).sum()
     }
 
     /// Frees everything in every stage. For the last owner: no reader, no buffer is left.
     pub(crate) fn take_all(&mut self) -> Ready<T> {
         self.grace = None;
+        let mut items = Pile {
+            chunks: std::mem::take(&mut self.ready).into(),
+        };
         for stage in [&mut self.sweeping, &mut self.waiting, &mut self.open] {
-            self.ready.append(stage);
+            items.append(stage);
         }
         Ready {
-            items: std::mem::replace(&mut self.ready, Pile::new()),
+            items,
             memory: None,
             _away: None,
         }
@@ -377,7 +386,7 @@ impl<T: Retire> std::fmt::Debug for Retired<T> {
             .field("open", &self.open.len())
             .field("waiting", &self.waiting.len())
             .field("sweeping", &self.sweeping.len())
-            .field("ready", &self.ready.len())
+            .field("ready", &self.ready())
             .finish()
     }
 }

@@ -1,0 +1,39 @@
+//! Where in memory entries come to stand.
+
+use crate::{Cache, ManualTicker, Scheduler};
+
+/// How many of the live entries stand right behind the one of their shard that came before them.
+fn in_order(cache: &Cache<u64, u64>, live: std::ops::Range<u64>) -> u64 {
+    let map = &cache.core.upkeep.map;
+    let mut last = vec![None; map.shards()];
+    let mut in_order = 0;
+    for key in live {
+        let hash = cache.core.hash(&key);
+        let pin = cache.core.upkeep.pin();
+        let node = map.find(hash, &pin, |node| *node.key() == key);
+        let at = node.expect("it is live").as_raw();
+        let before = last[map.shard_of(hash)].replace(at);
+        in_order += u64::from(before.is_some_and(|before| before.wrapping_add(1) == at));
+    }
+    in_order
+}
+
+#[test]
+#[cfg(not(wheelhouse_single))]
+fn entries_that_leave_in_the_order_in_which_they_came_go_on_standing_in_it() {
+    const LIVE: u64 = 20_000;
+    let cache = Cache::builder()
+        .ticker(ManualTicker::new())
+        .scheduler(Scheduler::disabled())
+        .build();
+    (0..LIVE).for_each(|key| cache.insert(key, key));
+    let first = in_order(&cache, 0..LIVE);
+    assert!(first > LIVE / 10 * 9, "{first} of new ones");
+    let end = 40 * LIVE;
+    for key in LIVE..end {
+        cache.insert(key, key);
+        cache.invalidate(&(key - LIVE));
+    }
+    let last = in_order(&cache, end - LIVE..end);
+    assert!(last > LIVE / 4 * 3, "{last} of {LIVE}, {first} at first");
+}
