@@ -15,7 +15,7 @@ use wheelhouse_bench::{
     peer::Role,
     report::{Report, plot, table},
     setup::Setup,
-    workloads::{self, memory, ratio},
+    workloads::{self, memory},
     yardstick::Yardstick,
 };
 
@@ -147,7 +147,7 @@ fn run(arguments: &Arguments, raw: &[String]) -> ExitCode {
             .contests
             .iter()
             .any(|contest| contest.workload == workload.name);
-        let in_all = asked("all") && workload.name != ratio::CURVES;
+        let in_all = asked("all") && !workloads::LONG.contains(&workload.name);
         if (in_all || asked(workload.name)) && !had {
             (workload.run)(&setup, &mut report);
         }

@@ -10,25 +10,47 @@ use crate::{
     setup::Setup,
 };
 
+/// The name of the workload with caches that are no longer young.
+pub(super) const AGED: &str = "cancel-aged";
+
 const ALIVE: usize = 100_000;
 const SLICES: usize = 20;
 
 struct Cancel {
+    name: &'static str,
+    /// How often each entry alive has made room for another before the clock starts.
+    age: usize,
     pairs: usize,
     /// Per worker: its share of the entries alive at first, then those to come.
     streams: Vec<Vec<u64>>,
 }
 
+/// In a cache that was just filled.
 pub(super) fn run(setup: &Setup, report: &mut Report) {
+    race("cancel", 0, setup, report);
+}
+
+/// In one that has done so for a while: what leaves memory in some order, and what is shuffled, is seen only then.
+pub(super) fn aged(setup: &Setup, report: &mut Report) {
+    race(AGED, setup.size(20, 1), setup, report);
+}
+
+fn race(name: &'static str, age: usize, setup: &Setup, report: &mut Report) {
     let pairs = setup.size(200_000, 60_000);
     let streams = (0..setup.most_threads() as u64)
         .map(|worker| {
-            (0..(ALIVE + pairs) as u64)
+            (0..(ALIVE + age * ALIVE + pairs) as u64)
                 .map(|rank| keys::key((worker << 32) + rank))
                 .collect()
         })
         .collect();
-    race::run(&Cancel { pairs, streams }, setup, report);
+    let cancel = Cancel {
+        name,
+        age,
+        pairs,
+        streams,
+    };
+    race::run(&cancel, setup, report);
 }
 
 impl Race for Cancel {
@@ -36,12 +58,17 @@ impl Race for Cancel {
     type V = u64;
 
     fn workload(&self) -> &'static str {
-        "cancel"
+        self.name
     }
 
     fn about(&self) -> String {
+        let age = if self.age > 0 {
+            format!(", each after {} others that have left", self.age)
+        } else {
+            String::new()
+        };
         format!(
-            "u64 -> u64, one insert of a new key and one invalidation of the oldest (time of the pair); {ALIVE} alive"
+            "u64 -> u64, one insert of a new key and one invalidation of the oldest (time of the pair); {ALIVE} alive{age}"
         )
     }
 
@@ -53,6 +80,7 @@ impl Race for Cancel {
         let mut readings = Vec::new();
         for threads in setup.threads_within_cores() {
             let alive = ALIVE / threads;
+            let aged = self.age * alive;
             let slice = self.pairs / SLICES;
             let done = timed(
                 &setup.yardstick,
@@ -67,9 +95,12 @@ impl Race for Cancel {
                         fill(&cache, first.map(|&key| (key, keys::value(key))))?;
                         Ok::<_, Problem>(cache)
                     },
-                    warm: |_: &P, _: usize| (),
+                    warm: |cache: &P, worker: usize| {
+                        churn(cache, &self.streams[worker], alive, aged);
+                    },
                     run: |cache: &P, worker: usize, number: usize| {
-                        churn(cache, &self.streams[worker][number * slice..], alive, slice)
+                        let from = aged + number * slice;
+                        churn(cache, &self.streams[worker][from..], alive, slice)
                     },
                 },
             )?;

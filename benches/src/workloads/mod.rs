@@ -26,6 +26,9 @@ pub struct Workload {
     pub run: fn(&Setup, &mut Report),
 }
 
+/// Those that `all` leaves out, since they take long; run when asked for by name.
+pub const LONG: &[&str] = &[ratio::CURVES, cancel::AGED];
+
 /// All workloads, in the order in which `all` runs them.
 pub const ALL: &[Workload] = &[
     Workload {
@@ -82,6 +85,11 @@ pub const ALL: &[Workload] = &[
         name: "cancel",
         about: "insert and invalidate with 100k entries alive: a timer's start and cancel",
         run: cancel::run,
+    },
+    Workload {
+        name: cancel::AGED,
+        about: "the same in a cache whose entries have all left twenty times; some minutes, so only when asked for by name",
+        run: cancel::aged,
     },
     Workload {
         name: "strings",
