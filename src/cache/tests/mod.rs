@@ -4,7 +4,7 @@
 #[cfg(not(wheelhouse_shuttle))]
 mod chains;
 mod coarse;
-#[cfg(not(wheelhouse_shuttle))]
+#[cfg(not(any(fuzzing, wheelhouse_shuttle, wheelhouse_single)))]
 mod memory_order;
 #[cfg(not(wheelhouse_shuttle))]
 mod one_shard;

@@ -3,8 +3,6 @@
 
 use super::*;
 use crate::node::Making;
-#[cfg(not(any(fuzzing, wheelhouse_single)))]
-use crate::node::pool::LOOSE;
 
 fn place(slab: &mut Slab<u64, u64>, key: u64) -> NodePtr<u64, u64> {
     let making = Making {
@@ -144,22 +142,24 @@ fn slots_are_used_again_and_empty_regions_go() {
 #[test]
 #[cfg(not(any(fuzzing, wheelhouse_single)))]
 fn what_comes_back_is_handed_out_first_and_no_more_than_some_wait_for_that() {
-    const MANY: usize = 16 * LOOSE;
+    // The root of 32 times as many.
+    const MOST: usize = 256;
+    const MANY: usize = 2_048;
     let mut slab = Slab::new(Columns::default());
     let mut nodes: Vec<_> = (0..MANY).map(|key| place(&mut slab, key as u64)).collect();
-    let back = nodes.split_off(MANY - LOOSE / 2);
-    let (older, newer) = back.split_at(LOOSE / 8);
+    let back = nodes.split_off(MANY - MOST / 2);
+    let (older, newer) = back.split_at(MOST / 8);
     for part in [older, newer] {
         give_back(&mut slab, part.iter().copied());
     }
-    assert_eq!(slab.nodes.loosened, LOOSE / 2);
+    assert_eq!(slab.nodes.loosened, MOST / 2);
     // What came back together in one order goes in the other, and whatever came back earlier goes first.
     for &slot in older.iter().rev().chain(newer.iter().rev()) {
         assert_eq!(place(&mut slab, 1), slot);
     }
     assert_eq!(slab.nodes.loosened, 0);
     nodes.extend(back);
-    let back = nodes.split_off(MANY - LOOSE - 1);
+    let back = nodes.split_off(MANY - MOST - 1);
     give_back(&mut slab, back);
     assert_eq!(
         (slab.nodes.loosened, slab.nodes.used),
@@ -171,16 +171,17 @@ fn what_comes_back_is_handed_out_first_and_no_more_than_some_wait_for_that() {
 #[test]
 #[cfg(not(any(fuzzing, wheelhouse_single)))]
 fn a_slab_that_shrank_keeps_no_region_for_a_loose_slot() {
+    const SPREAD: usize = 4_000;
     let mut slab = Slab::new(Columns::default());
     let mut nodes: Vec<_> = (0..600_000).map(|key| place(&mut slab, key)).collect();
     // What comes back first is from here and there.
-    let step = nodes.len() / (LOOSE + 2);
-    let spread: Vec<_> = (0..LOOSE)
+    let step = nodes.len() / (SPREAD + 2);
+    let spread: Vec<_> = (0..SPREAD)
         .rev()
         .map(|n| nodes.swap_remove(n * step))
         .collect();
     give_back(&mut slab, spread);
-    assert_eq!(slab.nodes.loosened, LOOSE, "nothing was shown");
+    assert_eq!(slab.nodes.loosened, SPREAD, "nothing was shown");
     // Then all go but those of a few regions.
     nodes.sort_by_key(|node| *node.key());
     let mut back = nodes.drain(..nodes.len() - 1_000).collect::<Vec<_>>();
