@@ -40,7 +40,7 @@ pub(super) const SINGLE: bool = cfg!(any(fuzzing, wheelhouse_single));
 const REGION: usize = if SINGLE { 1 } else { 16 };
 /// Square of how many slots stay loose at most, as a multiple of those that are not free: some six times the root. And not more than half
 /// of those.
-const LOOSE: usize = if SINGLE { 0 } else { 32 };
+const LOOSE: u64 = if SINGLE { 0 } else { 32 };
 /// Loose slots that go back to their regions at a time, under the owner's lock; or as many as came, which is enough (`may_be_loose`).
 const LOT: usize = 64;
 
@@ -355,7 +355,8 @@ impl Pool {
     /// With as many loose slots dispersed as others it holds on, if it held: with `l` loose of `u`, and `n < l` of each gone, 2(l - n) <= u - 2n follows
     /// from 2l <= u. And (l - n)^2 <= 32 (u - 2n) does from l^2 <= 32 u if l is 64 or more, since n(2l - n) >= 64 n; if it is less, from the first.
     fn may_be_loose(&self, slots: usize) -> bool {
-        slots * 2 <= self.used && slots * slots <= LOOSE * self.used
+        let (loose, used) = (slots as u64, self.used as u64);
+        loose * 2 <= used && loose * loose <= LOOSE * used
     }
 
     /// Whether no more slots are free than are not, or than a chunk has.
@@ -368,6 +369,7 @@ impl Pool {
     /// # Safety
     ///
     /// The slot is one of this pool's, the caller's alone, and holds a link.
+    #[inline(always)]
     unsafe fn disperse(&mut self, slot: NonNull<u8>, vacated: &mut Vacated) -> Next {
         let offset = slot.addr().get() & (self.shape.size - 1);
         // SAFETY: the caller's promise: the slot stands `offset` bytes behind its chunk's beginning, which holds the region's number
