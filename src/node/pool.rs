@@ -9,10 +9,10 @@
 //! What comes back is mostly wanted again at once: some slots stay in one chain for that, whichever regions they are of. It is
 //! a queue: where entries leave in the order in which they came, as timers of one length do, slots are handed out in the order in which
 //! they stand in memory, again and again, and the processor sees coming which one is next. Were the last to come back the first to go, each
-//! round would shuffle them a little more: a removal then waits for memory for two thirds of its time.
+//! round would shuffle them a little more: a removal would then wait for memory for two thirds of its time.
 //!
-//! How many stay (`may_be_loose`): the hash deals entries out to the owners, so what one of `n` entries has too few just then, others have too many, mostly
-//! less than three times the root of `n`; and some wait to be freed. More than that go back to their regions, where they lose their order.
+//! How many stay (`may_be_loose`): the hash deals entries out to the owners, so an owner of some `n` entries has now more of them and now fewer, mostly
+//! by less than three times the root of `n`; and some wait to be freed. What would be more goes back to the regions, where it loses its order.
 //!
 //! # Invariants
 //!
@@ -114,7 +114,7 @@ pub(super) struct Pool {
     vacant: Vec<u32>,
     /// Regions that were empty when they were last looked at.
     spares: Vec<u32>,
-    /// The chain of loose slots, its end, dangling if it is empty, and its length.
+    /// The chain of loose slots, its end, which says nothing if there are none, and its length.
     loose: Next,
     loose_last: NonNull<u8>,
     pub(super) loosened: usize,
@@ -354,6 +354,7 @@ impl Pool {
     ///
     /// With as many loose slots dispersed as others it holds on, if it held: with `l` loose of `u`, and `n < l` of each gone, 2(l - n) <= u - 2n follows
     /// from 2l <= u. And (l - n)^2 <= 32 (u - 2n) does from l^2 <= 32 u if l is 64 or more, since n(2l - n) >= 64 n; if it is less, from the first.
+    /// Nor does one more loose slot that goes change it: 2(l - 1) <= u - 1, and (l - 1)^2 <= 32 (u - 1) in the same two ways.
     fn may_be_loose(&self, slots: usize) -> bool {
         let (loose, used) = (slots as u64, self.used as u64);
         loose * 2 <= used && loose * loose <= LOOSE * used
@@ -426,22 +427,24 @@ impl Pool {
         }
     }
 
-    /// How many slots a chain has. For the holder of the owner's lock.
+    /// How many slots a chain has, and the last. For the holder of the owner's lock.
     #[cfg(any(test, fuzzing))]
-    fn count(mut at: Next) -> usize {
-        let mut count = 0;
+    fn walk(mut at: Next) -> (usize, Option<NonNull<u8>>) {
+        let (mut count, mut last) = (0, None);
         while let Some(slot) = NonNull::new(at) {
             // SAFETY: pool 1: the chain's slots hold its links.
             at = unsafe { next(slot) };
-            count += 1;
+            (count, last) = (count + 1, Some(slot));
         }
-        count
+        (count, last)
     }
 
     /// Asserts pool 2 and 3.
     #[cfg(any(test, fuzzing))]
     pub(super) fn check_invariants(&self) {
-        assert_eq!(Self::count(self.loose), self.loosened, "loose slots");
+        let (loose, last) = Self::walk(self.loose);
+        assert_eq!(loose, self.loosened, "loose slots");
+        assert!(last.is_none_or(|last| last == self.loose_last));
         assert!(self.may_be_loose(self.loosened), "{self:?}");
         let mut named = vec![0; self.regions.len()];
         for &number in &self.roomy {
@@ -452,7 +455,7 @@ impl Pool {
             let Some(region) = region else { continue };
             let all = region.chunks * self.shape.slots;
             let handed_out = region.fresh_chunk * self.shape.slots + region.fresh;
-            let free = all - handed_out + Self::count(region.free);
+            let free = all - handed_out + Self::walk(region.free).0;
             assert_eq!(region.used + free, all, "slots of region {number}");
             assert_eq!(
                 named[number],

@@ -15,7 +15,7 @@
 //! 3. So an item in `ready` is in nobody's hands (node 1, table 4).
 //!
 //! What left first is freed first, chunk by chunk; within what is freed together the last goes first, so that a chain of slots to which each is
-//! added in front begins with the first. `node/pool.rs` says what the order is good for.
+//! added in front begins with the first. `node/pool.rs` says what the order is good for; no user is promised one.
 //!
 //! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time. What somebody is freeing just then is in no
 //! stage any more; [`Retired::away`] tells when it has gone.
@@ -104,7 +104,7 @@ struct Spare<T: Retire> {
     memory: Option<T::Memory>,
 }
 
-/// Items in chunks: however many there are, no step of the pass copies or allocates for more than a chunk.
+/// Items in chunks: however many there are, no step of the pass copies an item, or allocates for more than a chunk of them and the list of chunks.
 struct Pile<T> {
     chunks: Vec<Vec<T>>,
 }

@@ -27,7 +27,7 @@ pub struct Workload {
 }
 
 /// Those that `all` leaves out, since they take long; run when asked for by name.
-pub const LONG: &[&str] = &[ratio::CURVES, cancel::AGED];
+pub const LONG: &[&str] = &[ratio::CURVES, cancel::AGED, cancel::ANY];
 
 /// All workloads, in the order in which `all` runs them.
 pub const ALL: &[Workload] = &[
@@ -90,6 +90,11 @@ pub const ALL: &[Workload] = &[
         name: cancel::AGED,
         about: "the same in a cache whose entries have all left twenty times; some minutes, so only when asked for by name",
         run: cancel::aged,
+    },
+    Workload {
+        name: cancel::ANY,
+        about: "the same, but any entry leaves in place of the oldest; some minutes, so only when asked for by name",
+        run: cancel::any,
     },
     Workload {
         name: "strings",
