@@ -1,11 +1,11 @@
-//! The parts of the cache one by one, by criterion: map, wheel, read rings, size policy, each without the others.
+//! The parts of the cache one by one, by criterion: map, wheel, read rings, write batches, size policy, each without the others.
 
 use std::{collections::HashMap, hint::black_box};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use wheelhouse::{
     EvictionPolicy,
-    parts::{Order, Reads, Table, Timers},
+    parts::{Order, Reads, Table, Timers, Writes},
 };
 use wheelhouse_bench::keys;
 
@@ -114,6 +114,20 @@ fn read_rings(criterion: &mut Criterion) {
     });
 }
 
+fn write_batches(criterion: &mut Criterion) {
+    let mut writes = Writes::new(1_000);
+    let mut number = 0;
+    criterion.bench_function("batches/push of 64, drain", |bencher| {
+        bencher.iter(|| {
+            (0..64).for_each(|_| {
+                number += 1;
+                writes.push(number);
+            });
+            writes.drain()
+        })
+    });
+}
+
 fn size_policy(criterion: &mut Criterion) {
     const MAX: usize = 10_000;
     let drawn = keys::keys_of(&keys::zipf_ranks(10 * MAX, DRAWN, 0));
@@ -142,7 +156,27 @@ fn size_policy(criterion: &mut Criterion) {
         });
     }
     group.finish();
+    let mut group = criterion.benchmark_group("policy/use");
+    for (name, policy) in [
+        ("TinyLfu", EvictionPolicy::TinyLfu),
+        ("Lru", EvictionPolicy::Lru),
+    ] {
+        // Of entries that all stay.
+        let mut order = Order::new(policy, 2 * MAX as u64, 1);
+        let numbers: Vec<u32> = (0..MAX as u64)
+            .map(|rank| order.admit(keys::key(rank)))
+            .collect();
+        let ranks = keys::zipf_ranks(MAX, DRAWN, 0);
+        let mut next = ranks.iter().cycle();
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                let &rank = next.next().expect("goes round");
+                order.accessed(numbers[rank as usize]);
+            })
+        });
+    }
+    group.finish();
 }
 
-criterion_group!(benches, map, wheel, read_rings, size_policy);
+criterion_group!(benches, map, wheel, read_rings, write_batches, size_policy);
 criterion_main!(benches);

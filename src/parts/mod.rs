@@ -8,8 +8,10 @@ mod nodes;
 mod order;
 mod reads;
 mod timers;
+mod writes;
 
 pub use map::Table;
 pub use order::Order;
 pub use reads::Reads;
 pub use timers::Timers;
+pub use writes::Writes;
