@@ -57,7 +57,7 @@ impl Race for Replace {
         let cache = P::build(&plan(expiring, keys::SMALL, Some(keys::SMALL as u64 * 4)))?;
         fill(&cache, entries(keys::SMALL))?;
         let mut readings = Vec::new();
-        for threads in setup.threads_within_cores() {
+        for threads in setup.threads.clone() {
             let done = timed(
                 &setup.yardstick,
                 Work {
