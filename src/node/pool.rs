@@ -335,15 +335,18 @@ impl Pool {
         } else {
             let mut at = emptied.first;
             while let Some(slot) = NonNull::new(at) {
-                // SAFETY: a slot of a chain that is the pool's alone by now (`Chain::push`).
-                at = unsafe { self.disperse(slot, vacated) };
+                // SAFETY: a slot of a chain that is the pool's alone by now (`Chain::push`): its link is read before it gets another.
+                unsafe {
+                    at = next(slot);
+                    self.disperse(slot, vacated);
+                }
             }
             let mut lot = LOT.max(emptied.len);
             while !(self.is_dense() && self.may_be_loose(self.loosened))
                 && lot > 0
                 && let Some(slot) = self.take_loose()
             {
-                // SAFETY: it was loose (pool 1), and its link was read and not written since.
+                // SAFETY: it was loose (pool 1), and is in no chain any more.
                 unsafe { self.disperse(slot, vacated) };
                 lot -= 1;
             }
@@ -365,17 +368,17 @@ impl Pool {
         self.slots - self.used <= self.used.max(self.shape.slots)
     }
 
-    /// Gives a slot that is not free back to its region, and says what came after it in its chain.
+    /// Gives a slot that is not free back to its region.
     ///
     /// # Safety
     ///
-    /// The slot is one of this pool's, the caller's alone, and holds a link.
+    /// The slot is one of this pool's, and the caller's alone.
     #[inline(always)]
-    unsafe fn disperse(&mut self, slot: NonNull<u8>, vacated: &mut Vacated) -> Next {
+    unsafe fn disperse(&mut self, slot: NonNull<u8>, vacated: &mut Vacated) {
         let offset = slot.addr().get() & (self.shape.size - 1);
         // SAFETY: the caller's promise: the slot stands `offset` bytes behind its chunk's beginning, which holds the region's number
-        // (pool 4), and holds a link.
-        let (number, after): (u32, Next) = unsafe { (slot.sub(offset).cast().read(), next(slot)) };
+        // (pool 4).
+        let number: u32 = unsafe { slot.sub(offset).cast().read() };
         let region = self.regions[number as usize]
             .as_mut()
             .expect("a region with a slot that is not free is there (pool 2)");
@@ -391,7 +394,6 @@ impl Pool {
         if region.used == 0 {
             self.release(number, vacated);
         }
-        after
     }
 
     /// A region has become empty: gives empty regions back to the allocator as long as an eighth of what is in use would still find

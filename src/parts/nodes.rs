@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::node::{Columns, Emptied, Making, NewNode, NodePtr, Slab, Times};
+use crate::time;
 
 /// How many slots go back to the slab at a time, as they do behind a pass.
 const TOGETHER: usize = 64;
@@ -26,6 +27,15 @@ impl Nodes {
         }
     }
 
+    /// So many nodes that hang nowhere, without a deadline.
+    pub(super) fn idle(count: u32) -> Self {
+        let mut nodes = Self::new(Columns::default());
+        for _ in 0..count {
+            nodes.make(0, time::NEVER);
+        }
+        nodes
+    }
+
     /// A node that hangs nowhere; its key is its number.
     #[inline]
     pub(super) fn make(&mut self, hash: u64, deadline: u64) -> NodePtr<u32, ()> {
@@ -47,6 +57,12 @@ impl Nodes {
     #[inline]
     pub(super) fn get(&self, number: u32) -> Option<NodePtr<u32, ()>> {
         *self.by_number.get(number as usize)?
+    }
+
+    /// The node of a number, taken modulo how many there have been.
+    #[inline]
+    pub(super) fn cycled(&self, number: u32) -> Option<NodePtr<u32, ()>> {
+        self.get(number.checked_rem(self.by_number.len() as u32)?)
     }
 
     /// Frees a node that the part has let go.

@@ -2,15 +2,13 @@
 
 use super::nodes::Nodes;
 use crate::buffer::read::ReadBuffer;
-use crate::node::{Columns, NodePtr};
+use crate::node::NodePtr;
 use crate::reclaim::Domain;
-use crate::time;
 
 /// What a hit in a bounded cache leaves behind, without the cache.
 #[allow(missing_debug_implementations)]
 pub struct Reads {
     nodes: Nodes,
-    count: u32,
     rings: ReadBuffer<u32, ()>,
     domain: Domain,
     taken: Vec<NodePtr<u32, ()>>,
@@ -19,13 +17,8 @@ pub struct Reads {
 impl Reads {
     /// Events of `count` entries, in `stripes` rings, a power of two.
     pub fn new(count: u32, stripes: usize) -> Self {
-        let mut nodes = Nodes::new(Columns::default());
-        for _ in 0..count {
-            nodes.make(0, time::NEVER);
-        }
         Self {
-            nodes,
-            count,
+            nodes: Nodes::idle(count),
             rings: ReadBuffer::new(stripes),
             domain: Domain::new(),
             taken: Vec::new(),
@@ -35,7 +28,7 @@ impl Reads {
     /// Offers a read of the entry of this number, taken modulo their count, whether or not it is news.
     #[inline]
     pub fn offer(&mut self, number: u32) {
-        if let Some(node) = self.nodes.get(number % self.count) {
+        if let Some(node) = self.nodes.cycled(number) {
             let pin = self.domain.pin();
             _ = self.rings.offer(node, &pin);
         }
@@ -44,7 +37,7 @@ impl Reads {
     /// Whether a read of this entry would be told.
     #[inline]
     pub fn is_news(&self, number: u32) -> bool {
-        let node = self.nodes.get(number % self.count);
+        let node = self.nodes.cycled(number);
         node.is_some_and(|node| self.rings.is_news(node))
     }
 

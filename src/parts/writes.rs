@@ -2,15 +2,12 @@
 
 use super::nodes::Nodes;
 use crate::buffer::{Batch, WriteEvent};
-use crate::node::Columns;
 use crate::sync::ShortMutex;
-use crate::time;
 
 /// What a write leaves behind for the pass, without the map.
 #[allow(missing_debug_implementations)]
 pub struct Writes {
     nodes: Nodes,
-    count: u32,
     waiting: ShortMutex<Batch<u32, ()>>,
     taken: Batch<u32, ()>,
 }
@@ -18,13 +15,8 @@ pub struct Writes {
 impl Writes {
     /// Events of `count` entries.
     pub fn new(count: u32) -> Self {
-        let mut nodes = Nodes::new(Columns::default());
-        for _ in 0..count {
-            nodes.make(0, time::NEVER);
-        }
         Self {
-            nodes,
-            count,
+            nodes: Nodes::idle(count),
             waiting: ShortMutex::new(Batch::new()),
             taken: Batch::new(),
         }
@@ -33,7 +25,7 @@ impl Writes {
     /// Notes that the entry of this number, taken modulo their count, came in: under a lock, as a writer holds its shard's.
     #[inline]
     pub fn push(&mut self, number: u32) {
-        if let Some(node) = self.nodes.get(number % self.count) {
+        if let Some(node) = self.nodes.cycled(number) {
             self.waiting.lock().push(WriteEvent::Added(node));
         }
     }
