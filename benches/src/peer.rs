@@ -150,6 +150,16 @@ pub trait Peer<K: Key, V: Value>: Sized + Send + Sync + 'static {
         self.get(key).map(|value| read(&value))
     }
 
+    /// Looks all of them up, several at once where the peer is there for that, and counts the answers that are `right`.
+    #[inline]
+    fn count_right(&self, keys: &[K], right: impl Fn(&K, &V) -> bool) -> u64 {
+        let mut count = 0;
+        for key in keys {
+            count += u64::from(self.get(key).is_some_and(|value| right(key, &value)));
+        }
+        count
+    }
+
     /// Creates or replaces.
     fn insert(&self, key: K, value: V);
 

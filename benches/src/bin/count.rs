@@ -46,6 +46,10 @@ const OPERATIONS: &[Operation] = &[
         },
     },
     Operation {
+        name: "get-many-hit-expiry",
+        run: get_many,
+    },
+    Operation {
         name: "get-miss",
         run: || each(cache(Expire::Create), |cache, _, fresh| cache.get(&fresh)),
     },
@@ -177,6 +181,20 @@ fn each<T>(cache: Counted, operation: impl Fn(&Counted, u64, u64) -> T) {
     measured(&mut || {
         for &(key, fresh) in &pairs {
             black_box(operation(&cache, key, fresh));
+        }
+        cache.run_pending_tasks();
+    });
+}
+
+/// As `get-hit-expiry`, sixteen keys with each call.
+fn get_many() {
+    let cache = cache(Expire::Create);
+    let asked: Vec<u64> = (0..COUNTED)
+        .map(|turn| keys::key(turn % RESIDENT))
+        .collect();
+    measured(&mut || {
+        for keys in asked.chunks(16) {
+            black_box(cache.get_many(keys));
         }
         cache.run_pending_tasks();
     });

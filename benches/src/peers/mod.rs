@@ -15,7 +15,8 @@ mod wheelhouse;
 pub use self::{
     dashmap::DashMap, foyer::Foyer, mini_moka::MiniMoka, moka::Moka, papaya::Papaya,
     quick_cache::QuickCache, quick_cache_deadline::QuickCacheDeadline, stretto::Stretto,
-    tinyufo::TinyUfo, wheelhouse::CoarseReads, wheelhouse::IdleLimit, wheelhouse::Wheelhouse,
+    tinyufo::TinyUfo, wheelhouse::Batches, wheelhouse::CoarseReads, wheelhouse::IdleLimit,
+    wheelhouse::Wheelhouse,
 };
 
 use crate::peer::{Key, Peer, Value};
@@ -49,6 +50,10 @@ pub const NOTES: &[(&str, &str)] = &[
     (
         "wheelhouse, coarse reads",
         "look-ups go by a time that is up to 10 ms old, so a hit reads no clock; wheelhouse alone is exact",
+    ),
+    (
+        "wheelhouse, 16 at once",
+        "get_many in place of get: sixteen keys share a pin and a reading of the clock, and what comes from memory comes for all at once",
     ),
     (
         "wheelhouse, idle limit",

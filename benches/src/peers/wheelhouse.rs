@@ -1,5 +1,5 @@
-//! wheelhouse with its default settings (exact TSC clock, background scheduler), with look-ups by a coarse time, and with an idle limit in place
-//! of a policy.
+//! wheelhouse with its default settings (exact TSC clock, background scheduler), with look-ups by a coarse time, with many look-ups by one
+//! call, and with an idle limit in place of a policy.
 
 use std::time::Duration;
 
@@ -117,6 +117,37 @@ impl<K: Key, V: Value> Peer<K, V> for CoarseReads<K, V> {
         let staleness = Duration::from_millis(10);
         let coarse = Wheelhouse::with(plan, |builder| builder.coarse_reads(staleness));
         Ok(Self(coarse))
+    }
+
+    as_wheelhouse!();
+}
+
+/// wheelhouse as it is by default, asked for sixteen keys at once where many are looked up.
+pub struct Batches<K, V>(Wheelhouse<K, V>);
+
+/// As many as `get_many` looks up together.
+const BATCH: usize = 16;
+
+impl<K: Key, V: Value> Peer<K, V> for Batches<K, V> {
+    const CARD: Card = Card {
+        name: "wheelhouse, 16 at once",
+        role: Role::Subject,
+    };
+
+    fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
+        Wheelhouse::build(plan).map(Self)
+    }
+
+    #[inline]
+    fn count_right(&self, keys: &[K], right: impl Fn(&K, &V) -> bool) -> u64 {
+        let mut count = 0;
+        for keys in keys.chunks(BATCH) {
+            let values = self.0.0.get_many(keys);
+            for (key, value) in keys.iter().zip(values) {
+                count += u64::from(value.is_some_and(|value| right(key, &value)));
+            }
+        }
+        count
     }
 
     as_wheelhouse!();

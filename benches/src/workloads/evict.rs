@@ -65,7 +65,7 @@ impl Race for Evict {
         }
         let capacity = self.keys / 10;
         let mut readings = Vec::new();
-        for threads in setup.threads_within_cores() {
+        for threads in setup.threads.clone() {
             let half = self.streams[0].len() / 2;
             let (warm, slice) = (half / threads, half / SLICES);
             let done = timed(

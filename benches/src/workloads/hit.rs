@@ -6,7 +6,7 @@ use crate::{
     keys,
     measure::{Work, piece, timed},
     peer::{Expiring, Peer},
-    peers::{CoarseReads, IdleLimit, Visit},
+    peers::{Batches, CoarseReads, IdleLimit, Visit},
     report::Report,
     setup::Setup,
 };
@@ -123,7 +123,10 @@ impl Race for Hit {
 
     fn also(&self, expiring: Expiring, visit: &mut impl Visit<u64, u64>) {
         match expiring {
-            Expiring::Create => visit.meet::<CoarseReads<u64, u64>>(),
+            Expiring::Create => {
+                visit.meet::<CoarseReads<u64, u64>>();
+                visit.meet::<Batches<u64, u64>>();
+            }
             Expiring::Access => visit.meet::<IdleLimit<u64, u64>>(),
             // Without a deadline no clock is read.
             Expiring::Never | Expiring::Write => (),
@@ -167,9 +170,5 @@ fn warm<P: Peer<u64, u64>>(cache: &P, stream: &[u64]) {
 /// The measured loop; counts right answers.
 #[inline(never)]
 fn read<P: Peer<u64, u64>>(cache: &P, stream: &[u64]) -> u64 {
-    let mut right = 0;
-    for key in stream {
-        right += u64::from(cache.get(key) == Some(keys::value(*key)));
-    }
-    right
+    cache.count_right(stream, |key, value| *value == keys::value(*key))
 }

@@ -172,6 +172,12 @@ fn busy_entrants(quick: bool, storm: Storm, curves: &Curves) -> Vec<Contestant<'
             QuickCacheDeadline::<u64, u64, quanta::Instant>::build,
             curves,
         ));
+        entrants.push(peer(
+            "quick_cache+Instant",
+            storm,
+            QuickCacheDeadline::<u64, u64, std::time::Instant>::build,
+            curves,
+        ));
         entrants.push(peer("stretto", storm, Stretto::build, curves));
     }
     entrants
