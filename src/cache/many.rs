@@ -45,8 +45,8 @@ where
     /// # Cost
     ///
     /// One allocation, for the answers. One pin and at most one reading of the clock for sixteen keys, and what has to come from memory
-    /// comes for all sixteen at once. A hit in a batch of 16 took 36 ns where `get` took 123, of a million keys with deadlines,
-    /// all equally likely; and 8.5 ns where `get` took 12, of 11,000 keys that the processor's cache holds (CPU time on 2 cores of an
+    /// comes for all sixteen at once. A hit in a batch of 16 took 38 ns where `get` took 133, of a million keys with deadlines,
+    /// all equally likely; and 11.6 ns where `get` took 14.0, of 11,000 keys that the processor's cache holds (2 cores of an
     /// AMD EPYC). With fewer than four keys `get` is the better choice. Where reads move deadlines, only the fetching is shared.
     ///
     /// ```
