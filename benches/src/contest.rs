@@ -1,15 +1,11 @@
 //! Lets the peers take turns: in each round every peer runs once, and each round begins with another peer, so that what the machine does
 //! meanwhile falls on all alike.
 
-use std::{
-    collections::BTreeMap,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::{
-    cpu,
     peer::{Card, Problem},
-    report::{self, Report, table},
+    report::{Report, table},
     setup::Setup,
 };
 
@@ -137,7 +133,6 @@ pub fn contest(
 /// Prints their tables and adds them to the report.
 pub fn contests(setup: &Setup, report: &mut Report, rounds: usize, contests: Vec<Contest<'_>>) {
     let (headings, mut turns) = in_turns(setup, contests);
-    let mut quiet: Vec<Quiet> = turns.iter().map(|_| Quiet::default()).collect();
     setup.yardstick.begin();
     for round in 0..rounds {
         let count = turns.len();
@@ -154,12 +149,10 @@ pub fn contests(setup: &Setup, report: &mut Report, rounds: usize, contests: Vec
             ));
             // Who had one quiet round needs no other; and who waits at first may find that there is no need to, later.
             let late = round + LATE >= rounds;
-            setup.yardstick.spare(!late || quiet[index].had());
+            let spare = !late || report.had_quiet(heading, contestant.card);
+            setup.yardstick.spare(spare);
             match outcome(contestant, round) {
-                Ok(readings) => {
-                    quiet[index].note(&readings);
-                    report.add(heading, contestant.card, &readings);
-                }
+                Ok(readings) => report.add(heading, contestant.card, &readings),
                 Err(problem) => {
                     report.add_problem(heading, contestant.card, problem);
                     leaving.push(index);
@@ -169,7 +162,6 @@ pub fn contests(setup: &Setup, report: &mut Report, rounds: usize, contests: Vec
         leaving.sort_unstable();
         for index in leaving.into_iter().rev() {
             turns.remove(index);
-            quiet.remove(index);
         }
     }
     setup.yardstick.spare(false);
@@ -182,26 +174,6 @@ pub fn contests(setup: &Setup, report: &mut Report, rounds: usize, contests: Vec
 
 /// In so many rounds at the end those are worth patience who had no quiet one.
 const LATE: usize = 2;
-
-/// With how many workers, up to as many as there are cores, a contestant had a quiet round.
-#[derive(Debug, Default)]
-struct Quiet(BTreeMap<usize, bool>);
-
-impl Quiet {
-    fn note(&mut self, readings: &[Reading]) {
-        // Where workers share cores, one is nearly always beside another: that is worth no wait.
-        let apart = |reading: &&Reading| reading.threads <= cpu::count();
-        for reading in readings.iter().filter(apart) {
-            *self.0.entry(reading.threads).or_default() |=
-                report::is_quiet(readings, reading.threads);
-        }
-    }
-
-    /// Whether it had one with each number.
-    fn had(&self) -> bool {
-        !self.0.is_empty() && self.0.values().all(|quiet| *quiet)
-    }
-}
 
 /// The headings, and who runs after whom: a peer in all contests, then the next peer. Each with the number of its heading.
 fn in_turns<'a>(
@@ -239,29 +211,6 @@ fn outcome(contestant: &mut Contestant<'_>, round: usize) -> Outcome {
 mod tests {
     use super::*;
     use crate::peer::Role;
-
-    #[test]
-    fn a_contestant_is_done_when_it_had_a_quiet_round_with_each_number_of_workers() {
-        let mut quiet = Quiet::default();
-        assert!(!quiet.had());
-        let cores = cpu::count();
-        let round = |pace, beyond| {
-            [
-                Reading::new(cores, PACE, pace),
-                Reading::new(cores + 1, PACE, beyond),
-            ]
-        };
-        quiet.note(&round(1.5, 1.0));
-        assert!(!quiet.had());
-        quiet.note(&round(1.0, 1.5));
-        assert!(quiet.had(), "whatever there is beyond");
-        quiet.note(&round(1.5, 1.5));
-        assert!(quiet.had());
-        // Where nobody looks, nothing is waited for.
-        let mut unseen = Quiet::default();
-        unseen.note(&[Reading::new(1, NS_PER_OP, 1.0)]);
-        assert!(unseen.had());
-    }
 
     #[test]
     fn peers_take_turns_and_a_failed_one_leaves() {

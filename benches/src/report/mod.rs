@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::{
     contest::{Heading, Metric, PACE, Reading, Shown},
+    cpu,
     machine::Machine,
     peer::{Card, Problem, Role},
     yardstick,
@@ -195,6 +196,15 @@ impl Report {
             .find(|row| row.threads == threads && row.metric == metric && row.peer == peer)
     }
 
+    /// Whether a peer had a quiet round with each number of workers, up to as many as there are cores: where workers share them, one is nearly
+    /// always beside another.
+    pub fn had_quiet(&self, heading: &Heading, card: Card) -> bool {
+        let mut rows = (self.rows_of(heading.workload, &heading.variant))
+            .filter(|row| row.peer == card.name && row.threads <= cpu::count())
+            .peekable();
+        rows.peek().is_some() && rows.all(Row::had_quiet)
+    }
+
     /// How many of the ranked figures had no quiet round.
     pub fn disturbed(&self) -> usize {
         let ranked = |row: &&Row| row.kind.shown == Shown::Ranked;
@@ -249,7 +259,7 @@ impl Report {
 }
 
 /// Whether what was read with so many workers counts as quiet: so it does where nobody looked.
-pub(crate) fn is_quiet(readings: &[Reading], threads: usize) -> bool {
+fn is_quiet(readings: &[Reading], threads: usize) -> bool {
     readings
         .iter()
         .filter(|reading| reading.threads == threads && reading.metric == PACE)
@@ -323,6 +333,37 @@ mod tests {
         let row = report.rows_of("w", "v").next().unwrap();
         assert_eq!((row.low, row.median, row.high), (1.0, 3.0, 5.0));
         assert_eq!(report.best_of("w", "v")[&(1, "ns/op".to_owned())], 3.0);
+    }
+
+    #[test]
+    fn a_peer_is_done_when_it_had_a_quiet_round_with_each_number_of_workers() {
+        let heading = Heading {
+            workload: "w",
+            variant: "v".into(),
+            about: String::new(),
+        };
+        let card = |name| Card {
+            name,
+            role: Role::Cache,
+        };
+        let mut report = Report::default();
+        let cores = cpu::count();
+        let mut add = |name, pace, beyond| {
+            let readings = [
+                Reading::new(cores, NS_PER_OP, 1.0),
+                Reading::new(cores, PACE, pace),
+                Reading::new(cores + 1, PACE, beyond),
+            ];
+            report.add(&heading, card(name), &readings);
+            report.had_quiet(&heading, card("a"))
+        };
+        assert!(!add("b", 1.0, 1.0), "another's");
+        assert!(!add("a", 1.5, 1.0));
+        assert!(add("a", 1.0, 1.5), "whatever there is beyond");
+        assert!(add("a", 1.5, 1.5));
+        // Where nobody looks, nothing is waited for.
+        report.add(&heading, card("c"), &[Reading::new(1, NS_PER_OP, 1.0)]);
+        assert!(report.had_quiet(&heading, card("c")));
     }
 
     #[test]
