@@ -42,8 +42,8 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
 
-    /// run only these peers, as the tables call them
-    #[arg(long, value_delimiter = ',', value_name = "PEER")]
+    /// run only these peers, as the tables call them or up to a comma or a blank in that; separated by commas that no blank follows
+    #[arg(long, value_name = "PEERS")]
     only: Vec<String>,
 
     /// traces for ratio, files or folders [default: ../shared/data/traces]
@@ -181,7 +181,7 @@ fn run(arguments: &Arguments, raw: &[String]) -> ExitCode {
         laps.all,
         report.disturbed()
     );
-    finish(arguments, &report, missed)
+    finish(arguments, &setup, &report, missed)
 }
 
 fn setup(arguments: &Arguments) -> Setup {
@@ -211,7 +211,7 @@ fn setup(arguments: &Arguments) -> Setup {
     let only = if arguments.only.is_empty() && lists_only {
         figures::PEERS.iter().map(|&peer| peer.to_owned()).collect()
     } else {
-        arguments.only.clone()
+        names(&arguments.only)
     };
     let mut setup = Setup::new(arguments.quick, rounds, threads, only);
     setup.cpu = arguments.cpu;
@@ -224,9 +224,34 @@ fn setup(arguments: &Arguments) -> Setup {
     setup
 }
 
-fn finish(arguments: &Arguments, report: &Report, missed: bool) -> ExitCode {
+/// The peers named in these lists: apart at each comma that no blank follows, since names have commas, too.
+fn names(lists: &[String]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for list in lists {
+        let mut goes_on = false;
+        for part in list.split(',') {
+            match names.last_mut() {
+                Some(name) if goes_on && part.starts_with(' ') => {
+                    name.push(',');
+                    name.push_str(part);
+                }
+                _ => names.push(part.to_owned()),
+            }
+            goes_on = true;
+        }
+    }
+    names
+}
+
+fn finish(arguments: &Arguments, setup: &Setup, report: &Report, missed: bool) -> ExitCode {
     print!("{}", table::notes());
     let mut failed = false;
+    if !arguments.only.is_empty() {
+        for unmet in setup.unmet() {
+            eprintln!("no peer is called {unmet} in what was run");
+            failed = true;
+        }
+    }
     for failure in report.failures() {
         println!(
             "FAILED {} / {}, {}: {}",
@@ -256,5 +281,29 @@ fn finish(arguments: &Arguments, report: &Report, missed: bool) -> ExitCode {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_have_a_comma_in_it() {
+        let named = |lists: &[&str]| {
+            names(
+                &lists
+                    .iter()
+                    .map(|list| list.to_string())
+                    .collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(named(&[]), [""; 0]);
+        assert_eq!(named(&["wheelhouse,moka"]), ["wheelhouse", "moka"]);
+        assert_eq!(
+            named(&["moka,wheelhouse, 16 at once,moka", "stretto"]),
+            ["moka", "wheelhouse, 16 at once", "moka", "stretto"]
+        );
+        assert_eq!(named(&["moka", " stretto"]), ["moka", " stretto"]);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeSet,
     io::{IsTerminal, Write, stderr},
     path::PathBuf,
     time::{Duration, Instant},
@@ -28,6 +29,8 @@ pub struct Setup {
     pub traces: Vec<PathBuf>,
     /// What laps are judged by. Has no patience unless another one is set.
     pub yardstick: Yardstick,
+    /// Of `only` the names that some peer had.
+    met: RefCell<BTreeSet<String>>,
     progress: RefCell<Progress>,
 }
 
@@ -55,6 +58,7 @@ impl Setup {
             replays: 1,
             traces: Vec::new(),
             yardstick: Yardstick::new(Duration::ZERO),
+            met: RefCell::default(),
             progress,
         }
     }
@@ -90,11 +94,21 @@ impl Setup {
 
     /// Whether `peer` takes part: named in full, or up to a comma or a blank.
     pub fn wants(&self, peer: &str) -> bool {
-        self.only.is_empty()
-            || self.only.iter().any(|only| {
-                peer.strip_prefix(only.as_str())
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with([',', ' ']))
-            })
+        let is_meant = |only: &String| {
+            peer.strip_prefix(only.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with([',', ' ']))
+        };
+        let mut meant = self.only.iter().filter(|only| is_meant(only)).peekable();
+        let wanted = self.only.is_empty() || meant.peek().is_some();
+        self.met.borrow_mut().extend(meant.cloned());
+        wanted
+    }
+
+    /// The names that no peer had who might have run so far.
+    pub fn unmet(&self) -> Vec<&str> {
+        let met = self.met.borrow();
+        let unmet = self.only.iter().filter(|only| !met.contains(*only));
+        unmet.map(String::as_str).collect()
     }
 
     /// Names what is being run; shown before each step.
@@ -130,5 +144,28 @@ impl Setup {
             eprint!("\r{:1$}\r", "", progress.width);
         }
         progress.width = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_meant_by_name_or_by_its_beginning() {
+        let only = |names: &[&str]| {
+            let names = names.iter().map(|name| name.to_string()).collect();
+            Setup::new(true, 1, vec![1], names)
+        };
+        assert!(only(&[]).wants("moka"));
+        let setup = only(&["moka", "wheelhouse, coarse reads", "nobody"]);
+        assert_eq!(
+            setup.unmet(),
+            ["moka", "wheelhouse, coarse reads", "nobody"]
+        );
+        assert!(setup.wants("moka") && setup.wants("moka, driven every 10 ms"));
+        assert!(!setup.wants("mini-moka") && !setup.wants("mokaccino"));
+        assert!(!setup.wants("wheelhouse") && setup.wants("wheelhouse, coarse reads"));
+        assert_eq!(setup.unmet(), ["nobody"]);
     }
 }

@@ -22,7 +22,8 @@ const SHADES: [RGBColor; 4] = [
     RGBColor(174, 199, 232),
     RGBColor(210, 222, 240),
 ];
-pub(super) const LINES: [RGBColor; 7] = [
+/// As many as there are lines in the fullest plot, and one to spare.
+pub(super) const LINES: [RGBColor; 10] = [
     RGBColor(31, 119, 180),
     RGBColor(214, 39, 40),
     RGBColor(44, 160, 44),
@@ -30,6 +31,9 @@ pub(super) const LINES: [RGBColor; 7] = [
     RGBColor(255, 127, 14),
     RGBColor(23, 190, 207),
     RGBColor(127, 127, 127),
+    RGBColor(188, 189, 34),
+    RGBColor(227, 119, 194),
+    RGBColor(140, 86, 75),
 ];
 
 /// Writes one SVG file for each contest with ranked figures and one for each family of curves.
@@ -90,7 +94,7 @@ fn file_name(title: &str) -> String {
 }
 
 /// Horizontal bars, one group per peer, one bar per column of the table; a thin line from lowest to highest round. The scale is linear
-/// and ends at eight times the second lowest bar; longer bars are cut and say so.
+/// and ends at eight times the second lowest bar of a peer; longer bars are cut and say so.
 fn bars(rows: &[&Row], title: &str, about: &str, file: &Path) -> Drawn {
     let mut columns: Vec<(usize, &str)> = Vec::new();
     let mut peers: Vec<&str> = Vec::new();
@@ -124,11 +128,7 @@ fn bars(rows: &[&Row], title: &str, about: &str, file: &Path) -> Drawn {
             HPos::Left,
         )?;
     }
-    let mut medians: Vec<f64> = rows.iter().map(|row| row.median).collect();
-    medians.sort_unstable_by(f64::total_cmp);
-    let longest = medians[medians.len() - 1]
-        .min(medians[1.min(medians.len() - 1)] * 8.0)
-        .max(f64::MIN_POSITIVE);
+    let longest = end_of_scale(rows);
     let room = f64::from(WIDTH as i32 - LEFT - 110);
     let x = |value: f64| LEFT + (value.min(longest) / longest * room) as i32;
     for (place, peer) in peers.iter().enumerate() {
@@ -177,6 +177,18 @@ fn bars(rows: &[&Row], title: &str, about: &str, file: &Path) -> Drawn {
     }
     area.present()?;
     Ok(())
+}
+
+/// Where the scale of the bars ends.
+fn end_of_scale(rows: &[&Row]) -> f64 {
+    let all = rows.iter().map(|row| row.median).fold(0.0, f64::max);
+    let of_peers = rows.iter().filter(|row| row.role == Role::Cache);
+    let mut medians: Vec<f64> = of_peers.map(|row| row.median).collect();
+    medians.sort_unstable_by(f64::total_cmp);
+    let second = medians.get(1).or(medians.first());
+    second
+        .map_or(all, |second| all.min(second * 8.0))
+        .max(f64::MIN_POSITIVE)
 }
 
 fn shade(index: usize) -> RGBColor {
@@ -254,4 +266,48 @@ fn lines(curves: &[&Curve], title: &str, file: &Path) -> Drawn {
         .draw()?;
     area.present()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        contest::{Heading, NS_PER_OP, Reading},
+        peer::Card,
+    };
+
+    #[test]
+    fn the_scale_ends_by_the_peers() {
+        let end = |bars: &[(&'static str, Role, f64)]| {
+            let heading = Heading {
+                workload: "w",
+                variant: "v".into(),
+                about: String::new(),
+            };
+            let mut report = Report::default();
+            for &(name, role, value) in bars {
+                let reading = Reading::new(1, NS_PER_OP, value);
+                report.add(&heading, Card { name, role }, &[reading]);
+            }
+            end_of_scale(&report.rows.iter().collect::<Vec<_>>())
+        };
+        let subject = ("a", Role::Subject, 1.0);
+        assert_eq!(end(&[subject]), 1.0);
+        assert_eq!(end(&[subject, ("b", Role::Cache, 3.0)]), 3.0);
+        let peers = [
+            subject,
+            ("b", Role::Cache, 3.0),
+            ("c", Role::Cache, 4.0),
+            ("d", Role::Cache, 99.0),
+            ("e", Role::Floor, 0.5),
+        ];
+        assert_eq!(end(&peers), 32.0);
+    }
+
+    #[test]
+    fn no_two_lines_have_one_colour() {
+        for (at, colour) in LINES.iter().enumerate() {
+            assert!(!LINES[..at].contains(colour));
+        }
+    }
 }
