@@ -51,6 +51,11 @@ pub const PACE: Metric = Metric {
     name: "pace",
     shown: Shown::InFileOnly,
 };
+/// How far apart the workers' cores were, where several worked: how long a cache line took from one to the next.
+pub const APART: Metric = Metric {
+    name: "ns from core to core",
+    shown: Shown::InFileOnly,
+};
 /// Share of reads that found their key.
 pub const HIT_PERCENT: Metric = Metric {
     name: "hit %",
@@ -166,9 +171,11 @@ pub fn contests(setup: &Setup, report: &mut Report, rounds: usize, contests: Vec
     }
     setup.yardstick.spare(false);
     setup.clear();
+    let apart = report.keep_alike(&headings);
     for heading in &headings {
         print!("{}", table::of(report, heading));
     }
+    print!("{}", table::of_distances(&apart));
     report.save_so_far();
 }
 

@@ -2,7 +2,7 @@
 //!
 //! How a figure comes about: [`keys`] draws the key streams before anything is timed; a [`workloads`] file is written once over the
 //! trait [`peer::Peer`] and compiled for each cache in [`peers`]; [`contest`] lets the caches take turns in every round; [`yardstick`] tells
-//! whether the machine did something else meanwhile; [`report`]
+//! whether the machine did something else meanwhile, [`relay`] how far apart the workers' cores were; [`report`]
 //! turns the rounds into medians, spreads and ratios. [`figures`] holds the bars and says which were met.
 
 pub mod alloc;
@@ -16,6 +16,7 @@ pub mod machine;
 pub mod measure;
 pub mod peer;
 pub mod peers;
+pub mod relay;
 pub mod report;
 pub mod setup;
 pub mod tail;

@@ -13,9 +13,10 @@ use std::{
 
 use crate::{
     clock,
-    contest::{NS_PER_OP, OTHER_NS_PER_OP, PACE, Reading, WHOLE_NS_PER_OP},
+    contest::{APART, NS_PER_OP, OTHER_NS_PER_OP, PACE, Reading, WHOLE_NS_PER_OP},
     cpu,
     peer::Problem,
+    relay::{ALIKE, Relay},
     setup::Setup,
     yardstick::{self, Ruler, Yardstick},
 };
@@ -32,23 +33,46 @@ pub struct Timing {
     pub whole: f64,
     /// How much longer the yardstick was than its shortest, before or after, on any worker's core: beside the least quiet of the slices that
     /// count, or where too few were quiet, beside the least quiet of as many as would have had to be.
+    /// If the cores came nearer each other in the midst of it, or went apart, at least by as much as they did.
     pub pace: f64,
+    /// How far apart the workers' cores were, in nanoseconds, where each of several workers has one.
+    pub apart: Option<f64>,
 }
 
 impl Timing {
     /// As readings of a contest: elapsed time, or CPU time where that was asked for, and the rest for the file.
-    pub fn readings(self, setup: &Setup, threads: usize) -> [Reading; 4] {
+    pub fn readings(self, setup: &Setup, threads: usize) -> Vec<Reading> {
         let (ranked, other) = if setup.cpu {
             (self.cpu, self.wall)
         } else {
             (self.wall, self.cpu)
         };
-        [
+        let mut readings = vec![
             Reading::new(threads, NS_PER_OP, ranked),
             Reading::new(threads, OTHER_NS_PER_OP, other),
             Reading::new(threads, WHOLE_NS_PER_OP, self.whole),
             Reading::new(threads, PACE, self.pace),
-        ]
+        ];
+        readings.extend(self.apart.map(|apart| Reading::new(threads, APART, apart)));
+        readings
+    }
+
+    /// With how far apart the cores were before and after, as each worker saw it.
+    fn apart(mut self, laps: &[Lap]) -> Self {
+        let least = |nanos: &dyn Fn(&[f64; 2]) -> f64| {
+            let seen = laps.iter().filter_map(|lap| lap.apart.as_ref());
+            seen.map(nanos).min_by(f64::total_cmp)
+        };
+        if let (Some(before), Some(after)) =
+            (least(&|[before, _]| *before), least(&|[_, after]| *after))
+        {
+            let (nearer, farther) = (before.min(after), before.max(after));
+            if farther > nearer * ALIKE {
+                self.pace = self.pace.max(farther / nearer);
+            }
+            self.apart = Some(farther);
+        }
+        self
     }
 
     /// The timing of a lap in slices. If so many of them were quiet, these count, else all.
@@ -70,6 +94,7 @@ impl Timing {
                 cpu: mean(&mut quiet().map(|slice| slice.cpu)),
                 whole,
                 pace: quiet().map(|slice| slice.pace).fold(1.0, f64::max),
+                apart: None,
             }
         } else {
             Self {
@@ -77,6 +102,7 @@ impl Timing {
                 cpu: mean(&mut slices.iter().map(|slice| slice.cpu)),
                 whole,
                 pace: paces[enough - 1],
+                apart: None,
             }
         }
     }
@@ -135,10 +161,12 @@ pub fn timed<T: Sync>(
     };
     let lap = |wait| {
         let on = (work.prepare)()?;
+        let relay = (work.threads > 1 && !crowd).then(|| Relay::new(work.threads));
         let worker = Worker {
             goes,
             meet: &Barrier::new(work.threads),
             start: &Start::new(work.threads),
+            relay: relay.as_ref(),
             alone: &Mutex::new(()),
             ruler: yardstick.ruler(),
             wait,
@@ -148,7 +176,7 @@ pub fn timed<T: Sync>(
                 .map(|slice| (work.run)(&on, n, slice))
                 .sum()
         });
-        let timing = Timing::of(&slices(&laps, in_one * work.operations));
+        let timing = Timing::of(&slices(&laps, in_one * work.operations)).apart(&laps);
         let sum = laps.iter().map(|lap| lap.sum).sum();
         Ok((Done { timing, sum, on }, timing.pace))
     };
@@ -163,6 +191,8 @@ pub fn timed<T: Sync>(
 /// What one worker did.
 struct Lap {
     goes: Vec<Go>,
+    /// How far apart the cores were, before and after.
+    apart: Option<[f64; 2]>,
     sum: u64,
 }
 
@@ -217,6 +247,8 @@ struct Worker<'a> {
     meet: &'a Barrier,
     /// Awake, before the clock starts: those who have slept wake up one after the other.
     start: &'a Start,
+    /// Where each of several workers has a core.
+    relay: Option<&'a Relay>,
     /// Yardsticks are laid one after the other: what is seen on a core is what strangers do there.
     alone: &'a Mutex<()>,
     ruler: Ruler<'a>,
@@ -254,10 +286,11 @@ impl<'a> Worker<'a> {
         });
         self.meet.wait();
         let mut before = self.one_by_one(Ruler::lay);
+        let apart_before = self.hand_round(number, 0);
         let mut goes = Vec::with_capacity(self.goes);
         for go in 0..self.goes {
             self.meet.wait();
-            self.start.wait(go);
+            self.start.wait(go + 1);
             let cpu = cpu::thread_time();
             let began = clock::nanos();
             // Who has failed once just keeps the others company.
@@ -279,8 +312,20 @@ impl<'a> Worker<'a> {
             before = after;
             sum = sum.and_then(|sum| Ok(sum + answer?));
         }
+        let apart_after = self.hand_round(number, 1);
         let sum = sum.unwrap_or_else(|panic| resume_unwind(panic));
-        Lap { goes, sum }
+        Lap {
+            goes,
+            apart: apart_before.zip(apart_after).map(<[f64; 2]>::from),
+            sum,
+        }
+    }
+
+    /// How far apart the cores are, before the lap (0) or after it (1).
+    fn hand_round(self, number: usize, time: usize) -> Option<f64> {
+        self.meet.wait();
+        self.start.wait(time * (self.goes + 1));
+        self.relay.map(|relay| relay.run(number, time))
     }
 
     fn one_by_one<T>(self, look: impl FnOnce(Ruler<'a>) -> T) -> T {
@@ -390,8 +435,9 @@ mod tests {
             cpu,
             whole,
             pace,
+            apart,
         } = Timing::of(&slices);
-        assert_eq!(wall, cpu);
+        assert_eq!((wall, apart), (cpu, None));
         (wall, whole, pace)
     }
 
@@ -412,6 +458,33 @@ mod tests {
         assert_eq!(timing(&slices), (19.0, 19.0, 1.105));
         slices[0] = (4.0, 1.0);
         assert_eq!(timing(&slices).0, 4.0, "two of sixteen");
+    }
+
+    #[test]
+    fn cores_that_move_in_the_midst_disturb_a_lap() {
+        let lap = |before, after| Lap {
+            goes: Vec::new(),
+            apart: Some([before, after]),
+            sum: 0,
+        };
+        let slices = [Slice {
+            wall: 1.0,
+            cpu: 1.0,
+            pace: 1.02,
+        }];
+        let seen = |laps: &[Lap]| {
+            let timing = Timing::of(&slices).apart(laps);
+            (timing.pace, timing.apart)
+        };
+        assert_eq!(
+            seen(&[lap(30.0, 32.0), lap(31.0, 44.0)]),
+            (1.02, Some(32.0))
+        );
+        assert_eq!(
+            seen(&[lap(30.0, 150.0), lap(31.0, 155.0)]),
+            (5.0, Some(150.0))
+        );
+        assert_eq!(seen(&[]), (1.02, None));
     }
 
     #[test]

@@ -10,10 +10,11 @@ use std::{collections::BTreeMap, fs, io, path::PathBuf};
 use serde::Serialize;
 
 use crate::{
-    contest::{Heading, Metric, PACE, Reading, Shown},
+    contest::{APART, Heading, Metric, PACE, Reading, Shown},
     cpu,
     machine::Machine,
     peer::{Card, Problem, Role},
+    relay::Common,
     yardstick,
 };
 
@@ -65,7 +66,7 @@ pub struct Row {
     pub low: f64,
     pub high: f64,
     pub rounds: Vec<f64>,
-    /// Which of the rounds were quiet, as far as anybody looked.
+    /// Which of the rounds were quiet, as far as anybody looked, and run on cores as far apart as in most.
     pub quiet: Vec<bool>,
 }
 
@@ -137,6 +138,31 @@ impl Report {
                 }
             }
         }
+    }
+
+    /// Of contests that were run together, and have ended: rounds in which the workers' cores were not as far apart as in most count as
+    /// disturbed. Says how far that is, by number of workers.
+    pub fn keep_alike(&mut self, headings: &[Heading]) -> BTreeMap<usize, Common> {
+        let is_theirs = |row: &Row| headings.iter().any(|heading| row.is_of(heading));
+        let mut laps: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        let mut apart = BTreeMap::new();
+        for row in (self.rows.iter()).filter(|row| row.kind == APART && is_theirs(row)) {
+            laps.entry(row.threads).or_default().extend(&row.rounds);
+            apart.insert(row.lap(), row.rounds.clone());
+        }
+        let common: BTreeMap<usize, Common> = (laps.into_iter())
+            .filter_map(|(threads, laps)| Some((threads, Common::of(&laps)?)))
+            .collect();
+        for row in &mut self.rows {
+            if let (Some(rounds), Some(common)) = (apart.get(&row.lap()), common.get(&row.threads))
+            {
+                for (quiet, nanos) in row.quiet.iter_mut().zip(rounds) {
+                    *quiet &= common.is_like(*nanos);
+                }
+                row.sum_up();
+            }
+        }
+        common
     }
 
     /// Notes that a peer has no figure.
@@ -267,10 +293,26 @@ fn is_quiet(readings: &[Reading], threads: usize) -> bool {
 }
 
 impl Row {
+    /// Whether it is of this contest.
+    fn is_of(&self, heading: &Heading) -> bool {
+        self.workload == heading.workload && self.variant == heading.variant
+    }
+
+    /// What it has in common with the other figures of the same laps.
+    fn lap(&self) -> (String, String, String, usize) {
+        let [workload, variant, peer] =
+            [&self.workload, &self.variant, &self.peer].map(String::clone);
+        (workload, variant, peer, self.threads)
+    }
+
     /// Notes a round. The median is that of the quiet ones, if there are any; the spread is that of all.
     fn push(&mut self, value: f64, quiet: bool) {
         self.rounds.push(value);
         self.quiet.push(quiet);
+        self.sum_up();
+    }
+
+    fn sum_up(&mut self) {
         let of_quiet = self.rounds.iter().zip(&self.quiet);
         let mut counting: Vec<f64> = of_quiet
             .filter(|(_, quiet)| **quiet || !self.had_quiet())
@@ -333,6 +375,51 @@ mod tests {
         let row = report.rows_of("w", "v").next().unwrap();
         assert_eq!((row.low, row.median, row.high), (1.0, 3.0, 5.0));
         assert_eq!(report.best_of("w", "v")[&(1, "ns/op".to_owned())], 3.0);
+    }
+
+    #[test]
+    fn rounds_on_cores_otherwise_apart_do_not_count() {
+        let heading = |variant: &str| Heading {
+            workload: "w",
+            variant: variant.into(),
+            about: String::new(),
+        };
+        let card = |name| Card {
+            name,
+            role: Role::Cache,
+        };
+        let headings = [heading("v"), heading("u")];
+        let mut report = Report::default();
+        let mut add = |heading, name, value, apart| {
+            let readings = [
+                Reading::new(2, NS_PER_OP, value),
+                Reading::new(2, APART, apart),
+                Reading::new(1, NS_PER_OP, value),
+            ];
+            report.add(heading, card(name), &readings);
+        };
+        for (value, apart) in [(40.0, 33.0), (130.0, 155.0), (140.0, 150.0)] {
+            add(&headings[0], "a", value, apart);
+        }
+        add(&headings[0], "b", 50.0, 31.0);
+        add(&headings[1], "a", 150.0, 160.0);
+        // Run by itself, before or after.
+        let other = heading("other");
+        add(&other, "a", 45.0, 33.0);
+        let common = report.keep_alike(&headings);
+        assert_eq!(
+            (common[&2].nanos, common[&2].laps, common[&2].of),
+            (155.0, 3, 5)
+        );
+        assert_eq!(common.len(), 1);
+        let row = |variant, threads, peer| {
+            let row = report.row("w", variant, threads, "ns/op", peer).unwrap();
+            (row.median, row.shown())
+        };
+        assert_eq!(row("v", 2, "a").0, 135.0);
+        assert_eq!(row("v", 1, "a").0, 130.0, "one worker is nowhere apart");
+        assert_eq!(row("v", 2, "b"), (50.0, "50.0~".into()));
+        assert_eq!(row("other", 2, "a"), (45.0, "45.0".into()));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::{
     contest::{Heading, Metric, Shown},
     peer::Role,
     peers::NOTES,
+    relay::Common,
 };
 
 /// How many ranked columns stand side by side before the table is broken.
@@ -46,6 +47,18 @@ pub fn of(report: &Report, heading: &Heading) -> String {
     }
     write_missing(&mut text, report, heading);
     text
+}
+
+/// How far apart the workers' cores were, below the tables of what was run together.
+pub fn of_distances(apart: &BTreeMap<usize, Common>) -> String {
+    apart.iter().fold(String::new(), |mut text, (threads, common)| {
+        let Common { nanos, laps, of } = common;
+        let _ = writeln!(
+            text,
+            "\n  {threads} threads: {nanos:.0} ns from core to core in {laps} of {of} laps, which count"
+        );
+        text
+    })
 }
 
 /// What to know about the peers beside their figures.
