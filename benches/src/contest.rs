@@ -46,7 +46,7 @@ pub const WHOLE_NS_PER_OP: Metric = Metric {
     name: "ns/op, disturbed or not",
     shown: Shown::InFileOnly,
 };
-/// How much longer than its shortest the yardstick was beside what counts of the lap.
+/// How much longer than its shortest the yardstick was beside what counts of the lap, or by what factor the workers' cores went apart during it.
 pub const PACE: Metric = Metric {
     name: "pace",
     shown: Shown::InFileOnly,
@@ -142,6 +142,11 @@ pub fn contests(setup: &Setup, report: &mut Report, rounds: usize, contests: Vec
     for round in 0..rounds {
         let count = turns.len();
         let mut leaving = Vec::new();
+        let late = round + LATE >= rounds;
+        if late {
+            // So far.
+            report.mark_alike(&headings);
+        }
         for turn in 0..count {
             let index = (turn + round) % count;
             let (of, contestant) = &mut turns[index];
@@ -152,9 +157,8 @@ pub fn contests(setup: &Setup, report: &mut Report, rounds: usize, contests: Vec
                 round + 1,
                 contestant.card.name
             ));
-            // Who had one quiet round needs no other; and who waits at first may find that there is no need to, later.
-            let late = round + LATE >= rounds;
-            let spare = !late || report.had_quiet(heading, contestant.card);
+            // Who had one round that counts needs no other; and who waits at first may find that there is no need to, later.
+            let spare = !late || report.is_done(heading, contestant.card);
             setup.yardstick.spare(spare);
             match outcome(contestant, round) {
                 Ok(readings) => report.add(heading, contestant.card, &readings),
@@ -171,7 +175,7 @@ pub fn contests(setup: &Setup, report: &mut Report, rounds: usize, contests: Vec
     }
     setup.yardstick.spare(false);
     setup.clear();
-    let apart = report.keep_alike(&headings);
+    let apart = report.mark_alike(&headings);
     for heading in &headings {
         print!("{}", table::of(report, heading));
     }
@@ -179,7 +183,7 @@ pub fn contests(setup: &Setup, report: &mut Report, rounds: usize, contests: Vec
     report.save_so_far();
 }
 
-/// In so many rounds at the end those are worth patience who had no quiet one.
+/// In so many rounds at the end those are worth patience who had none that counts.
 const LATE: usize = 2;
 
 /// The headings, and who runs after whom: a peer in all contests, then the next peer. Each with the number of its heading.

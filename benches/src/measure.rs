@@ -33,7 +33,7 @@ pub struct Timing {
     pub whole: f64,
     /// How much longer the yardstick was than its shortest, before or after, on any worker's core: beside the least quiet of the slices that
     /// count, or where too few were quiet, beside the least quiet of as many as would have had to be.
-    /// If the cores came nearer each other in the midst of it, or went apart, at least by as much as they did.
+    /// And where the cores moved in the midst of the lap, how much farther apart they were on one side of it than on the other, if that is more.
     pub pace: f64,
     /// How far apart the workers' cores were, in nanoseconds, where each of several workers has one.
     pub apart: Option<f64>,
@@ -58,7 +58,7 @@ impl Timing {
     }
 
     /// With how far apart the cores were before and after, as each worker saw it.
-    fn apart(mut self, laps: &[Lap]) -> Self {
+    fn with_distance(mut self, laps: &[Lap]) -> Self {
         let least = |nanos: &dyn Fn(&[f64; 2]) -> f64| {
             let seen = laps.iter().filter_map(|lap| lap.apart.as_ref());
             seen.map(nanos).min_by(f64::total_cmp)
@@ -176,7 +176,7 @@ pub fn timed<T: Sync>(
                 .map(|slice| (work.run)(&on, n, slice))
                 .sum()
         });
-        let timing = Timing::of(&slices(&laps, in_one * work.operations)).apart(&laps);
+        let timing = Timing::of(&slices(&laps, in_one * work.operations)).with_distance(&laps);
         let sum = laps.iter().map(|lap| lap.sum).sum();
         Ok((Done { timing, sum, on }, timing.pace))
     };
@@ -321,11 +321,12 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// How far apart the cores are, before the lap (0) or after it (1).
-    fn hand_round(self, number: usize, time: usize) -> Option<f64> {
+    /// How far apart the cores are: the first time before the first slice, the second time after the last.
+    fn hand_round(self, number: usize, turn: usize) -> Option<f64> {
         self.meet.wait();
-        self.start.wait(time * (self.goes + 1));
-        self.relay.map(|relay| relay.run(number, time))
+        // Between these two, each slice starts once.
+        self.start.wait(turn * (self.goes + 1));
+        self.relay.map(|relay| relay.run(number, turn))
     }
 
     fn one_by_one<T>(self, look: impl FnOnce(Ruler<'a>) -> T) -> T {
@@ -473,7 +474,7 @@ mod tests {
             pace: 1.02,
         }];
         let seen = |laps: &[Lap]| {
-            let timing = Timing::of(&slices).apart(laps);
+            let timing = Timing::of(&slices).with_distance(laps);
             (timing.pace, timing.apart)
         };
         assert_eq!(

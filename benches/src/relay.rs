@@ -1,15 +1,16 @@
 //! Tells how far apart cores are: how long a cache line takes from one to the next.
 //!
-//! Workers that write to the same lines wait for them, and how long depends on where their cores are: 14 ns if these are two halves of one,
-//! 30 if they share a cache, 150 and more if they do not. A virtual core is now here, now there; so between two laps, or within one, that may
-//! change, and with it the time of every cache that workers share, by a factor of two or three. No other figure of the system shows it.
+//! Workers that write to the same lines wait for them, and how long depends on where their cores are. On an AMD EPYC it is 14 ns if these are two
+//! halves of one, 32 if they share a cache, 155 if they do not. A virtual core is now here, now there; so between two laps, or within one, that
+//! may change, and with it the time of every cache that workers share, by a factor of two or three. No other figure of the system shows it.
 //!
-//! So before and after each lap the workers hand a baton round. Laps in which it took about as long can be compared
-//! ([`Common`]).
+//! So before and after each lap of several workers, each with a core of its own, they hand a baton round. Laps in which it took about as long can
+//! be compared ([`Common`]). Of three workers and more this is the mean of the ways from each to the next, so of many it hides one that moved.
 
 use std::{
     hint,
     sync::atomic::{AtomicUsize, Ordering},
+    thread,
 };
 
 use crate::clock;
@@ -20,6 +21,8 @@ pub(crate) const ALIKE: f64 = 1.5;
 const TRIES: usize = 5;
 /// Rounds of a try.
 const ROUNDS: usize = 50;
+/// Looks between two yields of one who waits: longer than any way from core to core takes.
+const PATIENT: u32 = 10_000;
 
 /// The baton of one lap, handed round by so many workers.
 #[derive(Debug)]
@@ -42,17 +45,22 @@ impl Relay {
         }
     }
 
-    /// Nanoseconds from one worker to the next. All of them call it together, awake, each with its number, for the `time`th time counted
-    /// from 0.
-    pub fn run(&self, number: usize, time: usize) -> f64 {
+    /// Nanoseconds from one worker to the next. All of them call it together, awake, each with its number; `turn` counts these calls, from 0.
+    pub fn run(&self, number: usize, turn: usize) -> f64 {
         let one = |attempt: usize| {
             let began = clock::nanos();
             for round in 0..ROUNDS {
-                let before = (time * TRIES + attempt) * ROUNDS + round;
+                let before = (turn * TRIES + attempt) * ROUNDS + round;
                 let mine = before * self.workers + number;
                 // Relaxed: the baton is all there is to see.
+                let mut looks = 0_u32;
                 while self.baton.0.load(Ordering::Relaxed) != mine {
                     hint::spin_loop();
+                    looks += 1;
+                    // Where a worker could not be pinned, it may wait for the very core that this one has.
+                    if looks.is_multiple_of(PATIENT) {
+                        thread::yield_now();
+                    }
                 }
                 self.baton.0.store(mine + 1, Ordering::Relaxed);
             }
@@ -62,32 +70,41 @@ impl Relay {
     }
 }
 
-/// How far apart the cores were in most laps.
+/// How far apart the cores were in the most laps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Common {
     /// Nanoseconds.
     pub nanos: f64,
-    /// In how many laps they were so.
+    /// In how many laps that count they were so.
     pub laps: usize,
-    /// Of so many.
+    /// Of so many, those that do not count included.
     pub of: usize,
 }
 
 impl Common {
-    /// Of these laps; `None` if there are none.
-    pub fn of(laps: &[f64]) -> Option<Self> {
-        let like = |nanos: f64| laps.iter().filter(|&&other| alike(nanos, other)).count();
-        // Of several that as many are like, the one in their middle.
-        let most = laps.iter().map(|&nanos| like(nanos)).max()?;
-        let mut common: Vec<f64> = laps
-            .iter()
-            .copied()
+    /// Of laps, each with whether it counts; if none does, of all. `None` if there are none.
+    pub fn of(laps: &[(f64, bool)]) -> Option<Self> {
+        let any = laps.iter().any(|(_, counts)| *counts);
+        let counting: Vec<f64> = (laps.iter())
+            .filter(|(_, counts)| *counts || !any)
+            .map(|(nanos, _)| *nanos)
+            .collect();
+        let like = |nanos: f64| {
+            counting
+                .iter()
+                .filter(|&&other| alike(nanos, other))
+                .count()
+        };
+        let most = counting.iter().map(|&nanos| like(nanos)).max()?;
+        // Of those with the most like them the one in the middle. Where two distances are equally common, that is the greater.
+        let mut common: Vec<f64> = (counting.iter().copied())
             .filter(|&nanos| like(nanos) == most)
             .collect();
         common.sort_unstable_by(f64::total_cmp);
+        let nanos = common[common.len() / 2];
         Some(Self {
-            nanos: common[common.len() / 2],
-            laps: most,
+            nanos,
+            laps: like(nanos),
             of: laps.len(),
         })
     }
@@ -106,7 +123,6 @@ fn alike(one: f64, other: f64) -> bool {
 mod tests {
     use super::*;
     use crate::cpu;
-    use std::thread;
 
     #[test]
     fn the_baton_goes_round_and_round() {
@@ -116,8 +132,8 @@ mod tests {
             thread::scope(|scope| {
                 for number in 0..workers {
                     scope.spawn(move || {
-                        for time in 0..3 {
-                            let nanos = relay.run(number, time);
+                        for turn in 0..3 {
+                            let nanos = relay.run(number, turn);
                             assert!(nanos > 0.0 && nanos.is_finite());
                         }
                     });
@@ -130,10 +146,19 @@ mod tests {
 
     #[test]
     fn the_common_distance_is_that_of_most_laps() {
-        assert_eq!(Common::of(&[]), None);
-        let common = Common::of(&[33.0, 150.0, 31.0, 14.0, 160.0, 155.0]).unwrap();
+        let of = |laps: &[f64]| {
+            let laps: Vec<_> = laps.iter().map(|&nanos| (nanos, true)).collect();
+            Common::of(&laps)
+        };
+        assert_eq!(of(&[]), None);
+        let common = of(&[33.0, 150.0, 31.0, 14.0, 160.0, 155.0]).unwrap();
         assert_eq!((common.nanos, common.laps, common.of), (155.0, 3, 6));
         assert!(common.is_like(120.0) && !common.is_like(33.0) && !common.is_like(300.0));
-        assert_eq!(Common::of(&[14.0, 33.0, 31.0]).unwrap().nanos, 33.0);
+        assert_eq!(of(&[14.0, 33.0, 31.0]).unwrap().nanos, 33.0);
+        assert_eq!(of(&[33.0, 155.0]).unwrap().nanos, 155.0);
+        let counting = [(33.0, false), (31.0, false), (155.0, true)];
+        let common = Common::of(&counting).unwrap();
+        assert_eq!((common.nanos, common.laps, common.of), (155.0, 1, 3));
+        assert_eq!(Common::of(&counting[..2]).unwrap().laps, 2);
     }
 }

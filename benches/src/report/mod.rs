@@ -66,8 +66,10 @@ pub struct Row {
     pub low: f64,
     pub high: f64,
     pub rounds: Vec<f64>,
-    /// Which of the rounds were quiet, as far as anybody looked, and run on cores as far apart as in most.
+    /// Which of the rounds were quiet, as far as anybody looked.
     pub quiet: Vec<bool>,
+    /// Which of them ran on cores as far apart as the most did, as far as anybody looked.
+    pub alike: Vec<bool>,
 }
 
 /// A peer without a figure.
@@ -132,6 +134,7 @@ impl Report {
                         high: 0.0,
                         rounds: Vec::new(),
                         quiet: Vec::new(),
+                        alike: Vec::new(),
                     };
                     row.push(reading.value, quiet);
                     self.rows.push(row);
@@ -140,14 +143,16 @@ impl Report {
         }
     }
 
-    /// Of contests that were run together, and have ended: rounds in which the workers' cores were not as far apart as in most count as
-    /// disturbed. Says how far that is, by number of workers.
-    pub fn keep_alike(&mut self, headings: &[Heading]) -> BTreeMap<usize, Common> {
+    /// Of contests that are run together: finds how far apart the workers' cores were in the most of their quiet rounds so far, by number of
+    /// workers, and marks the rounds in which they were so.
+    pub fn mark_alike(&mut self, headings: &[Heading]) -> BTreeMap<usize, Common> {
         let is_theirs = |row: &Row| headings.iter().any(|heading| row.is_of(heading));
-        let mut laps: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        let mut laps: BTreeMap<usize, Vec<(f64, bool)>> = BTreeMap::new();
         let mut apart = BTreeMap::new();
         for row in (self.rows.iter()).filter(|row| row.kind == APART && is_theirs(row)) {
-            laps.entry(row.threads).or_default().extend(&row.rounds);
+            let rounds = row.rounds.iter().copied();
+            let marked = rounds.zip(row.quiet.iter().copied());
+            laps.entry(row.threads).or_default().extend(marked);
             apart.insert(row.lap(), row.rounds.clone());
         }
         let common: BTreeMap<usize, Common> = (laps.into_iter())
@@ -156,9 +161,7 @@ impl Report {
         for row in &mut self.rows {
             if let (Some(rounds), Some(common)) = (apart.get(&row.lap()), common.get(&row.threads))
             {
-                for (quiet, nanos) in row.quiet.iter_mut().zip(rounds) {
-                    *quiet &= common.is_like(*nanos);
-                }
+                row.alike = rounds.iter().map(|nanos| common.is_like(*nanos)).collect();
                 row.sum_up();
             }
         }
@@ -222,20 +225,20 @@ impl Report {
             .find(|row| row.threads == threads && row.metric == metric && row.peer == peer)
     }
 
-    /// Whether a peer had a quiet round with each number of workers, up to as many as there are cores: where workers share them, one is nearly
-    /// always beside another.
-    pub fn had_quiet(&self, heading: &Heading, card: Card) -> bool {
+    /// Whether a peer had a round that counts with each number of workers, up to as many as there are cores: where workers share them, one is
+    /// nearly always beside another.
+    pub fn is_done(&self, heading: &Heading, card: Card) -> bool {
         let mut rows = (self.rows_of(heading.workload, &heading.variant))
             .filter(|row| row.peer == card.name && row.threads <= cpu::count())
             .peekable();
-        rows.peek().is_some() && rows.all(Row::had_quiet)
+        rows.peek().is_some() && rows.all(Row::counts)
     }
 
-    /// How many of the ranked figures had no quiet round.
+    /// How many of the ranked figures had no round that counts.
     pub fn disturbed(&self) -> usize {
         let ranked = |row: &&Row| row.kind.shown == Shown::Ranked;
         (self.rows.iter().filter(ranked))
-            .filter(|row| !row.had_quiet())
+            .filter(|row| !row.counts())
             .count()
     }
 
@@ -254,18 +257,24 @@ impl Report {
         self.missing.iter().filter(|missing| missing.failed)
     }
 
-    /// Lowest median of the peers that are caches (or timers), by number of workers and metric.
+    /// Lowest median of the peers that are caches (or timers), by number of workers and metric; of those that count, if there are any.
     pub(crate) fn best_of(&self, workload: &str, variant: &str) -> BTreeMap<(usize, String), f64> {
-        let mut best = BTreeMap::new();
+        let mut best: BTreeMap<(usize, String), &Row> = BTreeMap::new();
         for row in self
             .rows_of(workload, variant)
             .filter(|row| row.role == Role::Cache)
         {
+            let rank = |row: &Row| (!row.counts(), row.median);
             best.entry((row.threads, row.metric.clone()))
-                .and_modify(|known: &mut f64| *known = known.min(row.median))
-                .or_insert(row.median);
+                .and_modify(|known| {
+                    if rank(row) < rank(known) {
+                        *known = row;
+                    }
+                })
+                .or_insert(row);
         }
-        best
+        let median = |(column, row): ((usize, String), &Row)| (column, row.median);
+        best.into_iter().map(median).collect()
     }
 
     /// Writes what there is to the JSON file, if one was asked for, so that an interrupted run leaves its figures.
@@ -305,19 +314,33 @@ impl Row {
         (workload, variant, peer, self.threads)
     }
 
-    /// Notes a round. The median is that of the quiet ones, if there are any; the spread is that of all.
+    /// Notes a round.
     fn push(&mut self, value: f64, quiet: bool) {
         self.rounds.push(value);
         self.quiet.push(quiet);
+        self.alike.push(true);
         self.sum_up();
     }
 
+    /// The median is that of the rounds that count; if there are none, of those on cores as far apart as the most, since that makes the greater
+    /// difference; if there are none, of the quiet ones; else of all. The spread is that of all.
     fn sum_up(&mut self) {
-        let of_quiet = self.rounds.iter().zip(&self.quiet);
-        let mut counting: Vec<f64> = of_quiet
-            .filter(|(_, quiet)| **quiet || !self.had_quiet())
-            .map(|(value, _)| *value)
-            .collect();
+        let rounds = || self.rounds.iter().zip(self.quiet.iter().zip(&self.alike));
+        let of = |counts: &dyn Fn(bool, bool) -> bool| -> Vec<f64> {
+            rounds()
+                .filter(|(_, (quiet, alike))| counts(**quiet, **alike))
+                .map(|(value, _)| *value)
+                .collect()
+        };
+        let mut counting = [
+            of(&|quiet, alike| quiet && alike),
+            of(&|_, alike| alike),
+            of(&|quiet, _| quiet),
+            of(&|_, _| true),
+        ]
+        .into_iter()
+        .find(|rounds| !rounds.is_empty())
+        .unwrap_or_default();
         counting.sort_unstable_by(f64::total_cmp);
         let middle = counting.len() / 2;
         self.median = if counting.len() % 2 == 1 {
@@ -329,14 +352,15 @@ impl Row {
         self.high = (self.rounds.iter().copied()).fold(f64::NEG_INFINITY, f64::max);
     }
 
-    /// Whether any round was quiet.
-    pub fn had_quiet(&self) -> bool {
-        self.quiet.contains(&true)
+    /// Whether any round counts: a quiet one, on cores as far apart as the most.
+    pub fn counts(&self) -> bool {
+        let mut rounds = self.quiet.iter().zip(&self.alike);
+        rounds.any(|(quiet, alike)| *quiet && *alike)
     }
 
-    /// The median as the tables show it: with a `~` if no round was quiet.
+    /// The median as the tables show it: with a `~` if no round counts.
     pub fn shown(&self) -> String {
-        let mark = if self.had_quiet() { "" } else { "~" };
+        let mark = if self.counts() { "" } else { "~" };
         table::number(self.median) + mark
     }
 }
@@ -406,7 +430,7 @@ mod tests {
         // Run by itself, before or after.
         let other = heading("other");
         add(&other, "a", 45.0, 33.0);
-        let common = report.keep_alike(&headings);
+        let common = report.mark_alike(&headings);
         assert_eq!(
             (common[&2].nanos, common[&2].laps, common[&2].of),
             (155.0, 3, 5)
@@ -420,6 +444,51 @@ mod tests {
         assert_eq!(row("v", 1, "a").0, 130.0, "one worker is nowhere apart");
         assert_eq!(row("v", 2, "b"), (50.0, "50.0~".into()));
         assert_eq!(row("other", 2, "a"), (45.0, "45.0".into()));
+        let best = report.best_of("w", "v");
+        assert_eq!(
+            best[&(2, "ns/op".into())],
+            135.0,
+            "b's laps were shorter otherwise"
+        );
+    }
+
+    #[test]
+    fn what_counts_where_no_round_is_both_quiet_and_alike() {
+        let heading = Heading {
+            workload: "w",
+            variant: "v".into(),
+            about: String::new(),
+        };
+        let mut report = Report::default();
+        let mut add = |name, value, pace, apart| {
+            let card = Card {
+                name,
+                role: Role::Cache,
+            };
+            let readings = [
+                Reading::new(2, NS_PER_OP, value),
+                Reading::new(2, PACE, pace),
+                Reading::new(2, APART, apart),
+            ];
+            report.add(&heading, card, &readings);
+        };
+        for _ in 0..3 {
+            add("most", 130.0, 1.0, 155.0);
+            // Disturbed ones do not say what is common.
+            add("loud", 50.0, 1.5, 33.0);
+            add("loud", 50.0, 1.5, 33.0);
+        }
+        add("mixed", 40.0, 1.0, 33.0);
+        add("mixed", 200.0, 1.5, 150.0);
+        add("near", 41.0, 1.0, 33.0);
+        add("near", 70.0, 1.5, 33.0);
+        let common = report.mark_alike(std::slice::from_ref(&heading));
+        assert_eq!(common[&2].nanos, 155.0);
+        let row = |peer| report.row("w", "v", 2, "ns/op", peer).unwrap();
+        assert_eq!(row("most").shown(), "130");
+        assert_eq!(row("loud").shown(), "50.0~");
+        assert_eq!(row("mixed").shown(), "200~", "as far apart before quiet");
+        assert_eq!(row("near").shown(), "41.0~");
     }
 
     #[test]
@@ -442,7 +511,7 @@ mod tests {
                 Reading::new(cores + 1, PACE, beyond),
             ];
             report.add(&heading, card(name), &readings);
-            report.had_quiet(&heading, card("a"))
+            report.is_done(&heading, card("a"))
         };
         assert!(!add("b", 1.0, 1.0), "another's");
         assert!(!add("a", 1.5, 1.0));
@@ -450,7 +519,7 @@ mod tests {
         assert!(add("a", 1.5, 1.5));
         // Where nobody looks, nothing is waited for.
         report.add(&heading, card("c"), &[Reading::new(1, NS_PER_OP, 1.0)]);
-        assert!(report.had_quiet(&heading, card("c")));
+        assert!(report.is_done(&heading, card("c")));
     }
 
     #[test]
