@@ -46,7 +46,8 @@ pub const WHOLE_NS_PER_OP: Metric = Metric {
     name: "ns/op, disturbed or not",
     shown: Shown::InFileOnly,
 };
-/// How much longer than its shortest the yardstick was beside what counts of the lap, or by what factor the workers' cores went apart during it.
+/// How much longer than its shortest the yardstick was beside what counts of the lap, or by what factor the distance of the workers' cores changed
+/// during it, if by much.
 pub const PACE: Metric = Metric {
     name: "pace",
     shown: Shown::InFileOnly,

@@ -75,7 +75,7 @@ impl Relay {
 pub struct Common {
     /// Nanoseconds.
     pub nanos: f64,
-    /// In how many laps that count they were so.
+    /// In how many of the laps that count, or of all if none does, they were so.
     pub laps: usize,
     /// Of so many, those that do not count included.
     pub of: usize,
@@ -96,7 +96,7 @@ impl Common {
                 .count()
         };
         let most = counting.iter().map(|&nanos| like(nanos)).max()?;
-        // Of those with the most like them the one in the middle. Where two distances are equally common, that is the greater.
+        // Of those with the most like them the one in the middle. Where two distances are equally common, that is mostly the greater.
         let mut common: Vec<f64> = (counting.iter().copied())
             .filter(|&nanos| like(nanos) == most)
             .collect();

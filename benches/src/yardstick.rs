@@ -46,7 +46,7 @@ pub struct Yardstick {
 pub struct Count {
     /// That count.
     pub all: usize,
-    /// Of these, beside others' work.
+    /// Of these, beside others' work, or on cores that moved.
     pub disturbed: usize,
 }
 

@@ -55,7 +55,7 @@ pub fn of_distances(apart: &BTreeMap<usize, Common>) -> String {
         let Common { nanos, laps, of } = common;
         let _ = writeln!(
             text,
-            "\n  {threads} threads: {nanos:.0} ns from core to core in the {laps} of {of} laps that count"
+            "\n  {threads} threads: {nanos:.0} ns from core to core in {laps} of {of} laps: the most, of the quiet ones if there were any"
         );
         text
     })
