@@ -112,8 +112,7 @@ impl Report {
         for reading in readings {
             let quiet = is_quiet(readings, reading.threads);
             let known = self.rows.iter_mut().find(|row| {
-                row.workload == heading.workload
-                    && row.variant == heading.variant
+                row.is_of(heading)
                     && row.threads == reading.threads
                     && row.metric == reading.metric.name
                     && row.peer == card.name
@@ -371,13 +370,25 @@ mod tests {
     use super::*;
     use crate::contest::NS_PER_OP;
 
+    fn heading(variant: &str) -> Heading {
+        Heading {
+            workload: "w",
+            variant: variant.into(),
+            about: String::new(),
+        }
+    }
+
+    /// A cache's.
+    fn card(name: &'static str) -> Card {
+        Card {
+            name,
+            role: Role::Cache,
+        }
+    }
+
     #[test]
     fn rounds_become_median_and_spread_and_floors_are_not_the_best() {
-        let heading = Heading {
-            workload: "w",
-            variant: "v".into(),
-            about: String::new(),
-        };
+        let heading = heading("v");
         let mut report = Report::default();
         for value in [5.0, 1.0, 3.0] {
             report.add(
@@ -404,15 +415,6 @@ mod tests {
 
     #[test]
     fn rounds_on_cores_otherwise_apart_do_not_count() {
-        let heading = |variant: &str| Heading {
-            workload: "w",
-            variant: variant.into(),
-            about: String::new(),
-        };
-        let card = |name| Card {
-            name,
-            role: Role::Cache,
-        };
         let headings = [heading("v"), heading("u")];
         let mut report = Report::default();
         let mut add = |heading, name, value, apart| {
@@ -455,23 +457,15 @@ mod tests {
 
     #[test]
     fn what_counts_where_no_round_is_both_quiet_and_alike() {
-        let heading = Heading {
-            workload: "w",
-            variant: "v".into(),
-            about: String::new(),
-        };
+        let heading = heading("v");
         let mut report = Report::default();
         let mut add = |name, value, pace, apart| {
-            let card = Card {
-                name,
-                role: Role::Cache,
-            };
             let readings = [
                 Reading::new(2, NS_PER_OP, value),
                 Reading::new(2, PACE, pace),
                 Reading::new(2, APART, apart),
             ];
-            report.add(&heading, card, &readings);
+            report.add(&heading, card(name), &readings);
         };
         for _ in 0..3 {
             add("most", 130.0, 1.0, 155.0);
@@ -493,31 +487,19 @@ mod tests {
         let best = report.best_of("w", "v");
         assert_eq!(best[&(2, "ns/op".into())], 130.0, "not of nearer cores");
         // A disturbed one is too high, if anything.
-        let card = Card {
-            name: "busy",
-            role: Role::Cache,
-        };
         let readings = [
             Reading::new(2, NS_PER_OP, 120.0),
             Reading::new(2, PACE, 1.5),
             Reading::new(2, APART, 155.0),
         ];
-        report.add(&heading, card, &readings);
+        report.add(&heading, card("busy"), &readings);
         report.mark_alike(std::slice::from_ref(&heading));
         assert_eq!(report.best_of("w", "v")[&(2, "ns/op".into())], 120.0);
     }
 
     #[test]
     fn a_peer_is_done_when_it_had_a_quiet_round_with_each_number_of_workers() {
-        let heading = Heading {
-            workload: "w",
-            variant: "v".into(),
-            about: String::new(),
-        };
-        let card = |name| Card {
-            name,
-            role: Role::Cache,
-        };
+        let heading = heading("v");
         let mut report = Report::default();
         let cores = cpu::count();
         let mut add = |name, pace, beyond| {
@@ -540,15 +522,8 @@ mod tests {
 
     #[test]
     fn quiet_rounds_count_alone_and_a_figure_without_any_is_marked() {
-        let heading = Heading {
-            workload: "w",
-            variant: "v".into(),
-            about: String::new(),
-        };
-        let card = Card {
-            name: "a",
-            role: Role::Cache,
-        };
+        let heading = heading("v");
+        let card = card("a");
         let mut report = Report::default();
         let mut add = |value, pace| {
             let readings = [
