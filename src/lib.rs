@@ -7,8 +7,9 @@ compile_error!(
     "wheelhouse needs a target with 64-bit pointers: its map keeps bits of a key's hash in the upper sixteen bits of a pointer"
 );
 
-// Data flows downwards, and so do imports: a module names modules of later groups, none of its own group or of an earlier one. The
-// first group alone is a knot: a cache hands out its builder, entries, iterator and policy, and each of these names the cache.
+// Data flows downwards, and so do imports: a module names modules of later groups, none of its own
+// group or of an earlier one. The first group alone is a knot: a cache hands out its builder,
+// entries, iterator and policy, and each of these names the cache.
 mod builder;
 mod cache;
 mod entry_ref;

@@ -1,4 +1,5 @@
-//! From lifetimes to deadlines: the entry's own lifetime and the cache-wide limits, of which the earliest holds.
+//! From lifetimes to deadlines: the entry's own lifetime and the cache-wide limits, of which the
+//! earliest holds.
 
 use crate::time::{self, NEVER};
 use std::time::Duration;
@@ -11,8 +12,10 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// The wanted deadline of an entry whose own deadline is `own`, written at `written` and used at `now`.
-    // When it was written stands in the node's side part, which a read should not touch for nothing.
+    /// The wanted deadline of an entry whose own deadline is `own`, written at `written` and used
+    /// at `now`.
+    // When it was written stands in the node's side part, which a read should not touch for
+    // nothing.
     #[inline]
     pub(crate) fn wanted(&self, own: u64, written: impl FnOnce() -> u64, now: u64) -> u64 {
         let mut wanted = own;

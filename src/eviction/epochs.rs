@@ -2,12 +2,14 @@
 //!
 //! # How it works
 //!
-//! An event is counted for each node that went past some point; an *epoch* is a 64th of the nodes there, so 64 epochs are one
-//! turnover whatever the size of the cache, its hit ratio or the speed of its callers. A stamp is the epoch's low byte.
+//! An event is counted for each node that went past some point; an *epoch* is a 64th of the nodes
+//! there, so 64 epochs are one turnover whatever the size of the cache, its hit ratio or the speed
+//! of its callers. A stamp is the epoch's low byte.
 //!
-//! The policy keeps two of them. `order` counts core nodes that reached the rim, the oldest part of the core. Between a use of a
-//! core node and its arrival at the old end lie at most as many such events as there are core nodes, so its stamp is some 64
-//! epochs old at most and never misread, however long the cache stands still otherwise. `evictions` counts evictions.
+//! The policy keeps two of them. `order` counts core nodes that reached the rim, the oldest part of
+//! the core. Between a use of a core node and its arrival at the old end lie at most as many such
+//! events as there are core nodes, so its stamp is some 64 epochs old at most and never misread,
+//! however long the cache stands still otherwise. `evictions` counts evictions.
 //!
 //! Cost: an addition and a comparison for each event.
 
@@ -42,7 +44,8 @@ impl Epochs {
         self.stamp().wrapping_sub(stamp)
     }
 
-    /// One event, with `nodes` nodes in the place it is counted for; true if an epoch ended with it.
+    /// One event, with `nodes` nodes in the place it is counted for; true if an epoch ended with
+    /// it.
     pub(super) fn advance(&mut self, nodes: usize) -> bool {
         self.count += 1;
         self.within += 1;

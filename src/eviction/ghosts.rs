@@ -1,20 +1,24 @@
-//! What is remembered of evicted nodes: when they were last used and when they went, four bytes each.
+//! What is remembered of evicted nodes: when they were last used and when they went, four bytes
+//! each.
 //!
 //! # How it works
 //!
-//! A table of buckets of eight places, addressed by the hash. A place has 16 bits of fingerprint and two stamps: of the last use
-//! by the policy's `order`, of the eviction by its `evictions` ([`epochs`](super::epochs)). A full bucket forgets its longest
-//! gone. Twice as many places as resident nodes are kept, so a key can be gone for two turnovers and still be known.
+//! A table of buckets of eight places, addressed by the hash. A place has 16 bits of fingerprint
+//! and two stamps: of the last use by the policy's `order`, of the eviction by its `evictions`
+//! ([`epochs`](super::epochs)). A full bucket forgets its longest gone. Twice as many places as
+//! resident nodes are kept, so a key can be gone for two turnovers and still be known.
 //!
 //! # Invariants
 //!
 //! 1. A place whose fingerprint is 0 is free, and no key's is 0.
-//! 2. No stamp of a taken place is older than 192 epochs, so none is misread: the end of an epoch of either kind sweeps a 64th of
-//!    the table of the places that are more than [`HORIZON`] epochs old by either.
+//! 2. No stamp of a taken place is older than 192 epochs, so none is misread: the end of an epoch
+//!    of either kind sweeps a 64th of the table of the places that are more than [`HORIZON`] epochs
+//!    old by either.
 //!
-//! Cost: 8 bytes a resident node; one half cache line for each eviction and for each insert of a new key. Two keys are
-//! taken for one with a chance of 8 in 65,536, which costs nothing but a wrong guess. Allocated at the first eviction and
-//! again only if the number of nodes leaves the bounds in [`fit`](Ghosts::fit); what was remembered is then lost.
+//! Cost: 8 bytes a resident node; one half cache line for each eviction and for each insert of a
+//! new key. Two keys are taken for one with a chance of 8 in 65,536, which costs nothing but a
+//! wrong guess. Allocated at the first eviction and again only if the number of nodes leaves the
+//! bounds in [`fit`](Ghosts::fit); what was remembered is then lost.
 
 use super::epochs::{Epochs, TURNOVER};
 use crate::node;
@@ -25,7 +29,8 @@ pub(super) const HORIZON: u8 = 2 * TURNOVER as u8;
 /// Places in a bucket.
 const PLACES: usize = 8;
 
-/// A bucket's fingerprints, and apart from them its stamps: so that eight fingerprints are compared in one go.
+/// A bucket's fingerprints, and apart from them its stamps: so that eight fingerprints are compared
+/// in one go.
 type Bucket = [[u16; PLACES]; 2];
 
 /// A remembered eviction.
@@ -61,12 +66,14 @@ impl Ghosts {
         }
     }
 
-    /// Sizes the table for `resident` nodes: rebuilt, empty, if it has less than 4/5 or more than four times the places wanted.
+    /// Sizes the table for `resident` nodes: rebuilt, empty, if it has less than 4/5 or more than
+    /// four times the places wanted.
     pub(super) fn fit(&mut self, resident: usize) {
         let wanted = (2 * resident).div_ceil(PLACES).max(1);
         let have = self.buckets.len();
         if have * 5 < wanted * 4 || have > wanted * 4 {
-            // Plain numbers: the allocator has zeroed memory at hand, so a large table costs the pass no long step.
+            // Plain numbers: the allocator has zeroed memory at hand, so a large table costs the
+            // pass no long step.
             self.buckets = vec![[[0; PLACES]; 2]; wanted];
             self.swept = 0;
         }
@@ -89,7 +96,8 @@ impl Ghosts {
         Some(Ghost::from_stamps(stamps[place]))
     }
 
-    /// Remembers an eviction of now of a node last used at `used`. The table was [`fit`](Self::fit) before.
+    /// Remembers an eviction of now of a node last used at `used`. The table was [`fit`](Self::fit)
+    /// before.
     pub(super) fn put(&mut self, hash: u64, used: u8, evictions: &Epochs) {
         let fingerprint = fingerprint(hash);
         let Some(at) = self.bucket(hash) else { return };
@@ -124,10 +132,12 @@ impl Ghosts {
     }
 }
 
-/// The first place whose fingerprint is wanted. Looks at all of them: where it stands is anybody's guess, the processor's too.
+/// The first place whose fingerprint is wanted. Looks at all of them: where it stands is anybody's
+/// guess, the processor's too.
 #[inline]
 fn first(fingerprints: &[u16; PLACES], wanted: impl Fn(u16) -> bool) -> Option<usize> {
-    // A bit for each, none of them the lowest: then the compiler sees eight times the same, and keeps all in one register.
+    // A bit for each, none of them the lowest: then the compiler sees eight times the same, and
+    // keeps all in one register.
     let bits: [u16; PLACES] =
         std::array::from_fn(|at| if wanted(fingerprints[at]) { 2 << at } else { 0 });
     let found = bits.into_iter().fold(0, |found, bit| found | bit);

@@ -13,62 +13,74 @@
 //!               └────────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Two queues in order of use. A new key goes into the *window*; the window's oldest is the victim. A key that is used again
-//! while in the window, or comes back while its ghost is known, may be promoted to the *core*; the core's oldest node
-//! then goes back to the window. So the core keeps keys with short distances between uses, and one pass over any number of
-//! keys only flows through the window.
+//! Two queues in order of use. A new key goes into the *window*; the window's oldest is the victim.
+//! A key that is used again while in the window, or comes back while its ghost is known, may be
+//! promoted to the *core*; the core's oldest node then goes back to the window. So the core keeps
+//! keys with short distances between uses, and one pass over any number of keys only flows through
+//! the window.
 //!
 //! Three things are left to measurement:
-//! - *who is promoted*: LIRS promotes a key that came back sooner than the oldest core node has waited. Here that sorts keys into
-//!   classes, and small duels tell how often a class is right ([`duels`](super::duels));
-//! - *how large the window is*: from 1 to 99 percent, so from nearly LIRS to nearly LRU ([`share`](super::share));
-//! - *whether the core is dead*: if no rim node was used for two turnovers, keys that nothing is known of may enter too.
+//! - *who is promoted*: LIRS promotes a key that came back sooner than the oldest core node has
+//!   waited. Here that sorts keys into classes, and small duels tell how often a class is right
+//!   ([`duels`](super::duels));
+//! - *how large the window is*: from 1 to 99 percent, so from nearly LIRS to nearly LRU
+//!   ([`share`](super::share));
+//! - *whether the core is dead*: if no rim node was used for two turnovers, keys that nothing is
+//!   known of may enter too.
 //!
-//! The *rim* is the oldest part of the core, a twentieth of the cache: its hits are what the core would lose first. Until the
-//! first eviction, and after the cache fell to half, new keys fill the core. As nobody has to go then, the rim is a single node, and each use moves a
-//! node to the core's newest end, so that when somebody has to, the oldest are those that were not used for longest. To keep the rim at its size
-//! took a twentieth of an insert.
+//! The *rim* is the oldest part of the core, a twentieth of the cache: its hits are what the core
+//! would lose first. Until the first eviction, and after the cache fell to half, new keys fill the
+//! core. As nobody has to go then, the rim is a single node, and each use moves a node to the
+//! core's newest end, so that when somebody has to, the oldest are those that were not used for
+//! longest. To keep the rim at its size took a twentieth of an insert.
 //!
 //! # Invariants
 //!
-//! 1. Every seat handed in by `admit` and not yet by `removed` is in exactly one of window, core and rim, whichever node sits in it.
-//! 2. If the core has a node, so has the rim, once the current call has returned (`fill_rim` has at least one move).
+//! 1. Every entry handed in by `admit` and not yet by `removed` is in exactly one of window, core
+//!    and rim, whichever node sits in it.
+//! 2. If the core has a node, so has the rim, once the current call has returned (`fill_rim` has at
+//!    least one move).
 //! 3. `mark` of a window or core node is the stamp of its last use by `order`.
-//! 4. The work of one call is bounded: at most [`MOVES`] nodes are demoted, [`STEPS`] reach the rim for each of them and once more, a 64th of
-//!    the ghosts is swept. What is left over is done by later calls; meanwhile `victim` takes from the rim first.
+//! 4. The work of one call is bounded: at most [`MOVES`] nodes are demoted, [`STEPS`] reach the rim
+//!    for each of them and once more, a 64th of the ghosts is swept. What is left over is done by
+//!    later calls; meanwhile `victim` takes from the rim first.
 //!
 //! # Cost
 //!
-//! A use of a core node that was used in the same epoch already, as hot ones are, writes nothing: the node and one slot of the
-//! duels are read. Any other use relinks one node, and so does each while the cache is filling up, which one that never gets full does for
-//! ever. A miss reads one half line of ghosts, an eviction another. Memory beyond the seat's links, weight and two bytes: 8 bytes of ghosts a
-//! node, 3 KiB a cache. Uses may be lost: the hit ratio bears it.
+//! A use of a core node that was used in the same epoch already, as hot ones are, writes nothing:
+//! the node and one slot of the duels are read. Any other use relinks one node, and so does each
+//! while the cache is filling up, which one that never gets full does for ever. A miss reads one
+//! half line of ghosts, an eviction another. Memory beyond the entry's links, weight and two bytes:
+//! 8 bytes of ghosts a node, 3 KiB a cache. Uses may be lost: the hit ratio bears it.
 //!
 //! # Origin
 //!
-//! LIRS: Jiang and Zhang, SIGMETRICS 2002. Stamps in place of its stack of ghosts. The share: after ARC, Megiddo and Modha,
-//! FAST 2003, and DLIRS, Li, SYSTOR 2018. Letting two candidates compete on the live load: set dueling, Qureshi and others,
-//! ISCA 2007; TinyLFU, Einziger, Friedman and Manes, ToS 2017, for admission by contest with the victim.
+//! LIRS: Jiang and Zhang, SIGMETRICS 2002. Stamps in place of its stack of ghosts. The share: after
+//! ARC, Megiddo and Modha, FAST 2003, and DLIRS, Li, SYSTOR 2018. Letting two candidates compete on
+//! the live load: set dueling, Qureshi and others, ISCA 2007; TinyLFU, Einziger, Friedman and
+//! Manes, ToS 2017, for admission by contest with the victim.
 
-use super::duels::{Class, Duels};
 use super::epochs::{Epochs, TURNOVER};
 use super::ghosts::Ghosts;
 use super::queue::Weighed;
-use super::share::Share;
+use super::set_dueling::{Class, SetDueling};
+use super::window::WindowSizer;
 use super::{FIRST_FREE, spread};
-use crate::node::SeatPtr;
+use crate::node::EntryPtr;
 
 const WINDOW: u8 = FIRST_FREE;
 const CORE: u8 = FIRST_FREE + 1;
 const RIM: u8 = FIRST_FREE + 2;
 
-/// The depth up to which all hits have the same vote, in epochs: with the rounding, a twentieth of the cache.
+/// The depth up to which all hits have the same vote, in epochs: with the rounding, a twentieth of
+/// the cache.
 const NEAR: f64 = 3.0;
 /// The rim's part of the cache.
 const RIM_PART: u64 = 20;
 /// Nodes that one call may demote.
 const MOVES: usize = 16;
-/// Nodes that one step may bring to the rim: few, since a full cache that gives up its first entry has a whole rim to make.
+/// Nodes that one step may bring to the rim: few, since a full cache that gives up its first entry
+/// has a whole rim to make.
 const STEPS: usize = 4;
 
 pub(super) struct Lirs<K, V> {
@@ -82,9 +94,9 @@ pub(super) struct Lirs<K, V> {
     /// Epoch of `evictions` in which a rim node was used last.
     rim_used: u64,
     filling: bool,
-    share: Share,
+    share: WindowSizer,
     ghosts: Ghosts,
-    duels: Duels,
+    duels: SetDueling,
 }
 
 impl<K, V> Lirs<K, V> {
@@ -98,87 +110,89 @@ impl<K, V> Lirs<K, V> {
             evictions: Epochs::default(),
             rim_used: 0,
             filling: true,
-            share: Share::new(max),
+            share: WindowSizer::new(max),
             ghosts: Ghosts::new(),
-            duels: Duels::new(seed),
+            duels: SetDueling::new(seed),
         }
     }
 
-    pub(super) fn admit(&mut self, seat: SeatPtr<K, V>) {
-        let hash = spread(seat.node().hash());
+    pub(super) fn admit(&mut self, entry: EntryPtr<K, V>) {
+        let hash = spread(entry.node().hash());
         self.duels.used(hash, true);
-        seat.set_mark(self.order.stamp());
-        if self.welcomes(seat, hash) {
-            self.core.push_newest(seat);
+        entry.set_mark(self.order.stamp());
+        if self.welcomes(entry, hash) {
+            self.core.push_newest(entry);
         } else {
-            self.window.push_newest(seat);
+            self.window.push_newest(entry);
         }
         self.settle();
     }
 
-    /// Asks the processor for what [`admit`](Self::admit) or [`removed`](Self::removed) will look up.
-    pub(super) fn prefetch(&self, seat: SeatPtr<K, V>) {
-        self.ghosts.prefetch(spread(seat.node().hash()));
+    /// Asks the processor for what [`admit`](Self::admit) or [`removed`](Self::removed) will look
+    /// up.
+    pub(super) fn prefetch(&self, entry: EntryPtr<K, V>) {
+        self.ghosts.prefetch(spread(entry.node().hash()));
     }
 
     /// From now on an entry weighs so much.
-    pub(super) fn reweigh(&mut self, seat: SeatPtr<K, V>, weight: u32) {
-        if weight != seat.weight() {
-            self.queue_of(seat).reweigh(seat, weight);
+    pub(super) fn reweigh(&mut self, entry: EntryPtr<K, V>, weight: u32) {
+        if weight != entry.weight() {
+            self.queue_of(entry).reweigh(entry, weight);
             self.settle();
         }
     }
 
-    pub(super) fn accessed(&mut self, seat: SeatPtr<K, V>) {
-        let hash = spread(seat.node().hash());
+    pub(super) fn accessed(&mut self, entry: EntryPtr<K, V>) {
+        let hash = spread(entry.node().hash());
         self.duels.used(hash, false);
-        let before = seat.mark();
+        let before = entry.mark();
         let now = self.order.stamp();
-        match seat.region() {
+        match entry.queue_id() {
             CORE => {
-                // Uses within one epoch are not ordered: the stamps could not tell either. But while the cache fills up, hardly a node goes
-                // over the rim and hardly an epoch ends: the order of the core is all there is to know when it has.
+                // Uses within one epoch are not ordered: the stamps could not tell either. But
+                // while the cache fills up, hardly a node goes over the rim and hardly an epoch
+                // ends: the order of the core is all there is to know when it has.
                 if before != now {
                     let depth = TURNOVER.saturating_sub(u64::from(self.order.age(before))) as f64
                         * self.core_part();
                     self.share.narrow(self.vote(depth));
-                    seat.set_mark(now);
+                    entry.set_mark(now);
                 }
                 if before != now || self.filling {
-                    self.core.move_to_newest(seat);
+                    self.core.move_to_newest(entry);
                 }
             }
             RIM => {
-                seat.set_mark(now);
+                entry.set_mark(now);
                 self.rim_used = self.evictions.epoch();
                 self.share.narrow(self.vote(NEAR));
-                self.rim.unlink(seat);
-                self.core.push_newest(seat);
+                self.rim.unlink(entry);
+                self.core.push_newest(entry);
                 self.settle();
             }
             _ => {
-                seat.set_mark(now);
-                if self.core_has_room(seat) || self.deserves(hash, self.class(before)) {
-                    self.window.unlink(seat);
-                    self.core.push_newest(seat);
+                entry.set_mark(now);
+                if self.core_has_room(entry) || self.deserves(hash, self.class(before)) {
+                    self.window.unlink(entry);
+                    self.core.push_newest(entry);
                     self.settle();
                 } else {
-                    self.window.move_to_newest(seat);
+                    self.window.move_to_newest(entry);
                 }
             }
         }
     }
 
-    /// Unlinks a seat; `evicted` if it goes because this policy named it as the victim.
-    pub(super) fn removed(&mut self, seat: SeatPtr<K, V>, evicted: bool) {
-        let used = seat.mark();
-        self.queue_of(seat).unlink(seat);
+    /// Unlinks a entry; `evicted` if it goes because this policy named it as the victim.
+    pub(super) fn removed(&mut self, entry: EntryPtr<K, V>, evicted: bool) {
+        let used = entry.mark();
+        self.queue_of(entry).unlink(entry);
         self.fill_rim();
         if evicted {
             self.filling = false;
             self.ghosts.fit(self.len());
             self.ghosts
-                .put(spread(seat.node().hash()), used, &self.evictions);
+                .put(spread(entry.node().hash()), used, &self.evictions);
             if self.evictions.advance(self.len()) {
                 self.ghosts.sweep(&self.order, &self.evictions);
             }
@@ -187,7 +201,7 @@ impl<K, V> Lirs<K, V> {
         }
     }
 
-    pub(super) fn victim(&self) -> Option<SeatPtr<K, V>> {
+    pub(super) fn victim(&self) -> Option<EntryPtr<K, V>> {
         let behind = self.core_weight() > self.share.for_core();
         let rim = || self.rim.oldest().or_else(|| self.core.oldest());
         if behind {
@@ -220,9 +234,9 @@ impl<K, V> Lirs<K, V> {
     }
 
     /// Whether a new key goes straight into the core.
-    fn welcomes(&mut self, seat: SeatPtr<K, V>, hash: u64) -> bool {
+    fn welcomes(&mut self, entry: EntryPtr<K, V>, hash: u64) -> bool {
         let ghost = self.ghosts.take(hash);
-        if self.filling && self.core_has_room(seat) && self.has_room(seat) {
+        if self.filling && self.core_has_room(entry) && self.has_room(entry) {
             return true;
         }
         let Some(ghost) = ghost else {
@@ -255,7 +269,7 @@ impl<K, V> Lirs<K, V> {
         self.duels.grant(class)
     }
 
-    fn defender(&self) -> Option<SeatPtr<K, V>> {
+    fn defender(&self) -> Option<EntryPtr<K, V>> {
         self.rim.oldest().or_else(|| self.core.oldest())
     }
 
@@ -297,8 +311,8 @@ impl<K, V> Lirs<K, V> {
         }
     }
 
-    fn queue_of(&mut self, seat: SeatPtr<K, V>) -> &mut Weighed<K, V> {
-        match seat.region() {
+    fn queue_of(&mut self, entry: EntryPtr<K, V>) -> &mut Weighed<K, V> {
+        match entry.queue_id() {
             CORE => &mut self.core,
             RIM => &mut self.rim,
             _ => &mut self.window,
@@ -309,15 +323,16 @@ impl<K, V> Lirs<K, V> {
         self.core.weight() + self.rim.weight()
     }
 
-    fn core_has_room(&self, seat: SeatPtr<K, V>) -> bool {
-        self.core_weight() + u64::from(seat.weight()) <= self.share.for_core()
+    fn core_has_room(&self, entry: EntryPtr<K, V>) -> bool {
+        self.core_weight() + u64::from(entry.weight()) <= self.share.for_core()
     }
 
-    fn has_room(&self, seat: SeatPtr<K, V>) -> bool {
-        self.weight() + u64::from(seat.weight()) <= self.max
+    fn has_room(&self, entry: EntryPtr<K, V>) -> bool {
+        self.weight() + u64::from(entry.weight()) <= self.max
     }
 
-    /// What a hit at this depth, in epochs, says to the share: an average node's part of the cache, less if far.
+    /// What a hit at this depth, in epochs, says to the share: an average node's part of the cache,
+    /// less if far.
     fn vote(&self, depth: f64) -> f64 {
         let part = self.weight() as f64 / (self.len().max(1) as f64 * self.max.max(1) as f64);
         part * NEAR / depth.max(NEAR)

@@ -5,31 +5,36 @@
 //! A pass holds the maintenance lock and works against a budget. In order:
 //!
 //! 1. *turn* — have readers let go of what was retired? then this pass begins a sweep (reclaim);
-//! 2. *drain* the read rings into the size policy, and shards' batches into wheel and size policy, going round the shards;
+//! 2. *drain* the read rings into the size policy, and shards' batches into wheel and size policy,
+//!    going round the shards;
 //! 3. *advance* the wheel: what is due leaves the map as `Expired`;
-//! 4. *evict* while the cache is over its bound: what else is due, then what is about to be, then the size policy's victims;
+//! 4. *evict* while the cache is over its bound: what else is due, then what is about to be, then
+//!    the size policy's victims;
 //! 5. *seal* what has left, so that it can be freed after a grace period; post notifications.
 //!
-//! It stops where the budget ends and goes on from there the next time. Listeners, and the destructors of keys and values, run
-//! after the lock was released.
+//! It stops where the budget ends and goes on from there the next time. Listeners, and the
+//! destructors of keys and values, run after the lock was released.
 //!
 //! # Who runs it
 //!
-//! The scheduler's run ([`Maintenance::run_due`]), `run_pending_tasks` ([`Maintenance::finish`]), and writers whose shard has gathered
-//! `enough` events: those make one small pass if nobody else is at it. A writer whose batch has reached its `limit` waits for the
-//! lock, at most one pass long. Where nobody wakes (`Scheduler::disabled`), writers also do due expiry, a bit at a time.
+//! The scheduler's run ([`Maintenance::run_due`]), `run_pending_tasks` ([`Maintenance::finish`]),
+//! and writers whose shard has gathered `enough` events: those make one small pass if nobody else
+//! is at it. A writer whose batch has reached its `limit` waits for the lock, at most one pass
+//! long. Where nobody wakes (`Scheduler::disabled`), writers also do due expiry, a bit at a time.
 //!
 //! # Invariants
 //!
-//! 1. Wheel, size policy, and seats change under the maintenance lock only.
-//! 2. Events of a shard are applied in the order in which they were pushed, and a batch that was taken is applied whole before
-//!    the lock is released.
-//! 3. A node goes to `retired` after it left the map, and wheel and queues or its seat, and was delivered. It is freed after a grace period, followed by a
-//!    complete drain of all rings and all batches: a batch may name a node that the pass itself has taken out meanwhile
+//! 1. Wheel, size policy, and entries change under the maintenance lock only.
+//! 2. Events of a shard are applied in the order in which they were pushed, and a batch that was
+//!    taken is applied whole before the lock is released.
+//! 3. A node goes to `retired` after it left the map, and wheel and queues or its entry, and was
+//!    delivered. It is freed after a grace period, followed by a complete drain of all rings and
+//!    all batches: a batch may name a node that the pass itself has taken out meanwhile
 //!    (`Rescheduled`), a ring any node.
-//! 4. A node is Dead exactly from the moment the pass has unlinked its seat everywhere, Succeeded from that at which another sits there.
-//! 5. A pass runs no user code but the ticker's, and that may panic: the pass then goes on by the last time it knows, leaves
-//!    everything whole, and hands the panic on at its end.
+//! 4. A node is Dead exactly from the moment the pass has unlinked its entry everywhere, Succeeded
+//!    from that at which another sits there.
+//! 5. A pass runs no user code but the ticker's, and that may panic: the pass then goes on by the
+//!    last time it knows, leaves everything whole, and hands the panic on at its end.
 //!
 //! # Cost
 //!
@@ -49,7 +54,7 @@ use crate::buffer::Batch;
 use crate::buffer::read::ReadBuffer;
 use crate::eviction::{Eviction, EvictionPolicy};
 use crate::listener::{Listener, RemovalCause};
-use crate::map::{Gone, Map, TablePart};
+use crate::map::{Garbage, Map, TablePart};
 use crate::node::{Columns, NodePtr};
 use crate::notify::{Notification, Notifier};
 use crate::reclaim::{Domain, Pin, Retired, SolePin};
@@ -64,27 +69,32 @@ use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 use waking::Waking;
 
-/// Budget of a pass that a caller of the cache runs, beyond what its own shard has gathered. For other shards' events, too.
+/// Budget of a pass that a caller of the cache runs, beyond what its own shard has gathered. For
+/// other shards' events, too.
 const CALLER_BUDGET: usize = 16;
-/// The same in a bounded cache: with less, more removals would wait in batches while their weight still makes others go.
+/// The same in a bounded cache: with less, more removals would wait in batches while their weight
+/// still makes others go.
 const BOUNDED_CALLER_BUDGET: usize = 32;
-/// Budget of a pass of the scheduler or of `run_pending_tasks`: how long a waiting writer may have to wait.
+/// Budget of a pass of the scheduler or of `run_pending_tasks`: how long a waiting writer may have
+/// to wait.
 const RUN_BUDGET: usize = 256;
 /// Events in a shard's batch that make its writer run a small pass.
 const ENOUGH: usize = 24;
 /// Events in a shard's batch that make its writer wait for the maintenance lock.
 const LIMIT: usize = 1024;
-/// How much has to be retired to be worth a grace period of its own while there is traffic: so many nodes, or an array of so many buckets.
+/// How much has to be retired to be worth a grace period of its own while there is traffic: so many
+/// nodes, or an array of so many buckets.
 const WORTH_A_GRACE: usize = 128;
 /// Undelivered notifications that make a writer deliver some if nobody else ever does.
 const UNDELIVERED: u64 = 1024;
-/// How often a scheduler's run comes back for memory that cannot be freed yet, since a reader holds it or is in the midst of an offer, before it leaves
-/// it to the next write. Counted anew for each grace period.
+/// How often a scheduler's run comes back for memory that cannot be freed yet, since a reader holds
+/// it or is in the midst of an offer, before it leaves it to the next write. Counted anew for each
+/// grace period.
 const PATIENCE: u32 = 8;
 
 /// What a write leaves behind, as far as waking is concerned.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wrote {
+pub(crate) struct WriteOutcome {
     /// Which shard was written to, and how many events wait there.
     pub(crate) shard: usize,
     pub(crate) pending: usize,
@@ -146,7 +156,7 @@ pub(crate) struct Maintenance<K, V> {
 struct State<K, V> {
     wheel: Wheel<K, V>,
     eviction: Option<Eviction<K, V>>,
-    retired: Retired<Gone<K, V>>,
+    retired: Retired<Garbage<K, V>>,
     gathered: Vec<Notification<K, V>>,
     /// Empty between uses; keeps its room.
     batch: Batch<K, V>,
@@ -160,14 +170,16 @@ struct State<K, V> {
     /// Whether the pass in hand has brought the wheel's time up to date.
     hand_set: bool,
     /// Whether the pass in hand has left a table between two arrays.
-    moving: bool,
+    resizing: bool,
     /// What the ticker panicked with in the pass in hand.
     ticker_panic: Option<Box<dyn Any + Send>>,
     /// Events that the pass in hand has applied: as many evictions may be due.
     applied: usize,
-    /// Entries that the pass in hand has let in, or found heavier than before: others may have to go for them.
+    /// Entries that the pass in hand has let in, or found heavier than before: others may have to
+    /// go for them.
     admitted: usize,
-    /// As many as `admitted` since the read rings' stamp was renewed, or events applied where the exact order of use counts.
+    /// As many as `admitted` since the read rings' stamp was renewed, or events applied where the
+    /// exact order of use counts.
     unstamped: usize,
     /// Shards to be drained until the sweep is complete, and whether the rings were.
     unswept: usize,
@@ -193,7 +205,7 @@ struct Plan {
     /// The shard to begin with.
     own: Option<usize>,
     /// Whether batches are taken in.
-    take_in: bool,
+    drain: bool,
     /// Whether due entries are removed.
     expire: bool,
     /// Whether victims are removed.
@@ -211,7 +223,7 @@ impl Plan {
     const RUN: Self = Self {
         budget: RUN_BUDGET,
         own: None,
-        take_in: true,
+        drain: true,
         expire: true,
         evict: true,
         resize: true,
@@ -223,7 +235,7 @@ impl Plan {
     fn repaying(self) -> Self {
         Self {
             budget: RUN_BUDGET,
-            take_in: false,
+            drain: false,
             ..self
         }
     }
@@ -263,7 +275,7 @@ impl<K, V> Maintenance<K, V> {
                 drained: 0,
                 done: 0,
                 hand_set: false,
-                moving: false,
+                resizing: false,
                 ticker_panic: None,
                 applied: 0,
                 admitted: 0,
@@ -297,7 +309,7 @@ impl<K, V> Maintenance<K, V> {
     #[inline]
     pub(crate) fn note_read(&self, node: NodePtr<K, V>, pin: &Pin) {
         if let Some(reads) = &self.reads
-            && reads.is_news(node)
+            && reads.should_record(node)
         {
             self.offer_read(reads, node, pin);
         }
@@ -305,8 +317,10 @@ impl<K, V> Maintenance<K, V> {
 
     /// Whether [`note_read`](Self::note_read) has something to note.
     #[inline]
-    pub(crate) fn is_news(&self, node: NodePtr<K, V>) -> bool {
-        self.reads.as_ref().is_some_and(|reads| reads.is_news(node))
+    pub(crate) fn should_record(&self, node: NodePtr<K, V>) -> bool {
+        self.reads
+            .as_ref()
+            .is_some_and(|reads| reads.should_record(node))
     }
 
     /// The bound in force. Relaxed: whoever needs it exactly has the maintenance lock.
@@ -334,7 +348,7 @@ impl<K, V> Maintenance<K, V> {
             eviction.set_max(max);
         }
         drop(state);
-        self.waking.want_soon(&self.clock);
+        self.waking.request_soon(&self.clock);
         true
     }
 
@@ -352,7 +366,8 @@ impl<K, V> Maintenance<K, V> {
             .map_or_else(Stats::default, counted)
     }
 
-    /// Notes for the statistics that a value came in: in place of a node that leaves for a cause, or under an absent key.
+    /// Notes for the statistics that a value came in: in place of a node that leaves for a cause,
+    /// or under an absent key.
     #[inline]
     pub(crate) fn note_written(&self, old: Option<(NodePtr<K, V>, RemovalCause)>) {
         let Some(counters) = &self.counters else {
@@ -380,7 +395,8 @@ impl<K, V> Maintenance<K, V> {
     }
 }
 
-/// How many events in a batch make its writer help: fewer in a small cache, so that it stays near its bound.
+/// How many events in a batch make its writer help: fewer in a small cache, so that it stays near
+/// its bound.
 fn enough(max_capacity: u64, shards: usize) -> usize {
     let share = max_capacity / (shards as u64 * 8);
     usize::try_from(share).map_or(ENOUGH, |share| share.clamp(1, ENOUGH))

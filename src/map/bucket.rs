@@ -2,9 +2,10 @@
 //!
 //! # How it works
 //!
-//! A word is null, or a node's address with 15 bits of its hash and a set bit on top (the *tag*), or, in the last word only, the
-//! address of an overflow bucket with the lowest bit set. A tag is never zero and an overflow link has none, so one
-//! comparison of the upper sixteen bits tells a candidate from everything else.
+//! A word is null, or a node's address with 15 bits of its hash and a set bit on top (the *tag*),
+//! or, in the last word only, the address of an overflow bucket with the lowest bit set. A tag is
+//! never zero and an overflow link has none, so one comparison of the upper sixteen bits tells a
+//! candidate from everything else.
 //!
 //! Pure arithmetic on addresses; reading and writing words is `table`'s.
 
@@ -46,7 +47,8 @@ pub(super) fn tagged<K, V>(node: *mut Node<K, V>, hash: u64) -> Word<K, V> {
 }
 
 /// The node of a word, if the word carries this tag.
-// One subtraction for both questions: of a word without the tag, something is left above the address.
+// One subtraction for both questions: of a word without the tag, something is left above the
+// address.
 #[inline]
 pub(super) fn node_tagged<K, V>(word: Word<K, V>, tag: usize) -> Option<*mut Node<K, V>> {
     let node = word.wrapping_byte_sub(tag << TAG_SHIFT);

@@ -2,17 +2,19 @@
 //!
 //! # Why
 //!
-//! A look-up that takes the words one by one ends at a word that nothing foretells: the processor guesses wrong about every second
-//! time, and all it has begun meanwhile is in vain, the next look-up included. That was 4 ns of 16 for a hit whose lines are at hand. One
-//! comparison of all eight has no branch that depends on where the tag stands.
+//! A look-up that takes the words one by one ends at a word that nothing foretells: the processor
+//! guesses wrong about every second time, and all it has begun meanwhile is in vain, the next
+//! look-up included. That was 4 ns of 16 for a hit whose lines are at hand. One comparison of all
+//! eight has no branch that depends on where the tag stands.
 //!
 //! # How
 //!
-//! On x86-64 in SSE2, which each of these processors has: the upper 16 bits of each word, packed into one register and
-//! compared. The compiler's intrinsics would read the words as plain memory, which a writer may be changing; so this is assembly, which means
-//! what its instructions do: loads that are atomic for each word and that acquire, as all loads there. Elsewhere, in models, and for fuzzers and
-//! AddressSanitizer, which do not look into assembly, eight ordinary loads. (ThreadSanitizer does not either; it sees the load of the word that is
-//! used, below.)
+//! On x86-64 in SSE2, which each of these processors has: the upper 16 bits of each word, packed
+//! into one register and compared. The compiler's intrinsics would read the words as plain memory,
+//! which a writer may be changing; so this is assembly, which means what its instructions do: loads
+//! that are atomic for each word and that acquire, as all loads there. Elsewhere, in models, and
+//! for fuzzers and AddressSanitizer, which do not look into assembly, eight ordinary loads.
+//! (ThreadSanitizer does not either; it sees the load of the word that is used, below.)
 //!
 //! Either way the answer is a hint: whoever uses a word loads it, and looks at its tag, again.
 //!
@@ -53,9 +55,10 @@ impl Iterator for Marks {
 #[inline]
 pub(super) fn carrying<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
     let marks: u32;
-    // SAFETY: reads the 64 bytes of the bucket, which is aligned to as many, and writes registers only. Each of its words is an atomic, read
-    // here by a load that the processor makes atomic for aligned words of 8 bytes. No promise that memory stays as it is
-    // (`readonly`, `pure`) is given, so the compiler moves no access across.
+    // SAFETY: reads the 64 bytes of the bucket, which is aligned to as many, and writes registers
+    // only. Each of its words is an atomic, read here by a load that the processor makes atomic for
+    // aligned words of 8 bytes. No promise that memory stays as it is (`readonly`, `pure`) is
+    // given, so the compiler moves no access across.
     unsafe {
         std::arch::asm!(
             // The upper halves of the words: the odd ones of 16 doublewords, in order.
@@ -63,7 +66,8 @@ pub(super) fn carrying<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
             "shufps {upper}, xmmword ptr [{words} + 16], 0xdd",
             "movdqa {more}, xmmword ptr [{words} + 32]",
             "shufps {more}, xmmword ptr [{words} + 48], 0xdd",
-            // Their upper halves again, the tags. As signed numbers they fit, so packing keeps them.
+            // Their upper halves again, the tags. As signed numbers they fit, so packing keeps
+            // them.
             "psrad {upper}, 16",
             "psrad {more}, 16",
             "packssdw {upper}, {more}",

@@ -2,20 +2,22 @@
 //!
 //! # How it works
 //!
-//! Each thread counts on a stripe of its own, found by [`stripe::number`], with a plain load and store: an atomic addition would cost
-//! several times as much as all the rest of a hit's bookkeeping. Threads beyond the last stripe share a few that are counted by atomic
-//! additions. What the pass alone knows has one writer, the holder of the maintenance lock.
+//! Each thread counts on a stripe of its own, found by [`stripe::number`], with a plain load and
+//! store: an atomic addition would cost several times as much as all the rest of a hit's
+//! bookkeeping. Threads beyond the last stripe share a few that are counted by atomic additions.
+//! What the pass alone knows has one writer, the holder of the maintenance lock.
 //!
 //! # Invariants
 //!
-//! 1. A stripe below `shared_from` is written by one thread at a time: the only live one with its number. Numbers pass from thread
-//!    to thread under a lock ([`stripe`]), so the next one finds what the last one stored.
+//! 1. A stripe below `shared_from` is written by one thread at a time: the only live one with its
+//!    number. Numbers pass from thread to thread under a lock ([`stripe`]), so the next one finds
+//!    what the last one stored.
 //! 2. Counts never fall.
 //!
 //! # Cost
 //!
-//! A count: a thread-local load, a bounds check, a load and a store. 128 bytes a stripe, 2 stripes a core and 32 at least; 4 KiB of
-//! lateness.
+//! A count: a thread-local load, a bounds check, a load and a store. 128 bytes a stripe, 2 stripes
+//! a core and 32 at least; 4 KiB of lateness.
 
 use super::Stats;
 use super::histogram::Histogram;
@@ -191,7 +193,8 @@ mod tests {
 
     #[test]
     fn no_count_is_lost_while_numbers_pass_from_thread_to_thread() {
-        /// Counts once more in the very last moments of its thread, when its number has been given back.
+        /// Counts once more in the very last moments of its thread, when its number has been given
+        /// back.
         struct Last<'a>(&'a Counters);
         impl Drop for Last<'_> {
             fn drop(&mut self) {

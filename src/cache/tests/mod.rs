@@ -1,5 +1,5 @@
-//! What takes a look inside: a coarse time that is set by hand, the shard of a key, a table's chains, which slots nodes take, which way a look-up
-//! goes.
+//! What takes a look inside: a coarse time that is set by hand, the shard of a key, a table's
+//! chains, which slots nodes take, which way a look-up goes.
 
 #[cfg(not(wheelhouse_shuttle))]
 mod chains;

@@ -2,10 +2,11 @@
 //!
 //! # How it works
 //!
-//! Whenever a key could be promoted, it would push the oldest core node (the *defender*) out of the core. Whether that pays
-//! depends on the load, so it is measured: the key becomes a *challenger*, both are noted, and whichever of the two is used
-//! first wins the duel, whether the promotion was made or not. A win of the challenger moves the score of its *class* up by one,
-//! a win of the defender down. The score, from -32 to 32, sets the chance of a promotion.
+//! Whenever a key could be promoted, it would push the oldest core node (the *defender*) out of the
+//! core. Whether that pays depends on the load, so it is measured: the key becomes a *challenger*,
+//! both are noted, and whichever of the two is used first wins the duel, whether the promotion was
+//! made or not. A win of the challenger moves the score of its *class* up by one, a win of the
+//! defender down. The score, from -32 to 32, sets the chance of a promotion.
 //!
 //! | class   | the key came back ...                       | starts at | chance at score s |
 //! |---------|---------------------------------------------|-----------|-------------------|
@@ -13,19 +14,22 @@
 //! | Late    | later, but still known                      | -32       | (32 + s) / 64     |
 //! | Unknown | not known at all; the defender is idle long | -32       | s / 512, if > 0   |
 //!
-//! Recent is what LIRS always promotes. Loads that walk back and forth, where LIRS promotes the wrong half each time, drive its
-//! score down and the core stands still, which is right for them. Late takes over frequency's part. Unknown is the way
-//! out of a core that died in a change of load while the new keys are too many to be remembered: no ghost would ever hit.
+//! Recent is what LIRS always promotes. Loads that walk back and forth, where LIRS promotes the
+//! wrong half each time, drive its score down and the core stands still, which is right for them.
+//! Late takes over frequency's part. Unknown is the way out of a core that died in a change of load
+//! while the new keys are too many to be remembered: no ghost would ever hit.
 //!
-//! A challenger of class Unknown wins only by a miss: a hit would have come from the window without any promotion.
+//! A challenger of class Unknown wins only by a miss: a hit would have come from the window without
+//! any promotion.
 //!
 //! # Invariants
 //!
-//! 1. A challenger names a defender's slot and generation; it counts only while that slot still holds that defender.
+//! 1. A challenger names a defender's slot and generation; it counts only while that slot still
+//!    holds that defender.
 //! 2. A defender's `open` are the challengers that name it, by class (saturating).
 //!
-//! Duels of one class open at most every 256th of a turnover, and an occupied slot is given up in one case of sixteen, so that a
-//! duel may last for several turnovers in a cache of any size.
+//! SetDueling of one class open at most every 256th of a turnover, and an occupied slot is given up
+//! in one case of sixteen, so that a duel may last for several turnovers in a cache of any size.
 //!
 //! Cost: 3 KiB a cache; for each use one slot, of a table that stays in the first-level cache.
 
@@ -58,7 +62,7 @@ enum Slot {
     },
 }
 
-pub(super) struct Duels {
+pub(super) struct SetDueling {
     slots: Box<[Slot; SLOTS]>,
     score: [i32; 3],
     /// When the next duel of the class may open, in turns.
@@ -67,7 +71,7 @@ pub(super) struct Duels {
     random: u64,
 }
 
-impl Duels {
+impl SetDueling {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             slots: Box::new([Slot::Empty; SLOTS]),
@@ -79,7 +83,8 @@ impl Duels {
         }
     }
 
-    /// Tells of a use of the key, `hash` spread over all 64 bits; `missed` if the key was not in the cache.
+    /// Tells of a use of the key, `hash` spread over all 64 bits; `missed` if the key was not in
+    /// the cache.
     pub(super) fn used(&mut self, hash: u64, missed: bool) {
         let at = slot_of(hash);
         match self.slots[at] {
@@ -99,8 +104,8 @@ impl Duels {
         }
     }
 
-    /// Opens a duel if one of the class is due and the slots can be had. `now` counts turns: evictions, and core nodes that
-    /// reached the rim.
+    /// Opens a duel if one of the class is due and the slots can be had. `now` counts turns:
+    /// evictions, and core nodes that reached the rim.
     pub(super) fn open(
         &mut self,
         challenger: u64,
@@ -188,7 +193,8 @@ impl Duels {
         }
     }
 
-    /// Xorshift64* (Marsaglia; Vigna): a chance is all that is asked of it, and the seed is the cache's secret.
+    /// Xorshift64* (Marsaglia; Vigna): a chance is all that is asked of it, and the seed is the
+    /// cache's secret.
     fn random(&mut self) -> u64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
@@ -218,7 +224,7 @@ mod tests {
             .filter(move |&hash| used.insert(slot_of(hash)))
     }
 
-    fn chance(duels: &mut Duels, class: Class) -> f64 {
+    fn chance(duels: &mut SetDueling, class: Class) -> f64 {
         (0..100_000).filter(|_| duels.grant(class)).count() as f64 / 100_000.0
     }
 
@@ -229,7 +235,7 @@ mod tests {
 
     #[test]
     fn whoever_is_used_first_wins() {
-        let mut duels = Duels::new(1);
+        let mut duels = SetDueling::new(1);
         let mut keys = keys();
         let (a, b) = (keys.next().unwrap(), keys.next().unwrap());
         let start = duels.score[0];
@@ -247,7 +253,7 @@ mod tests {
 
     #[test]
     fn one_defender_answers_all_its_challengers() {
-        let mut duels = Duels::new(1);
+        let mut duels = SetDueling::new(1);
         let mut keys = keys();
         let defender = keys.next().unwrap();
         let challengers: Vec<u64> = keys.take(10).collect();
@@ -261,7 +267,7 @@ mod tests {
 
     #[test]
     fn an_unknown_key_wins_by_a_miss_only() {
-        let mut duels = Duels::new(1);
+        let mut duels = SetDueling::new(1);
         let mut keys = keys();
         let (a, b, c) = (
             keys.next().unwrap(),
@@ -279,7 +285,7 @@ mod tests {
 
     #[test]
     fn the_score_sets_the_chance() {
-        let mut duels = Duels::new(42);
+        let mut duels = SetDueling::new(42);
         for (class, score, wanted) in [
             (Class::Recent, 32, 1.0),
             (Class::Recent, 16, 0.75),
@@ -297,7 +303,7 @@ mod tests {
 
     #[test]
     fn duels_open_no_faster_than_their_share_of_a_turnover() {
-        let mut duels = Duels::new(1);
+        let mut duels = SetDueling::new(1);
         let resident = 256 * 100;
         let defender = spread(u64::MAX);
         let mut opened = 0;
