@@ -31,33 +31,20 @@
 //!    follows it.
 #![allow(unsafe_code)]
 
+use super::address::{AtomicHigh, Parts, parts, whole};
 use super::{NO_BUCKET, Node, NodePtr};
-use crate::sync::{AtomicU8, AtomicU16, AtomicU32, Ordering};
+use crate::sync::{AtomicU8, AtomicU32, Ordering};
 use std::fmt;
 use std::marker::PhantomData;
-use std::ptr::{self, NonNull};
-
-/// An address in two parts.
-type Parts = (u32, u16);
-
-#[inline]
-pub(super) fn parts(at: *mut u8) -> Parts {
-    let at = at.expose_provenance();
-    (at as u32, (at >> 32) as u16)
-}
-
-#[inline]
-pub(super) fn whole((low, high): Parts) -> *mut u8 {
-    ptr::with_exposed_provenance_mut(low as usize | usize::from(high) << 32)
-}
+use std::ptr::NonNull;
 
 /// Previous and next in an intrusive list; null at the ends and while not linked.
 #[repr(C)]
 pub(crate) struct Links<K, V> {
     prev_low: AtomicU32,
     next_low: AtomicU32,
-    prev_high: AtomicU16,
-    next_high: AtomicU16,
+    prev_high: AtomicHigh,
+    next_high: AtomicHigh,
     _entries: PhantomData<fn() -> (K, V)>,
 }
 
@@ -66,8 +53,8 @@ impl<K, V> Links<K, V> {
         Self {
             prev_low: AtomicU32::new(0),
             next_low: AtomicU32::new(0),
-            prev_high: AtomicU16::new(0),
-            next_high: AtomicU16::new(0),
+            prev_high: AtomicHigh::new(0),
+            next_high: AtomicHigh::new(0),
             _entries: PhantomData,
         }
     }
@@ -95,13 +82,13 @@ impl<K, V> Links<K, V> {
 
 /// Relaxed, as all of a entry: one lock's holder alone (entry 2).
 #[inline]
-fn load<K, V>(low: &AtomicU32, high: &AtomicU16) -> Option<EntryPtr<K, V>> {
+fn load<K, V>(low: &AtomicU32, high: &AtomicHigh) -> Option<EntryPtr<K, V>> {
     let parts = (low.load(Ordering::Relaxed), high.load(Ordering::Relaxed));
     NonNull::new(whole(parts).cast()).map(EntryPtr)
 }
 
 #[inline]
-fn store<K, V>(low: &AtomicU32, high: &AtomicU16, to: Option<EntryPtr<K, V>>) {
+fn store<K, V>(low: &AtomicU32, high: &AtomicHigh, to: Option<EntryPtr<K, V>>) {
     let (to_low, to_high) = to.map_or((0, 0), EntryPtr::parts);
     low.store(to_low, Ordering::Relaxed);
     high.store(to_high, Ordering::Relaxed);
@@ -112,7 +99,7 @@ fn store<K, V>(low: &AtomicU32, high: &AtomicU16, to: Option<EntryPtr<K, V>>) {
 pub(crate) struct Entry<K, V> {
     timer: Links<K, V>,
     node_low: AtomicU32,
-    node_high: AtomicU16,
+    node_high: AtomicHigh,
     /// Number of the wheel bucket it hangs in; the wheel gives the numbers their meaning.
     bucket_id: AtomicU8,
     /// Which queue of the size policy it hangs in; the policy gives the numbers their meaning, 0 is
@@ -210,7 +197,7 @@ impl<K, V> EntryPtr<K, V> {
             entry.write(Entry {
                 timer: Links::new(),
                 node_low: AtomicU32::new(low),
-                node_high: AtomicU16::new(high),
+                node_high: AtomicHigh::new(high),
                 bucket_id: AtomicU8::new(NO_BUCKET),
                 queue_id: AtomicU8::new(0),
             });
