@@ -5,7 +5,7 @@
 //! A value that replaces another comes in by a node of its own, since readers may still hold the
 //! former one. But the entry stays where it is: the new node takes over the entry, and nobody has
 //! to touch its neighbours there, unless the new deadline belongs in another bucket of the wheel or
-//! the size policy moves what was used. Lists link entries; a entry knows the node that sits in it.
+//! the size policy moves what was used. Lists link entries; an entry knows the node that sits in it.
 //!
 //! ```text
 //!  of every entry                                       where there is a size policy
@@ -24,7 +24,7 @@
 //!    pin from before the last one left the map, or has met it in a ring or a batch that is drained
 //!    before the last one may be freed (maintenance 3). What is ready to be freed reads its entry
 //!    no more.
-//! 2. A entry is read and written by the holder of the maintenance lock alone, but that its writer
+//! 2. An entry is read and written by the holder of the maintenance lock alone, but that its writer
 //!    makes it, under the shard's lock, before its first node is published.
 //! 3. `node` is the last of the entry's nodes whose event was applied, or the first if none was. It
 //!    is not retired while the entry is linked, or while an event waits by which another node
@@ -80,7 +80,7 @@ impl<K, V> Links<K, V> {
     }
 }
 
-/// Relaxed, as all of a entry: one lock's holder alone (entry 2).
+/// Relaxed, as all of an entry: one lock's holder alone (entry 2).
 #[inline]
 fn load<K, V>(low: &AtomicU32, high: &AtomicHigh) -> Option<EntryPtr<K, V>> {
     let parts = (low.load(Ordering::Relaxed), high.load(Ordering::Relaxed));
@@ -120,7 +120,7 @@ struct PolicyLinks<K, V> {
 const POLICY_LINKS: usize =
     size_of::<Entry<(), ()>>().next_multiple_of(align_of::<PolicyLinks<(), ()>>());
 
-/// Bytes of a entry, with or without a size policy.
+/// Bytes of an entry, with or without a size policy.
 pub(super) const fn size(queue: bool) -> usize {
     let size = if queue {
         POLICY_LINKS + size_of::<PolicyLinks<(), ()>>()
@@ -137,10 +137,10 @@ pub(super) const ALIGN: usize = if align_of::<Entry<(), ()>>() > align_of::<Poli
     align_of::<PolicyLinks<(), ()>>()
 };
 
-/// A pointer to a entry (entry 1).
+/// A pointer to an entry (entry 1).
 pub(crate) struct EntryPtr<K, V>(NonNull<Entry<K, V>>);
 
-// SAFETY: a entry is atomics, which any thread may read and write; what it leads to is a `NodePtr`,
+// SAFETY: an entry is atomics, which any thread may read and write; what it leads to is a `NodePtr`,
 // with the same conditions.
 unsafe impl<K: Send + Sync, V: Send + Sync> Send for EntryPtr<K, V> {}
 // SAFETY: as above.
@@ -180,7 +180,7 @@ impl<K, V> EntryPtr<K, V> {
             && align_of::<PolicyLinks<K, V>>() <= ALIGN
     );
 
-    /// Makes a entry for a node that hangs nowhere.
+    /// Makes an entry for a node that hangs nowhere.
     ///
     /// # Safety
     ///

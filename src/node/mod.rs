@@ -36,8 +36,8 @@
 //!    taken before it left the map is still held, and every batch and every read ring was drained
 //!    after that. `maintenance` keeps this order ("maintenance 3"); whoever drops the whole cache
 //!    has it for itself.
-//! 2. A node that succeeds to a entry is published in the place of the one that it succeeds, under
-//!    the shard's lock: so the nodes of a entry follow one another in the order of their events.
+//! 2. A node that succeeds to an entry is published in the place of the one that it succeeds, under
+//!    the shard's lock: so the nodes of an entry follow one another in the order of their events.
 //! 3. Life only goes downwards in the table above.
 //! 4. The wanted deadline of a node that was judged expired, or replaced while reads may extend, is
 //!    *claimed* or *frozen*: moved 2^61 ns into the past by a compare-exchange, to an even value or
