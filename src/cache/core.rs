@@ -1,7 +1,6 @@
 //! What all handles of a cache share.
 
-use super::limits::Limits;
-use crate::expiry::Expiry;
+use super::lifetimes::Lifetimes;
 use crate::hash;
 use crate::maintenance::Maintenance;
 use crate::map::Look;
@@ -9,11 +8,10 @@ use crate::node::{Life, NodePtr};
 use crate::reclaim::Pin;
 use crate::scheduler::Task;
 use crate::shared::Shared;
-use crate::sync::{AtomicBool, Ordering};
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The state behind a [`Cache`](crate::Cache).
 pub(crate) struct Core<K, V, S> {
@@ -31,74 +29,6 @@ pub(crate) struct Core<K, V, S> {
 
 /// What an entry weighs, as the cache keeps the question.
 pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;
-
-/// Who says how long entries live; what follows from it is worked out once.
-pub(crate) struct Lifetimes<K, V> {
-    pub(crate) policy: Option<Box<dyn Expiry<K, V>>>,
-    pub(crate) limits: Limits,
-    /// The policy answers reads, answers updates, looks at the times it is told, looks at nothing
-    /// but key and value.
-    pub(crate) policy_reads: bool,
-    pub(crate) policy_updates: bool,
-    policy_times: bool,
-    pub(crate) policy_plain: bool,
-    /// A read may move the deadline.
-    pub(crate) reads_extend: bool,
-    /// The entry's own deadline must be kept apart from the wanted one.
-    pub(crate) kept_apart: bool,
-    /// An entry may have been given one. Else none need be looked up, on lines that a read has no
-    /// other use for.
-    owned: AtomicBool,
-}
-
-impl<K: 'static, V: 'static> Lifetimes<K, V> {
-    pub(crate) fn new(policy: Option<Box<dyn Expiry<K, V>>>, limits: Limits) -> Self {
-        let policy_reads = policy.as_ref().is_some_and(|p| p.reacts_to_reads());
-        Self {
-            policy_reads,
-            policy_updates: policy.as_ref().is_some_and(|p| p.reacts_to_updates()),
-            policy_times: policy.as_ref().is_some_and(|p| p.looks_at_times()),
-            policy_plain: policy
-                .as_ref()
-                .is_some_and(|p| p.looks_at_the_entry_alone() && !p.looks_at_times()),
-            reads_extend: policy_reads || limits.time_to_idle.is_some(),
-            kept_apart: limits.time_to_idle.is_some()
-                || (limits.time_to_live.is_some() && policy.is_some()),
-            owned: AtomicBool::new(policy.is_some()),
-            policy,
-            limits,
-        }
-    }
-
-    /// Notes that an entry is about to be given a deadline of its own by hand: before any reader
-    /// can meet it.
-    ///
-    /// Relaxed, as in [`own_deadline`](Self::own_deadline): after this the node is published, or
-    /// its wanted deadline moved, with release; a reader has seen both by then, with acquire.
-    pub(super) fn note_own(&self) {
-        if !self.owned.load(Ordering::Relaxed) {
-            self.owned.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether an entry may have a deadline of its own apart from the wanted one, which was read
-    /// before.
-    #[inline]
-    pub(super) fn may_keep_own(&self) -> bool {
-        self.kept_apart && self.owned.load(Ordering::Relaxed)
-    }
-
-    /// The own deadline of a node whose wanted one was read before, where they are kept apart.
-    // Out of line, or reads of caches that keep none apart would save a register more.
-    #[inline(never)]
-    pub(super) fn own_deadline(&self, node: NodePtr<K, V>) -> u64 {
-        if self.owned.load(Ordering::Relaxed) {
-            node.own_deadline()
-        } else {
-            NEVER
-        }
-    }
-}
 
 /// An entry as a look-up found it: live, unless said otherwise.
 #[derive(Debug)]
@@ -158,29 +88,6 @@ impl<K, V, S> Core<K, V, S> {
             hash::spread(hash)
         } else {
             hash
-        }
-    }
-
-    /// A point of cache time as the policy is told it: any, if it does not look.
-    #[inline]
-    pub(super) fn told(&self, now: impl FnOnce() -> u64) -> Instant {
-        let clock = &self.shared.clock;
-        if self.lifetimes.policy_times {
-            clock.instant(now())
-        } else {
-            clock.base()
-        }
-    }
-
-    /// A point of cache time that lies some nanoseconds before another one that the policy is told.
-    // Counted back: by themselves, two points on two sides of half the clock's range would not be
-    // as far apart as they are.
-    #[inline]
-    pub(super) fn told_before(&self, at: Instant, nanos: impl FnOnce() -> u64) -> Instant {
-        if self.lifetimes.policy_times {
-            at.checked_sub(Duration::from_nanos(nanos())).unwrap_or(at)
-        } else {
-            at
         }
     }
 
@@ -390,9 +297,12 @@ impl<K, V, S> Core<K, V, S> {
         if node.written() == NEVER {
             return Duration::ZERO;
         }
-        let since = self.shared.clock.now().wrapping_sub(node.written());
+        let clock = &self.shared.clock;
+        let now = clock.now();
+        let since = now.wrapping_sub(node.written());
         // A clock that ran backwards shows a negative age.
-        Duration::from_nanos(if since as i64 >= 0 { since } else { 0 })
+        let since = if since as i64 >= 0 { since } else { 0 };
+        clock.view(now).span(since)
     }
 
     /// What is left of an entry whose deadline was `judged` when it was found.
@@ -400,8 +310,11 @@ impl<K, V, S> Core<K, V, S> {
         if node.deadline() == NEVER {
             return None;
         }
-        let now = self.shared.clock.now();
-        time::time_left(now, node.present_deadline(judged, now))
+        let clock = &self.shared.clock;
+        let now = clock.now();
+        clock
+            .view(now)
+            .time_left(now, node.present_deadline(judged, now))
     }
 }
 

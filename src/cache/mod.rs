@@ -1,7 +1,7 @@
 //! The cache: each method is a step in the map, an event, and perhaps a little maintenance.
 
 mod core;
-mod limits;
+mod lifetimes;
 mod many;
 mod read;
 mod remove;
@@ -10,8 +10,8 @@ mod tests;
 mod write;
 
 use self::core::Once;
-pub(crate) use self::core::{Core, Hit, Lifetimes, Weigher};
-pub(crate) use limits::Limits;
+pub(crate) use self::core::{Core, Hit, Weigher};
+pub(crate) use lifetimes::{Lifetimes, Limits};
 
 use crate::builder::CacheBuilder;
 use crate::entry_ref::EntryRef;

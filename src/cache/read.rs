@@ -2,7 +2,7 @@
 //! read event.
 
 use super::core::{Core, Hit, Miss};
-use super::write::{ASKS, Answer};
+use super::write::MAX_ASKS;
 use crate::entry_ref::EntryRef;
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
@@ -16,20 +16,6 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     fn note_hit(&self, hit: &Hit<K, V>, pin: &Pin) {
         self.maintenance.note_read(hit.node, pin);
         self.count_hit();
-    }
-
-    /// Whether a hit is still alive after user code that may have taken its time; where reads
-    /// extend, its new life begins now.
-    // Not asked of a policy that answers reads, since the clock is read once more after that; nor
-    // of values whose clone is a copy.
-    #[inline]
-    fn outlived(&self, hit: &mut Hit<K, V>) -> bool {
-        let lifetimes = &self.lifetimes;
-        if !lifetimes.reads_extend || lifetimes.policy_reads || !std::mem::needs_drop::<V>() {
-            return true;
-        }
-        hit.now = self.shared.clock.now();
-        !time::is_due(hit.now, hit.deadline)
     }
 
     /// `get` the long way: where a hit has consequences, since the policy is asked, the deadline
@@ -103,7 +89,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     {
         // Before the policy is asked: a panic in `clone` must leave the deadline as it is.
         let value = hit.node.value().clone();
-        if self.outlived(&mut hit) && self.extend(&mut hit) {
+        if self.extend(&mut hit) {
             self.note_hit(&hit, &pin);
             return Some(value);
         }
@@ -391,7 +377,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             let seen = look(hit.node);
             // A deadline that is moved each time, perhaps by the policy that is asked, stays where
             // it was moved to.
-            if asks >= ASKS || (self.outlived(&mut hit) && self.extend(&mut hit)) {
+            if asks >= MAX_ASKS || self.extend(&mut hit) {
                 self.note_hit(&hit, pin);
                 return Ok((hit, seen));
             }
@@ -400,63 +386,53 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     }
 
     /// Asks the policy about a read, and notes the deadline that the hit has now. False if the
-    /// entry expired meanwhile, or somebody else moved its deadline, so that the look-up has to
+    /// entry expired meanwhile, or another thread moved its deadline, so that the look-up has to
     /// start over; then this read has extended nothing.
     ///
     /// If its value was replaced meanwhile, the read stands as one from before that, and extends
-    /// nothing: the new value's life is none of its business.
+    /// nothing: it says nothing about the new value.
     #[inline(always)]
     fn extend(&self, hit: &mut Hit<K, V>) -> bool {
-        if !self.lifetimes.reads_extend {
+        let lifetimes = &self.lifetimes;
+        if !lifetimes.reads_extend {
             return true;
         }
+        let own = match &lifetimes.policy {
+            Some(policy) if lifetimes.policy_asks.reads => {
+                policy.deadline_after_read(hit.node, &self.shared.clock, hit.now, hit.deadline)
+            }
+            _ => hit.deadline,
+        };
+        if own == hit.deadline && lifetimes.limits.time_to_idle.is_none() {
+            return true;
+        }
+        self.move_from(hit, own)
+    }
+
+    /// Moves the deadline of a hit to where an answer of `own` wants it; see
+    /// [`extend`](Self::extend).
+    ///
+    /// The hit was alive at the reading by which it was judged, and the new deadline counts from
+    /// there. If the entry has been found due since, its deadline was claimed, and the exchange
+    /// fails (node 4).
+    #[inline(always)]
+    fn move_from(&self, hit: &mut Hit<K, V>, own: u64) -> bool {
         let Hit {
             node,
             deadline,
             now,
         } = *hit;
-        let mut now = now;
-        let mut answer = Answer::Keep;
-        if self.lifetimes.policy_reads
-            && let Some(policy) = &self.lifetimes.policy
-        {
-            let plain = self.lifetimes.policy_plain;
-            let left = if plain {
-                None
-            } else {
-                time::time_left(now, deadline)
-            };
-            let read_at = self.told(|| now);
-            let asked = policy.expire_after_read(
-                node.key(),
-                node.value(),
-                read_at,
-                left,
-                self.told_before(read_at, || now.wrapping_sub(written(node, now))),
-            );
-            // To live for ever is no news to an entry that does.
-            let news = asked != left || (plain && deadline != NEVER);
-            if news {
-                answer = Answer::Life(asked);
-            }
-            if news || self.lifetimes.limits.time_to_idle.is_some() {
-                // The user's code may have taken its time: the whole of the entry's, perhaps.
-                now = self.shared.clock.now();
-                if time::is_due(now, deadline) {
-                    return false;
-                }
-            }
-        }
+        let answer = (own != deadline).then_some(own);
         let (own, wanted) = self.moved(node, deadline, answer, now);
-        let apart = self.lifetimes.kept_apart && answer != Answer::Keep;
+        let apart = self.lifetimes.kept_apart && answer.is_some();
         if wanted == deadline && !apart {
             return true;
         }
-        // A later deadline is found out when the bucket ripens. An earlier one has to be told, and
-        // so has its end: or a timer would stay armed for nothing.
+        // The pass finds out about a later deadline when it comes to the entry's bucket. It has to
+        // be told of an earlier one; and of none at all, or a timer would stay armed for nothing.
         if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
-            let moved = self.move_deadline(node, deadline, answer);
-            return Self::goes_on(hit, moved, now);
+            let moved = self.move_deadline(node, deadline, answer, now);
+            return Self::goes_on(hit, moved);
         }
         if !node.extend(deadline, wanted) {
             return node.is_frozen(now);
@@ -465,54 +441,63 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         if !self.lifetimes.may_keep_own() || node.own_deadline() == own {
             return true;
         }
-        // Meanwhile it was given a deadline of its own, and with it the very one that was wanted
-        // before: so the exchange went well, but to a deadline that knows nothing of that. Until it
-        // is moved again, those see the later one who look just then.
-        let moved = self.move_deadline(node, wanted, Answer::Keep);
-        Self::goes_on(hit, moved, now)
+        // Another thread has meanwhile set the own deadline, and moved the wanted one to the very
+        // value that it had before: the exchange went well, but to a deadline that ignores the new
+        // own one. Readers see the later of the two until it is moved again here.
+        let moved = self.move_deadline(node, wanted, None, now);
+        Self::goes_on(hit, moved)
     }
 
     /// Whether a hit stands whose deadline was `moved` under the lock, or was not.
     #[inline(always)]
-    fn goes_on(hit: &mut Hit<K, V>, moved: Option<u64>, now: u64) -> bool {
+    fn goes_on(hit: &mut Hit<K, V>, moved: Option<u64>) -> bool {
         match moved {
             Some(deadline) => {
                 hit.deadline = deadline;
                 true
             }
-            None => hit.node.is_frozen(now),
+            None => hit.node.is_frozen(hit.now),
         }
     }
 
-    /// The own and the wanted deadline that an answer given about a node with `deadline` means at
-    /// `now`.
+    /// The own and the wanted deadline that an answer means, given at `now` about a node with
+    /// `deadline`; `None` leaves the own deadline.
     #[inline]
-    fn moved(&self, node: NodePtr<K, V>, deadline: u64, answer: Answer, now: u64) -> (u64, u64) {
+    fn moved(
+        &self,
+        node: NodePtr<K, V>,
+        deadline: u64,
+        answer: Option<u64>,
+        now: u64,
+    ) -> (u64, u64) {
         let own = match answer {
-            Answer::Life(life) => time::deadline_in(now, life),
-            Answer::Keep if self.lifetimes.kept_apart => self.lifetimes.own_deadline(node),
-            Answer::Keep => deadline,
+            Some(own) => own,
+            None if self.lifetimes.kept_apart => self.lifetimes.own_deadline(node),
+            None => deadline,
         };
         let written = || node.written();
-        (own, self.lifetimes.limits.wanted(own, written, now))
+        let wanted = (self.lifetimes).wanted(own, written, now, &self.shared.clock);
+        (own, wanted)
     }
 
-    /// Moves a deadline on the way that loses nothing: earlier, or with the entry's own kept apart.
-    /// Says where it is now, unless the entry turns out to be due, or the deadline was moved by
-    /// somebody else.
+    /// Moves a deadline under the shard's lock and with an event for the pass: earlier, or with the
+    /// own deadline kept apart. Returns where it is now; `None` if the entry turns out to be due,
+    /// or another thread moved the deadline.
     #[cold]
     #[inline(never)]
-    fn move_deadline(&self, node: NodePtr<K, V>, judged: u64, answer: Answer) -> Option<u64> {
-        let map = &self.shared.map;
+    fn move_deadline(
+        &self,
+        node: NodePtr<K, V>,
+        judged: u64,
+        answer: Option<u64>,
+        now: u64,
+    ) -> Option<u64> {
         let hash = node.hash();
-        let mut shard = map.lock(hash);
-        // Read under the lock: a life begins when it is given, however long the wait was.
-        let now = self.shared.clock.now();
+        let mut shard = self.shared.map.lock(hash);
+        // Again: another thread may have set the own deadline before the lock was taken.
         let (own, wanted) = self.moved(node, judged, answer, now);
-        if shard.find_node(hash, node).is_none() || time::is_due(now, judged) {
-            return None;
-        }
-        if !shard.move_deadline(node, judged, own, wanted) {
+        if shard.find_node(hash, node).is_none() || !shard.move_deadline(node, judged, own, wanted)
+        {
             return None;
         }
         let outcome = WriteOutcome {
@@ -524,20 +509,9 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         };
         drop(shard);
         self.maintenance.after_read(&self.shared, outcome);
-        // The deadline of its own may have passed since it was found, if that was set meanwhile.
-        // One that the policy gives for this read ends only what comes after.
-        let ended = answer == Answer::Keep && time::is_due(now, own);
+        // The own deadline may have passed since the hit was found, if it was set meanwhile. One
+        // that the policy gives for this read ends only what comes after.
+        let ended = answer.is_none() && time::is_due(now, own);
         (!ended).then_some(wanted)
-    }
-}
-
-/// When the node was written, or `now` where that was not noted. Never after `now`: another core's
-/// clock may be ahead by a little.
-pub(super) fn written<K, V>(node: NodePtr<K, V>, now: u64) -> u64 {
-    let written = node.written();
-    if written == NEVER || now.wrapping_sub(written) as i64 <= 0 {
-        now
-    } else {
-        written
     }
 }
