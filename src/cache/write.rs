@@ -8,12 +8,13 @@
 //! value is then stored as one that is due at once.
 
 use super::core::Core;
+use super::lifetimes::Lifetimes;
 use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::{Probe, Revalidated};
 use crate::node::{Making, NewNode, NodePtr, Times};
 use crate::reclaim::Pin;
-use crate::time::{self, NEVER};
+use crate::time::{self, Clock, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -57,6 +58,91 @@ impl Asked {
                 answer: Answer::New(own),
             }),
             Answer::Kept(None) => None,
+        }
+    }
+
+    /// Ends the life of an entry that is about to be replaced: for which cause it leaves, and the
+    /// own deadline that the new value keeps if the answer is to keep it.
+    ///
+    /// `None` if the policy has to be asked again: the entry fell due since, so the answer has to
+    /// be about a new one; or its deadline is not the one that the policy kept, and `may_ask`.
+    // Always inlined: an answer of two, one of them optional, would go through the stack.
+    #[inline(always)]
+    fn supersede<K, V>(
+        &self,
+        old: NodePtr<K, V>,
+        lifetimes: &Lifetimes<K, V>,
+        may_ask: bool,
+    ) -> Option<(RemovalCause, Option<u64>)> {
+        let cause = self.judge(old)?;
+        if cause != RemovalCause::Replaced {
+            return Some((cause, None));
+        }
+        let told = match self.answer {
+            Answer::Kept(told) if may_ask => told,
+            _ => None,
+        };
+        // It may have ended even so: a reader whose clock is ahead has found it due.
+        let kept = self.last_deadline(old, told, lifetimes)?;
+        Some((cause, Some(kept)))
+    }
+
+    /// For which cause the old value leaves; `None` if the policy was asked about a live entry, and
+    /// it was found due since.
+    fn judge<K, V>(&self, old: NodePtr<K, V>) -> Option<RemovalCause> {
+        loop {
+            let deadline = old.deadline();
+            if !time::is_due(self.now, deadline) {
+                return Some(RemovalCause::Replaced);
+            }
+            if old.claim(deadline, self.now) {
+                let about_new = matches!(self.answer, Answer::New(_));
+                return about_new.then_some(RemovalCause::Expired);
+            }
+        }
+    }
+
+    /// The own deadline that a replaced entry had at last. Where reads extend, they end here: a
+    /// reader who comes too late starts over and meets the new value.
+    ///
+    /// `None` if it has ended, or is another one than the policy was `told` of: what the policy
+    /// would have said of that, nobody knows.
+    fn last_deadline<K, V>(
+        &self,
+        old: NodePtr<K, V>,
+        told: Option<u64>,
+        lifetimes: &Lifetimes<K, V>,
+    ) -> Option<u64> {
+        let deadline = match (lifetimes.reads_extend, told) {
+            (true, Some(told)) => old.freeze_from(told, self.now)?,
+            (true, None) => old.freeze(self.now)?,
+            (false, _) => old.deadline(),
+        };
+        if told.is_some_and(|told| told != deadline) {
+            return None;
+        }
+        Some(if lifetimes.kept_apart {
+            old.own_deadline()
+        } else {
+            deadline
+        })
+    }
+
+    /// The times of a node that is about to come in.
+    // Always inlined: arguments and answer would go through the stack.
+    #[inline(always)]
+    fn times<K, V>(&self, kept: Option<u64>, lifetimes: &Lifetimes<K, V>, clock: &Clock) -> Times {
+        let now = self.now;
+        let own = match self.answer {
+            Answer::New(own) | Answer::Moved(own) => own,
+            Answer::Kept(_) => kept.unwrap_or(NEVER),
+        };
+        // `NEVER` marks a time of writing that is not known: 1 ns later is as good.
+        let written = if now == NEVER { now + 1 } else { now };
+        Times {
+            written,
+            deadline: lifetimes.wanted(own, || written, now, clock),
+            own,
         }
     }
 }
@@ -155,7 +241,7 @@ where
         };
         match revalidated {
             Revalidated::Vacant(vacancy) => {
-                let times = self.times(&asked, None);
+                let times = asked.times(None, &self.lifetimes, &self.shared.clock);
                 outcome.deadline = times.deadline;
                 self.shared.note_written(None);
                 if self.shared.is_too_heavy(weight) {
@@ -168,11 +254,12 @@ where
             }
             Revalidated::Occupied(spot) => {
                 let old = probe.found.expect("revalidated at the node that was found");
-                let Some((cause, kept)) = self.supersede(old, &asked, asks < MAX_ASKS) else {
+                let Some((cause, kept)) = asked.supersede(old, &self.lifetimes, asks < MAX_ASKS)
+                else {
                     drop((shard, probe));
                     return Err(Overtaken { new, asked, pin });
                 };
-                let times = self.times(&asked, kept);
+                let times = asked.times(kept, &self.lifetimes, &self.shared.clock);
                 outcome.deadline = times.deadline;
                 self.shared.note_written(Some((old, cause)));
                 if self.shared.is_too_heavy(weight) {
@@ -218,86 +305,6 @@ where
             }
         };
         Asked { now, answer }
-    }
-
-    /// Ends the life of an entry that is about to be replaced: for which cause it leaves, and the
-    /// own deadline that the new value keeps if the answer is to keep it.
-    ///
-    /// `None` if the policy has to be asked again: the entry fell due since, so the answer has to
-    /// be about a new one; or its deadline is not the one that the policy kept, and `may_ask`.
-    // Always inlined: an answer of two, one of them optional, would go through the stack.
-    #[inline(always)]
-    fn supersede(
-        &self,
-        old: NodePtr<K, V>,
-        asked: &Asked,
-        may_ask: bool,
-    ) -> Option<(RemovalCause, Option<u64>)> {
-        let cause = self.judge(old, asked)?;
-        if cause != RemovalCause::Replaced {
-            return Some((cause, None));
-        }
-        let told = match asked.answer {
-            Answer::Kept(told) if may_ask => told,
-            _ => None,
-        };
-        // It may have ended even so: a reader whose clock is ahead has found it due.
-        let kept = self.last_deadline(old, told, asked.now)?;
-        Some((cause, Some(kept)))
-    }
-
-    /// For which cause the old value leaves; `None` if the policy was asked about a live entry, and
-    /// it was found due since.
-    fn judge(&self, old: NodePtr<K, V>, asked: &Asked) -> Option<RemovalCause> {
-        loop {
-            let deadline = old.deadline();
-            if !time::is_due(asked.now, deadline) {
-                return Some(RemovalCause::Replaced);
-            }
-            if old.claim(deadline, asked.now) {
-                let about_new = matches!(asked.answer, Answer::New(_));
-                return about_new.then_some(RemovalCause::Expired);
-            }
-        }
-    }
-
-    /// The own deadline that a replaced entry had at last. Where reads extend, they end here: a
-    /// reader who comes too late starts over and meets the new value.
-    ///
-    /// `None` if it has ended, or is another one than the policy was `told` of: what the policy
-    /// would have said of that, nobody knows.
-    fn last_deadline(&self, old: NodePtr<K, V>, told: Option<u64>, now: u64) -> Option<u64> {
-        let deadline = match (self.lifetimes.reads_extend, told) {
-            (true, Some(told)) => old.freeze_from(told, now)?,
-            (true, None) => old.freeze(now)?,
-            (false, _) => old.deadline(),
-        };
-        if told.is_some_and(|told| told != deadline) {
-            return None;
-        }
-        Some(if self.lifetimes.kept_apart {
-            old.own_deadline()
-        } else {
-            deadline
-        })
-    }
-
-    /// The times of a node that is about to come in.
-    // Always inlined: arguments and answer would go through the stack.
-    #[inline(always)]
-    fn times(&self, asked: &Asked, kept: Option<u64>) -> Times {
-        let now = asked.now;
-        let own = match asked.answer {
-            Answer::New(own) | Answer::Moved(own) => own,
-            Answer::Kept(_) => kept.unwrap_or(NEVER),
-        };
-        // `NEVER` marks a time of writing that is not known: 1 ns later is as good.
-        let written = if now == NEVER { now + 1 } else { now };
-        Times {
-            written,
-            deadline: (self.lifetimes).wanted(own, || written, now, &self.shared.clock),
-            own,
-        }
     }
 
     /// Sets a deadline by hand; false if the key is absent or its entry is due.
