@@ -30,7 +30,11 @@ impl<K, V> Maintenance<K, V> {
             },
         );
         let mut state = self.state.lock();
-        let Some(mut walk) = state.eviction.as_mut().map(|eviction| eviction.begin_walk()) else {
+        let Some(mut walk) = state
+            .eviction
+            .as_mut()
+            .map(|eviction| eviction.begin_walk())
+        else {
             return;
         };
         let mut left = most;

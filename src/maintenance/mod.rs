@@ -40,9 +40,9 @@
 //!
 //! About 20 to 100 ns a unit of budget, depending on what the processor's caches hold.
 
+mod by_use;
 #[cfg(any(test, fuzzing))]
 mod check;
-mod by_use;
 mod goal;
 mod pass;
 mod runs;

@@ -1,8 +1,8 @@
 //! The serialized form of a snapshot: a version, when it was taken, the entries.
 //!
-//! The version stands first. A reader compares it before it looks at anything else, so a form that
-//! this code does not know is refused with an error that says so, in formats with and without names
-//! of fields.
+//! The version is written first. A reader compares it before it looks at anything behind it, so a
+//! form that this code does not know is refused with an error that says so, in formats with and
+//! without names of fields. Where a format has sorted the fields by name, the order does not matter.
 
 use super::{SavedEntry, Snapshot};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
@@ -60,11 +60,13 @@ impl<K, V> Fields<K, V> {
         taken_at: Duration,
         entries: Vec<SavedEntry<K, V>>,
     ) -> Result<Snapshot<K, V>, E> {
-        let taken_at = SystemTime::UNIX_EPOCH.checked_add(taken_at).ok_or_else(|| {
-            E::custom(format_args!(
-                "taken_at is {taken_at:?} after 1970, which this system's clock cannot express"
-            ))
-        })?;
+        let taken_at = SystemTime::UNIX_EPOCH
+            .checked_add(taken_at)
+            .ok_or_else(|| {
+                E::custom(format_args!(
+                    "taken_at is {taken_at:?} after 1970, which this system's clock cannot express"
+                ))
+            })?;
         Ok(Snapshot { taken_at, entries })
     }
 }
@@ -89,16 +91,14 @@ impl<'de, K: Deserialize<'de>, V: Deserialize<'de>> Visitor<'de> for Fields<K, V
         while let Some(field) = map.next_key()? {
             match field {
                 Field::Version => {
-                    let met = map.next_value()?;
-                    check(met)?;
-                    version = Some(met);
+                    check(map.next_value()?)?;
+                    version = Some(());
                 }
-                // The version comes first. Without it the rest may mean anything.
-                _ if version.is_none() => return Err(A::Error::missing_field("version")),
                 Field::TakenAt => taken_at = Some(map.next_value()?),
                 Field::Entries => entries = Some(map.next_value()?),
             }
         }
+        version.ok_or_else(|| A::Error::missing_field("version"))?;
         Self::snapshot(
             taken_at.ok_or_else(|| A::Error::missing_field("taken_at"))?,
             entries.ok_or_else(|| A::Error::missing_field("entries"))?,

@@ -12,7 +12,7 @@ use super::{SavedEntry, Snapshot};
 use crate::cache::{Cache, Core};
 use crate::entry_ref::EntryRef;
 use crate::node::NodePtr;
-use crate::time::{self, NEVER};
+use crate::time::NEVER;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, SystemTime};
@@ -61,10 +61,11 @@ where
     pub fn snapshot(&self) -> Snapshot<K, V> {
         let core = &*self.core;
         let mut ranks = HashMap::new();
-        core.maintenance.walk_by_use(&core.shared, usize::MAX, |entry| {
-            // An entry that was used during the walk is visited again: the later rank holds.
-            ranks.insert(entry.address(), ranks.len());
-        });
+        core.maintenance
+            .walk_by_use(&core.shared, usize::MAX, |entry| {
+                // An entry that was used during the walk is visited again: the later rank holds.
+                ranks.insert(entry.address(), ranks.len());
+            });
         let (taken_at, now) = (SystemTime::now(), core.shared.clock.now());
         let mut entries: Vec<(usize, SavedEntry<K, V>)> = self
             .iter()
@@ -89,17 +90,21 @@ fn saved<K: Clone + 'static, V: Clone + 'static, S>(
     node: NodePtr<K, V>,
     now: u64,
 ) -> SavedEntry<K, V> {
-    let view = core.shared.clock.view();
+    let view = core.shared.clock.view(now);
     let limits = &core.lifetimes.limits;
     let wanted = entry.deadline();
-    let hard = core.lifetimes.hard_deadline(node, wanted, now);
+    let hard = core
+        .lifetimes
+        .hard_deadline(node, wanted, now, &core.shared.clock);
     let written = node.written();
     let age = now.wrapping_sub(written) as i64;
     SavedEntry {
         key: entry.key().clone(),
         value: entry.value().clone(),
         time_left: view.time_left(now, hard),
-        idle_left: limits.time_to_idle.and_then(|_| view.time_left(now, wanted)),
+        idle_left: limits
+            .time_to_idle
+            .and_then(|_| view.time_left(now, wanted)),
         refresh_in: None,
         age: if written == NEVER || age <= 0 {
             Duration::ZERO
