@@ -178,7 +178,7 @@ pub use iter::Iter;
 pub use listener::RemovalCause;
 pub use policy::Policy;
 pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
-pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot};
+pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
 pub use stats::Stats;
 pub use time::{ManualTicker, Ticker};
 pub use wheel_snapshot::{LevelSnapshot, WheelSnapshot};

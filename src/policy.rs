@@ -23,7 +23,7 @@ use std::time::Duration;
 /// assert_eq!(policy.time_to_idle(), None);
 /// ```
 pub struct Policy<'a, K, V, S> {
-    core: &'a Core<K, V, S>,
+    pub(crate) core: &'a Core<K, V, S>,
 }
 
 impl<'a, K, V, S> Policy<'a, K, V, S> {

@@ -430,3 +430,35 @@ fn a_large_snapshot_holds_no_reader_up() {
     println!("longest read meanwhile: {took:?}");
     assert!(took < Duration::from_millis(500), "{took:?}");
 }
+
+#[test]
+fn views_show_entries_in_their_order_and_skip_what_has_left() {
+    let (cache, clock) = built(|b| b.max_capacity(100).eviction_policy(EvictionPolicy::Lru));
+    (0..100).for_each(|key| cache.insert_with_ttl(key, key, secs(200 - u64::from(key))));
+    cache.run_pending_tasks();
+    cache.get(&7);
+    fn keys<'a>(view: impl Iterator<Item = wheelhouse::EntryRef<'a, u32, u32>>) -> Vec<u32> {
+        view.map(|entry| *entry.key()).collect()
+    }
+    let policy = cache.policy();
+    assert_eq!(keys(policy.hottest(3)), [7, 99, 98]);
+    assert_eq!(keys(policy.coldest(3)), [0, 1, 2]);
+    assert_eq!(keys(policy.next_to_expire(3)), [99, 98, 97]);
+    assert_eq!(
+        keys(policy.hottest(0)).len() + keys(policy.next_to_expire(0)).len(),
+        0
+    );
+    assert_eq!(keys(policy.next_to_expire(1_000)).len(), 100);
+    let view = policy.coldest(3);
+    cache.invalidate(&1);
+    assert_eq!(keys(view), [0, 2], "what has left is skipped");
+    clock.advance(secs(101));
+    assert_eq!(
+        keys(policy.next_to_expire(2)),
+        [98, 97],
+        "what is due is not shown"
+    );
+    let (unbounded, _) = built(|b| b);
+    (0..10).for_each(|key| unbounded.insert(key, key));
+    assert_eq!(keys(unbounded.policy().hottest(4)).len(), 4);
+}

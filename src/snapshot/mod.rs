@@ -9,6 +9,9 @@
 mod format;
 mod restore;
 mod take;
+mod views;
+
+pub use views::View;
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
