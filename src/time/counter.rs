@@ -11,6 +11,10 @@
 //! This is the one module that names quanta.
 #![allow(unsafe_code)]
 
+use super::discipline::{Discipline, Readings};
+use std::sync::OnceLock;
+use std::time::Instant;
+
 /// A clock that starts at 0 when it is made; a clone shows the same.
 #[derive(Clone)]
 pub(super) struct Counter {
@@ -20,16 +24,41 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    pub(super) fn new() -> Self {
+    fn first() -> Self {
         let clock = quanta::Clock::new();
         // After the calibration.
         let origin = clock.raw();
         Self { clock, origin }
     }
 
+    /// A counter that starts now, the discipline of all counters of the process, and what its
+    /// counter shows now.
+    pub(super) fn start() -> (Self, &'static Discipline, u64) {
+        static PROCESS: OnceLock<(Counter, Discipline)> = OnceLock::new();
+        let (first, discipline) = PROCESS.get_or_init(|| {
+            let counter = Self::first();
+            let base = Instant::now();
+            let readings = Machine {
+                direct: counter.direct(),
+                counter: counter.clone(),
+                base,
+            };
+            (counter, Discipline::new(base, Box::new(readings)))
+        });
+        let clock = first.clock.clone();
+        let origin = clock.raw();
+        let shown = first.at(origin);
+        (Self { clock, origin }, discipline, shown)
+    }
+
     /// Nanoseconds since it was made; 0 for readings before that, from the counter of another core.
     pub(super) fn now(&self) -> u64 {
-        self.clock.delta_as_nanos(self.origin, self.clock.raw())
+        self.at(self.clock.raw())
+    }
+
+    /// What [`now`](Self::now) is at this reading.
+    fn at(&self, raw: u64) -> u64 {
+        self.clock.delta_as_nanos(self.origin, raw)
     }
 
     /// The same clock, read without quanta where that is possible.
@@ -71,6 +100,23 @@ impl Direct {
     }
 }
 
+/// The two clocks of the machine that the discipline compares.
+struct Machine {
+    direct: Direct,
+    counter: Counter,
+    base: Instant,
+}
+
+impl Readings for Machine {
+    fn counter(&self) -> u64 {
+        self.direct.now().unwrap_or_else(|| self.counter.now())
+    }
+
+    fn program(&self) -> u64 {
+        super::saturating_nanos(self.base.elapsed())
+    }
+}
+
 /// Whether the clock's raw readings are the processor's counter.
 fn shows_counter(clock: &quanta::Clock) -> bool {
     // The counter never goes back on one core, so a reading of the clock between two of its own is
@@ -105,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_direct_reading_is_quantas() {
-        let counter = Counter::new();
+        let (counter, _, _) = Counter::start();
         let direct = counter.direct();
         for _ in 0..1_000 {
             let before = counter.now();

@@ -22,12 +22,14 @@
 pub(crate) mod coarse;
 mod counter;
 mod deadline;
+mod discipline;
+mod segment;
 mod ticker;
-#[allow(dead_code)]
 mod view;
 
 use coarse::Coarse;
 use counter::{Counter, Direct};
+use discipline::Discipline;
 use std::time::{Duration, Instant};
 
 pub(crate) use deadline::{
@@ -57,7 +59,12 @@ pub(crate) struct Clock {
 
 /// An enum rather than `Box<dyn Ticker>` for both, so that the default costs no indirect call.
 enum Source {
-    Counter(Counter),
+    Counter {
+        counter: Counter,
+        discipline: &'static Discipline,
+        /// What the counter of the discipline showed at cache time 0.
+        origin: u64,
+    },
     /// A ticker, and what it showed at construction.
     Custom(Box<dyn Ticker>, u64),
 }
@@ -72,13 +79,17 @@ impl Clock {
     /// per million there.
     pub(crate) fn tsc() -> Self {
         // Calibrates first, so that its origin and `base` name the same moment.
-        let counter = Counter::new();
+        let (counter, discipline, origin) = Counter::start();
         Self {
             direct: counter.direct(),
             glanced: counter.direct(),
             coarse: None,
-            source: Source::Counter(counter),
-            base: Instant::now(),
+            base: discipline.base(),
+            source: Source::Counter {
+                counter,
+                discipline,
+                origin,
+            },
             #[cfg(any(fuzzing, wheelhouse_shuttle))]
             asked: Default::default(),
         }
@@ -87,7 +98,7 @@ impl Clock {
     /// The same clock, whose [`glance`](Self::glance) shows what it showed up to `staleness` ago. A
     /// custom clock stays as it is, as does any where no thread can be started for that.
     pub(crate) fn with_coarse_glances(self, staleness: Duration) -> Self {
-        let Source::Counter(counter) = &self.source else {
+        let Source::Counter { counter, .. } = &self.source else {
             return self;
         };
         // Read in the same way: the two round differently, and the coarse time must not be ahead.
@@ -167,7 +178,7 @@ impl Clock {
     #[inline(never)]
     fn now_indirectly(&self) -> u64 {
         match &self.source {
-            Source::Counter(counter) => counter.now(),
+            Source::Counter { counter, .. } => counter.now(),
             Source::Custom(ticker, origin) => ticker.nanos().wrapping_sub(*origin),
         }
     }
@@ -179,7 +190,12 @@ impl Clock {
     #[inline]
     #[allow(dead_code)]
     pub(crate) fn view(&self, now: u64) -> View {
-        View::identity(self.base, now)
+        match &self.source {
+            Source::Counter {
+                discipline, origin, ..
+            } => discipline.view(now, *origin),
+            Source::Custom(..) => View::identity(self.base, now),
+        }
     }
 
     /// The [`Instant`] of cache time 0.
@@ -188,22 +204,10 @@ impl Clock {
         self.base
     }
 
-    /// The point `now` of cache time as an [`Instant`], such that differences between two of them
-    /// are cache time.
-    ///
-    /// Where the platform cannot represent the result it is the instant at which the cache was
-    /// built.
+    /// The point `now` of cache time, which was read just before, as a policy is told it.
     #[inline]
     pub(crate) fn instant(&self, now: u64) -> Instant {
-        // Signed, since a clock that ran backwards shows a time before its origin.
-        let offset = now as i64;
-        let distance = Duration::from_nanos(offset.unsigned_abs());
-        let shifted = if offset >= 0 {
-            self.base.checked_add(distance)
-        } else {
-            self.base.checked_sub(distance)
-        };
-        shifted.unwrap_or(self.base)
+        self.view(now).instant(now)
     }
 }
 
