@@ -33,6 +33,7 @@ pub mod expiry;
 mod hash;
 pub mod listener;
 mod scheduler;
+mod shared;
 
 mod node;
 mod reclaim;
