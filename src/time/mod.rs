@@ -23,9 +23,9 @@ pub(crate) mod coarse;
 mod counter;
 mod deadline;
 mod discipline;
-mod segment;
+pub(crate) mod segment;
 mod ticker;
-mod view;
+pub(crate) mod view;
 
 use coarse::Coarse;
 use counter::{Counter, Direct};

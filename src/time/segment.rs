@@ -35,7 +35,7 @@ use crate::sync::{AtomicU64, Ordering, fence};
 
 /// How far a processor may execute the reading of the counter and its neighbours out of order, in
 /// nanoseconds, with much to spare.
-pub(super) const MARGIN: u64 = 1 << 10;
+pub(crate) const MARGIN: u64 = 1 << 10;
 
 /// How often a reader looks again at a pending correction before it calls it off: a correction
 /// takes less time than this, unless the system suspends its thread.
@@ -52,24 +52,24 @@ const VERSION: u64 = 8;
 
 /// A line from the counter to the program's time. Both are in nanoseconds, the counter's nominal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Segment {
+pub(crate) struct Segment {
     /// The counter when the segment was made: its age counts from here.
-    pub(super) from: u64,
+    pub(crate) from: u64,
     /// Where the line starts. At `from`, or later where told instants wait for the program's time.
-    pub(super) turn: u64,
+    pub(crate) turn: u64,
     /// The told instant at `turn` and before it, in nanoseconds since the base of the process.
-    pub(super) value: u64,
+    pub(crate) value: u64,
     /// The slope of the line.
-    pub(super) slope: Rate,
+    pub(crate) slope: Rate,
     /// The rate at which durations are converted, and its inverse.
-    pub(super) rate: Rate,
-    pub(super) pace: Rate,
+    pub(crate) rate: Rate,
+    pub(crate) pace: Rate,
 }
 
 impl Segment {
     /// The told instant of a reading.
     #[inline]
-    pub(super) fn told(&self, counter: u64) -> u64 {
+    pub(crate) fn told(&self, counter: u64) -> u64 {
         // A reading before the start stands at the value.
         let distance = (counter.wrapping_sub(self.turn) as i64).max(0);
         self.value.wrapping_add(self.slope.of(distance) as u64)
@@ -105,13 +105,13 @@ const WORDS: usize = 6;
 // Aligned so that the state and the first slot share a cache line, and no other data is in it.
 #[repr(align(128))]
 #[derive(Debug)]
-pub(super) struct Published {
+pub(crate) struct Published {
     state: AtomicU64,
     slots: [[AtomicU64; WORDS]; 2],
 }
 
 impl Published {
-    pub(super) fn new(first: Segment) -> Self {
+    pub(crate) fn new(first: Segment) -> Self {
         let slot = || first.to_words().map(AtomicU64::new);
         Self {
             state: AtomicU64::new(0),
@@ -122,7 +122,7 @@ impl Published {
     /// The current segment, for readings that the caller took before; and whether readers use it
     /// without a bound on its age.
     #[inline]
-    pub(super) fn load(&self) -> (Segment, bool) {
+    pub(crate) fn load(&self) -> (Segment, bool) {
         let (segment, state) = self.load_with_state();
         (segment, state & OVERRUN != 0)
     }
@@ -152,7 +152,7 @@ impl Published {
     /// use it without a bound; false if a reader has called that off.
     ///
     /// `next` reads the counter. The caller sees to it that only one thread is here.
-    pub(super) fn replace(&self, next: impl FnOnce(Segment, bool) -> Segment) -> bool {
+    pub(crate) fn replace(&self, next: impl FnOnce(Segment, bool) -> Segment) -> bool {
         let (current, state) = self.load_with_state();
         let pending = state | PENDING;
         // Fails if a reader has set `OVERRUN` since; no other change is possible here.
@@ -178,7 +178,7 @@ impl Published {
     /// greatest age at which readers may use it. Readers of an older one that cannot be corrected
     /// have to say so first.
     #[cold]
-    pub(super) fn overrun(&self) {
+    pub(crate) fn overrun(&self) {
         let state = self.state.load(Ordering::Relaxed);
         if state & OVERRUN == 0 {
             let overrun = ((state | OVERRUN) & !PENDING).wrapping_add(VERSION);

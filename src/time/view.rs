@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// A rate close to 1, as its distance from 1 in units of 2^-48. Zero is exactly 1, so a custom
 /// ticker is converted without rounding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Rate(i64);
+pub(crate) struct Rate(i64);
 
 /// One consistent snapshot of the conversion. See [`Clock::view`](super::Clock::view).
 ///
@@ -34,10 +34,10 @@ pub(crate) struct View {
 }
 
 impl Rate {
-    pub(super) const ONE: Self = Self(0);
+    pub(crate) const ONE: Self = Self(0);
 
     /// 1 and 2^-`power`.
-    pub(super) const fn fraction(power: u32) -> Self {
+    pub(crate) const fn fraction(power: u32) -> Self {
         Self(1 << (48 - power))
     }
 
@@ -64,24 +64,24 @@ impl Rate {
     }
 
     /// The inverse, rounded down: there and back again is no longer than before.
-    pub(super) fn inverse(self) -> Self {
+    pub(crate) fn inverse(self) -> Self {
         let one = 1_i128 << 48;
         let inverse = (one * one).div_euclid(one + i128::from(self.0));
         Self((inverse - one) as i64)
     }
 
-    pub(super) fn to_bits(self) -> u64 {
+    pub(crate) fn to_bits(self) -> u64 {
         self.0 as u64
     }
 
     #[inline]
-    pub(super) fn of_bits(bits: u64) -> Self {
+    pub(crate) fn of_bits(bits: u64) -> Self {
         Self(bits as i64)
     }
 
     /// `nanos` at this rate, rounded down.
     #[inline]
-    pub(super) fn of(self, nanos: i64) -> i64 {
+    pub(crate) fn of(self, nanos: i64) -> i64 {
         // The product fits: a rate is at most an eighth away from 1.
         let shift = (i128::from(nanos) * i128::from(self.0)) >> 48;
         nanos.saturating_add(shift as i64)
