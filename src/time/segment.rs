@@ -103,7 +103,7 @@ const WORDS: usize = 6;
 
 /// The current segment, for all threads.
 // Aligned so that the state and the first slot share a cache line, and no other data is in it.
-#[repr(align(128))]
+#[repr(C, align(128))]
 #[derive(Debug)]
 pub(crate) struct Published {
     state: AtomicU64,
