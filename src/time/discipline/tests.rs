@@ -159,7 +159,7 @@ impl Rig {
         while self.script(|script| script.truth) < until {
             let step = self.script(|script| {
                 let scale = script.roll(20);
-                1 + script.roll(longest) >> scale
+                (1 + script.roll(longest)) >> scale
             });
             self.pass(step);
             self.agrees();
