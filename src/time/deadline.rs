@@ -31,8 +31,8 @@ pub(crate) fn is_past(now: u64, deadline: u64) -> bool {
 ///
 /// A deadline that would fall on the reserved value moves 1 ns later, or 1 ns earlier for a life of
 /// zero, which must be due at once.
-#[inline]
-pub(crate) fn deadline_after(now: u64, life: Duration) -> u64 {
+#[cfg(test)]
+fn deadline_after(now: u64, life: Duration) -> u64 {
     deadline_at(now, saturating_nanos(life).min(MAX_LIFE_NANOS))
 }
 
@@ -50,8 +50,8 @@ pub(super) fn deadline_at(now: u64, life: u64) -> u64 {
 }
 
 /// The deadline of a life that starts `now` and lasts forever if `None`.
-#[inline]
-pub(crate) fn deadline_in(now: u64, life: Option<Duration>) -> u64 {
+#[cfg(test)]
+fn deadline_in(now: u64, life: Option<Duration>) -> u64 {
     match life {
         Some(life) => deadline_after(now, life),
         None => NEVER,

@@ -50,8 +50,7 @@ use discipline::Discipline;
 use std::time::{Duration, Instant};
 
 pub(crate) use deadline::{
-    MAX_LIFE_NANOS, NEVER, deadline_after, deadline_in, earlier, is_before, is_due, is_past,
-    saturating_nanos, time_left,
+    MAX_LIFE_NANOS, NEVER, earlier, is_before, is_due, is_past, saturating_nanos, time_left,
 };
 pub use ticker::{ManualTicker, Ticker};
 pub(crate) use view::View;
@@ -209,12 +208,6 @@ impl Clock {
             } => discipline.view(now, *origin),
             Source::Custom(..) => View::identity(self.base, now),
         }
-    }
-
-    /// The [`Instant`] of cache time 0.
-    #[inline]
-    pub(crate) fn base(&self) -> Instant {
-        self.base
     }
 
     /// The point `now` of cache time, which was read just before, as a policy is told it.
