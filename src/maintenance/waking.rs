@@ -27,7 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 /// How long a request for *soon* may wait.
-pub(crate) const LINGER: Duration = Duration::from_millis(10);
+pub(crate) const COALESCE_DELAY: Duration = Duration::from_millis(10);
 
 /// How long after a panic maintenance is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -80,7 +80,7 @@ impl Waking {
         &self.waker
     }
 
-    /// Whether nobody has requested for a run within [`LINGER`] yet, and there is somebody to hear
+    /// Whether nobody has requested for a run within [`COALESCE_DELAY`] yet, and there is somebody to hear
     /// it.
     ///
     /// SeqCst: see invariant 1; the partner is `begin`.
@@ -89,7 +89,7 @@ impl Waking {
         !self.soon.load(Ordering::SeqCst) && !self.waker.is_none()
     }
 
-    /// Requests for a run within [`LINGER`].
+    /// Requests for a run within [`COALESCE_DELAY`].
     #[inline]
     pub(crate) fn request_soon(&self, clock: &Clock) {
         if self.is_unrequested() {
@@ -104,9 +104,10 @@ impl Waking {
         // Before the request is noted: if the ticker panics, the next one who requests must find it
         // open.
         let after = if armed == NEVER {
-            LINGER
+            COALESCE_DELAY
         } else {
-            time::time_left(clock.now(), armed).map_or(LINGER, |left| left.min(LINGER))
+            time::time_left(clock.now(), armed)
+                .map_or(COALESCE_DELAY, |left| left.min(COALESCE_DELAY))
         };
         if !self.soon.swap(true, Ordering::SeqCst) {
             self.tell(after, || {
@@ -140,8 +141,8 @@ impl Waking {
             return;
         }
         self.armed.store(moment, Ordering::SeqCst);
-        let left = time::time_left(now, moment).unwrap_or(LINGER);
-        let soon = self.soon.load(Ordering::SeqCst).then_some(LINGER);
+        let left = time::time_left(now, moment).unwrap_or(COALESCE_DELAY);
+        let soon = self.soon.load(Ordering::SeqCst).then_some(COALESCE_DELAY);
         // What is told now replaces what was told before, so it has to stand for every reason to
         // run. The retry begins anew: not to be late would take a clock.
         let after = soon.into_iter().chain(*retry).fold(left, Duration::min);
@@ -216,7 +217,7 @@ impl Waking {
         *gate = retry;
         let armed = time::earlier(armed, next.unwrap_or(NEVER), now);
         self.armed.store(armed, Ordering::SeqCst);
-        let soon = self.soon.load(Ordering::SeqCst).then_some(LINGER);
+        let soon = self.soon.load(Ordering::SeqCst).then_some(COALESCE_DELAY);
         let after = [time::time_left(now, armed), soon, retry]
             .into_iter()
             .flatten()
