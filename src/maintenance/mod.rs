@@ -40,6 +40,7 @@
 //!
 //! About 20 to 100 ns a unit of budget, depending on what the processor's caches hold.
 
+mod absent;
 #[cfg(any(test, fuzzing))]
 mod check;
 mod close;

@@ -70,6 +70,9 @@ impl<K, V> Maintenance<K, V> {
     #[cold]
     #[inline(never)]
     fn schedule_followup(&self, shared: &Shared<K, V>, outcome: WriteOutcome, may: May) {
+        if let Some(now) = outcome.now {
+            self.check_threads(shared, now, may);
+        }
         if let Some((flush, now)) = self.flush_of(&outcome) {
             self.waking.request_by(flush, now);
         }
@@ -88,7 +91,8 @@ impl<K, V> Maintenance<K, V> {
         Some((self.spans.flush_time(outcome.deadline, now), now))
     }
 
-    /// Whether no run is arranged that comes when the entry that was written is flushed, or before.
+    /// Whether no run is arranged that comes when the entry that was written is flushed, or before;
+    /// or it is time to check that such a run will come.
     #[inline(always)]
     fn is_late_for(&self, outcome: &WriteOutcome) -> bool {
         let Some(now) = outcome.now.filter(|_| outcome.deadline != NEVER) else {
@@ -98,6 +102,7 @@ impl<K, V> Maintenance<K, V> {
         // No entry is flushed before its deadline: if a run comes until then, as mostly, the rest
         // need not be worked out.
         late(outcome.deadline) && late(self.spans.flush_time(outcome.deadline, now))
+            || self.waking.needs_check(now)
     }
 
     /// Whether the write left something to tell, to free or to evict.
@@ -141,6 +146,9 @@ impl<K, V> Maintenance<K, V> {
         } else {
             return;
         };
+        if now.is_none() {
+            self.waking.check_now_and_then();
+        }
         let alone = self.waking.is_up_to_callers();
         // Writers who wait for each other bring more than those can take out whose work that is: so
         // each takes part.
@@ -234,6 +242,8 @@ impl<K, V> Maintenance<K, V> {
     pub(crate) fn met_expired(&self, shared: &Shared<K, V>, hash: u64, now: u64) {
         if self.is_due_for_callers(shared, Some(now)) {
             self.help(shared, shared.map.shard_of(hash), 0, Some(now), May::Free);
+        } else {
+            self.check_threads(shared, now, May::Free);
         }
     }
 

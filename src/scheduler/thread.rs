@@ -28,18 +28,19 @@
 use super::process::PerProcess;
 use super::task::{OwnThread, TaskRef};
 use crate::contain::contain;
-use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+// The standard library's, also in models: they have no threads of the crate. And since
+// `parking_lot` queues sleeping threads in memory of their own, which a child made by `fork` uses
+// again for its threads.
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long after a failure to start a thread it is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Whether the scheduler thread could not be started, so that callers do all maintenance. The
-/// standard library's, also in models: they have no threads of the crate.
+/// Whether the scheduler thread could not be started, so that callers do all maintenance.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// The worker of all caches that have a background scheduler.
@@ -149,6 +150,11 @@ impl Worker {
         })
     }
 
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing of the user's runs under it: whole, whatever panicked.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Asks for a run after a time; false if there is no thread and none can be started.
     fn wake(
         self: &Arc<Self>,
@@ -158,7 +164,7 @@ impl Worker {
         name: impl FnOnce() -> String,
     ) -> bool {
         let now = Instant::now();
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         // A moment beyond what the platform can express is as good as never.
         if let Some(at) = now.checked_add(after)
             && state.schedule(id, task, at)
@@ -192,7 +198,7 @@ impl Worker {
     }
 
     fn leave(&self, id: MemberId) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let member = state.members.remove(&id);
         if let Some(at) = member.as_ref().and_then(|member| member.wake_at) {
             state.schedule.remove(&(at, id));
@@ -206,17 +212,19 @@ impl Worker {
     /// The thread's life.
     fn work(&self) {
         self.kind.mark();
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         while !state.members.is_empty() {
             let Some(&(at, id)) = state.schedule.first() else {
                 state.asleep_until = None;
-                self.changed.wait(&mut state);
+                let woken = self.changed.wait(state);
+                state = woken.unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             let now = Instant::now();
             if at > now {
                 state.asleep_until = Some(at);
-                self.changed.wait_for(&mut state, at - now);
+                let woken = self.changed.wait_timeout(state, at - now);
+                state = woken.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
             // In the past: the thread looks at the schedule after the run in any case.
@@ -243,7 +251,7 @@ impl Worker {
                 })
             });
             drop(task);
-            state = self.state.lock();
+            state = self.lock();
         }
         state
     }
