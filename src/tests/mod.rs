@@ -62,6 +62,7 @@
 #![allow(unsafe_code)]
 
 mod delivery;
+mod gate;
 mod grace;
 mod moves;
 mod node_life;

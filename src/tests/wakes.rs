@@ -28,7 +28,7 @@ impl Alarm for Told {
     }
 }
 
-/// A task that is never run; an alarm needs one to be told of.
+/// A task that is never run; an alarm is set with one.
 struct Nothing;
 
 impl Task for Nothing {
@@ -97,7 +97,10 @@ fn a_request_for_soon_against_a_run_is_held_if_the_run_missed_the_event() {
         scene.run();
         writer.join().unwrap();
         if !scene.left().is_empty() {
-            assert!(scene.told.0.load(Ordering::Relaxed) > 0, "nobody was woken");
+            assert!(
+                scene.told.0.load(Ordering::Relaxed) > 0,
+                "the alarm was not set"
+            );
             assert!(
                 scene.waking.end(None, None, || 0).is_some(),
                 "no run is arranged"
@@ -107,7 +110,7 @@ fn a_request_for_soon_against_a_run_is_held_if_the_run_missed_the_event() {
 }
 
 #[test]
-fn two_requestes_for_soon_against_a_run_are_held_if_the_run_missed_an_event() {
+fn two_requests_for_soon_against_a_run_are_held_if_the_run_missed_an_event() {
     explore(|| {
         let scene = Scene::new();
         let theirs = Arc::clone(&scene);
@@ -139,7 +142,10 @@ fn a_request_by_a_deadline_against_a_run_arms_no_later_than_that() {
         writer.join().unwrap();
         // Drained or not: the earliest deadline is waited for.
         assert!(scene.waking.is_due(50), "armed too late");
-        assert!(scene.told.0.load(Ordering::Relaxed) > 0, "nobody was woken");
+        assert!(
+            scene.told.0.load(Ordering::Relaxed) > 0,
+            "the alarm was not set"
+        );
     });
 }
 
