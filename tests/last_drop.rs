@@ -105,22 +105,35 @@ fn it_waits_for_a_run_of_the_scheduler_thread() {
         }
     }
 
-    let (census, gate) = (Census::default(), Gate::new());
-    let (entered, enters) = mpsc::channel();
-    let cache = Cache::builder().expiry_resolution(millis(1)).build();
-    for key in 0..200 {
-        cache.insert(key, Slow(None, census.counted(key)));
+    for listens in [false, true] {
+        let (census, gate) = (Census::default(), Gate::new());
+        let (entered, enters) = mpsc::channel();
+        let told = Arc::new(AtomicU32::new(0));
+        let mut builder = Cache::builder().expiry_resolution(millis(1));
+        if listens {
+            let count = Arc::clone(&told);
+            builder = builder.removal_listener(move |_: &u32, _: &Slow, _| {
+                std::thread::sleep(millis(1));
+                count.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        let cache = builder.build();
+        for key in 0..200 {
+            cache.insert(key, Slow(None, census.counted(key)));
+        }
+        let held = Some((entered, Arc::clone(&gate)));
+        cache.insert_with_ttl(1_000, Slow(held, census.counted(0)), millis(1));
+        enters.recv_timeout(SOON).expect("dropped by the scheduler");
+        (0..50).for_each(|key| cache.invalidate(&key));
+        let opener = std::thread::spawn(move || {
+            std::thread::sleep(millis(20));
+            gate.open();
+        });
+        drop(cache);
+        assert_eq!(told.load(Ordering::SeqCst), u32::from(listens) * 51);
+        assert_eq!(census.alive(), 0);
+        opener.join().unwrap();
     }
-    let held = Some((entered, Arc::clone(&gate)));
-    cache.insert_with_ttl(1_000, Slow(held, census.counted(0)), millis(1));
-    enters.recv_timeout(SOON).expect("dropped by the scheduler");
-    let opener = std::thread::spawn(move || {
-        std::thread::sleep(millis(20));
-        gate.open();
-    });
-    drop(cache);
-    assert_eq!(census.alive(), 0);
-    opener.join().unwrap();
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl<K, V> Maintenance<K, V> {
         let next = self.state.lock().wheel.next_deadline().unwrap_or(NEVER);
         let began = OnceCell::new();
         // What other threads post meanwhile is delivered as well, up to a bound.
-        let mut looks = self.notifier.waiting() / notify::CHUNK as u64 + EXTRA_LOOKS;
+        let mut looks = self.notifier.waiting() / notify::CALLS_PER_LOOK as u64 + EXTRA_LOOKS;
         let go_on = || {
             looks -= 1;
             if looks == 0 || self.is_closing() {

@@ -35,6 +35,8 @@ thread_local! {
 /// See the module docs.
 pub(crate) struct Gate {
     closed: AtomicBool,
+    /// Whether the thread that closed the gate does not wait, so that another drops the cache.
+    abandoned: AtomicBool,
     /// Whether a thread was started that drops the cache.
     handed_over: AtomicBool,
     inside: Mutex<Inside>,
@@ -59,6 +61,7 @@ impl Gate {
     pub(super) fn new() -> Self {
         Self {
             closed: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
             handed_over: AtomicBool::new(false),
             inside: Mutex::new(Inside {
                 threads: 0,
@@ -93,10 +96,10 @@ impl Gate {
 
     /// Whether the last handle was dropped: a run or a delivery ends early then.
     ///
-    /// Relaxed: a thread that sees it late does a little more of what the drop would do.
+    /// Acquire, partner `close`: a thread that sees the gate closed sees whether it was abandoned.
     #[inline]
     pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Whether the calling thread has entered this gate last.
@@ -104,16 +107,20 @@ impl Gate {
         innermost().is_some_and(|gate| std::ptr::eq(gate, self))
     }
 
-    /// Lets no thread in any more.
-    pub(super) fn close(&self) {
+    /// Lets no thread in any more, and says whether the caller may wait (gate 2).
+    pub(super) fn close(&self) -> bool {
         let _inside = self.inside.lock();
-        self.closed.store(true, Ordering::Relaxed);
+        let waits = innermost().is_none() && !inside_listener();
+        // Before the gate is seen to be closed: they are read in the opposite order.
+        self.abandoned.store(!waits, Ordering::Relaxed);
+        self.closed.store(true, Ordering::Release);
+        waits
     }
 
-    /// Whether the calling thread is the first that asks: it hands the cache over to a thread that
-    /// drops it.
-    pub(super) fn is_first_to_hand_over(&self) -> bool {
-        !self.handed_over.swap(true, Ordering::Relaxed)
+    /// Whether the calling thread has to hand the cache over to a new thread, which drops it: the
+    /// thread that closed the gate does not wait, and no other thread has handed it over.
+    pub(super) fn is_to_be_handed_over(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed) && !self.handed_over.swap(true, Ordering::Relaxed)
     }
 
     /// Waits until all threads have left the closed gate. Not for a thread inside a gate or a
@@ -142,11 +149,6 @@ fn innermost() -> Option<*const Gate> {
     (!gate.is_null()).then_some(gate)
 }
 
-/// Whether the calling thread may wait at a gate (gate 2).
-pub(super) fn may_wait() -> bool {
-    innermost().is_none() && !inside_listener()
-}
-
 #[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
 mod tests {
     use super::*;
@@ -156,12 +158,12 @@ mod tests {
     fn a_closed_gate_lets_no_thread_in_and_is_left_by_those_inside() {
         let gate = Gate::new();
         let step = AtomicU32::new(0);
-        assert!(may_wait() && !gate.is_innermost());
+        assert!(!gate.is_innermost());
         std::thread::scope(|threads| {
             let entered = gate.enter().expect("open");
-            assert!(!may_wait() && gate.is_innermost());
+            assert!(gate.is_innermost());
             let waiter = threads.spawn(|| {
-                gate.close();
+                assert!(gate.close(), "this thread may wait");
                 step.store(1, Ordering::SeqCst);
                 gate.wait_until_empty();
                 assert_eq!(step.load(Ordering::SeqCst), 2);
@@ -174,7 +176,7 @@ mod tests {
             drop(entered);
             waiter.join().expect("no panic");
         });
-        assert!(may_wait());
+        assert!(!gate.is_to_be_handed_over());
     }
 
     #[test]
@@ -184,9 +186,12 @@ mod tests {
         let second = inner.enter().expect("open");
         assert!(inner.is_innermost() && !outer.is_innermost());
         drop(second);
-        assert!(outer.is_innermost() && !may_wait());
+        assert!(outer.is_innermost());
+        assert!(!inner.close(), "inside another gate");
+        assert!(inner.is_to_be_handed_over(), "to the first that asks");
+        assert!(!inner.is_to_be_handed_over());
         drop(first);
-        assert!(may_wait());
+        assert!(outer.close());
     }
 
     #[test]
@@ -195,7 +200,7 @@ mod tests {
         std::mem::forget(gate.enter());
         INNERMOST.set(std::ptr::null());
         gate.inside.lock().process ^= 1;
-        gate.close();
+        assert!(gate.close());
         gate.wait_until_empty();
     }
 }

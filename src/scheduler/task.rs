@@ -1,6 +1,6 @@
 //! The work of one cache that a thread does without a handle.
 
-use super::gate::{self, Gate};
+use super::gate::Gate;
 use crate::sync::{nap, thread_local};
 use std::cell::Cell;
 use std::fmt;
@@ -86,8 +86,7 @@ impl TaskRef {
     /// on the cache, so that this thread drops the cache itself. A thread that is at work on a
     /// cache, or inside a listener, does not wait (gate 2).
     pub(crate) fn close(&self) {
-        self.gate.close();
-        if gate::may_wait() {
+        if self.gate.close() {
             self.gate.wait_until_empty();
         } else if OwnThread::current().is_some()
             && !self.gate.is_innermost()
@@ -103,7 +102,7 @@ impl TaskRef {
         let Some(name) = task.notifier_name() else {
             return;
         };
-        if !self.gate.is_first_to_hand_over() {
+        if !self.gate.is_to_be_handed_over() {
             return;
         }
         let gate = Arc::clone(&self.gate);

@@ -35,7 +35,8 @@ impl Scene {
     }
 
     fn close(&self) {
-        self.gate.close();
+        // What it answers is the thread's own, and the threads of a model are one of the system's.
+        _ = self.gate.close();
         self.gate.wait_until_empty();
         for at_work in &self.at_work {
             assert!(!at_work.load(Ordering::Relaxed), "a thread is at work");
