@@ -5,11 +5,11 @@ mod support;
 
 use std::cell::RefCell;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use support::census::{Census, Counted};
-use support::{Dice, HOUR, millis, must_end, secs};
+use support::{Dice, Gate, HOUR, millis, must_end, secs};
 use wheelhouse::RemovalCause::Expired;
 use wheelhouse::{Cache, ManualTicker, Scheduler};
 
@@ -421,4 +421,43 @@ fn thousands_of_caches_are_served_by_one_thread() {
         caches.iter().all(|cache| cache.entry_count() == 5)
     });
     assert!(cache_threads() <= 1);
+}
+
+/// A destructor of one cache holds the common thread up; the writers of another do its work.
+#[test]
+fn writers_do_the_work_of_a_thread_that_is_late_by_far() {
+    /// Says that its destructor runs, and waits in it.
+    struct Stuck(std::sync::mpsc::Sender<()>, Arc<Gate>);
+    impl Drop for Stuck {
+        fn drop(&mut self) {
+            self.0.send(()).ok();
+            self.1.wait();
+        }
+    }
+
+    let _alone = alone();
+    let (gate, clock) = (Gate::new(), ManualTicker::new());
+    let (entered, enters) = std::sync::mpsc::channel();
+    let holder = Cache::builder().expiry_resolution(millis(1)).build();
+    holder.insert_with_ttl(1, Stuck(entered, Arc::clone(&gate)), millis(1));
+    enters.recv_timeout(SOON).expect("dropped by the scheduler");
+    let heard = support::record::Record::new();
+    let cache = Cache::builder()
+        .ticker(clock.clone())
+        .scheduler(Scheduler::background())
+        .removal_listener(heard.listener())
+        .build();
+    (0..1_000).for_each(|key| cache.insert_with_ttl(key, key, secs(10)));
+    // Due, but not late by far yet: that is for the thread to do.
+    clock.advance(secs(12));
+    cache.insert_with_ttl(2_000, 0, HOUR);
+    assert_eq!(cache.entry_count(), 1_001);
+    clock.advance(secs(10));
+    for key in 2_001..2_100 {
+        clock.advance(millis(1));
+        cache.insert_with_ttl(key, 0, HOUR);
+    }
+    assert_eq!(cache.entry_count(), 100, "writers have removed the rest");
+    comes_true("the notifier thread tells", || heard.count() == 1_000);
+    gate.open();
 }

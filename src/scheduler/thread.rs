@@ -286,3 +286,51 @@ fn report(error: &io::Error) {
         );
     }
 }
+
+#[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
+mod tests {
+    use super::super::task::Task;
+    use super::*;
+    use std::sync::Weak;
+
+    /// Never run.
+    struct Idle;
+
+    impl Task for Idle {
+        fn run_due(&self) -> Option<Duration> {
+            None
+        }
+
+        fn deliver(&self) {}
+
+        fn notifier_name(&self) -> Option<String> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_member_is_scheduled_once_for_the_earliest_of_its_moments() {
+        let task = TaskRef::new(Weak::<Idle>::new());
+        let worker = Worker::new(OwnThread::Scheduler);
+        let mut state = worker.lock();
+        let now = Instant::now();
+        let mut schedule = |id, after: u64| {
+            let at = now + Duration::from_secs(after);
+            let noted = state.schedule(MemberId(id), &task, at);
+            let first = state.schedule.first().map(|(at, id)| (*at - now, id.0));
+            let (at, id) = first.expect("something is scheduled");
+            (noted, at.as_secs(), id, state.schedule.len())
+        };
+        assert_eq!(schedule(1, 9), (true, 9, 1, 1));
+        assert_eq!(schedule(2, 5), (true, 5, 2, 2));
+        assert_eq!(schedule(1, 10), (false, 5, 2, 2), "later than known");
+        assert_eq!(schedule(1, 3), (true, 3, 1, 2), "in place of the former");
+        assert_eq!(schedule(2, 5), (false, 3, 1, 2), "known");
+        drop(state);
+        worker.leave(MemberId(1));
+        worker.leave(MemberId(7));
+        let state = worker.lock();
+        assert_eq!(state.schedule.len(), 1);
+        assert_eq!(state.members.len(), 1);
+    }
+}
