@@ -330,7 +330,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Who runs maintenance when nobody calls the cache. The default is [`Scheduler::background`].
+    /// Which thread runs maintenance when no operation of the cache does.
+    ///
+    /// The default is [`Scheduler::background`], one thread for all caches of the process; with a
+    /// custom [`ticker`](Self::ticker) it is [`Scheduler::disabled`].
     ///
     /// ```
     /// use wheelhouse::{Cache, Scheduler};

@@ -32,9 +32,9 @@ use write::Given;
 
 /// A concurrent cache in which every entry may have a deadline of its own.
 ///
-/// A `Cache` is a handle: a clone shares the same entries. When the last handle is dropped, all
-/// entries are dropped (without notifications), and what was removed before is told to the
-/// listener.
+/// A `Cache` is a handle: a clone shares the same entries. When the drop of the last handle returns,
+/// all entries were dropped (without notifications), and all earlier removals were told to the
+/// listener; [Dropping the last handle](crate#dropping-the-last-handle) says what it waits for.
 ///
 /// # Who is asked about a lifetime
 ///

@@ -77,7 +77,7 @@ impl Scene {
 
     /// A run: clears the requests, drains, arranges the next for what it found.
     fn run(&self) {
-        self.waking.begin();
+        _ = self.waking.begin();
         let drained = std::mem::take(&mut *self.batch.lock());
         let next = drained.into_iter().filter(|d| *d != NEVER).min();
         self.waking.end(next, None, || 0);
