@@ -37,10 +37,11 @@ fn in_a_child_at_once(body: impl FnOnce() -> bool) -> bool {
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "no process could be made");
     if child == 0 {
-        // SAFETY: two calls without a precondition.
+        // SAFETY: a call without a precondition.
         unsafe { libc::alarm(TOO_LONG) };
         let body = std::panic::AssertUnwindSafe(body);
         let passed = std::panic::catch_unwind(body).unwrap_or(false);
+        // SAFETY: it ends the process, whatever state that is in.
         unsafe { libc::_exit(i32::from(!passed)) }
     }
     let mut status = 0;
