@@ -404,8 +404,7 @@ impl<K, V> Maintenance<K, V> {
             if reached.is_none() && !stopped {
                 break;
             }
-            // A thread that others need, too, is not this cache's for ever: an alarm's, or a
-            // driver's of several caches.
+            // Other caches need the thread as well: an alarm's, or the scheduler thread.
             let enough = match reached {
                 // Nothing but a table's move may be left, of which a pass does little.
                 Some(true) => pass >= MOVES || !shared.map.is_resizing(),

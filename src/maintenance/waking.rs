@@ -226,7 +226,7 @@ impl Waking {
         let count = self.unchecked.load(Ordering::Relaxed);
         self.unchecked
             .store(count.wrapping_add(1), Ordering::Relaxed);
-        if count % UNCHECKED_PASSES == 0 {
+        if count.is_multiple_of(UNCHECKED_PASSES) {
             self.check_process();
         }
     }
