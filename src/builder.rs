@@ -330,7 +330,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Who runs maintenance when nobody calls the cache. The default is [`Scheduler::background`].
+    /// Which thread runs maintenance when no operation of the cache does.
+    ///
+    /// The default is [`Scheduler::background`], one thread for all caches of the process; with a
+    /// custom [`ticker`](Self::ticker) it is [`Scheduler::disabled`].
     ///
     /// ```
     /// use wheelhouse::{Cache, Scheduler};
@@ -485,7 +488,7 @@ where
             weight: self.weigher.is_some(),
         };
         let map = Map::new(shards(self.max_capacity), self.initial_capacity, columns);
-        let waker = scheduler.waker(name.as_deref());
+        let waker = scheduler.waker();
         let setup = SharedSetup {
             clock: match self.coarse_reads {
                 Some(staleness) if !lifetimes.reads_extend => clock.with_coarse_glances(staleness),

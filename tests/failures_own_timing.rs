@@ -33,10 +33,10 @@ impl Drop for Heir {
     }
 }
 
-/// The clock was not read where the wheel had nothing left, and the moment since wished for was
-/// told as if it were now 0.
+/// The clock was not read where the wheel had nothing left, and the moment requested since was
+/// passed on as if the time were 0.
 #[test]
-fn a_wish_made_during_a_run_that_leaves_nothing_is_told_as_a_time_from_now() {
+fn a_request_made_during_a_run_that_leaves_nothing_is_passed_on_as_a_time_from_now() {
     let (ticker, alarm) = (ManualTicker::new(), Noted::default());
     let cell = Arc::new(OnceLock::new());
     let cache: Heirs = Cache::builder()
@@ -154,7 +154,7 @@ impl Drop for Waits {
 /// `run_pending_tasks` waited for what another thread was dropping, a second at most, and told the
 /// alarm afterwards.
 #[test]
-fn who_waits_for_a_destructor_has_told_the_alarm_before() {
+fn a_caller_that_waits_for_a_destructor_has_set_the_alarm_before() {
     let (tell, set) = mpsc::channel();
     let cache: Cache<u32, Option<Waits>> = Cache::builder()
         .ticker(ManualTicker::new())

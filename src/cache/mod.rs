@@ -2,6 +2,7 @@
 
 mod core;
 mod extend;
+mod handle;
 mod lifetimes;
 mod lookup;
 mod many;
@@ -24,6 +25,7 @@ use crate::policy::Policy;
 use crate::scheduler::Task;
 use crate::stats::Stats;
 use equivalent::Equivalent;
+use handle::Handle;
 use lookup::{Cloned, Contained, Referenced};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -34,9 +36,9 @@ use write::Given;
 
 /// A concurrent cache in which every entry may have a deadline of its own.
 ///
-/// A `Cache` is a handle: a clone shares the same entries. When the last handle is dropped, all
-/// entries are dropped (without notifications), and what was removed before is told to the
-/// listener.
+/// A `Cache` is a handle: a clone shares the same entries. When the drop of the last handle returns,
+/// all entries were dropped (without notifications), and all earlier removals were told to the
+/// listener; [Dropping the last handle](crate#dropping-the-last-handle) says what it waits for.
 ///
 /// # Who is asked about a lifetime
 ///
@@ -81,14 +83,14 @@ use write::Given;
 /// assert_eq!(tokens.get("ada").unwrap().text, "s3cret");
 /// ```
 pub struct Cache<K, V, S = RandomState> {
-    pub(crate) core: Arc<Core<K, V, S>>,
+    pub(crate) core: Handle<K, V, S>,
 }
 
 impl<K, V, S> Clone for Cache<K, V, S> {
-    /// Another handle to the same entries: one reference count.
+    /// Another handle to the same entries.
     fn clone(&self) -> Self {
         Self {
-            core: Arc::clone(&self.core),
+            core: self.core.clone(),
         }
     }
 }
@@ -151,7 +153,9 @@ where
         let core = Arc::new(core);
         let weak: Weak<Core<K, V, S>> = Arc::downgrade(&core);
         core.maintenance.enlist(weak as Weak<dyn Task>);
-        Self { core }
+        Self {
+            core: Handle::new(core),
+        }
     }
 
     /// The value of a key, cloned; `None` if the key is absent or its entry has expired.

@@ -40,9 +40,12 @@
 //!
 //! About 20 to 100 ns a unit of budget, depending on what the processor's caches hold.
 
+mod absent;
 mod by_use;
 #[cfg(any(test, fuzzing))]
 mod check;
+mod close;
+mod delivery;
 mod goal;
 mod pass;
 mod runs;
@@ -59,14 +62,13 @@ use crate::map::{Garbage, TablePart};
 use crate::node::NodePtr;
 use crate::notify::{Notification, Notifier};
 use crate::reclaim::{Pin, Retired};
-use crate::scheduler::{Task, Waker};
+use crate::scheduler::{NotifierThread, Waker};
 use crate::shared::Shared;
 use crate::stats::{Counters, Stats};
 use crate::sync::Mutex;
 use crate::wheel::{Level, Spans, Wheel};
 use status::Status;
 use std::any::Any;
-use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 use waking::Waking;
 
@@ -86,8 +88,6 @@ const LIMIT: usize = 1024;
 /// How much has to be retired to be worth a grace period of its own while there is traffic: so many
 /// nodes, or an array of so many buckets.
 const WORTH_A_GRACE: usize = 128;
-/// Undelivered notifications that make a writer deliver some if nobody else ever does.
-const UNDELIVERED: u64 = 1024;
 /// How often a scheduler's run comes back for memory that cannot be freed yet, since a reader holds
 /// it or is in the midst of an offer, before it leaves it to the next write. Counted anew for each
 /// grace period.
@@ -130,11 +130,9 @@ pub(crate) struct Maintenance<K, V> {
     state: Mutex<State<K, V>>,
     notifier: Notifier<K, V>,
     waking: Waking,
-    /// Delivers where the scheduler's thread is shared with other caches; made at first need.
-    courier: OnceLock<Waker>,
-    me: OnceLock<Weak<dyn Task>>,
     /// Held by a walk through the size policy: there is one cursor.
     walks: Mutex<()>,
+    notifier_thread: NotifierThread,
 }
 
 /// What the maintenance lock protects.
@@ -262,9 +260,8 @@ impl<K, V> Maintenance<K, V> {
             }),
             notifier: Notifier::new(setup.listener),
             waking: Waking::new(setup.waker),
-            courier: OnceLock::new(),
-            me: OnceLock::new(),
             walks: Mutex::new(()),
+            notifier_thread: NotifierThread::new(),
         }
     }
 
