@@ -15,5 +15,5 @@ export RUSTFLAGS="--cfg wheelhouse_shuttle ${RUSTFLAGS:-}"
 # Fast, but with the debug assertions.
 export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true
 
-cargo test --release --test schedules --no-run
-timeout --kill-after=5 "${SHUTTLE_LIMIT:-600}" cargo test --release --test schedules -- --show-output "$@"
+cargo test -p wheelhouse-models --release --test schedules --no-run
+timeout --kill-after=5 "${SHUTTLE_LIMIT:-600}" cargo test -p wheelhouse-models --release --test schedules -- --show-output "$@"
