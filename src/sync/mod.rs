@@ -20,31 +20,10 @@ mod latch;
 #[cfg_attr(wheelhouse_loom, allow(dead_code, unused_imports))]
 mod plain {
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
-    use std::sync::atomic::Ordering;
-    use std::sync::atomic::compiler_fence;
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
     };
     pub(crate) use std::thread_local;
-
-    /// A release store followed by a full fence: no later load of this thread is done before all
-    /// others can see it.
-    ///
-    /// On x86-64 both are one exchange: the processor lets no load pass a locked instruction, and
-    /// the compiler's fence keeps the compiler from it. By the letter of the language an exchange
-    /// is no fence for what stands around it; crossbeam-epoch does the same. It takes 5 ns. So does
-    /// a fence by Rust 1.95, which makes a locked instruction of it; by Rust 1.88, which makes
-    /// `mfence`, that takes 22.
-    #[inline]
-    pub(crate) fn store_before_loads(word: &AtomicU64, value: u64) {
-        if cfg!(all(target_arch = "x86_64", not(miri))) {
-            word.swap(value, Ordering::SeqCst);
-            compiler_fence(Ordering::SeqCst);
-        } else {
-            word.store(value, Ordering::Release);
-            fence(Ordering::SeqCst);
-        }
-    }
 
     /// Makes `count` zeroed words null pointers, which they are already.
     ///
@@ -87,14 +66,6 @@ mod model {
     pub(crate) use explorer::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
     };
-    use std::sync::atomic::Ordering;
-
-    /// A release store followed by a full fence.
-    #[cfg_attr(wheelhouse_loom, allow(dead_code, reason = "for models"))]
-    pub(crate) fn store_before_loads(word: &AtomicU64, value: u64) {
-        word.store(value, Ordering::Release);
-        fence(Ordering::SeqCst);
-    }
 
     /// The explorer's mutex with `parking_lot`'s face: no poisoning.
     #[derive(Debug)]
@@ -203,13 +174,15 @@ pub(crate) use model::*;
 pub(crate) use plain::*;
 pub(crate) use std::sync::atomic::Ordering;
 
-/// What the epochs are made of. loom steps over them: each operation begins with the full fence of
-/// a pin, behind which an ordering of the map that is too weak might never show. They have models
-/// of their own.
+/// What the epochs are made of. The fence of a pin and that of a grace period have a name each, so
+/// that a model can take one of them away. loom steps over the epochs: each operation begins with the
+/// full fence of a pin, which could hide an ordering of the map that is too weak. They have models of
+/// their own (`src/tests/grace/`).
+#[cfg_attr(feature = "crossbeam-epoch", allow(unused_imports))]
 pub(crate) mod of_epochs {
     #[cfg(wheelhouse_loom)]
     use super::plain as door;
     #[cfg(not(wheelhouse_loom))]
     use crate::sync as door;
-    pub(crate) use door::{AtomicU64, Mutex, fence, store_before_loads};
+    pub(crate) use door::{AtomicU64, Mutex, fence as grace_fence, fence as pin_fence};
 }
