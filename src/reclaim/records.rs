@@ -119,6 +119,7 @@ impl<R> Table<R> {
     #[inline]
     fn probe(&self, domain: u64) -> impl Iterator<Item = usize> + use<R> {
         let mask = self.slots.len() - 1;
+
         let first = mix(domain) as usize;
         (first..).map(move |slot| slot & mask)
     }
