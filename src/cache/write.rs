@@ -86,15 +86,15 @@ where
     pub(super) fn put(&self, key: K, value: V, given: Given) {
         let hash = self.hash(&key);
         // The pin holds up loads that come after it, but not this.
-        self.maintenance.map.prefetch(hash);
+        self.shared.map.prefetch(hash);
         let making = Making {
             hash,
             weight: self.weigh(&key, &value),
         };
         let new = NewNode::new(key, value, making);
-        let pin = self.maintenance.pin();
+        let pin = self.shared.pin();
         match self.try_put(new, given, None, 1, pin) {
-            Ok(outcome) => self.maintenance.after_write(outcome),
+            Ok(outcome) => self.maintenance.after_write(&self.shared, outcome),
             Err(overtaken) => self.put_again(overtaken, given),
         }
     }
@@ -113,7 +113,7 @@ where
         let mut asks = 1;
         let outcome = loop {
             let last = if asks >= ASKS {
-                asked.for_good(|| self.maintenance.clock.now())
+                asked.for_good(|| self.shared.clock.now())
             } else {
                 None
             };
@@ -123,7 +123,7 @@ where
                 Err(overtaken) => Overtaken { new, asked, pin } = overtaken,
             }
         };
-        self.maintenance.after_write(outcome);
+        self.maintenance.after_write(&self.shared, outcome);
     }
 
     /// One attempt of a write, that number `asks`: with the answer that holds for good, if there is
@@ -140,7 +140,7 @@ where
         pin: Pin,
     ) -> Result<WriteOutcome, Overtaken<K, V>> {
         let (hash, weight) = (new.hash(), new.weight());
-        let map = &self.maintenance.map;
+        let map = &self.shared.map;
         let probe = map.probe(hash, &pin, |node| new.key() == node.key());
         let asked = last.unwrap_or_else(|| self.ask(&new, &probe, given));
         let mut shard = probe.lock();
@@ -149,7 +149,7 @@ where
             return Err(Overtaken { new, asked, pin });
         };
         // Read under the lock: a life begins when the write happens, however long the wait was.
-        let now = self.maintenance.clock.now();
+        let now = self.shared.clock.now();
         let mut outcome = WriteOutcome {
             shard: shard.number(),
             pending: 0,
@@ -161,9 +161,9 @@ where
             Revalidated::Vacant(vacancy) => {
                 let times = self.times(asked.answer, None, now);
                 outcome.deadline = times.deadline;
-                self.maintenance.note_written(None);
-                if self.maintenance.is_too_heavy(weight) {
-                    self.maintenance.note_removed(|| weight, RemovalCause::Size);
+                self.shared.note_written(None);
+                if self.shared.is_too_heavy(weight) {
+                    self.shared.note_removed(|| weight, RemovalCause::Size);
                     shard.refuse(new, RemovalCause::Size);
                 } else {
                     shard.add(vacancy, new, times);
@@ -179,9 +179,9 @@ where
                 };
                 let times = self.times(asked.answer, kept, now);
                 outcome.deadline = times.deadline;
-                self.maintenance.note_written(Some((old, cause)));
-                if self.maintenance.is_too_heavy(weight) {
-                    self.maintenance.note_removed(|| weight, RemovalCause::Size);
+                self.shared.note_written(Some((old, cause)));
+                if self.shared.is_too_heavy(weight) {
+                    self.shared.note_removed(|| weight, RemovalCause::Size);
                     shard.remove(spot, old, cause);
                     shard.refuse(new, RemovalCause::Size);
                 } else {
@@ -206,7 +206,7 @@ where
             (Given::Policy, None) => return Asked::life(None),
             (Given::Policy, Some(policy)) => policy,
         };
-        let clock = &self.maintenance.clock;
+        let clock = &self.shared.clock;
         if self.lifetimes.policy_plain && self.lifetimes.policy_updates {
             // The same answer whether an entry is there or not: that need not be found out here.
             let life = policy.expire_after_create(new.key(), new.value(), clock.base());
@@ -335,8 +335,8 @@ where
             self.lifetimes.note_own();
         }
         let hash = self.hash(key);
-        let pin = self.maintenance.pin();
-        let map = &self.maintenance.map;
+        let pin = self.shared.pin();
+        let map = &self.shared.map;
         loop {
             let Some(node) = map.find(hash, &pin, |node| key.equivalent(node.key())) else {
                 return false;
@@ -345,7 +345,7 @@ where
             if shard.find_node(hash, node).is_none() {
                 continue;
             }
-            let now = self.maintenance.clock.now();
+            let now = self.shared.clock.now();
             let judged = node.deadline();
             if time::is_due(now, judged) && node.claim(judged, now) {
                 return false;
@@ -364,7 +364,7 @@ where
             };
             drop(shard);
             drop(pin);
-            self.maintenance.after_write(outcome);
+            self.maintenance.after_write(&self.shared, outcome);
             return true;
         }
     }
