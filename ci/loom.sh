@@ -30,7 +30,7 @@ report=$(mktemp)
 trap 'rm -f "$report"' EXIT
 timeout --kill-after=5 "${LOOM_LIMIT:-300}" cargo test -p wheelhouse-models --lib --release -- --exact --show-output "${models[@]}" 2>&1 | tee "$report"
 
-# One model is wrong on purpose. If it is not there, or does not fail, the others show nothing.
+# One model is wrong on purpose. If it is missing, or does not fail, the others show nothing.
 if [ $# -eq 0 ] && ! grep -q '^test tests::weakened::.* - should panic .*ok$' "$report"; then
     echo "the model that must fail was not seen to fail" >&2
     exit 1

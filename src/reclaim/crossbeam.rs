@@ -24,8 +24,7 @@ pub(crate) struct Pin(Guard);
 /// An outermost pin that lives for one call.
 pub(crate) struct SolePin(Pin);
 
-/// The pins and grace periods of one cache. On its own cache lines: every pin reads it.
-#[repr(align(128))]
+/// The pins and grace periods of one cache. Every pin reads it.
 #[derive(Debug)]
 pub(crate) struct Domain {
     number: u64,

@@ -1,17 +1,18 @@
-//! The one door to atomics, locks and threads, so that models can swap them.
+//! The one door to atomics, locks and threads, so that models can replace them.
 //!
 //! Every other file imports from here and sees no `cfg`. With `--cfg wheelhouse_loom` the types
-//! come from [loom](https://docs.rs/loom), which runs a model under every interleaving (up to a
-//! bound); with `--cfg wheelhouse_shuttle` from [shuttle](https://docs.rs/shuttle), which runs
-//! larger ones under many random ones; otherwise they are the standard library's and
-//! `parking_lot`'s. The other sides are wrapped to look like the plain one, never the reverse.
+//! come from [loom](https://docs.rs/loom), which runs a model under every interleaving up to a
+//! bound; with `--cfg wheelhouse_shuttle` from [shuttle](https://docs.rs/shuttle), which runs larger
+//! models under many random interleavings; otherwise from the standard library and `parking_lot`.
+//! The explorers' types are wrapped to look like the plain ones, never the reverse. Both explorers
+//! are dependencies of the package `models` alone, which builds these sources once more.
 //!
 //! There are two kinds of lock: `Mutex`, for holds that may last a while, and `ShortMutex`
 //! (`latch`).
 //!
 //! `Arc` and `Weak` are always the standard library's: no protocol of this crate rests on the
-//! orderings of a reference count, but for the wait for what others are freeing (`reclaim`,
-//! `Away`).
+//! orderings of a reference count, except the wait for items that other threads are freeing
+//! (`reclaim`, `Away`).
 
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 mod latch;
@@ -29,17 +30,17 @@ mod plain {
     ///
     /// # Safety
     ///
-    /// `at` names `count` zeroed words that nobody else uses yet.
+    /// `at` names `count` zeroed words that no other thread uses yet.
     #[allow(unsafe_code)]
     #[inline]
     pub(crate) unsafe fn null_pointers<T>(_at: *mut AtomicPtr<T>, _count: usize) {}
 
-    /// Waits for so long.
+    /// Sleeps.
     pub(crate) fn nap(time: std::time::Duration) {
         std::thread::sleep(time);
     }
 
-    /// Unlocks, and hands the lock over if somebody waits for it.
+    /// Unlocks, and hands the lock to a waiting thread if there is one.
     #[inline]
     pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
         MutexGuard::unlock_fair(guard);
@@ -53,13 +54,13 @@ mod model {
     #[cfg(wheelhouse_shuttle)]
     use shuttle as explorer;
 
-    /// Where threads are not the system's, what is a thread's own is not either.
+    /// shuttle's threads are not the system's, so they need thread-locals of their own.
     #[cfg(wheelhouse_shuttle)]
     pub(crate) use explorer::thread_local;
     #[cfg(wheelhouse_loom)]
     pub(crate) use std::thread_local;
 
-    /// An explorer's mutex is as good for short holds.
+    /// An explorer's mutex serves for short holds, too.
     pub(crate) use self::Mutex as ShortMutex;
     pub(crate) use explorer::sync::MutexGuard;
     pub(crate) use explorer::sync::MutexGuard as ShortMutexGuard;
@@ -67,7 +68,7 @@ mod model {
         AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
     };
 
-    /// The explorer's mutex with `parking_lot`'s face: no poisoning.
+    /// The explorer's mutex with `parking_lot`'s interface: no poisoning.
     #[derive(Debug)]
     pub(crate) struct Mutex<T>(explorer::sync::Mutex<T>);
 
@@ -95,7 +96,7 @@ mod model {
         }
     }
 
-    /// The explorer's condition variable with `parking_lot`'s face; an explorer has no time, so a
+    /// The explorer's condition variable with `parking_lot`'s interface; an explorer has no time, so a
     /// timed wait ends at once or not at all.
     #[derive(Debug, Default)]
     pub(crate) struct Condvar(explorer::sync::Condvar);
@@ -114,7 +115,7 @@ mod model {
             self.wait(guard);
         }
 
-        /// Over at once: who waits with a timeout looks again anyway.
+        /// Returns at once: a thread that waits with a timeout checks again anyway.
         #[cfg(wheelhouse_shuttle)]
         pub(crate) fn wait_for<T>(&self, _: &mut MutexGuard<'_, T>, _: std::time::Duration) {
             explorer::thread::yield_now();
@@ -135,19 +136,19 @@ mod model {
         wait: impl FnOnce(MutexGuard<'a, T>) -> MutexGuard<'a, T>,
     ) {
         #[allow(unsafe_code)]
-        // SAFETY: `guard` is moved out and a guard is moved back in before anyone can look; an
-        // explorer's `wait` does not unwind except to end the whole model, which aborts.
+        // SAFETY: `guard` is moved out, and a guard is moved back in before it is used again. An
+        // explorer's `wait` unwinds only to end the whole model, which aborts.
         unsafe {
             let held = std::ptr::read(guard);
             std::ptr::write(guard, wait(held));
         }
     }
 
-    /// Makes `count` zeroed words null pointers: an explorer's carry more than the address.
+    /// Makes `count` zeroed words null pointers: an explorer's pointers hold more than an address.
     ///
     /// # Safety
     ///
-    /// `at` names `count` words that nobody else uses yet.
+    /// `at` names `count` words that no other thread uses yet.
     #[allow(unsafe_code)]
     pub(crate) unsafe fn null_pointers<T>(at: *mut AtomicPtr<T>, count: usize) {
         for i in 0..count {
@@ -156,7 +157,7 @@ mod model {
         }
     }
 
-    /// Lets others run: an explorer has no time.
+    /// Lets other threads run: an explorer has no time.
     pub(crate) fn nap(_: std::time::Duration) {
         explorer::thread::yield_now();
     }

@@ -25,8 +25,7 @@ pub(crate) struct Pin(NonNull<Record>);
 /// check.
 pub(crate) struct SolePin(ManuallyDrop<Pin>);
 
-/// The pins and grace periods of one cache. On its own cache lines: every pin reads it.
-#[repr(align(128))]
+/// The pins and grace periods of one cache. Every pin reads it.
 #[derive(Debug)]
 pub(crate) struct Domain {
     number: u64,
