@@ -61,6 +61,7 @@
 //! | `grace::two_readers…` | the same |
 //! | `grace::a_new_thread…` | the same, though its record comes and goes meanwhile |
 //! | `grace::a_reader_against_two_retirements…` | the same for both objects |
+//! | `grace::a_check_on_a_third_thread…` | the same, where a third thread checks and frees; must fail without the fence before the check |
 //! | `weakened::two_posts…` | must fail: the token without its second look |
 //!
 //! How many executions each takes stands in DESIGN.md; all together take about half a minute.
