@@ -103,9 +103,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         let met = met[..asked.len()].iter().enumerate();
         answers.extend(met.map(|(at, &(met, deadline))| {
             let Some(node) = met else {
-                if let Some(counters) = &self.shared.counters {
-                    counters.miss();
-                }
+                self.count_miss();
                 return None;
             };
             if time::is_due(now, deadline) {
