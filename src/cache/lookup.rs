@@ -101,7 +101,7 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
         _: Hit<K, V>,
         value: V,
         _pin: impl FnOnce() -> Pin,
-    ) -> Option<V> {
+    ) -> <Self as Lookup<K, V>>::Answer<'a> {
         Some(value)
     }
 
@@ -149,7 +149,7 @@ impl<K: 'static, V: 'static> Lookup<K, V> for Contained {
         _: Hit<K, V>,
         (): (),
         _pin: impl FnOnce() -> Pin,
-    ) -> bool {
+    ) -> <Self as Lookup<K, V>>::Answer<'a> {
         true
     }
 
