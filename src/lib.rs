@@ -128,6 +128,7 @@ mod entry_ref;
 mod iter;
 mod policy;
 
+mod snapshot;
 mod wheel_snapshot;
 
 mod maintenance;
@@ -177,6 +178,7 @@ pub use iter::Iter;
 pub use listener::RemovalCause;
 pub use policy::Policy;
 pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
+pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
 pub use stats::Stats;
 pub use time::{ManualTicker, Ticker};
 pub use wheel_snapshot::{LevelSnapshot, WheelSnapshot};

@@ -61,7 +61,7 @@ impl<K, V, S> Core<K, V, S> {
 
     /// What an entry weighs. User code: no lock may be held.
     #[inline]
-    pub(super) fn weigh(&self, key: &K, value: &V) -> u32 {
+    pub(crate) fn weigh(&self, key: &K, value: &V) -> u32 {
         self.weigher
             .as_ref()
             .map_or(1, |weigher| weigher(key, value))

@@ -71,6 +71,27 @@ impl<K, V> Lifetimes<K, V> {
         wanted
     }
 
+    /// The deadline of a node without the idle limit, `wanted` being the one with it.
+    pub(crate) fn hard_deadline(
+        &self,
+        node: NodePtr<K, V>,
+        wanted: u64,
+        now: u64,
+        clock: &Clock,
+    ) -> u64 {
+        if self.limits.time_to_idle.is_none() {
+            return wanted;
+        }
+        let own = self.own_deadline(node);
+        match self.limits.time_to_live {
+            Some(live) if node.written() != NEVER => {
+                let live = clock.view(now).deadline_after(node.written(), live);
+                time::earlier(own, live, now)
+            }
+            _ => own,
+        }
+    }
+
     /// Notes that an entry is about to be given an own deadline by hand, before any reader can meet
     /// it.
     ///

@@ -18,6 +18,7 @@ mod lifetimes;
 mod lookup;
 mod many;
 mod remove;
+mod restore;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;
 mod write;
@@ -25,6 +26,7 @@ mod write;
 pub(crate) use self::core::{Core, Weigher};
 pub(crate) use lifetimes::{Lifetimes, Limits};
 pub(crate) use lookup::Hit;
+pub(crate) use restore::Remaining;
 
 use crate::builder::CacheBuilder;
 use crate::entry_ref::EntryRef;
