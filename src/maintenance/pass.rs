@@ -356,7 +356,7 @@ impl<K, V> Maintenance<K, V> {
         shard.take(spot, node);
         drop(shard);
         if let Some(eviction) = &mut state.eviction {
-            eviction.removed(node);
+            eviction.expired(node);
         }
         self.retire_dead(state, node, RemovalCause::Expired);
         self.note_taken(shared, state, node, RemovalCause::Expired, deadline);
