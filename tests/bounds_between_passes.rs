@@ -72,7 +72,10 @@ fn run<V: Clone + Send + Sync + 'static>(
             .collect();
         during();
         stop.store(true, Ordering::Relaxed);
-        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+        workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap())
+            .sum()
     })
 }
 
@@ -106,7 +109,14 @@ fn observe(load: Load, capacity: u64, threads: u64, time: Duration) -> (Seen, Se
             thread::sleep(Duration::from_micros(200));
         }
     };
-    run(&cache, load, capacity, threads, || census.counted(()), sample);
+    run(
+        &cache,
+        load,
+        capacity,
+        threads,
+        || census.counted(()),
+        sample,
+    );
     (Seen::of(entries), Seen::of(alive))
 }
 
@@ -151,7 +161,14 @@ fn throughput() {
                 let cache = Cache::new(capacity);
                 let time = Duration::from_millis(500);
                 let began = Instant::now();
-                let done = run(&cache, load, capacity, threads, || 0, || thread::sleep(time));
+                let done = run(
+                    &cache,
+                    load,
+                    capacity,
+                    threads,
+                    || 0,
+                    || thread::sleep(time),
+                );
                 let rate = done as f64 / began.elapsed().as_secs_f64() / 1e6;
                 println!("{load:?} {capacity} {threads} {rate:.2}");
             }

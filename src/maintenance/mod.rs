@@ -40,6 +40,7 @@
 //!
 //! About 20 to 100 ns a unit of budget, depending on what the processor's caches hold.
 
+mod backlog;
 #[cfg(any(test, fuzzing))]
 mod check;
 mod goal;
@@ -63,6 +64,7 @@ use crate::shared::Shared;
 use crate::stats::{Counters, Stats};
 use crate::sync::Mutex;
 use crate::wheel::{Level, Spans, Wheel};
+use backlog::Backlog;
 use status::Status;
 use std::any::Any;
 use std::sync::{OnceLock, Weak};
@@ -91,6 +93,14 @@ const UNDELIVERED: u64 = 1024;
 /// it or is in the midst of an offer, before it leaves it to the next write. Counted anew for each
 /// grace period.
 const PATIENCE: u32 = 8;
+
+/// For how long a writer waits for a grace period, at most, if more values are unfreed than may be.
+const GRACE_PATIENCE: Duration = Duration::from_millis(32);
+/// The same after grace periods that outlasted it.
+const LEAST_GRACE_PATIENCE: Duration = Duration::from_millis(1);
+/// How often a writer yields its processor to the thread that holds the maintenance lock before it
+/// waits for the lock itself.
+const YIELDS: usize = 64;
 
 /// What a write leaves behind, as far as waking is concerned.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +136,7 @@ pub(crate) struct Maintenance<K, V> {
     spans: Spans,
     reads_extend: bool,
     status: Status,
+    backlog: Backlog,
     state: Mutex<State<K, V>>,
     notifier: Notifier<K, V>,
     waking: Waking,
@@ -170,6 +181,21 @@ struct State<K, V> {
     swept_at: u64,
     /// Runs in a row that left memory unfreed, since the last grace period began.
     waited: u32,
+    /// Items retired since the backlog was told.
+    newly_retired: usize,
+    /// Whether a writer has waited in vain for the grace period under way.
+    hopeless: bool,
+    /// For how long a writer waits for a grace period.
+    patience: Duration,
+}
+
+impl<K, V> State<K, V> {
+    /// Takes an item that was unlinked from every shared place.
+    #[inline]
+    fn retire(&mut self, item: Garbage<K, V>) {
+        self.newly_retired += 1;
+        self.retired.retire(item);
+    }
 }
 
 /// Whether a pass looks into the wheel's current bucket.
@@ -233,6 +259,7 @@ impl<K, V> Maintenance<K, V> {
             spans: Spans::new(setup.resolution),
             reads_extend: setup.reads_extend,
             status: Status::new(),
+            backlog: Backlog::new(shared.map.shards()),
             state: Mutex::new(State {
                 // Cache time begins at 0.
                 wheel: Wheel::new(0, setup.resolution),
@@ -256,6 +283,9 @@ impl<K, V> Maintenance<K, V> {
                 rings_swept: true,
                 swept_at: 0,
                 waited: 0,
+                newly_retired: 0,
+                hopeless: false,
+                patience: GRACE_PATIENCE,
             }),
             notifier: Notifier::new(setup.listener),
             waking: Waking::new(setup.waker),

@@ -77,8 +77,12 @@ impl<K, V> Maintenance<K, V> {
         let enough = if plan.seal { 1 } else { WORTH_A_GRACE };
         if state.retired.seal(&shared.domain, enough) {
             state.waited = 0;
+            state.hopeless = false;
         }
         self.notifier.post(&mut state.gathered);
+        self.backlog.note_applied();
+        self.backlog
+            .note_retired(std::mem::take(&mut state.newly_retired));
         self.status.end();
         if let (Some(counters), Some(begun)) = (&shared.counters, begun) {
             counters.passed(begun.elapsed());
@@ -178,11 +182,12 @@ impl<K, V> Maintenance<K, V> {
         }
         locked.swap_batch(&mut batch, &mut state.parts);
         drop(locked);
-        for part in state.parts.drain(..) {
-            state.retired.retire(Garbage::Part(part));
+        while let Some(part) = state.parts.pop() {
+            state.retire(Garbage::Part(part));
         }
         *budget = budget.saturating_sub(batch.len());
         state.applied += batch.len();
+        self.backlog.note_taken(shard, state.applied);
         let mut events = batch.drain();
         while let Some(event) = events.next() {
             let ahead = events.as_slice();
@@ -283,7 +288,7 @@ impl<K, V> Maintenance<K, V> {
         if self.notifier.has_listener() {
             state.gathered.push(Notification { node, cause });
         } else {
-            state.retired.retire(Garbage::Node(node));
+            state.retire(Garbage::Node(node));
         }
     }
 

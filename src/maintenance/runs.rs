@@ -2,10 +2,12 @@
 //!
 //! Whoever runs clears the requests first, then drains, then arranges the next run (waking 1).
 
+use super::backlog::{max_pending, max_unfreed};
 use super::goal::Goal;
 use super::pass::RESIZE_UNITS;
 use super::{
-    LIMIT, Maintenance, PATIENCE, Plan, RUN_BUDGET, State, Sweep, UNDELIVERED, WriteOutcome, waking,
+    LEAST_GRACE_PATIENCE, LIMIT, Maintenance, PATIENCE, Plan, RUN_BUDGET, State, Sweep,
+    UNDELIVERED, WriteOutcome, YIELDS, waking,
 };
 use crate::buffer::read::{Offer, ReadBuffer};
 use crate::contain::contain;
@@ -15,7 +17,7 @@ use crate::notify;
 use crate::reclaim::{self, Pin, Ready, Retire};
 use crate::scheduler::{Job, Task, Waker};
 use crate::shared::Shared;
-use crate::sync::{MutexGuard, nap, unlock_fairly};
+use crate::sync::{MutexGuard, nap, unlock_fairly, yield_now};
 use crate::time::{self, NEVER};
 use std::cell::OnceCell;
 use std::sync::Weak;
@@ -153,13 +155,7 @@ impl<K, V> Maintenance<K, V> {
         now: Option<u64>,
         may: May,
     ) {
-        let mut state = if pending >= LIMIT {
-            self.state.lock()
-        } else if self.status.require()
-            && let Some(state) = self.state.try_lock()
-        {
-            state
-        } else {
+        let Some(mut state) = self.lock_to_help(shared, shard, pending) else {
             return;
         };
         let alone = self.waking.is_up_to_callers();
@@ -202,6 +198,10 @@ impl<K, V> Maintenance<K, V> {
         let ready = state.retired.take_ready(most);
         drop(state);
         self.free(shared, ready);
+        let most = shared.max_capacity().map_or(usize::MAX, max_unfreed);
+        if self.backlog.unfreed() > most {
+            self.await_reclaim(shared, most);
+        }
         if may == May::Deliver
             && alone
             && self.notifier.waiting() > UNDELIVERED
@@ -209,6 +209,74 @@ impl<K, V> Maintenance<K, V> {
         {
             self.notifier
                 .deliver(|| false, &mut |nodes| self.take_back(nodes));
+        }
+    }
+
+    /// The maintenance lock for a writer that should run a pass; `None` if another thread holds it
+    /// and what waits may wait.
+    fn lock_to_help(
+        &self,
+        shared: &Shared<K, V>,
+        shard: usize,
+        pending: usize,
+    ) -> Option<MutexGuard<'_, State<K, V>>> {
+        if (self.status.require() || pending >= LIMIT)
+            && let Some(state) = self.state.try_lock()
+        {
+            return Some(state);
+        }
+        self.backlog.note_pending(shard, pending);
+        let most = shared.max_capacity().map_or(usize::MAX, max_pending);
+        for _ in 0..YIELDS {
+            if self.backlog.pending_in(shard) < LIMIT && self.backlog.pending() <= most {
+                return None;
+            }
+            yield_now();
+            if let Some(state) = self.state.try_lock() {
+                return Some(state);
+            }
+        }
+        Some(self.state.lock())
+    }
+
+    /// A writer has found more removed values unfreed than may be: it waits until enough of them
+    /// are freed, and frees its part of them.
+    ///
+    /// Not if the thread is pinned, since it would wait for itself.
+    #[cold]
+    fn await_reclaim(&self, shared: &Shared<K, V>, most: usize) {
+        if reclaim::is_freeing() || notify::inside_listener() || shared.domain.is_pinned() {
+            return;
+        }
+        let began = Instant::now();
+        let plan = Plan {
+            expire: false,
+            resize: false,
+            ..Plan::RUN
+        };
+        let mut yields = 0;
+        while self.backlog.unfreed() > most {
+            if yields < YIELDS {
+                yields += 1;
+                yield_now();
+            } else {
+                nap(NAP);
+            }
+            let Some(mut state) = self.state.try_lock() else {
+                continue;
+            };
+            if state.hopeless {
+                return;
+            }
+            self.pass(shared, &mut state, plan);
+            let ready = state.retired.take_ready(RUN_BUDGET);
+            if ready.is_empty() && began.elapsed() > state.patience {
+                state.hopeless = true;
+                state.patience = (state.patience / 2).max(LEAST_GRACE_PATIENCE);
+                return;
+            }
+            drop(state);
+            self.free(shared, ready);
         }
     }
 
@@ -267,8 +335,10 @@ impl<K, V> Maintenance<K, V> {
     fn take_back(&self, nodes: &mut Vec<NodePtr<K, V>>) {
         let mut state = self.state.lock();
         for node in nodes.drain(..) {
-            state.retired.retire(Garbage::Node(node));
+            state.retire(Garbage::Node(node));
         }
+        self.backlog
+            .note_retired(std::mem::take(&mut state.newly_retired));
     }
 
     /// One pass of a run, with the lock given up fairly and the freeing done after it. `None` if
@@ -308,7 +378,9 @@ impl<K, V> Maintenance<K, V> {
         if ready.is_empty() {
             return;
         }
+        let items = ready.len();
         shared.map.take_back(ready.free(|| shared.map.returning()));
+        self.backlog.note_freed(items);
         // If somebody else is there, it is not worth waiting for.
         if let Some(mut state) = self.state.try_lock() {
             state.retired.reuse(ready);
@@ -564,7 +636,7 @@ impl<K, V> Maintenance<K, V> {
         // Nodes without a destructor go with the slabs' memory.
         shared.map.take_apart(|node| {
             if Garbage::<K, V>::RUNS_USER_CODE {
-                state.retired.retire(Garbage::Node(node));
+                state.retire(Garbage::Node(node));
             }
         });
         let all = state.retired.take_all();

@@ -155,7 +155,6 @@ impl Domain {
     }
 
     /// Whether the calling thread holds a pin of this domain.
-    #[cfg(test)]
     pub(crate) fn is_pinned(&self) -> bool {
         RECORDS.with(|records| {
             let records = records.0.borrow();

@@ -193,6 +193,10 @@ impl<T: Retire> Ready<T> {
         self.items.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
     /// Frees all of them. What became of their memory has to be seen to by the caller. Outside of
     /// locks and pins: destructors are the user's.
     pub(crate) fn free(&mut self, memory: impl FnOnce() -> T::Memory) -> &mut T::Memory {

@@ -60,6 +60,11 @@ mod plain {
         std::thread::sleep(time);
     }
 
+    /// Lets another thread have the processor.
+    pub(crate) fn yield_now() {
+        std::thread::yield_now();
+    }
+
     /// Unlocks, and hands the lock over if somebody waits for it.
     #[inline]
     pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
@@ -187,6 +192,11 @@ mod model {
 
     /// Lets others run: an explorer has no time.
     pub(crate) fn nap(_: std::time::Duration) {
+        explorer::thread::yield_now();
+    }
+
+    /// Lets another thread have the processor.
+    pub(crate) fn yield_now() {
         explorer::thread::yield_now();
     }
 
