@@ -29,7 +29,7 @@ use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
 use crate::node::{Columns, Life, NewNode, NodePtr, Slab, Times};
 use crate::reclaim::Pin;
-use crate::sync::{ShortMutex, ShortMutexGuard};
+use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard};
 pub(crate) use garbage::{Garbage, Returning};
 use table::{Home, Place, Seen, Table, TableState};
 pub(crate) use table::{Look, TablePart};
@@ -47,6 +47,44 @@ pub(crate) struct Map<K, V> {
 struct Slice<K, V> {
     table: Table<K, V>,
     locked: ShortMutex<Locked<K, V>>,
+    totals: Totals,
+}
+
+/// What stands in a shard, for callers without its lock. Beside the lock, which each writer writes
+/// anyway; not beside what readers read.
+struct Totals {
+    entries: AtomicU64,
+    weight: AtomicU64,
+}
+
+impl Totals {
+    /// For the holder of the shard's lock. Relaxed: a caller learns nothing but the number from it.
+    #[inline]
+    fn add(&self, weight: u32) {
+        let entries = self.entries.load(Ordering::Relaxed);
+        self.entries.store(entries + 1, Ordering::Relaxed);
+        let known = self.weight.load(Ordering::Relaxed);
+        self.weight
+            .store(known + u64::from(weight), Ordering::Relaxed);
+    }
+
+    /// As [`add`](Self::add).
+    #[inline]
+    fn subtract(&self, weight: u32) {
+        let entries = self.entries.load(Ordering::Relaxed);
+        self.entries.store(entries - 1, Ordering::Relaxed);
+        let known = self.weight.load(Ordering::Relaxed);
+        self.weight
+            .store(known - u64::from(weight), Ordering::Relaxed);
+    }
+
+    /// As [`add`](Self::add).
+    #[inline]
+    fn reweigh(&self, old: u32, new: u32) {
+        let known = self.weight.load(Ordering::Relaxed);
+        let weight = known + u64::from(new) - u64::from(old);
+        self.weight.store(weight, Ordering::Relaxed);
+    }
 }
 
 impl<K, V> Slice<K, V> {
@@ -54,6 +92,7 @@ impl<K, V> Slice<K, V> {
     fn lock(&self) -> Shard<'_, K, V> {
         Shard {
             table: &self.table,
+            totals: &self.totals,
             locked: self.locked.lock(),
         }
     }
@@ -61,8 +100,6 @@ impl<K, V> Slice<K, V> {
 
 struct Locked<K, V> {
     state: TableState<K, V>,
-    /// What the nodes in the table weigh together.
-    weight: u64,
     batch: Batch<K, V>,
     slab: Slab<K, V>,
     number: u32,
@@ -129,6 +166,7 @@ pub(crate) struct Occupied<'a, K, V>(Home<'a, K, V>, Place<'a, K, V>);
 /// A shard, locked by a writer.
 pub(crate) struct Shard<'a, K, V> {
     table: &'a Table<K, V>,
+    totals: &'a Totals,
     locked: ShortMutexGuard<'a, Locked<K, V>>,
 }
 
@@ -143,11 +181,14 @@ impl<K, V> Map<K, V> {
                 table,
                 locked: ShortMutex::new(Locked {
                     state,
-                    weight: 0,
                     batch: Batch::new(),
                     slab: Slab::of_shard(shard, columns),
                     number: shard,
                 }),
+                totals: Totals {
+                    entries: AtomicU64::new(0),
+                    weight: AtomicU64::new(0),
+                },
             }
         };
         Self {
@@ -263,9 +304,10 @@ impl<K, V> Map<K, V> {
         self.shards[shard].table.collect(position, out)
     }
 
-    /// Nodes in the map now. Takes each shard's lock for a moment.
+    /// How many nodes are in the map. Exact while no call changes the map; else off by the changes
+    /// that other threads make meanwhile. Takes no lock.
     pub(crate) fn len(&self) -> u64 {
-        let one = |slice: &Slice<K, V>| slice.table.count(&slice.locked.lock().state);
+        let one = |slice: &Slice<K, V>| slice.totals.entries.load(Ordering::Relaxed);
         self.shards.iter().map(one).sum()
     }
 
@@ -282,9 +324,9 @@ impl<K, V> Map<K, V> {
         resizing.map(one).max().unwrap_or(0)
     }
 
-    /// What the nodes in the map weigh now. Takes each shard's lock for a moment.
+    /// What the nodes in the map weigh together; as exact as [`len`](Self::len).
     pub(crate) fn weight(&self) -> u64 {
-        let one = |slice: &Slice<K, V>| slice.locked.lock().weight;
+        let one = |slice: &Slice<K, V>| slice.totals.weight.load(Ordering::Relaxed);
         self.shards.iter().map(one).sum()
     }
 
@@ -310,7 +352,8 @@ impl<K, V> Map<K, V> {
         for slice in &mut self.shards {
             let locked = slice.locked.get_mut();
             slice.table.take_apart(&mut locked.state, &mut free);
-            locked.weight = 0;
+            slice.totals.entries.store(0, Ordering::Relaxed);
+            slice.totals.weight.store(0, Ordering::Relaxed);
         }
     }
 
@@ -334,7 +377,14 @@ impl<K, V> Map<K, V> {
                     );
                 }
             }
-            assert_eq!(locked.weight, weight, "weight of shard {number}");
+            let counted = slice.totals.entries.load(Ordering::Relaxed);
+            assert_eq!(
+                counted,
+                slice.table.count(&locked.state),
+                "entries of shard {number}"
+            );
+            let weighed = slice.totals.weight.load(Ordering::Relaxed);
+            assert_eq!(weighed, weight, "weight of shard {number}");
         }
     }
 }
@@ -420,9 +470,10 @@ impl<'a, K, V> Shard<'a, K, V> {
         times: Times,
     ) -> NodePtr<K, V> {
         let (hash, weight) = (new.hash(), new.weight());
+        self.table.make_room(&mut self.locked.state);
         let new = self.locked.slab.place(new, times);
         (self.table).insert(&mut self.locked.state, vacancy.0, new, hash);
-        self.locked.weight += u64::from(weight);
+        self.totals.add(weight);
         self.locked.batch.push(WriteEvent::Added(new));
         new
     }
@@ -451,10 +502,9 @@ impl<'a, K, V> Shard<'a, K, V> {
         // long.
         new.set_seen(old.seen());
         self.table.replace(spot.1, new, hash);
-        // Where nobody weighs, one goes for one.
+        // Without a weigher both weigh 1.
         if self.locked.slab.has_weights() {
-            self.locked.weight += u64::from(weight);
-            self.locked.weight -= u64::from(old.weight());
+            self.totals.reweigh(old.weight(), weight);
         }
         old.set_life(Life::Removed);
         self.locked
@@ -477,7 +527,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// Takes a node out for the pass itself, which needs no event.
     pub(crate) fn take(&mut self, spot: Occupied<'a, K, V>, node: NodePtr<K, V>) {
         (self.table).remove(&mut self.locked.state, spot.0, spot.1);
-        self.locked.weight -= u64::from(self.locked.slab.weight_of(node));
+        self.totals.subtract(self.locked.slab.weight_of(node));
         node.set_life(Life::Removed);
     }
 
