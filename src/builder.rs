@@ -485,7 +485,7 @@ where
             weight: self.weigher.is_some(),
         };
         let map = Map::new(shards(self.max_capacity), self.initial_capacity, columns);
-        let waker = scheduler.waker(name.as_deref());
+        let waker = scheduler.waker();
         let setup = SharedSetup {
             clock: match self.coarse_reads {
                 Some(staleness) if !lifetimes.reads_extend => clock.with_coarse_glances(staleness),

@@ -150,7 +150,7 @@ impl Ticker for Stopping {
     fn nanos(&self) -> u64 {
         if thread::current()
             .name()
-            .is_some_and(|name| name.starts_with("wheelhouse-"))
+            .is_some_and(|name| name == "wheelhouse")
         {
             self.barrier.pass();
         }
@@ -171,7 +171,7 @@ fn a_pass_that_is_stopped_in_the_middle_holds_writers_at_a_bound_and_no_reader()
         .scheduler(Scheduler::background())
         .expiry_resolution(millis(1))
         .build();
-    // Enough for the driver to come, and to read the clock while it holds the maintenance lock.
+    // Enough for the scheduler thread to come, and to read the clock while it holds the maintenance lock.
     barrier.shut();
     (0..100).for_each(|key| cache.insert_with_ttl(u64::MAX - key, 0, millis(5)));
     clock.advance(secs(1));

@@ -9,7 +9,7 @@ use crate::node::{Life, NodePtr};
 use crate::reclaim::Pin;
 use crate::scheduler::Task;
 use crate::shared::Shared;
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{AtomicBool, AtomicUsize, Ordering};
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -27,6 +27,8 @@ pub(crate) struct Core<K, V, S> {
     /// A hit takes no call, as a rule: it moves no deadline and counts nothing, so all that it may
     /// leave behind is a read event.
     pub(super) swift: bool,
+    /// How many handles there are.
+    pub(super) handles: AtomicUsize,
 }
 
 /// What an entry weighs, as the cache keeps the question.
@@ -145,6 +147,7 @@ impl<K, V, S> Core<K, V, S> {
             hasher,
             spread,
             weigher,
+            handles: AtomicUsize::new(1),
         }
     }
 
@@ -417,6 +420,10 @@ where
 
     fn deliver(&self) {
         self.maintenance.deliver(&self.shared);
+    }
+
+    fn notifier_name(&self) -> Option<String> {
+        self.maintenance.notifier_name(&self.shared)
     }
 }
 

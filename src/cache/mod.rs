@@ -1,6 +1,7 @@
 //! The cache: each method is a step in the map, an event, and perhaps a little maintenance.
 
 mod core;
+mod handle;
 mod limits;
 mod many;
 mod read;
@@ -21,6 +22,7 @@ use crate::policy::Policy;
 use crate::scheduler::Task;
 use crate::stats::Stats;
 use equivalent::Equivalent;
+use handle::Handle;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -77,14 +79,14 @@ use write::Given;
 /// assert_eq!(tokens.get("ada").unwrap().text, "s3cret");
 /// ```
 pub struct Cache<K, V, S = RandomState> {
-    pub(crate) core: Arc<Core<K, V, S>>,
+    pub(crate) core: Handle<K, V, S>,
 }
 
 impl<K, V, S> Clone for Cache<K, V, S> {
-    /// Another handle to the same entries: one reference count.
+    /// Another handle to the same entries.
     fn clone(&self) -> Self {
         Self {
-            core: Arc::clone(&self.core),
+            core: self.core.clone(),
         }
     }
 }
@@ -147,7 +149,9 @@ where
         let core = Arc::new(core);
         let weak: Weak<Core<K, V, S>> = Arc::downgrade(&core);
         core.maintenance.enlist(weak as Weak<dyn Task>);
-        Self { core }
+        Self {
+            core: Handle::new(core),
+        }
     }
 
     /// The value of a key, cloned; `None` if the key is absent or its entry has expired.

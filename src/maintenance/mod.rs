@@ -40,9 +40,12 @@
 //!
 //! About 20 to 100 ns a unit of budget, depending on what the processor's caches hold.
 
+mod absent;
 mod backlog;
 #[cfg(any(test, fuzzing))]
 mod check;
+mod close;
+mod delivery;
 mod goal;
 mod pass;
 mod runs;
@@ -59,7 +62,7 @@ use crate::map::{Garbage, TablePart};
 use crate::node::NodePtr;
 use crate::notify::{Notification, Notifier};
 use crate::reclaim::{Pin, Retired};
-use crate::scheduler::{Task, Waker};
+use crate::scheduler::{NotifierThread, Waker};
 use crate::shared::Shared;
 use crate::stats::{Counters, Stats};
 use crate::sync::Mutex;
@@ -67,7 +70,6 @@ use crate::wheel::{Level, Spans, Wheel};
 use backlog::Backlog;
 use status::Status;
 use std::any::Any;
-use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 use waking::Waking;
 
@@ -87,8 +89,6 @@ const LIMIT: usize = 1024;
 /// How much has to be retired to be worth a grace period of its own while there is traffic: so many
 /// nodes, or an array of so many buckets.
 const WORTH_A_GRACE: usize = 128;
-/// Undelivered notifications that make a writer deliver some if nobody else ever does.
-const UNDELIVERED: u64 = 1024;
 /// How often a scheduler's run comes back for memory that cannot be freed yet, since a reader holds
 /// it or is in the midst of an offer, before it leaves it to the next write. Counted anew for each
 /// grace period.
@@ -140,9 +140,7 @@ pub(crate) struct Maintenance<K, V> {
     state: Mutex<State<K, V>>,
     notifier: Notifier<K, V>,
     waking: Waking,
-    /// Delivers where the scheduler's thread is shared with other caches; made at first need.
-    courier: OnceLock<Waker>,
-    me: OnceLock<Weak<dyn Task>>,
+    notifier_thread: NotifierThread,
 }
 
 /// What the maintenance lock protects.
@@ -289,8 +287,7 @@ impl<K, V> Maintenance<K, V> {
             }),
             notifier: Notifier::new(setup.listener),
             waking: Waking::new(setup.waker),
-            courier: OnceLock::new(),
-            me: OnceLock::new(),
+            notifier_thread: NotifierThread::new(),
         }
     }
 

@@ -7,25 +7,17 @@ use super::goal::Goal;
 use super::pass::RESIZE_UNITS;
 use super::{
     LEAST_GRACE_PATIENCE, LIMIT, Maintenance, PATIENCE, Plan, RUN_BUDGET, State, Sweep,
-    UNDELIVERED, WriteOutcome, YIELDS, waking,
+    WriteOutcome, YIELDS, waking,
 };
 use crate::buffer::read::{Offer, ReadBuffer};
-use crate::contain::contain;
 use crate::map::Garbage;
 use crate::node::NodePtr;
 use crate::notify;
-use crate::reclaim::{self, Pin, Ready, Retire};
-use crate::scheduler::{Job, Task, Waker};
+use crate::reclaim::{self, Pin, Ready};
 use crate::shared::Shared;
 use crate::sync::{MutexGuard, nap, unlock_fairly, yield_now};
 use crate::time::{self, NEVER};
-use std::cell::OnceCell;
-use std::sync::Weak;
 use std::time::{Duration, Instant};
-
-/// How long a run delivers although something is due, in nanoseconds: a few hundred calls of a
-/// quick listener.
-pub(super) const SLICE: u64 = 100_000;
 
 /// Passes of a run after which a thread that serves several caches looks whether another one is
 /// due.
@@ -43,9 +35,6 @@ const WAITS: usize = 3;
 /// Passes of a run that goes on for a table that grows or shrinks alone.
 const MOVES: usize = 64;
 
-/// How often beyond what waited a run looks for further notifications.
-pub(super) const BEYOND: u64 = 64;
-
 /// How much of the user's code a caller that helps may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum May {
@@ -58,14 +47,6 @@ pub(super) enum May {
 }
 
 impl<K, V> Maintenance<K, V> {
-    /// To be called once, when the cache has its address.
-    pub(crate) fn enlist(&self, me: Weak<dyn Task>) {
-        self.waking
-            .waker()
-            .enlist(Weak::clone(&me), Job::Maintenance);
-        _ = self.me.set(me);
-    }
-
     /// After each write: wakes whom it concerns, and helps where a bound is reached. Without any
     /// lock or pin held.
     #[inline(always)]
@@ -93,6 +74,9 @@ impl<K, V> Maintenance<K, V> {
     #[cold]
     #[inline(never)]
     fn schedule_followup(&self, shared: &Shared<K, V>, outcome: WriteOutcome, may: May) {
+        if let Some(now) = outcome.now {
+            self.check_threads(shared, now, may);
+        }
         if let Some((flush, now)) = self.flush_of(&outcome) {
             self.waking.request_by(flush, now);
         }
@@ -111,7 +95,8 @@ impl<K, V> Maintenance<K, V> {
         Some((self.spans.flush_time(outcome.deadline, now), now))
     }
 
-    /// Whether no run is arranged that comes when the entry that was written is flushed, or before.
+    /// Whether no run is arranged that comes when the entry that was written is flushed, or before;
+    /// or it is time to check that such a run will come.
     #[inline(always)]
     fn is_late_for(&self, outcome: &WriteOutcome) -> bool {
         let Some(now) = outcome.now.filter(|_| outcome.deadline != NEVER) else {
@@ -121,6 +106,7 @@ impl<K, V> Maintenance<K, V> {
         // No entry is flushed before its deadline: if a run comes until then, as mostly, the rest
         // need not be worked out.
         late(outcome.deadline) && late(self.spans.flush_time(outcome.deadline, now))
+            || self.waking.needs_check(now)
     }
 
     /// Whether the write left something to tell, to free or to evict.
@@ -158,6 +144,9 @@ impl<K, V> Maintenance<K, V> {
         let Some(mut state) = self.lock_to_help(shared, shard, pending) else {
             return;
         };
+        if now.is_none() {
+            self.waking.check_now_and_then();
+        }
         let alone = self.waking.is_up_to_callers();
         // Writers who wait for each other bring more than those can take out whose work that is: so
         // each takes part.
@@ -202,13 +191,8 @@ impl<K, V> Maintenance<K, V> {
         if self.backlog.unfreed() > most {
             self.await_reclaim(shared, most);
         }
-        if may == May::Deliver
-            && alone
-            && self.notifier.waiting() > UNDELIVERED
-            && !notify::inside_listener()
-        {
-            self.notifier
-                .deliver(|| false, &mut |nodes| self.take_back(nodes));
+        if may == May::Deliver && alone {
+            self.deliver_some();
         }
     }
 
@@ -328,17 +312,9 @@ impl<K, V> Maintenance<K, V> {
     pub(crate) fn met_expired(&self, shared: &Shared<K, V>, hash: u64, now: u64) {
         if self.is_due_for_callers(shared, Some(now)) {
             self.help(shared, shared.map.shard_of(hash), 0, Some(now), May::Free);
+        } else {
+            self.check_threads(shared, now, May::Free);
         }
-    }
-
-    /// Delivered nodes come back to be freed.
-    fn take_back(&self, nodes: &mut Vec<NodePtr<K, V>>) {
-        let mut state = self.state.lock();
-        for node in nodes.drain(..) {
-            state.retire(Garbage::Node(node));
-        }
-        self.backlog
-            .note_retired(std::mem::take(&mut state.newly_retired));
     }
 
     /// One pass of a run, with the lock given up fairly and the freeing done after it. `None` if
@@ -432,19 +408,7 @@ impl<K, V> Maintenance<K, V> {
                 ..Plan::RUN
             },
         );
-        if notify::inside_listener() {
-            // Never waits: whoever delivers for this cache, perhaps this very thread further up,
-            // goes on with it.
-            self.notifier
-                .deliver(|| true, &mut |nodes| self.take_back(nodes));
-        } else {
-            self.notifier
-                .deliver_all(&mut |nodes| self.take_back(nodes));
-            if self.notifier.waiting() > 0 {
-                // What others have had to tell meanwhile is not for this call to wait for.
-                self.waking.request_soon(&shared.clock);
-            }
-        }
+        self.deliver_pending(shared);
         self.run_resize(shared);
         self.run_reclaim(shared);
         // Before the wait: else nobody would be woken for what is due meanwhile.
@@ -496,6 +460,9 @@ impl<K, V> Maintenance<K, V> {
             let reached = self.run_pass(shared, plan, |state| goal.is_reached(state, plan));
             plan.sweep = Sweep::No;
             let stopped = self.deliver_from_run(shared);
+            if self.is_closing() {
+                return None;
+            }
             if stopped {
                 // What was requested for meanwhile is what the next pass does.
                 _begun = self.waking.begin();
@@ -535,9 +502,10 @@ impl<K, V> Maintenance<K, V> {
             0
         };
         let retry = if moves {
-            Some(waking::LINGER)
+            Some(waking::COALESCE_DELAY)
         } else {
-            (waits && state.waited <= PATIENCE).then(|| waking::LINGER * (1 << state.waited))
+            (waits && state.waited <= PATIENCE)
+                .then(|| waking::COALESCE_DELAY * (1 << state.waited))
         };
         drop(state);
         self.waking.end(next, retry, || shared.clock.now())
@@ -564,82 +532,5 @@ impl<K, V> Maintenance<K, V> {
         let next = state.wheel.next_deadline()?;
         drop(state);
         time::time_left(now, next).or(Some(Duration::ZERO))
-    }
-
-    /// Delivers on this thread, or on the cache's courier if this thread serves other caches too.
-    /// True if it stopped because something is due meanwhile.
-    pub(super) fn deliver_from_run(&self, shared: &Shared<K, V>) -> bool {
-        if !self.notifier.has_listener() || self.notifier.waiting() == 0 {
-            return false;
-        }
-        if self.waking.waker().is_shared()
-            && let Some(me) = self.me.get()
-        {
-            let courier = self.courier.get_or_init(|| {
-                let courier = Waker::courier(shared.name.as_deref());
-                courier.enlist(Weak::clone(me), Job::Delivery);
-                courier
-            });
-            courier.wake(Duration::ZERO);
-            if !courier.is_none() {
-                return false;
-            }
-        }
-        // A listener that takes its time must not make other entries late: neither those in the
-        // wheel nor those requested for since. One that is quick hears of a crowd pass by pass,
-        // while the nodes are still in the processor's cache.
-        let next = self.state.lock().wheel.next_deadline().unwrap_or(NEVER);
-        let began = OnceCell::new();
-        // What others post meanwhile is heard along with it, up to a bound.
-        let mut looks = self.notifier.waiting() / notify::CHUNK as u64 + BEYOND;
-        let go_on = || {
-            looks -= 1;
-            if looks == 0 {
-                return false;
-            }
-            if next == NEVER && !self.waking.is_armed() {
-                return true;
-            }
-            let now = shared.clock.now();
-            let since = now.wrapping_sub(*began.get_or_init(|| now));
-            since < SLICE || !time::is_due(now, next) && !self.waking.is_due(now)
-        };
-        self.notifier
-            .deliver(go_on, &mut |nodes| self.take_back(nodes))
-    }
-
-    /// The courier's work.
-    pub(crate) fn deliver(&self, shared: &Shared<K, V>) {
-        self.notifier
-            .deliver(|| true, &mut |nodes| self.take_back(nodes));
-        self.waking.request_soon(&shared.clock);
-    }
-
-    /// The last handle is gone: tells what was removed by then, and frees everything.
-    pub(crate) fn close(&mut self, shared: &mut Shared<K, V>) {
-        self.waking.waker().leave();
-        if let Some(courier) = self.courier.get() {
-            courier.leave();
-        }
-        // What is over the bound is alive, and what is alive now is dropped untold.
-        let drain = Plan {
-            expire: false,
-            evict: false,
-            resize: false,
-            ..Plan::RUN
-        };
-        // A ticker that panics has been reported and must not keep the rest from being freed.
-        while contain(|| self.run_pass(shared, drain, |_| ())).is_none_or(|left| left.is_some()) {}
-        self.notifier
-            .deliver(|| true, &mut |nodes| self.take_back(nodes));
-        let state = self.state.get_mut();
-        // Nodes without a destructor go with the slabs' memory.
-        shared.map.take_apart(|node| {
-            if Garbage::<K, V>::RUNS_USER_CODE {
-                state.retire(Garbage::Node(node));
-            }
-        });
-        let all = state.retired.take_all();
-        self.free(shared, all);
     }
 }

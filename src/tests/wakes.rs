@@ -8,13 +8,13 @@ mod waking;
 
 use super::explore;
 use crate::ManualTicker;
-use crate::scheduler::{Alarm, Job, MaintenanceTask, Task, Waker};
+use crate::scheduler::{Alarm, MaintenanceTask, Task, TaskRef, Waker};
 use crate::sync::Mutex;
 use crate::time::{Clock, NEVER};
 use loom::sync::Arc;
 use loom::thread;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 use waking::Waking;
 
@@ -37,6 +37,10 @@ impl Task for Nothing {
     }
 
     fn deliver(&self) {}
+
+    fn notifier_name(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A shard's batch (of deadlines), the requests, and the alarm.
@@ -50,12 +54,9 @@ struct Scene {
 impl Scene {
     fn new() -> Arc<Self> {
         let told = Told::default();
-        let waker = Waker::Alarm {
-            alarm: std::sync::Arc::new(told.clone()),
-            task: OnceLock::new(),
-        };
+        let waker = Waker::of_alarm(told.clone());
         let task: Weak<dyn Task> = Weak::<Nothing>::new();
-        waker.enlist(task, Job::Maintenance);
+        waker.enlist(TaskRef::new(task));
         Arc::new(Self {
             batch: Mutex::new(Vec::new()),
             waking: Waking::new(waker),

@@ -1,7 +1,7 @@
 //! How long a run delivers, and in which order.
 
 use super::super::Plan;
-use super::super::runs::{BEYOND, SLICE};
+use super::super::delivery::{EXTRA_LOOKS, SLICE};
 use crate::map::Garbage;
 use crate::notify::CHUNK;
 use crate::{Cache, ManualTicker, RemovalCause, Scheduler};
@@ -145,7 +145,7 @@ fn what_is_due_waits_for_a_slice_and_no_longer() {
 #[test]
 fn what_the_listener_brings_about_is_told_along_with_the_rest_up_to_a_bound() {
     let rig = Rig::new(|cache, _, _| post(cache, 1));
-    assert_eq!(rig.deliver(2, Duration::ZERO), (2 + BEYOND, true));
+    assert_eq!(rig.deliver(2, Duration::ZERO), (2 + EXTRA_LOOKS, true));
 }
 
 #[test]
