@@ -499,7 +499,6 @@ where
         let shared = Shared::new(map, setup);
         let setup = Setup {
             resolution: self.resolution,
-            reads_extend: lifetimes.reads_extend,
             listener: self.listener,
             weighed: self.weigher.is_some(),
             waker,

@@ -9,11 +9,11 @@
 //!
 //! - Passes take events from the batches. A writer that has filled its batch to the soft limit runs
 //!   a pass. If another thread holds the maintenance lock, the writer goes on, unless the events of
-//!   all shards together have reached [`max_pending`]: then it yields its processor until there is
+//!   all shards together have reached [`Backlog::max_pending`]: then it yields its processor until there is
 //!   room again. That thread may have lost its processor in the middle of a pass; a writer that
 //!   yields gives it one.
 //! - Grace periods end when each pinned thread has let go of its pin. A writer that has run a pass
-//!   and finds more than [`max_unfreed`] values unfreed yields in the same way, and frees what has
+//!   and finds more than [`Backlog::max_unfreed`] values unfreed yields in the same way, and frees what has
 //!   become free. A pin may be held for long, as that of an `EntryRef` is. So the writer waits for
 //!   a limited time, and no writer waits again for a grace period that was waited for in vain.
 //!
@@ -22,7 +22,7 @@
 //! # Invariants
 //!
 //! 1. `applying` is changed by the holder of the maintenance lock only. While no pass runs, it is 0.
-//! 2. `unfreed` is the number of items in the pass's `retired`, plus those that threads have taken out
+//! 2. `unfreed` is the number of items in `Freeing::retired` that it was told of, plus those that threads have taken out
 //!    of it and have not freed yet.
 //!
 //! All counts are relaxed: a writer that reads an old one waits a moment too early or too late.
@@ -42,16 +42,6 @@ pub(super) struct Backlog {
     unfreed: AtomicUsize,
 }
 
-/// How many events may wait in the batches of a cache of this bound before its writers wait.
-pub(super) fn max_pending(max_capacity: u64) -> usize {
-    saturating(max_capacity / 64).saturating_add(40)
-}
-
-/// How many removed values may be unfreed in a cache of this bound before its writers wait.
-pub(super) fn max_unfreed(max_capacity: u64) -> usize {
-    saturating(max_capacity / 5).saturating_add(640)
-}
-
 fn saturating(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
@@ -63,6 +53,16 @@ impl Backlog {
             applying: AtomicUsize::new(0),
             unfreed: AtomicUsize::new(0),
         }
+    }
+
+    /// How many events may wait in a cache of this bound before its writers wait.
+    pub(super) fn max_pending(max_capacity: u64) -> usize {
+        saturating(max_capacity / 64).saturating_add(40)
+    }
+
+    /// How many removed values may be unfreed in a cache of this bound before its writers wait.
+    pub(super) fn max_unfreed(max_capacity: u64) -> usize {
+        saturating(max_capacity / 5).saturating_add(640)
     }
 
     /// A writer has found this many events in its shard's batch, and the maintenance lock taken.
