@@ -7,13 +7,13 @@
 
 mod support;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use support::Dice;
-use support::census::Census;
+use support::census::{Census, Counted};
 use wheelhouse::Cache;
 
 /// What each thread does, again and again.
@@ -79,10 +79,11 @@ fn run<V: Clone + Send + Sync + 'static>(
     })
 }
 
-/// The middle and the greatest of what a sampler saw.
+/// Of what a sampler saw: the middle, what 99 of 100 samples did not exceed, and the greatest.
 #[derive(Debug)]
 struct Seen {
     median: u64,
+    nearly_all: u64,
     most: u64,
 }
 
@@ -91,6 +92,7 @@ impl Seen {
         samples.sort_unstable();
         Self {
             median: samples[samples.len() / 2],
+            nearly_all: samples[samples.len() * 99 / 100],
             most: samples[samples.len() - 1],
         }
     }
@@ -140,7 +142,10 @@ fn entries_and_values_stay_near_the_bound_with_any_number_of_writers() {
                 println!("{line}");
                 let fits = entries.median <= capacity + capacity / 50 + 64
                     && entries.most <= capacity + capacity / 4 + 256
-                    && alive.median <= capacity + capacity / 4 + 1_024;
+                    && alive.median <= capacity + capacity / 4 + 1_024
+                    // Nearly: on a busy machine a reader may lose its processor for longer than
+                    // writers wait for it.
+                    && alive.nearly_all <= capacity + capacity / 2 + 2_048;
                 if !fits {
                     failed.push(line);
                 }
@@ -148,6 +153,67 @@ fn entries_and_values_stay_near_the_bound_with_any_number_of_writers() {
         }
     }
     assert!(failed.is_empty(), "{failed:#?}");
+}
+
+/// How many new keys a writer inserts below.
+const WRITES: u64 = 50_000;
+
+/// Inserts new keys, and says how long that took.
+fn insert_many(cache: &Cache<u64, Counted<()>>, census: &Census) -> Duration {
+    let began = Instant::now();
+    for key in 0..WRITES {
+        cache.insert(1_000 + key, census.counted(()));
+    }
+    began.elapsed()
+}
+
+/// All that was removed is freed once no reader can hold it.
+fn all_is_freed(cache: &Cache<u64, Counted<()>>, census: &Census) {
+    (0..3).for_each(|_| cache.run_pending_tasks());
+    assert_eq!(cache.entry_count(), 100);
+    assert_eq!(census.alive(), 100);
+}
+
+#[test]
+fn a_reference_that_is_kept_for_long_holds_up_memory_and_no_writer() {
+    let _alone = ALONE.lock();
+    let census = Census::default();
+    let cache = Cache::new(100);
+    cache.insert(1, census.counted(()));
+    let (held, is_held) = mpsc::channel();
+    let (done, is_done) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let (reader, found) = (&cache, held);
+        scope.spawn(move || {
+            let kept = reader.get_ref(&1).expect("it is there");
+            found.send(()).unwrap();
+            is_done.recv().ok();
+            drop(kept);
+        });
+        is_held.recv().unwrap();
+        let took = insert_many(&cache, &census);
+        assert!(took < Duration::from_secs(20), "{took:?}");
+        let alive = census.alive();
+        assert!(
+            alive as u64 > WRITES,
+            "{alive} values: the reference held nothing up"
+        );
+        drop(done);
+    });
+    all_is_freed(&cache, &census);
+}
+
+#[test]
+fn a_writer_does_not_wait_for_its_own_reference() {
+    let _alone = ALONE.lock();
+    let census = Census::default();
+    let cache = Cache::new(100);
+    cache.insert(1, census.counted(()));
+    let kept = cache.get_ref(&1).expect("it is there");
+    let took = insert_many(&cache, &census);
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    drop(kept);
+    all_is_freed(&cache, &census);
 }
 
 /// No claim, but figures to compare two versions by.

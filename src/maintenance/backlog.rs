@@ -106,6 +106,7 @@ impl Backlog {
     }
 
     pub(super) fn note_freed(&self, items: usize) {
-        self.unfreed.fetch_sub(items, Ordering::Relaxed);
+        let before = self.unfreed.fetch_sub(items, Ordering::Relaxed);
+        debug_assert!(before >= items, "freed what was not counted as retired");
     }
 }

@@ -1,44 +1,54 @@
-//! The pass: follows the map's changes, expires, evicts, gathers notifications, frees.
+//! Maintenance: what happens to the map behind its callers' backs.
 //!
-//! # How it works
+//! Writes change the map at once and leave an event in their shard's batch. A *pass* applies the
+//! events to the timer wheel and to the size policy, removes what is due and what is too much,
+//! collects notifications for the listener, and frees memory.
 //!
-//! A pass holds the maintenance lock and works against a budget. In order:
+//! # How a pass works
 //!
-//! 1. *turn* — have readers let go of what was retired? then this pass begins a sweep (reclaim);
-//! 2. *drain* the read rings into the size policy, and shards' batches into wheel and size policy,
-//!    going round the shards;
-//! 3. *advance* the wheel: what is due leaves the map as `Expired`;
-//! 4. *evict* while the cache is over its bound: what else is due, then what is about to be, then
-//!    the size policy's victims;
-//! 5. *seal* what has left, so that it can be freed after a grace period; post notifications.
+//! A pass holds the maintenance lock and works against a budget ([`plan`]). In order
+//! ([`pass`]):
 //!
-//! It stops where the budget ends and goes on from there the next time. Listeners, and the
+//! 1. *turn*: if the grace period of what was retired is over, this pass begins a sweep
+//!    ([`freeing`]);
+//! 2. *drain*: the read rings go to the size policy, and the batches of the shards, in turn, to the
+//!    wheel and the size policy;
+//! 3. *expire*: what the wheel finds due leaves the map as `Expired`;
+//! 4. *evict*: while the cache is over its bound, what else is due leaves, then the victims of the
+//!    size policy;
+//! 5. *seal*: a grace period begins for what has left; notifications are posted.
+//!
+//! A pass stops where its budget ends, and the next one goes on from there. Listeners, and the
 //! destructors of keys and values, run after the lock was released.
 //!
-//! # Who runs it
+//! # Which threads run passes
 //!
-//! The scheduler's run ([`Maintenance::run_due`]), `run_pending_tasks` ([`Maintenance::finish`]),
-//! and writers whose shard has gathered `enough` events: those make one small pass if nobody else
-//! is at it. A writer whose batch has reached its `limit` waits for the lock, at most one pass
-//! long. Where nobody wakes (`Scheduler::disabled`), writers also do due expiry, a bit at a time.
+//! - The scheduler thread ([`Maintenance::run_due`]) and `run_pending_tasks`
+//!   ([`Maintenance::finish`]), many passes in a row ([`runs`]).
+//! - A writer whose batch has reached the soft limit runs one small pass, unless another thread
+//!   holds the lock ([`writers`]).
+//! - A writer waits for a pass, or runs one, where too much waits ([`backlog`]).
+//! - Where no thread wakes the cache (`Scheduler::disabled`), callers also remove what is due, a few
+//!   entries at a time.
 //!
 //! # Invariants
 //!
-//! 1. Wheel, size policy, and entries change under the maintenance lock only.
-//! 2. Events of a shard are applied in the order in which they were pushed, and a batch that was
+//! 1. The wheel, the size policy, and the entries change under the maintenance lock only.
+//! 2. The events of a shard are applied in the order in which they were pushed. A batch that was
 //!    taken is applied whole before the lock is released.
-//! 3. A node goes to `retired` after it left the map, and wheel and queues or its entry, and was
-//!    delivered. It is freed after a grace period, followed by a complete drain of all rings and
-//!    all batches: a batch may name a node that the pass itself has taken out meanwhile
-//!    (`Rescheduled`), a ring any node.
-//! 4. A node is Dead exactly from the moment the pass has unlinked its entry everywhere, Succeeded
-//!    from that at which another sits there.
-//! 5. A pass runs no user code but the ticker's, and that may panic: the pass then goes on by the
-//!    last time it knows, leaves everything whole, and hands the panic on at its end.
+//! 3. A node is retired after it left the map, and left the wheel and the queues or passed its entry
+//!    on, and after the listener has heard of it. It is freed after a grace period that is followed
+//!    by a complete drain of all rings and all batches. A batch may name a node that a pass has
+//!    removed meanwhile (`Rescheduled`), a ring any node.
+//! 4. A node is Dead exactly from the moment at which a pass has unlinked its entry everywhere, and
+//!    Succeeded from the moment at which another node has its entry.
+//! 5. A pass runs no user code but the ticker's. If that panics, the pass goes on with the last time
+//!    it knows, leaves everything whole, and resumes the panic at its end.
 //!
 //! # Cost
 //!
-//! About 20 to 100 ns a unit of budget, depending on what the processor's caches hold.
+//! A unit of the budget costs one to three cache misses. The budget bounds how long the lock is
+//! held.
 
 mod absent;
 mod backlog;
@@ -90,20 +100,25 @@ const RUN_BUDGET: usize = 256;
 /// So many events in a shard's batch make the writer run a pass.
 const BATCH_SOFT_LIMIT: usize = 24;
 
+/// The soft limits of all shards come to this part of the bound, one sixteenth, at most. Batches are
+/// mostly far from full, so what waits in them is less than 2 percent of the bound.
+const SOFT_LIMITS_PER_BOUND: u64 = 16;
+
 /// So many events in a shard's batch make the writer wait for a pass.
 const BATCH_HARD_LIMIT: usize = 1024;
 
-/// What a write leaves behind, as far as waking is concerned.
+/// What maintenance needs to know of a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteOutcome {
-    /// Which shard was written to, and how many events wait there.
+    /// Which shard was written to.
     pub(crate) shard: usize,
+    /// How many events wait in that shard's batch.
     pub(crate) pending: usize,
     /// The deadline that came in, or `NEVER`.
     pub(crate) deadline: u64,
     /// Cache time of the write, if it was read.
     pub(crate) now: Option<u64>,
-    /// Whether something left.
+    /// Whether a node left the map.
     pub(crate) left: bool,
 }
 
@@ -204,10 +219,10 @@ impl<K, V> Maintenance<K, V> {
     }
 }
 
-/// How many events in a batch make its writer run a pass: fewer in a small cache, so that it stays
-/// near its bound.
+/// How many events in a batch make its writer run a pass: fewer where the cache has few entries for
+/// each shard, so that it stays near its bound.
 fn batch_soft_limit(max_capacity: Option<u64>, shards: usize) -> usize {
-    let share = max_capacity.unwrap_or(u64::MAX) / (shards as u64 * 8);
+    let share = max_capacity.unwrap_or(u64::MAX) / (shards as u64 * SOFT_LIMITS_PER_BOUND);
     usize::try_from(share).map_or(BATCH_SOFT_LIMIT, |share| share.clamp(1, BATCH_SOFT_LIMIT))
 }
 

@@ -7,7 +7,10 @@ mod succession;
 mod waking;
 
 use super::pass::{ORDERED_RENEWALS_PER_TURNOVER, Pass, RENEWALS_PER_TURNOVER};
-use super::{BATCH_HARD_LIMIT, BATCH_SOFT_LIMIT, Eviction, Plan, State, batch_soft_limit};
+use super::{
+    BATCH_HARD_LIMIT, BATCH_SOFT_LIMIT, Eviction, Plan, SOFT_LIMITS_PER_BOUND, State,
+    batch_soft_limit,
+};
 use crate::eviction::EvictionPolicy;
 use crate::node::NodePtr;
 use crate::{Cache, ManualTicker};
@@ -74,10 +77,13 @@ fn a_writer_helps_sooner_the_smaller_its_cache() {
             BATCH_SOFT_LIMIT as u64 - 1,
             BATCH_SOFT_LIMIT as u64,
         ] {
-            let max = share * 8 * shards as u64;
+            let max = share * SOFT_LIMITS_PER_BOUND * shards as u64;
             assert_eq!(batch_soft_limit(Some(max), shards), share as usize);
             assert_eq!(
-                batch_soft_limit(Some(max + 8 * shards as u64 - 1), shards),
+                batch_soft_limit(
+                    Some(max + SOFT_LIMITS_PER_BOUND * shards as u64 - 1),
+                    shards
+                ),
                 share as usize
             );
         }
