@@ -245,10 +245,7 @@ mod tests {
             shard.take(spot, node);
             // The last owner frees what the map holds; this node has to go another way.
             let mut state = maintenance.state.lock();
-            state
-                .freeing
-                .retired
-                .retire(crate::map::Garbage::Node(node));
+            state.freeing.retire(crate::map::Garbage::Node(node));
         });
     }
 }
