@@ -52,6 +52,7 @@
 
 mod absent;
 mod backlog;
+mod by_use;
 #[cfg(any(test, fuzzing))]
 mod check;
 mod close;
@@ -146,6 +147,8 @@ pub(crate) struct Maintenance<K, V> {
     notifier: Notifier<K, V>,
     waking: Waking,
     notifier_thread: NotifierThread,
+    /// Held by a walk through the size policy: there is one cursor.
+    walks: Mutex<()>,
 }
 
 impl<K, V> Maintenance<K, V> {
@@ -163,6 +166,7 @@ impl<K, V> Maintenance<K, V> {
             notifier: Notifier::new(setup.listener),
             waking: Waking::new(setup.waker),
             notifier_thread: NotifierThread::new(),
+            walks: Mutex::new(()),
         }
     }
 

@@ -68,7 +68,7 @@ impl<K, V> Maintenance<K, V> {
     }
 
     /// Passes until the goal is reached.
-    fn run_all(&self, shared: &Shared<K, V>, mut plan: Plan) {
+    pub(super) fn run_all(&self, shared: &Shared<K, V>, mut plan: Plan) {
         let mut goal = self.goal(shared);
         while self.run_pass(shared, plan, |state| goal.is_reached(state, plan)) == Some(false) {
             // The first pass has marked what is due at this very moment; once is enough.

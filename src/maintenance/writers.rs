@@ -62,6 +62,12 @@ impl<K, V> Maintenance<K, V> {
             self.check_threads(shared, now, may);
         }
         if let Some((flush, now)) = self.flush_of(&outcome) {
+            // The policy was asked since the write read the clock, and may have taken its time.
+            let now = if self.waking.is_up_to_callers() {
+                now
+            } else {
+                shared.clock.now()
+            };
             self.waking.request_by(flush, now);
         }
         if self.leaves_work(&outcome) {
