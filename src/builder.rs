@@ -134,10 +134,21 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// the cause [`Size`](RemovalCause::Size) (entries of weight 0 it does keep).
     ///
     /// The bound holds after each [`run_pending_tasks`](Cache::run_pending_tasks). In between,
-    /// evictions lag behind inserts by what waits in the write buffers: up to 24 entries per shard
-    /// (four shards per core, fewer in a small cache) where writers find time for maintenance, up
-    /// to 1,024 per shard, and 2,048 more, under the heaviest load. With a weigher, up to 1,024 per
-    /// shard and 3,072 more, each as heavy as the heaviest.
+    /// evictions follow inserts a moment later. With any number of writers the cache holds at most:
+    ///
+    /// | | at the median | ever |
+    /// |---|---|---|
+    /// | entries | bound + 2 % + 64 | bound + 25 % + 256 |
+    /// | values in memory, removed ones included | 1.25 × bound + 1,024 | 1.5 × bound + 2,048 |
+    ///
+    /// A writer that finds more than that waiting yields its processor until other threads have
+    /// caught up. Removed values are freed when no reader can hold them any more. If one can for
+    /// more than 32 ms, as with an [`EntryRef`](crate::EntryRef) that is kept for long, writers wait
+    /// no longer, and the second row does not hold until the reader lets go. Nor does it count
+    /// values that wait for a listener which is slower than the writers.
+    ///
+    /// With a weigher, up to 1,024 inserts per shard (four shards per core, fewer in a small cache)
+    /// and 3,072 more may lie over the bound, each as heavy as the heaviest.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u32, u32> = wheelhouse::Cache::builder().max_capacity(10).build();
@@ -523,7 +534,6 @@ where
         let shared = Shared::new(map, setup);
         let setup = Setup {
             resolution: self.resolution,
-            reads_extend: lifetimes.reads_extend,
             listener: self.listener,
             weighed: self.weigher.is_some(),
             waker,

@@ -8,7 +8,7 @@
 //!
 //! [`Waking`]: super::waking::Waking
 
-use super::runs::May;
+use super::writers::May;
 use super::{Maintenance, Plan};
 use crate::shared::Shared;
 

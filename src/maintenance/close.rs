@@ -57,10 +57,11 @@ impl<K, V> Maintenance<K, V> {
         // Nodes without a destructor go with the slabs' memory.
         shared.map.take_apart(|node| {
             if Garbage::<K, V>::RUNS_USER_CODE {
-                state.retired.retire(Garbage::Node(node));
+                state.freeing.retire(Garbage::Node(node));
             }
         });
-        let all = state.retired.take_all();
+        state.freeing.count(&self.backlog);
+        let all = state.freeing.retired.take_all();
         self.free(shared, all);
     }
 }

@@ -125,7 +125,8 @@ impl<K, V> Maintenance<K, V> {
     fn take_back(&self, nodes: &mut Vec<NodePtr<K, V>>) {
         let mut state = self.state.lock();
         for node in nodes.drain(..) {
-            state.retired.retire(Garbage::Node(node));
+            state.freeing.retire(Garbage::Node(node));
         }
+        state.freeing.count(&self.backlog);
     }
 }

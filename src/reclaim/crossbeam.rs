@@ -97,9 +97,8 @@ impl Domain {
     }
 
     /// Whether the calling thread holds a pin of this domain.
-    #[cfg(test)]
     pub(crate) fn is_pinned(&self) -> bool {
-        records::tests::any(self.number, Registered::is_pinned)
+        records::is_pinned(self.number)
     }
 
     /// Begins a grace period: it is over once every pin held now has been dropped.

@@ -95,6 +95,16 @@ pub(super) fn find_or_register(
     REGISTRATIONS.try_with(find).ok()
 }
 
+/// Whether the calling thread holds a pin of this domain, as far as its registrations tell. While
+/// the thread ends they do not, and the answer is yes: a caller that would wait for pins must not.
+pub(super) fn is_pinned(domain: u64) -> bool {
+    let check = |known: &Registrations| {
+        let table = known.0.borrow();
+        table.find(domain).is_some_and(Registered::is_pinned)
+    };
+    REGISTRATIONS.try_with(check).unwrap_or(true)
+}
+
 /// Resets `RECENT`, before a registration leaves the table (reclaim 1).
 fn forget_recent() {
     _ = RECENT.try_with(|recent| recent.set((0, ptr::null())));
@@ -190,11 +200,6 @@ pub(super) mod tests {
     use super::*;
     use std::cell::Cell;
     use std::rc::Rc;
-
-    /// Whether the calling thread has a registration in this domain that passes the check.
-    pub(in super::super) fn any(domain: u64, check: impl Fn(&Registration) -> bool) -> bool {
-        REGISTRATIONS.with(|known| known.0.borrow().find(domain).is_some_and(check))
-    }
 
     /// Whether the calling thread's registrations are gone.
     pub(in super::super) fn are_gone() -> bool {

@@ -201,8 +201,12 @@ impl<T: Retire> Ready<T> {
         self.items.is_empty()
     }
 
-    /// Frees all of them, outside of locks and pins, since destructors are the user's. The caller
-    /// puts the returned memory to use.
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Frees all of them. What became of their memory has to be seen to by the caller. Outside of
+    /// locks and pins: destructors are the user's.
     pub(crate) fn free(&mut self, memory: impl FnOnce() -> T::Memory) -> &mut T::Memory {
         let memory = self.memory.get_or_insert_with(memory);
         let outer = FREEING

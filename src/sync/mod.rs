@@ -40,7 +40,12 @@ mod plain {
         std::thread::sleep(time);
     }
 
-    /// Unlocks, and hands the lock to a waiting thread if there is one.
+    /// Lets another thread have the processor.
+    pub(crate) fn yield_now() {
+        std::thread::yield_now();
+    }
+
+    /// Unlocks, and hands the lock over if somebody waits for it.
     #[inline]
     pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
         MutexGuard::unlock_fair(guard);
@@ -155,6 +160,11 @@ mod model {
 
     /// Lets other threads run: an explorer has no time.
     pub(crate) fn nap(_: std::time::Duration) {
+        explorer::thread::yield_now();
+    }
+
+    /// Lets another thread have the processor.
+    pub(crate) fn yield_now() {
         explorer::thread::yield_now();
     }
 

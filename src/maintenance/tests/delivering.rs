@@ -83,7 +83,10 @@ fn post(cache: &Cache<u32, u32>, chunks: u64) {
             cache.invalidate(&key);
             // Before any writer helps, however few the shards are: it would tell as well.
             if key % 8 == 7 {
-                while maintenance.pass(shared, &mut maintenance.state.lock(), Plan::RUN) {}
+                while maintenance
+                    .pass(shared, &mut maintenance.state.lock(), Plan::RUN)
+                    .more
+                {}
             }
         }
     }
@@ -162,7 +165,10 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
             cache.insert(key, 0);
             cache.invalidate(&key);
             // One shard after the other, or only the order for each key would be kept.
-            while maintenance.pass(shared, &mut maintenance.state.lock(), Plan::RUN) {}
+            while maintenance
+                .pass(shared, &mut maintenance.state.lock(), Plan::RUN)
+                .more
+            {}
         }
         next += count;
     };
@@ -170,7 +176,7 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
         maintenance.notifier.deliver(|| false, &mut |nodes| {
             let mut state = maintenance.state.lock();
             for node in nodes.drain(..) {
-                state.retired.retire(Garbage::Node(node));
+                state.freeing.retire(Garbage::Node(node));
             }
         })
     };
