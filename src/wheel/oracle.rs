@@ -1,12 +1,12 @@
-//! The wheel beside a sorted map: a program of operations, decoded from bytes, runs on both.
+//! The oracle counts time in `i128`, from any origin, and knows buckets only by their contract: the
+//! wheel returns no entry before its deadline; it keeps no entry once the tick of its deadline has
+//! ended, or, after a sweep, once it is due; and the next deadline is the earliest visit over all
+//! occupied buckets, found by trying each of them against each tick boundary of a turn.
 //!
-//! The oracle counts time in `i128`, from any origin, and knows buckets only as what they promise:
-//! nothing is handed out before its deadline; nothing is left behind once the tick of its deadline
-//! has ended, or, after a sweep, once it is due; and the next deadline is the earliest visit over
-//! all occupied buckets, found by trying each of them against each tick boundary of a turn.
-//!
-//! Bytes from a fuzzer or from a generator of random numbers serve alike: every string is a
+//! The bytes may come from a fuzzer or from a generator of random numbers: every string is a
 //! program.
+//!
+//! No distance between now and a deadline exceeds this, so that the wrapping differences are right.
 
 use super::level::{self, BUCKETS_PER_LEVEL, LEVELS, Spans};
 use super::{OVERDUE, Wheel};
@@ -14,11 +14,10 @@ use crate::node::{Columns, Life, Making, NO_BUCKET, NewNode, NodePtr, Slab, Time
 use crate::time::{self, MAX_LIFE_NANOS};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// No distance between now and a deadline exceeds this, so that the wrapping differences keep their
-/// meaning.
+/// The most nodes that a program has.
 const HORIZON: i128 = MAX_LIFE_NANOS as i128 + (MAX_LIFE_NANOS / 2) as i128;
 
-/// How many nodes a program has at most.
+/// Nodes that are freed together with the arena.
 const CROWD: usize = 400;
 
 type Timed = NodePtr<u64, u64>;
@@ -55,7 +54,7 @@ impl Nodes {
         self.slab.place(NewNode::new(number, number, making), times)
     }
 
-    /// A live node with this deadline in the entry of another.
+    /// Moves a wanted deadline as a reader or a writer would, without an event for the wheel.
     pub(super) fn succeed(&mut self, old: Timed, deadline: u64) -> Timed {
         let making = Making {
             hash: old.hash(),
@@ -73,7 +72,7 @@ impl Nodes {
     }
 }
 
-/// Moves a wanted deadline as a reader or a writer would, without telling the wheel.
+/// The state of a node in the oracle.
 pub(super) fn want(node: Timed, deadline: u64) {
     assert!(
         node.extend(node.deadline(), deadline),
@@ -91,11 +90,11 @@ struct Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// In no bucket.
+    /// Linked, and found by its deadline.
     Out,
     /// Linked, and to be found by its deadline.
     In,
-    /// Linked unless the wheel has met it since its deadline became never.
+    /// Linked by a deadline that a claim has moved away since: any visit may return it.
     Stale,
     /// Linked by a deadline that a claim has moved away since: may be handed out at any visit.
     Claimed,
@@ -111,18 +110,19 @@ impl Script<'_> {
         Some(first)
     }
 
-    /// The next byte, or 0 at the end.
+    /// A distance in nanoseconds whose magnitude is spread evenly over 0 to `bits` bits, with some
+    /// exact powers of two.
     fn any(&mut self) -> u8 {
         self.byte().unwrap_or(0)
     }
 
-    /// A distance in nanoseconds whose magnitude is spread evenly over 0 to `bits` bits, with some
-    /// exact powers of two.
+    /// A boundary, one off a boundary, or any distance of that magnitude.
     fn distance(&mut self, bits: u32) -> i128 {
         let (size, low, high) = (self.any(), self.any(), self.any());
         let bits = u32::from(size & 63) % (bits + 1);
         let head = 1u128 << bits;
-        // A boundary, one off a boundary, or anything of that magnitude.
+        // Runs a program on the wheel and on the oracle, checks every step, and returns the number
+        // of operations.
         let value = match size >> 6 {
             0 => head,
             1 => head - 1,
@@ -135,8 +135,7 @@ impl Script<'_> {
     }
 }
 
-/// Runs a program on the wheel and on the oracle, checks every step, and says how many operations
-/// it had.
+/// Small spans, so that short distances use all levels.
 pub(super) fn run(program: &[u8]) -> usize {
     let mut script = Script(program);
     let shift = match script.any() {
@@ -169,7 +168,7 @@ struct Bench {
     spans: Spans,
     now: i128,
     entries: Vec<Entry>,
-    /// The nodes in state `In` by deadline.
+    /// A drain at which the clock does not advance.
     due: BTreeSet<(i128, usize)>,
     by_address: BTreeMap<usize, usize>,
     nodes: Nodes,
@@ -204,7 +203,8 @@ impl Bench {
             13 => self.jump_to_next_deadline(),
             14 => self.sweep(script),
             _ => {
-                // A drain without time going on.
+                // A deadline some distance from now, before or after it but mostly after; sometimes
+                // `None`.
                 let budget = usize::from(script.any());
                 self.drain(budget, script);
             }
@@ -221,7 +221,7 @@ impl Bench {
             40..=47 => self.now + i128::from(MAX_LIFE_NANOS),
             48..=63 => self.now + script.distance(61),
             _ => {
-                // Within the reach of the levels, whatever the resolution.
+                // One of the nodes that hold their entry.
                 let reach = self.spans.span(LEVELS - 1).as_nanos().ilog2() + 2;
                 self.now + script.distance(reach.min(61))
             }
@@ -232,7 +232,7 @@ impl Bench {
         Some(deadline)
     }
 
-    /// One of those that sit in their entries.
+    /// Updates the oracle after the wheel was given a node.
     fn pick(&self, script: &mut Script<'_>) -> Option<usize> {
         let number = u16::from_le_bytes([script.any(), script.any()]);
         let id = usize::from(number).checked_rem(self.entries.len())?;
@@ -266,7 +266,7 @@ impl Bench {
         self.linked(id);
     }
 
-    /// The books after the wheel was given a node.
+    /// Updates the oracle before the deadline or the state of a node changes.
     fn linked(&mut self, id: usize) {
         let entry = &mut self.entries[id];
         entry.state = match entry.deadline {
@@ -319,7 +319,7 @@ impl Bench {
             return;
         }
         let deadline = match script.any() {
-            // The same deadline: often the same bucket.
+            // A reader moves a deadline later; the wheel gets no event.
             0..=127 => self.entries[old]
                 .deadline
                 .filter(|deadline| (deadline - self.now).abs() <= i128::from(MAX_LIFE_NANOS)),
@@ -333,7 +333,7 @@ impl Bench {
         self.linked(new);
     }
 
-    /// A reader moves a deadline later; nobody tells the wheel.
+    /// A writer takes a deadline away; the event for the wheel is still in a buffer.
     fn extend(&mut self, script: &mut Script<'_>) {
         let Some(id) = self.pick(script) else { return };
         let (Some(deadline), State::In) = (self.entries[id].deadline, self.entries[id].state)
@@ -350,7 +350,7 @@ impl Bench {
         self.due.insert((later, id));
     }
 
-    /// A writer takes a deadline away; the event that tells the wheel is still under way.
+    /// An entry is replaced; the event for the wheel is still in a buffer.
     fn forget_deadline(&mut self, script: &mut Script<'_>) {
         let Some(id) = self.pick(script) else { return };
         if self.entries[id].state == State::In {
@@ -367,15 +367,15 @@ impl Bench {
         let node = self.entries[id].node;
         if self.entries[id].state == State::In {
             self.forgotten(id);
-            // A moment before its deadline, so that it is not due.
+            // Whether all deadlines stay within the horizon if the clock shows `now`. Claims have
+            // moved their deadlines 2^62 into the past.
             node.freeze(node.deadline().wrapping_sub(1));
             node.set_life(Life::Removed);
             self.entries[id].state = State::Claimed;
         }
     }
 
-    /// Whether all deadlines stay within the horizon if the clock shows `now`. Claims have moved
-    /// theirs 2^62 into the past.
+    /// Just before the next deadline the wheel has nothing to do; at the deadline it has.
     fn can_show(&self, now: i128) -> bool {
         let claims = self
             .entries
@@ -406,7 +406,7 @@ impl Bench {
         }
     }
 
-    /// Just before the next deadline there is nothing to do, and at the deadline there is.
+    /// A drain may have rescheduled an entry into the swept bucket; the next sweep takes it.
     fn jump_to_next_deadline(&mut self) {
         let mut nothing = Script(&[]);
         self.drain(usize::MAX, &mut nothing);
@@ -434,8 +434,8 @@ impl Bench {
         let budget = usize::from(script.any());
         self.wheel.sweep(self.now as u64);
         if self.drain(budget, script) {
-            // A drain may have rescheduled something into the swept bucket; that is the next
-            // sweep's.
+            // Takes out the pending nodes within a budget, and changes other nodes between two of
+            // them. Returns whether all were taken.
             self.wheel.sweep(self.now as u64);
             self.drain(usize::MAX, &mut Script(&[]));
             let left = self.due.first();
@@ -447,8 +447,7 @@ impl Bench {
         }
     }
 
-    /// Takes out what is pending, within a budget, and changes this and that between two nodes.
-    /// Whether it was finished.
+    /// A reader extended the deadline before the judgement: the caller puts the node back.
     fn drain(&mut self, budget: usize, script: &mut Script<'_>) -> bool {
         let now = self.now as u64;
         let mut left = budget;
@@ -470,7 +469,7 @@ impl Bench {
                 state => panic!("handed out in state {state:?}"),
             }
             match script.any() % 8 {
-                // A reader was faster than the judgement: the caller puts the node back.
+                // Changes that a callback may make to other nodes.
                 1 if self.entries[id].state == State::Out => {
                     let later = self.now + 1 + script.distance(40);
                     let later = later + i128::from(later as u64 == time::NEVER);
@@ -479,7 +478,7 @@ impl Bench {
                     self.wheel.schedule(node);
                     self.linked(id);
                 }
-                // What a callback may do to others.
+                // A panic ends the caller's drain early; a later call continues it.
                 2 => self.deschedule(script),
                 3 => self.reschedule(script),
                 4 => self.succeed(script),
@@ -502,7 +501,8 @@ impl Bench {
         true
     }
 
-    /// The deadline rounded up to a multiple of the resolution.
+    /// The next deadline by brute force: each bucket_id that holds a node against each tick
+    /// boundary of a turn.
     fn flush_time(&self, deadline: i128) -> i128 {
         let span = self.spans.span(0).as_nanos() as i128;
         -((-deadline).div_euclid(span) * span)
@@ -541,8 +541,7 @@ impl Bench {
         assert_eq!(pictured, self.wheel.len());
     }
 
-    /// The next deadline by brute force: each bucket_id that holds a node against each tick
-    /// boundary of a turn.
+    /// The finest level visits a tick that has ended, the others one that begins.
     fn first_visit(&self) -> Option<u64> {
         if self.wheel.has_work() {
             return Some(self.now as u64);
@@ -563,7 +562,7 @@ impl Bench {
                 let tick = self.now.div_euclid(span);
                 let begun = (tick + 1..=tick + len)
                     .find(|begun| {
-                        // The finest level visits what has ended, the others what begins.
+                        // Lets all deadlines pass: every linked node is found.
                         let visited = if level == 0 { begun - 1 } else { *begun };
                         visited.rem_euclid(len) == i128::from(index)
                     })
@@ -573,13 +572,13 @@ impl Bench {
         visits.min().map(|visit| visit as u64)
     }
 
-    /// Lets all run out: every node that is linked is found.
+    /// In one step, but not beyond the horizon of the earliest deadline.
     fn finish(&mut self) {
         let mut nothing = Script(&[]);
         self.drain(usize::MAX, &mut nothing);
         self.check();
         while let Some(&(last, _)) = self.due.last() {
-            // Not beyond the horizon of the earliest, in one step.
+            // A deadline in the representation of the node.
             let &(first, _) = self.due.first().expect("there is a last one");
             let target = self
                 .flush_time(last)
