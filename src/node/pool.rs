@@ -369,7 +369,7 @@ impl Pool {
         }
     }
 
-    /// Whether `recycled` slots are within the bound.
+    /// Whether `slots` recycled slots are within the bound.
     ///
     /// If the bound held, it still holds after `n` slots were taken away from the recycled ones and
     /// `n` from the others, given `l` recycled slots of `u` that are not free. 2(l - n) <= u - 2n

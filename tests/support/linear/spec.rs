@@ -1,23 +1,23 @@
-//! What one key of a cache does when nothing overlaps, and where time may enter.
+//! The sequential specification of one key of a cache, and where time may pass.
 //!
 //! An operation takes effect at one moment between its call and its return.
 //!
 //! - Whether an entry is alive is judged by the clock *at that moment*.
-//! - A new life counts from *a reading of the clock between the call and that moment*. No cache can
-//!   do better without stopping the clock: it reads the time, then publishes, and time may pass in
-//!   between. It must not do worse, such as take a reading from before the call.
-//! - A read extends only if the entry still holds the value that was read: one whose value is
-//!   replaced during the call may find it without extending anything.
+//! - A new lifetime counts from *a reading of the clock between the call and that moment*. Without
+//!   stopping the clock, a cache can do no better: it reads the time, then publishes, and time may
+//!   pass in between. It must not do worse, such as take a reading from before the call.
+//! - A read extends the deadline only if the entry still holds the value that was read: if the
+//!   value is replaced during the call, the read may return it without extending the deadline.
 
 use super::history::{Answer, Call, Op, Outcome, Value};
 
-/// A deadline that never comes.
+/// The deadline of an entry that never expires.
 pub const NEVER: u64 = u64::MAX;
 
 /// The settings of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Whether values are asked for their lives.
+    /// Whether the policy takes lifetimes from the values.
     pub policy: bool,
     pub time_to_live: Option<u64>,
     pub time_to_idle: Option<u64>,
@@ -27,7 +27,7 @@ pub struct Rules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     pub clock: u64,
-    /// `None` also for a dead entry: nobody can tell the two apart.
+    /// `None` also for an expired entry: no call can distinguish the two.
     pub entry: Option<Entry>,
 }
 
@@ -37,9 +37,9 @@ pub struct Entry {
     value: Value,
     /// The deadline that the policy or the caller gave.
     own: u64,
-    /// The end of its time to live.
+    /// The deadline by its time to live.
     limit: u64,
-    /// The deadline in force: the earliest of those and of the idle limit.
+    /// The deadline that counts: the earliest of those and of the idle limit.
     deadline: u64,
 }
 
@@ -48,7 +48,7 @@ impl State {
         State { clock, entry: None }
     }
 
-    /// Time passes.
+    /// Advances the clock.
     pub fn advanced(self, now: u64) -> State {
         self.with_clock(now)
     }
@@ -75,9 +75,9 @@ impl State {
 }
 
 impl Rules {
-    /// The states that a call may lead to if it takes effect now; none if its outcome cannot be
-    /// had. `readings` are the times that the clock has shown since the call began; `replaced` says
-    /// whether another call may have put in a value meanwhile.
+    /// The states that a call may lead to if it takes effect now; none if its outcome is
+    /// impossible. `readings` are the times that the clock has shown since the call began;
+    /// `replaced` says whether another call may have stored a value meanwhile.
     pub fn step(&self, state: State, call: &Call, readings: &[u64], replaced: bool) -> Vec<State> {
         let there = state.entry;
         let same = |holds: bool| if holds { vec![state] } else { Vec::new() };
@@ -162,7 +162,7 @@ impl Rules {
         self.time_to_live.map_or(NEVER, |life| now + life)
     }
 
-    /// An entry written or used `now`.
+    /// An entry written or used at `now`.
     fn entry(&self, value: Value, own: u64, limit: u64, now: u64) -> Entry {
         let idle = self.time_to_idle.map_or(NEVER, |life| now + life);
         Entry {
@@ -175,8 +175,8 @@ impl Rules {
 }
 
 /// The own deadlines that the policy's answer about a live entry may mean. An answer that happens
-/// to be what was left when the policy was asked is the same answer as `Keep`: the cache cannot
-/// tell, nor need it.
+/// to equal the time left when the policy was called is the same as `Keep`: the cache cannot
+/// distinguish them, and need not.
 fn answered(answer: Answer, entry: Entry, now: u64, readings: &[u64]) -> Vec<u64> {
     match answer {
         Answer::Keep => vec![entry.own],
