@@ -34,8 +34,12 @@ const DEFAULT_RESOLUTION: Duration = Duration::from_nanos(1 << 30);
 /// let cache: Cache<String, u32> = Cache::builder()
 ///     .name("tokens")
 ///     .max_capacity(10_000)
-///     .expire_after(expiry::writing(|_: &String, seconds: &u32| Some(Duration::from_secs(u64::from(*seconds)))))
-///     .removal_listener(|key: &String, _: &u32, cause: RemovalCause| println!("{key} left: {cause}"))
+///     .expire_after(expiry::writing(|_: &String, seconds: &u32| {
+///         Some(Duration::from_secs(u64::from(*seconds)))
+///     }))
+///     .removal_listener(|key: &String, _: &u32, cause: RemovalCause| {
+///         println!("{key} left: {cause}");
+///     })
 ///     .build();
 /// cache.insert("t1".into(), 30);
 /// assert_eq!(cache.get("t1"), Some(30));
@@ -121,7 +125,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// entries themselves is allocated as they are inserted.
     ///
     /// ```
-    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().initial_capacity(100_000).build();
+    /// use wheelhouse::Cache;
+    ///
+    /// let cache: Cache<u8, u8> = Cache::builder().initial_capacity(100_000).build();
     /// assert_eq!(cache.entry_count(), 0);
     /// ```
     pub fn initial_capacity(mut self, entries: usize) -> Self {
@@ -153,7 +159,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// and 3,072 more may exceed the bound, each as heavy as the heaviest entry.
     ///
     /// ```
-    /// let cache: wheelhouse::Cache<u32, u32> = wheelhouse::Cache::builder().max_capacity(10).build();
+    /// use wheelhouse::Cache;
+    ///
+    /// let cache: Cache<u32, u32> = Cache::builder().max_capacity(10).build();
     /// for n in 0..100 {
     ///     cache.insert(n, n);
     /// }
@@ -186,7 +194,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// let pages = Cache::builder()
     ///     .max_capacity(10_000)
-    ///     .weigher(|url: &&str, page: &Vec<u8>| (url.len() + page.len()).try_into().unwrap_or(u32::MAX))
+    ///     .weigher(|url: &&str, page: &Vec<u8>| {
+    ///         (url.len() + page.len()).try_into().unwrap_or(u32::MAX)
+    ///     })
     ///     .build();
     /// pages.insert("/", vec![0; 6_000]);
     /// pages.insert("/all", vec![0; 20_000]);
@@ -206,7 +216,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// ```
     /// use wheelhouse::{Cache, EvictionPolicy};
     ///
-    /// let cache: Cache<u8, u8> = Cache::builder().max_capacity(100).eviction_policy(EvictionPolicy::Lru).build();
+    /// let cache: Cache<u8, u8> = Cache::builder()
+    ///     .max_capacity(100)
+    ///     .eviction_policy(EvictionPolicy::Lru)
+    ///     .build();
     /// assert_eq!(cache.policy().eviction_policy(), EvictionPolicy::Lru);
     /// ```
     pub fn eviction_policy(mut self, policy: EvictionPolicy) -> Self {
@@ -224,7 +237,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// use wheelhouse::{Cache, expiry};
     ///
     /// let cache: Cache<u8, u64> = Cache::builder()
-    ///     .expire_after(expiry::creating(|_: &u8, minutes: &u64| Some(Duration::from_secs(60 * minutes))))
+    ///     .expire_after(expiry::creating(|_: &u8, minutes: &u64| {
+    ///         Some(Duration::from_secs(60 * minutes))
+    ///     }))
     ///     .build();
     /// cache.insert(1, 5);
     /// assert!(cache.get_ref(&1).unwrap().time_left().unwrap() <= Duration::from_secs(300));
@@ -244,7 +259,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// use wheelhouse::{Cache, ManualTicker};
     ///
     /// let ticker = ManualTicker::new();
-    /// let cache = Cache::builder().ticker(ticker.clone()).time_to_live(Duration::from_secs(60)).build();
+    /// let cache = Cache::builder()
+    ///     .ticker(ticker.clone())
+    ///     .time_to_live(Duration::from_secs(60))
+    ///     .build();
     /// cache.insert("k", 1);
     /// ticker.advance(Duration::from_secs(60));
     /// assert_eq!(cache.get("k"), None);
@@ -266,7 +284,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// use wheelhouse::{Cache, ManualTicker};
     ///
     /// let ticker = ManualTicker::new();
-    /// let cache = Cache::builder().ticker(ticker.clone()).time_to_idle(Duration::from_secs(10)).build();
+    /// let cache = Cache::builder()
+    ///     .ticker(ticker.clone())
+    ///     .time_to_idle(Duration::from_secs(10))
+    ///     .build();
     /// cache.insert("k", 1);
     /// ticker.advance(Duration::from_secs(9));
     /// assert_eq!(cache.get("k"), Some(1));
@@ -291,7 +312,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// use std::time::Duration;
     /// use wheelhouse::Cache;
     ///
-    /// let cache: Cache<u8, u8> = Cache::builder().expiry_resolution(Duration::from_millis(10)).build();
+    /// let cache: Cache<u8, u8> = Cache::builder()
+    ///     .expiry_resolution(Duration::from_millis(10))
+    ///     .build();
     /// assert_eq!(cache.policy().expiry_resolution(), Duration::from_nanos(1 << 24));
     /// ```
     pub fn expiry_resolution(mut self, width: Duration) -> Self {
@@ -386,14 +409,16 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// use std::sync::mpsc;
     /// use wheelhouse::{Cache, RemovalCause};
     ///
-    /// let (heard, left) = mpsc::channel();
+    /// let (sender, removals) = mpsc::channel();
     /// let cache: Cache<u8, char> = Cache::builder()
-    ///     .removal_listener(move |key: &u8, value: &char, cause: RemovalCause| heard.send((*key, *value, cause)).unwrap())
+    ///     .removal_listener(move |key: &u8, value: &char, cause: RemovalCause| {
+    ///         sender.send((*key, *value, cause)).unwrap();
+    ///     })
     ///     .build();
     /// cache.insert(1, 'a');
     /// cache.insert(1, 'b');
     /// cache.run_pending_tasks();
-    /// assert_eq!(left.recv(), Ok((1, 'a', RemovalCause::Replaced)));
+    /// assert_eq!(removals.recv(), Ok((1, 'a', RemovalCause::Replaced)));
     /// ```
     pub fn removal_listener(
         mut self,
@@ -496,7 +521,11 @@ where
     /// use std::time::Duration;
     /// use wheelhouse::Cache;
     ///
-    /// let error = Cache::<u8, u8>::builder().expiry_resolution(Duration::from_nanos(1)).try_build().unwrap_err();
+    /// let too_fine = Duration::from_nanos(1);
+    /// let error = Cache::<u8, u8>::builder()
+    ///     .expiry_resolution(too_fine)
+    ///     .try_build()
+    ///     .unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
     ///     "expiry_resolution is 1ns, but must be between 65.536µs and 8796.093022208s"
@@ -636,7 +665,10 @@ impl<K, V, S> fmt::Debug for CacheBuilder<K, V, S> {
 /// Why a cache could not be built: the setting, the value met, and the values allowed.
 ///
 /// ```
-/// let error = wheelhouse::Cache::<u8, u8>::builder().initial_capacity(usize::MAX).try_build().unwrap_err();
+/// use wheelhouse::Cache;
+///
+/// let settings = Cache::<u8, u8>::builder().initial_capacity(usize::MAX);
+/// let error = settings.try_build().unwrap_err();
 /// assert!(error.to_string().starts_with("initial_capacity is 18446744073709551615"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

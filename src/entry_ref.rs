@@ -127,7 +127,10 @@ impl<'a, K, V> EntryRef<'a, K, V> {
     /// use wheelhouse::{Cache, ManualTicker};
     ///
     /// let ticker = ManualTicker::new();
-    /// let cache = Cache::builder().ticker(ticker.clone()).time_to_live(Duration::from_secs(60)).build();
+    /// let cache = Cache::builder()
+    ///     .ticker(ticker.clone())
+    ///     .time_to_live(Duration::from_secs(60))
+    ///     .build();
     /// cache.insert("k", 1);
     /// ticker.advance(Duration::from_secs(7));
     /// assert_eq!(cache.get_ref("k").unwrap().age(), Duration::from_secs(7));

@@ -23,7 +23,8 @@ use std::iter::FusedIterator;
 /// let cache: Cache<&str, u32> = Cache::new(100);
 /// cache.insert("ada", 1815);
 /// cache.insert("alan", 1912);
-/// let mut born: Vec<(&str, u32)> = cache.iter().map(|entry| (*entry.key(), *entry.value())).collect();
+/// let pairs = cache.iter().map(|entry| (*entry.key(), *entry.value()));
+/// let mut born: Vec<(&str, u32)> = pairs.collect();
 /// born.sort_unstable();
 /// assert_eq!(born, [("ada", 1815), ("alan", 1912)]);
 ///

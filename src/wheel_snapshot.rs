@@ -90,8 +90,9 @@ impl WheelSnapshot {
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
-    /// let buckets: Vec<usize> = cache.policy().wheel().levels().iter().map(|level| level.lens().len()).collect();
-    /// assert_eq!(buckets, [64, 64, 32, 4, 1]);
+    /// let wheel = cache.policy().wheel();
+    /// let buckets = wheel.levels().iter().map(|level| level.lens().len());
+    /// assert!(buckets.eq([64, 64, 32, 4, 1]));
     /// ```
     pub fn levels(&self) -> &[LevelSnapshot] {
         &self.levels

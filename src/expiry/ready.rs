@@ -30,7 +30,9 @@ use crate::time::{MAX_LIFE_NANOS, saturating_nanos};
 /// let time = ManualTicker::new();
 /// let cache = Cache::builder()
 ///     .ticker(time.clone())
-///     .expire_after(expiry::creating(|_: &&str, seconds: &u64| Some(Duration::from_secs(*seconds))))
+///     .expire_after(expiry::creating(|_: &&str, seconds: &u64| {
+///         Some(Duration::from_secs(*seconds))
+///     }))
 ///     .build();
 ///
 /// cache.insert("a", 10);
@@ -70,7 +72,9 @@ where
 /// let time = ManualTicker::new();
 /// let cache = Cache::builder()
 ///     .ticker(time.clone())
-///     .expire_after(expiry::writing(|_: &&str, seconds: &u64| Some(Duration::from_secs(*seconds))))
+///     .expire_after(expiry::writing(|_: &&str, seconds: &u64| {
+///         Some(Duration::from_secs(*seconds))
+///     }))
 ///     .build();
 ///
 /// cache.insert("a", 10);
@@ -111,7 +115,9 @@ where
 /// let time = ManualTicker::new();
 /// let cache = Cache::builder()
 ///     .ticker(time.clone())
-///     .expire_after(expiry::accessing(|_: &&str, seconds: &u64| Some(Duration::from_secs(*seconds))))
+///     .expire_after(expiry::accessing(|_: &&str, seconds: &u64| {
+///         Some(Duration::from_secs(*seconds))
+///     }))
 ///     .build();
 ///
 /// cache.insert("a", 10);

@@ -1,11 +1,14 @@
 //! The drain status: whether a pass is requested, and whether one is running.
 //!
-//! | state | means | `require` | `begin` | `end` |
-//! |-------|-------|-----------|---------|-------|
-//! | Idle | nothing is asked for | → Required, the caller should run | → Running | – |
-//! | Required | a pass is asked for, nobody runs yet | stays, the caller should run | → Running | – |
-//! | Running | a pass runs; what is asked for now it may miss | → RunningRequired, the runner will know | – | → Idle |
-//! | RunningRequired | a pass runs and another is asked for | stays | – | → Required: whoever asks next runs |
+//! | state | meaning | `require` | `begin` | `end` |
+//! |-------|---------|-----------|---------|-------|
+//! | Idle | no request | → Required, true | → Running | – |
+//! | Required | a pass is requested, none runs | stays, true | → Running | – |
+//! | Running | a pass runs | → RunningRequired, false | – | → Idle, false |
+//! | RunningRequired | a pass runs, another is requested | stays, false | – | → Required, true |
+//!
+//! A running pass may miss what its later requesters did, so RunningRequired leads to another pass.
+//! `require` returns whether its caller should run a pass, `end` whether another was requested.
 //!
 //! Only the holder of the maintenance lock calls `begin` and `end`, so one pass runs at a time. A
 //! pass does not repeat itself: a caller's pass must stay short, and each write that needs a

@@ -3,10 +3,10 @@
 //! # How it works
 //!
 //! ```text
-//! chunk of nodes, aligned to its size                         columns, behind the region's last chunk
-//! ┌────────┬───────┬───────┬─ … ─┬────────┬────────┬─ … ─┐    ┌───────────────┬─ … ┬─────────┬─ … ┐
-//! │ header │ hot 0 │ hot 1 │     │ side 0 │ side 1 │     │    │ own deadlines │    │ weights │    │
-//! └────────┴───────┴───────┴─ … ─┴────────┴────────┴─ … ─┘    └───────────────┴─ … ┴─────────┴─ … ┘
+//! chunk of nodes, aligned to its size                       columns, behind the region's chunks
+//! ┌────────┬───────┬───────┬─ … ─┬────────┬────────┬─ … ─┐  ┌───────────────┬─ … ┬─────────┬─ … ┐
+//! │ header │ hot 0 │ hot 1 │     │ side 0 │ side 1 │     │  │ own deadlines │    │ weights │    │
+//! └────────┴───────┴───────┴─ … ─┴────────┴────────┴─ … ─┘  └───────────────┴─ … ┴─────────┴─ … ┘
 //! chunk of entries
 //! ┌────────┬─────────┬─────────┬─ …
 //! │ region │ entry 0 │ entry 1 │

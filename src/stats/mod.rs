@@ -21,12 +21,12 @@ use std::time::Duration;
 ///
 /// | call | counts |
 /// |---|---|
-/// | `get`, `get_many` for each key, `get_ref` | a hit, or a miss: the key is absent or its entry expired |
+/// | `get`, `get_many` for each key, `get_ref` | a hit; a miss if the key is absent or expired |
 /// | `peek_ref`, `contains_key`, `iter`, `retain` | nothing as a look-up |
 /// | `insert`, `insert_with_ttl` on an absent key | an insertion |
 /// | … on a present one | an update, and a removal as `Replaced` |
 /// | … on one that expired and was not removed yet | an insertion, and a removal as `Expired` |
-/// | … of an entry that is not let in, as with a capacity of 0 | as above, and a removal as `Size` |
+/// | … of a rejected entry, as with a capacity of 0 | as above, and a removal as `Size` |
 ///
 /// So insertions plus updates, minus all removals, is the number of entries stored: exact while no
 /// call is in progress.
@@ -152,7 +152,10 @@ impl Stats {
     /// ```
     /// use wheelhouse::{Cache, RemovalCause};
     ///
-    /// let cache = Cache::builder().record_stats().weigher(|_: &u8, page: &&str| page.len() as u32).build();
+    /// let cache = Cache::builder()
+    ///     .record_stats()
+    ///     .weigher(|_: &u8, page: &&str| page.len() as u32)
+    ///     .build();
     /// cache.insert(1, "twelve bytes");
     /// cache.insert(1, "");
     /// assert_eq!(cache.stats().removed_weight(RemovalCause::Replaced), 12);

@@ -24,9 +24,9 @@
 //! Write `t_l(x)` for the tick of `x` in level `l`, and `len_l` for its number of buckets; one turn
 //! of a level is one tick of the level above, so `t_(l+1)(x) = t_l(x) div len_l` up to level 3.
 //!
-//! - *No entry lands under the hand of an upper level.* `d` comes to level `l + 1` only if `t_l(e)
-//!   - t_l(now) >= len_l`, and then `t_(l+1)(e) - t_(l+1)(now) >= 1`. If nanoseconds were compared
-//!   instead, an `e` slightly less than a turn away could share the tick of `now`.
+//! - *No entry lands under the hand of an upper level.* `d` comes to level `l + 1` only if
+//!   `t_l(e) - t_l(now) >= len_l`, and then `t_(l+1)(e) - t_(l+1)(now) >= 1`. If nanoseconds were
+//!   compared instead, an `e` slightly less than a turn away could share the tick of `now`.
 //! - *No entry is filed a turn too late or too early.* A level holds fewer than `len_l` different
 //!   ticks (level 0: exactly 64), so a bucket holds one tick at a time. Level 4 holds all other
 //!   entries, and each of its buckets is visited at each of its ticks.
@@ -103,14 +103,15 @@ impl Spans {
         }
     }
 
-    /// The span of the finest level: a removal is late by less than this.
+    /// The spans for a finest span of `2^shift` ns, down to 1 ns: small enough for tests to visit
+    /// every moment of some turns.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn with_shift(shift: u32) -> Self {
         assert!(shift <= WIDEST_SHIFT);
         Self { shift }
     }
 
-    /// The span of the finest level: by this much may a removal be late, not quite.
+    /// The span of the finest level: a removal is late by less than this.
     pub(crate) fn resolution(self) -> Duration {
         self.span(0)
     }
@@ -131,14 +132,13 @@ impl Spans {
         (now >> self.shift(level)) as u32 & (BUCKETS_PER_LEVEL[level] - 1)
     }
 
-    /// The number of the bucket for a deadline other than `NEVER`, as filed at `now`.
+    /// Whether two moments share a tick of the finest level, hence of all.
     #[inline]
     pub(crate) fn same_tick(self, a: u64, b: u64) -> bool {
         (a ^ b) >> self.shift == 0
     }
 
-    /// When the bucket at `index` of a level is visited next, if the clock shows `now` and
-    /// advances: always after `now`, by at most one turn.
+    /// The number of the bucket for a deadline other than `NEVER`, as filed at `now`.
     #[inline]
     pub(crate) fn bucket_id(self, deadline: u64, now: u64) -> u8 {
         if has_passed(now, deadline) {
@@ -154,8 +154,8 @@ impl Spans {
         FIRST[FARTHEST]
     }
 
-    /// When the first of the occupied buckets of a level is visited. `occupied` has a bit for each
-    /// index and is not 0.
+    /// When the bucket at `index` of a level is visited next, if the clock shows `now` and
+    /// advances: always after `now`, by at most one turn.
     #[inline]
     pub(crate) fn visit(self, level: usize, index: u32, now: u64) -> u64 {
         let ahead = index.wrapping_sub(self.hand(level, now) + lead(level))
@@ -163,8 +163,8 @@ impl Spans {
         self.tick_after(level, ahead, now)
     }
 
-    /// The moment at which `ahead` more ticks after the present one have begun and ended, that is,
-    /// at which one more begins.
+    /// When the first of the occupied buckets of a level is visited. `occupied` has a bit for each
+    /// index and is not 0.
     #[inline]
     pub(crate) fn first_visit(self, level: usize, occupied: u64, now: u64) -> u64 {
         let start = (self.hand(level, now) + lead(level)) & (BUCKETS_PER_LEVEL[level] - 1);
@@ -173,24 +173,23 @@ impl Spans {
         self.tick_after(level, turned.trailing_zeros(), now)
     }
 
-    /// The buckets of a level, one bit each, to visit when the clock advances from `then` to `now`:
-    /// each once, also if the jump is longer than a turn.
+    /// The moment at which `ahead` more ticks after the present one have begun and ended, that is,
+    /// at which one more begins.
     #[inline]
     fn tick_after(self, level: usize, ahead: u32, now: u64) -> u64 {
         let shift = self.shift(level);
         round_down(now, shift).wrapping_add((u64::from(ahead) + 1) << shift)
     }
 
-    /// The buckets of a level, one bit each, to file again when the clock goes back from `then` to
-    /// `now`: those whose tick is now a turn or more away. The farthest level holds any distance.
+    /// The buckets of a level, one bit each, to visit when the clock advances from `then` to `now`:
+    /// each once, also if the jump is longer than a turn.
     pub(crate) fn passed(self, level: usize, then: u64, now: u64) -> u64 {
         let start = self.hand(level, then) + lead(level);
         ring(level, start, ticks(then, now, self.shift(level)))
     }
 
-    /// The latest moment at which an entry with this deadline (not `NEVER`) is flushed, as filed at
-    /// `now`: `now` if it is due, else the end of its finest tick, which is the deadline rounded up
-    /// to a multiple of the resolution.
+    /// The buckets of a level, one bit each, to file again when the clock goes back from `then` to
+    /// `now`: those whose tick is now a turn or more away. The farthest level holds any distance.
     pub(crate) fn withdrawn(self, level: usize, then: u64, now: u64) -> u64 {
         if level == FARTHEST {
             return 0;
@@ -199,8 +198,9 @@ impl Spans {
         ring(level, start, ticks(now, then, self.shift(level)))
     }
 
-    /// Whether a moment is at or before `now`. Unlike `time::is_due` and `time::is_past` this
-    /// reserves no value: the clock may show any.
+    /// The latest moment at which an entry with this deadline (not `NEVER`) is flushed, as filed at
+    /// `now`: `now` if it is due, else the end of its finest tick, which is the deadline rounded up
+    /// to a multiple of the resolution.
     #[inline]
     pub(crate) fn flush_time(self, deadline: u64, now: u64) -> u64 {
         if has_passed(now, deadline) {
@@ -211,15 +211,15 @@ impl Spans {
     }
 }
 
-/// Where the visits of a level begin, counted from the hand. The finest level visits a bucket when
-/// its tick has ended, the others when it begins.
+/// Whether a moment is at or before `now`. Unlike `time::is_due` and `time::is_past` this reserves
+/// no value: the clock may show any.
 #[inline]
 pub(crate) const fn has_passed(now: u64, moment: u64) -> bool {
     now.wrapping_sub(moment) as i64 >= 0
 }
 
-/// Where the visits of a level begin, counted from the hand: the finest visits a bucket when its
-/// tick has ended, the others when it begins.
+/// Where the visits of a level begin, counted from the hand. The finest level visits a bucket when
+/// its tick has ended, the others when it begins.
 #[inline]
 const fn lead(level: usize) -> u32 {
     (level != 0) as u32
@@ -231,19 +231,19 @@ const fn round_down(moment: u64, shift: u32) -> u64 {
     moment & (u64::MAX << shift)
 }
 
-/// All buckets of a level, one bit each.
+/// How many tick boundaries lie after `from` and at or before `to`, which is not before `from`.
 #[inline]
 const fn ticks(from: u64, to: u64, shift: u32) -> u64 {
     to.wrapping_sub(round_down(from, shift)) >> shift
 }
 
-/// `count` buckets of a level from `start` on (below twice its length), one bit each.
+/// All buckets of a level, one bit each.
 #[inline]
 const fn full(level: usize) -> u64 {
     u64::MAX >> (64 - BUCKETS_PER_LEVEL[level])
 }
 
-/// A set of buckets of all levels.
+/// `count` buckets of a level from `start` on (below twice its length), one bit each.
 fn ring(level: usize, start: u32, count: u64) -> u64 {
     let len = BUCKETS_PER_LEVEL[level];
     if count >= u64::from(len) {
@@ -253,9 +253,9 @@ fn ring(level: usize, start: u32, count: u64) -> u64 {
     (line | line >> len) as u64 & full(level)
 }
 
-/// One word each for the levels 0 and 1; the other levels and the overdue bucket share the third.
+/// A set of buckets of all levels.
 ///
-/// The buckets of one level, one bit for each index.
+/// One word each for the levels 0 and 1; the other levels and the overdue bucket share the third.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BucketSet([u64; 3]);
 
@@ -280,14 +280,14 @@ impl BucketSet {
         self.0 == [0; 3]
     }
 
-    /// The first member at or after `from`, else the first one from 0.
+    /// The buckets of one level, one bit for each index.
     #[inline]
     pub(crate) fn of_level(&self, level: usize) -> u64 {
         let first = FIRST[level];
         self.0[usize::from(first >> 6)] >> (first & 63) & full(level)
     }
 
-    /// The first member at or after `from`, and round again from 0.
+    /// The first member at or after `from`, else the first one from 0.
     #[inline]
     pub(crate) fn next_from(&self, from: u8) -> Option<u8> {
         let word = usize::from(from >> 6);
@@ -302,20 +302,20 @@ impl BucketSet {
     }
 }
 
-/// Whether the nodes of this bucket cascade to other buckets when it is visited. If not, they are
-/// due.
+/// The number of the bucket at `index` of a level.
 #[inline]
 pub(crate) const fn bucket_id_of(level: usize, index: u32) -> u8 {
     FIRST[level] + index as u8
 }
 
-/// Level and index of a bucket by its number; `None` for the overdue bucket.
+/// Whether the nodes of this bucket cascade to other buckets when it is visited. If not, they are
+/// due.
 #[inline]
 pub(crate) const fn is_cascaded(bucket_id: u8) -> bool {
     bucket_id >= FIRST[1] && bucket_id < OVERDUE
 }
 
-/// The wheel compared with a sorted map: both run a program of operations, decoded from bytes.
+/// Level and index of a bucket by its number; `None` for the overdue bucket.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn level_of(bucket_id: u8) -> Option<(usize, u32)> {
     assert!(
