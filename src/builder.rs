@@ -593,7 +593,7 @@ where
         }
         if self.initial_capacity > MOST_INITIAL {
             return Err(format!(
-                "initial_capacity is {}, but room can be made in advance for at most {MOST_INITIAL} entries",
+                "initial_capacity is {}, but must be at most {MOST_INITIAL}",
                 self.initial_capacity
             ));
         }
@@ -614,7 +614,7 @@ where
             }
             if self.ticker.is_some() {
                 return Err(format!(
-                    "coarse_reads is {staleness:?}, but may be given only without a ticker: a thread can keep the time of the machine's clock alone"
+                    "coarse_reads is {staleness:?}, but is allowed only without a ticker: a thread can store the time of the machine's clock only"
                 ));
             }
         }

@@ -130,7 +130,7 @@ fn a_listener_that_does_not_return_stops_no_writer_and_loses_nothing() {
     let heard = std::mem::take(&mut *heard.lock().unwrap());
     let told: BTreeSet<u64> = heard.iter().copied().filter(|v| *v != u64::MAX).collect();
     assert_eq!(told.len() + 1, heard.len(), "told twice");
-    assert!(told.is_disjoint(&present), "told, and here");
+    assert!(told.is_disjoint(&present), "delivered, and still stored");
     assert_eq!(
         (told.len() + present.len()) as u64,
         EACH * threads as u64,
@@ -214,7 +214,10 @@ fn a_pass_that_is_stopped_in_the_middle_holds_writers_at_a_bound_and_no_reader()
         );
         let all = EACH * threads as u64;
         barrier.open();
-        assert!(stopped < all, "nobody was stopped: nothing is shown");
+        assert!(
+            stopped < all,
+            "no writer was stopped: the test proved nothing"
+        );
         assert!(stopped <= slack(threads) + 100, "{stopped} writes wait");
         comes_true("the rest of the writes", || sum() == all);
     });
@@ -228,7 +231,7 @@ fn a_pass_that_is_stopped_in_the_middle_holds_writers_at_a_bound_and_no_reader()
 }
 
 #[test]
-fn maintenance_that_never_comes_is_done_by_the_writers() {
+fn writers_do_the_maintenance_if_no_thread_runs_it() {
     const EACH: u64 = 100_000;
     const CAPACITY: u64 = 2_000;
     // A scheduler that ignores requests: a timer of a stopped event loop.

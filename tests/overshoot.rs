@@ -11,7 +11,7 @@ const CAPACITY: u64 = 10_000;
 const LIMIT: u64 = 1_024;
 
 #[test]
-fn writers_on_every_core_do_not_run_away_from_eviction() {
+fn eviction_keeps_up_with_writers_on_every_core() {
     let cores = thread::available_parallelism().map_or(4, usize::from);
     for threads in [cores, 4 * cores] {
         let cache: Cache<u64, u64> = Cache::builder().max_capacity(CAPACITY).build();
@@ -49,7 +49,7 @@ fn writers_on_every_core_do_not_run_away_from_eviction() {
 /// Each new entry weighs as much as a thousand of those to be evicted: with as many victims as
 /// entries it would not be enough.
 #[test]
-fn heavy_writes_do_not_run_away_from_the_eviction_of_light_entries() {
+fn eviction_of_light_entries_keeps_up_with_heavy_writes() {
     const LIGHT: u64 = 100_000;
     const HEAVY: u32 = 1_000;
     let cores = thread::available_parallelism().map_or(4, usize::from);

@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_is_asked_what_its_name_says() {
+    fn each_policy_is_called_for_what_its_name_says() {
         let nine = Some(9 * SECOND);
         assert_eq!(
             answers(&creating(seconds)),
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_keep_the_deadline_and_are_asked_everything() {
+    fn the_defaults_keep_the_deadline_and_are_called_for_every_event() {
         struct Defaults;
         impl Expiry<u32, u64> for Defaults {}
         assert_eq!(answers(&Defaults), ([None, LEFT, LEFT], [true, true]));

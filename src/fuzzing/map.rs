@@ -162,7 +162,7 @@ impl Bench {
         let probe = self.probe(&map, key, &pin);
         assert!(
             self.settle_and_put(&map, key, &probe),
-            "nobody came between"
+            "no other operation came between"
         );
     }
 
@@ -320,7 +320,7 @@ impl Bench {
             assert_eq!(
                 self.model.get(node.key()),
                 Some(node.value()),
-                "met what is not there"
+                "met an entry that is not there"
             );
             assert!(visit.met.insert(*node.value()), "met twice");
         }
@@ -329,7 +329,7 @@ impl Bench {
         } else {
             assert!(
                 visit.stable.is_subset(&visit.met),
-                "missed what was there all the time"
+                "missed an entry that was there all the time"
             );
         }
     }

@@ -194,11 +194,11 @@ impl Bench {
         let victim = self.policy.victim();
         assert!(
             victim == self.policy.victim(),
-            "another one, though nothing changed"
+            "another victim, although nothing changed"
         );
         if let Some(victim) = victim {
             assert!(self.policy.is_over() || u64::from(victim.weight()) > self.max);
-            assert!(victim.weight() > 0, "gave up what weighs nothing");
+            assert!(victim.weight() > 0, "evicted an entry of weight zero");
             assert!(self.nodes.get(victim.key()) == Some(&victim));
         }
         victim
@@ -246,7 +246,7 @@ impl Bench {
     fn finish(mut self) {
         self.evict(usize::MAX);
         self.check();
-        assert!(!self.policy.is_over(), "nobody is left to go");
+        assert!(!self.policy.is_over(), "no victim is left");
         for key in self.nodes.keys().copied().collect::<Vec<u64>>() {
             self.take(key);
         }

@@ -50,11 +50,11 @@ impl<K, V> Maintenance<K, V> {
         self.each_node(shared, |node| {
             assert_eq!(node.life(), Life::Live);
             let (entry, deadline) = (node.entry(), node.deadline());
-            assert_eq!(entry.node(), node, "another node sits in an entry's entry");
+            assert_eq!(entry.node(), node, "an entry names another node");
             assert_eq!(
                 entry.bucket_id() != NO_BUCKET,
                 deadline != NEVER,
-                "an entry with the deadline {deadline:#x} in place {}",
+                "an entry with the deadline {deadline:#x} in bucket {}",
                 entry.bucket_id()
             );
             if entry.bucket_id() != NO_BUCKET {

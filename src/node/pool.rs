@@ -399,7 +399,7 @@ impl Pool {
         let number: u32 = unsafe { slot.sub(offset).cast().read() };
         let region = self.regions[number as usize]
             .as_mut()
-            .expect("a region with a slot that is not free is there (pool 2)");
+            .expect("a region with a slot that is not free exists (pool 2)");
         // SAFETY: the caller's promise.
         unsafe { set_next(slot, region.free) };
         region.free = slot.as_ptr();
@@ -427,7 +427,7 @@ impl Pool {
         while let Some(&number) = self.empty.last() {
             let place = &mut self.regions[number as usize];
             let Some(region) = place else {
-                unreachable!("a is_empty region is there until it is taken from `empty`");
+                unreachable!("an empty region exists until it is taken from `empty`");
             };
             let slots = region.chunks * self.shape.slots;
             if region.used > 0 {

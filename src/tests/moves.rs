@@ -196,7 +196,7 @@ fn a_visit_amid_a_split_meets_what_stays_once() {
 }
 
 #[test]
-fn what_was_removed_is_not_met_where_it_stayed_behind() {
+fn a_removed_entry_is_not_met_in_the_abandoned_array() {
     explore(|| {
         // Four buckets, of which the first two are split; then 0 is removed. Its word stays in the
         // array that is being abandoned.

@@ -268,7 +268,7 @@ fn reads_extend_under_an_idle_limit_only() {
 }
 
 #[test]
-fn the_values_are_asked_where_there_is_a_policy() {
+fn with_a_policy_the_values_give_the_lifetimes() {
     let value = |id, on_update| Value {
         id,
         on_create: Answer::After(10),
@@ -292,7 +292,7 @@ fn the_values_are_asked_where_there_is_a_policy() {
 }
 
 #[test]
-fn a_read_that_a_new_value_overtakes_may_extend_nothing() {
+fn a_read_that_a_new_value_overtakes_may_leave_the_deadline() {
     let value = |id| Value {
         id,
         on_create: Answer::After(10),
