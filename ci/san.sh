@@ -17,8 +17,8 @@
 #   one, but only for objects that a reader must *not* find any more. That a reader's accesses come
 #   before the freeing depends on release and acquire, which it tracks (src/reclaim/own/epoch.rs).
 #   The standard library is not instrumented (that would take its sources and a build of its own).
-#   So ThreadSanitizer reports a race where only std orders two accesses, as with the last drop of an
-#   `Arc`: ci/tsan.supp lists these places. The loom models test whether the orderings suffice.
+#   So ThreadSanitizer reports a race where only std orders two accesses, as with the last drop of
+#   an `Arc`: ci/tsan.supp lists these places. The loom models test whether the orderings suffice.
 # - Not run: documentation tests (a program each), examples and benchmarks (no unsafe code of their
 #   own; some link C libraries that are built without the sanitizer). The tests of memory, and those
 #   that wait for a moment of real time, run as they are.

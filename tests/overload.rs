@@ -16,7 +16,7 @@ use wheelhouse::{Cache, ManualTicker, Scheduler, Ticker};
 /// Longer than any action here takes, even on a loaded machine.
 const SOON: Duration = secs(30);
 /// Events in a shard's batch at which its writers wait for maintenance.
-const LIMIT: u64 = 1_024;
+const BATCH_HARD_LIMIT: u64 = 1_024;
 
 fn cores() -> usize {
     thread::available_parallelism().map_or(4, usize::from)
@@ -26,7 +26,7 @@ fn cores() -> usize {
 /// all shards, two more that a pass has taken, and what each thread adds before it notices.
 fn slack(threads: usize) -> u64 {
     let shards = (4 * cores()).next_power_of_two().min(1024) as u64;
-    (shards + 2) * LIMIT + 2 * threads as u64
+    (shards + 2) * BATCH_HARD_LIMIT + 2 * threads as u64
 }
 
 /// Closed or open; a thread that arrives while it is closed waits.

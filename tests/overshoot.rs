@@ -8,7 +8,7 @@ use wheelhouse::{Cache, EvictionPolicy, Scheduler};
 
 const CAPACITY: u64 = 10_000;
 /// Events in a shard's batch at which its writers wait for maintenance.
-const LIMIT: u64 = 1_024;
+const BATCH_HARD_LIMIT: u64 = 1_024;
 
 #[test]
 fn eviction_keeps_up_with_writers_on_every_core() {
@@ -66,7 +66,8 @@ fn eviction_of_light_entries_keeps_up_with_heavy_writes() {
             }
             cache.run_pending_tasks();
             let shards = (4 * cores).next_power_of_two().min(1024) as u64;
-            let bound = LIGHT + ((shards + 3) * LIMIT + threads as u64) * u64::from(HEAVY);
+            let bound =
+                LIGHT + ((shards + 3) * BATCH_HARD_LIMIT + threads as u64) * u64::from(HEAVY);
             thread::scope(|scope| {
                 for thread in 1..=threads as u64 {
                     let cache = &cache;

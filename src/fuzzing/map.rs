@@ -184,9 +184,9 @@ impl Bench {
                 assert_eq!(self.model.insert(key, value), None, "revalidated as absent");
                 self.tell(hash, Told::Added(value));
             }
-            Some(Revalidated::Occupied(spot)) => {
+            Some(Revalidated::Occupied(occupied)) => {
                 let old = probe.found.expect("revalidated at what was found");
-                shard.replace(spot, old, new, Times::NONE, RemovalCause::Replaced);
+                shard.replace(occupied, old, new, Times::NONE, RemovalCause::Replaced);
                 drop(shard);
                 assert_eq!(self.model.insert(key, value), Some(*old.value()));
                 self.tell(hash, Told::Replaced(*old.value(), value));
@@ -203,8 +203,8 @@ impl Bench {
         assert_eq!(found.map(|node| *node.value()), value);
         let Some(node) = found else { return };
         let mut shard = self.map.lock(hash);
-        let spot = shard.find_node(hash, node).expect("it was just found");
-        shard.remove(spot, node, RemovalCause::Explicit);
+        let occupied = shard.find_node(hash, node).expect("it was just found");
+        shard.remove(occupied, node, RemovalCause::Explicit);
         assert!(shard.find_node(hash, node).is_none(), "removed");
         drop(shard);
         self.tell(hash, Told::Removed(*node.value()));

@@ -242,8 +242,8 @@ mod tests {
                 .expect("bounded")
                 .removed(node);
             let mut shard = shared.map.lock(node.hash());
-            let spot = shard.find_node(node.hash(), node).expect("in the map");
-            shard.take(spot, node);
+            let occupied = shard.find_node(node.hash(), node).expect("in the map");
+            shard.take(occupied, node);
             // The last owner frees what the map holds; this node has to be freed apart.
             let mut state = maintenance.state.lock();
             state.freeing.retire(crate::map::Garbage::Node(node));

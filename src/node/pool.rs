@@ -357,14 +357,14 @@ impl Pool {
                     self.return_to_regions(slot, vacated);
                 }
             }
-            let mut lot = RETURNED_AT_A_TIME.max(emptied.len);
+            let mut left = RETURNED_AT_A_TIME.max(emptied.len);
             while !(self.is_dense() && self.may_be_recycled(self.recycled_len))
-                && lot > 0
+                && left > 0
                 && let Some(slot) = self.take_recycled()
             {
                 // SAFETY: it was recycled (pool 1), and is in no chain any more.
                 unsafe { self.return_to_regions(slot, vacated) };
-                lot -= 1;
+                left -= 1;
             }
         }
     }

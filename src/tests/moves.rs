@@ -32,8 +32,8 @@ impl Table {
     fn remove(&self, key: u64) {
         let node = self.map.find(key, &self.domain.pin(), |n| *n.key() == key);
         let mut shard = self.map.lock(key);
-        let spot = shard.find_node(key, node.unwrap()).unwrap();
-        shard.take(spot, node.unwrap());
+        let occupied = shard.find_node(key, node.unwrap()).unwrap();
+        shard.take(occupied, node.unwrap());
     }
 
     fn begin_move(&self, log: u32) {
@@ -49,9 +49,9 @@ impl Table {
             match shard.revalidate(key, &probe) {
                 None => continue,
                 Some(Revalidated::Vacant(vacancy)) => shard.add(vacancy, new, Times::NONE),
-                Some(Revalidated::Occupied(spot)) => {
+                Some(Revalidated::Occupied(occupied)) => {
                     let old = probe.found.unwrap();
-                    shard.replace(spot, old, new, Times::NONE, RemovalCause::Replaced)
+                    shard.replace(occupied, old, new, Times::NONE, RemovalCause::Replaced)
                 }
             };
             return;

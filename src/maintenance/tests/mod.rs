@@ -206,14 +206,15 @@ fn a_key_written_repeatedly_before_a_pass_stays_in_its_queue() {
             keys.for_each(|key| cache.insert(key, 0));
             cache.run_pending_tasks();
         }
-        let region = |key| node(&cache, key).entry().queue_id();
+        let queue = |key| node(&cache, key).entry().queue_id();
         let mut late = (1_000..1_100).filter(|key| cache.contains_key(key));
-        let window = region(late.next().expect("some are let in"));
-        let mut core = (0..1_000).filter(|&key| cache.contains_key(&key) && region(key) != window);
-        let key = core.next_back().expect("most of the cache is core");
+        let window = queue(late.next().expect("some are admitted"));
+        let in_protected = |key: &u32| cache.contains_key(key) && queue(*key) != window;
+        let last = (0..1_000).rev().find(in_protected);
+        let key = last.expect("most of the cache is in the protected queue");
         (0..writes).for_each(|_| cache.insert(key, 1));
         cache.run_pending_tasks();
-        assert_ne!(region(key), window, "after {writes} writes");
+        assert_ne!(queue(key), window, "after {writes} writes");
         cache.core.maintenance.check_invariants(&cache.core.shared);
     }
 }
@@ -229,21 +230,21 @@ fn a_heavy_value_that_was_replaced_before_a_pass_evicts_nothing() {
         keys.for_each(|key| cache.insert(key, 1));
         cache.run_pending_tasks();
     }
-    let region = |key| node(&cache, key).entry().queue_id();
+    let queue = |key| node(&cache, key).entry().queue_id();
     let there: Vec<u32> = (0..1_100).filter(|key| cache.contains_key(key)).collect();
     let (first, last) = (there[0], there[there.len() - 1]);
-    let window = region(last);
-    let in_core = || {
+    let window = queue(last);
+    let in_protected = || {
         there[1..]
             .iter()
-            .filter(|&&key| region(key) != window)
+            .filter(|&&key| queue(key) != window)
             .count()
     };
-    let before = in_core();
+    let before = in_protected();
     cache.insert(first, 900);
     cache.insert(first, 1);
     cache.run_pending_tasks();
-    assert_eq!(in_core(), before);
+    assert_eq!(in_protected(), before);
     assert_eq!(cache.weighted_size(), 1_000);
 }
 
