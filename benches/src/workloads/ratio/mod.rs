@@ -13,7 +13,6 @@ mod sizes;
 use std::{
     num::NonZeroUsize,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
 };
 
 use crate::{
@@ -83,7 +82,7 @@ fn replay_all(
     sizes_of: impl Fn(&str, usize) -> Vec<NonZeroUsize>,
     takes_part: impl Fn(&Entrant) -> bool,
 ) -> Vec<Line> {
-    let mut found = match find(setup) {
+    let mut found = match traces::find(&setup.traces) {
         Ok(found) => found,
         Err(why) => {
             println!("\n{workload}: skipped: {why}");
@@ -136,28 +135,6 @@ fn replay_all(
     }
     setup.clear();
     lines
-}
-
-fn find(setup: &Setup) -> Result<Vec<Found>, String> {
-    if setup.traces.is_empty() {
-        let folder = traces::default_folder().ok_or_else(|| {
-            format!(
-                "no traces in {}; name a file or a folder with --traces",
-                traces::DEFAULT_FOLDER
-            )
-        })?;
-        return find_in(&folder);
-    }
-    let found: Result<Vec<_>, _> = setup.traces.iter().map(|path| find_in(path)).collect();
-    Ok(found?.concat())
-}
-
-fn find_in(path: &Path) -> Result<Vec<Found>, String> {
-    match traces::find(path) {
-        Ok(found) if found.is_empty() => Err(format!("no trace in {}", path.display())),
-        Ok(found) => Ok(found),
-        Err(why) => Err(format!("cannot read {}: {why}", path.display())),
-    }
 }
 
 /// Replays one trace at one size with every cache that takes part.

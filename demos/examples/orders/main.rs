@@ -4,7 +4,7 @@
 //! some too late, some at the very last or very first wrong nanosecond, many never. The cache is the timer: the key is the
 //! order's number, the expiry its delay, `remove` the cancellation, and the listener closes what expired.
 //!
-//! Run: `cargo run --release --example orders`, shorter: `-- --orders 50000`.
+//! Run: `cargo run --release -p wheelhouse-examples --example orders`, shorter: `-- --orders 50000`.
 //!
 //! Expect: some seconds of work, then a table. Every order must end exactly once, closed or paid; a payment must be taken if it
 //! comes before the deadline and refused if not; no order may be closed early, nor later than the resolution of the wheel and
@@ -12,9 +12,9 @@
 
 mod book;
 mod market;
-#[path = "../common/mixed.rs"]
+#[path = "../../../examples/common/mixed.rs"]
 mod mixed;
-#[path = "../common/quantiles.rs"]
+#[path = "../../../examples/common/quantiles.rs"]
 mod quantiles;
 
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! Made-up requests for a try without any trace: keys by popularity, the n-th most popular about 1/n as often as the first.
 
 use crate::mixed::share;
-use crate::trace::{Op, Request};
+use wheelhouse_examples::trace::{Op, Request};
 
 const KEYS: f64 = 20_000.0;
 

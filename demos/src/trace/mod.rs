@@ -1,10 +1,11 @@
-//! Traces: what a request is, and how a file becomes requests.
+//! Access traces: which files there are, what a request is, and how a file becomes requests.
 //!
 //! Both the compression and the format are told from the first bytes, not from the name: four of the formats end in `.trace` or
 //! `.csv` and look different inside.
 
 mod cachelib;
 mod cloudphysics;
+mod files;
 mod integers;
 mod lines;
 mod numbers;
@@ -12,35 +13,44 @@ mod ranges;
 mod unpack;
 
 use std::io::{BufRead, Read};
+use std::str::FromStr;
 use std::time::Duration;
 
-use clap::ValueEnum;
+pub use files::{DEFAULT_FOLDER, files};
 
+/// One request of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
-    pub(crate) key: u64,
-    pub(crate) op: Op,
+pub struct Request {
+    /// What is asked for.
+    pub key: u64,
+    /// What is done with it.
+    pub op: Op,
     /// Time stamp, from an origin of the trace's own.
-    pub(crate) at: Option<Duration>,
+    pub at: Option<Duration>,
     /// Lifetime given by the trace.
-    pub(crate) ttl: Option<Duration>,
+    pub ttl: Option<Duration>,
 }
 
+/// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
+pub enum Op {
     /// A look-up, and a write if it misses.
     Access,
+    /// A write, whether the key is there or not.
     Write,
+    /// A removal.
     Delete,
 }
 
-pub(crate) type Requests = Box<dyn Iterator<Item = Result<Request, String>>>;
+/// The requests of a trace, in order.
+pub type Requests = Box<dyn Iterator<Item = Result<Request, String>>>;
 
 /// A source of decompressed bytes.
 type Bytes = Box<dyn BufRead>;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+/// What a trace looks like inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
     /// A decimal number per line (LIRS)
     Numbers,
     /// Big-endian 32-bit integers (cache2k)
@@ -55,11 +65,29 @@ pub(crate) enum Format {
     Twitter,
 }
 
+const FORMATS: [(&str, Format); 6] = [
+    ("numbers", Format::Numbers),
+    ("integers", Format::Integers),
+    ("ranges", Format::Ranges),
+    ("cloudphysics", Format::Cloudphysics),
+    ("cachelib", Format::Cachelib),
+    ("twitter", Format::Twitter),
+];
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = FORMATS.iter().find(|(name, _)| *name == text);
+        known.map(|&(_, format)| format).ok_or_else(|| {
+            let names = FORMATS.map(|(name, _)| name).join(", ");
+            format!("\"{text}\" is no format of traces; known are {names}")
+        })
+    }
+}
+
 /// The requests of a file, plain or compressed; the format is told from the content if it is not given.
-pub(crate) fn requests(
-    raw: impl Read + 'static,
-    format: Option<Format>,
-) -> Result<Requests, String> {
+pub fn requests(raw: impl Read + 'static, format: Option<Format>) -> Result<Requests, String> {
     let mut bytes = unpack::unpacked(raw)?;
     let format = match format {
         Some(format) => format,

@@ -29,14 +29,18 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Draws over the last frame; what does not fit is cut off.
-    pub(crate) fn draw(&mut self, lines: &[String]) -> std::io::Result<()> {
+    /// Draws over the last frame. The bottom of the screen belongs to `keys`, in as many rows as
+    /// they need; what does not fit above them is cut off.
+    pub(crate) fn draw(&mut self, lines: &[String], keys: &[&str]) -> std::io::Result<()> {
         // A terminal that does not know its size says zero.
         let (columns, rows) = match size()? {
             (0, _) | (_, 0) => (80, 24),
             known => known,
         };
-        for (row, line) in (0..rows).zip(lines) {
+        let keys = wrapped(keys, columns.into());
+        let above = usize::from(rows).saturating_sub(keys.len());
+        let shown = lines.iter().take(above).chain(&keys);
+        for (row, line) in (0..rows).zip(shown) {
             let fitting: String = line.chars().take(columns.into()).collect();
             queue!(
                 self.0,
@@ -81,5 +85,33 @@ impl Drop for Screen {
         // Nothing can be done about a terminal that takes no orders any more.
         _ = execute!(self.0, Show, LeaveAlternateScreen);
         _ = disable_raw_mode();
+    }
+}
+
+/// The words in rows of at most so many columns, three blanks between two words.
+fn wrapped(words: &[&str], columns: usize) -> Vec<String> {
+    let mut rows: Vec<String> = Vec::new();
+    for word in words {
+        match rows.last_mut() {
+            Some(row) if row.chars().count() + 3 + word.chars().count() <= columns => {
+                row.push_str("   ");
+                row.push_str(word);
+            }
+            _ => rows.push((*word).to_owned()),
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_wrapped_and_none_is_lost() {
+        let keys = ["q quit", "space pause", "+ faster"];
+        assert_eq!(wrapped(&keys, 80), ["q quit   space pause   + faster"]);
+        assert_eq!(wrapped(&keys, 22), ["q quit   space pause", "+ faster"]);
+        assert_eq!(wrapped(&keys, 4), keys);
     }
 }

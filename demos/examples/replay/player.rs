@@ -8,7 +8,7 @@ use wheelhouse::{Cache, ManualTicker, RemovalCause, Ticker, expiry};
 
 use crate::mix::Mix;
 use crate::progress::Progress;
-use crate::trace::{Op, Request, Requests};
+use wheelhouse_examples::trace::{Op, Request, Requests};
 
 /// Requests read before they are played, so that the clock can be stopped while the next are read.
 const CHUNK: usize = 1 << 16;

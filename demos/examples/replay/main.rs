@@ -4,22 +4,22 @@
 //! is virtual: it comes from the trace where it has time stamps, elsewhere requests arrive evenly at a rate that you choose. A key's
 //! lifetime comes from the trace where it has one, elsewhere it is drawn by a stable hash of the key from a mix: a *synthetic TTL*.
 //!
-//! Run: `cargo run --release --example replay -- FILE...`, a file or a folder; plain, gzip, xz or zstd. Without FILE it takes the
-//! traces in `../shared/data/traces` if that folder exists. Without any trace at hand: `-- --generate 200000`.
+//! It needs a trace: `cargo run --release -p wheelhouse-examples --example replay -- FILE...`, where
+//! FILE is a file or a folder, plain or compressed by gzip, xz or zstd. Without a trace at hand it
+//! replays made-up requests: `-- --generate 200000`. Without any argument it takes the traces in
+//! `../shared/data/traces`, and says what it needs if there is no such folder.
 //!
 //! Expect: a progress bar, then a row per trace: requests, hits, hit ratio, expirations, evictions, what is left, and requests per
 //! second (the cache's work alone, not the reading of the file). Two things are checked: no look-up may return a value past its
 //! deadline, and every value that went in must be in the cache at the end or have been notified as removed exactly once. The exit
 //! status is 1 if anything was wrong.
 
-mod find;
 mod generate;
 mod mix;
-#[path = "../common/mixed.rs"]
+#[path = "../../../examples/common/mixed.rs"]
 mod mixed;
 mod player;
 mod progress;
-mod trace;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ use clap::Parser;
 use mix::Mix;
 use player::{Outcome, Player};
 use progress::Progress;
-use trace::{Format, Requests};
+use wheelhouse_examples::trace::{self, Format, Requests};
 
 /// Replays access traces with a lifetime for every key
 #[derive(Parser)]
@@ -48,8 +48,9 @@ struct Args {
     /// Requests per virtual second, for traces without time stamps
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
-    /// Format of the traces; told from the content if not given
-    #[arg(long, value_enum)]
+    /// Format of the traces: numbers (LIRS), integers (cache2k), ranges (ARC), cloudphysics,
+    /// cachelib or twitter; told from the content if not given
+    #[arg(long)]
     format: Option<Format>,
     /// Replay this many made-up requests instead of a file
     #[arg(long, value_name = "REQUESTS", conflicts_with = "files")]
@@ -82,7 +83,11 @@ fn run(args: &Args) -> Result<bool, String> {
         return Ok(report_wrongs("generated", &outcome));
     }
 
-    let files = find::traces(&args.files)?;
+    let files = trace::files(&args.files).map_err(|why| {
+        format!(
+            "{why}\nname a trace, a FILE or a folder, or replay made-up requests: --generate 200000"
+        )
+    })?;
     announce(args);
     let mut right = true;
     for file in &files {

@@ -4,7 +4,7 @@
 //! A cache on a virtual clock is kept filled with entries that live from a second to a month. The clock runs faster than the real
 //! one, so that you can watch the hands turn and the buckets of a coarse level cascade into the finer ones.
 //!
-//! Run: `cargo run --release --example viewer`; q ends it, + and - change the speed, space stops the clock.
+//! Run: `cargo run --release -p wheelhouse-examples --example viewer`; q ends it, + and - change the speed, space stops the clock.
 //! Without a terminal: `-- --plain --frames 5` prints five frames and ends.
 //!
 //! Expect: one row of bars for each level, finest on top, `^` under the bucket in hand. Every frame is checked: the wheel must
@@ -12,7 +12,7 @@
 
 mod draw;
 mod load;
-#[path = "../common/mixed.rs"]
+#[path = "../../../examples/common/mixed.rs"]
 mod mixed;
 mod screen;
 
@@ -42,6 +42,9 @@ struct Args {
     #[arg(long)]
     plain: bool,
 }
+
+/// What the keys do, the most useful first.
+const KEYS: &[&str] = &["q quit", "space pause", "+ faster", "- slower"];
 
 /// Real time from one frame to the next.
 const FRAME: Duration = Duration::from_millis(100);
@@ -87,9 +90,8 @@ fn show(args: &Args) -> Result<(), String> {
         if !stopped {
             load.advance(FRAME.mul_f64(speed));
         }
-        let mut lines = checked_frame(&load, speed)?;
-        lines.push("q end   + faster   - slower   space stop and go".to_owned());
-        screen.draw(&lines).map_err(failed)?;
+        let lines = checked_frame(&load, speed)?;
+        screen.draw(&lines, KEYS).map_err(failed)?;
         match screen.key_within(FRAME).map_err(failed)? {
             Some(Key::Quit) => break,
             Some(Key::Faster) => speed = (speed * 2.0).min(1e6),

@@ -7,7 +7,7 @@
 //! Any recorder does: install one for Prometheus, StatsD or what you have. Here it is the one that `metrics-util` has for tests, so
 //! that this program can print what arrived, and compare it with what the cache says.
 //!
-//! Run: `cargo run --example metrics`
+//! Run: `cargo run -p wheelhouse-examples --example metrics`
 //!
 //! Expect: a list of counters and gauges, at once. They are checked; the program panics if a count got lost.
 
