@@ -1,7 +1,6 @@
 //! dashmap: a bare map of locked shards.
 
-use super::Hasher;
-use crate::peer::{Card, Key, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Hasher, Key, Peer, Plan, Problem, Role, Value};
 
 /// `dashmap::DashMap`.
 pub struct DashMap<K, V>(dashmap::DashMap<K, V, Hasher>);

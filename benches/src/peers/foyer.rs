@@ -2,8 +2,7 @@
 
 use foyer_memory::{Cache, CacheBuilder, CacheProperties, EvictionConfig, LfuConfig, LruConfig};
 
-use super::Hasher;
-use crate::peer::{Card, Key, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Hasher, Key, Peer, Plan, Problem, Role, Value};
 
 /// `foyer_memory::Cache`.
 pub struct Foyer<K: Key, V: Value>(Cache<K, V, Hasher, CacheProperties>);

@@ -2,8 +2,7 @@
 
 use mini_moka::sync::{Cache, ConcurrentCacheExt};
 
-use super::Hasher;
-use crate::peer::{Card, Expiring, Key, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Expiring, Hasher, Key, Peer, Plan, Problem, Role, Value};
 
 /// `mini_moka::sync::Cache`.
 pub struct MiniMoka<K, V>(Cache<K, V, Hasher>);

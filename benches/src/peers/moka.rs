@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use moka::{Expiry, notification::RemovalCause, sync::Cache};
 
-use super::Hasher;
-use crate::peer::{Card, Expiring, Key, Left, Lifetime, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Expiring, Hasher, Key, Left, Lifetime, Peer, Plan, Problem, Role, Value};
 
 /// `moka::sync::Cache`.
 pub struct Moka<K, V>(Cache<K, V, Hasher>);

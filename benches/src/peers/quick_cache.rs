@@ -5,8 +5,7 @@ use quick_cache::{
     sync::{Cache, DefaultLifecycle},
 };
 
-use super::Hasher;
-use crate::peer::{Card, Key, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Hasher, Key, Peer, Plan, Problem, Role, Value};
 
 /// `quick_cache::sync::Cache`.
 pub struct QuickCache<K, V>(Inside<K, V>);
