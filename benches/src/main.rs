@@ -240,7 +240,7 @@ fn setup(arguments: &Arguments) -> Setup {
     threads.sort_unstable();
     threads.dedup();
     let only = if arguments.only.is_empty() && arguments.what == ["bars"] {
-        bars::PEERS.iter().map(|&peer| peer.to_owned()).collect()
+        bars::peers(&bars::all())
     } else {
         names(&arguments.only)
     };
@@ -259,22 +259,9 @@ fn setup(arguments: &Arguments) -> Setup {
 
 /// The peers named in these lists, apart at each comma that no blank follows: names have commas, too.
 fn names(lists: &[String]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for list in lists {
-        let mut goes_on = false;
-        for part in list.split(',') {
-            match names.last_mut() {
-                Some(name) if goes_on && part.starts_with(' ') => {
-                    name.push(',');
-                    name.push_str(part);
-                }
-                _ => names.push(part.to_owned()),
-            }
-            goes_on = true;
-        }
-    }
-    names.retain(|name| !name.is_empty());
-    names
+    let within = lists.join(",").replace(", ", "\n");
+    let names = within.split(',').filter(|name| !name.is_empty());
+    names.map(|name| name.replace('\n', ", ")).collect()
 }
 
 #[cfg(test)]
@@ -283,20 +270,13 @@ mod tests {
 
     #[test]
     fn a_name_may_have_a_comma_in_it() {
-        let named = |lists: &[&str]| {
-            names(
-                &lists
-                    .iter()
-                    .map(|list| list.to_string())
-                    .collect::<Vec<_>>(),
-            )
-        };
+        let named =
+            |lists: &[&str]| names(&lists.iter().map(|&list| list.into()).collect::<Vec<_>>());
         assert_eq!(named(&[]), [""; 0]);
-        assert_eq!(named(&["wheelhouse,moka"]), ["wheelhouse", "moka"]);
+        let lists = ["moka,wheelhouse, 16 at once,moka", "stretto,"];
         assert_eq!(
-            named(&["moka,wheelhouse, 16 at once,moka", "stretto"]),
+            named(&lists),
             ["moka", "wheelhouse, 16 at once", "moka", "stretto"]
         );
-        assert_eq!(named(&["moka,", ",stretto"]), ["moka", "stretto"]);
     }
 }

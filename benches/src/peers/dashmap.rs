@@ -39,17 +39,5 @@ impl<K: Key, V: Value> Peer<K, V> for DashMap<K, V> {
         self.0.get(key).map(|entry| read(entry.value()))
     }
 
-    #[inline]
-    fn insert(&self, key: K, value: V) {
-        self.0.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&self, key: &K) {
-        self.0.remove(key);
-    }
-
-    fn entries(&self) -> Option<u64> {
-        Some(self.0.len() as u64)
-    }
+    calls!(insert, remove, len);
 }

@@ -36,21 +36,9 @@ impl<K: Key, V: Value> Peer<K, V> for MiniMoka<K, V> {
         self.0.get(key)
     }
 
-    #[inline]
-    fn insert(&self, key: K, value: V) {
-        self.0.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&self, key: &K) {
-        self.0.invalidate(key);
-    }
+    calls!(insert, invalidate, entry_count);
 
     fn settle(&self) {
         self.0.sync();
-    }
-
-    fn entries(&self) -> Option<u64> {
-        Some(self.0.entry_count())
     }
 }

@@ -2,6 +2,25 @@
 //! so that a difference is the cache's and not the hash function's. Every other setting is the
 //! peer's default.
 
+/// The calls of a peer that has them under these names.
+macro_rules! calls {
+    ($insert:ident, $remove:ident, $entries:ident) => {
+        #[inline]
+        fn insert(&self, key: K, value: V) {
+            self.0.$insert(key, value);
+        }
+
+        #[inline]
+        fn remove(&self, key: &K) {
+            self.0.$remove(key);
+        }
+
+        fn entries(&self) -> Option<u64> {
+            Some(self.0.$entries() as u64)
+        }
+    };
+}
+
 mod dashmap;
 mod foyer;
 mod mini_moka;

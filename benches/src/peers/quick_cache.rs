@@ -41,17 +41,5 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCache<K, V> {
         self.0.get(key)
     }
 
-    #[inline]
-    fn insert(&self, key: K, value: V) {
-        self.0.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&self, key: &K) {
-        self.0.remove(key);
-    }
-
-    fn entries(&self) -> Option<u64> {
-        Some(self.0.len() as u64)
-    }
+    calls!(insert, remove, len);
 }

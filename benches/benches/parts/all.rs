@@ -1,8 +1,8 @@
-//! The parts of the cache one by one, by criterion: map, wheel, read rings, write batches, size policy, each without the others.
+//! The groups.
 
 use std::{collections::HashMap, hint::black_box};
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, criterion_group};
 use wheelhouse::{
     EvictionPolicy,
     parts::{Order, Reads, Table, Timers, Writes},
@@ -133,7 +133,7 @@ fn size_policy(criterion: &mut Criterion) {
     let drawn = keys::keys_of(&keys::zipf_ranks(10 * MAX, DRAWN, 0));
     let mut group = criterion.benchmark_group("policy/request");
     for (name, policy) in [
-        ("TinyLfu", EvictionPolicy::TinyLfu),
+        ("default", EvictionPolicy::default()),
         ("Lru", EvictionPolicy::Lru),
     ] {
         // What the cache's map does is a part of this figure: a hash map in its place.
@@ -158,7 +158,7 @@ fn size_policy(criterion: &mut Criterion) {
     group.finish();
     let mut group = criterion.benchmark_group("policy/use");
     for (name, policy) in [
-        ("TinyLfu", EvictionPolicy::TinyLfu),
+        ("default", EvictionPolicy::default()),
         ("Lru", EvictionPolicy::Lru),
     ] {
         // Of entries that all stay.
@@ -179,4 +179,3 @@ fn size_policy(criterion: &mut Criterion) {
 }
 
 criterion_group!(benches, map, wheel, read_rings, write_batches, size_policy);
-criterion_main!(benches);
