@@ -24,7 +24,8 @@ fn main() {
     let log = Path::new(&manifest)
         .with_file_name(".git")
         .join("logs/HEAD");
-    // The log has a line for each commit. A file that does not exist would make each build a new one.
+    // The log has a line for each commit. A file that does not exist would make each build a new
+    // one.
     for changing in [Path::new("build.rs"), &lock, &log] {
         if changing.exists() {
             println!("cargo:rerun-if-changed={}", changing.display());

@@ -2,8 +2,8 @@
 //!
 //! How a figure comes about: [`keys`] draws the key streams before anything is timed. A file in
 //! [`workloads`] is written once over the trait [`peer::Peer`] and compiled for each cache in
-//! [`peers`]. [`contest`] lets the caches take turns in every round, [`measure`] times one turn, and
-//! [`report`] turns the rounds into medians, spreads and ratios. [`bars`] says what was met.
+//! [`peers`]. [`contest`] lets the caches take turns in every round, [`measure`] times one turn,
+//! and [`report`] turns the rounds into medians, spreads and ratios. [`bars`] says what was met.
 
 pub mod alloc;
 pub mod bars;

@@ -25,8 +25,8 @@ static ALLOCATOR: Counting = Counting;
 #[derive(Debug, Parser)]
 #[command(version, after_help = workload_list())]
 struct Arguments {
-    /// all, bars, or workloads by name; or: report FILE, which writes the results anew from the JSON
-    /// file of an earlier run
+    /// all, bars, or workloads by name; or: report FILE, which writes the results anew from the
+    /// JSON file of an earlier run
     #[arg(required = true, value_name = "WORKLOAD")]
     what: Vec<String>,
 
@@ -257,7 +257,8 @@ fn setup(arguments: &Arguments) -> Setup {
     setup
 }
 
-/// The peers named in these lists, apart at each comma that no blank follows: names have commas, too.
+/// The peers named in these lists, apart at each comma that no blank follows: names have commas,
+/// too.
 fn names(lists: &[String]) -> Vec<String> {
     let within = lists.join(",").replace(", ", "\n");
     let names = within.split(',').filter(|name| !name.is_empty());

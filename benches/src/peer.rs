@@ -78,7 +78,8 @@ pub struct Plan<K, V> {
     pub expiring: Expiring,
     /// How long each entry lives.
     pub lifetime: Lifetime<K, V>,
-    /// One lifetime for all, for a peer that knows no other; `None` where that would not be the same work.
+    /// One lifetime for all, for a peer that knows no other; `None` where that would not be the
+    /// same work.
     pub uniform: Option<Duration>,
     /// Called for removals.
     pub listener: Option<Listener<K, V>>,

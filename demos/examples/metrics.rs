@@ -1,15 +1,17 @@
 //! The statistics of a cache, exported through the `metrics` crate.
 //!
-//! `Stats` is a snapshot, and the difference of two is what happened between them: just what a counter is to be incremented by. So
-//! an exporter keeps the last snapshot, and is called now and then, by a timer or before each scrape. What it needs of the cache is a
-//! handle, which is a reference count.
+//! `Stats` is a snapshot, and the difference of two is what happened between them: what a counter
+//! is incremented by. So an exporter keeps the last snapshot, and is called now and then, by a
+//! timer or before each scrape. What it needs of the cache is a handle, which is a reference count.
 //!
-//! Any recorder does: install one for Prometheus, StatsD or what you have. Here it is the one that `metrics-util` has for tests, so
-//! that this program can print what arrived, and compare it with what the cache says.
+//! Any recorder does: install one for Prometheus, StatsD or what you have. Here it is the one that
+//! `metrics-util` has for tests, so that this program can print what arrived, and compare it with
+//! what the cache says.
 //!
 //! Run: `cargo run -p wheelhouse-examples --example metrics`
 //!
-//! Expect: a list of counters and gauges, at once. They are checked; the program panics if a count got lost.
+//! Expect: a list of counters and gauges, at once. They are checked; the program panics if a count
+//! got lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +35,7 @@ impl Exporter {
         describe_counter!("cache_removed_weight_total", "their weight, by cause");
         describe_counter!(
             "cache_expired_found_total",
-            "expired pairs, by who found them"
+            "expired pairs, by what found them"
         );
         describe_counter!(
             "cache_listener_panics_total",

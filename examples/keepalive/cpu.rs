@@ -37,8 +37,9 @@ fn parse_schedstat(text: &str) -> Option<Duration> {
         .map(Duration::from_nanos)
 }
 
-/// `stat`: fields 14 and 15 are user and system time in clock ticks, a hundred a second on every Linux a program meets; the
-/// second field, a name in parentheses, may hold spaces, so count from its end.
+/// `stat`: fields 14 and 15 are user and system time in clock ticks, a hundred a second on every
+/// Linux a program meets; the second field, a name in parentheses, may hold spaces, so count from
+/// its end.
 fn parse_stat(text: &str) -> Option<Duration> {
     let (_, after_name) = text.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace().skip(11);

@@ -1,15 +1,19 @@
-//! The main job: a TCP server that holds one cache entry per connection and drops the ones that fall silent.
+//! The main job: a TCP server that holds one cache entry per connection and drops the ones that
+//! fall silent.
 //!
-//! Every client says in its first bytes how long it may stay silent (as in MQTT), and the server stores its socket in the cache
-//! with that expiry. Each received heartbeat is a read of the entry, which extends the deadline. Nobody polls for dead
-//! connections: the removal listener hears `Expired` and shuts the socket, and the client sees the close. Most clients beat on
-//! time, some fall silent at some point and wait to be dropped, some close by themselves.
+//! Every client says in its first bytes how long it may stay silent (as in MQTT), and the server
+//! stores its socket in the cache with that expiry. Each received heartbeat is a read of the entry,
+//! which extends the deadline. Nothing polls for dead connections: the cache calls the removal
+//! listener with `Expired`, which shuts the socket, and the client sees the close. Most clients
+//! beat on time, some fall silent at some point and wait to be dropped, some close by themselves.
 //!
-//! Run: `cargo run --release --example keepalive` (about 15 s), shorter: `-- --connections 200 --seconds 4`.
+//! Run: `cargo run --release --example keepalive` (about 15 s), shorter: `-- --connections 200
+//! --seconds 4`.
 //!
-//! Expect: a live line of counts, then a table: connections kept, dropped and closed, all judged against the server's own record
-//! of the last heartbeat it received; wrongly dropped or kept (0); how late the drops came after their deadlines; CPU time of the
-//! cache's own threads. The exit status is 1 if anything was wrong.
+//! Expect: a live line of counts, then a table: connections kept, dropped and closed, all judged
+//! against the server's own record of the last heartbeat it received; wrongly dropped or kept (0);
+//! how late the drops came after their deadlines; CPU time of the cache's own threads. The exit
+//! status is 1 if anything was wrong.
 //!
 //! Three threads beside the cache's own: this one watches, one serves, one plays the clients.
 
@@ -79,7 +83,8 @@ fn run(plan: &Plan) -> Result<bool, String> {
     watch_until_end(plan, &ledger);
     let verdicts = ledger.judge(ledger.now());
     let cache_cpu = cpu::of_cache_threads();
-    // A close travels through the kernel to the clients' thread: give it a moment before they are told to go home.
+    // A close travels through the kernel to the clients' thread: give it a moment before they are
+    // told to go home.
     wait_until(Duration::from_secs(3), || ledger.all_closes_seen());
 
     // The clients go first, so that the server still hears every close.

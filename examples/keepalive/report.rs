@@ -14,7 +14,8 @@ pub(crate) struct Report {
     closed: usize,
     lateness: Quantiles,
     dropped: usize,
-    /// Clients that meant to beat on time and could not: the machine was too busy. Their drop is right all the same.
+    /// Clients that meant to beat on time and could not: the machine was too busy. Their drop is
+    /// right all the same.
     dropped_steady: usize,
     close_delay: Quantiles,
     wrongly_dropped: Vec<Duration>,

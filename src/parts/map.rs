@@ -53,7 +53,7 @@ impl Table {
                 let old = probe.found.expect("settled at what was found");
                 shard.replace(spot, old, new, Times::NONE, RemovalCause::Replaced);
             }
-            None => unreachable!("nobody else writes"),
+            None => unreachable!("there is no other writer"),
         }
         let pending = shard.pending();
         drop(shard);
@@ -72,7 +72,7 @@ impl Table {
         };
         let mut shard = self.map.lock(hash);
         let Some(Settled::Here(spot)) = shard.settle(hash, &probe) else {
-            unreachable!("nobody else writes");
+            unreachable!("there is no other writer");
         };
         shard.remove(spot, node, RemovalCause::Explicit);
         let pending = shard.pending();
@@ -100,8 +100,8 @@ impl Table {
             WriteEvent::Removed(node, _) => Some(Gone::Node(node)),
         });
         for mut gone in nodes.chain(self.parts.drain(..).map(Gone::Part)) {
-            // SAFETY: node 1, table 4: it left the map; every call takes `self` for itself, and this one holds no pin any more. An event
-            // names each node that leaves once.
+            // SAFETY: node 1, table 4: it left the map; every call takes `self` for itself, and
+            // this one holds no pin any more. An event names each node that leaves once.
             unsafe {
                 gone.destroy();
                 gone.give_back(&mut memory);

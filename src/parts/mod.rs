@@ -2,7 +2,8 @@
 //! package of their own. Compiled under `cfg(wheelhouse_parts)` only, and no part of the public
 //! contract: any version may change it.
 //!
-//! Each door owns the nodes that its part hangs up, so that its calls are safe in any order. None is meant for two threads.
+//! Each type here owns the nodes that its part links, so its calls are safe in any order. None is
+//! meant for several threads.
 
 mod map;
 mod nodes;

@@ -5,7 +5,7 @@ use crate::buffer::read::ReadBuffer;
 use crate::node::NodePtr;
 use crate::reclaim::Domain;
 
-/// What a hit in a bounded cache leaves behind, without the cache.
+/// The record of a hit in a bounded cache, without the cache.
 #[allow(missing_debug_implementations)]
 pub struct Reads {
     nodes: Nodes,
@@ -25,7 +25,8 @@ impl Reads {
         }
     }
 
-    /// Offers a read of the entry of this number, taken modulo their count, whether or not it is news.
+    /// Offers a read of the entry of this number, taken modulo their count, whether or not it is
+    /// news.
     #[inline]
     pub fn offer(&mut self, number: u32) {
         if let Some(node) = self.nodes.cycled(number) {

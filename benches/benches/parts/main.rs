@@ -1,5 +1,6 @@
 //! The parts of the cache one by one, by criterion: map, wheel, read buffers, write batches, size
-//! policy, each without the others. They are private, and reached under `cfg(wheelhouse_parts)` only.
+//! policy, each without the others. They are private, and reached under `cfg(wheelhouse_parts)`
+//! only.
 
 #[cfg(wheelhouse_parts)]
 mod all;

@@ -1,6 +1,6 @@
 //! A fixed number of one operation on one thread, for an instruction counter: `count.sh` runs it
-//! under callgrind, which counts only what happens inside [`measured`]. Time, threads and hash seeds
-//! are fixed, so two runs differ by next to nothing.
+//! under callgrind, which counts only what happens inside [`measured`]. Time, threads and hash
+//! seeds are fixed, so two runs differ by next to nothing.
 
 use std::{hint::black_box, process::ExitCode, time::Duration};
 

@@ -1,5 +1,5 @@
-//! wheelhouse with its default settings and an ordinary policy, as a user writes it; then with other
-//! policies and settings, each as a peer of its own.
+//! wheelhouse with its default settings and an ordinary policy, as a user writes it; then with
+//! other policies and settings, each as a peer of its own.
 
 use std::{
     marker::PhantomData,

@@ -1,4 +1,5 @@
-//! Insert one, invalidate another, with many alive: what the start and the cancelling of a timer cost.
+//! Insert one, invalidate another, with many alive: what the start and the cancelling of a timer
+//! cost.
 
 use super::race::{self, Race, by_expiring, expect_len, fill, plan, time};
 use crate::{

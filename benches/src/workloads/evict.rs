@@ -92,12 +92,13 @@ impl Race for Evict {
 }
 
 impl Evict {
-    /// Nothing can hit more often than a cache that always holds the most popular tenth, and a sound policy is not far behind.
+    /// Nothing can hit more often than a cache that always holds the most popular tenth, and a
+    /// sound policy is not far behind.
     fn judge(&self, percent: f64) -> Result<(), Problem> {
         let most = 100.0 * self.share_of_most_popular;
         if percent > most + 1.0 {
             Err(Problem::Wrong(format!(
-                "{percent:.1} % hits where {most:.1} % is the most that the bound permits: it holds more than it may"
+                "{percent:.1} % hits, more than the bound permits ({most:.1} %)"
             )))
         } else if percent < most - 15.0 {
             Err(Problem::Wrong(format!(

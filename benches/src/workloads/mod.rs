@@ -72,7 +72,7 @@ pub const ALL: &[Workload] = &[
     },
     Workload {
         name: ratio::CURVES,
-        about: "hit ratios over the size of the cache, for a plot; some minutes, so only when asked for by name",
+        about: "hit ratios over the size of the cache, for a plot; only by name",
         run: ratio::curves,
     },
     Workload {
@@ -87,12 +87,12 @@ pub const ALL: &[Workload] = &[
     },
     Workload {
         name: cancel::AGED,
-        about: "the same in a cache whose entries have all left twenty times; some minutes, so only when asked for by name",
+        about: "the same in a cache whose entries have all left twenty times; only by name",
         run: cancel::aged,
     },
     Workload {
         name: cancel::ANY,
-        about: "the same, but any entry leaves in place of the oldest; some minutes, so only when asked for by name",
+        about: "the same, but any entry leaves in place of the oldest; only by name",
         run: cancel::any,
     },
     Workload {

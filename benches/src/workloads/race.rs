@@ -171,8 +171,8 @@ pub(crate) fn expect(what: &str, right: u64, expected: u64) -> Result<(), Proble
     }
 }
 
-/// Fails unless the cache holds `expected` entries when it has done all its work. A peer that cannot
-/// tell passes.
+/// Fails unless the cache holds `expected` entries when it has done all its work. A peer that
+/// cannot tell passes.
 pub(crate) fn expect_len<K: Key, V: Value>(
     cache: &impl Peer<K, V>,
     expected: u64,

@@ -1,14 +1,17 @@
 //! Delayed tasks: an order that is not paid in time is closed, and paying it cancels the task.
 //!
-//! A million orders, each with its own time to pay, are placed over half of 48 hours of virtual time. Some customers pay in time,
-//! some too late, some at the very last or very first wrong nanosecond, many never. The cache is the timer: the key is the
-//! order's number, the expiry its delay, `remove` the cancellation, and the listener closes what expired.
+//! A million orders, each with its own time to pay, are placed over half of 48 hours of virtual
+//! time. Some customers pay in time, some too late, some at the very last or very first wrong
+//! nanosecond, many never. The cache is the timer: the key is the order's number, the expiry its
+//! delay, `remove` the cancellation, and the listener closes what expired.
 //!
-//! Run: `cargo run --release -p wheelhouse-examples --example orders`, shorter: `-- --orders 50000`.
+//! Run: `cargo run --release -p wheelhouse-examples --example orders`, shorter: `-- --orders
+//! 50000`.
 //!
-//! Expect: some seconds of work, then a table. Every order must end exactly once, closed or paid; a payment must be taken if it
-//! comes before the deadline and refused if not; no order may be closed early, nor later than the resolution of the wheel and
-//! the step of the clock together allow. The exit status is 1 if anything was wrong.
+//! Expect: some seconds of work, then a table. Every order must end exactly once, closed or paid; a
+//! payment must be taken if it comes before the deadline and refused if not; no order may be closed
+//! early, nor later than the resolution of the wheel and the step of the clock together allow. The
+//! exit status is 1 if anything was wrong.
 
 mod book;
 mod market;
@@ -27,13 +30,14 @@ use wheelhouse::{Cache, ManualTicker, RemovalCause, Ticker, expiry};
 use book::{Book, End};
 use market::{Event, Kind, Order};
 
-/// Orders that close themselves when nobody pays
+/// Orders that are closed when they are not paid in time
 #[derive(Parser)]
 struct Args {
     /// How many orders
     #[arg(long, short, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     orders: u32,
-    /// Virtual hours; orders are placed during the first half, and none waits for more than the second
+    /// Virtual hours; orders are placed during the first half, and none waits for more than the
+    /// second
     #[arg(long, default_value_t = 48, value_parser = clap::value_parser!(u64).range(2..=10_000))]
     hours: u64,
     /// Virtual time between two maintenance passes, in milliseconds

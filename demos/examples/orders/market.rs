@@ -54,7 +54,8 @@ pub(crate) fn events(orders: u32, end: Duration) -> Vec<Event> {
 
 fn order(number: u32, end: Duration) -> Order {
     let half = end / 2;
-    // Shops differ: a ticket is held for minutes, a table for hours, a sofa for a day; nobody waits for the same time twice.
+    // Shops differ: a ticket is held for minutes, a table for hours, a sofa for a day; no two
+    // orders wait for the same time.
     let (least, spread) = match share(number.into(), 1) {
         ..0.5 => (half / 144, half / 72),
         0.5..0.8 => (half / 48, half / 12),

@@ -1,4 +1,5 @@
-//! Made-up requests for a try without any trace: keys by popularity, the n-th most popular about 1/n as often as the first.
+//! Made-up requests for a try without any trace: keys by popularity, the n-th most popular about
+//! 1/n as often as the first.
 
 use crate::mixed::share;
 use wheelhouse_examples::trace::{Op, Request};

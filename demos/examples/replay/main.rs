@@ -1,17 +1,20 @@
 //! Replays access traces against the cache, every key with a lifetime of its own.
 //!
-//! A request is a look-up, followed by an insert if it missed; traces that say more (set, delete) are followed to the letter. Time
-//! is virtual: it comes from the trace where it has time stamps, elsewhere requests arrive evenly at a rate that you choose. A key's
-//! lifetime comes from the trace where it has one, elsewhere it is drawn by a stable hash of the key from a mix: a *synthetic TTL*.
+//! A request is a look-up, followed by an insert if it missed; traces that say more (set, delete)
+//! are followed to the letter. Time is virtual: it comes from the trace where it has time stamps,
+//! elsewhere requests arrive evenly at a rate that you choose. A key's lifetime comes from the
+//! trace where it has one, elsewhere it is drawn by a stable hash of the key from a mix: a
+//! *synthetic TTL*.
 //!
-//! It needs a trace: `cargo run --release -p wheelhouse-examples --example replay -- FILE...`, where
-//! FILE is a file or a folder, plain or compressed by gzip, xz or zstd. Without a trace at hand it
-//! replays made-up requests: `-- --generate 200000`. Without any argument it takes the traces in
-//! `../shared/data/traces`, and says what it needs if there is no such folder.
+//! It needs a trace: `cargo run --release -p wheelhouse-examples --example replay -- FILE...`,
+//! where FILE is a file or a folder, plain or compressed by gzip, xz or zstd. Without a trace at
+//! hand it replays made-up requests: `-- --generate 200000`. Without any argument it takes the
+//! traces in `../shared/data/traces`, and says what it needs if there is no such folder.
 //!
-//! Expect: a progress bar, then a row per trace: requests, hits, hit ratio, expirations, evictions, what is left, and requests per
-//! second (the cache's work alone, not the reading of the file). Two things are checked: no look-up may return a value past its
-//! deadline, and every value that went in must be in the cache at the end or have been notified as removed exactly once. The exit
+//! Expect: a progress bar, then a row per trace: requests, hits, hit ratio, expirations, evictions,
+//! what is left, and requests per second (the cache's work alone, not the reading of the file). Two
+//! things are checked: no look-up may return a value past its deadline, and every value that went
+//! in must be in the cache at the end or have been notified as removed exactly once. The exit
 //! status is 1 if anything was wrong.
 
 mod generate;
@@ -42,7 +45,8 @@ struct Args {
     /// Hold any number of entries; --capacity is not used
     #[arg(long)]
     unbounded: bool,
-    /// Mix of lifetimes: cluster4, 12, 23, 24, 26, 27 or 52 of Twitter's clusters, or a list like "60s:0.5,1h:0.4,none:0.1"
+    /// Mix of lifetimes: cluster4, 12, 23, 24, 26, 27 or 52 of Twitter's clusters, or a list like
+    /// "60s:0.5,1h:0.4,none:0.1"
     #[arg(long, default_value = "cluster4")]
     ttl_mix: Mix,
     /// Requests per virtual second, for traces without time stamps

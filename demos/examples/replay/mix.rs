@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::mixed::share;
 
-/// Common TTLs of some of Twitter's cache clusters, with their shares (Yang, Yue, Rashmi, OSDI '20; data under CC BY 4.0).
+/// Common TTLs of some of Twitter's cache clusters, with their shares (Yang, Yue, Rashmi, OSDI '20;
+/// data under CC BY 4.0).
 const CLUSTERS: [(&str, &str); 7] = [
     (
         "cluster4",
@@ -33,7 +34,8 @@ const LIFETIME: u64 = 0x17;
 pub(crate) struct Mix {
     name: String,
     list: String,
-    /// Lifetimes (`None`: never expires), each with the sum of the shares up to and including it; the last sum is 1.
+    /// Lifetimes (`None`: never expires), each with the sum of the shares up to and including it;
+    /// the last sum is 1.
     steps: Vec<(Option<Duration>, f64)>,
 }
 

@@ -188,7 +188,8 @@ impl Clock {
         Duration::from_nanos(self.ticker.nanos())
     }
 
-    /// Moves on to the next arrival; true if a step has been completed. Stamps that go back leave the time where it is.
+    /// Moves on to the next arrival; true if a step has been completed. Stamps that go back leave
+    /// the time where it is.
     fn advance_to(&mut self, stamp: Option<Duration>) -> bool {
         let forward = match stamp {
             Some(stamp) => {

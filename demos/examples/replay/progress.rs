@@ -52,7 +52,8 @@ impl Drop for Progress {
 
 fn bar(name: &str, length: u64, position: &str) -> ProgressBar {
     let template = format!("{{prefix:>24}} {{wide_bar}} {position}  {{msg}}");
-    // A template of our own that does not parse is a mistake in this file; the plain bar serves as well.
+    // A template of our own that does not parse is a mistake in this file; the plain bar serves as
+    // well.
     let style =
         ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(length)

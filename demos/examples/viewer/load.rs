@@ -1,4 +1,5 @@
-//! Something to look at: a cache on a virtual clock, kept filled with entries of very different lives.
+//! Something to look at: a cache on a virtual clock, kept filled with entries of very different
+//! lives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,14 +1,16 @@
-//! The timer wheel, drawn live in the terminal: five levels, how full each bucket is, the hand of each, when
-//! there is work next.
+//! The timer wheel, drawn live in the terminal: five levels, how full each bucket is, which bucket
+//! is next, and when there is work.
 //!
-//! A cache on a virtual clock is kept filled with entries that live from a second to a month. The clock runs faster than the real
-//! one, so that you can watch the hands turn and the buckets of a coarse level cascade into the finer ones.
+//! A cache on a virtual clock is kept filled with entries that live from a second to a month. The
+//! clock runs faster than the real one, so that you can watch the hands turn and the buckets of a
+//! coarse level cascade into the finer ones.
 //!
-//! Run: `cargo run --release -p wheelhouse-examples --example viewer`; q ends it, + and - change the speed, space stops the clock.
-//! Without a terminal: `-- --plain --frames 5` prints five frames and ends.
+//! Run: `cargo run --release -p wheelhouse-examples --example viewer`; q ends it, + and - change
+//! the speed, space stops the clock. Without a terminal: `-- --plain --frames 5` prints five frames
+//! and ends.
 //!
-//! Expect: one row of bars for each level, finest on top, `^` under the bucket in hand. Every frame is checked: the wheel must
-//! hold each entry of the cache exactly once, else the exit status is 1.
+//! Expect: one row of bars for each level, finest on top, `^` under the bucket in hand. Every frame
+//! is checked: the wheel must hold each entry of the cache exactly once, else the exit status is 1.
 
 mod draw;
 mod load;

@@ -1,7 +1,7 @@
 //! CacheLib and Twitter: CSV with operations and, on writes, a lifetime in seconds.
 //!
-//! CacheLib's files have a header, whose columns come in any order; Twitter's have none, and a key may hold commas. Keys are text
-//! and become numbers by a stable hash.
+//! CacheLib's files have a header, whose columns come in any order; Twitter's have none, and a key
+//! may hold commas. Keys are text and become numbers by a stable hash.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use csv::{ReaderBuilder, StringRecord};
 use super::cloudphysics::number;
 use super::{Bytes, Op, Request};
 
-/// With a header: `op_time`, `key`, `op`, `ttl` and, for requests that came more than once, `op_count`.
+/// With a header: `op_time`, `key`, `op`, `ttl` and, for requests that came more than once,
+/// `op_count`.
 pub(crate) fn with_header(
     bytes: Bytes,
 ) -> Result<impl Iterator<Item = Result<Request, String>>, String> {

@@ -1,5 +1,5 @@
-//! CloudPhysics: CSV with a header; `time` in microseconds, the key is `lbn`, a block's number. Reads and writes of a block are
-//! both accesses to it.
+//! CloudPhysics: CSV with a header; `time` in microseconds, the key is `lbn`, a block's number.
+//! Reads and writes of a block are both accesses to it.
 
 use std::time::Duration;
 

@@ -4,7 +4,8 @@ use std::io::BufRead;
 
 use super::Bytes;
 
-/// Calls `parse` with each line, trimmed, and names the line in its refusals. `None` from `parse` skips the line.
+/// Calls `parse` with each line, trimmed, and names the line in its refusals. `None` from `parse`
+/// skips the line.
 pub(crate) fn parsed<T>(
     mut bytes: Bytes,
     mut parse: impl FnMut(&str) -> Option<Result<T, String>>,

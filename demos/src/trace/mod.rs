@@ -1,7 +1,7 @@
 //! Access traces: which files there are, what a request is, and how a file becomes requests.
 //!
-//! Both the compression and the format are told from the first bytes, not from the name: four of the formats end in `.trace` or
-//! `.csv` and look different inside.
+//! Both the compression and the format are told from the first bytes, not from the name: four of
+//! the formats end in `.trace` or `.csv` and look different inside.
 
 mod cachelib;
 mod cloudphysics;
@@ -59,7 +59,8 @@ pub enum Format {
     Ranges,
     /// CSV with the columns time (in microseconds) and lbn (CloudPhysics)
     Cloudphysics,
-    /// CSV with the columns op_time, key, op and ttl (CacheLib); each line as often as op_count says
+    /// CSV with the columns op_time, key, op and ttl (CacheLib); each line as often as op_count
+    /// says
     Cachelib,
     /// CSV without header: timestamp, key, key size, value size, client, op, ttl (Twitter)
     Twitter,
@@ -86,7 +87,8 @@ impl FromStr for Format {
     }
 }
 
-/// The requests of a file, plain or compressed; the format is told from the content if it is not given.
+/// The requests of a file, plain or compressed; the format is told from the content if it is not
+/// given.
 pub fn requests(raw: impl Read + 'static, format: Option<Format>) -> Result<Requests, String> {
     let mut bytes = unpack::unpacked(raw)?;
     let format = match format {

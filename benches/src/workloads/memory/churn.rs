@@ -54,7 +54,8 @@ pub(super) fn measure(seconds: u64) -> Result<Figures, Problem> {
             resident_then = resident() - resident_before;
         }
     }
-    // Each entry lives for at most two minutes, once more if it was read, and a bucket of the wheel.
+    // Each entry lives for at most two minutes, once more if it was read, and a bucket of the
+    // wheel.
     if most > RATE * (2 * LONGEST + 4) {
         return Err(Problem::Wrong(format!(
             "{most} entries at once: they do not leave when they are due"

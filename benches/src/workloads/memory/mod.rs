@@ -1,8 +1,8 @@
-//! Memory, each peer in a process of its own, so that the figures hold no free pages of another peer
-//! or of an earlier workload.
+//! Memory, each peer in a process of its own, so that the figures hold no free pages of another
+//! peer or of an earlier workload.
 //!
-//! Two kinds of child: *entries* fills a cache and empties it again; *churn* lets an hour of virtual
-//! time pass over wheelhouse, the one peer with a clock that can be set.
+//! Two kinds of child: *entries* fills a cache and empties it again; *churn* lets an hour of
+//! virtual time pass over wheelhouse, the one peer with a clock that can be set.
 
 mod churn;
 mod entries;

@@ -1,6 +1,6 @@
 //! The caches by name, and the loop that all of them run: read a key, and insert it on a miss. Each
-//! insert is followed by all the maintenance that it calls for, so no cache is ever beyond its bound
-//! and a hit ratio is that of the policy.
+//! insert is followed by all the maintenance that it calls for, so no cache is ever beyond its
+//! bound and a hit ratio is that of the policy.
 
 use std::{num::NonZeroUsize, time::Duration};
 

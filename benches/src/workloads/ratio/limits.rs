@@ -43,8 +43,9 @@ pub(super) fn lru(requests: &Requests, size: NonZeroUsize) -> u64 {
     hits
 }
 
-/// Hits of a cache that knows the future (Belady's rule): it keeps the keys that are asked for again
-/// soonest and before they expire, and may pass a key by. Without deadlines no cache can hit more.
+/// Hits of a cache that knows the future (Belady's rule): it keeps the keys that are asked for
+/// again soonest and before they expire, and may pass a key by. Without deadlines no cache can hit
+/// more.
 pub(super) fn optimum(requests: &Requests, size: NonZeroUsize) -> u64 {
     // A key in the cache is known by the place where it is asked for next.
     let mut next = vec![usize::MAX; requests.keys.len()];

@@ -1,5 +1,5 @@
-//! Requests for values that expire, in virtual time: lifetimes from a second to an hour by a hash of
-//! the key, and hot keys that live briefly.
+//! Requests for values that expire, in virtual time: lifetimes from a second to an hour by a hash
+//! of the key, and hot keys that live briefly.
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use rand_distr::{Distribution, Zipf};

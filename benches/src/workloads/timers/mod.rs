@@ -184,7 +184,8 @@ fn pair_all<T: Timers>(structure: &mut T, dues: &[u64], first: usize, handles: &
     structure.settle();
 }
 
-/// An hour and a few seconds: the last deadlines, rounded up to the coarsest tick among the structures.
+/// An hour and a few seconds: the last deadlines, rounded up to the coarsest tick among the
+/// structures.
 #[inline(never)]
 fn advance_all<T: Timers>(structure: &mut T) -> u64 {
     (1..=(HOUR + 5_000) / STEP)
