@@ -30,7 +30,29 @@ pub fn markdown(report: &Report) -> String {
     if !report.verdicts.is_empty() {
         text += &table::of_bars(&report.verdicts);
     }
-    text + &notes()
+    text += &notes();
+    text.lines().map(wrapped).collect()
+}
+
+/// A line of prose in lines of at most 100 columns; titles and tables stay as they are.
+fn wrapped(line: &str) -> String {
+    if line.starts_with(['|', '#']) {
+        return format!("{line}\n");
+    }
+    let indent = if line.starts_with("- ") { "\n  " } else { "\n" };
+    let (mut text, mut columns) = (String::new(), 0);
+    for word in line.split(' ') {
+        if columns + 1 + word.chars().count() > 100 && !text.is_empty() {
+            text += indent;
+            columns = indent.len() - 1;
+        } else if !text.is_empty() {
+            text.push(' ');
+            columns += 1;
+        }
+        text += word;
+        columns += word.chars().count();
+    }
+    text + "\n"
 }
 
 /// What to know about the peers beside their figures.
@@ -49,4 +71,20 @@ fn same_table(one: &Heading, other: &Heading) -> bool {
 fn first_of_its_table(report: &Report, heading: &Heading) -> bool {
     let mut contests = report.contests.iter();
     contests.find(|line| same_table(line, heading)) == Some(heading)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prose_is_wrapped_and_tables_are_not() {
+        let long = "- ".to_owned() + &"word ".repeat(50);
+        let lines = wrapped(&long);
+        assert!(lines.lines().all(|line| line.chars().count() <= 100));
+        assert!(lines.lines().skip(1).all(|line| line.starts_with("  word")));
+        assert_eq!(lines.split_whitespace().count(), 51);
+        let table = "| ".repeat(100);
+        assert_eq!(wrapped(&table), table.clone() + "\n");
+    }
 }

@@ -52,6 +52,10 @@ impl Race for Evict {
         )
     }
 
+    fn rounds(&self, setup: &Setup) -> usize {
+        setup.rounds.min(3)
+    }
+
     fn variants(&self) -> Vec<(String, Expiring)> {
         by_expiring(&[Expiring::Never, Expiring::Write])
     }

@@ -42,6 +42,10 @@ impl Race for Grow {
         )
     }
 
+    fn rounds(&self, setup: &Setup) -> usize {
+        setup.rounds.min(3)
+    }
+
     fn variants(&self) -> Vec<(String, Expiring)> {
         by_expiring(&[Expiring::Never, Expiring::Write])
     }

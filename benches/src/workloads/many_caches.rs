@@ -55,6 +55,10 @@ impl Race for ManyCaches {
         )
     }
 
+    fn rounds(&self, setup: &Setup) -> usize {
+        setup.rounds.min(3)
+    }
+
     fn variants(&self) -> Vec<(String, ())> {
         vec![(VARIANT.into(), ())]
     }

@@ -27,6 +27,11 @@ pub(crate) trait Race {
     /// The variants by name.
     fn variants(&self) -> Vec<(String, Self::Variant)>;
 
+    /// How many rounds it is worth; long workloads take fewer.
+    fn rounds(&self, setup: &Setup) -> usize {
+        setup.rounds
+    }
+
     /// Shows the peers that take part in a variant of this workload beside those of all workloads.
     fn also(&self, _variant: Self::Variant, _visit: &mut impl Visit<Self::K, Self::V>) {}
 
@@ -90,7 +95,7 @@ pub(crate) fn run<R: Race>(race: &R, setup: &Setup, report: &mut Report) {
             contestants: gather.contestants,
         }
     });
-    contests(setup, report, setup.rounds, variants.collect());
+    contests(setup, report, race.rounds(setup), variants.collect());
 }
 
 /// An hour or two: longer than any run, different for each entry.

@@ -148,6 +148,10 @@ impl Race for Bounds {
         )
     }
 
+    fn rounds(&self, setup: &Setup) -> usize {
+        setup.rounds.min(3)
+    }
+
     fn variants(&self) -> Vec<(String, Load)> {
         LOADS.map(|load| (load.label(), load)).to_vec()
     }
@@ -219,6 +223,10 @@ impl Race for Speed {
     fn about(&self) -> String {
         "u64 -> u64, from empty; a hundred times as many keys as there is room for, or all new"
             .into()
+    }
+
+    fn rounds(&self, setup: &Setup) -> usize {
+        setup.rounds.min(3)
     }
 
     fn variants(&self) -> Vec<(String, bool)> {

@@ -111,6 +111,15 @@ impl<O: Operation> Race for Steady<O> {
         self.about.clone()
     }
 
+    fn rounds(&self, setup: &Setup) -> usize {
+        // To fill a large cache takes longer than to read it.
+        setup.rounds.min(if self.resident > keys::SMALL {
+            3
+        } else {
+            usize::MAX
+        })
+    }
+
     fn variants(&self) -> Vec<(String, Expiring)> {
         by_expiring(O::VARIANTS)
     }

@@ -98,7 +98,7 @@ pub fn run(setup: &Setup, report: &mut Report) {
         // Six million timers take most of a minute for one round of all.
         let rounds = match timers {
             ..1_000_000 => setup.rounds,
-            1_000_000 => setup.rounds.min(3),
+            1_000_000 => setup.rounds.min(2),
             _ => 1,
         };
         let contest = Contest {
