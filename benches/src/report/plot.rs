@@ -51,13 +51,14 @@ fn file_name(title: &str) -> String {
 }
 
 /// The cost of a hit beside the peers: the picture of the README. A bar for each peer that gives
-/// every entry a deadline of its own, on one thread.
+/// every entry a deadline of its own, on one thread or as few as there were.
 fn hit_cost(report: &Report, file: &Path) -> Drawn {
     let is_meant =
         |peer: &str, role: Role| role == Role::Cache && peer != "mini-moka" || peer == "wheelhouse";
-    let mut bars: Vec<(&str, f64)> = report
-        .rows_of("hit-zipf", Expiring::Create.label())
-        .filter(|row| row.threads == 1 && row.metric == NS_PER_OP.name)
+    let rows = || report.rows_of("hit-zipf", Expiring::Create.label());
+    let threads = rows().map(|row| row.threads).min().unwrap_or(1);
+    let mut bars: Vec<(&str, f64)> = rows()
+        .filter(|row| row.threads == threads && row.metric == NS_PER_OP.name)
         .filter(|row| is_meant(&row.peer, row.role))
         .map(|row| (&*row.peer, row.median()))
         .collect();
@@ -73,7 +74,10 @@ fn hit_cost(report: &Report, file: &Path) -> Drawn {
         let font = (FONT, 14).into_font().color(&BLACK);
         font.pos(Pos::new(anchor, VPos::Center))
     };
-    let title = "One hit, each entry with a deadline of its own: nanoseconds, one thread";
+    let title = match threads {
+        1 => "One hit, each entry with a deadline of its own: nanoseconds, one thread".into(),
+        _ => format!("Hits with a deadline for each entry: nanoseconds, {threads} threads"),
+    };
     area.draw(&Text::new(title, (12, 20), style(HPos::Left)))?;
     for (index, (peer, nanos)) in bars.iter().enumerate() {
         let top = 40 + bar as i32 * index as i32;
