@@ -71,7 +71,7 @@ fn hit_cost(report: &Report, file: &Path) -> Drawn {
     let area = SVGBackend::new(file, (width, 50 + bar * bars.len() as u32)).into_drawing_area();
     area.fill(&WHITE)?;
     let style = |anchor| {
-        let font = (FONT, 14).into_font().color(&BLACK);
+        let font = (FONT, 16).into_font().color(&BLACK);
         font.pos(Pos::new(anchor, VPos::Center))
     };
     let title = match threads {
