@@ -163,7 +163,7 @@ mod tests;
 #[doc(hidden)]
 pub mod fuzzing;
 
-#[cfg(feature = "parts")]
+#[cfg(wheelhouse_parts)]
 #[doc(hidden)]
 pub mod parts;
 
