@@ -14,6 +14,7 @@ mod builder;
 mod cache;
 mod entry_ref;
 mod iter;
+mod loading;
 mod policy;
 
 mod wheel_snapshot;
@@ -28,6 +29,7 @@ mod wheel;
 
 mod buffer;
 mod list;
+mod load;
 
 pub mod expiry;
 mod hash;
@@ -62,6 +64,7 @@ pub use expiry::Expiry;
 pub use hash::{DefaultHasher, RandomState};
 pub use iter::Iter;
 pub use listener::RemovalCause;
+pub use loading::{Filled, Lease, Leased};
 pub use policy::Policy;
 pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
 pub use stats::Stats;

@@ -9,6 +9,8 @@ use std::time::Duration;
 pub(crate) struct Limits {
     pub(crate) time_to_live: Option<Duration>,
     pub(crate) time_to_idle: Option<Duration>,
+    /// How old a load may become before another one may replace it.
+    pub(crate) load_timeout: Option<Duration>,
 }
 
 impl Limits {
@@ -43,6 +45,7 @@ mod tests {
         let limits = Limits {
             time_to_live: Some(Duration::from_secs(10)),
             time_to_idle: Some(Duration::from_secs(3)),
+            load_timeout: None,
         };
         assert_eq!(limits.wanted(NEVER, || 0, 0), 3 * SECOND);
         assert_eq!(limits.wanted(2 * SECOND, || 0, 0), 2 * SECOND);

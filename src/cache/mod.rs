@@ -1,6 +1,7 @@
 //! The cache: each method is a step in the map, an event, and perhaps a little maintenance.
 
 mod core;
+mod gate;
 mod limits;
 mod many;
 mod read;
@@ -11,12 +12,15 @@ mod write;
 
 use self::core::Once;
 pub(crate) use self::core::{Core, Hit, Lifetimes, Weigher};
+pub(crate) use gate::{Check, Explicit, Gate, Written};
 pub(crate) use limits::Limits;
+pub(crate) use write::{Given, Refused};
 
 use crate::builder::CacheBuilder;
 use crate::entry_ref::EntryRef;
 use crate::hash::RandomState;
 use crate::iter::Iter;
+use crate::load::By;
 use crate::policy::Policy;
 use crate::scheduler::Task;
 use crate::stats::Stats;
@@ -26,7 +30,6 @@ use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use write::Given;
 
 /// A concurrent cache in which every entry may have a deadline of its own.
 ///
@@ -445,7 +448,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.core.take(key, |_| ());
+        self.core.take(key, By::Blind, false, |_| Some(()));
     }
 
     /// Removes a key's entry and returns its value, cloned; `None` if the key is absent or its
@@ -475,7 +478,8 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        self.core.take(key, |node| node.value().clone())
+        self.core
+            .take(key, By::Seeing, false, |node| Some(node.value().clone()))
     }
 
     /// Removes all entries that are present at the call; each is told to the listener. Entries that

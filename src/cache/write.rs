@@ -5,7 +5,9 @@
 //! cache, may panic, may take its time.
 
 use super::core::Core;
+use super::gate::{Check, Explicit, Gate, Written};
 use crate::listener::RemovalCause;
+use crate::load::By;
 use crate::maintenance::WriteOutcome;
 use crate::map::{Probe, Revalidated};
 use crate::node::{Making, NewNode, NodePtr, Times};
@@ -17,7 +19,7 @@ use std::time::Duration;
 
 /// Who says how long a new value lives.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Given {
+pub(crate) enum Given {
     /// The cache's policy.
     Policy,
     /// The caller.
@@ -72,6 +74,16 @@ struct Overtaken<K, V> {
     pin: Pin,
 }
 
+/// What became of an attempt that made no write.
+enum Failed<K, V> {
+    Overtaken(Overtaken<K, V>),
+    Refused(NewNode<K, V>),
+}
+
+/// A write that its [`Gate`] refused, with what it would have stored.
+#[derive(Debug)]
+pub(crate) struct Refused<V>(pub(crate) V);
+
 /// How often a write or a read asks the policy, if each time its answer is overtaken: by a deadline
 /// that is moved, which then stays where it was moved to, or by another write, as from within the
 /// policy itself. Whoever does that all the time must not hold others up for ever.
@@ -85,6 +97,24 @@ where
 {
     pub(super) fn put(&self, key: K, value: V, given: Given) {
         let hash = self.hash(&key);
+        let mut gate = Explicit::new(By::Blind);
+        let stored = self.put_through(hash, key, value, given, &mut gate);
+        drop(gate);
+        if let Ok(outcome) = stored {
+            self.maintenance.after_write(outcome);
+        }
+    }
+
+    /// Stores a value if the gate lets it. The caller is to call `after_write` with the outcome.
+    #[inline(always)]
+    pub(crate) fn put_through(
+        &self,
+        hash: u64,
+        key: K,
+        value: V,
+        given: Given,
+        gate: &mut impl Gate<K, V>,
+    ) -> Result<WriteOutcome, Refused<V>> {
         // The pin holds up loads that come after it, but not this.
         self.maintenance.map.prefetch(hash);
         let making = Making {
@@ -93,9 +123,9 @@ where
         };
         let new = NewNode::new(key, value, making);
         let pin = self.maintenance.pin();
-        match self.try_put(new, given, None, 1, pin) {
-            Ok(outcome) => self.maintenance.after_write(outcome),
-            Err(overtaken) => self.put_again(overtaken, given),
+        match self.try_put(new, given, None, 1, pin, gate) {
+            Ok(outcome) => Ok(outcome),
+            Err(failed) => self.put_again(failed, given, gate),
         }
     }
 
@@ -104,26 +134,31 @@ where
     // share would go through the stack.
     #[cold]
     #[inline(never)]
-    fn put_again(&self, overtaken: Overtaken<K, V>, given: Given) {
-        let Overtaken {
-            mut new,
-            mut asked,
-            mut pin,
-        } = overtaken;
+    fn put_again(
+        &self,
+        failed: Failed<K, V>,
+        given: Given,
+        gate: &mut impl Gate<K, V>,
+    ) -> Result<WriteOutcome, Refused<V>> {
+        let mut failed = failed;
         let mut asks = 1;
-        let outcome = loop {
+        loop {
+            let Overtaken { new, asked, pin } = match failed {
+                Failed::Overtaken(overtaken) => overtaken,
+                Failed::Refused(new) => return Err(Refused(new.into_value())),
+            };
+            gate.prepare(new.key());
             let last = if asks >= ASKS {
                 asked.for_good(|| self.maintenance.clock.now())
             } else {
                 None
             };
             asks += 1;
-            match self.try_put(new, given, last, asks, pin) {
-                Ok(outcome) => break outcome,
-                Err(overtaken) => Overtaken { new, asked, pin } = overtaken,
+            match self.try_put(new, given, last, asks, pin, gate) {
+                Ok(outcome) => return Ok(outcome),
+                Err(again) => failed = again,
             }
-        };
-        self.maintenance.after_write(outcome);
+        }
     }
 
     /// One attempt of a write, that number `asks`: with the answer that holds for good, if there is
@@ -138,16 +173,34 @@ where
         last: Option<Asked>,
         asks: u32,
         pin: Pin,
-    ) -> Result<WriteOutcome, Overtaken<K, V>> {
+        gate: &mut impl Gate<K, V>,
+    ) -> Result<WriteOutcome, Failed<K, V>> {
         let (hash, weight) = (new.hash(), new.weight());
         let map = &self.maintenance.map;
         let probe = map.probe(hash, &pin, |node| new.key() == node.key());
+        if !gate.look(probe.found) {
+            drop(probe);
+            drop(pin);
+            return Err(Failed::Refused(new));
+        }
         let asked = last.unwrap_or_else(|| self.ask(&new, &probe, given));
         let mut shard = probe.lock();
         let Some(revalidated) = shard.revalidate(hash, &probe) else {
             drop((shard, probe));
-            return Err(Overtaken { new, asked, pin });
+            return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
         };
+        match gate.check(&mut shard, hash, probe.found) {
+            Check::Pass => (),
+            Check::Again => {
+                drop((shard, probe));
+                return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
+            }
+            Check::Refuse => {
+                drop((shard, probe));
+                drop(pin);
+                return Err(Failed::Refused(new));
+            }
+        }
         // Read under the lock: a life begins when the write happens, however long the wait was.
         let now = self.maintenance.clock.now();
         let mut outcome = WriteOutcome {
@@ -157,6 +210,8 @@ where
             now: Some(now),
             left: true,
         };
+        let mut former = None;
+        let mut kept_out = false;
         match revalidated {
             Revalidated::Vacant(vacancy) => {
                 let times = self.times(asked.answer, None, now);
@@ -165,6 +220,7 @@ where
                 if self.maintenance.is_too_heavy(weight) {
                     self.maintenance.note_removed(|| weight, RemovalCause::Size);
                     shard.refuse(new, RemovalCause::Size);
+                    kept_out = true;
                 } else {
                     shard.add(vacancy, new, times);
                     outcome.left = false;
@@ -175,8 +231,9 @@ where
                 let told = asked.told.filter(|_| asks < ASKS);
                 let Some((cause, kept)) = self.supersede(old, &asked, told, now) else {
                     drop((shard, probe));
-                    return Err(Overtaken { new, asked, pin });
+                    return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
                 };
+                former = Some(cause);
                 let times = self.times(asked.answer, kept, now);
                 outcome.deadline = times.deadline;
                 self.maintenance.note_written(Some((old, cause)));
@@ -184,11 +241,19 @@ where
                     self.maintenance.note_removed(|| weight, RemovalCause::Size);
                     shard.remove(spot, old, cause);
                     shard.refuse(new, RemovalCause::Size);
+                    kept_out = true;
                 } else {
                     shard.replace(spot, old, new, times, cause);
                 }
             }
         }
+        let written = Written {
+            cause: former,
+            kept: !kept_out,
+            deadline: outcome.deadline,
+            now,
+        };
+        gate.seal(&mut shard, written);
         outcome.pending = shard.pending();
         Ok(outcome)
     }

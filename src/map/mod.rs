@@ -27,10 +27,12 @@ mod tags;
 
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
+use crate::load::{By, Known, Load, Loads};
 use crate::node::{Columns, Life, NewNode, NodePtr, Slab, Times};
 use crate::reclaim::Pin;
-use crate::sync::{ShortMutex, ShortMutexGuard};
+use crate::sync::{AtomicUsize, Ordering, ShortMutex, ShortMutexGuard};
 pub(crate) use garbage::{Garbage, Returning};
+use std::sync::Arc;
 use table::{Home, Place, Seen, Table, TableState};
 pub(crate) use table::{Look, TablePart};
 
@@ -46,6 +48,10 @@ pub(crate) struct Map<K, V> {
 #[repr(align(128))]
 struct Slice<K, V> {
     table: Table<K, V>,
+    /// How many loads are listed, for removals of absent keys, which take no lock otherwise.
+    /// Changes under the lock. Relaxed: a removal has to revoke the loads that began before it, and
+    /// whatever tells its thread of such a load has ordered this store before the look.
+    loads: AtomicUsize,
     locked: ShortMutex<Locked<K, V>>,
 }
 
@@ -54,6 +60,7 @@ impl<K, V> Slice<K, V> {
     fn lock(&self) -> Shard<'_, K, V> {
         Shard {
             table: &self.table,
+            load_count: &self.loads,
             locked: self.locked.lock(),
         }
     }
@@ -65,6 +72,8 @@ struct Locked<K, V> {
     weight: u64,
     batch: Batch<K, V>,
     slab: Slab<K, V>,
+    /// The current loads of keys of this shard.
+    loads: Loads<K, V>,
     number: u32,
 }
 
@@ -129,6 +138,7 @@ pub(crate) struct Occupied<'a, K, V>(Home<'a, K, V>, Place<'a, K, V>);
 /// A shard, locked by a writer.
 pub(crate) struct Shard<'a, K, V> {
     table: &'a Table<K, V>,
+    load_count: &'a AtomicUsize,
     locked: ShortMutexGuard<'a, Locked<K, V>>,
 }
 
@@ -146,8 +156,10 @@ impl<K, V> Map<K, V> {
                     weight: 0,
                     batch: Batch::new(),
                     slab: Slab::of_shard(shard, columns),
+                    loads: Loads::new(),
                     number: shard,
                 }),
+                loads: AtomicUsize::new(0),
             }
         };
         Self {
@@ -235,6 +247,13 @@ impl<K, V> Map<K, V> {
             seen,
             slice,
         }
+    }
+
+    /// Whether a key of this hash may have a load. No lock.
+    #[inline]
+    pub(crate) fn may_load(&self, hash: u64) -> bool {
+        let slice = &self.shards[self.shard_of(hash)];
+        slice.loads.load(Ordering::Relaxed) != 0
     }
 
     /// Locks the shard of a hash.
@@ -510,6 +529,55 @@ impl<'a, K, V> Shard<'a, K, V> {
         }
         self.locked.batch.push(WriteEvent::Rescheduled(node));
         true
+    }
+
+    /// Whether any key of this shard has a load.
+    #[inline]
+    pub(crate) fn has_loads(&self) -> bool {
+        !self.locked.loads.is_empty()
+    }
+
+    /// Finds the load of a call's key; see [`Loads::sort_out`].
+    #[cold]
+    pub(crate) fn sort_out_loads(&self, hash: u64, known: &mut Known<K, V>) -> bool {
+        self.locked.loads.sort_out(hash, known)
+    }
+
+    /// Lists a load that begins.
+    pub(crate) fn list_load(&mut self, load: Arc<Load<K, V>>) {
+        self.locked.loads.add(load);
+        self.note_loads();
+    }
+
+    /// Takes a load out of the list that is no longer current.
+    pub(crate) fn unlist_load(&mut self, load: &Arc<Load<K, V>>) {
+        self.locked.loads.remove(load);
+        self.note_loads();
+    }
+
+    /// Revokes a listed load.
+    #[cold]
+    pub(crate) fn revoke_load(&mut self, load: &Arc<Load<K, V>>, by: By) {
+        load.revoke(by);
+        self.unlist_load(load);
+    }
+
+    /// Revokes all loads of this shard's keys.
+    #[cold]
+    pub(crate) fn revoke_loads(&mut self, by: By) -> Vec<Arc<Load<K, V>>> {
+        let revoked = self.locked.loads.revoke_all(by);
+        self.note_loads();
+        revoked
+    }
+
+    /// The loads of this shard's keys.
+    pub(crate) fn loads(&self) -> impl Iterator<Item = &Arc<Load<K, V>>> {
+        self.locked.loads.iter()
+    }
+
+    fn note_loads(&self) {
+        self.load_count
+            .store(self.locked.loads.len(), Ordering::Relaxed);
     }
 
     /// Which shard it is.

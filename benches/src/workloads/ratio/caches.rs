@@ -33,7 +33,13 @@ pub(super) const CACHES: [Entrant; 8] = [
     Entrant {
         card: Wheelhouse::<u64, u64>::CARD,
         curve: true,
-        play: |keys, size| Ok(play(&wheelhouse(size, EvictionPolicy::Adaptive), keys, size)),
+        play: |keys, size| {
+            Ok(play(
+                &wheelhouse(size, EvictionPolicy::Adaptive),
+                keys,
+                size,
+            ))
+        },
     },
     Entrant {
         card: named("wheelhouse, Lru", Role::Subject),
