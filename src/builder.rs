@@ -6,7 +6,10 @@ use crate::expiry::Expiry;
 use crate::hash::{self, RandomState};
 use crate::listener::{Listener, RemovalCause};
 use crate::maintenance::{Maintenance, Setup};
+use crate::map::Map;
+use crate::node::Columns;
 use crate::scheduler::Scheduler;
+use crate::shared::{Shared, SharedSetup};
 use crate::stripe;
 use crate::time::{Clock, Ticker, coarse};
 use crate::wheel;
@@ -503,25 +506,34 @@ where
         let scheduler = self.scheduler.unwrap_or(scheduler);
         let name: Option<Box<str>> = self.name.map(Into::into);
         let lifetimes = Lifetimes::new(self.policy, self.limits);
-        let maintenance = Maintenance::new(Setup {
+        let columns = Columns {
+            queue: self.max_capacity.is_some(),
+            own: lifetimes.kept_apart,
+            weight: self.weigher.is_some(),
+        };
+        let map = Map::new(shards(self.max_capacity), self.initial_capacity, columns);
+        let waker = scheduler.waker(name.as_deref());
+        let setup = SharedSetup {
             clock: match self.coarse_reads {
                 Some(staleness) if !lifetimes.reads_extend => clock.with_coarse_glances(staleness),
                 _ => clock,
             },
-            shards: shards(self.max_capacity),
-            initial_capacity: self.initial_capacity,
             max_capacity: self.max_capacity,
             eviction_policy: self.eviction_policy,
+            record_stats: self.record_stats,
+            name,
+        };
+        let shared = Shared::new(map, setup);
+        let setup = Setup {
             resolution: self.resolution,
             reads_extend: lifetimes.reads_extend,
             listener: self.listener,
-            record_stats: self.record_stats,
-            kept_apart: lifetimes.kept_apart,
             weighed: self.weigher.is_some(),
-            waker: scheduler.waker(name.as_deref()),
-            name,
-        });
+            waker,
+        };
+        let maintenance = Maintenance::new(&shared, setup);
         Cache::from_core(Core::new(
+            shared,
             maintenance,
             lifetimes,
             self.weigher,

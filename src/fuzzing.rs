@@ -23,7 +23,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// For a cache that no other thread uses.
     #[doc(hidden)]
     pub fn check_invariants(&self) {
-        self.core.maintenance.check_invariants();
+        self.core.maintenance.check_invariants(&self.core.shared);
     }
 }
 

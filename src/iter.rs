@@ -62,12 +62,12 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
             while let Some(node) = self.bucket.pop() {
                 // The entry's own pin comes first: it protects what is seen to be in the map while
                 // it is held, and nothing that only an earlier pin has seen.
-                let pin = self.core.maintenance.pin();
+                let pin = self.core.shared.pin();
                 if let Some(hit) = self.core.look_again(node, &pin) {
                     return Some(EntryRef::new(hit, self.core, pin));
                 }
             }
-            let map = &self.core.maintenance.map;
+            let map = &self.core.shared.map;
             if self.position == END {
                 self.shard += 1;
                 self.position = 0;
@@ -79,7 +79,7 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
             }
             // Between buckets nothing is in hand, so memory may be freed.
             self.pin = None;
-            let pin = self.pin.insert(self.core.maintenance.pin());
+            let pin = self.pin.insert(self.core.shared.pin());
             self.position = map.collect(self.shard, self.position as u32, pin, &mut self.bucket);
             keep_one_a_key(&mut self.bucket);
         }

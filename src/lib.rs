@@ -35,6 +35,7 @@ pub mod expiry;
 mod hash;
 pub mod listener;
 mod scheduler;
+mod shared;
 
 mod node;
 mod reclaim;

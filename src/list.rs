@@ -3,11 +3,11 @@
 //! # How it works
 //!
 //! The list knows its two ends and its length; each entry carries the links ([`Chain`] names which
-//! pair). Nothing is allocated, and a entry is unlinked in constant time from wherever it stands.
+//! pair). Nothing is allocated, and an entry is unlinked in constant time from wherever it stands.
 //!
 //! # Invariants
 //!
-//! 1. A entry is in at most one list per chain. The caller keeps this (the wheel by `place`, the
+//! 1. An entry is in at most one list per chain. The caller keeps this (the wheel by `place`, the
 //!    size policy by `region`).
 //! 2. From the head, `next` visits `len` entries and ends at the tail; `prev` is its mirror.
 //!
@@ -17,7 +17,7 @@
 use crate::node::{self, EntryPtr, Links};
 use std::marker::PhantomData;
 
-/// Names one of the link pairs of a entry.
+/// Names one of the link pairs of an entry.
 pub(crate) trait Chain {
     fn links<K, V>(entry: &EntryPtr<K, V>) -> &Links<K, V>;
 }
@@ -88,7 +88,7 @@ impl<K, V, C: Chain> List<K, V, C> {
         C::links(&entry).prev()
     }
 
-    /// Asks the processor to fetch what unlinking a entry will write: its neighbours' links.
+    /// Asks the processor to fetch what unlinking an entry will write: its neighbours' links.
     #[inline]
     pub(crate) fn prefetch_around(entry: EntryPtr<K, V>) {
         let links = C::links(&entry);
@@ -97,7 +97,7 @@ impl<K, V, C: Chain> List<K, V, C> {
         }
     }
 
-    /// Links a entry that is in no list of this chain (list 1) behind the tail.
+    /// Links an entry that is in no list of this chain (list 1) behind the tail.
     pub(crate) fn push_back(&mut self, entry: EntryPtr<K, V>) {
         let links = C::links(&entry);
         links.set_prev(self.tail);
@@ -110,7 +110,7 @@ impl<K, V, C: Chain> List<K, V, C> {
         self.len += 1;
     }
 
-    /// Unlinks a entry of this very list.
+    /// Unlinks an entry of this very list.
     pub(crate) fn unlink(&mut self, entry: EntryPtr<K, V>) {
         let links = C::links(&entry);
         let (prev, next) = (links.prev(), links.next());
@@ -133,7 +133,7 @@ impl<K, V, C: Chain> List<K, V, C> {
         self.len -= 1;
     }
 
-    /// Moves a entry of this very list behind the tail.
+    /// Moves an entry of this very list behind the tail.
     pub(crate) fn move_to_back(&mut self, entry: EntryPtr<K, V>) {
         if self.tail != Some(entry) {
             self.unlink(entry);

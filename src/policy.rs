@@ -43,7 +43,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(unbounded.policy().max_capacity(), None);
     /// ```
     pub fn max_capacity(&self) -> Option<u64> {
-        self.core.maintenance.max_capacity()
+        self.core.shared.max_capacity()
     }
 
     /// Moves the bound of a cache that was built with one. A smaller bound evicts in the next
@@ -75,12 +75,16 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// ```
     #[track_caller]
     pub fn set_max_capacity(&self, max_capacity: u64) {
-        if !self.core.maintenance.set_max_capacity(max_capacity) {
+        if !self
+            .core
+            .maintenance
+            .set_max_capacity(&self.core.shared, max_capacity)
+        {
             let message = format!(
                 "set_max_capacity is asked for {max_capacity}, but the cache was built without a bound; \
                  set max_capacity on its builder, to u64::MAX for none at first"
             );
-            panic!("{}", about(self.core.maintenance.name.as_deref(), &message));
+            panic!("{}", about(self.core.shared.name.as_deref(), &message));
         }
     }
 
@@ -93,7 +97,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(cache.policy().eviction_policy(), EvictionPolicy::Adaptive);
     /// ```
     pub fn eviction_policy(&self) -> EvictionPolicy {
-        self.core.maintenance.eviction_policy
+        self.core.shared.eviction_policy
     }
 
     /// The cache-wide limit on the time since the last write.
@@ -161,7 +165,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(wheel.levels()[0].lens().iter().sum::<usize>(), 1);
     /// ```
     pub fn wheel(&self) -> WheelSnapshot {
-        let next_maintenance_in = self.core.maintenance.next_in();
+        let next_maintenance_in = self.core.maintenance.next_in(&self.core.shared);
         let (now_nanos, levels) = self.core.maintenance.wheel_levels();
         WheelSnapshot::new(now_nanos, next_maintenance_in, levels)
     }
@@ -194,7 +198,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let pin = self.core.maintenance.pin();
+        let pin = self.core.shared.pin();
         let hit = self.core.find_live(self.core.hash(key), key, &pin).ok()?;
         Some(hit.node.weight())
     }

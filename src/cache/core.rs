@@ -8,6 +8,7 @@ use crate::map::Look;
 use crate::node::{Life, NodePtr};
 use crate::reclaim::Pin;
 use crate::scheduler::Task;
+use crate::shared::Shared;
 use crate::sync::{AtomicBool, Ordering};
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 /// The state behind a [`Cache`](crate::Cache).
 pub(crate) struct Core<K, V, S> {
+    pub(crate) shared: Shared<K, V>,
     pub(crate) maintenance: Maintenance<K, V>,
     pub(crate) lifetimes: Lifetimes<K, V>,
     hasher: S,
@@ -128,6 +130,7 @@ pub(crate) struct Miss {
 
 impl<K, V, S> Core<K, V, S> {
     pub(crate) fn new(
+        shared: Shared<K, V>,
         maintenance: Maintenance<K, V>,
         lifetimes: Lifetimes<K, V>,
         weigher: Option<Weigher<K, V>>,
@@ -135,7 +138,8 @@ impl<K, V, S> Core<K, V, S> {
         spread: bool,
     ) -> Self {
         Self {
-            swift: !lifetimes.reads_extend && maintenance.counters.is_none(),
+            swift: !lifetimes.reads_extend && shared.counters.is_none(),
+            shared,
             maintenance,
             lifetimes,
             hasher,
@@ -160,7 +164,7 @@ impl<K, V, S> Core<K, V, S> {
     /// A point of cache time as the policy is told it: any, if it does not look.
     #[inline]
     pub(super) fn told(&self, now: impl FnOnce() -> u64) -> Instant {
-        let clock = &self.maintenance.clock;
+        let clock = &self.shared.clock;
         if self.lifetimes.policy_times {
             clock.instant(now())
         } else {
@@ -190,13 +194,13 @@ impl<K, V, S> Core<K, V, S> {
 
     #[inline]
     pub(super) fn count_hit(&self) {
-        if let Some(counters) = &self.maintenance.counters {
+        if let Some(counters) = &self.shared.counters {
             counters.hit();
         }
     }
 
     pub(super) fn count_miss(&self) {
-        if let Some(counters) = &self.maintenance.counters {
+        if let Some(counters) = &self.shared.counters {
             counters.miss();
         }
     }
@@ -211,7 +215,7 @@ impl<K, V, S> Core<K, V, S> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let map = &self.maintenance.map;
+        let map = &self.shared.map;
         let node = match map.look(hash, pin, |node| key.equivalent(node.key())) {
             Look::Found(node) => node,
             Look::Absent => return Once::Absent,
@@ -226,7 +230,7 @@ impl<K, V, S> Core<K, V, S> {
         if deadline == NEVER {
             return Once::Alive(hit(0));
         }
-        match self.maintenance.clock.glance_in_line() {
+        match self.shared.clock.glance_in_line() {
             Some(now) if !time::is_past(now, deadline) => Once::Alive(hit(now)),
             _ => Once::Met(node),
         }
@@ -249,7 +253,7 @@ impl<K, V, S> Core<K, V, S> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let map = &self.maintenance.map;
+        let map = &self.shared.map;
         let Some(node) = map.find(hash, pin, |node| key.equivalent(node.key())) else {
             return Err(None);
         };
@@ -301,7 +305,7 @@ impl<K, V, S> Core<K, V, S> {
         if deadline == NEVER {
             // A read that may give it a deadline has to know when it was.
             let now = if self.lifetimes.reads_extend {
-                self.maintenance.clock.now()
+                self.shared.clock.now()
             } else {
                 0
             };
@@ -312,7 +316,7 @@ impl<K, V, S> Core<K, V, S> {
             });
         }
         // Where reads extend, this is the exact time: such caches have no coarse one.
-        let now = self.maintenance.clock.glance();
+        let now = self.shared.clock.glance();
         let hit = Hit {
             node,
             deadline,
@@ -338,7 +342,7 @@ impl<K, V, S> Core<K, V, S> {
             if self.is_dead(due.node, due.deadline, due.now, pin) {
                 return Err(Miss { due: Some(due.now) });
             }
-            let map = &self.maintenance.map;
+            let map = &self.shared.map;
             let Some(node) = map.find(hash, pin, |node| key.equivalent(node.key())) else {
                 return Err(Miss { due: None });
             };
@@ -354,7 +358,7 @@ impl<K, V, S> Core<K, V, S> {
     pub(super) fn missed<T>(&self, hash: u64, miss: Miss, pin: Pin) -> Option<T> {
         drop(pin);
         if let Some(now) = miss.due {
-            self.maintenance.met_expired(hash, now);
+            self.maintenance.met_expired(&self.shared, hash, now);
         }
         None
     }
@@ -367,7 +371,7 @@ impl<K, V, S> Core<K, V, S> {
         if !node.claim(deadline, now) {
             return false;
         }
-        let map = &self.maintenance.map;
+        let map = &self.shared.map;
         if !self.lifetimes.reads_extend {
             return map.holds(node, pin);
         }
@@ -377,11 +381,7 @@ impl<K, V, S> Core<K, V, S> {
         !node.is_frozen(now)
             || (node.life() == Life::Live && {
                 let hash = node.hash();
-                self.maintenance
-                    .map
-                    .lock(hash)
-                    .find_node(hash, node)
-                    .is_some()
+                self.shared.map.lock(hash).find_node(hash, node).is_some()
             })
     }
 
@@ -390,7 +390,7 @@ impl<K, V, S> Core<K, V, S> {
         if node.written() == NEVER {
             return Duration::ZERO;
         }
-        let since = self.maintenance.clock.now().wrapping_sub(node.written());
+        let since = self.shared.clock.now().wrapping_sub(node.written());
         // A clock that ran backwards shows a negative age.
         Duration::from_nanos(if since as i64 >= 0 { since } else { 0 })
     }
@@ -400,7 +400,7 @@ impl<K, V, S> Core<K, V, S> {
         if node.deadline() == NEVER {
             return None;
         }
-        let now = self.maintenance.clock.now();
+        let now = self.shared.clock.now();
         time::time_left(now, node.present_deadline(judged, now))
     }
 }
@@ -412,17 +412,17 @@ where
     S: Send + Sync,
 {
     fn run_due(&self) -> Option<Duration> {
-        self.maintenance.run_due()
+        self.maintenance.run_due(&self.shared)
     }
 
     fn deliver(&self) {
-        self.maintenance.deliver();
+        self.maintenance.deliver(&self.shared);
     }
 }
 
 impl<K, V, S> Drop for Core<K, V, S> {
     fn drop(&mut self) {
-        self.maintenance.close();
+        self.maintenance.close(&mut self.shared);
     }
 }
 
@@ -447,7 +447,7 @@ mod tests {
             if let Some(cache) = self.cache.upgrade()
                 && CALLING.get()
             {
-                let pinned = cache.core.maintenance.is_pinned();
+                let pinned = cache.core.shared.is_pinned();
                 self.seen[usize::from(pinned)].fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -570,7 +570,7 @@ mod tests {
         cache.insert(1, 1);
         cache.run_pending_tasks();
         clock.advance(second);
-        let held = cache.core.maintenance.map.lock(cache.core.hash(&1));
+        let held = cache.core.shared.map.lock(cache.core.hash(&1));
         // Nobody runs a pass meanwhile: it would need the shard's lock, too.
         let passes = cache.core.maintenance.hold_passes();
         let (told, tells) = mpsc::channel();

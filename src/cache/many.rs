@@ -84,7 +84,7 @@ where
             let mut count = 0;
             let more = loop {
                 let hash = core.hash(key);
-                core.maintenance.map.prefetch(hash);
+                core.shared.map.prefetch(hash);
                 asked[count] = (hash, key);
                 count += 1;
                 if count == CHUNK {
@@ -114,8 +114,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             return;
         }
         let first = answers.len();
-        let map = &self.maintenance.map;
-        let pin = self.maintenance.pin();
+        let map = &self.shared.map;
+        let pin = self.shared.pin();
         let mut met = [(None, NEVER); CHUNK];
         for (&(hash, _), (met, _)) in asked.iter().zip(&mut met) {
             // The first of the same tag: seldom another key's.
@@ -135,11 +135,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             *deadline = node.deadline();
             timed |= *deadline != NEVER;
         }
-        let now = if timed {
-            self.maintenance.clock.glance()
-        } else {
-            0
-        };
+        let now = if timed { self.shared.clock.glance() } else { 0 };
         let mut due = 0u32;
         let met = met[..asked.len()].iter().enumerate();
         answers.extend(met.map(|(at, &(met, deadline))| {

@@ -191,7 +191,7 @@ where
         let core = &*self.core;
         let hash = core.hash(key);
         if core.swift
-            && let Some(pin) = core.maintenance.pin_alone()
+            && let Some(pin) = core.shared.pin_alone()
         {
             return match core.look_once(hash, key, &pin) {
                 Once::Alive(hit) => {
@@ -238,7 +238,7 @@ where
         let core = &*self.core;
         let hash = core.hash(key);
         if core.swift
-            && let Some(pin) = core.maintenance.pin_alone()
+            && let Some(pin) = core.shared.pin_alone()
         {
             return match core.look_once(hash, key, &pin) {
                 Once::Alive(hit) if core.maintenance.should_record(hit.node) => {
@@ -279,7 +279,7 @@ where
         let core = &*self.core;
         let hash = core.hash(key);
         if core.swift
-            && let Some(pin) = core.maintenance.pin_alone()
+            && let Some(pin) = core.shared.pin_alone()
         {
             return match core.look_once(hash, key, &pin) {
                 Once::Alive(hit) => Some(EntryRef::new(hit, core, pin.into_pin())),
@@ -315,7 +315,7 @@ where
     {
         let core = &*self.core;
         let hash = core.hash(key);
-        if let Some(pin) = core.maintenance.pin_alone() {
+        if let Some(pin) = core.shared.pin_alone() {
             return match core.look_once(hash, key, &pin) {
                 Once::Alive(_) => true,
                 Once::Absent => false,
@@ -549,7 +549,7 @@ where
     /// assert_eq!(cache.entry_count(), 1);
     /// ```
     pub fn entry_count(&self) -> u64 {
-        self.core.maintenance.map.len()
+        self.core.shared.map.len()
     }
 
     /// What all stored entries weigh together, expired ones that were not yet removed included.
@@ -569,7 +569,7 @@ where
     /// assert_eq!(cache.weighted_size(), 8);
     /// ```
     pub fn weighted_size(&self) -> u64 {
-        self.core.maintenance.map.weight()
+        self.core.shared.map.weight()
     }
 
     /// Does all work that is due: removes every expired entry, evicts down to the bound, tells the
@@ -602,7 +602,7 @@ where
     /// assert_eq!(cache.entry_count(), 0);
     /// ```
     pub fn run_pending_tasks(&self) {
-        self.core.maintenance.finish();
+        self.core.maintenance.finish(&self.core.shared);
     }
 
     /// How long it is until the timer wheel has work next, for event loops: `None` if nothing is
@@ -635,7 +635,7 @@ where
     /// assert!(next <= Duration::from_secs(5) + cache.policy().expiry_resolution());
     /// ```
     pub fn next_maintenance_in(&self) -> Option<Duration> {
-        self.core.maintenance.next_in()
+        self.core.maintenance.next_in(&self.core.shared)
     }
 }
 
@@ -675,7 +675,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// assert_eq!(cache.name(), Some("dns"));
     /// ```
     pub fn name(&self) -> Option<&str> {
-        self.core.maintenance.name.as_deref()
+        self.core.shared.name.as_deref()
     }
 
     /// What happened so far: hits, misses, removals by cause, how late entries expired. All 0
@@ -695,7 +695,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// assert_eq!((stats.hits(), stats.misses(), stats.insertions()), (1, 1, 1));
     /// ```
     pub fn stats(&self) -> Stats {
-        self.core.maintenance.stats()
+        self.core.maintenance.stats(&self.core.shared)
     }
 
     /// The settings in force.
@@ -717,8 +717,8 @@ impl<K, V, S> fmt::Debug for Cache<K, V, S> {
             cache.field("name", &name);
         }
         cache
-            .field("entry_count", &self.core.maintenance.map.len())
-            .field("max_capacity", &self.core.maintenance.max_capacity())
+            .field("entry_count", &self.core.shared.map.len())
+            .field("max_capacity", &self.core.shared.max_capacity())
             .finish_non_exhaustive()
     }
 }

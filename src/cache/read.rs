@@ -28,7 +28,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         if !lifetimes.reads_extend || lifetimes.policy_reads || !std::mem::needs_drop::<V>() {
             return true;
         }
-        hit.now = self.maintenance.clock.now();
+        hit.now = self.shared.clock.now();
         !time::is_due(hit.now, hit.deadline)
     }
 
@@ -41,7 +41,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         Q: Equivalent<K> + ?Sized,
         V: Clone,
     {
-        self.get_pinned(hash, key, self.maintenance.pin())
+        self.get_pinned(hash, key, self.shared.pin())
     }
 
     /// A `get` that one look did not answer.
@@ -149,7 +149,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        self.ref_pinned(hash, key, self.maintenance.pin())
+        self.ref_pinned(hash, key, self.shared.pin())
     }
 
     /// [`get_on`](Self::get_on) for `get_ref`.
@@ -259,7 +259,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        self.peek_pinned(hash, key, self.maintenance.pin())
+        self.peek_pinned(hash, key, self.shared.pin())
     }
 
     /// A look-up that leaves no trace and that one look did not answer.
@@ -318,7 +318,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let pin = self.maintenance.pin();
+        let pin = self.shared.pin();
         self.has(hash, self.find_live(hash, key, &pin), pin)
     }
 
@@ -441,7 +441,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             }
             if news || self.lifetimes.limits.time_to_idle.is_some() {
                 // The user's code may have taken its time: the whole of the entry's, perhaps.
-                now = self.maintenance.clock.now();
+                now = self.shared.clock.now();
                 if time::is_due(now, deadline) {
                     return false;
                 }
@@ -503,11 +503,11 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     #[cold]
     #[inline(never)]
     fn move_deadline(&self, node: NodePtr<K, V>, judged: u64, answer: Answer) -> Option<u64> {
-        let map = &self.maintenance.map;
+        let map = &self.shared.map;
         let hash = node.hash();
         let mut shard = map.lock(hash);
         // Read under the lock: a life begins when it is given, however long the wait was.
-        let now = self.maintenance.clock.now();
+        let now = self.shared.clock.now();
         let (own, wanted) = self.moved(node, judged, answer, now);
         if shard.find_node(hash, node).is_none() || time::is_due(now, judged) {
             return None;
@@ -523,7 +523,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             left: false,
         };
         drop(shard);
-        self.maintenance.after_read(outcome);
+        self.maintenance.after_read(&self.shared, outcome);
         // The deadline of its own may have passed since it was found, if that was set meanwhile.
         // One that the policy gives for this read ends only what comes after.
         let ended = answer == Answer::Keep && time::is_due(now, own);

@@ -40,7 +40,7 @@ where
         // Dropped after the pin: it wakes waiters.
         let mut gate = Explicit::new(by);
         let hash = self.hash(key);
-        let map = &self.maintenance.map;
+        let map = &self.shared.map;
         // Dropped after the pin if the last look panics.
         let mut after = AfterWrite {
             core: self,
@@ -48,7 +48,7 @@ where
         };
         // The pin holds up loads that come after it, but not this.
         map.prefetch(hash);
-        let pin = self.maintenance.pin();
+        let pin = self.shared.pin();
         for looks in 1.. {
             let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
             let Some(node) = probe.found else {
@@ -91,7 +91,7 @@ where
             // Not when `after` is dropped: if this panics, the compiler would leak what is being
             // returned.
             if let Some(outcome) = after.outcome.take() {
-                self.maintenance.after_write(outcome);
+                self.maintenance.after_write(&self.shared, outcome);
             }
             return (cause == RemovalCause::Explicit).then_some(seen);
         }
@@ -116,7 +116,7 @@ where
     ) -> RemovalCause {
         let cause = self.cause_of_leaving(node);
         shard.remove(spot, node, cause);
-        self.maintenance.note_removed(|| node.weight(), cause);
+        self.shared.note_removed(|| node.weight(), cause);
         cause
     }
 
@@ -125,7 +125,7 @@ where
         if node.deadline() == NEVER {
             return RemovalCause::Explicit;
         }
-        let now = self.maintenance.clock.now();
+        let now = self.shared.clock.now();
         if node.deadline_if_alive(now).is_none() {
             RemovalCause::Expired
         } else {
@@ -146,12 +146,12 @@ where
     /// Removes all entries that are present now. Entries that come in meanwhile may or may not be
     /// removed; one visit of each shard is made, so it ends whatever others do.
     pub(super) fn take_all(&self) {
-        let map = &self.maintenance.map;
+        let map = &self.shared.map;
         let mut nodes = Vec::new();
         for number in 0..map.shards() {
             let mut at = 0;
             while at < END {
-                let pin = self.maintenance.pin();
+                let pin = self.shared.pin();
                 let mut shard = map.lock_shard(number);
                 // Loads that began before the call, once; what they have stored is removed.
                 let revoked = if at == 0 && shard.has_loads() {
@@ -172,7 +172,7 @@ where
                 drop(pin);
                 revoked.iter().for_each(|load| load.scatter());
                 if taken > 0 {
-                    self.maintenance.after_write(outcome);
+                    self.maintenance.after_write(&self.shared, outcome);
                 }
             }
         }
@@ -180,7 +180,7 @@ where
 
     /// Removes the live entries for which `keep` says no. `keep` runs with no lock held.
     pub(super) fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
-        let map = &self.maintenance.map;
+        let map = &self.shared.map;
         let mut nodes = Vec::new();
         for number in 0..map.shards() {
             let mut at = 0;
@@ -192,7 +192,7 @@ where
                     outcome: None,
                 };
                 let mut gates = Vec::new();
-                let pin = self.maintenance.pin();
+                let pin = self.shared.pin();
                 at = map.collect(number, at as u32, &pin, &mut nodes);
                 for node in nodes.drain(..) {
                     if !self.is_live(node) || keep(node.key(), node.value()) {
@@ -232,7 +232,11 @@ impl<K, V, S> Drop for AfterWrite<'_, K, V, S> {
         let Some(outcome) = self.outcome.take() else {
             return;
         };
-        let after = || self.core.maintenance.after_write(outcome);
+        let after = || {
+            self.core
+                .maintenance
+                .after_write(&self.core.shared, outcome)
+        };
         if std::thread::panicking() {
             // A second panic, a ticker's or an alarm's, must not end the process.
             contain(after);
@@ -247,7 +251,7 @@ impl<K, V, S> Core<K, V, S> {
     pub(crate) fn is_live(&self, node: NodePtr<K, V>) -> bool {
         let deadline = node.deadline();
         node.life() == Life::Live
-            && (deadline == NEVER || !time::is_due(self.maintenance.clock.now(), deadline))
+            && (deadline == NEVER || !time::is_due(self.shared.clock.now(), deadline))
     }
 }
 
@@ -275,7 +279,7 @@ mod tests {
         let clock = Counting::default();
         let cache: Cache<u64, u64> = Cache::builder().ticker(clock.clone()).build();
         let core = &cache.core;
-        let mut keys = (0..).filter(|key| core.maintenance.map.shard_of(core.hash(key)) == 0);
+        let mut keys = (0..).filter(|key| core.shared.map.shard_of(core.hash(key)) == 0);
         for key in keys.by_ref().take(MANY as usize) {
             cache.insert_with_ttl(key, key, Duration::from_secs(1));
         }

@@ -101,7 +101,7 @@ where
         let stored = self.put_through(hash, key, value, given, &mut gate);
         drop(gate);
         if let Ok(outcome) = stored {
-            self.maintenance.after_write(outcome);
+            self.maintenance.after_write(&self.shared, outcome);
         }
     }
 
@@ -116,13 +116,13 @@ where
         gate: &mut impl Gate<K, V>,
     ) -> Result<WriteOutcome, Refused<V>> {
         // The pin holds up loads that come after it, but not this.
-        self.maintenance.map.prefetch(hash);
+        self.shared.map.prefetch(hash);
         let making = Making {
             hash,
             weight: self.weigh(&key, &value),
         };
         let new = NewNode::new(key, value, making);
-        let pin = self.maintenance.pin();
+        let pin = self.shared.pin();
         match self.try_put(new, given, None, 1, pin, gate) {
             Ok(outcome) => Ok(outcome),
             Err(failed) => self.put_again(failed, given, gate),
@@ -149,7 +149,7 @@ where
             };
             gate.prepare(new.key());
             let last = if asks >= ASKS {
-                asked.for_good(|| self.maintenance.clock.now())
+                asked.for_good(|| self.shared.clock.now())
             } else {
                 None
             };
@@ -176,7 +176,7 @@ where
         gate: &mut impl Gate<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
         let (hash, weight) = (new.hash(), new.weight());
-        let map = &self.maintenance.map;
+        let map = &self.shared.map;
         let probe = map.probe(hash, &pin, |node| new.key() == node.key());
         if !gate.look(probe.found) {
             drop(probe);
@@ -202,7 +202,7 @@ where
             }
         }
         // Read under the lock: a life begins when the write happens, however long the wait was.
-        let now = self.maintenance.clock.now();
+        let now = self.shared.clock.now();
         let mut outcome = WriteOutcome {
             shard: shard.number(),
             pending: 0,
@@ -216,9 +216,9 @@ where
             Revalidated::Vacant(vacancy) => {
                 let times = self.times(asked.answer, None, now);
                 outcome.deadline = times.deadline;
-                self.maintenance.note_written(None);
-                if self.maintenance.is_too_heavy(weight) {
-                    self.maintenance.note_removed(|| weight, RemovalCause::Size);
+                self.shared.note_written(None);
+                if self.shared.is_too_heavy(weight) {
+                    self.shared.note_removed(|| weight, RemovalCause::Size);
                     shard.refuse(new, RemovalCause::Size);
                     kept_out = true;
                 } else {
@@ -236,9 +236,9 @@ where
                 former = Some(cause);
                 let times = self.times(asked.answer, kept, now);
                 outcome.deadline = times.deadline;
-                self.maintenance.note_written(Some((old, cause)));
-                if self.maintenance.is_too_heavy(weight) {
-                    self.maintenance.note_removed(|| weight, RemovalCause::Size);
+                self.shared.note_written(Some((old, cause)));
+                if self.shared.is_too_heavy(weight) {
+                    self.shared.note_removed(|| weight, RemovalCause::Size);
                     shard.remove(spot, old, cause);
                     shard.refuse(new, RemovalCause::Size);
                     kept_out = true;
@@ -271,7 +271,7 @@ where
             (Given::Policy, None) => return Asked::life(None),
             (Given::Policy, Some(policy)) => policy,
         };
-        let clock = &self.maintenance.clock;
+        let clock = &self.shared.clock;
         if self.lifetimes.policy_plain && self.lifetimes.policy_updates {
             // The same answer whether an entry is there or not: that need not be found out here.
             let life = policy.expire_after_create(new.key(), new.value(), clock.base());
@@ -400,8 +400,8 @@ where
             self.lifetimes.note_own();
         }
         let hash = self.hash(key);
-        let pin = self.maintenance.pin();
-        let map = &self.maintenance.map;
+        let pin = self.shared.pin();
+        let map = &self.shared.map;
         loop {
             let Some(node) = map.find(hash, &pin, |node| key.equivalent(node.key())) else {
                 return false;
@@ -410,7 +410,7 @@ where
             if shard.find_node(hash, node).is_none() {
                 continue;
             }
-            let now = self.maintenance.clock.now();
+            let now = self.shared.clock.now();
             let judged = node.deadline();
             if time::is_due(now, judged) && node.claim(judged, now) {
                 return false;
@@ -429,7 +429,7 @@ where
             };
             drop(shard);
             drop(pin);
-            self.maintenance.after_write(outcome);
+            self.maintenance.after_write(&self.shared, outcome);
             return true;
         }
     }

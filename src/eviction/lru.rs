@@ -1,8 +1,9 @@
-//! Least recently used: one queue, every use moves to its newest end, the oldest goes first.
+//! Least recently used: one queue. Every use moves an entry to the newest end; the oldest goes
+//! first.
 //!
-//! Predictable, and the right choice where recency is known to be all that counts. It keeps no
-//! memory of what it evicted: one pass over more keys than fit empties it, and a loop that is a
-//! little too long never hits. Cost: a use relinks the entry, which touches its two neighbours.
+//! It is predictable, and the right choice where recency is all that counts. It remembers nothing
+//! of what it evicted: one pass over more keys than fit empties it, and a loop that is a little too
+//! long never hits. Cost: a use relinks the entry, which touches its two neighbours.
 
 use super::FIRST_FREE;
 use super::queue::Weighed;

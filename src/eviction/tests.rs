@@ -1,7 +1,7 @@
 //! The size policy as a whole, through its seam: against a sequential model, and on loads whose
 //! best answer is known.
 
-use super::{Eviction, EvictionPolicy, OUT, OVERWEIGHT, WEIGHTLESS, spread};
+use super::{Eviction, EvictionPolicy, OUT, OVERWEIGHT, WEIGHTLESS, mix};
 use crate::node::{Columns, Making, NewNode, NodePtr, Slab, Times};
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ fn nest() -> Slab<u64, ()> {
 fn make(nest: &mut Slab<u64, ()>, key: u64, weight: u32) -> Owned {
     let hashed = if key >= FLOOD { key % 256 } else { key };
     let making = Making {
-        hash: spread(hashed ^ 0xA5A5),
+        hash: mix(hashed ^ 0xA5A5),
         weight,
     };
     nest.place(NewNode::new(key, (), making), Times::NONE)
@@ -90,6 +90,12 @@ impl Model {
         }
     }
 
+    fn expire(&mut self, key: u64) {
+        let node = self.nodes.remove(&key).expect("an entry that is there");
+        self.policy.expired(node);
+        assert_eq!(node.entry().queue_id(), OUT);
+    }
+
     fn evict(&mut self) {
         while let Some(victim) = self.policy.victim() {
             let key = *victim.key();
@@ -139,7 +145,7 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut at = seed;
     move |below| {
         at += 1;
-        spread(at) % below
+        mix(at) % below
     }
 }
 
@@ -354,7 +360,7 @@ fn an_update_that_is_no_news_is_a_use_for_lru_alone() {
 fn a_new_key_that_is_asked_for_at_once_is_found() {
     for policy in POLICIES {
         let mut cache = Model::new(policy, 1000);
-        // A core of keys that are all used again and again.
+        // A protected of keys that are all used again and again.
         for _ in 0..20 {
             for key in 0..990 {
                 cache.request(key);
@@ -497,4 +503,117 @@ fn the_same_seed_gives_the_same_evictions() {
         cache.evicted
     };
     assert_eq!(run(), run());
+}
+
+/// With three places statistics measure nothing: the entry unused for longest goes, whatever came
+/// first.
+#[test]
+fn a_tiny_cache_evicts_in_the_exact_order_of_use() {
+    for order in [
+        [1, 2, 3],
+        [1, 3, 2],
+        [2, 1, 3],
+        [2, 3, 1],
+        [3, 1, 2],
+        [3, 2, 1],
+    ] {
+        let mut cache = Model::new(EvictionPolicy::Adaptive, 3);
+        (1..=3).for_each(|key| cache.insert(key, 1));
+        let [once, twice @ ..] = order;
+        cache.read(once);
+        for key in twice {
+            cache.read(key);
+            cache.read(key);
+        }
+        cache.insert(4, 1);
+        cache.evict();
+        assert_eq!(cache.evicted, [once], "used in the order {order:?}");
+        cache.check();
+    }
+}
+
+#[test]
+fn a_tiny_cache_that_grows_learns_and_keeps_what_it_has() {
+    let mut cache = Model::new(EvictionPolicy::Adaptive, 3);
+    (0..10).for_each(|key| _ = cache.request(key));
+    cache.policy.set_max(1_000);
+    cache.check();
+    assert!((7..10).all(|key| cache.read(key)), "growing evicts nothing");
+    assert!(!cache.policy.keeps_order());
+    let a_loop = || (0..1_050).cycle().take(40 * 1_050);
+    assert!(
+        cache.hit_ratio(a_loop()) > 0.5,
+        "it adapts to a loop as a large cache does"
+    );
+    // A large one that becomes tiny evicts down to its bound and stays as it is.
+    cache.policy.set_max(3);
+    cache.evict();
+    assert_eq!(cache.nodes.len(), 3);
+    cache.check();
+}
+
+/// Hot keys with short lives beside a flood of keys that are used once: when a hot key expires and
+/// comes back, its ghost brings it back among the protected entries.
+#[test]
+fn a_hot_key_that_expired_comes_back_as_what_it_was() {
+    const HOT: u64 = 100;
+    let run = |forget: bool| {
+        let mut cache = Model::new(EvictionPolicy::Adaptive, 400);
+        let mut fresh = 1 << 20;
+        let (mut hits, mut all) = (0, 0);
+        for round in 0..200 {
+            for key in 0..HOT {
+                hits += u32::from(cache.request(key));
+                all += 1;
+                for _ in 0..6 {
+                    fresh += 1;
+                    cache.request(fresh);
+                }
+            }
+            // A quarter of the hot keys is past its deadline.
+            for key in (0..HOT).filter(|key| key % 4 == round % 4) {
+                match cache.node(key) {
+                    Some(_) if forget => cache.remove(key),
+                    Some(_) => cache.expire(key),
+                    None => {}
+                }
+            }
+            cache.check();
+        }
+        f64::from(hits) / f64::from(all)
+    };
+    let [with, without] = [run(false), run(true)];
+    println!("hit ratio of hot keys: {with:.3} with ghosts of the expired, {without:.3} without");
+    // Of four uses one is the miss that follows the deadline.
+    assert!(with > 0.7, "{with}");
+    assert!(with > without + 0.02, "{with} against {without}");
+}
+
+/// A larger window would not have kept an entry past its deadline.
+#[test]
+fn a_return_after_a_deadline_does_not_widen_the_window() {
+    let mut cache = Model::new(EvictionPolicy::Adaptive, 100);
+    (0..1_000).for_each(|key| _ = cache.request(key));
+    let window = |cache: &Model| match &cache.policy.order {
+        super::Order::Lirs(lirs) => lirs.window_size(),
+        super::Order::Lru(_) => unreachable!("100 places are not tiny"),
+    };
+    let before = window(&cache);
+    let stay: Vec<u64> = (0..1_000)
+        .filter(|&key| cache.node(key).is_some())
+        .take(10)
+        .collect();
+    for _ in 0..50 {
+        for &key in &stay {
+            cache.expire(key);
+            cache.insert(key, 1);
+            cache.evict();
+            assert!(cache.node(key).is_some(), "there is room for it");
+        }
+    }
+    assert!(
+        window(&cache) <= before,
+        "{} after {before}",
+        window(&cache)
+    );
 }

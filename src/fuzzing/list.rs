@@ -27,7 +27,7 @@ impl<C: Chain> Pair<C> {
         self.deque.contains(&number)
     }
 
-    /// One operation on this list with a entry that is in it, or in no list of its chain (`free`).
+    /// One operation on this list with an entry that is in it, or in no list of its chain (`free`).
     fn step(
         &mut self,
         operation: u8,

@@ -73,11 +73,11 @@ where
         ticket: &mut Option<Ticket>,
         waker: Option<&Waker>,
     ) -> Begun<'_, K, V, S> {
-        let map = &self.maintenance.map;
+        let map = &self.shared.map;
         let mut known = Known::new();
         loop {
             let now = self.load_clock();
-            let pin = self.maintenance.pin();
+            let pin = self.shared.pin();
             let probe = map.probe(hash, &pin, |node| key.query().equivalent(node.key()));
             if !ask.over_present
                 && let Some(node) = probe.found
@@ -149,11 +149,11 @@ where
     pub(crate) fn take_up(&self, load: &Arc<Load<K, V>>, ask: &Ask) -> Option<Begun<'_, K, V, S>> {
         // Passes the lead on if this call does not need it, or panics.
         let mut lead = Lead::new(self, Arc::clone(load));
-        let map = &self.maintenance.map;
+        let map = &self.shared.map;
         let hash = load.hash();
         let began = self.load_clock();
         loop {
-            let pin = self.maintenance.pin();
+            let pin = self.shared.pin();
             let probe = map.probe(hash, &pin, |node| load.key() == node.key());
             if !ask.over_present
                 && let Some(node) = probe.found
@@ -199,13 +199,13 @@ where
         let (Revalidated::Occupied(spot), Some(node)) = (revalidated, found) else {
             return There::Nothing(None);
         };
-        let alive = node.deadline() == NEVER
-            || (node.deadline_if_alive(self.maintenance.clock.now())).is_some();
+        let alive =
+            node.deadline() == NEVER || (node.deadline_if_alive(self.shared.clock.now())).is_some();
         if alive {
             return There::Live(node);
         }
         shard.remove(spot, node, RemovalCause::Expired);
-        self.maintenance
+        self.shared
             .note_removed(|| node.weight(), RemovalCause::Expired);
         There::Nothing(Some(WriteOutcome {
             shard: shard.number(),
@@ -234,7 +234,7 @@ where
             Ok(seen) => Some(seen),
             Err(outcome) => {
                 if let Some(outcome) = outcome {
-                    self.maintenance.after_write(outcome);
+                    self.maintenance.after_write(&self.shared, outcome);
                 }
                 None
             }
@@ -258,7 +258,7 @@ where
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let pin = self.maintenance.pin();
+        let pin = self.shared.pin();
         let hit = self.find_live(hash, key, &pin).ok()?;
         Some(self.got(hit.node))
     }
@@ -270,14 +270,14 @@ impl<K, V, S> Core<K, V, S> {
         if deadline == NEVER {
             return None;
         }
-        time::time_left(self.maintenance.clock.now(), deadline)
+        time::time_left(self.shared.clock.now(), deadline)
     }
 
     /// Cache time, where loads need it: for a time-out, or for statistics.
     pub(crate) fn load_clock(&self) -> u64 {
         let timed = self.lifetimes.limits.load_timeout.is_some();
-        if timed || self.maintenance.counters.is_some() {
-            self.maintenance.clock.now()
+        if timed || self.shared.counters.is_some() {
+            self.shared.clock.now()
         } else {
             0
         }

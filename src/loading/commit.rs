@@ -171,7 +171,7 @@ where
             Some(Err(panic)) => (None, Some(panic)),
         };
         self.end(&publish(for_waiters, stored, written.deadline), false);
-        core.maintenance.after_write(outcome);
+        core.maintenance.after_write(&core.shared, outcome);
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
@@ -231,7 +231,7 @@ impl<K, V, S> Core<K, V, S> {
     pub(crate) fn end_run(&self, load: &Arc<Load<K, V>>, outcome: &Outcome<V>) {
         let ended = if load.is_current() {
             let now = contain(|| self.load_clock()).unwrap_or(0);
-            let mut shard = self.maintenance.map.lock(load.hash());
+            let mut shard = self.shared.map.lock(load.hash());
             let ended = load.end(outcome, now);
             if ended.unlist {
                 shard.unlist_load(load);
@@ -244,14 +244,14 @@ impl<K, V, S> Core<K, V, S> {
     }
 
     pub(crate) fn count_loads(&self, count: impl FnOnce(&Counters)) {
-        if let Some(counters) = &self.maintenance.counters {
+        if let Some(counters) = &self.shared.counters {
             count(counters);
         }
     }
 
     fn count_time(&self, load: &Load<K, V>) {
-        if let Some(counters) = &self.maintenance.counters {
-            let took = self.maintenance.clock.now().wrapping_sub(load.began());
+        if let Some(counters) = &self.shared.counters {
+            let took = self.shared.clock.now().wrapping_sub(load.began());
             // A clock that ran backwards shows a negative time.
             counters.load_took(if took as i64 >= 0 { took } else { 0 });
         }

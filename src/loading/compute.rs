@@ -19,9 +19,9 @@ where
         let core = self.core();
         let load = Arc::clone(self.load());
         let hash = load.hash();
-        let map = &core.maintenance.map;
+        let map = &core.shared.map;
         let (cause, outcome) = loop {
-            let pin = core.maintenance.pin();
+            let pin = core.shared.pin();
             let probe = map.probe(hash, &pin, |node| load.key() == node.key());
             let mut shard = probe.lock();
             let Some(revalidated) = shard.revalidate(hash, &probe) else {
@@ -45,7 +45,7 @@ where
         };
         self.release();
         if let Some(outcome) = outcome {
-            core.maintenance.after_write(outcome);
+            core.maintenance.after_write(&core.shared, outcome);
         }
         match (cause, seen) {
             (Some(RemovalCause::Explicit), Some(seen)) => End::Removed(seen),

@@ -219,14 +219,14 @@ impl<K, V, S> Core<K, V, S> {
         let fault = format!(
             "deadlock: this call would wait for the load of {key}, {who}; the call is refused"
         );
-        about(self.maintenance.name.as_deref(), &fault)
+        about(self.shared.name.as_deref(), &fault)
     }
 
     /// How long a waiter waits before it asks whether the load is overdue; `None` for ever.
     fn patience(&self, load: &Load<K, V>) -> Option<Duration> {
         let most = self.lifetimes.limits.load_timeout?;
         let deadline = crate::time::deadline_after(load.began(), most);
-        crate::time::time_left(self.maintenance.clock.now(), deadline)
+        crate::time::time_left(self.shared.clock.now(), deadline)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::eviction::{Eviction, OUT};
 use crate::list::{List, Timer};
 use crate::map::END;
 use crate::node::{EntryPtr, Life, NO_BUCKET, NodePtr};
+use crate::shared::Shared;
 use crate::time::NEVER;
 
 impl<K, V> Maintenance<K, V> {
@@ -14,20 +15,15 @@ impl<K, V> Maintenance<K, V> {
         self.state.lock()
     }
 
-    /// Whether the calling thread holds up the freeing of memory.
-    #[cfg(test)]
-    pub(crate) fn is_pinned(&self) -> bool {
-        self.domain.is_pinned()
-    }
-
     /// Asserts what holds between two calls of a cache that nobody else uses: each part by itself,
     /// and that map, wheel and size policy know the same entries.
     ///
     /// Takes in the writes that wait first, by one pass without a budget that expires nothing
     /// unless the cache is over its bound.
-    pub(crate) fn check_invariants(&self) {
+    pub(crate) fn check_invariants(&self, shared: &Shared<K, V>) {
         let mut state = self.state.lock();
         self.pass(
+            shared,
             &mut state,
             Plan {
                 budget: usize::MAX,
@@ -40,7 +36,7 @@ impl<K, V> Maintenance<K, V> {
                 seal: false,
             },
         );
-        self.map.check_invariants();
+        shared.map.check_invariants();
         state.wheel.check_invariants();
         if let Some(eviction) = &state.eviction {
             eviction.check_invariants();
@@ -53,7 +49,7 @@ impl<K, V> Maintenance<K, V> {
         assert!(state.batch.is_empty() && state.parts.is_empty());
 
         let (mut timed, mut weight) = (0, 0);
-        self.each_node(|node| {
+        self.each_node(shared, |node| {
             assert_eq!(node.life(), Life::Live);
             let (entry, deadline) = (node.entry(), node.deadline());
             assert_eq!(entry.node(), node, "another node sits in an entry's entry");
@@ -89,13 +85,13 @@ impl<K, V> Maintenance<K, V> {
         }
     }
 
-    fn each_node(&self, mut look: impl FnMut(NodePtr<K, V>)) {
-        let pin = self.pin();
+    fn each_node(&self, shared: &Shared<K, V>, mut look: impl FnMut(NodePtr<K, V>)) {
+        let pin = shared.pin();
         let mut nodes = Vec::new();
-        for shard in 0..self.map.shards() {
+        for shard in 0..shared.map.shards() {
             let mut at = 0;
             while at < END {
-                at = self.map.collect(shard, at as u32, &pin, &mut nodes);
+                at = shared.map.collect(shard, at as u32, &pin, &mut nodes);
                 nodes.iter().copied().for_each(&mut look);
             }
         }
@@ -150,10 +146,10 @@ mod tests {
                 _ => drop(cache.next_maintenance_in()),
             }
             if often || step % 10 == 9 {
-                cache.core.maintenance.check_invariants();
+                cache.core.maintenance.check_invariants(&cache.core.shared);
             }
         }
-        cache.core.maintenance.check_invariants();
+        cache.core.maintenance.check_invariants(&cache.core.shared);
         cache
     }
 
@@ -200,14 +196,17 @@ mod tests {
             .max_capacity(10)
             .build();
         cache.insert_with_ttl(1, 1, Duration::from_secs(1));
-        cache.core.maintenance.check_invariants();
+        cache.core.maintenance.check_invariants(&cache.core.shared);
         how(&cache);
-        cache.core.maintenance.check_invariants();
+        cache.core.maintenance.check_invariants(&cache.core.shared);
     }
 
     fn node(cache: &Cache<u8, u8>) -> crate::node::NodePtr<u8, u8> {
         let mut found = None;
-        cache.core.maintenance.each_node(|node| found = Some(node));
+        cache
+            .core
+            .maintenance
+            .each_node(&cache.core.shared, |node| found = Some(node));
         found.expect("one entry is in the map")
     }
 
@@ -234,7 +233,7 @@ mod tests {
     #[should_panic(expected = "entries in the wheel against those in the map")]
     fn are_broken_by_a_removed_entry_left_in_the_wheel() {
         broken(|cache| {
-            let maintenance = &cache.core.maintenance;
+            let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
             let node = node(cache);
             maintenance
                 .state
@@ -243,7 +242,7 @@ mod tests {
                 .as_mut()
                 .expect("bounded")
                 .removed(node);
-            let mut shard = maintenance.map.lock(node.hash());
+            let mut shard = shared.map.lock(node.hash());
             let spot = shard.find_node(node.hash(), node).expect("in the map");
             shard.take(spot, node);
             // The last owner frees what the map holds; this node has to go another way.

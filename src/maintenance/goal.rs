@@ -100,17 +100,17 @@ mod tests {
         (0..100).for_each(|key| cache.insert_with_ttl(key, 10, Duration::from_secs(1)));
         cache.run_pending_tasks();
         clock.advance(Duration::from_secs(10));
-        let maintenance = &cache.core.maintenance;
+        let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
         let left = |plan| {
             let mut state = maintenance.state.lock();
-            let now = maintenance.clock.now();
+            let now = shared.clock.now();
             state.wheel.advance(now);
             state.left(plan)
         };
         assert_eq!(left(Plan::RUN), 100);
-        assert!(maintenance.set_max_capacity(970));
+        assert!(maintenance.set_max_capacity(shared, 970));
         assert_eq!(left(Plan::RUN), 130);
-        assert!(maintenance.set_max_capacity(10));
+        assert!(maintenance.set_max_capacity(shared, 10));
         // No more than there are.
         assert_eq!(left(Plan::RUN), 200);
         let neither = Plan {

@@ -52,16 +52,16 @@ mod waking;
 
 use crate::buffer::Batch;
 use crate::buffer::read::ReadBuffer;
-use crate::eviction::{Eviction, EvictionPolicy};
-use crate::listener::{Listener, RemovalCause};
-use crate::map::{Garbage, Map, TablePart};
-use crate::node::{Columns, NodePtr};
+use crate::eviction::Eviction;
+use crate::listener::Listener;
+use crate::map::{Garbage, TablePart};
+use crate::node::NodePtr;
 use crate::notify::{Notification, Notifier};
-use crate::reclaim::{Domain, Pin, Retired, SolePin};
+use crate::reclaim::{Pin, Retired};
 use crate::scheduler::{Task, Waker};
+use crate::shared::Shared;
 use crate::stats::{Counters, Stats};
-use crate::sync::{AtomicU64, Mutex, Ordering};
-use crate::time::Clock;
+use crate::sync::Mutex;
 use crate::wheel::{Level, Spans, Wheel};
 use status::Status;
 use std::any::Any;
@@ -108,35 +108,18 @@ pub(crate) struct WriteOutcome {
 
 /// The settings that maintenance needs.
 pub(crate) struct Setup<K, V> {
-    pub(crate) clock: Clock,
-    pub(crate) shards: usize,
-    pub(crate) initial_capacity: usize,
-    pub(crate) max_capacity: Option<u64>,
-    pub(crate) eviction_policy: EvictionPolicy,
     pub(crate) resolution: Duration,
     /// Whether reads may move a deadline.
     pub(crate) reads_extend: bool,
     pub(crate) listener: Option<Listener<K, V>>,
-    pub(crate) record_stats: bool,
-    /// Whether entries have a deadline of their own, apart from the wanted one.
-    pub(crate) kept_apart: bool,
     /// Whether entries have weights of their own.
     pub(crate) weighed: bool,
     pub(crate) waker: Waker,
-    pub(crate) name: Option<Box<str>>,
 }
 
-/// The map and all that is done to it behind its callers' backs.
+/// What is done to the map behind its callers' backs.
 pub(crate) struct Maintenance<K, V> {
-    pub(crate) map: Map<K, V>,
-    pub(crate) clock: Clock,
-    domain: Domain,
-    /// The bound on the weight; set under the maintenance lock.
-    bound: Option<AtomicU64>,
-    pub(crate) eviction_policy: EvictionPolicy,
     reads: Option<ReadBuffer<K, V>>,
-    /// Where statistics are recorded.
-    pub(crate) counters: Option<Box<Counters>>,
     /// Events in a batch that make its writer help.
     enough: usize,
     caller_budget: usize,
@@ -148,7 +131,6 @@ pub(crate) struct Maintenance<K, V> {
     waking: Waking,
     /// Delivers where the scheduler's thread is shared with other caches; made at first need.
     courier: OnceLock<Waker>,
-    pub(crate) name: Option<Box<str>>,
     me: OnceLock<Weak<dyn Task>>,
 }
 
@@ -242,21 +224,11 @@ impl Plan {
 }
 
 impl<K, V> Maintenance<K, V> {
-    pub(crate) fn new(setup: Setup<K, V>) -> Self {
-        let bounded = setup.max_capacity;
-        let columns = Columns {
-            queue: bounded.is_some(),
-            own: setup.kept_apart,
-            weight: setup.weighed,
-        };
+    pub(crate) fn new(shared: &Shared<K, V>, setup: Setup<K, V>) -> Self {
+        let bounded = shared.max_capacity();
         Self {
-            map: Map::new(setup.shards, setup.initial_capacity, columns),
-            domain: Domain::new(),
-            bound: bounded.map(AtomicU64::new),
-            eviction_policy: setup.eviction_policy,
             reads: bounded.map(|_| ReadBuffer::new(crate::stripe::stripes(1))),
-            counters: setup.record_stats.then(|| Box::new(Counters::new())),
-            enough: bounded.map_or(ENOUGH, |max| enough(max, setup.shards)),
+            enough: bounded.map_or(ENOUGH, |max| enough(max, shared.map.shards())),
             caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
             spans: Spans::new(setup.resolution),
             reads_extend: setup.reads_extend,
@@ -265,7 +237,7 @@ impl<K, V> Maintenance<K, V> {
                 // Cache time begins at 0.
                 wheel: Wheel::new(0, setup.resolution),
                 eviction: bounded
-                    .map(|max| Eviction::new(setup.eviction_policy, max, setup.weighed)),
+                    .map(|max| Eviction::new(shared.eviction_policy, max, setup.weighed)),
                 retired: Retired::new(),
                 gathered: Vec::new(),
                 batch: Batch::new(),
@@ -288,21 +260,8 @@ impl<K, V> Maintenance<K, V> {
             notifier: Notifier::new(setup.listener),
             waking: Waking::new(setup.waker),
             courier: OnceLock::new(),
-            name: setup.name,
             me: OnceLock::new(),
-            clock: setup.clock,
         }
-    }
-
-    #[inline]
-    pub(crate) fn pin(&self) -> Pin {
-        self.domain.pin()
-    }
-
-    /// A pin, if that takes no call; see [`Domain::pin_alone`].
-    #[inline]
-    pub(crate) fn pin_alone(&self) -> Option<SolePin> {
-        self.domain.pin_alone()
     }
 
     /// Notes that an entry was read, as far as the size policy wants to know.
@@ -323,32 +282,18 @@ impl<K, V> Maintenance<K, V> {
             .is_some_and(|reads| reads.should_record(node))
     }
 
-    /// The bound in force. Relaxed: whoever needs it exactly has the maintenance lock.
-    #[inline]
-    pub(crate) fn max_capacity(&self) -> Option<u64> {
-        let bound = self.bound.as_ref()?;
-        Some(bound.load(Ordering::Relaxed))
-    }
-
-    /// Whether an entry could never stay.
-    #[inline]
-    pub(crate) fn is_too_heavy(&self, weight: u32) -> bool {
-        self.max_capacity()
-            .is_some_and(|max| u64::from(weight) > max)
-    }
-
     /// Moves the bound; false if the cache was built without one.
-    pub(crate) fn set_max_capacity(&self, max: u64) -> bool {
-        let Some(bound) = &self.bound else {
+    pub(crate) fn set_max_capacity(&self, shared: &Shared<K, V>, max: u64) -> bool {
+        if shared.max_capacity().is_none() {
             return false;
-        };
+        }
         let mut state = self.state.lock();
-        bound.store(max, Ordering::Relaxed);
+        shared.set_max_capacity(max);
         if let Some(eviction) = &mut state.eviction {
             eviction.set_max(max);
         }
         drop(state);
-        self.waking.request_soon(&self.clock);
+        self.waking.request_soon(&shared.clock);
         true
     }
 
@@ -359,35 +304,12 @@ impl<K, V> Maintenance<K, V> {
     }
 
     /// What was counted so far: nothing, unless statistics are recorded.
-    pub(crate) fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self, shared: &Shared<K, V>) -> Stats {
         let counted = |counters: &Counters| counters.snapshot(self.notifier.listener_panics());
-        self.counters
+        shared
+            .counters
             .as_deref()
             .map_or_else(Stats::default, counted)
-    }
-
-    /// Notes for the statistics that a value came in: in place of a node that leaves for a cause,
-    /// or under an absent key.
-    #[inline]
-    pub(crate) fn note_written(&self, old: Option<(NodePtr<K, V>, RemovalCause)>) {
-        let Some(counters) = &self.counters else {
-            return;
-        };
-        match old {
-            Some((_, RemovalCause::Replaced)) => counters.updated(),
-            _ => counters.inserted(),
-        }
-        if let Some((node, cause)) = old {
-            counters.removed(cause, node.weight());
-        }
-    }
-
-    /// Notes for the statistics that a pair left, whoever took it out.
-    #[inline]
-    pub(crate) fn note_removed(&self, weight: impl FnOnce() -> u32, cause: RemovalCause) {
-        if let Some(counters) = &self.counters {
-            counters.removed(cause, weight());
-        }
     }
 
     pub(crate) fn resolution(&self) -> Duration {
@@ -405,7 +327,6 @@ fn enough(max_capacity: u64, shards: usize) -> usize {
 impl<K, V> std::fmt::Debug for Maintenance<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Maintenance")
-            .field("map", &self.map)
             .field("status", &self.status)
             .field("notifier", &self.notifier)
             .field("waking", &self.waking)

@@ -7,6 +7,7 @@ use crate::listener::RemovalCause;
 use crate::map::Garbage;
 use crate::node::{self, Life, NodePtr};
 use crate::notify::Notification;
+use crate::shared::Shared;
 use crate::time::{self, NEVER};
 use crate::wheel::Wheel;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -36,13 +37,13 @@ const LOOKS: usize = 8;
 
 impl<K, V> Maintenance<K, V> {
     /// Runs one pass; true if it stopped for its budget with work left.
-    pub(super) fn pass(&self, state: &mut State<K, V>, plan: Plan) -> bool {
+    pub(super) fn pass(&self, shared: &Shared<K, V>, state: &mut State<K, V>, plan: Plan) -> bool {
         self.status.begin();
         // Real time: the cache's own must not be read where no entry has a deadline.
-        let begun = self.counters.as_ref().map(|_| Instant::now());
+        let begun = shared.counters.as_ref().map(|_| Instant::now());
         let mut budget = plan.budget;
-        if state.retired.turn(&self.domain) {
-            state.unswept = self.map.shards();
+        if state.retired.turn(&shared.domain) {
+            state.unswept = shared.map.shards();
             state.rings_swept = self.reads.is_none();
         }
         self.take_reads(state);
@@ -50,7 +51,7 @@ impl<K, V> Maintenance<K, V> {
         state.admitted = 0;
         state.hand_set = false;
         state.resizing = false;
-        let drained = plan.drain && self.drain(state, plan, &mut budget);
+        let drained = plan.drain && self.drain(shared, state, plan, &mut budget);
         self.renew_reads(state, plan.own.is_none());
         if state.retired.is_sweeping() && state.unswept == 0 && state.rings_swept {
             state.retired.swept();
@@ -63,23 +64,23 @@ impl<K, V> Maintenance<K, V> {
         if (plan.expire || over) && !state.wheel.is_empty() {
             budget = budget.max(least);
             let given = budget;
-            self.expire(state, plan.sweep, over, &mut budget);
+            self.expire(shared, state, plan.sweep, over, &mut budget);
             state.done += (given - budget) as u64;
         }
         if over {
             // However many were due.
             budget = budget.max(least);
             let given = budget;
-            self.evict(state, &mut budget);
+            self.evict(shared, state, &mut budget);
             state.done += (given - budget) as u64;
         }
         let enough = if plan.seal { 1 } else { WORTH_A_GRACE };
-        if state.retired.seal(&self.domain, enough) {
+        if state.retired.seal(&shared.domain, enough) {
             state.waited = 0;
         }
         self.notifier.post(&mut state.gathered);
         self.status.end();
-        if let (Some(counters), Some(begun)) = (&self.counters, begun) {
+        if let (Some(counters), Some(begun)) = (&shared.counters, begun) {
             counters.passed(begun.elapsed());
         }
         if let Some(payload) = state.ticker_panic.take() {
@@ -124,7 +125,13 @@ impl<K, V> Maintenance<K, V> {
     /// Applies the batches of shards, going on where the last pass stopped, and that of `own` at
     /// the end: what a caller has just brought in is then the newest of all, and goes last. True if
     /// it came round.
-    fn drain(&self, state: &mut State<K, V>, plan: Plan, budget: &mut usize) -> bool {
+    fn drain(
+        &self,
+        shared: &Shared<K, V>,
+        state: &mut State<K, V>,
+        plan: Plan,
+        budget: &mut usize,
+    ) -> bool {
         let own = plan.own;
         // What writers have begun, runs bring to an end, so that a table that is just read from
         // then on does not stay in two arrays.
@@ -132,31 +139,38 @@ impl<K, V> Maintenance<K, V> {
         let of_others = own.map_or(*budget, |_| self.caller_budget.min(*budget));
         let mut left = of_others;
         let mut round = true;
-        for _ in 0..self.map.shards() {
+        for _ in 0..shared.map.shards() {
             if left == 0 {
                 round = false;
                 break;
             }
             let shard = state.cursor;
-            state.cursor = (shard + 1) % self.map.shards();
+            state.cursor = (shard + 1) % shared.map.shards();
             if own != Some(shard) {
-                self.drain_shard(state, shard, units, &mut left);
+                self.drain_shard(shared, state, shard, units, &mut left);
             }
             state.unswept = state.unswept.saturating_sub(1);
             state.drained = state.drained.wrapping_add(1);
         }
         *budget -= of_others - left;
         if let Some(own) = own {
-            self.drain_shard(state, own, units, budget);
+            self.drain_shard(shared, state, own, units, budget);
         }
         round
     }
 
     /// Applies a shard's batch, and moves up to so many units of its table, if that grows or
     /// shrinks.
-    fn drain_shard(&self, state: &mut State<K, V>, shard: usize, units: usize, budget: &mut usize) {
+    fn drain_shard(
+        &self,
+        shared: &Shared<K, V>,
+        state: &mut State<K, V>,
+        shard: usize,
+        units: usize,
+        budget: &mut usize,
+    ) {
         let mut batch = std::mem::replace(&mut state.batch, Batch::new());
-        let mut locked = self.map.lock_shard(shard);
+        let mut locked = shared.map.lock_shard(shard);
         if units > 0 && locked.is_resizing() {
             locked.resize_step(units);
             state.resizing |= locked.is_resizing();
@@ -181,20 +195,20 @@ impl<K, V> Maintenance<K, V> {
             if let Some(event) = ahead.get(AHEAD / 3) {
                 state.prefetch(event);
             }
-            self.apply(state, event);
+            self.apply(shared, state, event);
         }
         drop(events);
         state.batch = batch;
     }
 
     /// Lets wheel and size policy follow one change of the map.
-    fn apply(&self, state: &mut State<K, V>, event: WriteEvent<K, V>) {
+    fn apply(&self, shared: &Shared<K, V>, state: &mut State<K, V>, event: WriteEvent<K, V>) {
         match event {
             WriteEvent::Added(node) => {
                 // A node that has left again is told by a later event of this shard: it need not be
                 // linked first.
                 if node.life() == Life::Live {
-                    self.set_hand(state, node);
+                    self.set_hand(shared, state, node);
                     state.wheel.reschedule(node);
                     if let Some(eviction) = &mut state.eviction {
                         eviction.admit(node);
@@ -205,7 +219,7 @@ impl<K, V> Maintenance<K, V> {
             WriteEvent::Replaced { old, new, cause } => {
                 new.entry().set_node(new);
                 if new.life() == Life::Live {
-                    self.set_hand(state, new);
+                    self.set_hand(shared, state, new);
                     state.wheel.reschedule(new);
                     if let (Some(eviction), Some(reads)) = (&mut state.eviction, &self.reads) {
                         let needs_room = eviction.replaced(new, reads.inherit_stamp(old, new));
@@ -226,7 +240,7 @@ impl<K, V> Maintenance<K, V> {
             }
             WriteEvent::Rescheduled(node) => {
                 if node.life() == Life::Live {
-                    self.set_hand(state, node);
+                    self.set_hand(shared, state, node);
                     state.wheel.reschedule(node);
                 }
             }
@@ -237,18 +251,18 @@ impl<K, V> Maintenance<K, V> {
     /// time, it would be placed too coarsely. A cache without deadlines never gets here, so it
     /// reads no clock.
     #[inline]
-    fn set_hand(&self, state: &mut State<K, V>, node: NodePtr<K, V>) {
+    fn set_hand(&self, shared: &Shared<K, V>, state: &mut State<K, V>, node: NodePtr<K, V>) {
         if !state.hand_set && node.deadline() != NEVER {
             state.hand_set = true;
-            let now = self.read_clock(state);
+            let now = self.read_clock(shared, state);
             state.wheel.advance(now);
         }
     }
 
     /// The time for a pass (maintenance 5).
-    fn read_clock(&self, state: &mut State<K, V>) -> u64 {
+    fn read_clock(&self, shared: &Shared<K, V>, state: &mut State<K, V>) -> u64 {
         if state.ticker_panic.is_none() {
-            match catch_unwind(AssertUnwindSafe(|| self.clock.now())) {
+            match catch_unwind(AssertUnwindSafe(|| shared.clock.now())) {
                 Ok(now) => return now,
                 Err(payload) => state.ticker_panic = Some(payload),
             }
@@ -276,8 +290,15 @@ impl<K, V> Maintenance<K, V> {
     /// Removes what is due. To find it before its tick has ended takes a sweep of the current
     /// bucket, which touches those that are not due as well: the plan may ask for it, and so does
     /// being `over` the bound, a few times a tick or if they are few.
-    fn expire(&self, state: &mut State<K, V>, sweep: Sweep, over: bool, budget: &mut usize) {
-        let now = self.read_clock(state);
+    fn expire(
+        &self,
+        shared: &Shared<K, V>,
+        state: &mut State<K, V>,
+        sweep: Sweep,
+        over: bool,
+        budget: &mut usize,
+    ) {
+        let now = self.read_clock(shared, state);
         let pause = time::saturating_nanos(self.spans.resolution()) / SWEEPS_A_TICK;
         let wanted = match sweep {
             Sweep::No => false,
@@ -296,12 +317,12 @@ impl<K, V> Maintenance<K, V> {
             while len < GROUP
                 && let Some(node) = state.wheel.next_due(now, budget)
             {
-                self.map.prefetch(node.hash());
+                shared.map.prefetch(node.hash());
                 group[len] = Some(node);
                 len += 1;
             }
             for node in group[..len].iter_mut().filter_map(Option::take) {
-                self.expire_one(state, node, now);
+                self.expire_one(shared, state, node, now);
             }
             if len < GROUP {
                 return;
@@ -311,9 +332,15 @@ impl<K, V> Maintenance<K, V> {
 
     /// Removes an entry that the wheel has handed out as due, unless it was extended or taken out
     /// meanwhile.
-    pub(super) fn expire_one(&self, state: &mut State<K, V>, node: NodePtr<K, V>, now: u64) {
+    pub(super) fn expire_one(
+        &self,
+        shared: &Shared<K, V>,
+        state: &mut State<K, V>,
+        node: NodePtr<K, V>,
+        now: u64,
+    ) {
         let hash = node.hash();
-        let mut shard = self.map.lock(hash);
+        let mut shard = shared.map.lock(hash);
         let Some(spot) = shard.find_node(hash, node) else {
             // A writer took it out; the event waits in a batch.
             return;
@@ -329,10 +356,10 @@ impl<K, V> Maintenance<K, V> {
         shard.take(spot, node);
         drop(shard);
         if let Some(eviction) = &mut state.eviction {
-            eviction.removed(node);
+            eviction.expired(node);
         }
         self.retire_dead(state, node, RemovalCause::Expired);
-        self.note_taken(state, node, RemovalCause::Expired, deadline);
+        self.note_taken(shared, state, node, RemovalCause::Expired, deadline);
     }
 
     /// Notes for the statistics that the pass took a node out, and how late if it was due since
@@ -340,28 +367,29 @@ impl<K, V> Maintenance<K, V> {
     #[inline]
     fn note_taken(
         &self,
+        shared: &Shared<K, V>,
         state: &mut State<K, V>,
         node: NodePtr<K, V>,
         cause: RemovalCause,
         deadline: u64,
     ) {
-        self.note_removed(|| node.weight(), cause);
-        if let Some(counters) = &self.counters
+        shared.note_removed(|| node.weight(), cause);
+        if let Some(counters) = &shared.counters
             && cause == RemovalCause::Expired
         {
             // Not the time at which the pass began: how long the pass takes is a part of it.
-            let now = self.read_clock(state);
+            let now = self.read_clock(shared, state);
             counters.late_by(node::overdue(now, deadline));
         }
     }
 
     /// Removes entries while the cache is over its bound: those that the wheel knows to be due
     /// before any that is alive.
-    fn evict(&self, state: &mut State<K, V>, budget: &mut usize) {
+    fn evict(&self, shared: &Shared<K, V>, state: &mut State<K, V>, budget: &mut usize) {
         let now = if state.wheel.is_empty() {
             None
         } else {
-            Some(self.read_clock(state))
+            Some(self.read_clock(shared, state))
         };
         let mut looks = budget.saturating_mul(LOOKS);
         while *budget > 0 && state.is_over() {
@@ -371,7 +399,7 @@ impl<K, V> Maintenance<K, V> {
             {
                 state.wheel.finest_first();
                 if let Some(node) = state.wheel.next_due(now, &mut looks) {
-                    self.expire_one(state, node, now);
+                    self.expire_one(shared, state, node, now);
                     continue;
                 }
             }
@@ -382,7 +410,7 @@ impl<K, V> Maintenance<K, V> {
             let Some(victim) = dying.or_else(|| eviction.victim()) else {
                 return;
             };
-            let taken = self.evict_one(state, victim);
+            let taken = self.evict_one(shared, state, victim);
             // If there is nothing to take, a writer was faster; its event, still in a batch, finds
             // the node unlinked here.
             if let Some(eviction) = &mut state.eviction {
@@ -390,14 +418,14 @@ impl<K, V> Maintenance<K, V> {
                 // Who goes next is mostly known by now, and the processor can be fetching what that
                 // will touch.
                 if let Some(next) = eviction.prefetch_victim() {
-                    self.map.prefetch(next.hash());
+                    shared.map.prefetch(next.hash());
                     Wheel::prefetch_around(next);
                 }
             }
             if let Some((cause, deadline)) = taken {
                 state.wheel.deschedule(victim);
                 self.retire_dead(state, victim, cause);
-                self.note_taken(state, victim, cause, deadline);
+                self.note_taken(shared, state, victim, cause, deadline);
             }
         }
     }
@@ -429,15 +457,18 @@ impl<K, V> Maintenance<K, V> {
     // before it since.
     fn evict_one(
         &self,
+        shared: &Shared<K, V>,
         state: &mut State<K, V>,
         victim: NodePtr<K, V>,
     ) -> Option<(RemovalCause, u64)> {
         let hash = victim.hash();
-        let mut shard = self.map.lock(hash);
+        let mut shard = shared.map.lock(hash);
         let spot = shard.find_node(hash, victim)?;
         let deadline = victim.deadline();
-        let expired =
-            deadline != NEVER && victim.deadline_if_alive(self.read_clock(state)).is_none();
+        let expired = deadline != NEVER
+            && victim
+                .deadline_if_alive(self.read_clock(shared, state))
+                .is_none();
         shard.take(spot, victim);
         let cause = if expired {
             RemovalCause::Expired

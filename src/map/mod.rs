@@ -30,7 +30,7 @@ use crate::listener::RemovalCause;
 use crate::load::{By, Known, Load, Loads};
 use crate::node::{Columns, Life, NewNode, NodePtr, Slab, Times};
 use crate::reclaim::Pin;
-use crate::sync::{AtomicUsize, Ordering, ShortMutex, ShortMutexGuard};
+use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard};
 pub(crate) use garbage::{Garbage, Returning};
 use std::sync::Arc;
 use table::{Home, Place, Seen, Table, TableState};
@@ -48,11 +48,49 @@ pub(crate) struct Map<K, V> {
 #[repr(align(128))]
 struct Slice<K, V> {
     table: Table<K, V>,
-    /// How many loads are listed, for removals of absent keys, which take no lock otherwise.
-    /// Changes under the lock. Relaxed: a removal has to revoke the loads that began before it, and
-    /// whatever tells its thread of such a load has ordered this store before the look.
-    loads: AtomicUsize,
     locked: ShortMutex<Locked<K, V>>,
+    totals: Totals,
+}
+
+/// What stands in a shard, for callers without its lock. Beside the lock, which each writer writes
+/// anyway; not beside what readers read.
+struct Totals {
+    entries: AtomicU64,
+    weight: AtomicU64,
+    /// Loads that are listed, for removals of absent keys, which take no lock otherwise. Relaxed: a
+    /// removal has to revoke the loads that began before it, and whatever tells its thread of such
+    /// a load has ordered this store before the look.
+    loads: AtomicU64,
+}
+
+impl Totals {
+    /// For the holder of the shard's lock. Relaxed: a caller learns nothing but the number from it.
+    #[inline]
+    fn add(&self, weight: u32) {
+        let entries = self.entries.load(Ordering::Relaxed);
+        self.entries.store(entries + 1, Ordering::Relaxed);
+        let known = self.weight.load(Ordering::Relaxed);
+        self.weight
+            .store(known + u64::from(weight), Ordering::Relaxed);
+    }
+
+    /// As [`add`](Self::add).
+    #[inline]
+    fn subtract(&self, weight: u32) {
+        let entries = self.entries.load(Ordering::Relaxed);
+        self.entries.store(entries - 1, Ordering::Relaxed);
+        let known = self.weight.load(Ordering::Relaxed);
+        self.weight
+            .store(known - u64::from(weight), Ordering::Relaxed);
+    }
+
+    /// As [`add`](Self::add).
+    #[inline]
+    fn reweigh(&self, old: u32, new: u32) {
+        let known = self.weight.load(Ordering::Relaxed);
+        let weight = known + u64::from(new) - u64::from(old);
+        self.weight.store(weight, Ordering::Relaxed);
+    }
 }
 
 impl<K, V> Slice<K, V> {
@@ -60,7 +98,7 @@ impl<K, V> Slice<K, V> {
     fn lock(&self) -> Shard<'_, K, V> {
         Shard {
             table: &self.table,
-            load_count: &self.loads,
+            totals: &self.totals,
             locked: self.locked.lock(),
         }
     }
@@ -68,8 +106,6 @@ impl<K, V> Slice<K, V> {
 
 struct Locked<K, V> {
     state: TableState<K, V>,
-    /// What the nodes in the table weigh together.
-    weight: u64,
     batch: Batch<K, V>,
     slab: Slab<K, V>,
     /// The current loads of keys of this shard.
@@ -138,7 +174,7 @@ pub(crate) struct Occupied<'a, K, V>(Home<'a, K, V>, Place<'a, K, V>);
 /// A shard, locked by a writer.
 pub(crate) struct Shard<'a, K, V> {
     table: &'a Table<K, V>,
-    load_count: &'a AtomicUsize,
+    totals: &'a Totals,
     locked: ShortMutexGuard<'a, Locked<K, V>>,
 }
 
@@ -153,13 +189,16 @@ impl<K, V> Map<K, V> {
                 table,
                 locked: ShortMutex::new(Locked {
                     state,
-                    weight: 0,
                     batch: Batch::new(),
                     slab: Slab::of_shard(shard, columns),
                     loads: Loads::new(),
                     number: shard,
                 }),
-                loads: AtomicUsize::new(0),
+                totals: Totals {
+                    entries: AtomicU64::new(0),
+                    weight: AtomicU64::new(0),
+                    loads: AtomicU64::new(0),
+                },
             }
         };
         Self {
@@ -253,7 +292,7 @@ impl<K, V> Map<K, V> {
     #[inline]
     pub(crate) fn may_load(&self, hash: u64) -> bool {
         let slice = &self.shards[self.shard_of(hash)];
-        slice.loads.load(Ordering::Relaxed) != 0
+        slice.totals.loads.load(Ordering::Relaxed) != 0
     }
 
     /// Locks the shard of a hash.
@@ -282,9 +321,10 @@ impl<K, V> Map<K, V> {
         self.shards[shard].table.collect(position, out)
     }
 
-    /// Nodes in the map now. Takes each shard's lock for a moment.
+    /// How many nodes are in the map. Exact while no call changes the map; else off by the changes
+    /// that other threads make meanwhile. Takes no lock.
     pub(crate) fn len(&self) -> u64 {
-        let one = |slice: &Slice<K, V>| slice.table.count(&slice.locked.lock().state);
+        let one = |slice: &Slice<K, V>| slice.totals.entries.load(Ordering::Relaxed);
         self.shards.iter().map(one).sum()
     }
 
@@ -301,9 +341,9 @@ impl<K, V> Map<K, V> {
         resizing.map(one).max().unwrap_or(0)
     }
 
-    /// What the nodes in the map weigh now. Takes each shard's lock for a moment.
+    /// What the nodes in the map weigh together; as exact as [`len`](Self::len).
     pub(crate) fn weight(&self) -> u64 {
-        let one = |slice: &Slice<K, V>| slice.locked.lock().weight;
+        let one = |slice: &Slice<K, V>| slice.totals.weight.load(Ordering::Relaxed);
         self.shards.iter().map(one).sum()
     }
 
@@ -329,7 +369,8 @@ impl<K, V> Map<K, V> {
         for slice in &mut self.shards {
             let locked = slice.locked.get_mut();
             slice.table.take_apart(&mut locked.state, &mut free);
-            locked.weight = 0;
+            slice.totals.entries.store(0, Ordering::Relaxed);
+            slice.totals.weight.store(0, Ordering::Relaxed);
         }
     }
 
@@ -353,7 +394,14 @@ impl<K, V> Map<K, V> {
                     );
                 }
             }
-            assert_eq!(locked.weight, weight, "weight of shard {number}");
+            let counted = slice.totals.entries.load(Ordering::Relaxed);
+            assert_eq!(
+                counted,
+                slice.table.count(&locked.state),
+                "entries of shard {number}"
+            );
+            let weighed = slice.totals.weight.load(Ordering::Relaxed);
+            assert_eq!(weighed, weight, "weight of shard {number}");
         }
     }
 }
@@ -439,9 +487,10 @@ impl<'a, K, V> Shard<'a, K, V> {
         times: Times,
     ) -> NodePtr<K, V> {
         let (hash, weight) = (new.hash(), new.weight());
+        self.table.make_room(&mut self.locked.state);
         let new = self.locked.slab.place(new, times);
         (self.table).insert(&mut self.locked.state, vacancy.0, new, hash);
-        self.locked.weight += u64::from(weight);
+        self.totals.add(weight);
         self.locked.batch.push(WriteEvent::Added(new));
         new
     }
@@ -470,10 +519,9 @@ impl<'a, K, V> Shard<'a, K, V> {
         // long.
         new.set_seen(old.seen());
         self.table.replace(spot.1, new, hash);
-        // Where nobody weighs, one goes for one.
+        // Without a weigher both weigh 1.
         if self.locked.slab.has_weights() {
-            self.locked.weight += u64::from(weight);
-            self.locked.weight -= u64::from(old.weight());
+            self.totals.reweigh(old.weight(), weight);
         }
         old.set_life(Life::Removed);
         self.locked
@@ -496,7 +544,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// Takes a node out for the pass itself, which needs no event.
     pub(crate) fn take(&mut self, spot: Occupied<'a, K, V>, node: NodePtr<K, V>) {
         (self.table).remove(&mut self.locked.state, spot.0, spot.1);
-        self.locked.weight -= u64::from(self.locked.slab.weight_of(node));
+        self.totals.subtract(self.locked.slab.weight_of(node));
         node.set_life(Life::Removed);
     }
 
@@ -576,8 +624,8 @@ impl<'a, K, V> Shard<'a, K, V> {
     }
 
     fn note_loads(&self) {
-        self.load_count
-            .store(self.locked.loads.len(), Ordering::Relaxed);
+        let loads = self.locked.loads.len() as u64;
+        self.totals.loads.store(loads, Ordering::Relaxed);
     }
 
     /// Which shard it is.

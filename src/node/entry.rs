@@ -5,7 +5,7 @@
 //! A value that replaces another comes in by a node of its own, since readers may still hold the
 //! former one. But the entry stays where it is: the new node takes over the entry, and nobody has
 //! to touch its neighbours there, unless the new deadline belongs in another bucket of the wheel or
-//! the size policy moves what was used. Lists link entries; a entry knows the node that sits in it.
+//! the size policy moves what was used. Lists link entries; an entry knows the node that sits in it.
 //!
 //! ```text
 //!  of every entry                                       where there is a size policy
@@ -24,40 +24,27 @@
 //!    pin from before the last one left the map, or has met it in a ring or a batch that is drained
 //!    before the last one may be freed (maintenance 3). What is ready to be freed reads its entry
 //!    no more.
-//! 2. A entry is read and written by the holder of the maintenance lock alone, but that its writer
+//! 2. An entry is read and written by the holder of the maintenance lock alone, but that its writer
 //!    makes it, under the shard's lock, before its first node is published.
 //! 3. `node` is the last of the entry's nodes whose event was applied, or the first if none was. It
 //!    is not retired while the entry is linked, or while an event waits by which another node
 //!    follows it.
 #![allow(unsafe_code)]
 
+use super::address::{AtomicHigh, Parts, parts, whole};
 use super::{NO_BUCKET, Node, NodePtr};
-use crate::sync::{AtomicU8, AtomicU16, AtomicU32, Ordering};
+use crate::sync::{AtomicU8, AtomicU32, Ordering};
 use std::fmt;
 use std::marker::PhantomData;
-use std::ptr::{self, NonNull};
-
-/// An address in two parts.
-type Parts = (u32, u16);
-
-#[inline]
-pub(super) fn parts(at: *mut u8) -> Parts {
-    let at = at.expose_provenance();
-    (at as u32, (at >> 32) as u16)
-}
-
-#[inline]
-pub(super) fn whole((low, high): Parts) -> *mut u8 {
-    ptr::with_exposed_provenance_mut(low as usize | usize::from(high) << 32)
-}
+use std::ptr::NonNull;
 
 /// Previous and next in an intrusive list; null at the ends and while not linked.
 #[repr(C)]
 pub(crate) struct Links<K, V> {
     prev_low: AtomicU32,
     next_low: AtomicU32,
-    prev_high: AtomicU16,
-    next_high: AtomicU16,
+    prev_high: AtomicHigh,
+    next_high: AtomicHigh,
     _entries: PhantomData<fn() -> (K, V)>,
 }
 
@@ -66,8 +53,8 @@ impl<K, V> Links<K, V> {
         Self {
             prev_low: AtomicU32::new(0),
             next_low: AtomicU32::new(0),
-            prev_high: AtomicU16::new(0),
-            next_high: AtomicU16::new(0),
+            prev_high: AtomicHigh::new(0),
+            next_high: AtomicHigh::new(0),
             _entries: PhantomData,
         }
     }
@@ -93,15 +80,15 @@ impl<K, V> Links<K, V> {
     }
 }
 
-/// Relaxed, as all of a entry: one lock's holder alone (entry 2).
+/// Relaxed, as all of an entry: one lock's holder alone (entry 2).
 #[inline]
-fn load<K, V>(low: &AtomicU32, high: &AtomicU16) -> Option<EntryPtr<K, V>> {
+fn load<K, V>(low: &AtomicU32, high: &AtomicHigh) -> Option<EntryPtr<K, V>> {
     let parts = (low.load(Ordering::Relaxed), high.load(Ordering::Relaxed));
     NonNull::new(whole(parts).cast()).map(EntryPtr)
 }
 
 #[inline]
-fn store<K, V>(low: &AtomicU32, high: &AtomicU16, to: Option<EntryPtr<K, V>>) {
+fn store<K, V>(low: &AtomicU32, high: &AtomicHigh, to: Option<EntryPtr<K, V>>) {
     let (to_low, to_high) = to.map_or((0, 0), EntryPtr::parts);
     low.store(to_low, Ordering::Relaxed);
     high.store(to_high, Ordering::Relaxed);
@@ -112,7 +99,7 @@ fn store<K, V>(low: &AtomicU32, high: &AtomicU16, to: Option<EntryPtr<K, V>>) {
 pub(crate) struct Entry<K, V> {
     timer: Links<K, V>,
     node_low: AtomicU32,
-    node_high: AtomicU16,
+    node_high: AtomicHigh,
     /// Number of the wheel bucket it hangs in; the wheel gives the numbers their meaning.
     bucket_id: AtomicU8,
     /// Which queue of the size policy it hangs in; the policy gives the numbers their meaning, 0 is
@@ -133,7 +120,7 @@ struct PolicyLinks<K, V> {
 const POLICY_LINKS: usize =
     size_of::<Entry<(), ()>>().next_multiple_of(align_of::<PolicyLinks<(), ()>>());
 
-/// Bytes of a entry, with or without a size policy.
+/// Bytes of an entry, with or without a size policy.
 pub(super) const fn size(queue: bool) -> usize {
     let size = if queue {
         POLICY_LINKS + size_of::<PolicyLinks<(), ()>>()
@@ -150,10 +137,10 @@ pub(super) const ALIGN: usize = if align_of::<Entry<(), ()>>() > align_of::<Poli
     align_of::<PolicyLinks<(), ()>>()
 };
 
-/// A pointer to a entry (entry 1).
+/// A pointer to an entry (entry 1).
 pub(crate) struct EntryPtr<K, V>(NonNull<Entry<K, V>>);
 
-// SAFETY: a entry is atomics, which any thread may read and write; what it leads to is a `NodePtr`,
+// SAFETY: an entry is atomics, which any thread may read and write; what it leads to is a `NodePtr`,
 // with the same conditions.
 unsafe impl<K: Send + Sync, V: Send + Sync> Send for EntryPtr<K, V> {}
 // SAFETY: as above.
@@ -193,7 +180,7 @@ impl<K, V> EntryPtr<K, V> {
             && align_of::<PolicyLinks<K, V>>() <= ALIGN
     );
 
-    /// Makes a entry for a node that hangs nowhere.
+    /// Makes an entry for a node that hangs nowhere.
     ///
     /// # Safety
     ///
@@ -210,7 +197,7 @@ impl<K, V> EntryPtr<K, V> {
             entry.write(Entry {
                 timer: Links::new(),
                 node_low: AtomicU32::new(low),
-                node_high: AtomicU16::new(high),
+                node_high: AtomicHigh::new(high),
                 bucket_id: AtomicU8::new(NO_BUCKET),
                 queue_id: AtomicU8::new(0),
             });

@@ -36,8 +36,8 @@
 //!    taken before it left the map is still held, and every batch and every read ring was drained
 //!    after that. `maintenance` keeps this order ("maintenance 3"); whoever drops the whole cache
 //!    has it for itself.
-//! 2. A node that succeeds to a entry is published in the place of the one that it succeeds, under
-//!    the shard's lock: so the nodes of a entry follow one another in the order of their events.
+//! 2. A node that succeeds to an entry is published in the place of the one that it succeeds, under
+//!    the shard's lock: so the nodes of an entry follow one another in the order of their events.
 //! 3. Life only goes downwards in the table above.
 //! 4. The wanted deadline of a node that was judged expired, or replaced while reads may extend, is
 //!    *claimed* or *frozen*: moved 2^61 ns into the past by a compare-exchange, to an even value or
@@ -56,12 +56,17 @@
 //! | what is in the entry | the pass | the pass |
 #![allow(unsafe_code)]
 
+mod address;
 mod entry;
 mod pool;
 mod slab;
 
 use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::time;
+use address::High;
+#[cfg(test)]
+pub(crate) use address::tests::REFUSES;
+pub(crate) use address::{TAG_BITS, TAG_SHIFT, is_taggable, refuse};
 pub(crate) use entry::{EntryPtr, Links};
 pub(crate) use slab::{Columns, Emptied, Slab};
 use std::fmt;
@@ -100,7 +105,7 @@ pub(crate) struct Node<K, V> {
     deadline: AtomicU64,
     /// Its entry's address, in two parts.
     entry_low: u32,
-    entry_high: u16,
+    entry_high: High,
     life: AtomicU8,
     seen: AtomicU8,
     key: K,
@@ -276,20 +281,7 @@ impl<K, V> Node<K, V> {
     }
 }
 
-/// Whether the addresses of an allocation leave room for the map's tags.
-pub(crate) fn is_taggable(at: usize, size: usize) -> bool {
-    at.checked_add(size).is_some_and(|end| end >> 48 == 0)
-}
-
-/// Panics if they do not.
-pub(crate) fn assert_taggable(at: usize, size: usize) {
-    assert!(
-        is_taggable(at, size),
-        "the allocator returned an address above 2^48, which this crate cannot tag"
-    );
-}
-
-/// `place` of a entry that hangs in no bucket.
+/// `bucket_id` of an entry that hangs in no bucket.
 pub(crate) const NO_BUCKET: u8 = u8::MAX;
 
 /// The bit in which a frozen deadline differs from a claimed one.

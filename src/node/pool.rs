@@ -299,7 +299,11 @@ impl Pool {
         let Some(at) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout)
         };
-        super::assert_taggable(at.addr().get(), layout.size());
+        if !super::is_taggable(at.addr().get(), layout.size()) {
+            // SAFETY: allocated above with this layout; nothing points to it.
+            unsafe { dealloc(at.as_ptr(), layout) };
+            super::refuse(at.addr().get(), layout.size());
+        }
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.regions.push(None);
             u32::try_from(self.regions.len() - 1).expect("fewer than 2^32 regions")

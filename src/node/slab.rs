@@ -23,7 +23,7 @@
 //!
 //! # Invariants
 //!
-//! 1. A slot for a node holds an initialised node exactly while it is taken, and one for a entry a
+//! 1. A slot for a node holds an initialised node exactly while it is taken, and one for an entry a
 //!    entry.
 //! 2. A chunk's header is written before the first of its slots is handed out, and never again
 //!    (pool 4).
@@ -31,7 +31,7 @@
 //! # Cost
 //!
 //! For `u64 → u64` 48 bytes a node, 4 more with a weight and 8 with a deadline of its own apart; 20
-//! a entry, or 40 where a size policy needs its links; the header is 1 percent.
+//! an entry, or 40 where a size policy needs its links; the header is 1 percent.
 //!
 //! # Origin
 //!
@@ -316,7 +316,7 @@ impl<K, V> Slab<K, V> {
         }
     }
 
-    /// Makes a live node of what its writer has gathered, in a entry of its own.
+    /// Makes a live node of what its writer has gathered, in an entry of its own.
     // Always inlined: handed over whole, both arguments would be copied once more.
     #[inline(always)]
     pub(crate) fn place(&mut self, new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {

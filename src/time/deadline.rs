@@ -33,7 +33,12 @@ pub(crate) fn is_past(now: u64, deadline: u64) -> bool {
 /// zero, which must be due at once.
 #[inline]
 pub(crate) fn deadline_after(now: u64, life: Duration) -> u64 {
-    let life = saturating_nanos(life).min(MAX_LIFE_NANOS);
+    deadline_at(now, saturating_nanos(life).min(MAX_LIFE_NANOS))
+}
+
+/// The point `life` nanoseconds after `now`, which is not [`NEVER`].
+#[inline]
+pub(super) fn deadline_at(now: u64, life: u64) -> u64 {
     let deadline = now.wrapping_add(life);
     if deadline != NEVER {
         deadline

@@ -23,6 +23,8 @@ pub(crate) mod coarse;
 mod counter;
 mod deadline;
 mod ticker;
+#[allow(dead_code)]
+mod view;
 
 use coarse::Coarse;
 use counter::{Counter, Direct};
@@ -33,6 +35,8 @@ pub(crate) use deadline::{
     saturating_nanos, time_left,
 };
 pub use ticker::{ManualTicker, Ticker};
+#[allow(unused_imports)]
+pub(crate) use view::View;
 
 /// The clock of one cache: readings in cache time.
 pub(crate) struct Clock {
@@ -166,6 +170,16 @@ impl Clock {
             Source::Counter(counter) => counter.now(),
             Source::Custom(ticker, origin) => ticker.nanos().wrapping_sub(*origin),
         }
+    }
+
+    /// The conversion between cache time and the program's time, for a reading that the caller has
+    /// taken just before. The caller uses it for one operation and does not keep it.
+    ///
+    /// The reading comes first: that order is what keeps told instants from going back in a thread.
+    #[inline]
+    #[allow(dead_code)]
+    pub(crate) fn view(&self, now: u64) -> View {
+        View::identity(self.base, now)
     }
 
     /// The [`Instant`] of cache time 0.

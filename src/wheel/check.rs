@@ -24,7 +24,7 @@ impl<K, V> Wheel<K, V> {
             return;
         };
         let mut len = 0;
-        for (bucket_id, bucket) in (0..).zip(&buckets.by_place) {
+        for (bucket_id, bucket) in (0..).zip(&buckets.by_id) {
             bucket.entries.check_invariants();
             len += bucket.entries.len();
             assert_eq!(
@@ -41,9 +41,9 @@ impl<K, V> Wheel<K, V> {
                 assert_eq!(
                     entry.bucket_id(),
                     bucket_id,
-                    "a entry's bucket_id is not its bucket"
+                    "an entry's bucket_id is not its bucket"
                 );
-                assert_eq!(entry.node().entry(), entry, "a node in a entry of another");
+                assert_eq!(entry.node().entry(), entry, "a node in an entry of another");
             }
             if let Some(end) = bucket.pending_end {
                 assert!(
@@ -76,7 +76,7 @@ impl<K, V> Wheel<K, V> {
         let Some(buckets) = &self.buckets else {
             return;
         };
-        for (bucket_id, bucket) in (0..).zip(&buckets.by_place) {
+        for (bucket_id, bucket) in (0..).zip(&buckets.by_id) {
             let Some((level, index)) = level::level_of(bucket_id) else {
                 continue;
             };

@@ -57,7 +57,7 @@ pub(crate) const LEVELS: usize = 5;
 const FARTHEST: usize = LEVELS - 1;
 
 /// Buckets of each level: powers of two.
-pub(crate) const LENS: [u32; LEVELS] = [64, 64, 32, 4, 1];
+pub(crate) const BUCKETS_PER_LEVEL: [u32; LEVELS] = [64, 64, 32, 4, 1];
 
 /// By how many bits the span of a level is wider than that of the finest. Up to level 3 one turn of
 /// a level is one tick of the next.
@@ -70,7 +70,7 @@ const FIRST: [u8; LEVELS] = [0, 64, 128, 160, 164];
 pub(crate) const OVERDUE: u8 = 165;
 
 /// Number of buckets in all.
-pub(crate) const PLACES: usize = 166;
+pub(crate) const BUCKETS: usize = 166;
 
 /// log2 of the finest resolution that the builder allows.
 const FINEST_SHIFT: u32 = 16;
@@ -127,7 +127,7 @@ impl Spans {
     /// The bucket of this level, counted within the level, whose tick holds `now`.
     #[inline]
     pub(crate) fn hand(self, level: usize, now: u64) -> u32 {
-        (now >> self.shift(level)) as u32 & (LENS[level] - 1)
+        (now >> self.shift(level)) as u32 & (BUCKETS_PER_LEVEL[level] - 1)
     }
 
     /// Whether two moments share a tick of the finest level, hence of all.
@@ -145,7 +145,7 @@ impl Spans {
         let last = deadline.wrapping_sub(1);
         for level in 0..FARTHEST {
             let shift = self.shift(level);
-            if ticks(now, last, shift) < u64::from(LENS[level]) {
+            if ticks(now, last, shift) < u64::from(BUCKETS_PER_LEVEL[level]) {
                 return FIRST[level] + self.hand(level, last) as u8;
             }
         }
@@ -156,7 +156,8 @@ impl Spans {
     /// and goes on: always after `now`, by at most one turn.
     #[inline]
     pub(crate) fn visit(self, level: usize, index: u32, now: u64) -> u64 {
-        let ahead = index.wrapping_sub(self.hand(level, now) + lead(level)) & (LENS[level] - 1);
+        let ahead = index.wrapping_sub(self.hand(level, now) + lead(level))
+            & (BUCKETS_PER_LEVEL[level] - 1);
         self.tick_after(level, ahead, now)
     }
 
@@ -164,8 +165,9 @@ impl Spans {
     /// index and is not 0.
     #[inline]
     pub(crate) fn first_visit(self, level: usize, occupied: u64, now: u64) -> u64 {
-        let start = (self.hand(level, now) + lead(level)) & (LENS[level] - 1);
-        let turned = (u128::from(occupied) | u128::from(occupied) << LENS[level]) >> start;
+        let start = (self.hand(level, now) + lead(level)) & (BUCKETS_PER_LEVEL[level] - 1);
+        let turned =
+            (u128::from(occupied) | u128::from(occupied) << BUCKETS_PER_LEVEL[level]) >> start;
         self.tick_after(level, turned.trailing_zeros(), now)
     }
 
@@ -237,12 +239,12 @@ const fn ticks(from: u64, to: u64, shift: u32) -> u64 {
 /// All buckets of a level, a bit each.
 #[inline]
 const fn full(level: usize) -> u64 {
-    u64::MAX >> (64 - LENS[level])
+    u64::MAX >> (64 - BUCKETS_PER_LEVEL[level])
 }
 
 /// `count` buckets of a level from `start` on (below twice its length), a bit each.
 fn ring(level: usize, start: u32, count: u64) -> u64 {
-    let len = LENS[level];
+    let len = BUCKETS_PER_LEVEL[level];
     if count >= u64::from(len) {
         return full(level);
     }
@@ -316,10 +318,10 @@ pub(crate) const fn is_cascaded(bucket_id: u8) -> bool {
 #[cfg(any(test, fuzzing))]
 pub(crate) fn level_of(bucket_id: u8) -> Option<(usize, u32)> {
     assert!(
-        usize::from(bucket_id) < PLACES,
+        usize::from(bucket_id) < BUCKETS,
         "there is no bucket {bucket_id}"
     );
     let level = FIRST.iter().rposition(|&first| first <= bucket_id)?;
     let index = u32::from(bucket_id - FIRST[level]);
-    (index < LENS[level]).then_some((level, index))
+    (index < BUCKETS_PER_LEVEL[level]).then_some((level, index))
 }

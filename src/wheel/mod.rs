@@ -5,7 +5,7 @@
 //!
 //! Five levels of buckets, each level coarser than the one before; [`level`] has the arithmetic and
 //! shows why it is exact. A node hangs in the one bucket that its wanted deadline named when it was
-//! linked, by its entry, whose `bucket_id` is that bucket's number. A node that succeeds to a entry
+//! linked, by its entry, whose `bucket_id` is that bucket's number. A node that succeeds to an entry
 //! hangs where its predecessor did, until it is rescheduled.
 //!
 //! ```text
@@ -43,18 +43,18 @@
 //!
 //! # Invariants
 //!
-//! 1. The `bucket_id` of a entry is the number of the bucket whose list it is in, or `NO_BUCKET`. A
+//! 1. The `bucket_id` of an entry is the number of the bucket whose list it is in, or `NO_BUCKET`. A
 //!    bucket_id is occupied exactly if its list is not empty; `len` is the sum of the lengths.
-//! 2. A bucket_id is pending exactly if its bucket has a `pending_end`, and that node is in its
+//! 2. A bucket is pending exactly if its bucket has a `pending_end`, and that node is in its
 //!    list: the nodes up to it are pending. The bucket of the overdue is pending whenever it is
 //!    occupied.
 //! 3. In levels 1 to 3 the bucket under the hand holds pending nodes only.
-//! 4. An not pending entry is visited after now, and not after the flush time of the deadline that
+//! 4. A non-pending entry is visited after now, and not after the flush time of the deadline that
 //!    it was linked with.
-//! 5. `earliest[i]` is not after the deadline, at the time of linking, of any not pending entry in
+//! 5. `earliest[i]` is not after the deadline, at the time of linking, of any non-pending entry in
 //!    bucket `i` of level 0.
 //! 6. `now` is the time of the last `advance`.
-//! 7. No list holds a entry whose node's deadline was `NEVER` when it was linked.
+//! 7. No list holds an entry whose node's deadline was `NEVER` when it was linked.
 //!
 //! What follows: a node becomes pending less than one finest span after its deadline (4), and a
 //! pending node is taken out after finitely many steps: pending buckets take turns, `next_due`
@@ -75,7 +75,7 @@
 //! # Origin
 //!
 //! Hashed and hierarchical timing wheels: Varghese and Lauck, 1987. The choice of levels is that of
-//! Caffeine. Ripe marks, steps back and the rounding of deadlines to the end of a tick are this
+//! Caffeine. Pending marks, steps back and the rounding of deadlines to the end of a tick are this
 //! crate's.
 
 mod level;
@@ -83,7 +83,7 @@ mod level;
 use crate::list::{List, Timer};
 use crate::node::{EntryPtr, NO_BUCKET, NodePtr};
 use crate::time;
-use level::{BucketSet, LENS, LEVELS, OVERDUE, PLACES};
+use level::{BUCKETS, BUCKETS_PER_LEVEL, BucketSet, LEVELS, OVERDUE};
 pub(crate) use level::{FINEST, Spans, WIDEST};
 use std::time::Duration;
 
@@ -103,9 +103,9 @@ pub(crate) struct Wheel<K, V> {
 }
 
 struct Buckets<K, V> {
-    by_place: [Bucket<K, V>; PLACES],
+    by_id: [Bucket<K, V>; BUCKETS],
     /// For each bucket of level 0 a lower bound of the deadlines in it.
-    earliest: [u64; LENS[0] as usize],
+    earliest: [u64; BUCKETS_PER_LEVEL[0] as usize],
 }
 
 struct Bucket<K, V> {
@@ -118,11 +118,11 @@ impl<K, V> Buckets<K, V> {
     #[cold]
     fn new() -> Box<Self> {
         Box::new(Self {
-            by_place: std::array::from_fn(|_| Bucket {
+            by_id: std::array::from_fn(|_| Bucket {
                 entries: List::new(),
                 pending_end: None,
             }),
-            earliest: [0; LENS[0] as usize],
+            earliest: [0; BUCKETS_PER_LEVEL[0] as usize],
         })
     }
 
@@ -185,7 +185,7 @@ impl<K, V> Wheel<K, V> {
     }
 
     /// Files a node, its entry linked or not, by its present deadline: also one that has just
-    /// succeeded to a entry.
+    /// succeeded to an entry.
     pub(crate) fn reschedule(&mut self, node: NodePtr<K, V>) {
         let at = node.entry().bucket_id();
         if at == NO_BUCKET {
@@ -209,7 +209,7 @@ impl<K, V> Wheel<K, V> {
         if bucket_id == NO_BUCKET {
             return;
         }
-        let bucket = &mut self.buckets_mut().by_place[usize::from(bucket_id)];
+        let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
         let was_end = bucket.pending_end == Some(entry);
         if was_end {
             bucket.pending_end = List::<K, V, Timer>::prev(entry);
@@ -256,7 +256,7 @@ impl<K, V> Wheel<K, V> {
 
     /// Makes all nodes pending that are in a bucket now, if any are.
     fn mark_pending(&mut self, bucket_id: u8) {
-        let bucket = &mut self.buckets_mut().by_place[usize::from(bucket_id)];
+        let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
         bucket.pending_end = bucket.entries.back();
         if bucket.pending_end.is_some() {
             self.pending.insert(bucket_id);
@@ -268,7 +268,7 @@ impl<K, V> Wheel<K, V> {
         let bucket_id = level::bucket_id_of(0, self.spans.hand(0, now));
         let buckets = self.buckets.as_ref();
         buckets.map_or(0, |buckets| {
-            buckets.by_place[usize::from(bucket_id)].entries.len()
+            buckets.by_id[usize::from(bucket_id)].entries.len()
         })
     }
 
@@ -329,7 +329,7 @@ impl<K, V> Wheel<K, V> {
     /// deadline, it is due before the tick ends.
     pub(crate) fn nearest(&self) -> Option<NodePtr<K, V>> {
         let bucket_id = level::bucket_id_of(0, self.spans.hand(0, self.now));
-        self.buckets.as_ref()?.by_place[usize::from(bucket_id)]
+        self.buckets.as_ref()?.by_id[usize::from(bucket_id)]
             .entries
             .front()
             .map(EntryPtr::node)
@@ -341,7 +341,7 @@ impl<K, V> Wheel<K, V> {
             return 0;
         };
         (0..)
-            .zip(&buckets.by_place)
+            .zip(&buckets.by_id)
             .filter(|&(bucket_id, _)| self.pending.contains(bucket_id))
             .map(|(_, bucket)| bucket.entries.len())
             .sum()
@@ -372,10 +372,10 @@ impl<K, V> Wheel<K, V> {
         let len_at = |bucket_id: u8| {
             let buckets = self.buckets.as_ref();
             buckets.map_or(0, |buckets| {
-                buckets.by_place[usize::from(bucket_id)].entries.len()
+                buckets.by_id[usize::from(bucket_id)].entries.len()
             })
         };
-        let mut lens: Vec<usize> = (0..LENS[level])
+        let mut lens: Vec<usize> = (0..BUCKETS_PER_LEVEL[level])
             .map(|index| len_at(level::bucket_id_of(level, index)))
             .collect();
         if level == 0 {
@@ -405,7 +405,7 @@ impl<K, V> Wheel<K, V> {
         let alone = !self.occupied.contains(bucket_id);
         let buckets = self.buckets_mut();
         buckets.note_deadline(bucket_id, deadline, alone);
-        let bucket = &mut buckets.by_place[usize::from(bucket_id)];
+        let bucket = &mut buckets.by_id[usize::from(bucket_id)];
         bucket.entries.push_back(entry);
         entry.set_bucket_id(bucket_id);
         self.occupied.insert(bucket_id);
@@ -422,7 +422,7 @@ impl<K, V> Wheel<K, V> {
     fn take_pending(&mut self, bucket_id: u8) -> EntryPtr<K, V> {
         self.from_end = level::is_cascaded(bucket_id) && !self.from_end;
         let from_end = self.from_end;
-        let bucket = &mut self.buckets_mut().by_place[usize::from(bucket_id)];
+        let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
         let end = bucket
             .pending_end
             .expect("a pending bucket has a last pending entry");
@@ -465,10 +465,10 @@ impl<K, V> Wheel<K, V> {
         }
     }
 
-    /// The books of a entry that has just left the list of `bucket_id`.
+    /// The books of an entry that has just left the list of `bucket_id`.
     #[inline]
     fn unlinked(&mut self, entry: EntryPtr<K, V>, bucket_id: u8) {
-        if self.buckets_mut().by_place[usize::from(bucket_id)]
+        if self.buckets_mut().by_id[usize::from(bucket_id)]
             .entries
             .is_empty()
         {

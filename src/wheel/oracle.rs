@@ -8,7 +8,7 @@
 //! Bytes from a fuzzer or from a generator of random numbers serve alike: every string is a
 //! program.
 
-use super::level::{self, LENS, LEVELS, Spans};
+use super::level::{self, BUCKETS_PER_LEVEL, LEVELS, Spans};
 use super::{OVERDUE, Wheel};
 use crate::node::{Columns, Life, Making, NO_BUCKET, NewNode, NodePtr, Slab, Times};
 use crate::time::{self, MAX_LIFE_NANOS};
@@ -558,7 +558,7 @@ impl Bench {
                 let (level, index) = level::level_of(bucket_id).expect("not overdue");
                 let (span, len) = (
                     self.spans.span(level).as_nanos() as i128,
-                    i128::from(LENS[level]),
+                    i128::from(BUCKETS_PER_LEVEL[level]),
                 );
                 let tick = self.now.div_euclid(span);
                 let begun = (tick + 1..=tick + len)

@@ -154,6 +154,6 @@ fn a_cache_whose_reads_extend_has_no_coarse_time() {
         (false, builder().time_to_idle(SECOND)),
         (false, builder().expire_after(accessing)),
     ] {
-        assert_eq!(builder.build().core.maintenance.clock.is_coarse(), coarse);
+        assert_eq!(builder.build().core.shared.clock.is_coarse(), coarse);
     }
 }

@@ -27,7 +27,7 @@ fn answers_on_both_ways(cache: &Cache<u64, u64>, key: u64) -> Answers {
     let swift = answers(cache, key);
     cache.insert(u64::MAX, 0);
     let held = cache.peek_ref(&u64::MAX);
-    assert!(cache.core.maintenance.pin_alone().is_none());
+    assert!(cache.core.shared.pin_alone().is_none());
     assert_eq!(swift, answers(cache, key), "key {key}");
     drop(held);
     swift
@@ -63,7 +63,7 @@ fn both_ways_answer_alike() {
         assert!(cache.set_expiry(&2, Some(Duration::ZERO)));
         assert_eq!(answers_on_both_ways(&cache, 2), absent, "ended by hand");
         cache.run_pending_tasks();
-        cache.core.maintenance.check_invariants();
+        cache.core.maintenance.check_invariants(&cache.core.shared);
     }
 }
 
@@ -86,9 +86,9 @@ fn an_entry_is_gone_when_its_time_has_come() {
 fn a_read_is_news_once_and_a_glance_is_none() {
     let cache = Cache::builder().max_capacity(100).build();
     cache.insert(1_u64, 10_u64);
-    let maintenance = &cache.core.maintenance;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let should_record = || {
-        let pin = maintenance.pin();
+        let pin = shared.pin();
         let hit = cache.core.find_live(cache.core.hash(&1), &1, &pin);
         maintenance.should_record(hit.unwrap().node)
     };
@@ -136,5 +136,5 @@ fn what_stays_is_found_and_what_is_absent_is_not_while_the_table_grows_and_shrin
         done.store(true, Ordering::Relaxed);
     });
     cache.run_pending_tasks();
-    cache.core.maintenance.check_invariants();
+    cache.core.maintenance.check_invariants(&cache.core.shared);
 }

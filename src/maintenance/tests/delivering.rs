@@ -63,10 +63,10 @@ impl Rig {
         post(&self.cache, chunks);
         self.clock.advance(after);
         self.told.store(0, Ordering::Relaxed);
-        let maintenance = &self.cache.core.maintenance;
+        let (shared, maintenance) = (&self.cache.core.shared, &self.cache.core.maintenance);
         // As a run does, so that what it meets is the wheel's, or requested for since.
         let begun = maintenance.waking.begin();
-        let stopped = maintenance.deliver_from_run();
+        let stopped = maintenance.deliver_from_run(shared);
         drop(begun);
         let told = self.told.load(Ordering::Relaxed) as usize;
         assert_eq!(told % CHUNK, 0);
@@ -76,14 +76,14 @@ impl Rig {
 
 /// Lets so many chunks of notifications wait.
 fn post(cache: &Cache<u32, u32>, chunks: u64) {
-    let maintenance = &cache.core.maintenance;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     for _ in 0..chunks {
         for key in 0..CHUNK as u32 {
             cache.insert(key, 0);
             cache.invalidate(&key);
             // Before any writer helps, however few the shards are: it would tell as well.
             if key % 8 == 7 {
-                while maintenance.pass(&mut maintenance.state.lock(), Plan::RUN) {}
+                while maintenance.pass(shared, &mut maintenance.state.lock(), Plan::RUN) {}
             }
         }
     }
@@ -155,14 +155,14 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
         .scheduler(Scheduler::disabled())
         .removal_listener(move |&key, _, _| tell.send(key).expect("the test listens"))
         .build();
-    let maintenance = &cache.core.maintenance;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let mut next = 0;
     let mut post = |count| {
         for key in next..next + count {
             cache.insert(key, 0);
             cache.invalidate(&key);
             // One shard after the other, or only the order for each key would be kept.
-            while maintenance.pass(&mut maintenance.state.lock(), Plan::RUN) {}
+            while maintenance.pass(shared, &mut maintenance.state.lock(), Plan::RUN) {}
         }
         next += count;
     };

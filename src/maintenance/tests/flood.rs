@@ -12,7 +12,7 @@ fn what_is_due_leaves_though_a_pass_has_its_hands_full() {
     let cache: Cache<u32, u32> = Cache::builder().ticker(clock.clone()).build();
     let core = &cache.core;
     (0..100).for_each(|key| cache.insert_with_ttl(key, 0, Duration::from_secs(1)));
-    let shard = |key: &u32| core.maintenance.map.shard_of(core.hash(key));
+    let shard = |key: &u32| core.shared.map.shard_of(core.hash(key));
     // All in the shard that is drained first.
     let keys: Vec<u32> = (100..)
         .filter(|key| shard(key) == 0)
@@ -28,8 +28,8 @@ fn what_is_due_leaves_though_a_pass_has_its_hands_full() {
     drop(passes);
     let mut state = core.maintenance.state.lock();
     state.cursor = 0;
-    core.maintenance.pass(&mut state, Plan::RUN);
-    let left = core.maintenance.map.len() - keys.len() as u64;
+    core.maintenance.pass(&core.shared, &mut state, Plan::RUN);
+    let left = core.shared.map.len() - keys.len() as u64;
     assert!(left < 100, "none of those that were due has left");
 }
 
@@ -52,19 +52,19 @@ fn a_writer_that_had_to_wait_takes_out_more_of_what_is_due_than_it_brought() {
     cache.run_pending_tasks();
     clock.advance(Duration::from_secs(10));
     let keys: Vec<u64> = (DUE..)
-        .filter(|key| core.maintenance.map.shard_of(core.hash(key)) == 0)
+        .filter(|key| core.shared.map.shard_of(core.hash(key)) == 0)
         .take(LIMIT)
         .collect();
     let passes = core.maintenance.hold_passes();
     std::thread::scope(|threads| {
         let writer = threads.spawn(|| keys.iter().for_each(|&key| cache.insert(key, 0)));
-        while core.maintenance.map.lock_shard(0).pending() < LIMIT {
+        while core.shared.map.lock_shard(0).pending() < LIMIT {
             std::thread::yield_now();
         }
         drop(passes);
         writer.join().expect("no panic");
     });
-    let left = core.maintenance.map.len() - LIMIT as u64;
+    let left = core.shared.map.len() - LIMIT as u64;
     assert!(left < DUE - LIMIT as u64, "{left} of {DUE} are left");
 }
 
@@ -96,7 +96,7 @@ impl Flood {
         let Some(cache) = self.0.cache.lock().unwrap().clone() else {
             return;
         };
-        let map = &cache.core.maintenance.map;
+        let map = &cache.core.shared.map;
         let waiting: usize = (0..map.shards())
             .map(|shard| map.lock_shard(shard).pending())
             .sum();
@@ -150,7 +150,7 @@ fn waves_during(scheduler: Scheduler, call: impl FnOnce(&Cache<u32, u32>)) -> u3
 /// As many passes as there are shards come round once; each of the rounds that reclaim may take as
 /// many.
 fn enough(cache: &Cache<u32, u32>) -> u32 {
-    16 * cache.core.maintenance.map.shards() as u32
+    16 * cache.core.shared.map.shards() as u32
 }
 
 #[test]

@@ -37,8 +37,8 @@ fn drain(cache: &Cache<u32, u32>) {
         evict: false,
         ..Plan::RUN
     };
-    let maintenance = &cache.core.maintenance;
-    maintenance.pass(&mut maintenance.state.lock(), plan);
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    maintenance.pass(shared, &mut maintenance.state.lock(), plan);
 }
 
 /// The plan of a caller's first pass.
@@ -62,21 +62,23 @@ fn a_debt_is_paid_until_it_is_gone_or_the_weight_is_no_longer_far_over() {
         (u64::MAX, 11 * ONCE),
     ] {
         let cache = over_by(over as u32);
-        let maintenance = &cache.core.maintenance;
+        let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
         // What others bring meanwhile is not for this caller to take in.
         let passes = maintenance.hold_passes();
         (0..100).for_each(|key| cache.insert(1_000_000 + key, 0));
         drop(passes);
-        let (state, more) =
-            maintenance.repay(maintenance.state.lock(), debt, HELP.repaying(), May::Free);
+        let (state, more) = maintenance.repay(
+            shared,
+            maintenance.state.lock(),
+            debt,
+            HELP.repaying(),
+            May::Free,
+        );
         assert_eq!(over - state.excess(), paid, "for a debt of {debt}");
         assert!(more, "far from done");
         drop(state);
-        let pending = |shard| maintenance.map.lock_shard(shard).pending();
-        assert_eq!(
-            (0..maintenance.map.shards()).map(pending).sum::<usize>(),
-            100
-        );
+        let pending = |shard| shared.map.lock_shard(shard).pending();
+        assert_eq!((0..shared.map.shards()).map(pending).sum::<usize>(), 100);
     }
 }
 
@@ -84,12 +86,12 @@ fn a_debt_is_paid_until_it_is_gone_or_the_weight_is_no_longer_far_over() {
 fn a_debt_that_nothing_pays_is_let_be() {
     let over = 4 * LIMIT as u32;
     let cache = over_by(over);
-    let maintenance = &cache.core.maintenance;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let plan = Plan {
         evict: false,
         ..HELP.repaying()
     };
-    let (state, _) = maintenance.repay(maintenance.state.lock(), 1_000, plan, May::Free);
+    let (state, _) = maintenance.repay(shared, maintenance.state.lock(), 1_000, plan, May::Free);
     assert_eq!(state.excess(), u64::from(over));
 }
 
@@ -114,10 +116,11 @@ fn so_much_is_freed_at_a_time() {
     // Whole chunks go.
     let once = 2 * RUN_BUDGET..2 * RUN_BUDGET + 128;
     let cache = over_by(4 * LIMIT as u32);
-    let maintenance = &cache.core.maintenance;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     for may in [May::Nothing, May::Free, May::Deliver] {
         let before = leave_to_free(&cache);
-        let (state, _) = maintenance.repay(maintenance.state.lock(), 1, HELP.repaying(), may);
+        let (state, _) =
+            maintenance.repay(shared, maintenance.state.lock(), 1, HELP.repaying(), may);
         let freed = before - state.retired.ready();
         drop(state);
         if may == May::Nothing {
@@ -127,7 +130,7 @@ fn so_much_is_freed_at_a_time() {
         }
     }
     let before = leave_to_free(&cache);
-    maintenance.run_pass(HELP.repaying(), |_| ());
+    maintenance.run_pass(shared, HELP.repaying(), |_| ());
     let freed = before - maintenance.state.lock().retired.ready();
     assert!(once.contains(&freed), "{freed}");
 }
@@ -160,7 +163,7 @@ fn what_is_over_the_bound_looks_into_a_crowded_bucket_some_times_a_tick() {
         .expiry_resolution(tick)
         .ticker(clock.clone())
         .build();
-    let maintenance = &cache.core.maintenance;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let passes = maintenance.hold_passes();
     (0..1_000).for_each(|key| cache.insert_with_ttl(key, 0, tick / 2));
     drop(passes);
@@ -173,7 +176,7 @@ fn what_is_over_the_bound_looks_into_a_crowded_bucket_some_times_a_tick() {
             drain: false,
             ..Plan::RUN
         };
-        maintenance.pass(&mut state, plan);
+        maintenance.pass(shared, &mut state, plan);
         state.swept_at
     };
     let pause = tick / SWEEPS_A_TICK as u32;

@@ -7,7 +7,8 @@ mod succession;
 mod waking;
 
 use super::pass::{ORDERED_RENEWALS, RENEWALS};
-use super::{ENOUGH, Eviction, EvictionPolicy, LIMIT, Plan, State, enough};
+use super::{ENOUGH, Eviction, LIMIT, Plan, State, enough};
+use crate::eviction::EvictionPolicy;
 use crate::node::NodePtr;
 use crate::{Cache, ManualTicker};
 use std::sync::mpsc;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 /// The node of a key, for as long as the entry is there.
 fn node(cache: &Cache<u32, u32>, key: u32) -> NodePtr<u32, u32> {
-    let pin = cache.core.maintenance.pin();
+    let pin = cache.core.shared.pin();
     let hit = cache.core.find_live(cache.core.hash(&key), &key, &pin);
     hit.expect("it is there").node
 }
@@ -23,7 +24,7 @@ fn node(cache: &Cache<u32, u32>, key: u32) -> NodePtr<u32, u32> {
 /// Passes of the least budget until the one entry that was removed may be freed; how many of them
 /// left the sweep unfinished.
 fn sweep_by_small_steps(cache: &Cache<u32, u32>) -> usize {
-    let maintenance = &cache.core.maintenance;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let least = Plan {
         budget: 1,
         ..Plan::RUN
@@ -36,7 +37,7 @@ fn sweep_by_small_steps(cache: &Cache<u32, u32>) -> usize {
             assert!(cache.set_expiry(&key, Some(Duration::from_secs(60))));
         }
         let mut state = maintenance.state.lock();
-        while maintenance.pass(&mut state, least) {
+        while maintenance.pass(shared, &mut state, least) {
             if state.retired.ready() > 0 {
                 assert_eq!(
                     state.unswept, 0,
@@ -94,12 +95,12 @@ fn a_share_makes_the_next_read_news(
     let write = || (0..entries).for_each(|key| cache.insert(key, 1));
     write();
     cache.run_pending_tasks();
-    let maintenance = &cache.core.maintenance;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let of_a_writer = Plan {
         own: Some(0),
         ..Plan::RUN
     };
-    let pass = |plan| while maintenance.pass(&mut maintenance.state.lock(), plan) {};
+    let pass = |plan| while maintenance.pass(shared, &mut maintenance.state.lock(), plan) {};
     let should_record = || {
         let reads = maintenance.reads.as_ref().expect("it is bounded");
         reads.should_record(node(&cache, 1))
@@ -190,7 +191,7 @@ fn a_key_written_again_and_again_before_a_pass_keeps_its_standing() {
         (0..writes).for_each(|_| cache.insert(key, 1));
         cache.run_pending_tasks();
         assert_ne!(region(key), window, "after {writes} writes");
-        cache.core.maintenance.check_invariants();
+        cache.core.maintenance.check_invariants(&cache.core.shared);
     }
 }
 
@@ -231,8 +232,8 @@ fn a_pass_evicts_more_than_came_in_but_no_crowd() {
         .build();
     (0..2_000).for_each(|key| cache.insert(key, 0));
     cache.run_pending_tasks();
-    let maintenance = &cache.core.maintenance;
-    assert!(maintenance.set_max_capacity(10));
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    assert!(maintenance.set_max_capacity(shared, 10));
     let plan = Plan {
         budget: 32,
         own: Some(0),
@@ -245,7 +246,7 @@ fn a_pass_evicts_more_than_came_in_but_no_crowd() {
         drop(state);
         (0..came as u32).for_each(|key| cache.insert(10_000 * (came as u32 + 1) + key, 0));
         state = maintenance.state.lock();
-        assert!(maintenance.pass(&mut state, plan), "far from done");
+        assert!(maintenance.pass(shared, &mut state, plan), "far from done");
         let left = before - len(&state);
         assert!(
             left > came && left <= (came + 16).max(32),
@@ -261,15 +262,15 @@ fn an_entry_that_was_extended_since_the_wheel_gave_it_out_goes_back() {
     let cache: Cache<u32, u32> = Cache::builder().ticker(clock.clone()).build();
     cache.insert_with_ttl(1, 1, minute);
     cache.run_pending_tasks();
-    let maintenance = &cache.core.maintenance;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let node = node(&cache, 1);
     let mut state = maintenance.state.lock();
     // As the wheel leaves it.
     state.wheel.deschedule(node);
-    maintenance.expire_one(&mut state, node, maintenance.clock.now());
+    maintenance.expire_one(shared, &mut state, node, shared.clock.now());
     drop(state);
     assert_eq!(cache.get(&1), Some(1));
-    maintenance.check_invariants();
+    maintenance.check_invariants(shared);
     clock.advance(minute);
     cache.run_pending_tasks();
     assert_eq!(cache.entry_count(), 0);
@@ -283,7 +284,7 @@ fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
         .weigher(|_, _| HEAVY as u32)
         .ticker(ManualTicker::new())
         .build();
-    let maintenance = &cache.core.maintenance;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let drain = Plan {
         budget: usize::MAX,
         evict: false,
@@ -295,7 +296,7 @@ fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
         (there..there + more).for_each(|key| cache.insert(key, 0));
         there += more;
         let mut state = maintenance.state.lock();
-        maintenance.pass(&mut state, drain);
+        maintenance.pass(shared, &mut state, drain);
         let over = u64::from(there - 4);
         assert_eq!(state.excess(), over * HEAVY);
         assert_eq!(
@@ -315,10 +316,13 @@ fn one_pass_removes_all_that_is_due_within_its_budget() {
     (0..100).for_each(|key| cache.insert_with_ttl(key, 0, second));
     cache.run_pending_tasks();
     clock.advance(10 * second);
-    let maintenance = &cache.core.maintenance;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let mut state = maintenance.state.lock();
-    assert!(!maintenance.pass(&mut state, Plan::RUN), "work is left");
-    assert_eq!(maintenance.map.len(), 0);
+    assert!(
+        !maintenance.pass(shared, &mut state, Plan::RUN),
+        "work is left"
+    );
+    assert_eq!(shared.map.len(), 0);
 }
 
 #[test]
@@ -329,7 +333,7 @@ fn a_writer_waits_for_no_pass_before_its_batch_is_full() {
     let writer = cache.clone();
     let thread = std::thread::spawn(move || {
         // Twice what makes a writer help, in all shards.
-        (0..2 * (ENOUGH * writer.core.maintenance.map.shards()) as u32)
+        (0..2 * (ENOUGH * writer.core.shared.map.shards()) as u32)
             .for_each(|key| writer.insert(key, 0));
         done.send(()).ok();
     });
@@ -354,7 +358,7 @@ fn a_run_ends_what_growing_and_shrinking_tables_have_begun() {
     let mut met = [false; 2];
     for entries in (1_000..40_000).step_by(1_000) {
         let cache = filled(entries);
-        let map = &cache.core.maintenance.map;
+        let map = &cache.core.shared.map;
         met[0] |= map.is_resizing();
         cache.run_pending_tasks();
         assert!(!map.is_resizing() && map.units_left() == 0, "{entries}");
@@ -372,7 +376,7 @@ fn a_run_ends_what_growing_and_shrinking_tables_have_begun() {
 #[test]
 fn a_cache_that_is_dropped_amid_a_move_frees_both_arrays() {
     // Seen by LeakSanitizer and by AddressSanitizer.
-    let amid = |entries| filled(entries).core.maintenance.map.is_resizing();
+    let amid = |entries| filled(entries).core.shared.map.is_resizing();
     assert!((1_000..40_000).step_by(1_000).any(amid));
 }
 

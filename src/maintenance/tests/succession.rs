@@ -90,7 +90,7 @@ fn run(seed: u64) {
         });
     }
     let cache = builder.build();
-    let maintenance = &cache.core.maintenance;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let keys = 1 + dice.below(8);
     let mut made = 0;
     let mut value = |weight: u64| {
@@ -114,8 +114,8 @@ fn run(seed: u64) {
                 9 => cache.invalidate(&key),
                 10 => clock.advance(dice.life() / 16),
                 _ => {
-                    let shard = maintenance.map.shard_of(cache.core.hash(&key));
-                    maintenance.pass(&mut state, plan(&mut dice, shard));
+                    let shard = shared.map.shard_of(cache.core.hash(&key));
+                    maintenance.pass(shared, &mut state, plan(&mut dice, shard));
                     state.wheel.check_invariants();
                     if let Some(eviction) = &state.eviction {
                         eviction.check_invariants();
@@ -125,13 +125,13 @@ fn run(seed: u64) {
         }
         let ready = state.retired.take_ready(dice.below(200) as usize);
         drop(state);
-        maintenance.free(ready);
+        maintenance.free(shared, ready);
         drop(held);
         if bounded && dice.once_in(4) {
-            maintenance.set_max_capacity(dice.below(24));
+            maintenance.set_max_capacity(shared, dice.below(24));
         }
         match dice.below(6) {
-            0 => maintenance.check_invariants(),
+            0 => maintenance.check_invariants(shared),
             1 => {
                 cache.run_pending_tasks();
                 let there = (0..keys).filter(|key| cache.contains_key(key)).count();
@@ -140,7 +140,7 @@ fn run(seed: u64) {
             _ => {}
         }
     }
-    maintenance.check_invariants();
+    maintenance.check_invariants(shared);
     cache.invalidate_all();
     (0..3).for_each(|_| cache.run_pending_tasks());
     assert_eq!(Arc::strong_count(&shares), 1, "values that nobody drops");

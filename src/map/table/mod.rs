@@ -41,6 +41,9 @@
 //! 8. A bucket of the array that entries are resizing to is room and no more until its unit moves,
 //!    which clears it first. Nobody is told of it as a home before `moved` says so (table 5), nor
 //!    looks into it.
+//! 9. Memory for a growing or shrinking table is allocated before the write that needs it changes
+//!    anything a reader can see. An address that does not fit the tags is refused there, by a panic
+//!    that leaves the table as it was.
 //!
 //! # Cost
 //!
@@ -169,6 +172,16 @@ impl<K, V> TablePart<K, V> {
         if whole.is_null() {
             handle_alloc_error(layout)
         }
+        if !node::is_taggable(whole.addr(), layout.size()) {
+            // An overflow bucket may be needed in the middle of a move, which cannot stop there: a
+            // link at such an address would be taken for a node, so it is as good as no memory.
+            if buckets == 1 {
+                handle_alloc_error(layout)
+            }
+            // SAFETY: allocated above with this layout; nothing points to it.
+            unsafe { dealloc(whole, layout) };
+            node::refuse(whole.addr(), layout.size());
+        }
         let at = if buckets < LAZY {
             whole.cast()
         } else {
@@ -182,13 +195,6 @@ impl<K, V> TablePart<K, V> {
             unsafe { at.cast::<*mut u8>().sub(1).write(whole) };
             at.cast::<Bucket<K, V>>()
         };
-        // Or a link to an overflow bucket would be taken for a node. Of an overflow bucket this may
-        // be found out in the midst of a move, which must not be left there: such an address is as
-        // good as none.
-        if buckets == 1 && !node::is_taggable(whole.addr(), layout.size()) {
-            handle_alloc_error(layout)
-        }
-        node::assert_taggable(whole.addr(), layout.size());
         at
     }
 }
@@ -336,8 +342,8 @@ impl<K, V> Table<K, V> {
         unsafe { NodePtr::from_raw(node) }
     }
 
-    /// Adds a node whose key is not in the table.
-    // The hash is told: it stands in the node's side part.
+    /// Adds a node whose key is not in the table. [`make_room`](Self::make_room) was called before.
+    // The hash is an argument, since it stands in the node's side part.
     pub(super) fn insert(
         &self,
         state: &mut TableState<K, V>,
@@ -348,7 +354,7 @@ impl<K, V> Table<K, V> {
         debug_assert_eq!(hash, node.hash());
         Self::put(home.0, bucket::tagged(node.as_raw(), hash));
         state.count += 1;
-        self.grow(state);
+        self.after_write(state);
     }
 
     /// Puts `new` where `place` holds a node of the same hash.
@@ -366,9 +372,11 @@ impl<K, V> Table<K, V> {
         home: Home<'_, K, V>,
         place: Place<'_, K, V>,
     ) {
+        self.give_up_room(state);
         place.store(ptr::null_mut(), Ordering::Release);
         state.count -= 1;
-        self.shrink(state, home.0);
+        self.relieve(state, home.0);
+        self.after_write(state);
     }
 
     /// The bucket of a hash, for the writer.
@@ -423,6 +431,7 @@ impl<K, V> Table<K, V> {
         overflow
     }
 
+    #[cfg(any(test, fuzzing))]
     pub(super) fn count(&self, state: &TableState<K, V>) -> u64 {
         state.count
     }

@@ -57,33 +57,47 @@ const STEPS: usize = if cfg!(wheelhouse_loom) { 1 } else { 4 };
 pub(super) const SPARE: usize = 1;
 
 impl<K, V> Table<K, V> {
-    /// After an insert: begins to grow if the table is too full, and moves what one write may.
+    /// Before an insert: begins to grow if the table will be too full. Here an array may be refused
+    /// that does not fit the tags, while the table is as it was (table 9).
     #[inline]
-    pub(super) fn grow(&self, state: &mut TableState<K, V>) {
+    pub(in crate::map) fn make_room(&self, state: &mut TableState<K, V>) {
         let array = self.array();
-        if array.is_resizing() {
-            self.resize_step(state, STEPS);
-        } else if state.count > u64::from(array.buckets()) * LOAD && array.log() < MOST {
+        if !array.is_resizing()
+            && state.count >= u64::from(array.buckets()) * LOAD
+            && array.log() < MOST
+        {
             self.begin(array.log() + 1);
+        }
+    }
+
+    /// Before a removal: begins to shrink if the table will be too empty; see
+    /// [`make_room`](Self::make_room).
+    #[inline]
+    pub(super) fn give_up_room(&self, state: &mut TableState<K, V>) {
+        let array = self.array();
+        if !array.is_resizing()
+            && (state.count - 1) * 4 < u64::from(array.buckets()) * LOAD
+            && array.log() > state.least
+        {
+            self.begin(array.log() - 1);
+        }
+    }
+
+    /// After an insert or a removal: moves what one write may.
+    #[inline]
+    pub(super) fn after_write(&self, state: &mut TableState<K, V>) {
+        if self.array().is_resizing() {
             self.resize_step(state, STEPS);
         }
     }
 
-    /// After a removal from `bucket`: brings its overflow chain back if there is room; begins to
-    /// shrink if the table is too empty, and moves what one write may.
+    /// After a removal from `bucket`: brings entries of its overflow chain back if there is room.
     #[inline]
-    pub(super) fn shrink(&self, state: &mut TableState<K, V>, bucket: &Bucket<K, V>) {
+    pub(super) fn relieve(&self, state: &mut TableState<K, V>, bucket: &Bucket<K, V>) {
         if bucket::is_link(bucket.words[LAST].load(Ordering::Acquire))
             && Self::free_words(bucket) > SPARE
         {
             self.compact(state, bucket);
-        }
-        let array = self.array();
-        if array.is_resizing() {
-            self.resize_step(state, STEPS);
-        } else if state.count * 4 < u64::from(array.buckets()) * LOAD && array.log() > state.least {
-            self.begin(array.log() - 1);
-            self.resize_step(state, STEPS);
         }
     }
 

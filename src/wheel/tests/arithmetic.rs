@@ -4,7 +4,8 @@
 use super::ORIGINS;
 use crate::time::MAX_LIFE_NANOS;
 use crate::wheel::level::{
-    BucketSet, FINEST, LENS, LEVELS, OVERDUE, PLACES, Spans, WIDEST, bucket_id_of, level_of,
+    BUCKETS, BUCKETS_PER_LEVEL, BucketSet, FINEST, LEVELS, OVERDUE, Spans, WIDEST, bucket_id_of,
+    level_of,
 };
 use std::time::Duration;
 
@@ -72,7 +73,7 @@ fn every_deadline_within_a_turn_of_the_second_level_from_every_moment_of_a_turn_
 fn every_pair_of_ticks_of_every_level_with_the_moments_beside_their_edges() {
     for shift in [0, 30, 43] {
         let spans = Spans::with_shift(shift);
-        for (level, len) in LENS.into_iter().enumerate() {
+        for (level, len) in BUCKETS_PER_LEVEL.into_iter().enumerate() {
             let (span, len) = (spans.span(level).as_nanos() as u64, u64::from(len));
             // A turn from a boundary that all levels share, at several bucket_ids of the clock.
             for base in [0, 1 << 63, 0u64.wrapping_sub(span.wrapping_mul(len))] {
@@ -166,7 +167,7 @@ fn walk(spans: Spans, level: usize, then: u64, ticks: u64) -> u64 {
 fn passed_and_withdrawn_are_what_a_walk_over_the_ticks_finds() {
     for shift in [0, 3, 30, 43] {
         let spans = Spans::with_shift(shift);
-        for (level, len) in LENS.into_iter().enumerate() {
+        for (level, len) in BUCKETS_PER_LEVEL.into_iter().enumerate() {
             let (span, len) = (spans.span(level).as_nanos() as u64, u64::from(len));
             let turns = if shift == 43 { 1 } else { 2 };
             for start in 0..=len {
@@ -204,7 +205,7 @@ fn passed_and_withdrawn_are_what_a_walk_over_the_ticks_finds() {
 fn the_first_visit_is_the_least_of_all_visits() {
     let spans = Spans::with_shift(4);
     let mut random = super::random::Random(7);
-    for (level, len) in LENS.into_iter().enumerate() {
+    for (level, len) in BUCKETS_PER_LEVEL.into_iter().enumerate() {
         for _ in 0..2_000 {
             let now = random.next();
             let full = u64::MAX >> (64 - len);
@@ -223,7 +224,7 @@ fn the_first_visit_is_the_least_of_all_visits() {
 #[test]
 fn places_number_the_buckets_without_gap_or_overlap() {
     let mut next = 0;
-    for (level, len) in LENS.into_iter().enumerate() {
+    for (level, len) in BUCKETS_PER_LEVEL.into_iter().enumerate() {
         for index in 0..len {
             assert_eq!(bucket_id_of(level, index), next);
             assert_eq!(level_of(next), Some((level, index)));
@@ -232,7 +233,7 @@ fn places_number_the_buckets_without_gap_or_overlap() {
     }
     assert_eq!(next, OVERDUE);
     assert_eq!(level_of(OVERDUE), None);
-    assert_eq!(usize::from(OVERDUE) + 1, PLACES);
+    assert_eq!(usize::from(OVERDUE) + 1, BUCKETS);
 }
 
 #[test]
@@ -242,16 +243,16 @@ fn a_set_of_places_is_walked_round_from_anywhere() {
         let mut bucket_ids = BucketSet::default();
         let mut members = std::collections::BTreeSet::new();
         for _ in 0..random.next() % 6 {
-            let bucket_id = (random.next() % PLACES as u64) as u8;
+            let bucket_id = (random.next() % BUCKETS as u64) as u8;
             bucket_ids.insert(bucket_id);
             members.insert(bucket_id);
         }
         assert_eq!(bucket_ids.is_empty(), members.is_empty());
-        for from in 0..=PLACES as u8 {
+        for from in 0..=BUCKETS as u8 {
             let expected = members.range(from..).next().or(members.first()).copied();
             assert_eq!(bucket_ids.next_from(from), expected);
         }
-        for bucket_id in 0..PLACES as u8 {
+        for bucket_id in 0..BUCKETS as u8 {
             assert_eq!(bucket_ids.contains(bucket_id), members.contains(&bucket_id));
             if let Some((level, index)) = level_of(bucket_id) {
                 assert_eq!(
