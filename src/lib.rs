@@ -31,6 +31,7 @@ mod buffer;
 mod list;
 mod load;
 
+pub mod compute;
 pub mod expiry;
 mod hash;
 pub mod listener;
@@ -65,7 +66,7 @@ pub use expiry::Expiry;
 pub use hash::{DefaultHasher, RandomState};
 pub use iter::Iter;
 pub use listener::RemovalCause;
-pub use loading::{Filled, Lease, Leased};
+pub use loading::{EntrySelector, Filled, Lease, Leased, RefEntrySelector};
 pub use policy::Policy;
 pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
 pub use stats::Stats;

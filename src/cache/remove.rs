@@ -52,7 +52,7 @@ where
         for looks in 1.. {
             let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
             let Some(node) = probe.found else {
-                if !map.may_load(hash) {
+                if must_look || !map.may_load(hash) {
                     return None;
                 }
                 let mut shard = probe.lock();

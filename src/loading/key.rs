@@ -1,11 +1,13 @@
 //! The key of a call that may load: owned, or borrowed and made owned at need.
+//!
+//! Public only as a parameter of [`EntrySelector`](crate::EntrySelector), and not to be named.
 
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::hash::Hash;
 
 /// A key that is looked up, and handed to the load if the call comes to lead.
-pub(crate) trait Key<K> {
+pub trait Key<K> {
     type Query: Equivalent<K> + Hash + ?Sized;
 
     /// What is looked up; not after [`take`](Self::take).
@@ -19,12 +21,19 @@ pub(crate) trait Key<K> {
 
     /// Whether `take` has the owned key.
     fn is_ready(&self) -> bool;
+
+    /// A copy of the owned key; not after `take`.
+    fn copy(&self) -> K;
+
+    /// The owned key; not after `take`.
+    fn into_owned(self) -> K;
 }
 
 /// A key that the caller gave away.
-pub(crate) struct Owned<K>(pub(crate) Option<K>);
+#[derive(Debug)]
+pub struct Owned<K>(pub(crate) Option<K>);
 
-impl<K: Hash + Eq> Key<K> for Owned<K> {
+impl<K: Hash + Eq + Clone> Key<K> for Owned<K> {
     type Query = K;
 
     fn query(&self) -> &K {
@@ -40,10 +49,19 @@ impl<K: Hash + Eq> Key<K> for Owned<K> {
     fn is_ready(&self) -> bool {
         self.0.is_some()
     }
+
+    fn copy(&self) -> K {
+        self.query().clone()
+    }
+
+    fn into_owned(self) -> K {
+        self.0.expect("the key was handed to the load")
+    }
 }
 
 /// A key that the caller keeps.
-pub(crate) struct ByRef<'q, Q: ?Sized, K> {
+#[derive(Debug)]
+pub struct ByRef<'q, Q: ?Sized, K> {
     query: &'q Q,
     owned: Option<K>,
 }
@@ -76,5 +94,13 @@ where
 
     fn is_ready(&self) -> bool {
         self.owned.is_some()
+    }
+
+    fn copy(&self) -> K {
+        self.query.to_owned()
+    }
+
+    fn into_owned(self) -> K {
+        self.query.to_owned()
     }
 }

@@ -22,14 +22,18 @@
 //! [`Core::begin_reload`]: crate::cache::Core::begin_reload
 
 mod begin;
+mod bulk;
 mod commit;
 mod compute;
+mod conditional;
+mod entry;
 mod get_with;
 mod key;
 mod lease;
 mod poll;
 mod run;
 
+pub use entry::{EntrySelector, RefEntrySelector};
 pub use lease::{Filled, Lease, Leased};
 
 pub(crate) use commit::Lead;
