@@ -1,4 +1,116 @@
-#![doc = include_str!("../README.md")]
+//! A concurrent in-process cache in which every entry carries its own expiry: exact deadlines,
+//! prompt removal, bounded pauses.
+//!
+//! ```
+//! use std::time::Duration;
+//! use wheelhouse::Cache;
+//!
+//! let sessions: Cache<String, u64> = Cache::new(10_000);
+//! sessions.insert_with_ttl("ada".into(), 1815, Duration::from_secs(900));
+//! assert_eq!(sessions.get("ada"), Some(1815));
+//! ```
+//!
+//! A [`Cache`] is a handle: clone it to share it. [`Cache::builder`] sets everything up.
+//!
+//! # How long entries live
+//!
+//! | you know the lifetime | use |
+//! |---|---|
+//! | when you insert | [`Cache::insert_with_ttl`], [`Cache::set_expiry`] |
+//! | from key and value | the closures [`expiry::creating`], [`expiry::writing`], [`expiry::accessing`] |
+//! | from key, value and time | a policy of your own: [`Expiry`] |
+//! | one for all entries | [`time_to_live`](CacheBuilder::time_to_live), [`time_to_idle`](CacheBuilder::time_to_idle) |
+//!
+//! If several apply, the earliest deadline holds. At exactly its deadline an entry is expired: no
+//! method returns it, whether or not it was removed by then.
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use wheelhouse::{Cache, Expiry, expiry};
+//!
+//! struct Record { address: [u8; 4], ttl: Duration }
+//!
+//! struct RecordExpiry;
+//! impl Expiry<String, Record> for RecordExpiry {
+//!     fn expire_after_create(&self, _: &String, record: &Record, _: Instant) -> Option<Duration> {
+//!         Some(record.ttl)
+//!     }
+//! }
+//!
+//! // This policy never reacts to reads, so hits need not ask it.
+//! let names: Cache<String, Record> =
+//!     Cache::builder().expire_after(expiry::writes_only(RecordExpiry)).build();
+//! # let record = Record { address: [127, 0, 0, 1], ttl: Duration::from_secs(60) };
+//! # names.insert("localhost".into(), record);
+//! # assert_eq!(names.get_ref("localhost").unwrap().address, [127, 0, 0, 1]);
+//! ```
+//!
+//! # When entries are removed
+//!
+//! By default one thread for all caches of the process sleeps until the next deadline and removes
+//! what is due, within [`expiry_resolution`](CacheBuilder::expiry_resolution) and the time of a
+//! wake-up. It starts when the first deadline comes in, and ends with the last cache. An event loop
+//! can take its place ([`Scheduler::custom`]), or nothing runs unless you call the cache
+//! ([`Scheduler::disabled`]). A [removal listener](CacheBuilder::removal_listener) hears each pair
+//! that left exactly once, with its [`RemovalCause`], in order for each key.
+//!
+//! # How many entries stay
+//!
+//! [`max_capacity`](CacheBuilder::max_capacity) bounds the number of entries, or their weight with a
+//! [`weigher`](CacheBuilder::weigher). Expired entries go first; then the [`EvictionPolicy`] chooses.
+//! Reads reach it through buffers that may drop some, so recency is approximate. Deadlines never
+//! depend on that.
+//!
+//! # How to read
+//!
+//! | method | counts as a read | returns |
+//! |---|---|---|
+//! | [`get`](Cache::get) | yes | a clone |
+//! | [`get_ref`](Cache::get_ref) | yes | an [`EntryRef`], which holds memory while it lives |
+//! | [`get_many`](Cache::get_many) | yes | clones for several keys, which wait for memory together |
+//! | [`peek_ref`](Cache::peek_ref), [`iter`](Cache::iter) | no | an [`EntryRef`] |
+//! | [`contains_key`](Cache::contains_key) | no | whether the key has a live entry |
+//!
+//! # Tests that need no sleep
+//!
+//! ```
+//! use std::{sync::mpsc, time::Duration};
+//! use wheelhouse::{Cache, ManualTicker, RemovalCause};
+//!
+//! let (clock, (heard, left)) = (ManualTicker::new(), mpsc::channel());
+//! let cache: Cache<&str, u64> = Cache::builder()
+//!     .ticker(clock.clone())
+//!     .removal_listener(move |key: &&str, _: &u64, cause| heard.send((*key, cause)).unwrap())
+//!     .build();
+//! cache.insert_with_ttl("short", 1, Duration::from_secs(10));
+//! clock.advance(Duration::from_nanos(9_999_999_999));
+//! assert!(cache.contains_key("short"));
+//! clock.advance(Duration::from_nanos(1));
+//! assert!(!cache.contains_key("short"));
+//! cache.run_pending_tasks();
+//! assert_eq!(left.try_recv(), Ok(("short", RemovalCause::Expired)));
+//! ```
+//!
+//! # Limits
+//!
+//! - Only targets with 64-bit pointers. The map keeps bits of a key's hash in the upper bits of its
+//!   pointers, so an allocator that hands out addresses above 2^48 makes the call panic that needed
+//!   the memory; the cache is then as if the call had not been made. The tagged addresses of Android
+//!   on arm64 are fine.
+//! - Keys and values lie in memory of the cache, in chunks. Put values of more than a few KiB into a
+//!   `Box` or an `Arc`.
+//! - While an [`EntryRef`] lives, the cache frees nothing that it removes. An `EntryRef` that is
+//!   forgotten by [`std::mem::forget`] keeps everything that is removed later, for ever.
+//! - Notifications that wait are not bounded. A listener that never returns keeps every removed pair.
+//! - The first cache of a process measures the rate of the processor's time stamp counter, usually in
+//!   less than a millisecond, at worst in 200 ms.
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `serde` | `Serialize` and `Deserialize` for snapshots |
+//! | `crossbeam-epoch` | that crate's memory reclamation in place of the built-in one |
 #![doc = include_str!("callbacks.md")]
 #![warn(unreachable_pub)]
 
@@ -72,3 +184,10 @@ pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
 pub use stats::Stats;
 pub use time::{ManualTicker, Ticker};
 pub use wheel_snapshot::{LevelSnapshot, WheelSnapshot};
+
+/// The examples of the pages beside the source are tested as documentation is.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+}

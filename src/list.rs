@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //!
-//! 1. An entry is in at most one list per chain. The caller keeps this (the wheel by `place`, the
-//!    size policy by `region`).
+//! 1. An entry is in at most one list per chain. The caller keeps this (the wheel by `bucket_id`,
+//!    the size policy by `queue_id`).
 //! 2. From the head, `next` visits `len` entries and ends at the tail; `prev` is its mirror.
 //!
 //! Called by the holder of the maintenance lock only (entry 2). Cost: constant for everything but

@@ -1,26 +1,25 @@
-//! A table's array of buckets: where it is, how large, and whether entries are leaving it, all in
-//! one word.
+//! The array of a table: its address, its size, and whether entries are leaving it, in one word.
 //!
 //! # How it works
 //!
-//! An array has a power of two of buckets, and a hash belongs to the bucket that its lowest bits
-//! number. Since buckets are cache lines, six low bits of the array's address are free: five hold
-//! the logarithm of its size, the sixth says that entries are *resizing* to another array. So a
-//! look-up learns all that it must know about the table by one load, and is at its bucket a few
-//! instructions later.
+//! An array has a power of two of buckets, and the lowest bits of a hash number its bucket. Buckets
+//! are cache lines, so six low bits of the array's address are free. Five of them hold the
+//! logarithm of its size; the sixth says that the table is *resizing*: its entries are moving to
+//! another array. So a look-up learns all that it must know about the table by one load, and
+//! reaches its bucket a few instructions later.
 //!
-//! The buckets of two arrays that share their entries' lowest bits, as many as number the smaller
-//! array, are a *unit*: what moves in one piece from one array to the other.
+//! A *unit* is what moves in one piece from one array to the other: the buckets of both arrays
+//! whose entries share the lowest bits of their hashes, as many bits as number the smaller array.
 //!
-//! Pure arithmetic on addresses; reading and writing buckets is `table`'s.
+//! This module is pure arithmetic on addresses; `table` reads and writes the buckets.
 
 use super::bucket::Bucket;
 
 /// The largest array has two to the power of this many buckets.
-pub(super) const MOST: u32 = 30;
+pub(super) const MAX_LOG: u32 = 30;
 
 const LOG: usize = 31;
-const MOVING: usize = 32;
+const RESIZING: usize = 32;
 
 /// An array of buckets by its word; see the module docs.
 pub(super) struct Array<K, V>(*mut Bucket<K, V>);
@@ -40,9 +39,9 @@ impl<K, V> PartialEq for Array<K, V> {
 }
 
 impl<K, V> Array<K, V> {
-    /// The array of `1 << log` buckets at this address, which no entry is leaving.
+    /// The array of `1 << log` buckets at this address, in a table that is not resizing.
     pub(super) fn new(at: *mut Bucket<K, V>, log: u32) -> Self {
-        debug_assert!(log <= MOST && at.addr() & (LOG | MOVING) == 0);
+        debug_assert!(log <= MAX_LOG && at.addr() & (LOG | RESIZING) == 0);
         Self(at.map_addr(|at| at | log as usize))
     }
 
@@ -55,20 +54,20 @@ impl<K, V> Array<K, V> {
         self.0
     }
 
-    /// The same array, with entries leaving it.
+    /// The same array, in a table whose entries are leaving it.
     pub(super) fn resizing(self) -> Self {
-        Self(self.0.map_addr(|word| word | MOVING))
+        Self(self.0.map_addr(|word| word | RESIZING))
     }
 
     #[inline]
     pub(super) fn is_resizing(self) -> bool {
-        self.0.addr() & MOVING != 0
+        self.0.addr() & RESIZING != 0
     }
 
-    /// Where it is, whatever else the word says.
+    /// Its address, without the other bits of the word.
     #[inline]
     pub(super) fn at(self) -> *mut Bucket<K, V> {
-        self.0.map_addr(|word| word & !(LOG | MOVING))
+        self.0.map_addr(|word| word & !(LOG | RESIZING))
     }
 
     pub(super) fn log(self) -> u32 {
@@ -83,8 +82,8 @@ impl<K, V> Array<K, V> {
     /// The number of the bucket that a hash belongs to.
     #[inline]
     pub(super) fn index(self, hash: u64) -> u32 {
-        // A shift looks at five bits, those of the logarithm; saying so spares the processor an
-        // instruction.
+        // A shift uses five bits only, those of the logarithm. `wrapping_shl` says so, which saves
+        // an instruction.
         let buckets = 1u32.wrapping_shl(self.0.addr() as u32);
         hash as u32 & (buckets - 1)
     }
@@ -102,7 +101,7 @@ impl<K, V> Array<K, V> {
 
     /// The addresses of this array's buckets of a unit that it shares with another.
     #[inline]
-    pub(super) fn each_of_lot(
+    pub(super) fn each_of_unit(
         self,
         other: Self,
         unit: u64,
@@ -127,9 +126,9 @@ impl<K, V> Array<K, V> {
 
 /// Where a hash stands in the order in which a table is visited.
 ///
-/// Entries move from array to array, but those of a bucket are neighbours in the order of the
-/// reversed low bits, however large the array: a visit that goes on from a position meets each
-/// entry that stays in the table once, whatever the table does meanwhile.
+/// Entries move from array to array. But in the order of the reversed low bits, the entries of a
+/// bucket are neighbours whatever the size of the array. So a visit that goes on from a position
+/// meets each entry that stays in the table once, though the table grows or shrinks meanwhile.
 #[inline]
 pub(super) fn position(hash: u64) -> u32 {
     (hash as u32).reverse_bits()
@@ -145,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_word_tells_all_of_an_array() {
-        for log in 0..=MOST {
+        for log in 0..=MAX_LOG {
             let array = array(log);
             let resizing = array.resizing();
             assert!(!array.is_resizing() && resizing.is_resizing());
@@ -158,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_hash_belongs_to_the_bucket_of_its_lowest_bits() {
-        for log in 0..=MOST {
+        for log in 0..=MAX_LOG {
             let array = array(log).resizing();
             for hash in [0, 1, 5, 0x1234_5678, 0xFFFF_FFFF_FFFF, u64::MAX] {
                 let index = array.index(hash);
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lot_is_a_lot_in_either_array() {
+    fn a_unit_is_a_unit_in_either_array() {
         let (small, large) = (array(3), array(4));
         assert_eq!((small.units(large), large.units(small)), (8, 8));
         for hash in 0..64 {

@@ -1,14 +1,14 @@
-//! What left the map and waits to be freed, and the way of its memory back.
+//! Garbage: nodes and memory that left the map and wait to be freed.
 //!
-//! Nodes are destroyed where their destructors may run, outside of every lock; their slots then go
-//! back to the slabs of their shards, many under one hold of a shard's lock.
+//! Nodes are destroyed outside of every lock, since their destructors are user code. Their slots
+//! then go back to the slabs of their shards, many under one hold of a shard's lock.
 #![allow(unsafe_code)]
 
 use super::table::TablePart;
 use crate::node::{Emptied, NodePtr};
 use crate::reclaim::Retire;
 
-/// Something that left the map. In two words: each replaced value makes one.
+/// Something that left the map. It takes two words, since each replacement makes one.
 pub(crate) enum Garbage<K, V> {
     Node(NodePtr<K, V>),
     Part(TablePart<K, V>),
@@ -17,15 +17,15 @@ pub(crate) enum Garbage<K, V> {
 const _: () = assert!(size_of::<Garbage<u64, u64>>() == 2 * size_of::<usize>());
 
 /// Slots of destroyed nodes on their way back, by shard.
-pub(crate) struct Returning<K, V>(Box<[Emptied<K, V>]>);
+pub(crate) struct ReturningSlots<K, V>(Box<[Emptied<K, V>]>);
 
-impl<K, V> Returning<K, V> {
+impl<K, V> ReturningSlots<K, V> {
     /// For a map of this many shards.
     pub(super) fn new(shards: usize) -> Self {
         Self((0..shards).map(|_| Emptied::new()).collect())
     }
 
-    /// The emptied slots of each shard in turn, taken out.
+    /// Takes the emptied slots out, shard by shard.
     pub(super) fn take(&mut self) -> impl Iterator<Item = Emptied<K, V>> {
         let take = |emptied| std::mem::replace(emptied, Emptied::new());
         self.0.iter_mut().map(take)
@@ -35,7 +35,7 @@ impl<K, V> Returning<K, V> {
 impl<K, V> Retire for Garbage<K, V> {
     const RUNS_USER_CODE: bool = std::mem::needs_drop::<K>() || std::mem::needs_drop::<V>();
 
-    type Memory = Returning<K, V>;
+    type Memory = ReturningSlots<K, V>;
 
     fn size(&self) -> usize {
         match self {
@@ -46,8 +46,7 @@ impl<K, V> Retire for Garbage<K, V> {
 
     fn prefetch(&self) {
         if let Self::Node(node) = self {
-            // The side part is for who takes the slot next: mostly at once, and the first thing
-            // that a writer does then is to fill it.
+            // The side part, too: a writer mostly takes the slot soon, and fills that part first.
             node.prefetch();
         }
     }
@@ -59,7 +58,7 @@ impl<K, V> Retire for Garbage<K, V> {
         }
     }
 
-    unsafe fn give_back(self, memory: &mut Returning<K, V>) {
+    unsafe fn give_back(self, memory: &mut ReturningSlots<K, V>) {
         match self {
             Self::Node(node) => {
                 // SAFETY: node 1 by the caller's promise; all of a chain are of one shard's slab.
@@ -71,9 +70,9 @@ impl<K, V> Retire for Garbage<K, V> {
     }
 }
 
-impl<K, V> std::fmt::Debug for Returning<K, V> {
+impl<K, V> std::fmt::Debug for ReturningSlots<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Returning")
+        f.debug_struct("ReturningSlots")
             .field("shards", &self.0.len())
             .finish()
     }

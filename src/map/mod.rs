@@ -1,15 +1,16 @@
-//! The concurrent map: shards, each a table for readers and a lock for writers.
+//! The concurrent map: shards, each with a table for readers and a lock for writers.
 //!
 //! # How it works
 //!
 //! Three parts of a key's hash choose the shard, the bucket and the tag. Look-ups take no lock. A
-//! writer works in two steps, so that no user code (`Eq`, `Expiry`) ever runs under a shard's lock:
-//! [`Map::probe`] finds the key's node without a lock and notes every node of the same full hash
-//! that it had to compare; then, under the lock, [`Shard::revalidate`] confirms by addresses and
-//! hashes alone that nothing relevant has changed. If something has, the writer starts over.
+//! writer works in two steps, so that no user code (`Eq`, `Expiry`) runs under a shard's lock.
+//! First [`Map::probe`] finds the key's node without a lock, and notes every node of the same full
+//! hash whose key it had to compare. Then, under the lock, [`Shard::revalidate`] confirms by
+//! addresses and hashes alone that nothing relevant has changed. If something has changed, the
+//! writer starts over.
 //!
-//! Every change goes through [`Shard`], which pushes the matching [`WriteEvent`] before it lets the
-//! lock go.
+//! Every change goes through [`Shard`], which pushes the matching [`WriteEvent`] before it releases
+//! the lock.
 //!
 //! # Invariants
 //!
@@ -17,36 +18,36 @@
 //!    lock.
 //! 2. A node is Live exactly while it stands in the table.
 //!
-//! The table's own invariants are in `table`.
+//! The invariants of the table itself are in `table`.
 
 mod array;
 mod bucket;
 mod garbage;
+mod loads;
 mod table;
 mod tags;
 
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
-use crate::load::{By, Known, Load, Loads};
+use crate::load::Loads;
 use crate::node::{Columns, Life, NewNode, NodePtr, Slab, Times};
 use crate::reclaim::Pin;
 use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard};
-pub(crate) use garbage::{Garbage, Returning};
-use std::sync::Arc;
+pub(crate) use garbage::{Garbage, ReturningSlots};
 use table::{Home, Place, Seen, Table, TableState};
 pub(crate) use table::{Look, TablePart};
 
-/// One past the last position of a visit; see [`Map::collect`].
+/// The position after the last one of a visit; see [`Map::collect`].
 pub(crate) const END: u64 = 1 << 32;
 
-/// The map; `K` is compared outside of locks only.
+/// The map. It compares keys only outside of locks.
 pub(crate) struct Map<K, V> {
-    shards: Box<[Slice<K, V>]>,
+    shards: Box<[ShardCell<K, V>]>,
 }
 
-/// A shard at rest.
+/// A shard that is not locked.
 #[repr(align(128))]
-struct Slice<K, V> {
+struct ShardCell<K, V> {
     table: Table<K, V>,
     locked: ShortMutex<Locked<K, V>>,
     totals: Totals,
@@ -93,7 +94,7 @@ impl Totals {
     }
 }
 
-impl<K, V> Slice<K, V> {
+impl<K, V> ShardCell<K, V> {
     #[inline]
     fn lock(&self) -> Shard<'_, K, V> {
         Shard {
@@ -113,18 +114,17 @@ struct Locked<K, V> {
     number: u32,
 }
 
-/// What a look-up without a lock saw of a key.
+/// The result of a writer's look-up without a lock.
 pub(crate) struct Probe<'a, K, V> {
     /// The key's node.
     pub(crate) found: Option<NodePtr<K, V>>,
     others: Others<K, V>,
     seen: Seen<'a, K, V>,
-    slice: &'a Slice<K, V>,
+    cell: &'a ShardCell<K, V>,
 }
 
-/// Nodes of the same hash and another key, in the order in which they were met: none but for full
-/// collisions.
-// Behind a box, since an empty one is then a single word, and each write has one.
+/// Nodes of the same full hash and another key, in the order in which the look-up met them.
+// Behind a box, so that an empty one is a single word: each write has one.
 type Others<K, V> = Option<Box<Collisions<K, V>>>;
 
 /// A vector, not a list: dropping a long list would take a stack as deep.
@@ -136,12 +136,12 @@ impl<'a, K, V> Probe<'a, K, V> {
     /// Locks the shard that was probed.
     #[inline]
     pub(crate) fn lock(&self) -> Shard<'a, K, V> {
-        self.slice.lock()
+        self.cell.lock()
     }
 
-    /// Whether the node was compared. `next` is where to look first, 0 at the beginning: nodes are
-    /// mostly asked for in the order in which they were met, and however many collide, each is then
-    /// found at once.
+    /// Whether the look-up compared this node. `next` is where to look first, 0 at the beginning.
+    /// The caller mostly asks in the order in which the look-up met the nodes, so each is found at
+    /// once, however many collide.
     fn knows(&self, node: NodePtr<K, V>, next: &mut usize) -> bool {
         let Some(known) = &self.others else {
             return false;
@@ -159,16 +159,16 @@ impl<'a, K, V> Probe<'a, K, V> {
 
 /// A probe confirmed under the lock.
 pub(crate) enum Revalidated<'a, K, V> {
-    /// The key is absent, and would stand here.
+    /// The key is absent; its node would stand here.
     Vacant(Vacant<'a, K, V>),
-    /// The probe's node is still in its place.
+    /// The node that the probe found is still there.
     Occupied(Occupied<'a, K, V>),
 }
 
-/// The bucket for a node of a hash that was revalidated as absent.
+/// The bucket for the node of a key that is confirmed to be absent.
 pub(crate) struct Vacant<'a, K, V>(Home<'a, K, V>);
 
-/// Where a confirmed node stands, and in whose bucket.
+/// Where a confirmed node stands: its bucket and its word.
 pub(crate) struct Occupied<'a, K, V>(Home<'a, K, V>, Place<'a, K, V>);
 
 /// A shard, locked by a writer.
@@ -183,9 +183,9 @@ impl<K, V> Map<K, V> {
     /// Their nodes have these columns.
     pub(crate) fn new(shards: usize, capacity: usize, columns: Columns) -> Self {
         debug_assert!(shards.is_power_of_two() && shards <= 1024);
-        let slice = |shard| {
+        let cell = |shard| {
             let (table, state) = Table::new(capacity.div_ceil(shards));
-            Slice {
+            ShardCell {
                 table,
                 locked: ShortMutex::new(Locked {
                     state,
@@ -202,7 +202,7 @@ impl<K, V> Map<K, V> {
             }
         };
         Self {
-            shards: (0..shards as u32).map(slice).collect(),
+            shards: (0..shards as u32).map(cell).collect(),
         }
     }
 
@@ -240,25 +240,25 @@ impl<K, V> Map<K, V> {
         pin: &Pin,
         matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Look<NodePtr<K, V>> {
-        // There always is one; but where nothing can panic, nothing has to be unwound.
+        // The shard always exists. `get` instead of an index leaves no panic to unwind.
         match self.shards.get(self.shard_of(hash)) {
             Some(shard) => shard.table.look(hash, pin, matches),
             None => Look::Unclear,
         }
     }
 
-    /// Asks the processor for the bucket of a hash.
+    /// Prefetches the bucket of a hash.
     pub(crate) fn prefetch(&self, hash: u64) {
         self.shards[self.shard_of(hash)].table.prefetch(hash);
     }
 
-    /// Whether `node` is still the map's, by address.
+    /// Whether `node` is still in the map, by address.
     pub(crate) fn holds(&self, node: NodePtr<K, V>, pin: &Pin) -> bool {
         self.find(node.hash(), pin, |other| other == node).is_some()
     }
 
-    /// Looks up before a write; see the module docs. `matches` compares keys.
-    // Always inlined: the answer would go through the stack.
+    /// The look-up before a write; see the module docs. `matches` compares keys.
+    // Always inlined: else the answer would go through the stack.
     #[inline(always)]
     pub(crate) fn probe<'a>(
         &'a self,
@@ -267,12 +267,12 @@ impl<K, V> Map<K, V> {
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Probe<'a, K, V> {
         let mut others: Others<K, V> = None;
-        let slice = &self.shards[self.shard_of(hash)];
-        let (found, seen) = slice.table.find(hash, pin, |node| {
+        let cell = &self.shards[self.shard_of(hash)];
+        let (found, seen) = cell.table.find(hash, pin, |node| {
             if matches(node) {
                 return true;
             }
-            // After the keys: the hash is in the node's side part.
+            // After the keys, since the hash stands in the side part of the node.
             if node.hash() == hash {
                 let known =
                     others.get_or_insert_with(|| Box::new(Collisions { nodes: Vec::new() }));
@@ -284,15 +284,8 @@ impl<K, V> Map<K, V> {
             found,
             others,
             seen,
-            slice,
+            cell,
         }
-    }
-
-    /// Whether a key of this hash may have a load. No lock.
-    #[inline]
-    pub(crate) fn may_load(&self, hash: u64) -> bool {
-        let slice = &self.shards[self.shard_of(hash)];
-        slice.totals.loads.load(Ordering::Relaxed) != 0
     }
 
     /// Locks the shard of a hash.
@@ -306,11 +299,11 @@ impl<K, V> Map<K, V> {
         self.shards[shard].lock()
     }
 
-    /// Live nodes of one bucket of a shard, from `position` on, and the position behind them; a
-    /// visit of a shard begins at 0 and ends at [`END`]. A node that stays in the map during the
-    /// visit is met exactly once.
+    /// Gives the live nodes of one bucket of a shard, from `position` on, and returns the position
+    /// behind them. A visit of a shard begins at 0 and ends at [`END`]. It meets a node that stays
+    /// in the map during the visit exactly once.
     ///
-    /// Without the lock it needs the pin.
+    /// A caller without the lock needs the pin.
     pub(crate) fn collect(
         &self,
         shard: usize,
@@ -324,67 +317,67 @@ impl<K, V> Map<K, V> {
     /// How many nodes are in the map. Exact while no call changes the map; else off by the changes
     /// that other threads make meanwhile. Takes no lock.
     pub(crate) fn len(&self) -> u64 {
-        let one = |slice: &Slice<K, V>| slice.totals.entries.load(Ordering::Relaxed);
+        let one = |cell: &ShardCell<K, V>| cell.totals.entries.load(Ordering::Relaxed);
         self.shards.iter().map(one).sum()
     }
 
     /// Whether the table of any shard is between two arrays.
     pub(crate) fn is_resizing(&self) -> bool {
-        self.shards.iter().any(|slice| slice.table.is_resizing())
+        self.shards.iter().any(|cell| cell.table.is_resizing())
     }
 
-    /// How many units are yet to be moved in the table that has most. Takes the lock of each shard
-    /// where there are any.
+    /// How many units have yet to move in the table that has most of them. Takes the lock of each
+    /// shard that has any.
     pub(crate) fn units_left(&self) -> u64 {
-        let resizing = self.shards.iter().filter(|slice| slice.table.is_resizing());
-        let one = |slice: &Slice<K, V>| slice.table.units_left(&mut slice.locked.lock().state);
+        let resizing = self.shards.iter().filter(|cell| cell.table.is_resizing());
+        let one = |cell: &ShardCell<K, V>| cell.table.units_left(&mut cell.locked.lock().state);
         resizing.map(one).max().unwrap_or(0)
     }
 
     /// What the nodes in the map weigh together; as exact as [`len`](Self::len).
     pub(crate) fn weight(&self) -> u64 {
-        let one = |slice: &Slice<K, V>| slice.totals.weight.load(Ordering::Relaxed);
+        let one = |cell: &ShardCell<K, V>| cell.totals.weight.load(Ordering::Relaxed);
         self.shards.iter().map(one).sum()
     }
 
-    /// What to gather emptied slots in.
-    pub(crate) fn returning(&self) -> Returning<K, V> {
-        Returning::new(self.shards.len())
+    /// A place to gather emptied slots in.
+    pub(crate) fn returning(&self) -> ReturningSlots<K, V> {
+        ReturningSlots::new(self.shards.len())
     }
 
-    /// Gives emptied slots back to the shards they came from. Takes the lock of each that is
-    /// concerned, for some nanoseconds a slot.
-    pub(crate) fn take_back(&self, returning: &mut Returning<K, V>) {
-        for (slice, emptied) in self.shards.iter().zip(returning.take()) {
+    /// Gives emptied slots back to the shards they came from. Takes the lock of each such shard,
+    /// for a few instructions for each slot.
+    pub(crate) fn take_back(&self, returning: &mut ReturningSlots<K, V>) {
+        for (cell, emptied) in self.shards.iter().zip(returning.take()) {
             if !emptied.is_empty() {
-                let vacated = slice.locked.lock().slab.take_back(emptied);
-                // With the lock released.
+                let vacated = cell.locked.lock().slab.take_back(emptied);
+                // The lock is released by now.
                 drop(vacated);
             }
         }
     }
 
-    /// Empties the map for its last owner, giving out every node that is in it.
+    /// Empties the map for its last owner, and gives every node in it to `free`.
     pub(crate) fn take_apart(&mut self, mut free: impl FnMut(NodePtr<K, V>)) {
-        for slice in &mut self.shards {
-            let locked = slice.locked.get_mut();
-            slice.table.take_apart(&mut locked.state, &mut free);
-            slice.totals.entries.store(0, Ordering::Relaxed);
-            slice.totals.weight.store(0, Ordering::Relaxed);
+        for cell in &mut self.shards {
+            let locked = cell.locked.get_mut();
+            cell.table.take_apart(&mut locked.state, &mut free);
+            cell.totals.entries.store(0, Ordering::Relaxed);
+            cell.totals.weight.store(0, Ordering::Relaxed);
         }
     }
 
     /// Asserts the invariants of every table.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn check_invariants(&self) {
-        for (number, slice) in self.shards.iter().enumerate() {
-            let mut locked = slice.locked.lock();
-            slice.table.check_invariants(&mut locked.state);
+        for (number, cell) in self.shards.iter().enumerate() {
+            let mut locked = cell.locked.lock();
+            cell.table.check_invariants(&mut locked.state);
             locked.slab.check_invariants();
             let mut nodes = Vec::new();
             let (mut at, mut weight) = (0, 0);
             while at < END {
-                at = slice.table.collect(at as u32, &mut nodes);
+                at = cell.table.collect(at as u32, &mut nodes);
                 for node in &nodes {
                     weight += u64::from(node.weight());
                     assert_eq!(
@@ -394,13 +387,13 @@ impl<K, V> Map<K, V> {
                     );
                 }
             }
-            let counted = slice.totals.entries.load(Ordering::Relaxed);
+            let counted = cell.totals.entries.load(Ordering::Relaxed);
             assert_eq!(
                 counted,
-                slice.table.count(&locked.state),
+                cell.table.count(&locked.state),
                 "entries of shard {number}"
             );
-            let weighed = slice.totals.weight.load(Ordering::Relaxed);
+            let weighed = cell.totals.weight.load(Ordering::Relaxed);
             assert_eq!(weighed, weight, "weight of shard {number}");
         }
     }
@@ -408,7 +401,7 @@ impl<K, V> Map<K, V> {
 
 impl<K, V> Drop for Map<K, V> {
     fn drop(&mut self) {
-        // Whoever owns the nodes has taken them out before; the tables' memory goes here.
+        // The owner of the nodes has taken them out before; this frees the memory of the tables.
         self.take_apart(|_| ());
     }
 }
@@ -423,7 +416,7 @@ impl<K, V> std::fmt::Debug for Map<K, V> {
 
 impl<'a, K, V> Shard<'a, K, V> {
     /// Confirms a probe of this shard; `None` if the key may have come or gone since.
-    // Always inlined, as the whole answer would go through the stack.
+    // Always inlined: else the whole answer would go through the stack.
     #[inline(always)]
     pub(crate) fn revalidate(
         &mut self,
@@ -477,7 +470,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         Some(Occupied(home, place))
     }
 
-    /// Lets a node in whose key was revalidated as absent.
+    /// Adds a node whose key is confirmed to be absent.
     // Always inlined, as `replace`.
     #[inline(always)]
     pub(crate) fn add(
@@ -495,7 +488,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         new
     }
 
-    /// Lets a node in whose key is known to be absent.
+    /// Adds a node whose key is known to be absent.
     #[cfg(all(test, wheelhouse_loom))]
     pub(crate) fn add_absent(&mut self, new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
         let home = self.table.home(&mut self.locked.state, new.hash());
@@ -503,7 +496,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     }
 
     /// Puts `new` where `old` stands; the value of `old` leaves for `cause`.
-    // Always inlined: what a writer hands over would go through the stack.
+    // Always inlined: else the arguments would go through the stack.
     #[inline(always)]
     pub(crate) fn replace(
         &mut self,
@@ -515,8 +508,8 @@ impl<'a, K, V> Shard<'a, K, V> {
     ) -> NodePtr<K, V> {
         let (hash, weight) = (new.hash(), new.weight());
         let new = self.locked.slab.succeed(old, new, times);
-        // Or the first read after each write would be told of, as if the key had not been used for
-        // long.
+        // Else the first read after each write would be recorded, as if the key had not been read
+        // for long.
         new.set_seen(old.seen());
         self.table.replace(spot.1, new, hash);
         // Without a weigher both weigh 1.
@@ -530,7 +523,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         new
     }
 
-    /// Takes a node out for `cause`; the pass will hear of it.
+    /// Takes a node out for `cause`; an event tells the pass.
     pub(crate) fn remove(
         &mut self,
         spot: Occupied<'a, K, V>,
@@ -541,14 +534,14 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.locked.batch.push(WriteEvent::Removed(node, cause));
     }
 
-    /// Takes a node out for the pass itself, which needs no event.
+    /// Takes a node out for the pass itself, without an event.
     pub(crate) fn take(&mut self, spot: Occupied<'a, K, V>, node: NodePtr<K, V>) {
         (self.table).remove(&mut self.locked.state, spot.0, spot.1);
         self.totals.subtract(self.locked.slab.weight_of(node));
         node.set_life(Life::Removed);
     }
 
-    /// Notes a node that was never let in and leaves for `cause`.
+    /// Hands a node that was never added to the pass, so that it is notified with `cause`.
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse(&mut self, new: NewNode<K, V>, cause: RemovalCause) {
@@ -557,8 +550,8 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.locked.batch.push(WriteEvent::Removed(node, cause));
     }
 
-    /// Moves the deadlines of a node in the map, its own and the wanted one. False, and nothing has
-    /// changed, if the wanted one is no longer where it was `judged`.
+    /// Moves both deadlines of a node in the map, its own and the wanted one. Returns false, and
+    /// changes nothing, if the wanted one is no longer the one that was `judged`.
     pub(crate) fn move_deadline(
         &mut self,
         node: NodePtr<K, V>,
@@ -567,8 +560,8 @@ impl<'a, K, V> Shard<'a, K, V> {
         wanted: u64,
     ) -> bool {
         debug_assert_eq!(node.life(), Life::Live);
-        // The own deadline first: a reader who meets the wanted one must not take the former own
-        // for the present one. Only holders of this lock write it.
+        // The own deadline first: a reader that sees the new wanted deadline must not see the
+        // former own one. Only holders of this lock write it.
         let former = node.own_deadline();
         node.set_own_deadline(own);
         if !node.extend(judged, wanted) {
@@ -579,62 +572,13 @@ impl<'a, K, V> Shard<'a, K, V> {
         true
     }
 
-    /// Whether any key of this shard has a load.
-    #[inline]
-    pub(crate) fn has_loads(&self) -> bool {
-        !self.locked.loads.is_empty()
-    }
-
-    /// Finds the load of a call's key; see [`Loads::sort_out`].
-    #[cold]
-    pub(crate) fn sort_out_loads(&self, hash: u64, known: &mut Known<K, V>) -> bool {
-        self.locked.loads.sort_out(hash, known)
-    }
-
-    /// Lists a load that begins.
-    pub(crate) fn list_load(&mut self, load: Arc<Load<K, V>>) {
-        self.locked.loads.add(load);
-        self.note_loads();
-    }
-
-    /// Takes a load out of the list that is no longer current.
-    pub(crate) fn unlist_load(&mut self, load: &Arc<Load<K, V>>) {
-        self.locked.loads.remove(load);
-        self.note_loads();
-    }
-
-    /// Revokes a listed load.
-    #[cold]
-    pub(crate) fn revoke_load(&mut self, load: &Arc<Load<K, V>>, by: By) {
-        load.revoke(by);
-        self.unlist_load(load);
-    }
-
-    /// Revokes all loads of this shard's keys.
-    #[cold]
-    pub(crate) fn revoke_loads(&mut self, by: By) -> Vec<Arc<Load<K, V>>> {
-        let revoked = self.locked.loads.revoke_all(by);
-        self.note_loads();
-        revoked
-    }
-
-    /// The loads of this shard's keys.
-    pub(crate) fn loads(&self) -> impl Iterator<Item = &Arc<Load<K, V>>> {
-        self.locked.loads.iter()
-    }
-
-    fn note_loads(&self) {
-        let loads = self.locked.loads.len() as u64;
-        self.totals.loads.store(loads, Ordering::Relaxed);
-    }
-
-    /// Which shard it is.
+    /// The number of the shard.
     #[inline]
     pub(crate) fn number(&self) -> usize {
         self.locked.number as usize
     }
 
-    /// Events that wait in this shard.
+    /// How many events wait in this shard.
     #[inline]
     pub(crate) fn pending(&self) -> usize {
         self.locked.batch.len()
@@ -646,20 +590,19 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.table.is_resizing()
     }
 
-    /// Begins to move the entries to an array of another size, though this one is neither too full
-    /// nor too empty.
+    /// Begins to move the entries to an array of another size, though this one fits.
     #[cfg(all(test, wheelhouse_loom))]
     pub(crate) fn begin_move(&mut self, log: u32) {
         self.table.begin(log);
     }
 
-    /// Moves up to so many units of entries to the table's other array, if they are resizing.
+    /// Moves up to so many units to the other array of the table, if the table is resizing.
     pub(crate) fn resize_step(&mut self, units: usize) {
         self.table.resize_step(&mut self.locked.state, units);
     }
 
-    /// Swaps the events, and memory that left the table, against what the pass brings: empty
-    /// vectors.
+    /// Gives the pass the events and the memory that left the table, in exchange for the empty
+    /// vectors that it brings.
     pub(crate) fn swap_batch(&mut self, batch: &mut Batch<K, V>, parts: &mut Vec<TablePart<K, V>>) {
         debug_assert!(batch.is_empty());
         std::mem::swap(&mut self.locked.batch, batch);

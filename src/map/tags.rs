@@ -3,19 +3,20 @@
 //! # Why
 //!
 //! A look-up that takes the words one by one stops at a word that no branch predictor can foresee.
-//! It guesses wrong about every second time, and all that the processor has begun meanwhile is lost,
-//! the next look-up included. One comparison of all eight words has no branch that depends on where
-//! the tag stands.
+//! It guesses wrong about every second time, and all that the processor has begun meanwhile is
+//! lost, the next look-up included. One comparison of all eight words has no branch that depends on
+//! where the tag stands.
 //!
 //! # How
 //!
 //! Every x86-64 processor has SSE2: the upper 16 bits of each word are packed into one register and
-//! compared there. The compiler's intrinsics would read the words as plain memory while a writer may
-//! change them. So this is assembly, which means what its instructions do: loads that are atomic for
-//! each word and that acquire, as all loads on this processor. On other targets, with the layout of
-//! `node::address` for tagged top bytes, in models, and for fuzzers and AddressSanitizer, which do
-//! not look into assembly, eight ordinary loads do the same. (ThreadSanitizer does not look into it
-//! either; it sees the second load, of the word that is used.)
+//! compared there. The compiler's intrinsics would read the words as plain memory while a writer
+//! may change them. So this is assembly, which means what its instructions do: loads that are
+//! atomic for each word and that acquire, as all loads on this processor. On other targets, with
+//! the layout of `node::address` for tagged top bytes, in models, and for fuzzers and
+//! AddressSanitizer, which do not look into assembly, eight ordinary loads do the same.
+//! (ThreadSanitizer does not look into it either; it sees the second load, of the word that is
+//! used.)
 //!
 //! Either way the answer is a hint: the caller loads a word again and compares its tag again before
 //! it uses the word.

@@ -1,31 +1,32 @@
-//! The entry of an entry: where it hangs in wheel and size policy, whichever of its nodes is there.
+//! The entry: what a key has in the wheel and in the size policy, whichever of its nodes is
+//! current.
 //!
 //! # How it works
 //!
-//! A value that replaces another comes in by a node of its own, since readers may still hold the
-//! former one. But the entry stays where it is: the new node takes over the entry, and nobody has
-//! to touch its neighbours there, unless the new deadline belongs in another bucket of the wheel or
-//! the size policy moves what was used. Lists link entries; an entry knows the node that sits in it.
+//! A replacement brings a new node, since readers may still hold the former one. The entry stays
+//! where it is: the new node takes it over, so the pass need not touch its neighbours, unless the
+//! new deadline belongs in another bucket of the wheel or the size policy moves what was used.
+//! Lists link entries; an entry knows its current node.
 //!
 //! ```text
-//!  of every entry                                       where there is a size policy
-//! ┌─────────────┬───────────────┬───────┬────────┐     ┌─────────────┬────────┬──────┐
-//! │ timer links │ node          │ place │ region │     │ queue links │ weight │ mark │
-//! └─────────────┴───────────────┴───────┴────────┘     └─────────────┴────────┴──────┘
-//!   12 bytes      6               1       1              12            4        1 and 3 to spare
+//!  of every entry                                    where there is a size policy
+//! ┌─────────────┬──────┬───────────┬──────────┐     ┌─────────────┬────────┬──────┐
+//! │ timer links │ node │ bucket_id │ queue_id │     │ queue links │ weight │ mark │
+//! └─────────────┴──────┴───────────┴──────────┘     └─────────────┴────────┴──────┘
+//!   12 bytes      6      1           1                12            4        1 and 3 to spare
 //! ```
 //!
-//! Addresses take six bytes each, since none has more than 48 bits (`assert_taggable`).
+//! Addresses are kept in two parts, without the bits that are always zero (`address`).
 //!
 //! # Invariants
 //!
-//! 1. A [`EntryPtr`] points to an initialised entry until the last node that sat in it is given
-//!    back. Earlier ones may be given back later; but whoever can still reach one of these has a
-//!    pin from before the last one left the map, or has met it in a ring or a batch that is drained
-//!    before the last one may be freed (maintenance 3). What is ready to be freed reads its entry
-//!    no more.
-//! 2. An entry is read and written by the holder of the maintenance lock alone, but that its writer
-//!    makes it, under the shard's lock, before its first node is published.
+//! 1. An [`EntryPtr`] points to an initialised entry until its last node is given back. Earlier
+//!    nodes may be given back later; but a thread that can still reach one of these has a pin from
+//!    before the last one left the map, or has met it in a ring or a batch that is drained before
+//!    the last one may be freed (maintenance 3). Garbage that is ready to be freed does not read
+//!    its entry.
+//! 2. Only the holder of the maintenance lock reads and writes an entry; but its writer makes it,
+//!    under the shard's lock, before its first node is published.
 //! 3. `node` is the last of the entry's nodes whose event was applied, or the first if none was. It
 //!    is not retired while the entry is linked, or while an event waits by which another node
 //!    follows it.
@@ -80,7 +81,7 @@ impl<K, V> Links<K, V> {
     }
 }
 
-/// Relaxed, as all of an entry: one lock's holder alone (entry 2).
+/// Relaxed, as all accesses to an entry: only the holder of one lock makes them (entry 2).
 #[inline]
 fn load<K, V>(low: &AtomicU32, high: &AtomicHigh) -> Option<EntryPtr<K, V>> {
     let parts = (low.load(Ordering::Relaxed), high.load(Ordering::Relaxed));
@@ -100,14 +101,14 @@ pub(crate) struct Entry<K, V> {
     timer: Links<K, V>,
     node_low: AtomicU32,
     node_high: AtomicHigh,
-    /// Number of the wheel bucket it hangs in; the wheel gives the numbers their meaning.
+    /// The number of the wheel bucket that it hangs in; the wheel gives the numbers their meaning.
     bucket_id: AtomicU8,
     /// Which queue of the size policy it hangs in; the policy gives the numbers their meaning, 0 is
     /// none.
     queue_id: AtomicU8,
 }
 
-/// What the size policy has of an entry, behind its entry.
+/// What the size policy keeps of an entry, behind the entry itself.
 #[repr(C)]
 struct PolicyLinks<K, V> {
     queue: Links<K, V>,
@@ -116,7 +117,7 @@ struct PolicyLinks<K, V> {
     mark: AtomicU8,
 }
 
-/// Where the standing begins.
+/// Where the policy links begin.
 const POLICY_LINKS: usize =
     size_of::<Entry<(), ()>>().next_multiple_of(align_of::<PolicyLinks<(), ()>>());
 
@@ -140,8 +141,8 @@ pub(super) const ALIGN: usize = if align_of::<Entry<(), ()>>() > align_of::<Poli
 /// A pointer to an entry (entry 1).
 pub(crate) struct EntryPtr<K, V>(NonNull<Entry<K, V>>);
 
-// SAFETY: an entry is atomics, which any thread may read and write; what it leads to is a `NodePtr`,
-// with the same conditions.
+// SAFETY: an entry is atomics, which any thread may read and write; what it leads to is a
+// `NodePtr`, with the same conditions.
 unsafe impl<K: Send + Sync, V: Send + Sync> Send for EntryPtr<K, V> {}
 // SAFETY: as above.
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for EntryPtr<K, V> {}
@@ -171,8 +172,7 @@ impl<K, V> fmt::Debug for EntryPtr<K, V> {
 }
 
 impl<K, V> EntryPtr<K, V> {
-    /// What is true of the layout for `()` is true for all: the types' parameters are nobody's
-    /// field.
+    /// The layout for `()` is the layout for all types: no field has the type of a parameter.
     const SAME: () = assert!(
         size_of::<Entry<K, V>>() == size_of::<Entry<(), ()>>()
             && size_of::<PolicyLinks<K, V>>() == size_of::<PolicyLinks<(), ()>>()
@@ -180,7 +180,7 @@ impl<K, V> EntryPtr<K, V> {
             && align_of::<PolicyLinks<K, V>>() <= ALIGN
     );
 
-    /// Makes an entry for a node that hangs nowhere.
+    /// Makes an entry that hangs nowhere, for its first node.
     ///
     /// # Safety
     ///
@@ -246,7 +246,7 @@ impl<K, V> EntryPtr<K, V> {
         unsafe { self.0.byte_add(POLICY_LINKS).cast().as_ref() }
     }
 
-    /// The node that sits here.
+    /// The current node.
     #[inline]
     pub(crate) fn node(self) -> NodePtr<K, V> {
         let entry = self.entry();
@@ -254,12 +254,12 @@ impl<K, V> EntryPtr<K, V> {
             entry.node_low.load(Ordering::Relaxed),
             entry.node_high.load(Ordering::Relaxed),
         );
-        // SAFETY: written by `make` or `set_node`, so not null; entry 3: whoever asks has the entry
+        // SAFETY: written by `make` or `set_node`, so not null. Entry 3: the caller has the entry
         // from a list, or from an event that waits or is being applied.
         unsafe { NodePtr::from_raw(whole(parts).cast()) }
     }
 
-    /// Lets a node of this entry sit here.
+    /// Makes a node of this entry the current one.
     #[inline]
     pub(crate) fn set_node(self, node: NodePtr<K, V>) {
         debug_assert_eq!(node.entry(), self, "a node of another entry");
@@ -311,7 +311,7 @@ impl<K, V> EntryPtr<K, V> {
         self.policy_links().weight.store(weight, Ordering::Relaxed);
     }
 
-    /// A byte of the size policy's own.
+    /// A byte that belongs to the size policy.
     #[inline]
     pub(crate) fn mark(self) -> u8 {
         self.policy_links().mark.load(Ordering::Relaxed)
@@ -322,13 +322,13 @@ impl<K, V> EntryPtr<K, V> {
         self.policy_links().mark.store(mark, Ordering::Relaxed);
     }
 
-    /// Asks the processor to fetch the entry.
+    /// Prefetches the entry.
     #[inline]
     pub(crate) fn prefetch(self) {
         super::prefetch(self.0.as_ptr());
     }
 
-    /// Asks the processor to fetch the standing, which may be on another line.
+    /// Prefetches the policy links, which may be on another line.
     #[inline]
     pub(crate) fn prefetch_policy_links(self) {
         super::prefetch(self.policy_links());

@@ -1,58 +1,59 @@
-//! The cell of the cache: one key, one value, their deadline, and the way to where the entry hangs.
+//! A node: one key, one value, their deadline, and the way to their entry.
 //!
 //! # How it works
 //!
-//! Key, value, hash, weight, time of writing and entry are fixed once a node is published; an
-//! update publishes a new node, which succeeds to the entry of the old one. Only the *wanted
-//! deadline*, the *life* and the *seen* stamp change afterwards, and they are atomics. What wheel
-//! and size policy know of an entry is in its [`entry`].
+//! An *entry* is what a key has in the cache; it survives replacement. A *node* is one value of it.
+//! Key, value, hash, weight, time of writing and entry of a node are fixed once it is published; a
+//! replacement publishes a new node for the same entry. Only the *wanted deadline*, the *life* and
+//! the *seen* stamp change afterwards, and they are atomics. What the wheel and the size policy
+//! know stands in the [`entry`].
 //!
 //! ```text
-//!  hot: what a look-up reads                     side             columns: where asked for   entry: the pass's side
-//! ┌──────────┬────────────────┬───┬───┐  ┌──────┬─────────┐  ┌─────┐ ┌────────┐    ┌───────┬──────┬───────┬────────┬───
-//! │ deadline │ entry life seen │ K │ V │  │ hash │ written │  │ own │ │ weight │    │ timer │ node │ place │ region │ …
-//! └──────────┴────────────────┴───┴───┘  └──────┴─────────┘  └─────┘ └────────┘    └───────┴──────┴───────┴────────┴───
+//!  hot: what a look-up reads                      side             columns: if needed    entry: the pass's part
+//! ┌──────────┬─────────────────┬───┬───┐  ┌──────┬─────────┐  ┌─────┐ ┌────────┐    ┌───────┬──────┬───────────┬───
+//! │ deadline │ entry life seen │ K │ V │  │ hash │ written │  │ own │ │ weight │    │ timer │ node │ bucket_id │ …
+//! └──────────┴─────────────────┴───┴───┘  └──────┴─────────┘  └─────┘ └────────┘    └───────┴──────┴───────────┴───
 //! ```
 //!
-//! For `u64 → u64` the hot part is 32 bytes, the side part 16. Hot parts stand side by side
-//! ([`slab`]), so that a look-up fetches nothing that it does not read, and nothing that the pass
-//! writes. A weight exists where there is a weigher, `own` where the entry's own deadline must be
-//! kept apart from an idle limit.
+//! For `u64 → u64` the hot part takes 32 bytes, the side part 16. Hot parts stand side by side
+//! ([`slab`]), so a look-up fetches nothing that it does not read, and nothing that the pass
+//! writes. There is a weight where there is a weigher, and `own` where the entry's own deadline
+//! must be kept apart from a cache-wide limit.
 //!
 //! # Life
 //!
-//! | life      | in the map | sits in its entry | next |
-//! |-----------|------------|------------------|------|
+//! | life      | in the map | is the entry's node | next |
+//! |-----------|------------|---------------------|------|
 //! | (draft)   | no, a [`NewNode`] on its writer's stack | no | Live: published under the shard's lock; or dropped by its writer |
 //! | Live      | yes | once its event was drained | Removed: taken out under the shard's lock |
 //! | Removed   | no  | perhaps, until its own event is drained | Dead or Succeeded, when that is |
-//! | Dead      | no  | nobody will again: the pass has unlinked the entry everywhere | freed, with its entry, after delivery, a grace period and a full drain |
-//! | Succeeded | no  | no, another node came after it | freed, without its entry, after the same |
+//! | Dead      | no  | yes; the pass has unlinked the entry everywhere | freed, with its entry, after delivery, a grace period and a full drain |
+//! | Succeeded | no  | no, a later node is | freed, without its entry, after the same |
 //!
 //! # Invariants
 //!
 //! 1. A [`NodePtr`] points to an initialised node until that node is freed: by
-//!    [`NodePtr::destroy`], then [`Emptied::push`], once, when it is Dead or Succeeded, no pin
-//!    taken before it left the map is still held, and every batch and every read ring was drained
-//!    after that. `maintenance` keeps this order ("maintenance 3"); whoever drops the whole cache
-//!    has it for itself.
-//! 2. A node that succeeds to an entry is published in the place of the one that it succeeds, under
-//!    the shard's lock: so the nodes of an entry follow one another in the order of their events.
+//!    [`NodePtr::destroy`], then [`Emptied::push`], once. It is freed when it is Dead or Succeeded,
+//!    no pin taken before it left the map is still held, and every batch and every read ring was
+//!    drained after that. `maintenance` keeps this order ("maintenance 3"); an owner that drops the
+//!    whole cache has the node for itself.
+//! 2. A node that succeeds another is published in its place under the shard's lock. So the nodes
+//!    of an entry follow one another in the order of their events.
 //! 3. Life only goes downwards in the table above.
-//! 4. The wanted deadline of a node that was judged expired, or replaced while reads may extend, is
-//!    *claimed* or *frozen*: moved 2^61 ns into the past by a compare-exchange, to an even value or
-//!    an odd one. A reader's extension is a compare-exchange from the value it judged, so an
-//!    entry's expiry and its extension exclude each other.
+//! 4. If a node was judged to be expired, its wanted deadline is *claimed*; if it was replaced
+//!    while reads may extend, the deadline is *frozen*. Both move it 2^61 ns into the past by a
+//!    compare-exchange, to an even value or an odd one. A reader extends by a compare-exchange from
+//!    the value that it judged. So the expiry of an entry and its extension exclude each other.
 //!
 //! # Who may touch what
 //!
 //! | field | written by | read by |
 //! |-------|-----------|---------|
-//! | key, value, hash, weight, written, entry | its writer, before publishing | anyone with a pin, the pass |
-//! | deadline | anyone with a pin | anyone with a pin |
-//! | life | holder of the shard's lock; to Dead or Succeeded: the pass | anyone |
+//! | key, value, hash, weight, written, entry | its writer, before publishing | any thread with a pin, the pass |
+//! | deadline | any thread with a pin | any thread with a pin |
+//! | life | the holder of the shard's lock; to Dead or Succeeded: the pass | any thread |
 //! | seen | readers | readers |
-//! | own | anyone with a pin | anyone with a pin |
+//! | own | any thread with a pin | any thread with a pin |
 //! | what is in the entry | the pass | the pass |
 #![allow(unsafe_code)]
 
@@ -89,8 +90,8 @@ pub(crate) enum Life {
 impl Life {
     #[inline]
     fn of(life: &AtomicU8) -> Self {
-        // Acquire: whoever sees Removed sees the map without it (partner: `set_life` under the
-        // shard's lock).
+        // Acquire: a thread that sees Removed sees the map without it (partner: `set_life` under
+        // the shard's lock).
         match life.load(Ordering::Acquire) {
             1 => Self::Live,
             2 => Self::Removed,
@@ -103,7 +104,7 @@ impl Life {
 /// A node's hot part; see the module docs for the meaning and the owner of each field.
 pub(crate) struct Node<K, V> {
     deadline: AtomicU64,
-    /// Its entry's address, in two parts.
+    /// The address of its entry, in two parts.
     entry_low: u32,
     entry_high: High,
     life: AtomicU8,
@@ -145,15 +146,15 @@ impl<K, V> Node<K, V> {
 
     /// The wanted deadline.
     ///
-    /// Acquire: pairs with the release of [`extend`](Self::extend) and [`claim`](Self::claim);
-    /// whoever sees a claim sees what happened before it.
+    /// Acquire, partners: the releases of [`extend`](Self::extend) and [`claim`](Self::claim). A
+    /// thread that sees a claim sees what happened before it.
     #[inline]
     pub(crate) fn deadline(&self) -> u64 {
         self.deadline.load(Ordering::Acquire)
     }
 
-    /// Moves the wanted deadline from `judged` to `wanted`; false if somebody else moved or claimed
-    /// it first.
+    /// Moves the wanted deadline from `judged` to `wanted`; false if another thread moved or
+    /// claimed it first.
     ///
     /// AcqRel: the expiring side's [`claim`](Self::claim) is its partner; exactly one of the two
     /// succeeds from `judged`.
@@ -185,8 +186,8 @@ impl<K, V> Node<K, V> {
     /// The wanted deadline of an entry that is alive at `now`; of one that is due `None`, which is
     /// final (node 4).
     ///
-    /// Judges again where the claim came too late: if it was another claim that came first, the
-    /// entry is dead all the same.
+    /// If the claim comes too late, it judges again: the first may have been another claim, and
+    /// then the entry is dead all the same.
     pub(crate) fn deadline_if_alive(&self, now: u64) -> Option<u64> {
         loop {
             let judged = self.deadline();
@@ -200,8 +201,8 @@ impl<K, V> Node<K, V> {
     }
 
     /// Ends all extensions and returns the last wanted deadline: for a node that is being replaced
-    /// (node 4). `None` if it is due at `now`, or was claimed by somebody whose clock was ahead:
-    /// then it has to be judged again.
+    /// (node 4). `None` if it is due at `now`, or was claimed by a thread whose clock was ahead:
+    /// then the caller has to judge again.
     ///
     /// AcqRel, partners: [`extend`](Self::extend), [`claim`](Self::claim).
     pub(crate) fn freeze(&self, now: u64) -> Option<u64> {
@@ -232,7 +233,7 @@ impl<K, V> Node<K, V> {
             .ok()
     }
 
-    /// Whether its deadline ended, as seen at `now`, because the node is being replaced.
+    /// Whether the deadline was frozen, as seen at `now`, because the node is being replaced.
     pub(crate) fn is_frozen(&self, now: u64) -> bool {
         let deadline = self.deadline();
         deadline & FROZEN != 0 && has_ended(deadline, now)
@@ -268,8 +269,8 @@ impl<K, V> Node<K, V> {
         self.life.store(to as u8, Ordering::Release);
     }
 
-    /// The stamp of the read rings when a read of this node was last noted, 0 for never. Relaxed: a
-    /// hint about recency, nothing rests on it.
+    /// The stamp of the read rings when a read of this node was last recorded, 0 for never.
+    /// Relaxed: it is a hint about recency.
     #[inline]
     pub(crate) fn seen(&self) -> u8 {
         self.seen.load(Ordering::Relaxed)
@@ -309,8 +310,8 @@ fn frozen(now: u64) -> u64 {
 /// Whether a deadline was claimed or frozen, as seen at `now`.
 ///
 /// Both lie 2^61 ns in the past when they are made. Allowed for: clocks that are up to 9 years
-/// behind then, and 18 years that go by until somebody looks; whoever looks later claims anew. A
-/// deadline that nobody has claimed is taken for a claimed one only if the clock has leapt by 64 to
+/// behind then, and 18 years that go by until a thread looks; one that looks later claims anew. A
+/// deadline that was not claimed is taken for a claimed one only if the clock has leapt by 64 to
 /// 91 years past it between two looks.
 #[inline]
 fn has_ended(deadline: u64, now: u64) -> bool {
@@ -325,15 +326,15 @@ pub(crate) fn overdue(now: u64, deadline: u64) -> u64 {
     if since as i64 <= 0 {
         0
     } else if since >= CLAIM_SHIFT / 2 {
-        // Somebody's judgement, made final before (node 4). The clock may have stepped back since.
+        // Another thread's judgement, made final before (node 4). The clock may have stepped back
+        // since.
         since.saturating_sub(CLAIM_SHIFT)
     } else {
         since
     }
 }
 
-/// A node that its writer still has for itself: not yet published, and nowhere but on the writer's
-/// stack.
+/// A node before it is published: only its writer has it, on its stack.
 pub(crate) struct NewNode<K, V> {
     key: K,
     value: V,
@@ -341,7 +342,7 @@ pub(crate) struct NewNode<K, V> {
     weight: u32,
 }
 
-/// What is known of a node only when it is let in, under the shard's lock.
+/// What is known of a node only when it is added, under the shard's lock.
 // Apart from the rest, which was written a while before: copied together, in wider words, the copy
 // would wait for these.
 #[derive(Clone, Copy, Debug)]
@@ -350,12 +351,12 @@ pub(crate) struct Times {
     pub(crate) written: u64,
     /// The wanted deadline.
     pub(crate) deadline: u64,
-    /// The deadline of the entry's own, kept where the cache has it apart.
+    /// The entry's own deadline, where the cache keeps it apart.
     pub(crate) own: u64,
 }
 
 impl Times {
-    /// Those of a node that was never let in.
+    /// Those of a node that was never added.
     pub(crate) const NONE: Self = Self {
         written: time::NEVER,
         deadline: time::NEVER,
@@ -407,7 +408,7 @@ impl<K, V> NewNode<K, V> {
     }
 }
 
-/// Asks the processor to fetch a line, where it can be asked.
+/// Prefetches a cache line, where the target can.
 #[inline]
 pub(crate) fn prefetch<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -460,7 +461,7 @@ impl<K, V> std::ops::Deref for NodePtr<K, V> {
 
     #[inline]
     fn deref(&self) -> &Node<K, V> {
-        // SAFETY: node 1: whoever has a NodePtr has it before the node is freed.
+        // SAFETY: node 1: a NodePtr is used only before the node is freed.
         unsafe { self.0.as_ref() }
     }
 }
@@ -561,7 +562,7 @@ impl<K, V> NodePtr<K, V> {
     ///
     /// Node 1: from now on the pointer serves only to give the slot back.
     pub(crate) unsafe fn destroy(self) {
-        // SAFETY: the node is initialised and nobody else uses it (the caller). If a destructor
+        // SAFETY: the node is initialised and no other code uses it (the caller). If a destructor
         // panics, the compiler's drop glue drops the remaining fields while unwinding. The other
         // parts have nothing to drop.
         unsafe { self.0.drop_in_place() };

@@ -1,36 +1,37 @@
-//! Slots of one size: in chunks, handed out one by one, taken back many at a time.
+//! A pool of slots of one size: allocated in chunks, handed out one by one, taken back many at a
+//! time.
 //!
 //! # How it works
 //!
-//! Chunks are aligned to their size, so that a slot's chunk is found by clearing the low bits of
-//! its address; at its beginning stands the number of the *region* that it was allocated with, one
-//! of one to sixteen chunks, growing with the pool. A region goes back to the allocator when its
-//! last slot has come back and enough room is left.
+//! Chunks are aligned to their size, so clearing the low bits of a slot's address gives its chunk.
+//! A chunk begins with the number of the *region* that it was allocated with. A region has one to
+//! sixteen chunks, more as the pool grows. It goes back to the allocator when its last slot has
+//! come back and the pool has enough other room.
 //!
-//! What comes back is mostly wanted again at once: some slots stay in one chain for that, whichever
-//! regions they are of. It is a queue: where entries leave in the order in which they came, as
-//! timers of one length do, slots are handed out in the order in which they stand in memory, again
-//! and again, and the processor sees coming which one is next. Were the last to come back the first
-//! to go, each round would shuffle them a little more: a removal would then wait for memory for two
-//! thirds of its time.
+//! Slots that come back are mostly wanted again at once, so some of them stay in one chain,
+//! whichever regions they are from: the *recycled* slots. That chain is a queue. Where entries
+//! leave in the order in which they came, as timers of one length do, slots are then handed out in
+//! the order in which they stand in memory, round after round, and the processor foresees the next
+//! one. In a stack each round would shuffle them a little more.
 //!
-//! How many stay (`may_be_loose`): the hash deals entries out to the owners, so an owner of some
-//! `n` entries has now more of them and now fewer, mostly by less than three times the root of `n`;
-//! and some wait to be freed. What would be more goes back to the regions, where it loses its
+//! How many slots stay recycled (`may_be_recycled`): the hash deals entries out to the shards, so a
+//! shard of some `n` entries mostly has less than three times the root of `n` more or fewer; and
+//! some slots wait to be freed. Slots above that number go back to their regions, and lose their
 //! order.
 //!
 //! # Invariants
 //!
-//! 1. A slot is *free* (in its region's chain, or not handed out yet), *loose* (in the pool's
-//!    chain) or *taken*. The pool writes to free and loose slots alone.
-//! 2. A region's `used` is the number of its slots that are not free; its memory is given back only
-//!    when that is 0, or by the last owner.
-//! 3. A region with a free slot is in `roomy`.
-//! 4. A chunk's beginning is written before the first of its slots is handed out, and never again.
+//! 1. A slot is *free* (in the chain of its region, or not handed out yet), *recycled* (in the
+//!    chain of the pool) or *taken*. The pool writes only to free and recycled slots.
+//! 2. `used` of a region is the number of its slots that are not free. Its memory is given back
+//!    only when that is 0, or by the last owner.
+//! 3. A region with a free slot is in `partial`.
+//! 4. The beginning of a chunk is written before its first slot is handed out, and never again.
 //!
 //! # Cost
 //!
-//! Taking a slot, or giving one back: a few nanoseconds, no allocation but for a new region.
+//! To take a slot or to give one back takes a few instructions, and no allocation but for a new
+//! region.
 //!
 //! # Origin
 //!
@@ -40,17 +41,17 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
-/// Sanitizers and fuzzers want an allocation for each slot: or they would not see the use of one
-/// that was freed.
-pub(super) const SINGLE: bool = cfg!(any(fuzzing, wheelhouse_single));
+/// For sanitizers and fuzzers each slot is an allocation of its own: else they would not see the
+/// use of a freed one.
+pub(super) const ONE_SLOT_CHUNKS: bool = cfg!(any(fuzzing, wheelhouse_single));
 /// Chunks of the largest regions.
-const REGION: usize = if SINGLE { 1 } else { 16 };
-/// Square of how many slots stay loose at most, as a multiple of those that are not free: some six
-/// times the root. And not more than half of those.
-const LOOSE: u64 = if SINGLE { 0 } else { 32 };
+const MAX_CHUNKS: usize = if ONE_SLOT_CHUNKS { 1 } else { 16 };
+/// The square of the number of slots that may stay recycled, as a multiple of the slots that are
+/// not free: about six times the root. At most half of those, too.
+const RECYCLED_SQUARED: u64 = if ONE_SLOT_CHUNKS { 0 } else { 32 };
 /// Loose slots that go back to their regions at a time, under the owner's lock; or as many as came,
-/// which is enough (`may_be_loose`).
-const LOT: usize = 64;
+/// which is enough (`may_be_recycled`).
+const RETURNED_AT_A_TIME: usize = 64;
 
 /// How chunks are divided.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +75,7 @@ impl Shape {
     }
 }
 
-/// What a free or loose slot holds, at whatever alignment: the next in its chain.
+/// What a free or recycled slot holds, at any alignment: the next slot of its chain.
 type Next = *mut u8;
 
 /// Writes a slot's link.
@@ -107,9 +108,9 @@ struct Region {
     fresh: usize,
     used: usize,
     free: Next,
-    /// Whether `roomy` names it, and whether `spares` does.
+    /// Whether `partial` names it, and whether `empty` does.
     listed: bool,
-    spare: bool,
+    is_empty: bool,
 }
 
 /// The slots of one kind and one owner; it is used under the owner's lock.
@@ -118,21 +119,21 @@ pub(super) struct Pool {
     regions: Vec<Option<Region>>,
     /// Regions with a free slot, the one to take from last; among them some that have none any
     /// more, or are gone.
-    roomy: Vec<u32>,
-    /// Numbers of regions that are gone and not in `roomy`.
+    partial: Vec<u32>,
+    /// Numbers of regions that are gone and not in `partial`.
     vacant: Vec<u32>,
     /// Regions that were empty when they were last looked at.
-    spares: Vec<u32>,
-    /// The chain of loose slots, its end, which says nothing if there are none, and its length.
-    loose: Next,
-    loose_last: NonNull<u8>,
-    pub(super) loosened: usize,
+    empty: Vec<u32>,
+    /// The chain of recycled slots, its end, which says nothing if there are none, and its length.
+    recycled: Next,
+    recycled_last: NonNull<u8>,
+    pub(super) recycled_len: usize,
     pub(super) slots: usize,
     /// Those that are not free.
     pub(super) used: usize,
 }
 
-// SAFETY: a pool owns its memory, and reads and writes none but free and loose slots and the
+// SAFETY: a pool owns its memory, and reads and writes none but free and recycled slots and the
 // beginnings of chunks.
 unsafe impl Send for Pool {}
 
@@ -164,7 +165,7 @@ impl Chain {
     ///
     /// # Safety
     ///
-    /// It is taken, nobody uses it any more, and all slots of a chain are of the pool that will
+    /// It is taken, no code uses it any more, and all slots of a chain are of the pool that will
     /// take it back.
     pub(super) unsafe fn push(&mut self, slot: NonNull<u8>) {
         // SAFETY: the slot is the caller's alone.
@@ -228,31 +229,31 @@ impl Pool {
         Self {
             shape,
             regions: Vec::new(),
-            roomy: Vec::new(),
+            partial: Vec::new(),
             vacant: Vec::new(),
-            spares: Vec::new(),
-            loose: ptr::null_mut(),
-            loose_last: NonNull::dangling(),
-            loosened: 0,
+            empty: Vec::new(),
+            recycled: ptr::null_mut(),
+            recycled_last: NonNull::dangling(),
+            recycled_len: 0,
             slots: 0,
             used: 0,
         }
     }
 
-    /// Takes a loose slot, if there is one.
+    /// Takes a recycled slot, if there is one.
     #[inline]
-    pub(super) fn take_loose(&mut self) -> Option<NonNull<u8>> {
-        let loose = NonNull::new(self.loose)?;
-        // SAFETY: pool 1: a slot in the chain of the loose.
-        self.loose = unsafe { next(loose) };
-        self.loosened -= 1;
-        Some(loose)
+    pub(super) fn take_recycled(&mut self) -> Option<NonNull<u8>> {
+        let recycled = NonNull::new(self.recycled)?;
+        // SAFETY: pool 1: a slot in the chain of the recycled.
+        self.recycled = unsafe { next(recycled) };
+        self.recycled_len -= 1;
+        Some(recycled)
     }
 
     /// Takes a slot from a region. For each chunk of a new one, `open` is told its address and that
     /// of what it has beside it.
     pub(super) fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
-        if let Some(&number) = self.roomy.last()
+        if let Some(&number) = self.partial.last()
             && let Some(region) = &mut self.regions[number as usize]
             && let Some(slot) = region.take(&self.shape)
         {
@@ -267,7 +268,7 @@ impl Pool {
     #[inline(never)]
     fn take_elsewhere(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
         loop {
-            if let Some(&number) = self.roomy.last() {
+            if let Some(&number) = self.partial.last() {
                 if let Some(region) = &mut self.regions[number as usize] {
                     if let Some(slot) = region.take(&self.shape) {
                         self.used += 1;
@@ -277,7 +278,7 @@ impl Pool {
                 } else {
                     self.vacant.push(number);
                 }
-                self.roomy.pop();
+                self.partial.pop();
             } else {
                 self.grow(&open);
             }
@@ -293,7 +294,7 @@ impl Pool {
             ..
         } = self.shape;
         // An eighth of what is there, so that little stands empty.
-        let chunks = (self.slots / slots / 8).clamp(1, REGION);
+        let chunks = (self.slots / slots / 8).clamp(1, MAX_CHUNKS);
         let layout = self.shape.region(chunks);
         // SAFETY: not zero-sized: a chunk has a beginning.
         let Some(at) = NonNull::new(unsafe { alloc(layout) }) else {
@@ -327,9 +328,9 @@ impl Pool {
             used: 0,
             free: ptr::null_mut(),
             listed: true,
-            spare: false,
+            is_empty: false,
         });
-        self.roomy.push(number);
+        self.partial.push(number);
     }
 
     /// Takes emptied slots back; all of them are this pool's, which `Chain::push` has made its
@@ -338,16 +339,16 @@ impl Pool {
         if emptied.is_empty() {
             return;
         }
-        let loosened = self.loosened + emptied.len;
-        if self.is_dense() && self.may_be_loose(loosened) {
-            if self.loose.is_null() {
-                self.loose = emptied.first;
+        let recycled_len = self.recycled_len + emptied.len;
+        if self.is_dense() && self.may_be_recycled(recycled_len) {
+            if self.recycled.is_null() {
+                self.recycled = emptied.first;
             } else {
-                // SAFETY: pool 1: the end of the chain of the loose.
-                unsafe { set_next(self.loose_last, emptied.first) };
+                // SAFETY: pool 1: the end of the chain of the recycled.
+                unsafe { set_next(self.recycled_last, emptied.first) };
             }
-            self.loose_last = emptied.last;
-            self.loosened = loosened;
+            self.recycled_last = emptied.last;
+            self.recycled_len = recycled_len;
         } else {
             let mut at = emptied.first;
             while let Some(slot) = NonNull::new(at) {
@@ -355,31 +356,31 @@ impl Pool {
                 // link is read before it gets another.
                 unsafe {
                     at = next(slot);
-                    self.disperse(slot, vacated);
+                    self.return_to_regions(slot, vacated);
                 }
             }
-            let mut lot = LOT.max(emptied.len);
-            while !(self.is_dense() && self.may_be_loose(self.loosened))
+            let mut lot = RETURNED_AT_A_TIME.max(emptied.len);
+            while !(self.is_dense() && self.may_be_recycled(self.recycled_len))
                 && lot > 0
-                && let Some(slot) = self.take_loose()
+                && let Some(slot) = self.take_recycled()
             {
-                // SAFETY: it was loose (pool 1), and is in no chain any more.
-                unsafe { self.disperse(slot, vacated) };
+                // SAFETY: it was recycled (pool 1), and is in no chain any more.
+                unsafe { self.return_to_regions(slot, vacated) };
                 lot -= 1;
             }
         }
     }
 
-    /// Whether no more than the bound are loose if so many are.
+    /// Whether no more than the bound are recycled if so many are.
     ///
-    /// With as many loose slots dispersed as others it holds on, if it held: with `l` loose of `u`,
-    /// and `n < l` of each gone, 2(l - n) <= u - 2n follows from 2l <= u. And (l - n)^2 <= 32 (u -
-    /// 2n) does from l^2 <= 32 u if l is 64 or more, since n(2l - n) >= 64 n; if it is less, from
-    /// the first. Nor does one more loose slot that goes change it: 2(l - 1) <= u - 1, and (l -
-    /// 1)^2 <= 32 (u - 1) in the same two ways.
-    fn may_be_loose(&self, slots: usize) -> bool {
-        let (loose, used) = (slots as u64, self.used as u64);
-        loose * 2 <= used && loose * loose <= LOOSE * used
+    /// With as many recycled slots dispersed as others it holds on, if it held: with `l` recycled
+    /// of `u`, and `n < l` of each gone, 2(l - n) <= u - 2n follows from 2l <= u. And (l - n)^2 <=
+    /// 32 (u - 2n) does from l^2 <= 32 u if l is 64 or more, since n(2l - n) >= 64 n; if it is
+    /// less, from the first. Nor does one more recycled slot that goes change it: 2(l - 1) <= u -
+    /// 1, and (l - 1)^2 <= 32 (u - 1) in the same two ways.
+    fn may_be_recycled(&self, slots: usize) -> bool {
+        let (recycled, used) = (slots as u64, self.used as u64);
+        recycled * 2 <= used && recycled * recycled <= RECYCLED_SQUARED * used
     }
 
     /// Whether no more slots are free than are not, or than a chunk has.
@@ -393,7 +394,7 @@ impl Pool {
     ///
     /// The slot is one of this pool's, and the caller's alone.
     #[inline(always)]
-    unsafe fn disperse(&mut self, slot: NonNull<u8>, vacated: &mut Vacated) {
+    unsafe fn return_to_regions(&mut self, slot: NonNull<u8>, vacated: &mut Vacated) {
         let offset = slot.addr().get() & (self.shape.size - 1);
         // SAFETY: the caller's promise: the slot stands `offset` bytes behind its chunk's
         // beginning, which holds the region's number (pool 4).
@@ -408,7 +409,7 @@ impl Pool {
         self.used -= 1;
         if !region.listed {
             region.listed = true;
-            self.roomy.push(number);
+            self.partial.push(number);
         }
         if region.used == 0 {
             self.release(number, vacated);
@@ -420,31 +421,31 @@ impl Pool {
     #[cold]
     fn release(&mut self, number: u32, vacated: &mut Vacated) {
         if let Some(region) = &mut self.regions[number as usize]
-            && !region.spare
+            && !region.is_empty
         {
-            region.spare = true;
-            self.spares.push(number);
+            region.is_empty = true;
+            self.empty.push(number);
         }
-        while let Some(&number) = self.spares.last() {
+        while let Some(&number) = self.empty.last() {
             let place = &mut self.regions[number as usize];
             let Some(region) = place else {
-                unreachable!("a spare region is there until it is taken from `spares`");
+                unreachable!("a is_empty region is there until it is taken from `empty`");
             };
             let slots = region.chunks * self.shape.slots;
             if region.used > 0 {
                 // Taken from again since.
-                region.spare = false;
-            } else if SINGLE || (self.slots - slots - self.used) * 8 >= self.used {
+                region.is_empty = false;
+            } else if ONE_SLOT_CHUNKS || (self.slots - slots - self.used) * 8 >= self.used {
                 self.slots -= slots;
                 vacated
                     .0
                     .push((region.at, self.shape.region(region.chunks)));
-                // `roomy` goes on naming it until `take_elsewhere` gets there.
+                // `partial` goes on naming it until `take_elsewhere` gets there.
                 *place = None;
             } else {
                 return;
             }
-            self.spares.pop();
+            self.empty.pop();
         }
     }
 
@@ -463,12 +464,12 @@ impl Pool {
     /// Asserts pool 2 and 3.
     #[cfg(any(test, fuzzing))]
     pub(super) fn check_invariants(&self) {
-        let (loose, last) = Self::walk(self.loose);
-        assert_eq!(loose, self.loosened, "loose slots");
-        assert!(last.is_none_or(|last| last == self.loose_last));
-        assert!(self.may_be_loose(self.loosened), "{self:?}");
+        let (recycled, last) = Self::walk(self.recycled);
+        assert_eq!(recycled, self.recycled_len, "recycled slots");
+        assert!(last.is_none_or(|last| last == self.recycled_last));
+        assert!(self.may_be_recycled(self.recycled_len), "{self:?}");
         let mut named = vec![0; self.regions.len()];
-        for &number in &self.roomy {
+        for &number in &self.partial {
             named[number as usize] += 1;
         }
         let (mut slots, mut used) = (0, 0);
@@ -481,7 +482,7 @@ impl Pool {
             assert_eq!(
                 named[number],
                 usize::from(region.listed),
-                "region {number} in `roomy`"
+                "region {number} in `partial`"
             );
             assert!(
                 free == 0 || region.listed,
@@ -496,7 +497,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // The pool's owner is the last: nobody uses a slot any more.
+        // The owner of the pool is the last: no code uses a slot any more.
         let regions = self.regions.drain(..).flatten();
         let all = regions.map(|region| (region.at, self.shape.region(region.chunks)));
         drop(Vacated(all.collect()));

@@ -1,37 +1,37 @@
-//! Where nodes and their entries live: what look-ups read side by side, apart from the rest.
+//! Where nodes and entries live: what look-ups read stands side by side, apart from the rest.
 //!
 //! # How it works
 //!
 //! ```text
-//! chunk of nodes, aligned to its size                                             columns, behind the region's last chunk
-//! ┌────────┬───────┬───────┬─── … ───┬────────┬────────┬─── … ───┐               ┌───────────────┬────── … ┬─────────┬─── … ┐
-//! │ header │ hot 0 │ hot 1 │         │ side 0 │ side 1 │         │   × chunks    │ own deadlines │         │ weights │      │
-//! └────────┴───────┴───────┴─── … ───┴────────┴────────┴─── … ───┘               └───────────────┴────── … ┴─────────┴─── … ┘
+//! chunk of nodes, aligned to its size                         columns, behind the region's last chunk
+//! ┌────────┬───────┬───────┬─ … ─┬────────┬────────┬─ … ─┐    ┌───────────────┬─ … ┬─────────┬─ … ┐
+//! │ header │ hot 0 │ hot 1 │     │ side 0 │ side 1 │     │    │ own deadlines │    │ weights │    │
+//! └────────┴───────┴───────┴─ … ─┴────────┴────────┴─ … ─┘    └───────────────┴─ … ┴─────────┴─ … ┘
 //! chunk of entries
-//! ┌────────┬────────┬────────┬─── …
+//! ┌────────┬─────────┬─────────┬─ …
 //! │ region │ entry 0 │ entry 1 │
-//! └────────┴────────┴────────┴─── …
+//! └────────┴─────────┴─────────┴─ …
 //! ```
 //!
-//! A pointer to a node points to its hot part. Its chunk is found by clearing the low bits of the
-//! address, its number from the rest, and with them the side part: a few instructions and no memory
-//! access, so that both can be fetched at once. What only some caches need stands in columns, to
-//! which the chunk's header points.
+//! A pointer to a node points to its hot part. Clearing the low bits of the address gives the
+//! chunk; the rest gives the number of the node, and with them the address of its side part. That
+//! takes a few instructions and no memory access, so both parts can be fetched at once. What only
+//! some caches need stands in columns, to which the header of the chunk points.
 //!
-//! A slab is two [`Pool`]s, of nodes and of entries, for one shard, and used under that shard's
-//! lock: a writer takes slots while it holds the lock anyway, and they come back many at a time.
+//! A slab is two [`Pool`]s, of nodes and of entries, for one shard. It is used under that shard's
+//! lock: a writer takes slots while it holds the lock anyway, and slots come back many at a time.
 //!
 //! # Invariants
 //!
-//! 1. A slot for a node holds an initialised node exactly while it is taken, and one for an entry a
+//! 1. A slot for a node holds an initialised node exactly while it is taken; likewise a slot for an
 //!    entry.
-//! 2. A chunk's header is written before the first of its slots is handed out, and never again
-//!    (pool 4).
+//! 2. The header of a chunk is written before its first slot is handed out, and never again (pool
+//!    4).
 //!
 //! # Cost
 //!
-//! For `u64 → u64` 48 bytes a node, 4 more with a weight and 8 with a deadline of its own apart; 20
-//! an entry, or 40 where a size policy needs its links; the header is 1 percent.
+//! For `u64 → u64` 48 bytes for each node, 4 more with a weight and 8 with an own deadline kept
+//! apart; 20 for each entry, or 40 with the links of a size policy. The header takes 1 percent.
 //!
 //! # Origin
 //!
@@ -39,7 +39,7 @@
 #![allow(unsafe_code)]
 
 use super::entry::{self, EntryPtr};
-use super::pool::{Chain, Pool, SINGLE, Shape, Vacated};
+use super::pool::{Chain, ONE_SLOT_CHUNKS, Pool, Shape, Vacated};
 use super::{Life, NewNode, Node, NodePtr, Side, Times};
 use crate::sync::AtomicU64;
 use std::alloc::Layout;
@@ -47,17 +47,16 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 /// The smallest chunk, in bytes, and the fewest nodes in one.
-const CHUNK: usize = if SINGLE { 1 } else { 8192 };
-const LEAST: usize = if SINGLE { 1 } else { 8 };
-/// A node larger than this has a chunk for itself, or eight of them would have to be allocated for
-/// the first.
-const LARGE: usize = 4096;
+const MIN_CHUNK: usize = if ONE_SLOT_CHUNKS { 1 } else { 8192 };
+const MIN_SLOTS: usize = if ONE_SLOT_CHUNKS { 1 } else { 8 };
+/// A node larger than this has a chunk for itself. Else the first node would allocate room for
+/// eight.
+const ALONE_FROM: usize = 4096;
 
-/// What the nodes of a slab have beside hot and side parts, and their entries beside place and
-/// node.
+/// What the nodes of a slab have beside hot and side parts, and their entries beside the timer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Columns {
-    /// Entries have a standing: links, weight and mark of the size policy.
+    /// Entries have policy links: links, weight and mark of the size policy.
     pub(crate) queue: bool,
     /// Nodes have a deadline of the entry's own, apart from the wanted one.
     pub(crate) own: bool,
@@ -93,11 +92,11 @@ impl<K, V> Geometry<K, V> {
         size_of::<Header>().next_multiple_of(align)
     };
     const SIZE: usize = {
-        let slots = if Self::HOT > LARGE { 1 } else { LEAST };
+        let slots = if Self::HOT > ALONE_FROM { 1 } else { MIN_SLOTS };
         let least = (Self::FIRST + slots * (Self::HOT + Self::SIDE)).next_power_of_two();
-        if least > CHUNK { least } else { CHUNK }
+        if least > MIN_CHUNK { least } else { MIN_CHUNK }
     };
-    const SLOTS: usize = if SINGLE {
+    const SLOTS: usize = if ONE_SLOT_CHUNKS {
         1
     } else {
         (Self::SIZE - Self::FIRST) / (Self::HOT + Self::SIDE)
@@ -159,12 +158,18 @@ fn entries(columns: Columns) -> Shape {
     let first = size_of::<u64>().next_multiple_of(entry::ALIGN);
     // Half as much as for nodes, of which there are more: so that a small cache does not take much
     // more for it.
-    let size = (first + LEAST * stride).next_power_of_two().max(CHUNK / 2);
+    let size = (first + MIN_SLOTS * stride)
+        .next_power_of_two()
+        .max(MIN_CHUNK / 2);
     Shape {
         size,
         first,
         stride,
-        slots: if SINGLE { 1 } else { (size - first) / stride },
+        slots: if ONE_SLOT_CHUNKS {
+            1
+        } else {
+            (size - first) / stride
+        },
         beside: 0,
     }
 }
@@ -264,13 +269,13 @@ impl<K, V> Emptied<K, V> {
     ///
     /// # Safety
     ///
-    /// Node 1: nobody uses the pointer any more, and its content was destroyed. All slots of a
+    /// Node 1: no code uses the pointer any more, and its content was destroyed. All slots of a
     /// chain are of the slab that will take it back.
     pub(crate) unsafe fn push(&mut self, node: NodePtr<K, V>) {
         let hot = node.0.as_ptr();
         // SAFETY: the slot is the caller's alone until it is pushed. What has no destructor is
         // still there, and read past key and value, which may be gone. Only the last node of a
-        // entry is not marked as succeeded, and nobody else uses that any more (entry 1).
+        // entry is not marked as succeeded, and no other code uses that entry any more (entry 1).
         unsafe {
             if Life::of(&(*hot).life) != Life::Succeeded {
                 let parts = ((*hot).entry_low, (*hot).entry_high);
@@ -322,7 +327,7 @@ impl<K, V> Slab<K, V> {
     pub(crate) fn place(&mut self, new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
         let slot = self.take();
         let entry =
-            (self.entries.take_loose()).unwrap_or_else(|| self.entries.take_free(|_, _| ()));
+            (self.entries.take_recycled()).unwrap_or_else(|| self.entries.take_free(|_, _| ()));
         // SAFETY: the slot is free and now ours, and the columns say what entries have.
         let entry = unsafe { EntryPtr::make(entry, slot, self.columns.queue) };
         // SAFETY: the slot is free and now ours.
@@ -344,8 +349,8 @@ impl<K, V> Slab<K, V> {
 
     #[inline(always)]
     fn take(&mut self) -> NonNull<Node<K, V>> {
-        let loose = self.nodes.take_loose();
-        loose.unwrap_or_else(|| self.take_free()).cast()
+        let recycled = self.nodes.take_recycled();
+        recycled.unwrap_or_else(|| self.take_free()).cast()
     }
 
     /// A slot from a region.
@@ -418,10 +423,10 @@ impl<K, V> Slab<K, V> {
     pub(crate) fn check_invariants(&self) {
         self.nodes.check_invariants();
         self.entries.check_invariants();
-        let taken = |pool: &Pool| pool.used - pool.loosened;
+        let taken = |pool: &Pool| pool.used - pool.recycled_len;
         assert!(
             taken(&self.entries) <= taken(&self.nodes),
-            "entries of nobody"
+            "more entries than nodes"
         );
     }
 }

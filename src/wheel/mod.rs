@@ -1,12 +1,12 @@
-//! The timer wheel: which entry is due, which one next, for millions of deadlines at a constant
-//! cost each.
+//! The timer wheel: finds the entries that are due, and the time of the next one, for millions of
+//! deadlines at a constant cost each.
 //!
 //! # How it works
 //!
 //! Five levels of buckets, each level coarser than the one before; [`level`] has the arithmetic and
-//! shows why it is exact. A node hangs in the one bucket that its wanted deadline named when it was
-//! linked, by its entry, whose `bucket_id` is that bucket's number. A node that succeeds to an entry
-//! hangs where its predecessor did, until it is rescheduled.
+//! shows why it is exact. An entry hangs in the one bucket that its node's wanted deadline named
+//! when it was linked; its `bucket_id` is the number of that bucket. A node that replaces another
+//! hangs where that one did, until it is rescheduled.
 //!
 //! ```text
 //!             hand
@@ -43,8 +43,8 @@
 //!
 //! # Invariants
 //!
-//! 1. The `bucket_id` of an entry is the number of the bucket whose list it is in, or `NO_BUCKET`. A
-//!    bucket_id is occupied exactly if its list is not empty; `len` is the sum of the lengths.
+//! 1. The `bucket_id` of an entry is the number of the bucket whose list it is in, or `NO_BUCKET`.
+//!    A bucket_id is occupied exactly if its list is not empty; `len` is the sum of the lengths.
 //! 2. A bucket is pending exactly if its bucket has a `pending_end`, and that node is in its
 //!    list: the nodes up to it are pending. The bucket of the overdue is pending whenever it is
 //!    occupied.
@@ -64,13 +64,12 @@
 //! # Cost
 //!
 //! Scheduling and descheduling take constant time and touch the node, its neighbours' links and the
-//! bucket: 9 ns together while the nodes are in the processor's caches, two or three misses for a
-//! million nodes in random order. `advance` costs one compare while the tick lasts, else a look at
-//! each level and at each bucket that becomes pending, 165 at most. Between its scheduling and its
-//! deadline a node is filed again at most once in each level, and once for each tick of the
-//! farthest level that it waits there. `next_due` costs about 10 ns a node, or one miss.
-//! `next_deadline` costs a few instructions a level. The buckets (6 KiB) are allocated with the
-//! first deadline.
+//! bucket: two or three cache misses for a million nodes in random order. `advance` costs one
+//! compare while the tick lasts, else a look at each level and at each bucket that becomes pending,
+//! 165 at most. Between its scheduling and its deadline a node is filed again at most once in each
+//! level, and once for each tick of the farthest level that it waits there. `next_due` costs a few
+//! dozen instructions a node, or one cache miss. `next_deadline` costs a few instructions a level.
+//! The buckets (6 KiB) are allocated with the first deadline.
 //!
 //! # Origin
 //!
@@ -320,7 +319,7 @@ impl<K, V> Wheel<K, V> {
 
     /// Has `next_due` begin with the overdue and the finest pending buckets, where most nodes are
     /// due; those of a coarse one are mostly filed again. Finer buckets become pending again and
-    /// again, so whoever always asks for this keeps the coarse ones waiting.
+    /// again, so a caller that always asks for this keeps the coarse ones waiting.
     pub(crate) fn finest_first(&mut self) {
         self.resume_at = OVERDUE;
     }

@@ -1,56 +1,57 @@
-//! One shard's table: look-ups without a lock, writers one at a time, growth and shrinking a few
-//! buckets at a time.
+//! The table of one shard: look-ups without a lock, one writer at a time, growth in small steps.
 //!
 //! # How it works
 //!
-//! An array of cache-line buckets (`bucket`), found by one load and a mask (`array`). How a bucket
-//! is searched, without a lock and with it, is in `search`.
+//! A look-up finds the array of cache-line buckets by one load and a mask (`array`). `search` says
+//! how it searches a bucket, without the lock and with it.
 //!
-//! A removed node just leaves a null: nothing is shifted, there are no tombstones. An insert takes
-//! the first null of the bucket; a full bucket turns its last word into a link to an overflow
+//! A removal leaves a null word: nothing is shifted, and there are no tombstones. An insert takes
+//! the first null word of the bucket. A full bucket turns its last word into a link to an overflow
 //! bucket, whose entries come back when words of the bucket are free. When the table is too full or
-//! too empty, its entries move to another array, a few buckets with each write (`resize`). A hash's
-//! *home* is the bucket that its entries stand in: while they move, in the one array or in the
-//! other.
+//! too empty, its entries move to another array, a few buckets with each write (`resize`). The
+//! *home* of a hash is the bucket that its entries stand in: while the table resizes, in one array
+//! or in the other.
 //!
 //! # Invariants
 //!
-//! 1. Only the holder of `&mut TableState`, which stands in the shard's lock, writes words, arrays
-//!    or the version.
-//! 2. A node in the table stands in exactly one word of its hash's home, outside of a compaction;
-//!    during one in at most two.
-//! 3. Before a hash's home changes, or a node's word within it, its nodes' new words were stored
-//!    (release); then where the home is, or nothing; then the version moves on (release); and only
-//!    then is an old word of the same home nulled. So whoever reads the version, then looks into
-//!    the home as it is told, misses a node that stays there, and reads the version again, sees
-//!    that it has moved on: what made it miss was stored behind that.
-//! 4. An array or overflow bucket that was unlinked is handed out as [`TablePart`] and freed after
-//!    a grace period only.
-//! 5. `next` and `moved` are stored before `array` says that entries are resizing, and not again
-//!    before another version, so whoever reads them between two readings of the same version has
-//!    read what belongs together.
-//! 6. A bucket with an overflow chain has at most [`SPARE`](resize::SPARE) free words of its own.
-//!    So a chain ends with the crowd that made it, though the table neither grows nor shrinks.
-//! 7. Words that name nodes stay behind in what entries have moved from: a bucket of the former
-//!    array, its overflow chain. Whoever meets one there was told of that home before they moved,
-//!    so its search began before that; and then the node was in the table. So at a moment within
-//!    the call, that of the move or an earlier one, the hit was true, though the node may have been
-//!    removed or replaced since: as true as any hit whose node is removed right after it was found.
-//!    That node is not freed meanwhile, since it left the map when the reader was pinned already
-//!    (node 1). A miss there is not believed, since the move has moved the version on.
-//! 8. A bucket of the array that entries are resizing to is room and no more until its unit moves,
-//!    which clears it first. Nobody is told of it as a home before `moved` says so (table 5), nor
-//!    looks into it.
+//! 1. Only the holder of `&mut TableState`, which is in the shard's lock, writes words, arrays or
+//!    the version.
+//! 2. A node in the table stands in exactly one word of its hash's home. During a compaction it
+//!    stands in at most two.
+//! 3. A change of a hash's home, or of a node's word within it, has a fixed order: store the new
+//!    words (release); store where the home is now, if that changes; move the version on (release);
+//!    only then null an old word of the same home. So take a reader that reads the version, looks
+//!    into the home and misses a node that stays in the table. When it reads the version again, it
+//!    sees another one: what made it miss was stored after the version moved on.
+//! 4. An array or overflow bucket that was unlinked is handed out as [`TablePart`], and freed only
+//!    after a grace period.
+//! 5. `next` and `moved` are stored before `array` says that the table is resizing, and not again
+//!    before another version. So a reader that reads them between two readings of the same version
+//!    has read values that belong together.
+//! 6. A bucket with an overflow chain has at most
+//!    [`FREE_WORDS_BESIDE_CHAIN`](resize::FREE_WORDS_BESIDE_CHAIN) free words of its own. So a
+//!    chain goes when the entries that needed it have gone, though the table neither grows nor
+//!    shrinks.
+//! 7. Words that name nodes stay behind where entries have moved away: in a bucket of the former
+//!    array, and in its overflow chain. A reader that meets such a word learned of that home before
+//!    the entries moved, so its search began before that, and then the node was in the table. So at
+//!    a moment within the call the hit was true, though the node may have been removed or replaced
+//!    since: as true as any hit whose node is removed right after it was found. That node is not
+//!    freed meanwhile, since the reader was pinned when it left the map (node 1). The reader does
+//!    not believe a miss there, since the move has moved the version on.
+//! 8. A bucket of the array that entries are moving to is uninitialised until its unit moves; the
+//!    move clears it first. No reader looks into it as a home before `moved` says so (table 5).
 //! 9. Memory for a growing or shrinking table is allocated before the write that needs it changes
-//!    anything a reader can see. An address that does not fit the tags is refused there, by a panic
-//!    that leaves the table as it was.
+//!    anything a reader can see. If the address does not fit the tags, the allocation panics there,
+//!    and the table is as it was.
 //!
 //! # Cost
 //!
-//! A look-up touches one bucket line and one node. Memory: 64 bytes a bucket for `LOAD` entries
-//! down to half as many in a table that has grown, whatever the size, down to a quarter where
-//! entries have left; and the former array until a grace period after the last have moved. The lock
-//! of a shard is held for one bucket, and for some more while entries move.
+//! A look-up touches one line of a bucket and one node. A table that has grown takes 64 bytes of
+//! buckets for [`MAX_LOAD`](resize::MAX_LOAD) entries down to half as many, whatever its size, and
+//! down to a quarter where entries have left; and the former array until a grace period after the
+//! last entry has moved. A writer holds the shard's lock for one bucket, and for a few more while
+//! the table resizes.
 #![allow(unsafe_code)]
 
 mod resize;
@@ -66,21 +67,21 @@ use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::num::NonZero;
 use std::ptr;
 
-/// A table; the part that readers use.
+/// A table: the part that readers use.
 #[repr(align(128))]
 pub(super) struct Table<K, V> {
     /// The word of the array; see `array`.
     array: AtomicPtr<Bucket<K, V>>,
-    /// Moves on whenever entries have moved.
+    /// Counts moves of entries.
     version: AtomicU64,
-    /// Where entries are resizing to, while the array's word says that they do; and how many units
-    /// have.
+    /// While the word of the array says that the table is resizing: the array that entries move to,
+    /// and how many units have moved.
     next: AtomicPtr<Bucket<K, V>>,
     moved: AtomicU64,
 }
 
-/// The part of a table that only its writer uses; having it exclusively is the right to write
-/// (table 1).
+/// The part of a table that only its writer uses. Its exclusive borrow is the right to write (table
+/// 1).
 pub(super) struct TableState<K, V> {
     count: u64,
     /// The logarithm of the smallest array that the table may have.
@@ -89,10 +90,10 @@ pub(super) struct TableState<K, V> {
     pub(super) retired: Vec<TablePart<K, V>>,
 }
 
-/// So many buckets or more are aligned by hand. Of zeroed memory with a greater alignment than its
-/// own the system's allocator writes the zeros, all of them at once; of other memory it mostly
-/// knows that they are there, so a table that begins large begins soon.
-const LAZY: usize = 64;
+/// Arrays of this many buckets or more are aligned by hand. For a large alignment the system's
+/// allocator writes the zeros of zeroed memory itself, all at once; for its own alignment it mostly
+/// knows that fresh memory is zero. So a table that begins large is made at once.
+const HAND_ALIGNED_FROM: usize = 64;
 
 /// Memory that left a table.
 pub(crate) struct TablePart<K, V> {
@@ -100,7 +101,7 @@ pub(crate) struct TablePart<K, V> {
     buckets: NonZero<usize>,
 }
 
-// SAFETY: a TablePart owns plain memory: the nodes that words point to are not its own.
+// SAFETY: a TablePart owns plain memory. It does not own the nodes that its words point to.
 unsafe impl<K, V> Send for TablePart<K, V> {}
 
 impl<K, V> TablePart<K, V> {
@@ -108,7 +109,7 @@ impl<K, V> TablePart<K, V> {
         self.buckets.get()
     }
 
-    /// Gives the memory back.
+    /// Frees the memory.
     ///
     /// # Safety
     ///
@@ -116,10 +117,10 @@ impl<K, V> TablePart<K, V> {
     pub(crate) unsafe fn free(self) {
         let buckets = self.buckets();
         let layout = Self::layout(buckets);
-        // SAFETY: allocated by `room` with the same count, so the same layout, and if that has room
-        // in front, the address stands there. No reader is left (the caller).
+        // SAFETY: `room` allocated it with the same count, so the same layout; if the layout has
+        // room in front, `room` wrote the address there. No reader is left (the caller).
         unsafe {
-            let at = if buckets < LAZY {
+            let at = if buckets < HAND_ALIGNED_FROM {
                 self.at.cast()
             } else {
                 self.at.cast::<*mut u8>().sub(1).read()
@@ -128,17 +129,17 @@ impl<K, V> TablePart<K, V> {
         }
     }
 
-    /// Room for so many buckets, and for an array's alignment by hand.
+    /// The layout of this many buckets, with room to align them by hand.
     fn layout(buckets: usize) -> Layout {
         let fits = "an array fits the address space";
         let layout = Layout::array::<Bucket<K, V>>(buckets).expect(fits);
-        if buckets < LAZY {
+        if buckets < HAND_ALIGNED_FROM {
             return layout;
         }
         Layout::from_size_align(layout.size() + layout.align(), align_of::<*mut u8>()).expect(fits)
     }
 
-    /// Fresh buckets, all words null.
+    /// Allocates buckets whose words are all null.
     fn allocate(buckets: usize) -> *mut Bucket<K, V> {
         let at = Self::room(buckets, alloc_zeroed);
         // SAFETY: as many zeroed words as there is room for, owned by this call.
@@ -146,8 +147,8 @@ impl<K, V> TablePart<K, V> {
         at
     }
 
-    /// Room for so many buckets, each to be [cleared](Self::clear) before it is used: under a
-    /// shard's lock, where there is no time to write to all of them.
+    /// Allocates buckets that the caller [clears](Self::clear) before it uses them: under a shard's
+    /// lock there is no time to write to all of them.
     fn reserve(buckets: usize) -> *mut Bucket<K, V> {
         Self::room(buckets, alloc)
     }
@@ -156,7 +157,7 @@ impl<K, V> TablePart<K, V> {
     ///
     /// # Safety
     ///
-    /// `at` names room for a bucket that nobody else uses yet.
+    /// `at` points to memory for a bucket that no other code uses yet.
     unsafe fn clear(at: *mut Bucket<K, V>) {
         // SAFETY: the caller's promise. All-zero is a valid bucket: eight null pointers.
         unsafe {
@@ -182,16 +183,16 @@ impl<K, V> TablePart<K, V> {
             unsafe { dealloc(whole, layout) };
             node::refuse(whole.addr(), layout.size());
         }
-        let at = if buckets < LAZY {
+        let at = if buckets < HAND_ALIGNED_FROM {
             whole.cast()
         } else {
-            // The next bucket's boundary behind the room for an address.
+            // The first boundary of a bucket behind the room for an address.
             let align = align_of::<Bucket<K, V>>();
             let first = whole.wrapping_add(size_of::<*mut u8>());
             let at = first.wrapping_add(first.align_offset(align));
-            // SAFETY: there are `align` bytes more than the buckets take, and no more than those
-            // lie in front of `at`: the allocation is aligned for an address, as is the place of
-            // one right before `at`.
+            // SAFETY: the allocation has `align` bytes more than the buckets take, and at most that
+            // many lie in front of `at`. It is aligned for an address, so the word right before
+            // `at` is, too.
             unsafe { at.cast::<*mut u8>().sub(1).write(whole) };
             at.cast::<Bucket<K, V>>()
         };
@@ -211,7 +212,7 @@ impl<K, V> Table<K, V> {
     /// An empty table with room for `capacity` entries before it first grows.
     pub(super) fn new(capacity: usize) -> (Self, TableState<K, V>) {
         let least = (capacity as u64)
-            .div_ceil(resize::LOAD)
+            .div_ceil(resize::MAX_LOAD)
             .next_power_of_two()
             .clamp(1, 1 << 28)
             .ilog2();
@@ -240,9 +241,10 @@ impl<K, V> Table<K, V> {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Moves the version on: for the holder of the lock, so that no other store comes between.
-    /// Release: what was stored before, words and homes, is seen by whoever sees this version;
-    /// partner: `version`.
+    /// Moves the version on. Only the holder of the lock calls it, so no other store comes between.
+    ///
+    /// Release, partner: `version`. A reader that sees this version sees the words and homes that
+    /// were stored before it.
     fn renew_version(&self) {
         let version = self.version.load(Ordering::Acquire);
         self.version.store(version + 1, Ordering::Release);
@@ -254,12 +256,12 @@ impl<K, V> Table<K, V> {
         Array::from_raw(self.array.load(Ordering::Acquire))
     }
 
-    /// Which of two arrays, `array` whose entries are resizing and the one they are resizing to,
-    /// has a hash's home. For the holder of the lock, or to be believed if the version is the same
-    /// before and after (table 5).
+    /// While the table resizes: which array has a hash's home, `array` or the one that entries move
+    /// to. The answer is right for the holder of the lock; another caller may believe it if the
+    /// version is the same before and after (table 5).
     fn either(&self, array: Array<K, V>, hash: u64) -> Array<K, V> {
-        // Acquire, partners: the release stores in `resize`; who sees a unit as moved sees its
-        // entries where they are now.
+        // Acquire, partners: the release stores in `resize`. A reader that sees a unit as moved
+        // sees its entries in the new array.
         let next = Array::from_raw(self.next.load(Ordering::Acquire));
         let moved = self.moved.load(Ordering::Acquire);
         let unit = u64::from(array.index(hash).min(next.index(hash)));
@@ -281,7 +283,7 @@ impl<K, V> Table<K, V> {
     ///
     /// # Safety
     ///
-    /// The caller is pinned or has the lock, and was when it was told of the array (table 4).
+    /// The caller is pinned or has the lock, and was so when it read the array's word (table 4).
     #[inline]
     unsafe fn bucket<'a>(array: Array<K, V>, hash: u64) -> &'a Bucket<K, V> {
         // SAFETY: an array has as many buckets as its word says, and it is not freed while the
@@ -289,8 +291,8 @@ impl<K, V> Table<K, V> {
         unsafe { &*array.bucket(hash) }
     }
 
-    /// Asks the processor for the bucket of a hash. A hint: it may be the wrong one by the time it
-    /// is used.
+    /// Prefetches the bucket of a hash. A hint: the bucket may be another one by the time of its
+    /// use.
     pub(super) fn prefetch(&self, hash: u64) {
         crate::node::prefetch(self.array().bucket(hash));
     }
@@ -317,8 +319,8 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// The overflow bucket that a word links to, if it does. For who is pinned or has the lock, and
-    /// was when the word was read.
+    /// The overflow bucket that a word links to, if the word is a link. The caller is pinned or has
+    /// the lock, and was so when it read the word.
     #[inline]
     fn linked<'a>(word: Word<K, V>) -> Option<&'a Bucket<K, V>> {
         if !bucket::is_link(word) {
@@ -401,8 +403,8 @@ impl<K, V> Table<K, V> {
         })
     }
 
-    /// Stores a word into the first free place of a bucket or its overflow chain, making an
-    /// overflow bucket if there is none. Where it stands now: the bucket, or one of its chain.
+    /// Stores a word into the first free word of a bucket or its overflow chain, and makes an
+    /// overflow bucket if there is none. Returns the bucket of the chain that it stands in now.
     fn put<'a>(mut bucket: &'a Bucket<K, V>, word: Word<K, V>) -> &'a Bucket<K, V> {
         loop {
             let free = |place: &&AtomicPtr<Node<K, V>>| place.load(Ordering::Acquire).is_null();
@@ -415,11 +417,12 @@ impl<K, V> Table<K, V> {
                 None => break,
             }
         }
-        // Every word is taken. The last one of the chain's last bucket becomes a link to a fresh
-        // bucket that already holds what stood there, so a reader finds that node on either way.
+        // Every word is taken. The last word of the chain's last bucket becomes a link to a new
+        // bucket that already holds the node that stood there. So a reader finds that node before
+        // and after.
         let fresh = TablePart::<K, V>::allocate(1);
-        // SAFETY: just allocated, zeroed, not yet shared; from then on a part of the chain, which
-        // lives as long as the bucket.
+        // SAFETY: just allocated and zeroed, and not yet shared. From then on it is a part of the
+        // chain, which lives as long as the bucket.
         let overflow: &'a Bucket<K, V> = unsafe { &*fresh };
         let words = &overflow.words;
         words[0].store(
@@ -436,10 +439,9 @@ impl<K, V> Table<K, V> {
         state.count
     }
 
-    /// Frees everything, nodes included. Drops of keys and values run; `free` says what to do with
-    /// each node.
+    /// Frees the memory of the table, and gives each node to `free`.
     ///
-    /// For the last owner: nobody reads any more.
+    /// For the last owner: no reader is left.
     pub(super) fn take_apart(
         &mut self,
         state: &mut TableState<K, V>,
@@ -447,7 +449,7 @@ impl<K, V> Table<K, V> {
     ) {
         let array = self.array();
         if array.at().is_null() {
-            // Taken apart before.
+            // It was taken apart before.
             return;
         }
         let mut chains = Vec::new();
@@ -490,7 +492,7 @@ impl<K, V> Table<K, V> {
             if bucket::is_link(bucket.words[LAST].load(Ordering::Acquire)) {
                 let free = Self::free_words(bucket);
                 assert!(
-                    free <= resize::SPARE,
+                    free <= resize::FREE_WORDS_BESIDE_CHAIN,
                     "{free} free words and a chain (table 6)"
                 );
             }

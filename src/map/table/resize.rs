@@ -1,70 +1,69 @@
-//! A table's growth and shrinking, a few buckets with each write, and its overflow chains' way
-//! back.
+//! How a table grows and shrinks, a few buckets with each write, and how overflow chains go away.
 //!
 //! # How it works
 //!
-//! When an insert finds more than [`LOAD`] entries a bucket, an array of twice as many buckets is
-//! allocated; when a removal leaves fewer than a quarter of that, one of half as many. From then on
-//! each insert or removal moves the entries of [`STEPS`] units there (`array`), and a run of the
-//! pass those that are left, until the new array is the table's only one and the old one is handed
-//! out to be freed.
+//! When an insert would make more than [`MAX_LOAD`] entries for each bucket, the writer allocates
+//! an array of twice as many buckets. When a removal would leave fewer than a quarter of that, it
+//! allocates one of half as many. From then on each insert or removal moves the entries of
+//! [`UNITS_PER_WRITE`] units there (`array`), and a maintenance run moves the rest. Then the new
+//! array is the only one of the table, and the old one is handed out to be freed.
 //!
-//! A unit moves under the eyes of readers: its entries' words are stored in the new array, then the
-//! unit is said to have moved, then the version moves on (table 3). The old words stay as they are
-//! (table 7).
+//! Readers may look at a unit while it moves: the writer stores the words of its entries in the new
+//! array, then says that the unit has moved, then moves the version on (table 3). The old words
+//! stay as they are (table 7).
 //!
-//! A removal that leaves more than [`SPARE`] words of a bucket free beside its overflow chain
-//! brings entries of the chain back, and drops the chain once it is empty: new words stored,
-//! version on, old words nulled.
+//! A removal that leaves more than [`FREE_WORDS_BESIDE_CHAIN`] words of a bucket free beside its
+//! overflow chain brings entries of the chain back, and drops the chain when it is empty: store the
+//! new words, move the version on, null the old words.
 //!
 //! # Invariants
 //!
-//! Those of `table`: all this is the writer's (table 1), homes and words change in the order of
-//! table 3, memory that was unlinked is handed out to be freed later (table 4), what belongs
-//! together is read together (table 5), and every write ends with table 6 true for the homes that
-//! it touched.
+//! Those of `table`. All this is done by the writer (table 1). Homes and words change in the order
+//! of table 3, unlinked memory is handed out to be freed later (table 4), values that are read
+//! together belong together (table 5), and after every write table 6 holds for the homes that it
+//! touched.
 //!
 //! # Cost
 //!
-//! At most [`STEPS`] units a write, so there is no long pause at any size: the largest single step
-//! is the freeing of an array, once each time the table doubles or halves. A new one is room and no
-//! more: its buckets are cleared unit by unit. A unit that is split reads the hashes of one
-//! bucket's entries, from the nodes' side parts, and asks for those of all units of a write before
-//! it reads the first; a unit that comes together reads no node.
+//! A write moves at most [`UNITS_PER_WRITE`] units, so there is no long pause at any size. The
+//! largest single step is freeing an array, once each time the table doubles or halves. A new array
+//! is not initialised at once: its buckets are cleared unit by unit. To split a unit, the writer
+//! reads the hashes of one bucket's entries from the side parts of their nodes; it prefetches those
+//! of all units of a write before it reads the first. To join a unit, it reads no node.
 //!
-//! An array of `2n` buckets is complete `n / STEPS` inserts after it was allocated and too full
-//! `5n` inserts after that, so one move has always ended before the next begins.
+//! An array of `2n` buckets is complete `n / UNITS_PER_WRITE` inserts after it was allocated, and
+//! too full `5n` inserts after that. So one move has always ended before the next begins.
 //!
-//! Origin: resizing a hash table a few buckets at a time, so that no operation pays for all of it,
-//! is as old as P.-Å. Larson, "Dynamic hash tables", CACM 31(4), 1988, and known from Redis;
-//! readers who take no lock are this crate's addition.
+//! Origin: resizing a hash table a few buckets at a time, so that no operation pays for all of it:
+//! P.-Å. Larson, "Dynamic hash tables", CACM 31(4), 1988; also known from Redis. Readers that take
+//! no lock are this crate's addition.
 #![allow(unsafe_code)]
 
 use super::{Table, TablePart, TableState};
-use crate::map::array::{Array, MOST};
+use crate::map::array::{Array, MAX_LOG};
 use crate::map::bucket::{self, Bucket, LAST, WORDS, Word};
 use crate::node::{self, Node};
 use crate::sync::{AtomicPtr, Ordering};
 use std::num::NonZero;
 use std::ptr;
 
-/// Entries a bucket that make the table grow.
-pub(super) const LOAD: u64 = 5;
-/// Lots that one write moves: fewer in models, so that they can look into the midst of it.
-const STEPS: usize = if cfg!(wheelhouse_loom) { 1 } else { 4 };
-/// How many words may be free in a bucket that has an overflow chain: one, so that an entry that
-/// goes and another that comes do not take a chain away and make it again.
-pub(super) const SPARE: usize = 1;
+/// Entries for each bucket, on average, above which the table grows.
+pub(super) const MAX_LOAD: u64 = 5;
+/// Units that one write moves. Fewer in models, so that they can look into the middle of a move.
+const UNITS_PER_WRITE: usize = if cfg!(wheelhouse_loom) { 1 } else { 4 };
+/// How many words may be free in a bucket that has an overflow chain. One, so that a removal and an
+/// insert in turns do not drop a chain and make it again.
+pub(super) const FREE_WORDS_BESIDE_CHAIN: usize = 1;
 
 impl<K, V> Table<K, V> {
-    /// Before an insert: begins to grow if the table will be too full. Here an array may be refused
-    /// that does not fit the tags, while the table is as it was (table 9).
+    /// Before an insert: begins to grow if the table would be too full. Panics if the new array
+    /// does not fit the tags; the table is then as it was (table 9).
     #[inline]
     pub(in crate::map) fn make_room(&self, state: &mut TableState<K, V>) {
         let array = self.array();
         if !array.is_resizing()
-            && state.count >= u64::from(array.buckets()) * LOAD
-            && array.log() < MOST
+            && state.count >= u64::from(array.buckets()) * MAX_LOAD
+            && array.log() < MAX_LOG
         {
             self.begin(array.log() + 1);
         }
@@ -76,7 +75,7 @@ impl<K, V> Table<K, V> {
     pub(super) fn give_up_room(&self, state: &mut TableState<K, V>) {
         let array = self.array();
         if !array.is_resizing()
-            && (state.count - 1) * 4 < u64::from(array.buckets()) * LOAD
+            && (state.count - 1) * 4 < u64::from(array.buckets()) * MAX_LOAD
             && array.log() > state.least
         {
             self.begin(array.log() - 1);
@@ -87,7 +86,7 @@ impl<K, V> Table<K, V> {
     #[inline]
     pub(super) fn after_write(&self, state: &mut TableState<K, V>) {
         if self.array().is_resizing() {
-            self.resize_step(state, STEPS);
+            self.resize_step(state, UNITS_PER_WRITE);
         }
     }
 
@@ -95,7 +94,7 @@ impl<K, V> Table<K, V> {
     #[inline]
     pub(super) fn relieve(&self, state: &mut TableState<K, V>, bucket: &Bucket<K, V>) {
         if bucket::is_link(bucket.words[LAST].load(Ordering::Acquire))
-            && Self::free_words(bucket) > SPARE
+            && Self::free_words(bucket) > FREE_WORDS_BESIDE_CHAIN
         {
             self.compact(state, bucket);
         }
@@ -111,13 +110,13 @@ impl<K, V> Table<K, V> {
         u64::from(array.units(next)) - self.moved.load(Ordering::Acquire)
     }
 
-    /// Whether entries are resizing from array to array.
+    /// Whether entries are moving from one array to another.
     #[inline]
     pub(in crate::map) fn is_resizing(&self) -> bool {
         self.array().is_resizing()
     }
 
-    /// How many words of the bucket itself hold nothing.
+    /// How many words of the bucket itself are free.
     pub(super) fn free_words(bucket: &Bucket<K, V>) -> usize {
         let free = |place: &&AtomicPtr<Node<K, V>>| place.load(Ordering::Acquire).is_null();
         bucket.words.iter().filter(free).count()
@@ -129,8 +128,8 @@ impl<K, V> Table<K, V> {
     pub(in crate::map) fn begin(&self, log: u32) {
         let array = self.array();
         let next = Array::new(TablePart::reserve(1 << log), log);
-        // Before `next` and `moved`, of which a reader may still believe that they belong to an
-        // earlier move (table 5).
+        // Before `next` and `moved` change: a reader may still use them for an earlier move (table
+        // 5).
         self.renew_version();
         // Release, partners: `either` and `array`.
         self.next.store(next.as_raw(), Ordering::Release);
@@ -152,10 +151,10 @@ impl<K, V> Table<K, V> {
         let all = u64::from(array.units(next));
         let end = all.min(begun + units as u64);
         let grows = next.log() > array.log();
-        // What memory is asked for one thing at a time keeps the lock for as long: so for the next
-        // call's buckets now, and for the hashes that this one will look at.
+        // Prefetch the buckets of the next call, and the hashes that this call will read: misses
+        // one after the other would keep the lock for long.
         for unit in end..all.min(end + units as u64) {
-            array.each_of_lot(next, unit, |at| node::prefetch(at.cast_const()));
+            array.each_of_unit(next, unit, |at| node::prefetch(at.cast_const()));
         }
         if grows {
             for unit in begun..end {
@@ -163,11 +162,11 @@ impl<K, V> Table<K, V> {
             }
         }
         for unit in begun..end {
-            self.move_lot(array, next, unit);
+            self.move_unit(array, next, unit);
         }
-        // Release, partner: `either`: whoever is told that a unit has moved finds its entries.
+        // Release, partner: `either`. A reader that sees a unit as moved finds its entries.
         self.moved.store(end, Ordering::Release);
-        // Once for all of them: each time, look-ups under way that find nothing start over.
+        // Once for all units: each new version makes look-ups that find nothing start over.
         self.renew_version();
         for unit in begun..end {
             for from in self.unit(array, next, unit) {
@@ -192,13 +191,13 @@ impl<K, V> Table<K, V> {
         (unit..u64::from(array.buckets()))
             .step_by(units)
             .map(move |number| {
-                // SAFETY: an array is the table's until all units have moved out of it, for the
-                // holder of the lock, who alone comes here.
+                // SAFETY: an array belongs to the table until all units have moved out of it, and
+                // only the holder of the lock comes here.
                 unsafe { Self::bucket(array, number) }
             })
     }
 
-    /// Asks the processor for the nodes of a unit.
+    /// Prefetches the nodes of a unit.
     fn prefetch_nodes(&self, array: Array<K, V>, next: Array<K, V>, unit: u64) {
         for from in self.unit(array, next, unit) {
             Self::scan(from, |_, word| {
@@ -211,14 +210,14 @@ impl<K, V> Table<K, V> {
     }
 
     /// Stores the words of a unit in the next array.
-    fn move_lot(&self, array: Array<K, V>, next: Array<K, V>, unit: u64) {
+    fn move_unit(&self, array: Array<K, V>, next: Array<K, V>, unit: u64) {
         let grows = next.log() > array.log();
-        next.each_of_lot(array, unit, |at| {
-            // SAFETY: table 8: nobody uses the buckets of a unit that has not moved, and this is
-            // its one move.
+        next.each_of_unit(array, unit, |at| {
+            // SAFETY: table 8: no code uses the buckets of a unit before it moves, and a unit moves
+            // once.
             unsafe { TablePart::clear(at) };
         });
-        // Where the last entry went, so that of a long chain each is met once.
+        // The bucket that the last entry went to, so that a long chain is walked once.
         let mut homes = self.unit(next, array, unit);
         let lower = homes.next().expect("a unit is never empty");
         let mut tails = [lower, homes.next().unwrap_or(lower)];
@@ -273,7 +272,7 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// Hands out every bucket of an unlinked chain.
+    /// Hands out every bucket of a chain that was unlinked.
     pub(super) fn retire_chain(state: &mut TableState<K, V>, mut link: Word<K, V>) {
         while let Some(bucket) = Self::linked(link) {
             let at = bucket::linked(link);
@@ -305,7 +304,10 @@ impl<K, V> Table<K, V> {
             assert_eq!(array.log().abs_diff(next.log()), 1);
             assert!(next.log() >= state.least);
         } else {
-            assert!(state.count <= u64::from(array.buckets()) * LOAD, "too full");
+            assert!(
+                state.count <= u64::from(array.buckets()) * MAX_LOAD,
+                "too full"
+            );
         }
     }
 }

@@ -1,25 +1,25 @@
-//! Searching a table: without a lock, and once more under it.
+//! Searching a table, without a lock and then again under it.
 //!
 //! # How it works
 //!
-//! A look-up reads the version and the array's word, compares the tags of one bucket's eight words
-//! (`tags`), then goes through the bucket's overflow chain if it has one. If it finds nothing it
-//! reads the version again: unchanged means that no node was moved meanwhile, so the miss is true;
-//! else it starts over. A hit needs no second look: a word of a home is nulled no later than its
-//! node leaves, and where words stay behind a hit is true all the same (table 7). Where entries are
-//! resizing, there are two arrays, and which of them has the home is asked first, and believed if
-//! the version is the same afterwards (table 5).
+//! A look-up reads the version and the array's word, compares the tags of the eight words of one
+//! bucket (`tags`), and goes through the bucket's overflow chain if it has one. If it finds
+//! nothing, it reads the version again. The same version means that no node was moved meanwhile, so
+//! the miss is true; else the look-up starts over. A hit needs no second reading: a word of a home
+//! is nulled no later than its node leaves, and a hit on a word that stayed behind is true as well
+//! (table 7). While the table resizes, there are two arrays. The look-up asks which of them has the
+//! home, and believes the answer if the version is the same afterwards (table 5).
 //!
-//! [`Table::look`] is the first look at one bucket and no more: whatever takes more than it is
-//! *unclear*.
+//! [`Table::look`] is the first look at one bucket and no more. If that does not decide, the answer
+//! is *unclear*.
 //!
-//! A writer looks its key up without the lock, so that keys are compared outside of it, then
-//! confirms under the lock what it has
-//! [`Seen`]: if the version is still the same, so is the bucket, and if the word still names the node, that is its place.
+//! A writer first searches without the lock, so that keys are compared outside of it. Under the
+//! lock it confirms what it has [`Seen`]: if the version is the same, so is the bucket, and if the
+//! word still names the node, the node stands there.
 //!
 //! # Invariants
 //!
-//! Those of `table`. Nothing here writes.
+//! Those of `table`. This module writes nothing.
 #![allow(unsafe_code)]
 
 use super::{Table, TableState};
@@ -31,14 +31,14 @@ use crate::reclaim::Pin;
 use crate::sync::{AtomicPtr, Ordering};
 use std::ptr;
 
-/// A word that a search has found, valid while the bucket is.
+/// A word that a search has found. Valid as long as its bucket.
 type Found<K, V> = *const AtomicPtr<Node<K, V>>;
 
-/// A word that a writer has found, valid while it has the lock.
+/// A word that a writer has found. Valid while the writer has the lock.
 pub(in crate::map) type Place<'a, K, V> = &'a AtomicPtr<Node<K, V>>;
 
-/// Where a look-up without a lock looked, so that a writer who made it need not work that out again
-/// under the lock. Good as long as the pin is held.
+/// Where a look-up without a lock has looked, so that its writer need not compute that again under
+/// the lock. Valid as long as the pin is held.
 pub(in crate::map) struct Seen<'a, K, V> {
     version: u64,
     /// The bucket of the hash under that version.
@@ -47,13 +47,13 @@ pub(in crate::map) struct Seen<'a, K, V> {
     place: Option<Place<'a, K, V>>,
 }
 
-/// What one look at a bucket tells.
+/// The result of one look at a bucket.
 pub(crate) enum Look<T> {
-    /// What was looked for.
+    /// The node that was sought.
     Found(T),
-    /// It was not in the table at some moment of the call.
+    /// The key was not in the table at some moment of the call.
     Absent,
-    /// Nothing: it takes more than that look.
+    /// One look does not decide.
     Unclear,
 }
 
@@ -64,8 +64,8 @@ impl<K, V> Table<K, V> {
     /// The word of a bucket, or of its overflow chain, that carries `tag` and whose node `matches`
     /// accepts; and that node.
     ///
-    /// Words first, then the link: who empties a chain moves its nodes before he unlinks it (table
-    /// 3).
+    /// Words first, then the link: a writer that empties a chain moves its nodes before it unlinks
+    /// the chain (table 3).
     #[inline]
     fn search(
         mut bucket: &Bucket<K, V>,
@@ -88,8 +88,8 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// Whether a bucket in which no word carries the tag is the whole answer, under the version
-    /// read before.
+    /// Whether a bucket in which no word carries the tag proves that the key is absent, under the
+    /// version that was read before.
     #[inline(always)]
     fn is_all(&self, bucket: &Bucket<K, V>, version: u64) -> bool {
         // Words first, then the link, as in `search`.
@@ -104,14 +104,12 @@ impl<K, V> Table<K, V> {
         bucket::node_tagged(word, tag).map(Self::node_at)
     }
 
-    /// What one look at the bucket of a hash tells, unless entries are resizing. May call `matches`
-    /// for a node of another key.
+    /// One look at the bucket of a hash. It may call `matches` for a node of another key.
     ///
     /// No lock, no write.
-    // Always inlined, as `find` is, with everything that seldom happens left to others: a hit is a
-    // few dozen instructions, and a call would cost as much again in saved registers. The two say
-    // the same in their own ways: an answer shared by both goes through the stack in one of them,
-    // 25 instructions of a replacement.
+    // Always inlined, as `find` is; rare cases are left to other functions. A hit takes a few dozen
+    // instructions, and a call would cost as many again to save registers. The two functions repeat
+    // a few lines: a part shared by both would return through the stack.
     #[inline(always)]
     pub(in crate::map) fn look(
         &self,
@@ -143,7 +141,7 @@ impl<K, V> Table<K, V> {
     /// The node with this hash's tag that `matches` accepts. May call `matches` for nodes of other
     /// keys.
     ///
-    /// No lock, no write. Whatever `matches` does, the table is not in its hands.
+    /// No lock, no write. `matches` is user code; nothing of the table depends on what it does.
     #[inline(always)]
     pub(in crate::map) fn find<'a>(
         &'a self,
@@ -159,7 +157,7 @@ impl<K, V> Table<K, V> {
         };
         let mut array = self.array();
         if array.is_resizing() {
-            match self.told(array, hash, version) {
+            match self.array_told(array, hash, version) {
                 Some(home) => array = home,
                 None => return (self.find_on(hash, pin, matches), seen),
             }
@@ -184,11 +182,11 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// Which array has a hash's home while entries are resizing out of `array`; `None` if that has
-    /// changed since the version was read.
+    /// Which array has a hash's home while entries move out of `array`; `None` if that has changed
+    /// since the version was read.
     #[cold]
     #[inline(never)]
-    fn told(&self, array: Array<K, V>, hash: u64, version: u64) -> Option<Array<K, V>> {
+    fn array_told(&self, array: Array<K, V>, hash: u64, version: u64) -> Option<Array<K, V>> {
         let home = self.either(array, hash);
         (self.version() == version).then_some(home)
     }
@@ -198,13 +196,13 @@ impl<K, V> Table<K, V> {
     fn array_under(&self, hash: u64, version: u64) -> Option<Array<K, V>> {
         let array = self.array();
         if array.is_resizing() {
-            self.told(array, hash, version)
+            self.array_told(array, hash, version)
         } else {
             Some(array)
         }
     }
 
-    /// The whole search again, overflow chain included, until no node was moved during it.
+    /// Repeats the whole search, overflow chain included, until no node was moved during it.
     #[cold]
     #[inline(never)]
     fn find_on(
@@ -242,7 +240,8 @@ impl<K, V> Table<K, V> {
         Home(self.owned(state, hash))
     }
 
-    /// The bucket of a hash that a look-up has `seen`. For the holder of the lock.
+    /// The bucket of a hash, if a look-up has `seen` it and it is the same still. For the holder of
+    /// the lock.
     #[inline]
     pub(in crate::map) fn home_seen<'a>(
         &'a self,
@@ -281,14 +280,13 @@ impl<K, V> Table<K, V> {
         matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Option<Place<'a, K, V>> {
         let (found, _) = Self::search(home.0, bucket::tag(hash), matches)?;
-        // SAFETY: the word stands in a bucket of this table, which stays while the lock is held:
-        // parts are unlinked by its holder only, and `state` is borrowed by every method that does
-        // so after the place was used.
+        // SAFETY: the word stands in a bucket of this table. Only the holder of the lock unlinks
+        // parts, and every method that does so borrows `state`, after the last use of the word.
         Some(unsafe { &*found })
     }
 
-    /// Nodes of the bucket that holds `position`, from that position on, and the position behind
-    /// the bucket.
+    /// Gives the nodes of the bucket that holds `position`, from that position on, and returns the
+    /// position behind the bucket.
     ///
     /// Used with a pin or with the lock. `out` is cleared first.
     pub(in crate::map) fn collect(&self, position: u32, out: &mut Vec<NodePtr<K, V>>) -> u64 {
@@ -305,8 +303,8 @@ impl<K, V> Table<K, V> {
                     if bucket::is_node(word) {
                         let node = Self::node(word);
                         let at = array::position(node.hash());
-                        // A compaction under way may show a node twice, and words that stayed
-                        // behind what is at home elsewhere by now.
+                        // A compaction under way may show a node twice, and a word that stayed
+                        // behind may name a node whose home is elsewhere now.
                         if at >= position && u64::from(at) < next && !out.contains(&node) {
                             out.push(node);
                         }

@@ -97,9 +97,9 @@ fn who_succeeds_takes_over_the_seat_and_the_last_one_gives_it_back() {
     assert_eq!((slab.nodes.used, slab.entries.used), (302, 2));
     // However late the others are, the entry is the last one's.
     give_back(&mut slab, [node]);
-    assert_eq!(slab.entries.used - slab.entries.loosened, 1);
+    assert_eq!(slab.entries.used - slab.entries.recycled_len, 1);
     give_back(&mut slab, past);
-    assert_eq!(slab.nodes.used - slab.nodes.loosened, 1);
+    assert_eq!(slab.nodes.used - slab.nodes.recycled_len, 1);
     assert_eq!(*keeps.key(), 1);
     give_back(&mut slab, [keeps]);
     assert_eq!((slab.nodes.used, slab.entries.used), (0, 0));
@@ -152,18 +152,18 @@ fn what_comes_back_is_handed_out_first_and_no_more_than_some_wait_for_that() {
     for part in [older, newer] {
         give_back(&mut slab, part.iter().copied());
     }
-    assert_eq!(slab.nodes.loosened, MOST / 2);
+    assert_eq!(slab.nodes.recycled_len, MOST / 2);
     // What came back together in one order goes in the other, and whatever came back earlier goes
     // first.
     for &slot in older.iter().rev().chain(newer.iter().rev()) {
         assert_eq!(place(&mut slab, 1), slot);
     }
-    assert_eq!(slab.nodes.loosened, 0);
+    assert_eq!(slab.nodes.recycled_len, 0);
     nodes.extend(back);
     let back = nodes.split_off(MANY - MOST - 1);
     give_back(&mut slab, back);
     assert_eq!(
-        (slab.nodes.loosened, slab.nodes.used),
+        (slab.nodes.recycled_len, slab.nodes.used),
         (0, nodes.len()),
         "one too many: all are dispersed"
     );
@@ -182,7 +182,7 @@ fn a_slab_that_shrank_keeps_no_region_for_a_loose_slot() {
         .map(|n| nodes.swap_remove(n * step))
         .collect();
     give_back(&mut slab, spread);
-    assert_eq!(slab.nodes.loosened, SPREAD, "nothing was shown");
+    assert_eq!(slab.nodes.recycled_len, SPREAD, "nothing was shown");
     // Then all go but those of a few regions.
     nodes.sort_by_key(|node| *node.key());
     let mut back = nodes.drain(..nodes.len() - 1_000).collect::<Vec<_>>();
@@ -238,7 +238,7 @@ fn no_slot_is_handed_out_twice_and_none_is_lost() {
                 }
                 give_back(&mut slab, back);
             }
-            assert_eq!(slab.nodes.used - slab.nodes.loosened, nodes.len());
+            assert_eq!(slab.nodes.used - slab.nodes.recycled_len, nodes.len());
         }
         for node in &nodes {
             let key = live[&node.as_raw()];
@@ -282,7 +282,7 @@ fn a_node_of_two_words_takes_half_a_line_and_its_entry_less() {
     assert_eq!(Geometry::<u64, u64>::HOT, 32);
     assert_eq!(Geometry::<u64, u64>::SIDE, 16);
     assert_eq!([false, true].map(entry::size), [20, 40]);
-    if !SINGLE {
+    if !ONE_SLOT_CHUNKS {
         assert_eq!(Geometry::<u64, u64>::SLOTS, 169);
     }
 }
