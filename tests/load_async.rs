@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use wheelhouse::compute::{CompResult, Op};
-use wheelhouse::{Cache, Filled, Leased, ManualTicker};
+use wheelhouse::{Alarm, Cache, Filled, Leased, MaintenanceTask, ManualTicker, Scheduler};
 
 /// Counts its wake-ups.
 #[derive(Default)]
@@ -181,6 +181,81 @@ fn a_leader_that_is_never_polled_again_is_replaced_when_it_is_overdue() {
         stuck.poll(),
         Poll::Ready(2),
         "the late leader gets the live value"
+    );
+}
+
+/// Keeps the task that runs maintenance, and what was asked for last.
+#[derive(Clone, Default)]
+struct Note(Arc<Mutex<Option<(Duration, MaintenanceTask)>>>);
+
+impl Alarm for Note {
+    fn set(&self, after: Duration, task: MaintenanceTask) {
+        *self.0.lock().unwrap() = Some((after, task));
+    }
+}
+
+#[test]
+fn with_a_scheduler_waiters_of_an_overdue_load_move_on_by_themselves() {
+    let (ticker, note) = (ManualTicker::new(), Note::default());
+    let cache: Cache<u64, u64> = Cache::builder()
+        .ticker(ticker.clone())
+        .scheduler(Scheduler::custom(note.clone()))
+        .load_timeout(Duration::from_secs(5))
+        .build();
+    let mut stuck = Task::new(cache.get_with_async(1, after(1, 1)));
+    assert!(stuck.poll().is_pending());
+    let mut waiters: Vec<_> = (2..5)
+        .map(|value| Task::new(cache.get_with_async(1, ready(value))))
+        .collect();
+    waiters
+        .iter_mut()
+        .for_each(|waiter| assert!(waiter.poll().is_pending()));
+    let (at, task) = note.0.lock().unwrap().take().expect("a run was asked for");
+    assert_eq!(at, Duration::from_secs(5));
+    ticker.advance(Duration::from_secs(2));
+    assert_eq!(task.run(), Some(Duration::from_secs(3)), "too early");
+    assert!(waiters.iter().all(|waiter| waiter.bell.rung() == 0));
+    ticker.advance(Duration::from_secs(3));
+    task.run();
+    assert!(waiters.iter().all(|waiter| waiter.bell.rung() == 1));
+    for waiter in &mut waiters {
+        assert_eq!(waiter.poll(), Poll::Ready(2), "the longest-waiting has led");
+    }
+    assert_eq!(stuck.poll(), Poll::Ready(2));
+}
+
+#[test]
+fn a_late_result_is_stored_though_its_waiters_were_roused() {
+    let (ticker, note) = (ManualTicker::new(), Note::default());
+    let cache: Cache<u64, u64> = Cache::builder()
+        .ticker(ticker.clone())
+        .scheduler(Scheduler::custom(note.clone()))
+        .load_timeout(Duration::from_secs(5))
+        .build();
+    let mut late = Task::new(cache.get_with_async(1, after(1, 1)));
+    assert!(late.poll().is_pending());
+    let mut waiter = Task::new(cache.get_with_async(1, ready(2)));
+    assert!(waiter.poll().is_pending());
+    let (_, task) = note.0.lock().unwrap().take().expect("a run was asked for");
+    ticker.advance(Duration::from_secs(6));
+    task.run();
+    // Nobody polls the waiter before the late leader.
+    assert_eq!(late.poll(), Poll::Ready(1));
+    assert_eq!((waiter.poll(), cache.get(&1)), (Poll::Ready(1), Some(1)));
+}
+
+#[tokio::test]
+async fn with_the_default_scheduler_a_waiting_task_moves_on() {
+    let cache: Cache<u64, u64> = Cache::builder()
+        .load_timeout(Duration::from_millis(50))
+        .build();
+    let _stuck = cache.lease(1);
+    let began = std::time::Instant::now();
+    assert_eq!(cache.get_with_async(1, ready(2)).await, 2);
+    let took = began.elapsed();
+    assert!(
+        took >= Duration::from_millis(50) && took < Duration::from_secs(10),
+        "{took:?}"
     );
 }
 

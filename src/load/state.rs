@@ -369,6 +369,20 @@ impl<K, V> Load<K, V> {
         wake_all(wakers);
     }
 
+    /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
+    pub(crate) fn rouse(&self) {
+        let mut state = self.state.lock();
+        let waiters = state.queue.values_mut().filter(|waiter| waiter.waits());
+        let wakers = waiters.filter_map(|waiter| waiter.waker.take()).collect();
+        drop(state);
+        wake_all(wakers);
+    }
+
+    /// Whether any call waits.
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.state.lock().queue.is_empty()
+    }
+
     /// The run's value has been stored. Under the shard's lock, in the hold that stored it. True if
     /// the load goes on, since calls wait for their turn; else it is no longer current and has to
     /// leave the list in the same hold.

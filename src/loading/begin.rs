@@ -109,7 +109,9 @@ where
                             Ticket::draw()
                         });
                         if load.join(place, ask.want, ask.thread, waker.cloned()) {
-                            return Begun::Joined(Arc::clone(load));
+                            let load = Arc::clone(load);
+                            self.watch_quietly(&load, now);
+                            return Begun::Joined(load);
                         }
                         continue;
                     }
@@ -281,13 +283,5 @@ impl<K, V, S> Core<K, V, S> {
         } else {
             0
         }
-    }
-
-    /// Whether a load has lasted for longer than the time-out.
-    pub(crate) fn is_overdue(&self, load: &Load<K, V>, now: u64) -> bool {
-        self.lifetimes
-            .limits
-            .load_timeout
-            .is_some_and(|most| time::is_due(now, time::deadline_after(load.began(), most)))
     }
 }

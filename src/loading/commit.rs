@@ -236,6 +236,10 @@ impl<K, V, S> Core<K, V, S> {
             if ended.unlist {
                 shard.unlist_load(load);
             }
+            drop(shard);
+            if !ended.unlist {
+                self.watch_quietly(load, now);
+            }
             ended
         } else {
             load.end(outcome, 0)

@@ -9,7 +9,7 @@
 //! Then the outcome is published and waiters wake. A waiter takes its value from the load.
 //!
 //! [`get_with`], [`bulk`], [`entry`], [`compute`] and [`lease`] are the public methods; all of them
-//! go this one way. The state of a load, and the invariants that hold across all of this, are in
+//! go this one way. Loads that last for too long are [`overdue`]. The state of a load, and the invariants that hold across all of this, are in
 //! `load`.
 //!
 //! # Reloads
@@ -30,6 +30,7 @@ mod entry;
 mod get_with;
 mod key;
 mod lease;
+mod overdue;
 mod poll;
 mod run;
 

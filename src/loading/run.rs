@@ -221,13 +221,6 @@ impl<K, V, S> Core<K, V, S> {
         );
         about(self.shared.name.as_deref(), &fault)
     }
-
-    /// How long a waiter waits before it asks whether the load is overdue; `None` for ever.
-    fn patience(&self, load: &Load<K, V>) -> Option<Duration> {
-        let most = self.lifetimes.limits.load_timeout?;
-        let deadline = crate::time::deadline_after(load.began(), most);
-        crate::time::time_left(self.shared.clock.now(), deadline)
-    }
 }
 
 impl<K, V, S> Lead<'_, K, V, S>
