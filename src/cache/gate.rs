@@ -36,12 +36,14 @@ pub(crate) trait Gate<K, V> {
         true
     }
 
-    /// Under the shard's lock, when the look-up was confirmed and nothing has changed yet.
+    /// Under the shard's lock, when the look-up was confirmed and nothing has changed yet. `now` is
+    /// the time of the write.
     fn check(
         &mut self,
         shard: &mut Shard<'_, K, V>,
         hash: u64,
         found: Option<NodePtr<K, V>>,
+        now: u64,
     ) -> Check;
 
     /// In the same hold, when the write has been made.
@@ -128,7 +130,13 @@ impl<K, V> Drop for Explicit<K, V> {
 
 impl<K: Eq, V> Gate<K, V> for Explicit<K, V> {
     #[inline]
-    fn check(&mut self, shard: &mut Shard<'_, K, V>, hash: u64, _: Option<NodePtr<K, V>>) -> Check {
+    fn check(
+        &mut self,
+        shard: &mut Shard<'_, K, V>,
+        hash: u64,
+        _: Option<NodePtr<K, V>>,
+        _: u64,
+    ) -> Check {
         if self.knows_loads(shard, hash) {
             Check::Pass
         } else {

@@ -189,7 +189,9 @@ where
             drop((shard, probe));
             return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
         };
-        match gate.check(&mut shard, hash, probe.found) {
+        // Read under the lock: a life begins when the write happens, however long the wait was.
+        let now = self.shared.clock.now();
+        match gate.check(&mut shard, hash, probe.found, now) {
             Check::Pass => (),
             Check::Again => {
                 drop((shard, probe));
@@ -201,8 +203,6 @@ where
                 return Err(Failed::Refused(new));
             }
         }
-        // Read under the lock: a life begins when the write happens, however long the wait was.
-        let now = self.shared.clock.now();
         let mut outcome = WriteOutcome {
             shard: shard.number(),
             pending: 0,

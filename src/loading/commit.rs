@@ -48,7 +48,13 @@ struct Commit<'l, K, V> {
 }
 
 impl<K, V> Gate<K, V> for Commit<'_, K, V> {
-    fn check(&mut self, _: &mut Shard<'_, K, V>, _: u64, _: Option<NodePtr<K, V>>) -> Check {
+    fn check(
+        &mut self,
+        _: &mut Shard<'_, K, V>,
+        _: u64,
+        _: Option<NodePtr<K, V>>,
+        _: u64,
+    ) -> Check {
         if self.load.is_current() {
             Check::Pass
         } else {

@@ -4,6 +4,7 @@ use crate::cache::{Cache, Check, Explicit, Gate, Given, Refused, Written};
 use crate::load::By;
 use crate::map::Shard;
 use crate::node::NodePtr;
+use crate::time;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 
@@ -33,11 +34,14 @@ where
         shard: &mut Shard<'_, K, V>,
         hash: u64,
         found: Option<NodePtr<K, V>>,
+        now: u64,
     ) -> Check {
-        if found != self.matched || !found.is_some_and(|node| (self.lives)(node)) {
+        // By the very time of the write: its life must not begin when the old value is due.
+        let lives = |node: NodePtr<K, V>| !time::is_due(now, node.deadline());
+        if found != self.matched || !found.is_some_and(lives) {
             return Check::Again;
         }
-        self.explicit.check(shard, hash, found)
+        self.explicit.check(shard, hash, found, now)
     }
 
     fn seal(&mut self, shard: &mut Shard<'_, K, V>, written: Written) {
