@@ -2,7 +2,7 @@
 
 use crate::cache::{Cache, Core, Lifetimes, Limits, Weigher};
 use crate::eviction::EvictionPolicy;
-use crate::expiry::Expiry;
+use crate::expiry::{self, Expiry, Lifetime};
 use crate::hash::{self, RandomState};
 use crate::listener::{Listener, RemovalCause};
 use crate::maintenance::{Maintenance, Setup};
@@ -47,7 +47,7 @@ pub struct CacheBuilder<K, V, S = RandomState> {
     max_capacity: Option<u64>,
     weigher: Option<Weigher<K, V>>,
     eviction_policy: EvictionPolicy,
-    policy: Option<Box<dyn Expiry<K, V>>>,
+    policy: Option<Box<dyn Lifetime<K, V>>>,
     limits: Limits,
     resolution: Duration,
     ticker: Option<Box<dyn Ticker>>,
@@ -194,7 +194,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert!(cache.get_ref(&1).unwrap().time_left().unwrap() <= Duration::from_secs(300));
     /// ```
     pub fn expire_after(mut self, policy: impl Expiry<K, V>) -> Self {
-        self.policy = Some(Box::new(policy));
+        self.policy = Some(expiry::erase(policy));
         self
     }
 

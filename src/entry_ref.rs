@@ -62,6 +62,15 @@ impl<'a, K, V> EntryRef<'a, K, V> {
         }
     }
 
+    pub(crate) fn node(&self) -> NodePtr<K, V> {
+        self.node
+    }
+
+    /// The deadline at the look-up.
+    pub(crate) fn deadline(&self) -> u64 {
+        self.deadline
+    }
+
     /// The key as it stands in the cache.
     ///
     /// ```

@@ -129,6 +129,7 @@ mod iter;
 mod loading;
 mod policy;
 
+mod snapshot;
 mod wheel_snapshot;
 
 mod maintenance;
@@ -181,6 +182,7 @@ pub use listener::RemovalCause;
 pub use loading::{EntrySelector, Filled, Lease, Leased, RefEntrySelector};
 pub use policy::Policy;
 pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
+pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
 pub use stats::Stats;
 pub use time::{ManualTicker, Ticker};
 pub use wheel_snapshot::{LevelSnapshot, WheelSnapshot};

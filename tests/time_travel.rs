@@ -257,6 +257,72 @@ fn a_clock_that_trembles_removes_nothing_early_and_all_in_the_end() {
 }
 
 #[test]
+fn a_manual_clock_that_is_set_back_removes_nothing_early() {
+    for origin in ORIGINS {
+        let clock = ManualTicker::starting_at(origin);
+        let set = |nanos: i64| clock.set_nanos(origin.wrapping_add_signed(nanos));
+        let (cache, heard) = cache_on(clock.clone());
+        let mut dice = Dice::new(origin ^ 7);
+        // By key, the reading at which the entry ends.
+        let mut ends = std::collections::BTreeMap::new();
+        let (mut now, mut highest) = (0, 0);
+        for key in 0..2_000 {
+            // One step in four goes back, by a little or past the origin.
+            let bits = dice.below(40);
+            let step = dice.below(1 << bits) as i64;
+            now += if dice.below(4) == 0 { -step } else { step };
+            set(now);
+            highest = highest.max(now);
+            let bits = dice.below(36);
+            let life = dice.below(1 << bits);
+            cache.insert_with_ttl(key, key, nanos(life));
+            ends.insert(key, now + life as i64);
+            let asked = dice.below(key + 1);
+            if let Some(entry) = cache.peek_ref(&asked) {
+                assert!(entry.time_left() > Some(Duration::ZERO));
+                assert!(ends[&asked] > now, "seen past its end");
+            }
+            if dice.below(8) == 0 {
+                cache.run_pending_tasks();
+            }
+            for (key, _, cause) in heard.take() {
+                assert_eq!(cause, Expired);
+                let end = ends.remove(&key).expect("heard once");
+                assert!(end <= highest, "{key} ended at {highest}, before {end}");
+            }
+        }
+        set(highest + (1 << 36));
+        cache.run_pending_tasks();
+        assert_eq!(cache.entry_count(), 0);
+        assert_eq!(heard.take().len(), ends.len());
+    }
+}
+
+#[test]
+fn a_manual_clock_that_is_set_back_gives_the_time_back() {
+    for origin in ORIGINS {
+        let clock = ManualTicker::starting_at(origin);
+        let (cache, _) = cache_on(clock.clone());
+        cache.insert_with_ttl(1, 1, secs(10));
+        clock.advance(secs(9));
+        assert_eq!(cache.peek_ref(&1).unwrap().age(), secs(9));
+        clock.set_nanos(origin);
+        cache.run_pending_tasks();
+        assert_eq!(cache.peek_ref(&1).unwrap().time_left(), Some(secs(10)));
+        clock.set_nanos(origin.wrapping_sub(5_000_000_000));
+        cache.run_pending_tasks();
+        let entry = cache.peek_ref(&1).unwrap();
+        assert_eq!((entry.time_left(), entry.age()), (Some(secs(15)), secs(0)));
+        drop(entry);
+        clock.set_nanos(origin.wrapping_add(10_000_000_000));
+        assert_eq!(cache.get(&1), None);
+        // What was found expired does not come back.
+        clock.set_nanos(origin);
+        assert_eq!(cache.get(&1), None);
+    }
+}
+
+#[test]
 fn a_clock_that_stands_still_ends_nothing_but_zero() {
     for origin in ORIGINS {
         let clock = Dial::at(origin);

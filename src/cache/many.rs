@@ -12,6 +12,7 @@
 //! was let go: what follows on an expired entry may run destructors, and a policy that answers
 //! reads wants to be asked about one after the other.
 
+use super::lookup::Cloned;
 use super::{Cache, Core};
 use crate::node;
 use crate::time::{self, NEVER};
@@ -110,7 +111,11 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         V: Clone,
     {
         if self.lifetimes.reads_extend {
-            answers.extend(asked.iter().map(|&(hash, key)| self.get_one(hash, key)));
+            answers.extend(
+                asked
+                    .iter()
+                    .map(|&(hash, key)| self.look_up_fully::<Cloned, Q>(hash, key)),
+            );
             return;
         }
         let first = answers.len();
@@ -140,7 +145,9 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         let met = met[..asked.len()].iter().enumerate();
         answers.extend(met.map(|(at, &(met, deadline))| {
             let Some(node) = met else {
-                self.count_miss();
+                if let Some(counters) = &self.shared.counters {
+                    counters.miss();
+                }
                 return None;
             };
             if time::is_due(now, deadline) {
@@ -148,15 +155,14 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 return None;
             }
             let value = node.value().clone();
-            self.maintenance.note_read(node, &pin);
-            self.count_hit();
+            self.note_hit(node, &pin);
             Some(value)
         }));
         drop(pin);
         if due != 0 {
             for (at, &(hash, key)) in asked.iter().enumerate() {
                 if due >> at & 1 == 1 {
-                    answers[first + at] = self.get_one(hash, key);
+                    answers[first + at] = self.look_up_fully::<Cloned, Q>(hash, key);
                 }
             }
         }

@@ -1,19 +1,22 @@
 //! The cache: each method is a step in the map, an event, and perhaps a little maintenance.
 
 mod core;
+mod extend;
 mod gate;
-mod limits;
+mod lifetimes;
+mod lookup;
 mod many;
-mod read;
 mod remove;
+mod restore;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;
 mod write;
 
-use self::core::Once;
-pub(crate) use self::core::{Core, Hit, Lifetimes, Weigher};
+pub(crate) use self::core::{Core, Weigher};
 pub(crate) use gate::{Check, Explicit, Gate, Written};
-pub(crate) use limits::Limits;
+pub(crate) use lifetimes::{Lifetimes, Limits};
+pub(crate) use lookup::Hit;
+pub(crate) use restore::Remaining;
 pub(crate) use write::{Given, Refused};
 
 use crate::builder::CacheBuilder;
@@ -25,6 +28,7 @@ use crate::policy::Policy;
 use crate::scheduler::Task;
 use crate::stats::Stats;
 use equivalent::Equivalent;
+use lookup::{Cloned, Contained, Referenced};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -188,25 +192,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        let core = &*self.core;
-        let hash = core.hash(key);
-        if core.swift
-            && let Some(pin) = core.shared.pin_alone()
-        {
-            return match core.look_once(hash, key, &pin) {
-                Once::Alive(hit) => {
-                    let value = hit.node.value().clone();
-                    if core.maintenance.should_record(hit.node) {
-                        return core.get_news(hit.node, value, pin);
-                    }
-                    Some(value)
-                }
-                Once::Absent => None,
-                Once::Met(node) => core.get_met(hash, key, node, pin),
-                Once::Unclear => core.get_on(hash, key, pin),
-            };
-        }
-        core.get_one(hash, key)
+        self.core.look_up::<Cloned, Q>(key)
     }
 
     /// A look at a key's entry without cloning it; `None` if the key is absent or its entry has
@@ -235,22 +221,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let core = &*self.core;
-        let hash = core.hash(key);
-        if core.swift
-            && let Some(pin) = core.shared.pin_alone()
-        {
-            return match core.look_once(hash, key, &pin) {
-                Once::Alive(hit) if core.maintenance.should_record(hit.node) => {
-                    core.ref_news(hit, pin)
-                }
-                Once::Alive(hit) => Some(EntryRef::new(hit, core, pin.into_pin())),
-                Once::Absent => None,
-                Once::Met(node) => core.ref_met(hash, key, node, pin),
-                Once::Unclear => core.ref_on(hash, key, pin),
-            };
-        }
-        core.ref_one(hash, key)
+        self.core.look_up::<Referenced<true>, Q>(key)
     }
 
     /// A look at a key's entry that leaves no trace: no policy is asked, no use is noted.
@@ -276,19 +247,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let core = &*self.core;
-        let hash = core.hash(key);
-        if core.swift
-            && let Some(pin) = core.shared.pin_alone()
-        {
-            return match core.look_once(hash, key, &pin) {
-                Once::Alive(hit) => Some(EntryRef::new(hit, core, pin.into_pin())),
-                Once::Absent => None,
-                Once::Met(node) => core.peek_met(hash, key, node, pin),
-                Once::Unclear => core.peek_on(hash, key, pin),
-            };
-        }
-        core.peek_one(hash, key)
+        self.core.look_up::<Referenced<false>, Q>(key)
     }
 
     /// Whether the key has a live entry. Leaves no trace, like [`peek_ref`](Self::peek_ref).
@@ -313,17 +272,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let core = &*self.core;
-        let hash = core.hash(key);
-        if let Some(pin) = core.shared.pin_alone() {
-            return match core.look_once(hash, key, &pin) {
-                Once::Alive(_) => true,
-                Once::Absent => false,
-                Once::Met(node) => core.has_met(hash, key, node, pin),
-                Once::Unclear => core.has_on(hash, key, pin),
-            };
-        }
-        core.has_one(hash, key)
+        self.core.look_up::<Contained, Q>(key)
     }
 
     /// Stores a value. What was there before leaves with the cause `Replaced`, or `Expired` if it

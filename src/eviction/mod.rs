@@ -32,6 +32,7 @@ mod queue;
 mod set_dueling;
 #[cfg(test)]
 mod tests;
+mod walk;
 mod window;
 
 use crate::list::{List, Queue};

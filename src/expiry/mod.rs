@@ -11,13 +11,16 @@
 //! For one lifetime that holds for all entries, `time_to_live` and `time_to_idle` of the builder
 //! are simpler.
 
+mod erased;
 mod ready;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub(crate) use erased::{Asks, Lifetime, erase};
 pub use ready::{
-    Accessing, Creating, Jittered, Never, Writing, accessing, creating, jittered, never, writing,
+    Accessing, Creating, Jittered, Never, WritesOnly, Writing, accessing, creating, jittered,
+    never, writes_only, writing,
 };
 
 /// Decides for each entry how long it lives.
@@ -172,100 +175,10 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
         duration_until_expiry
     }
 
-    /// Returns whether a read can change the deadline; by default `true`, which is always right.
-    ///
-    /// An optional hint. Asked once, when the cache is built. `false` promises that
-    /// [`expire_after_read`](Self::expire_after_read) always returns `duration_until_expiry`; the
-    /// cache then need not call it, and hits become cheaper. If the promise is broken the answers
-    /// may be ignored.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::{Duration, Instant};
-    /// use wheelhouse::{Expiry, expiry};
-    ///
-    /// struct Lease;
-    /// impl Expiry<u32, Duration> for Lease {
-    ///     fn expire_after_create(&self, _: &u32, granted: &Duration, _: Instant) -> Option<Duration> {
-    ///         Some(*granted)
-    ///     }
-    ///     fn reacts_to_reads(&self) -> bool {
-    ///         false // `expire_after_read` is the trait's own, which leaves the deadline
-    ///     }
-    /// }
-    /// assert!(!Lease.reacts_to_reads() && Lease.reacts_to_updates());
-    ///
-    /// // The ready policies say what they do.
-    /// let idle = expiry::accessing(|_: &u32, _: &u32| Some(Duration::from_secs(60)));
-    /// assert!(Expiry::<u32, u32>::reacts_to_reads(&idle));
-    /// let fixed = expiry::writing(|_: &u32, _: &u32| Some(Duration::from_secs(60)));
-    /// assert!(!Expiry::<u32, u32>::reacts_to_reads(&fixed));
-    /// ```
-    fn reacts_to_reads(&self) -> bool {
-        true
-    }
-
-    /// Returns whether an update can change the deadline; by default `true`, which is always right.
-    ///
-    /// An optional hint. Asked once, when the cache is built. `false` promises that
-    /// [`expire_after_update`](Self::expire_after_update) always returns `duration_until_expiry`;
-    /// the cache then need not call it. If the promise is broken the answers may be ignored.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::{Expiry, expiry};
-    ///
-    /// let anew = expiry::writing(|_: &u32, _: &u32| Some(Duration::from_secs(60)));
-    /// assert!(Expiry::<u32, u32>::reacts_to_updates(&anew));
-    /// let once = expiry::creating(|_: &u32, _: &u32| Some(Duration::from_secs(60)));
-    /// assert!(!Expiry::<u32, u32>::reacts_to_updates(&once));
-    /// ```
-    fn reacts_to_updates(&self) -> bool {
-        true
-    }
-
-    /// Returns whether the methods look at the [`Instant`]s they are given; by default `true`,
-    /// which is always right.
-    ///
-    /// An optional hint. Asked once, when the cache is built. `false` spares the cache from
-    /// computing them: every `Instant` that the methods are given is then the same arbitrary one.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use wheelhouse::{Expiry, expiry};
-    ///
-    /// let policy = expiry::creating(|_: &u32, _: &u32| None);
-    /// assert!(!Expiry::<u32, u32>::looks_at_times(&policy));
-    /// ```
-    fn looks_at_times(&self) -> bool {
-        true
-    }
-
-    /// Returns whether every answer depends on key and value alone; by default `false`, which is
-    /// always right.
-    ///
-    /// An optional hint. Asked once, when the cache is built. `true` promises that those of the
-    /// methods that react (see [`reacts_to_reads`](Self::reacts_to_reads),
-    /// [`reacts_to_updates`](Self::reacts_to_updates)) give the same answer for the same key and
-    /// value, whatever has happened and however much time was left. The cache may then ask
-    /// [`expire_after_create`](Self::expire_after_create) about an update and say nothing of the
-    /// time that was left, which spares a write a reading of the clock.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::{Expiry, expiry};
-    ///
-    /// let policy = expiry::writing(|_: &u32, seconds: &u32| Some(Duration::from_secs((*seconds).into())));
-    /// assert!(Expiry::<u32, u32>::looks_at_the_entry_alone(&policy));
-    /// ```
-    fn looks_at_the_entry_alone(&self) -> bool {
-        false
+    /// What the cache has to ask; private to this crate.
+    #[doc(hidden)]
+    fn __asks(&self) -> Asks {
+        Asks::ALL
     }
 }
 
@@ -309,20 +222,8 @@ macro_rules! forward {
                 )
             }
 
-            fn reacts_to_reads(&self) -> bool {
-                (**self).reacts_to_reads()
-            }
-
-            fn reacts_to_updates(&self) -> bool {
-                (**self).reacts_to_updates()
-            }
-
-            fn looks_at_times(&self) -> bool {
-                (**self).looks_at_times()
-            }
-
-            fn looks_at_the_entry_alone(&self) -> bool {
-                (**self).looks_at_the_entry_alone()
+            fn __asks(&self) -> Asks {
+                (**self).__asks()
             }
         }
     };

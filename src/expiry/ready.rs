@@ -10,6 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use super::Expiry;
+use super::erased::Asks;
 use crate::time::{MAX_LIFE_NANOS, saturating_nanos};
 
 /// Gives each new entry the lifetime that `lifetime` returns, and leaves it alone from then on.
@@ -212,6 +213,60 @@ pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
     Jittered { policy, fraction }
 }
 
+/// Asks `policy` about writes only: no read calls it or moves a deadline.
+///
+/// Use it for a policy whose `expire_after_read` would return what it is given. The cache then does
+/// not prepare the question on each hit, so a hit costs the same as with a deadline that was fixed
+/// by [`insert_with_ttl`](crate::Cache::insert_with_ttl).
+///
+/// A policy that does answer reads may be given as well: its answers to reads no longer count. It
+/// may be applied to any policy, in either order with [`jittered`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use wheelhouse::{Cache, Expiry, ManualTicker, expiry};
+///
+/// /// A lease lives as long as it was granted, counted from when it was written.
+/// struct LeaseExpiry;
+///
+/// impl Expiry<u32, Duration> for LeaseExpiry {
+///     fn expire_after_create(&self, _: &u32, granted: &Duration, _: Instant) -> Option<Duration> {
+///         Some(*granted)
+///     }
+///
+///     fn expire_after_update(
+///         &self,
+///         _: &u32,
+///         granted: &Duration,
+///         _: Instant,
+///         _: Option<Duration>,
+///     ) -> Option<Duration> {
+///         Some(*granted)
+///     }
+/// }
+///
+/// let time = ManualTicker::new();
+/// let cache = Cache::builder()
+///     .ticker(time.clone())
+///     .expire_after(expiry::writes_only(LeaseExpiry))
+///     .build();
+///
+/// cache.insert(1, Duration::from_secs(10));
+/// time.advance(Duration::from_secs(9));
+/// assert!(cache.get(&1).is_some());
+/// time.advance(Duration::from_secs(1));
+/// assert!(cache.get(&1).is_none());
+/// ```
+///
+/// # Cost
+///
+/// Hits do not call the policy. Writes call it as they would without this adaptor.
+pub fn writes_only<P>(policy: P) -> WritesOnly<P> {
+    WritesOnly { policy }
+}
+
 /// The policy made by [`creating`].
 #[derive(Clone, Copy)]
 pub struct Creating<F> {
@@ -241,6 +296,12 @@ pub struct Jittered<P> {
     fraction: f64,
 }
 
+/// The policy made by [`writes_only`].
+#[derive(Clone, Copy, Debug)]
+pub struct WritesOnly<P> {
+    policy: P,
+}
+
 impl<F> fmt::Debug for Creating<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Creating").finish_non_exhaustive()
@@ -267,20 +328,8 @@ where
         (self.lifetime)(key, value)
     }
 
-    fn reacts_to_reads(&self) -> bool {
-        false
-    }
-
-    fn reacts_to_updates(&self) -> bool {
-        false
-    }
-
-    fn looks_at_times(&self) -> bool {
-        false
-    }
-
-    fn looks_at_the_entry_alone(&self) -> bool {
-        true
+    fn __asks(&self) -> Asks {
+        Asks::NOTHING
     }
 }
 
@@ -302,16 +351,11 @@ where
         (self.lifetime)(key, value)
     }
 
-    fn reacts_to_reads(&self) -> bool {
-        false
-    }
-
-    fn looks_at_times(&self) -> bool {
-        false
-    }
-
-    fn looks_at_the_entry_alone(&self) -> bool {
-        true
+    fn __asks(&self) -> Asks {
+        Asks {
+            updates: true,
+            ..Asks::NOTHING
+        }
     }
 }
 
@@ -344,26 +388,17 @@ where
         (self.lifetime)(key, value)
     }
 
-    fn looks_at_times(&self) -> bool {
-        false
-    }
-
-    fn looks_at_the_entry_alone(&self) -> bool {
-        true
+    fn __asks(&self) -> Asks {
+        Asks {
+            times: false,
+            ..Asks::ALL
+        }
     }
 }
 
 impl<K, V> Expiry<K, V> for Never {
-    fn reacts_to_reads(&self) -> bool {
-        false
-    }
-
-    fn reacts_to_updates(&self) -> bool {
-        false
-    }
-
-    fn looks_at_times(&self) -> bool {
-        false
+    fn __asks(&self) -> Asks {
+        Asks::NOTHING
     }
 }
 
@@ -431,21 +466,34 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
         self.shorten_unless(duration_until_expiry, life)
     }
 
-    fn reacts_to_reads(&self) -> bool {
-        self.policy.reacts_to_reads()
+    fn __asks(&self) -> Asks {
+        self.policy.__asks()
+    }
+}
+
+impl<K, V, P: Expiry<K, V>> Expiry<K, V> for WritesOnly<P> {
+    fn expire_after_create(&self, key: &K, value: &V, created_at: Instant) -> Option<Duration> {
+        self.policy.expire_after_create(key, value, created_at)
     }
 
-    fn reacts_to_updates(&self) -> bool {
-        self.policy.reacts_to_updates()
+    fn expire_after_update(
+        &self,
+        key: &K,
+        value: &V,
+        updated_at: Instant,
+        duration_until_expiry: Option<Duration>,
+    ) -> Option<Duration> {
+        self.policy
+            .expire_after_update(key, value, updated_at, duration_until_expiry)
     }
 
-    fn looks_at_times(&self) -> bool {
-        self.policy.looks_at_times()
-    }
+    // `expire_after_read` stays the trait's own, which leaves the deadline.
 
-    // But for chance, which favours no method.
-    fn looks_at_the_entry_alone(&self) -> bool {
-        self.policy.looks_at_the_entry_alone()
+    fn __asks(&self) -> Asks {
+        Asks {
+            reads: false,
+            ..self.policy.__asks()
+        }
     }
 }
 
@@ -481,8 +529,9 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const LEFT: Option<Duration> = Some(Duration::from_millis(250));
 
-    /// The answers to create, update and read, and the hints for read and update.
+    /// The answers to create, update and read, and whether reads and updates are asked.
     fn answers(policy: &dyn Expiry<u32, u64>) -> ([Option<Duration>; 3], [bool; 2]) {
+        let asks = policy.__asks();
         let now = Instant::now();
         (
             [
@@ -490,7 +539,7 @@ mod tests {
                 policy.expire_after_update(&1, &9, now, LEFT),
                 policy.expire_after_read(&1, &9, now, LEFT, now),
             ],
-            [policy.reacts_to_reads(), policy.reacts_to_updates()],
+            [asks.reads, asks.updates],
         )
     }
 
@@ -499,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_reacts_to_what_its_name_says() {
+    fn each_policy_is_asked_what_its_name_says() {
         let nine = Some(9 * SECOND);
         assert_eq!(
             answers(&creating(seconds)),
@@ -514,10 +563,14 @@ mod tests {
             ([nine, nine, nine], [true, true])
         );
         assert_eq!(answers(&never()), ([None, LEFT, LEFT], [false, false]));
+        assert_eq!(
+            answers(&writes_only(accessing(seconds))),
+            ([nine, nine, LEFT], [false, true])
+        );
     }
 
     #[test]
-    fn the_defaults_keep_the_deadline_and_hint_nothing() {
+    fn the_defaults_keep_the_deadline_and_are_asked_everything() {
         struct Defaults;
         impl Expiry<u32, u64> for Defaults {}
         assert_eq!(answers(&Defaults), ([None, LEFT, LEFT], [true, true]));
@@ -530,6 +583,8 @@ mod tests {
         }
         let shared: Arc<dyn Expiry<u32, u64>> = Arc::new(accessing(seconds));
         assert_eq!(answers(&Arc::clone(&shared)), answers(&*shared));
+        let boxed: Box<dyn Expiry<u32, u64>> = Box::new(writes_only(jittered(shared, 0.0)));
+        assert_eq!(answers(&boxed), answers(&writing(seconds)));
     }
 
     #[test]

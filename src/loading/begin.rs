@@ -8,7 +8,7 @@ use crate::load::{By, Known, Load, Ticket, Want};
 use crate::maintenance::WriteOutcome;
 use crate::map::{Revalidated, Shard};
 use crate::node::NodePtr;
-use crate::time::{self, NEVER};
+use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -272,7 +272,9 @@ impl<K, V, S> Core<K, V, S> {
         if deadline == NEVER {
             return None;
         }
-        time::time_left(self.shared.clock.now(), deadline)
+        let clock = &self.shared.clock;
+        let now = clock.now();
+        clock.view(now).time_left(now, deadline)
     }
 
     /// Cache time, where loads need it: for a time-out, or for statistics.

@@ -40,6 +40,7 @@
 //!
 //! About 20 to 100 ns a unit of budget, depending on what the processor's caches hold.
 
+mod by_use;
 #[cfg(any(test, fuzzing))]
 mod check;
 mod goal;
@@ -132,6 +133,8 @@ pub(crate) struct Maintenance<K, V> {
     /// Delivers where the scheduler's thread is shared with other caches; made at first need.
     courier: OnceLock<Waker>,
     me: OnceLock<Weak<dyn Task>>,
+    /// Held by a walk through the size policy: there is one cursor.
+    walks: Mutex<()>,
 }
 
 /// What the maintenance lock protects.
@@ -261,6 +264,7 @@ impl<K, V> Maintenance<K, V> {
             waking: Waking::new(setup.waker),
             courier: OnceLock::new(),
             me: OnceLock::new(),
+            walks: Mutex::new(()),
         }
     }
 

@@ -92,6 +92,12 @@ impl<K, V> Maintenance<K, V> {
     #[inline(never)]
     fn schedule_followup(&self, shared: &Shared<K, V>, outcome: WriteOutcome, may: May) {
         if let Some((flush, now)) = self.flush_of(&outcome) {
+            // The policy, which was asked since the write read the clock, may have taken its time.
+            let now = if self.waking.is_up_to_callers() {
+                now
+            } else {
+                shared.clock.now()
+            };
             self.waking.request_by(flush, now);
         }
         if self.leaves_work(&outcome) {
@@ -294,7 +300,7 @@ impl<K, V> Maintenance<K, V> {
     }
 
     /// Passes until the goal is reached.
-    fn run_all(&self, shared: &Shared<K, V>, mut plan: Plan) {
+    pub(super) fn run_all(&self, shared: &Shared<K, V>, mut plan: Plan) {
         let mut goal = self.goal(shared);
         while self.run_pass(shared, plan, |state| goal.is_reached(state, plan)) == Some(false) {
             // The first pass has marked what is due at this very moment; once is enough.

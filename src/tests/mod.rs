@@ -49,6 +49,10 @@
 //! | `whole::a_removal_against_a_look_up_of_a_dead…` | what was dead is not returned |
 //! | `whole::a_new_deadline_against_the_end…` | a key that was seen dead does not come back |
 //! | `whole::two_inserts…` | one value stays, and one entry is counted |
+//! | `told::a_reader_against_a_correction…` | its told instants do not go back, and no segment is torn |
+//! | `told::a_reader_against_two_corrections…` | the same |
+//! | `told::a_reader_of_an_old_segment…` | the same where it waits for no correction |
+//! | `told::a_correction_that_reads…` | must fail: the counter is read before the mark is set |
 //! | `delivery::two_posts…` | each is delivered once, by one thread at a time |
 //! | `delivery::posts_in_order_against_a_delivery…` | they are delivered once, in order |
 //! | `grace::a_reader_against_a_retirement…` | nobody uses what was freed; must fail without either fence |
@@ -68,6 +72,7 @@ mod node_life;
 mod ring;
 mod status;
 mod swap_batch;
+mod told;
 mod wakes;
 mod weakened;
 mod whole;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
+use wheelhouse::expiry::writes_only;
 use wheelhouse::{Cache, Expiry, ManualTicker, RemovalCause};
 
 use super::secs;
@@ -285,10 +286,8 @@ impl Hasher for SpreadHasher {
     }
 }
 
-/// Lives of one to five seconds, by the value; reads move them, or not.
-pub struct ByValue {
-    reads: bool,
-}
+/// Lives of one to five seconds, by the value; most reads move them.
+pub struct ByValue;
 
 impl ByValue {
     fn life(value: &Value) -> Option<Duration> {
@@ -333,10 +332,6 @@ impl Expiry<Key, Value> for ByValue {
             _ => left.map(|left| left + secs(1)),
         }
     }
-
-    fn reacts_to_reads(&self) -> bool {
-        self.reads
-    }
 }
 
 /// A cache with every callback there is, but the one on reads only if `reads`: without it, look-ups
@@ -346,12 +341,16 @@ pub fn sparky(spread: Spread, capacity: Option<u64>, reads: bool) -> (Sparky, Ma
     let mut builder = Cache::builder()
         .hasher(spread)
         .ticker(clock.clone())
-        .expire_after(ByValue { reads })
         .record_stats()
         .removal_listener(|_: &Key, value: &Value, cause| {
             LEFT.with_borrow_mut(|left| left.entry(value.serial).or_default().push(cause));
             spark(Kind::Listener);
         });
+    builder = if reads {
+        builder.expire_after(ByValue)
+    } else {
+        builder.expire_after(writes_only(ByValue))
+    };
     if let Some(capacity) = capacity {
         builder = builder
             .max_capacity(capacity)

@@ -24,7 +24,7 @@ fn rig(settings: impl FnOnce(CacheBuilder<u32, u32>) -> CacheBuilder<u32, u32>) 
     let keeper = Keeper::of_a_test(|_| Ok(()));
     let clock = ManualTicker::new();
     let ticker = clock.clone();
-    let coarse = keeper.take_in(move || ticker.nanos(), SECOND).unwrap();
+    let coarse = keeper.add(move || ticker.nanos(), SECOND).unwrap();
     let exact = Clock::custom(Box::new(clock.clone()));
     let (tell, heard) = mpsc::channel();
     let builder =

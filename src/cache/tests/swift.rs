@@ -23,7 +23,7 @@ fn answers(cache: &Cache<u64, u64>, key: u64) -> Answers {
 /// The same, if the answers are the same on both ways.
 #[track_caller]
 fn answers_on_both_ways(cache: &Cache<u64, u64>, key: u64) -> Answers {
-    assert!(cache.core.swift, "nothing would be shown");
+    assert!(cache.core.has_fast_reads, "nothing would be shown");
     let swift = answers(cache, key);
     cache.insert(u64::MAX, 0);
     let held = cache.peek_ref(&u64::MAX);
@@ -71,13 +71,13 @@ fn both_ways_answer_alike() {
 fn an_entry_is_gone_when_its_time_has_come() {
     for cache in caches() {
         let life = Duration::from_millis(2);
+        let before = std::time::Instant::now();
         cache.insert_with_ttl(1, 10, life);
-        let written = std::time::Instant::now();
         while cache.contains_key(&1) {
-            assert!(written.elapsed() < HOUR, "it never goes");
+            assert!(before.elapsed() < HOUR, "it never goes");
         }
         // The two clocks differ by some parts in a million.
-        assert!(written.elapsed() + Duration::from_millis(1) >= life);
+        assert!(before.elapsed() + Duration::from_millis(1) >= life);
         assert_eq!(answers_on_both_ways(&cache, 1), (None, None, None, false));
     }
 }

@@ -169,51 +169,13 @@ impl Expiry<Key, Stored> for AsWritten {
     }
 }
 
-/// Asks the values, which say the same on every occasion, and does not care for times.
-struct EntryAlone;
-
-impl Expiry<Key, Stored> for EntryAlone {
-    fn expire_after_create(&self, _: &Key, value: &Stored, _: Instant) -> Option<Duration> {
-        answer(value.0.on_create, None)
-    }
-
-    fn expire_after_update(
-        &self,
-        _: &Key,
-        value: &Stored,
-        _: Instant,
-        _: Option<Duration>,
-    ) -> Option<Duration> {
-        answer(value.0.on_update, None)
-    }
-
-    fn expire_after_read(
-        &self,
-        _: &Key,
-        value: &Stored,
-        _: Instant,
-        _: Option<Duration>,
-        _: Instant,
-    ) -> Option<Duration> {
-        answer(value.0.on_read, None)
-    }
-
-    fn looks_at_times(&self) -> bool {
-        false
-    }
-
-    fn looks_at_the_entry_alone(&self) -> bool {
-        true
-    }
-}
-
 /// Who is asked for lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     Nobody,
     /// The values, on every occasion.
     Values,
-    /// The values, which always say the same: a cache that need not find out about the occasion.
+    /// The values, which say the same on every occasion: the cache tells them no times.
     EntryAlone,
     /// The values, on creation only: a cache that knows that reads change nothing.
     OnCreation,
@@ -387,7 +349,11 @@ impl Subject {
         builder = match setup.policy {
             Policy::Nobody => builder,
             Policy::Values => builder.expire_after(AsWritten),
-            Policy::EntryAlone => builder.expire_after(EntryAlone),
+            Policy::EntryAlone => {
+                builder.expire_after(expiry::accessing(|_: &Key, value: &Stored| {
+                    answer(value.0.on_create, None)
+                }))
+            }
             Policy::OnCreation => {
                 builder.expire_after(expiry::creating(|_: &Key, value: &Stored| {
                     answer(value.0.on_create, None)
