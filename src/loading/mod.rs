@@ -37,4 +37,5 @@ mod run;
 pub use entry::{EntrySelector, RefEntrySelector};
 pub use lease::{Filled, Lease, Leased};
 
-pub(crate) use commit::Lead;
+#[allow(unused_imports, reason = "the entrance for a cache that reloads")]
+pub(crate) use commit::{Committed, Lead};

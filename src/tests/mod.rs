@@ -60,6 +60,11 @@
 //! | `grace::two_readers…` | the same |
 //! | `grace::a_new_thread…` | the same, though its record comes and goes meanwhile |
 //! | `grace::a_reader_against_two_retirements…` | the same for both objects |
+//! | `load::a_waiter_against_a_commit…` | it gets the value, or looks again |
+//! | `load::a_waiter_against_a_failure…` | it leads, or looks again |
+//! | `load::a_revocation_against_a_commit…` | the value is stored or the load revoked |
+//! | `load::a_turn_against_a_revocation…` | the waiter for a turn wakes |
+//! | `load::a_waiter_that_leaves…` | the lead is passed on |
 //! | `weakened::two_posts…` | must fail: the token without its second look |
 //!
 //! How many executions each takes stands in DESIGN.md; all together take about half a minute.
@@ -67,6 +72,7 @@
 
 mod delivery;
 mod grace;
+mod load;
 mod moves;
 mod node_life;
 mod ring;
