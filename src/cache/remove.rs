@@ -56,11 +56,9 @@ where
                     return None;
                 }
                 let mut shard = probe.lock();
-                if shard.revalidate(hash, &probe).is_some() {
-                    if gate.knows_loads(&shard, hash) {
-                        gate.revoke(&mut shard);
-                        return None;
-                    }
+                if shard.revalidate(hash, &probe).is_some() && gate.knows_loads(&shard, hash) {
+                    gate.revoke(&mut shard);
+                    return None;
                 }
                 drop(shard);
                 gate.compare(|other| key.equivalent(other));

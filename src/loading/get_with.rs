@@ -110,8 +110,8 @@ where
         self.core.run(key, Ask::value(want), |_| init())
     }
 
-    fn load_async<'a, Y, F, R>(
-        &'a self,
+    fn load_async<Y, F, R>(
+        &self,
         key: Y,
         want: Want,
         init: F,

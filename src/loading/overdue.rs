@@ -1,9 +1,10 @@
 //! Loads that last for too long.
 //!
 //! Each call that waits looks whether the load is overdue, whenever it wakes. If it is, the call
-//! begins anew, and its load replaces the overdue one. So nobody has to end a load; its waiters
-//! only have to wake in time. A thread wakes by itself. For tasks, and for threads whose cache has a
-//! ticker of its own, the scheduler is asked for a run at that moment, which wakes them.
+//! begins anew, and its load replaces the overdue one. A load is never ended from outside; its
+//! waiters only have to wake in time. A thread wakes by itself. For tasks, and for threads whose
+//! cache has a ticker of its own, the scheduler is asked for a run at that moment, which wakes
+//! them.
 
 use crate::cache::Core;
 use crate::contain::contain;
