@@ -123,19 +123,35 @@ fn a_revocation_against_a_commit_comes_before_or_after() {
 }
 
 #[test]
-fn a_turn_against_a_revocation_is_never_forgotten() {
+fn a_turn_against_a_revocation_is_not_held_up_by_a_stuck_leader() {
     explore(|| {
         let scene = Scene::new();
         let theirs = Arc::clone(&scene);
         let turn = thread::spawn(move || match theirs.wait(Want::Turn) {
-            Some(Verdict::Leads) => theirs.end(&Outcome::Nothing),
+            Some(Verdict::Retry) | None => (),
+            Some(other) => panic!("{other:?}"),
+        });
+        // The leader never ends.
+        assert!(scene.revoke());
+        turn.join().unwrap();
+        assert!(!*scene.listed.lock(), "a load is left behind");
+    });
+}
+
+#[test]
+fn a_hand_over_against_a_revocation_wakes_the_waiter() {
+    explore(|| {
+        let scene = Scene::new();
+        let theirs = Arc::clone(&scene);
+        let waiter = thread::spawn(move || match theirs.wait(Want::Value) {
+            Some(Verdict::Leads) => _ = theirs.commit(6),
             Some(Verdict::Retry) | None => (),
             Some(other) => panic!("{other:?}"),
         });
         let writers = Arc::clone(&scene);
         let writer = thread::spawn(move || writers.revoke());
         scene.end(&Outcome::Nothing);
-        turn.join().unwrap();
+        waiter.join().unwrap();
         writer.join().unwrap();
         assert!(!*scene.listed.lock(), "a load is left behind");
     });

@@ -63,7 +63,8 @@
 //! | `load::a_waiter_against_a_commit…` | it gets the value, or looks again |
 //! | `load::a_waiter_against_a_failure…` | it leads, or looks again |
 //! | `load::a_revocation_against_a_commit…` | the value is stored or the load revoked |
-//! | `load::a_turn_against_a_revocation…` | the waiter for a turn wakes |
+//! | `load::a_turn_against_a_revocation…` | the waiter for a turn wakes, though the leader is stuck |
+//! | `load::a_hand_over_against_a_revocation…` | the waiter leads, or looks again |
 //! | `load::a_waiter_that_leaves…` | the lead is passed on |
 //! | `weakened::two_posts…` | must fail: the token without its second look |
 //!
