@@ -23,7 +23,7 @@ const MOST_INITIAL: usize = 1 << 36;
 /// Width of the finest wheel bucket if none is asked for: 2^30 ns.
 const DEFAULT_RESOLUTION: Duration = Duration::from_nanos(1 << 30);
 
-/// Settings of a cache to be built; from [`Cache::builder`].
+/// The settings of a cache to be built, from [`Cache::builder`].
 ///
 /// A setting given twice: the later one holds.
 ///
@@ -59,7 +59,27 @@ pub struct CacheBuilder<K, V, S = RandomState> {
 }
 
 impl<K, V> CacheBuilder<K, V, RandomState> {
-    pub(crate) fn new() -> Self {
+    /// The settings of a cache of at most `max_capacity` entries, or of this weight if a
+    /// [`weigher`](Self::weigher) is set; all others at their defaults.
+    ///
+    /// The same as [`Cache::builder`] and then [`max_capacity`](Self::max_capacity).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, CacheBuilder};
+    ///
+    /// let cache: Cache<u64, String> =
+    ///     CacheBuilder::new(100).time_to_live(Duration::from_secs(60)).build();
+    /// assert_eq!(cache.policy().max_capacity(), Some(100));
+    /// ```
+    pub fn new(max_capacity: u64) -> Self {
+        Self::default().max_capacity(max_capacity)
+    }
+}
+
+impl<K, V> Default for CacheBuilder<K, V, RandomState> {
+    /// The settings of an unbounded cache, as [`Cache::builder`] gives them.
+    fn default() -> Self {
         Self {
             name: None,
             initial_capacity: 0,
@@ -114,10 +134,21 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// the cause [`Size`](RemovalCause::Size) (entries of weight 0 it does keep).
     ///
     /// The bound holds after each [`run_pending_tasks`](Cache::run_pending_tasks). In between,
-    /// evictions lag behind inserts by what waits in the write buffers: up to 24 entries per shard
-    /// (four shards per core, fewer in a small cache) where writers find time for maintenance, up
-    /// to 1,024 per shard, and 2,048 more, under the heaviest load. With a weigher, up to 1,024 per
-    /// shard and 3,072 more, each as heavy as the heaviest.
+    /// evictions follow inserts a moment later. With any number of writers the cache holds at most:
+    ///
+    /// | | at the median | ever |
+    /// |---|---|---|
+    /// | entries | bound + 2 % + 64 | bound + 25 % + 256 |
+    /// | values in memory, removed ones included | 1.25 × bound + 1,024 | 1.5 × bound + 2,048 |
+    ///
+    /// A writer that finds more than that waiting yields its processor until other threads have
+    /// caught up. Removed values are freed when no reader can hold them any more. If one can for
+    /// more than 32 ms, as with an [`EntryRef`](crate::EntryRef) that is kept for long, writers wait
+    /// no longer, and the second row does not hold until the reader lets go. Nor does it count
+    /// values that wait for a listener which is slower than the writers.
+    ///
+    /// With a weigher, up to 1,024 inserts per shard (four shards per core, fewer in a small cache)
+    /// and 3,072 more may lie over the bound, each as heavy as the heaviest.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u32, u32> = wheelhouse::Cache::builder().max_capacity(10).build();
@@ -182,6 +213,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     }
 
     /// Gives each entry a lifetime of its own; see [`Expiry`].
+    ///
+    /// The policy is asked on each read, too. If reads need not move deadlines, give it as
+    /// [`expiry::writes_only(policy)`](crate::expiry::writes_only): hits are then cheaper.
     ///
     /// ```
     /// use std::time::Duration;
@@ -332,13 +366,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Cost
     ///
-    /// A hit on an entry with a deadline saves what it cannot hide of reading the processor's
-    /// counter: it took 9.7 ns in place of 14.0 in a small set, and among a million keys 98 to 104
-    /// in place of 126 to 160, in three runs (2 cores of an AMD EPYC); it saves more where the
-    /// system's clock has to be asked. For that, one thread serves all such caches of a process. It
-    /// starts with the first, ends with the last, and wakes twice in the shortest staleness among
-    /// them, whether or not anybody calls: this took 3.4 % of a core at 1 ms, 0.6 % at 10 ms, 0.2 %
-    /// at 100 ms. So at 10 ms it pays from some two million hits a second on. If the thread cannot
+    /// A hit on an entry with a deadline does not read the processor's counter; it saves more where
+    /// the system's clock would have to be asked. For that, one thread serves all such caches of a
+    /// process. It starts with the first of them and ends with the last. It wakes twice in the
+    /// shortest staleness among them, also while no cache is used. So it pays in a process with
+    /// millions of hits a second. If the thread cannot
     /// be started, this is reported once on standard error, and look-ups are exact.
     ///
     /// ```
@@ -357,7 +389,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Who runs maintenance when nobody calls the cache. The default is [`Scheduler::background`].
+    /// Which thread runs maintenance when no operation of the cache does.
+    ///
+    /// The default is [`Scheduler::background`], one thread for all caches of the process; with a
+    /// custom [`ticker`](Self::ticker) it is [`Scheduler::disabled`].
     ///
     /// ```
     /// use wheelhouse::{Cache, Scheduler};
@@ -512,7 +547,7 @@ where
             weight: self.weigher.is_some(),
         };
         let map = Map::new(shards(self.max_capacity), self.initial_capacity, columns);
-        let waker = scheduler.waker(name.as_deref());
+        let waker = scheduler.waker();
         let setup = SharedSetup {
             clock: match self.coarse_reads {
                 Some(staleness) if !lifetimes.reads_extend => clock.with_coarse_glances(staleness),
@@ -526,7 +561,6 @@ where
         let shared = Shared::new(map, setup);
         let setup = Setup {
             resolution: self.resolution,
-            reads_extend: lifetimes.reads_extend,
             listener: self.listener,
             weighed: self.weigher.is_some(),
             waker,

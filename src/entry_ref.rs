@@ -14,6 +14,10 @@ use std::time::Duration;
 /// cache has removed since from being freed, so let it go soon; clone the value, or keep an
 /// [`Arc`](std::sync::Arc) of it, to hold it for longer. It cannot be sent to another thread.
 ///
+/// Drop it. A reference that is leaked, as by [`std::mem::forget`], never ends: from then on the
+/// cache frees nothing that leaves it, neither keys nor values, until the cache itself is dropped.
+/// The end of the thread that leaked it does not change that.
+///
 /// ```
 /// use std::time::Duration;
 /// use wheelhouse::Cache;

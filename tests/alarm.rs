@@ -319,7 +319,7 @@ fn explicit_removals_are_told_by_the_loop() {
     assert_eq!(
         timer.due(),
         None,
-        "the removed entry's deadline wakes nobody"
+        "the removed entry's deadline wakes no thread"
     );
 }
 
@@ -345,14 +345,14 @@ fn a_deadline_does_not_put_off_the_look_for_memory_that_readers_hold() {
     assert!(due <= again, "put off from {again:?} to {due:?}");
     drop(held);
     timer.run_to(secs(10));
-    assert_eq!(census.alive(), 3, "nobody came for the removed value");
+    assert_eq!(census.alive(), 3, "no run came for the removed value");
 }
 
 #[test]
 fn an_alarm_that_panicked_is_asked_again_by_the_next_write() {
     quiet_about_told_panics();
     let panics = |call: &dyn Fn()| catch_unwind(AssertUnwindSafe(call)).is_err();
-    // The wish for a deadline.
+    // The request for a deadline.
     let (cache, timer, heard) = on_a_loop();
     timer.fail(1);
     assert!(panics(&|| cache.insert(1, 5)));
@@ -369,7 +369,7 @@ fn an_alarm_that_panicked_is_asked_again_by_the_next_write() {
     timer.run_to(secs(10));
     told_in_time(&heard, 2, secs(5));
 
-    // The wish to tell.
+    // The request to tell.
     let (cache, timer, heard) = on_a_loop();
     cache.insert(1, 0);
     cache.insert(2, 0);
@@ -463,7 +463,7 @@ fn a_run_ends_though_each_notification_it_delivers_makes_another() {
 }
 
 #[test]
-fn inserts_that_never_end_wake_nobody_however_the_cache_grows() {
+fn inserts_that_never_end_wake_no_thread_however_the_cache_grows() {
     let timer = Loop::default();
     let cache: Cache<u32, u32> = Cache::builder()
         .scheduler(Scheduler::custom(timer.clone()))
@@ -500,7 +500,7 @@ fn readers_who_relieve_each_other_do_not_use_up_the_patience_of_runs() {
         .build();
     (0..100).for_each(|key| cache.insert(key, 0));
     std::thread::scope(|threads| {
-        // A thread each, since a thread's pins are one to whoever waits for them.
+        // A thread each: all pins of one thread count as one.
         let hold = || {
             let (held, hold) = std::sync::mpsc::channel();
             let (release, released) = std::sync::mpsc::channel::<()>();

@@ -100,7 +100,13 @@ fn in_its_stride_a_cache_allocates_next_to_nothing() {
             let count = for_a_thousand(listens, operate);
             println!("{what}, listener {listens}: {count} for a thousand operations");
             // Nothing for a run of maintenance or a grace period: of these there are ten.
-            let most = if what == "hits" { 0 } else { 5 };
+            // crossbeam-epoch allocates for each grace period; there is one for 128 removals.
+            let of_graces = if cfg!(feature = "crossbeam-epoch") {
+                60
+            } else {
+                0
+            };
+            let most = if what == "hits" { 0 } else { 5 + of_graces };
             assert!(count <= most, "{what}: {count} for a thousand operations");
         }
     }

@@ -33,10 +33,10 @@ impl Drop for Heir {
     }
 }
 
-/// The clock was not read where the wheel had nothing left, and the moment since wished for was
-/// told as if it were now 0.
+/// The clock was not read where the wheel had nothing left, and the moment requested since was
+/// passed on as if the time were 0.
 #[test]
-fn a_wish_made_during_a_run_that_leaves_nothing_is_told_as_a_time_from_now() {
+fn a_request_made_during_a_run_that_leaves_nothing_is_passed_on_as_a_time_from_now() {
     let (ticker, alarm) = (ManualTicker::new(), Noted::default());
     let cell = Arc::new(OnceLock::new());
     let cache: Heirs = Cache::builder()
@@ -71,9 +71,10 @@ impl Clone for Slow {
     }
 }
 
-/// The idle limit counted from before the clone, and an entry that died under it came back.
+/// A read is one reading of the clock: the entry is judged by it, and the idle limit counts from it.
+/// An entry that another call found expired while the value was cloned does not come back.
 #[test]
-fn an_idle_limit_counts_from_after_the_clone() {
+fn an_idle_limit_counts_from_when_the_entry_was_found() {
     let ticker = ManualTicker::new();
     let cache: Cache<u32, Slow> = Cache::builder()
         .ticker(ticker.clone())
@@ -81,10 +82,39 @@ fn an_idle_limit_counts_from_after_the_clone() {
         .build();
     cache.insert(1, Slow(ticker.clone(), "one".into()));
     assert!(cache.get(&1).is_some());
-    assert_eq!(cache.peek_ref(&1).unwrap().time_left(), Some(secs(10)));
-    ticker.advance(secs(9));
-    assert!(cache.get(&1).is_none(), "it fell due under the clone");
-    assert!(!cache.contains_key(&1), "and does not come back");
+    assert_eq!(cache.peek_ref(&1).unwrap().time_left(), Some(secs(5)));
+    ticker.advance(secs(4));
+    assert!(cache.get(&1).is_some(), "a second before its deadline");
+    assert_eq!(cache.peek_ref(&1).unwrap().time_left(), Some(secs(5)));
+}
+
+/// Looks, when it is cloned, whether its entry is still there; and takes a minute for it.
+struct Looks(ManualTicker, Arc<Mutex<Option<Cache<u32, Looks>>>>);
+
+impl Clone for Looks {
+    fn clone(&self) -> Self {
+        let cache = self.1.lock().unwrap().take();
+        if let Some(cache) = cache {
+            self.0.advance(secs(60));
+            assert!(!cache.contains_key(&1), "its deadline has passed");
+        }
+        Self(self.0.clone(), Arc::clone(&self.1))
+    }
+}
+
+#[test]
+fn an_entry_that_was_found_expired_under_the_clone_does_not_come_back() {
+    let ticker = ManualTicker::new();
+    let cache: Cache<u32, Looks> = Cache::builder()
+        .ticker(ticker.clone())
+        .time_to_idle(secs(10))
+        .build();
+    let known = Arc::new(Mutex::new(None));
+    cache.insert(1, Looks(ticker.clone(), Arc::clone(&known)));
+    *known.lock().unwrap() = Some(cache.clone());
+    ticker.advance(secs(1));
+    assert!(cache.get(&1).is_none());
+    assert!(!cache.contains_key(&1));
 }
 
 /// Where no time of writing is known it was taken for an early one, and the entry for nearly dead.
@@ -154,7 +184,7 @@ impl Drop for Waits {
 /// `run_pending_tasks` waited for what another thread was dropping, a second at most, and told the
 /// alarm afterwards.
 #[test]
-fn who_waits_for_a_destructor_has_told_the_alarm_before() {
+fn a_caller_that_waits_for_a_destructor_has_set_the_alarm_before() {
     let (tell, set) = mpsc::channel();
     let cache: Cache<u32, Option<Waits>> = Cache::builder()
         .ticker(ManualTicker::new())

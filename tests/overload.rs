@@ -22,9 +22,8 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(4, usize::from)
 }
 
-/// How many entries a cache may be over its bound, or how many writes may wait, with so many
-/// threads at it: full batches in all shards, two more in the hands of a pass, and what each thread
-/// adds before it notices.
+/// How many writes to an unbounded cache may wait, with so many threads at it: full batches in all
+/// shards, two more that a pass has taken, and what each thread adds before it notices.
 fn slack(threads: usize) -> u64 {
     let shards = (4 * cores()).next_power_of_two().min(1024) as u64;
     (shards + 2) * LIMIT + 2 * threads as u64
@@ -122,7 +121,7 @@ fn a_listener_that_does_not_return_stops_no_writer_and_loses_nothing() {
         "{threads} writers, {} writes in {took:.1?} with the listener stalled: at most {most} entries of {CAPACITY}",
         EACH * threads as u64
     );
-    assert!(most <= CAPACITY + slack(threads), "{most} entries");
+    assert!(most <= CAPACITY + CAPACITY / 4 + 256, "{most} entries");
 
     barrier.open();
     cache.run_pending_tasks();
@@ -150,7 +149,7 @@ impl Ticker for Stopping {
     fn nanos(&self) -> u64 {
         if thread::current()
             .name()
-            .is_some_and(|name| name.starts_with("wheelhouse-"))
+            .is_some_and(|name| name == "wheelhouse")
         {
             self.barrier.pass();
         }
@@ -171,7 +170,7 @@ fn a_pass_that_is_stopped_in_the_middle_holds_writers_at_a_bound_and_no_reader()
         .scheduler(Scheduler::background())
         .expiry_resolution(millis(1))
         .build();
-    // Enough for the driver to come, and to read the clock while it holds the maintenance lock.
+    // Enough for the scheduler thread to come, and to read the clock while it holds the maintenance lock.
     barrier.shut();
     (0..100).for_each(|key| cache.insert_with_ttl(u64::MAX - key, 0, millis(5)));
     clock.advance(secs(1));
@@ -261,12 +260,10 @@ fn maintenance_that_never_comes_is_done_by_the_writers() {
     println!(
         "{threads} writers without a scheduler: at most {most} values in memory, capacity {CAPACITY}"
     );
-    // What was evicted is freed by the writers as well: some grace periods' worth of it is under
-    // way.
-    assert!(
-        most <= CAPACITY + 8 * slack(threads),
-        "{most} values in memory"
-    );
+    // Writers free what was evicted as well. The documented ceiling, and as much again for threads
+    // that lost their processor for long.
+    let ceiling = CAPACITY + CAPACITY / 2 + 2_048;
+    assert!(most <= 2 * ceiling, "{most} values in memory");
     for _ in 0..3 {
         cache.run_pending_tasks();
     }

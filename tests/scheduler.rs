@@ -1,6 +1,6 @@
-//! Who wakes the cache when nobody calls it. In real time, since a thread's sleep is what is
-//! tested: what must happen is waited for with generous bounds, and only "nothing happens" is
-//! waited out.
+//! The threads that work on a cache which no caller uses. In real time, since a thread's sleep is
+//! what is tested: what must happen is waited for with generous bounds, and only "nothing happens"
+//! is waited out.
 
 mod support;
 
@@ -27,7 +27,7 @@ fn tell(heard: Sender<Heard>) -> impl Fn(&u32, &u32, RemovalCause) + Send + Sync
 }
 
 #[test]
-fn an_entry_is_heard_of_with_nobody_calling() {
+fn an_entry_is_told_without_any_call() {
     let (heard, hears) = mpsc::channel();
     let cache = Cache::builder()
         .expiry_resolution(millis(1))
@@ -38,7 +38,7 @@ fn an_entry_is_heard_of_with_nobody_calling() {
         cache.insert_with_ttl(key, 0, millis(60) * key);
     }
     for key in 1..=5 {
-        let (told, cause, at) = hears.recv_timeout(SOON).expect("nobody woke up");
+        let (told, cause, at) = hears.recv_timeout(SOON).expect("no thread woke up");
         assert_eq!((told, cause), (key, Expired));
         assert!(at - start >= millis(60) * key, "early: {:?}", at - start);
         assert!(
@@ -69,7 +69,7 @@ fn at_the_default_resolution_it_takes_little_more_than_a_second() {
         .build();
     let start = Instant::now();
     cache.insert(1, 1);
-    let (_, cause, at) = hears.recv_timeout(SOON).expect("nobody woke up");
+    let (_, cause, at) = hears.recv_timeout(SOON).expect("no thread woke up");
     assert_eq!(cause, Expired);
     assert!(
         at - start >= millis(100) && at - start <= secs(6),
@@ -79,7 +79,7 @@ fn at_the_default_resolution_it_takes_little_more_than_a_second() {
 }
 
 #[test]
-fn an_explicit_removal_is_heard_of_with_nobody_calling() {
+fn an_explicit_removal_is_told_without_any_call() {
     let (heard, hears) = mpsc::channel();
     let cache = Cache::builder().removal_listener(tell(heard)).build();
     cache.insert(1, 1);
@@ -406,7 +406,7 @@ fn a_crowd_of_one_cache_does_not_hold_up_another_of_the_same_scheduler() {
     // Each is woken by a removal, the crowd first.
     crowded.invalidate(&1);
     quick.invalidate(&1);
-    let left = hears.recv_timeout(SOON).expect("nobody woke up");
+    let left = hears.recv_timeout(SOON).expect("no thread woke up");
     assert!(left > 0, "all of the crowd went before");
     let start = Instant::now();
     while crowded.entry_count() > 0 {

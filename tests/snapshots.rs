@@ -5,14 +5,18 @@ mod support;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::{Duration, Instant, SystemTime};
+#[cfg(feature = "serde")]
+use std::time::SystemTime;
+use std::time::{Duration, Instant};
 
 use support::record::Record;
 use support::secs;
+#[cfg(feature = "serde")]
+use wheelhouse::Ended;
 use wheelhouse::RemovalCause::Expired;
 use wheelhouse::{
-    Cache, CacheBuilder, Downtime, Ended, EvictionPolicy, ManualTicker, Restore, Restored,
-    SavedEntry, Snapshot,
+    Cache, CacheBuilder, Downtime, EvictionPolicy, ManualTicker, Restore, Restored, SavedEntry,
+    Snapshot,
 };
 
 fn saved(key: u32, time_left: Option<Duration>) -> SavedEntry<u32, u32> {

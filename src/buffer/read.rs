@@ -2,20 +2,20 @@
 //!
 //! # How it works
 //!
-//! A reader offers the node it has hit to the ring of its stripe. `tail` counts places taken,
-//! `head` places drained; a place is taken by a compare-exchange on `tail` and filled by a store. A
-//! full ring, or a lost race for a place, drops the event: it only informs the size policy. The
-//! drainer, who holds the maintenance lock, walks from `head` and stops at a place that was taken
-//! but is not yet filled.
+//! A reader offers the node that it has hit to the ring of its stripe. `tail` counts the slots
+//! taken, `head` the slots drained. A reader takes a slot by a compare-exchange on `tail` and fills
+//! it by a store. If the ring is full, or another reader takes the slot first, the event is lost:
+//! it only informs the size policy. The drainer holds the maintenance lock. It walks from `head` and
+//! stops at a slot that was taken but is not filled yet.
 //!
 //! # Invariants
 //!
-//! 1. `head <= tail <= head + LEN`. A place is filled by the reader that moved `tail` past it, and
+//! 1. `head <= tail <= head + LEN`. A slot is filled by the reader that moved `tail` past it, and
 //!    emptied by the drainer before `head` moves past it.
-//! 2. A reader offers under a pin and holds the pin until the place is filled. So after a grace
-//!    period that began when a node left the map, nobody offers it any more, and the first drain
-//!    after it that reports *complete* has taken its last event out. `maintenance` frees nodes only
-//!    then (node 1).
+//! 2. A reader offers under a pin and holds the pin until the slot is filled. So after a grace
+//!    period that began when a node left the map, no reader offers the node any more, and the first
+//!    *complete* drain after that period has taken its last event out. `maintenance` frees nodes
+//!    only then (node 1).
 //!
 //! # Cost
 //!
@@ -47,7 +47,7 @@ pub(crate) enum Offer {
     Taken(usize),
     /// The ring is full: time to drain.
     Full,
-    /// Another reader of the stripe took the place first.
+    /// Another reader of the stripe took the slot first.
     Lost,
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum Offer {
 pub(crate) struct Ring<T> {
     head: AtomicUsize,
     tail: AtomicUsize,
-    places: [AtomicPtr<T>; LEN],
+    slots: [AtomicPtr<T>; LEN],
 }
 
 impl<T> Ring<T> {
@@ -64,12 +64,12 @@ impl<T> Ring<T> {
         Self {
             head: AtomicUsize::new(0),
             tail: AtomicUsize::new(0),
-            places: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+            slots: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
         }
     }
 
     pub(crate) fn offer(&self, item: *mut T) -> Offer {
-        // Acquire, partner: the drainer's release of `head`: a place at or beyond it has been
+        // Acquire, partner: the drainer's release of `head`: a slot at or beyond it has been
         // emptied.
         let head = self.head.load(Ordering::Acquire);
         let tail = self.tail.load(Ordering::Relaxed);
@@ -77,7 +77,7 @@ impl<T> Ring<T> {
         if held >= LEN {
             return Offer::Full;
         }
-        // Relaxed: taking a place publishes nothing; filling it does.
+        // Relaxed: taking a slot publishes nothing; filling it does.
         if self
             .tail
             .compare_exchange(
@@ -90,8 +90,8 @@ impl<T> Ring<T> {
         {
             return Offer::Lost;
         }
-        // Release, partner: the drainer's acquire of the place.
-        self.places[tail % LEN].store(item, Ordering::Release);
+        // Release, partner: the drainer's acquire of the slot.
+        self.slots[tail % LEN].store(item, Ordering::Release);
         Offer::Taken(held + 1)
     }
 
@@ -105,12 +105,12 @@ impl<T> Ring<T> {
         // drain.
         let tail = self.tail.load(Ordering::Acquire);
         while head != tail {
-            let place = &self.places[head % LEN];
-            let item = place.load(Ordering::Acquire);
+            let slot = &self.slots[head % LEN];
+            let item = slot.load(Ordering::Acquire);
             if item.is_null() {
                 return false;
             }
-            place.store(ptr::null_mut(), Ordering::Relaxed);
+            slot.store(ptr::null_mut(), Ordering::Relaxed);
             head = head.wrapping_add(1);
             // Release, partner: `offer`'s acquire of `head`.
             self.head.store(head, Ordering::Release);
@@ -147,15 +147,15 @@ impl<K, V> ReadBuffer<K, V> {
         node.seen() != self.stamp.load(Ordering::Relaxed)
     }
 
-    /// `new` takes the place of `old`, which is a use as well. False if a use was noted since the
-    /// stamp was renewed. From now on a read of `new` is none that has to be.
+    /// `new` replaces `old`, which is a use. True if no use was recorded since the stamp was renewed.
+    /// The next read of `new` need not be recorded.
     pub(crate) fn inherit_stamp(&self, old: NodePtr<K, V>, new: NodePtr<K, V>) -> bool {
         new.set_seen(self.stamp.load(Ordering::Relaxed));
         self.should_record(old)
     }
 
-    /// From now on every node's next read is news: but for one that was last read exactly 255
-    /// renewals ago, which misses a turn.
+    /// From now on every node's next read is to be recorded, except that of a node that was last read
+    /// exactly 255 renewals ago: it is recorded after the next renewal.
     ///
     /// For the holder of the maintenance lock.
     pub(crate) fn renew(&self) {
@@ -164,7 +164,7 @@ impl<K, V> ReadBuffer<K, V> {
             .store(stamp.checked_add(1).unwrap_or(1), Ordering::Relaxed);
     }
 
-    /// Offers the event that `node` was read. The pin is held until the event stands in its place
+    /// Offers the event that `node` was read. The pin is held until the event stands in its slot
     /// (read 2).
     #[inline]
     pub(crate) fn offer(&self, node: NodePtr<K, V>, _pin: &Pin) -> Offer {
@@ -248,16 +248,16 @@ mod tests {
     }
 
     #[test]
-    fn a_place_taken_but_not_filled_makes_the_drain_incomplete() {
+    fn a_slot_taken_but_not_filled_makes_the_drain_incomplete() {
         let ring = Ring::new();
         ring.offer(item(1));
         // What a reader that stopped between taking and filling leaves behind.
         ring.tail.store(3, Ordering::Relaxed);
-        ring.places[2].store(item(3), Ordering::Relaxed);
+        ring.slots[2].store(item(3), Ordering::Relaxed);
         let mut out = Vec::new();
         assert!(!ring.drain(|i| out.push(i.addr() / 8)));
         assert_eq!(out, [1]);
-        ring.places[1].store(item(2), Ordering::Relaxed);
+        ring.slots[1].store(item(2), Ordering::Relaxed);
         assert!(ring.drain(|i| out.push(i.addr() / 8)));
         assert_eq!(out, [1, 2, 3]);
     }
@@ -356,7 +356,7 @@ mod tests {
             ring.tail.fetch_add(1, Ordering::Relaxed);
             assert!(!reads.drain(&mut Vec::new(), |_| {}));
             let at = ring.head.load(Ordering::Relaxed) % LEN;
-            ring.places[at].store(node.as_raw(), Ordering::Release);
+            ring.slots[at].store(node.as_raw(), Ordering::Release);
             assert!(reads.drain(&mut Vec::new(), |_| {}));
         }
     }

@@ -1,8 +1,9 @@
 //! Write events and the batch that a shard gathers them in.
 //!
-//! A batch is a plain vector behind the shard's lock, which the writer holds anyway: no shared
-//! queue, no order to restore. The pass swaps it against an empty one, so the lock is held for a
-//! few instructions. Cost: a push into a vector that keeps its room from pass to pass.
+//! A batch is a plain vector behind the shard's lock, which the writer holds anyway. So there is no
+//! shared queue, and no order to restore. The pass swaps the batch against an empty one, so it holds
+//! the lock for a few instructions. A write costs one push into a vector that keeps its room from
+//! pass to pass.
 
 use crate::listener::RemovalCause;
 use crate::node::NodePtr;
@@ -24,7 +25,7 @@ pub(crate) enum WriteEvent<K, V> {
 }
 
 impl<K, V> WriteEvent<K, V> {
-    /// Asks the processor for the nodes that applying the event will touch.
+    /// Prefetches the nodes that applying the event will touch.
     pub(crate) fn prefetch(&self) {
         match self {
             // The size policy asks for the hash of a new one.
@@ -37,17 +38,17 @@ impl<K, V> WriteEvent<K, V> {
         }
     }
 
-    /// Asks the processor for the entry of the node that stays or leaves, and its `standing` if
-    /// there is one. That node is there by now.
+    /// Prefetches the entry of the node that stays or leaves, and with `links` what the size policy
+    /// keeps of it. The node itself was prefetched before.
     #[inline]
-    pub(crate) fn prefetch_entry(&self, standing: bool) {
+    pub(crate) fn prefetch_entry(&self, links: bool) {
         let (Self::Added(node)
         | Self::Removed(node, _)
         | Self::Rescheduled(node)
         | Self::Replaced { new: node, .. }) = self;
         let entry = node.entry();
         entry.prefetch();
-        if standing {
+        if links {
             entry.prefetch_policy_links();
         }
     }

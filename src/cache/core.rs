@@ -6,6 +6,7 @@ use crate::maintenance::Maintenance;
 use crate::node::NodePtr;
 use crate::scheduler::Task;
 use crate::shared::Shared;
+use crate::sync::AtomicUsize;
 use crate::time::NEVER;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub(crate) struct Core<K, V, S> {
     weigher: Option<Weigher<K, V>>,
     /// A read moves no deadline and is not counted: all that it may leave behind is a read event.
     pub(super) has_fast_reads: bool,
+    /// How many handles there are.
+    pub(super) handles: AtomicUsize,
 }
 
 /// What an entry weighs, as the cache keeps the question.
@@ -43,6 +46,7 @@ impl<K, V, S> Core<K, V, S> {
             hasher,
             spread,
             weigher,
+            handles: AtomicUsize::new(1),
         }
     }
 
@@ -107,6 +111,10 @@ where
 
     fn deliver(&self) {
         self.maintenance.deliver(&self.shared);
+    }
+
+    fn notifier_name(&self) -> Option<String> {
+        self.maintenance.notifier_name(&self.shared)
     }
 }
 

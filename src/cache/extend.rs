@@ -3,7 +3,7 @@
 use super::core::Core;
 use super::lookup::Hit;
 use crate::maintenance::WriteOutcome;
-use crate::node::NodePtr;
+use crate::node::{Life, NodePtr};
 use crate::time::{self, NEVER};
 
 impl<K, V, S> Core<K, V, S> {
@@ -58,6 +58,11 @@ impl<K, V, S> Core<K, V, S> {
         }
         if !node.extend(deadline, wanted) {
             return node.is_frozen(now);
+        }
+        // A clock that leapt by 64 to 91 years meanwhile makes an old deadline look like a claimed
+        // one (node 4): then nothing but the removal shows that the entry was found due.
+        if node.life() != Life::Live {
+            return false;
         }
         hit.deadline = wanted;
         if !self.lifetimes.may_keep_own() || node.own_deadline() == own {

@@ -101,7 +101,7 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
         _: Hit<K, V>,
         value: V,
         _pin: impl FnOnce() -> Pin,
-    ) -> Option<V> {
+    ) -> <Self as Lookup<K, V>>::Answer<'a> {
         Some(value)
     }
 
@@ -149,7 +149,7 @@ impl<K: 'static, V: 'static> Lookup<K, V> for Contained {
         _: Hit<K, V>,
         (): (),
         _pin: impl FnOnce() -> Pin,
-    ) -> bool {
+    ) -> <Self as Lookup<K, V>>::Answer<'a> {
         true
     }
 
@@ -333,16 +333,20 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// Ends a look-up that found nothing. Where no scheduler runs, it does a small part of the
     /// expiry that is due: after the pin was dropped, since destructors may run in it.
     fn miss<L: Lookup<K, V>>(&self, hash: u64, miss: Miss, pin: Pin) -> L::Answer<'_> {
-        if L::IS_READ
-            && let Some(counters) = &self.shared.counters
-        {
-            counters.miss();
+        if L::IS_READ {
+            self.count_miss();
         }
         drop(pin);
         if let Some(now) = miss.due {
             self.maintenance.met_expired(&self.shared, hash, now);
         }
         L::absent()
+    }
+
+    pub(super) fn count_miss(&self) {
+        if let Some(counters) = &self.shared.counters {
+            counters.miss();
+        }
     }
 
     /// Notes and counts the use of an entry.

@@ -104,11 +104,11 @@ impl Asked {
         }
     }
 
-    /// The own deadline that a replaced entry had at last. Where reads extend, they end here: a
-    /// reader who comes too late starts over and meets the new value.
+    /// The last own deadline of an entry that is being replaced. Where reads extend, extensions end
+    /// here: a reader that comes too late starts over and finds the new value.
     ///
-    /// `None` if it has ended, or is another one than the policy was `told` of: what the policy
-    /// would have said of that, nobody knows.
+    /// `None` if it has ended, or is not the one that the policy was `told` of: the policy might
+    /// answer differently about that.
     fn last_deadline<K, V>(
         &self,
         old: NodePtr<K, V>,

@@ -338,11 +338,6 @@ impl<K, V> Eviction<K, V> {
         }
     }
 
-    /// Whether a node of the caller's choice may go rather than the policy's victim.
-    pub(crate) fn may_give_up(&self, node: NodePtr<K, V>) -> bool {
-        node.entry().queue_id() >= FIRST_FREE && self.overweight.len() == 0
-    }
-
     /// The weight of all known nodes.
     pub(crate) fn weight(&self) -> u64 {
         let ordered = match &self.order {

@@ -142,7 +142,11 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
             return view.deadline_in(now, answer);
         }
         let left = view.time_left(now, deadline);
-        let (told, written) = (view.instant(now), view.instant(written(node, now)));
+        let told = view.instant(now);
+        // Counted back: on the two sides of half the clock's range, two points converted by
+        // themselves would not be as far apart as they are.
+        let age = view.span(now.wrapping_sub(written(node, now)));
+        let written = told.checked_sub(age).unwrap_or(told);
         let answer = self
             .policy
             .expire_after_read(key, value, told, left, written);

@@ -1,6 +1,6 @@
 //! The invariants of map, wheel and size policy against each other, as assertions.
 
-use super::{Maintenance, Plan, Sweep};
+use super::{Maintenance, Plan};
 use crate::eviction::{Eviction, OUT};
 use crate::list::{List, Timer};
 use crate::map::END;
@@ -27,13 +27,11 @@ impl<K, V> Maintenance<K, V> {
             &mut state,
             Plan {
                 budget: usize::MAX,
-                own: None,
-                drain: true,
                 expire: false,
-                evict: true,
                 resize: false,
-                sweep: Sweep::No,
                 seal: false,
+                renew: true,
+                ..Plan::RUN
             },
         );
         shared.map.check_invariants();
@@ -247,7 +245,7 @@ mod tests {
             shard.take(spot, node);
             // The last owner frees what the map holds; this node has to go another way.
             let mut state = maintenance.state.lock();
-            state.retired.retire(crate::map::Garbage::Node(node));
+            state.freeing.retire(crate::map::Garbage::Node(node));
         });
     }
 }

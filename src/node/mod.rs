@@ -67,7 +67,7 @@ use crate::time;
 use address::High;
 #[cfg(test)]
 pub(crate) use address::tests::REFUSES;
-pub(crate) use address::{TAG_BITS, TAG_SHIFT, is_taggable, refuse};
+pub(crate) use address::{TAG_BITS, TAG_SHIFT, fits, is_taggable, refuse};
 pub(crate) use entry::{EntryPtr, Links};
 pub(crate) use slab::{Columns, Emptied, Slab};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The listener's token: who posts against who delivers.
+//! The listener's token: a thread that posts against a thread that delivers.
 
 use super::{Owned, explore};
 use crate::listener::RemovalCause;

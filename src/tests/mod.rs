@@ -18,7 +18,7 @@
 //! | `ring::a_complete_drain_against_an_offer…` | it has taken what was offered before it |
 //! | `swap_batch::two_writers_against_a_hand_over…` | no event is lost, each writer's order holds |
 //! | `wakes::a_request_for_soon_against_a_run…` | an event that the run missed has a run arranged |
-//! | `wakes::two_requestes_for_soon_against_a_run…` | the same for a second event |
+//! | `wakes::two_requests_for_soon_against_a_run…` | the same for a second event |
 //! | `wakes::a_request_by_a_deadline_against_a_run…` | the earliest deadline is armed, drained or not |
 //! | `wakes::requests_of_two_writers…` | the earlier deadline is armed |
 //! | `status::a_requirement_against_a_pass…` | seen by the pass, or answered by another |
@@ -55,11 +55,13 @@
 //! | `told::a_correction_that_reads…` | must fail: the counter is read before the mark is set |
 //! | `delivery::two_posts…` | each is delivered once, by one thread at a time |
 //! | `delivery::posts_in_order_against_a_delivery…` | they are delivered once, in order |
+//! | `gate::a_thread_that_enters…`, `gate::two_threads_that_enter…` | after the close, no thread is at work and none comes |
 //! | `grace::a_reader_against_a_retirement…` | nobody uses what was freed; must fail without either fence |
 //! | `grace::a_reader_that_comes_again…` | nobody uses what was freed |
 //! | `grace::two_readers…` | the same |
 //! | `grace::a_new_thread…` | the same, though its record comes and goes meanwhile |
 //! | `grace::a_reader_against_two_retirements…` | the same for both objects |
+//! | `grace::a_check_on_a_third_thread…` | the same, where a third thread checks and frees; must fail without the fence before the check |
 //! | `load::a_waiter_against_a_commit…` | it gets the value, or looks again |
 //! | `load::a_waiter_against_a_failure…` | it leads, or looks again |
 //! | `load::a_revocation_against_a_commit…` | the value is stored or the load revoked |
@@ -72,6 +74,7 @@
 #![allow(unsafe_code)]
 
 mod delivery;
+mod gate;
 mod grace;
 mod load;
 mod moves;

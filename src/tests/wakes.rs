@@ -8,13 +8,13 @@ mod waking;
 
 use super::explore;
 use crate::ManualTicker;
-use crate::scheduler::{Alarm, Job, MaintenanceTask, Task, Waker};
+use crate::scheduler::{Alarm, MaintenanceTask, Task, TaskRef, Waker};
 use crate::sync::Mutex;
 use crate::time::{Clock, NEVER};
 use loom::sync::Arc;
 use loom::thread;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 use waking::Waking;
 
@@ -28,7 +28,7 @@ impl Alarm for Told {
     }
 }
 
-/// A task that is never run; an alarm needs one to be told of.
+/// A task that is never run; an alarm is set with one.
 struct Nothing;
 
 impl Task for Nothing {
@@ -37,6 +37,10 @@ impl Task for Nothing {
     }
 
     fn deliver(&self) {}
+
+    fn notifier_name(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A shard's batch (of deadlines), the requests, and the alarm.
@@ -50,12 +54,9 @@ struct Scene {
 impl Scene {
     fn new() -> Arc<Self> {
         let told = Told::default();
-        let waker = Waker::Alarm {
-            alarm: std::sync::Arc::new(told.clone()),
-            task: OnceLock::new(),
-        };
+        let waker = Waker::of_alarm(told.clone());
         let task: Weak<dyn Task> = Weak::<Nothing>::new();
-        waker.enlist(task, Job::Maintenance);
+        waker.enlist(TaskRef::new(task));
         Arc::new(Self {
             batch: Mutex::new(Vec::new()),
             waking: Waking::new(waker),
@@ -76,7 +77,7 @@ impl Scene {
 
     /// A run: clears the requests, drains, arranges the next for what it found.
     fn run(&self) {
-        self.waking.begin();
+        _ = self.waking.begin();
         let drained = std::mem::take(&mut *self.batch.lock());
         let next = drained.into_iter().filter(|d| *d != NEVER).min();
         self.waking.end(next, None, || 0);
@@ -96,7 +97,10 @@ fn a_request_for_soon_against_a_run_is_held_if_the_run_missed_the_event() {
         scene.run();
         writer.join().unwrap();
         if !scene.left().is_empty() {
-            assert!(scene.told.0.load(Ordering::Relaxed) > 0, "nobody was woken");
+            assert!(
+                scene.told.0.load(Ordering::Relaxed) > 0,
+                "the alarm was not set"
+            );
             assert!(
                 scene.waking.end(None, None, || 0).is_some(),
                 "no run is arranged"
@@ -106,7 +110,7 @@ fn a_request_for_soon_against_a_run_is_held_if_the_run_missed_the_event() {
 }
 
 #[test]
-fn two_requestes_for_soon_against_a_run_are_held_if_the_run_missed_an_event() {
+fn two_requests_for_soon_against_a_run_are_held_if_the_run_missed_an_event() {
     explore(|| {
         let scene = Scene::new();
         let theirs = Arc::clone(&scene);
@@ -138,7 +142,10 @@ fn a_request_by_a_deadline_against_a_run_arms_no_later_than_that() {
         writer.join().unwrap();
         // Drained or not: the earliest deadline is waited for.
         assert!(scene.waking.is_due(50), "armed too late");
-        assert!(scene.told.0.load(Ordering::Relaxed) > 0, "nobody was woken");
+        assert!(
+            scene.told.0.load(Ordering::Relaxed) > 0,
+            "the alarm was not set"
+        );
     });
 }
 

@@ -39,8 +39,8 @@ fn explore(scenario: fn()) {
     explore_with(scenario, true);
 }
 
-/// The same for a scenario in which somebody waits with a timeout: here he looks again and again,
-/// and priorities alone could let him do so for ever.
+/// The same for a scenario in which a thread waits with a timeout: here it looks again and again,
+/// and priorities alone could let it do so for ever.
 fn explore_fairly(scenario: fn()) {
     explore_with(scenario, false);
 }

@@ -184,7 +184,7 @@ fn run_pending_tasks_returns_after_its_notifications() {
 /// A reader that was in time keeps the entry, a removal by time happens once and is called by its
 /// name.
 #[test]
-fn an_entry_expires_once_whoever_finds_it_dead() {
+fn an_entry_expires_once_whichever_call_finds_it_dead() {
     explore(|| {
         let (time, told) = (ManualTicker::new(), Told::default());
         let book = Arc::clone(&told);

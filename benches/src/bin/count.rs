@@ -1,9 +1,13 @@
 //! A fixed number of one operation on one thread, for an instruction counter: `count.sh` runs it under callgrind, which counts only what
 //! happens inside [`measured`]. Time, threads and hash seeds are fixed, so two runs differ by next to nothing.
 
-use std::{hint::black_box, process::ExitCode, time::Duration};
+use std::{
+    hint::black_box,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
-use wheelhouse::{Cache, CacheBuilder, ManualTicker, Scheduler, expiry};
+use wheelhouse::{Cache, CacheBuilder, Expiry, ManualTicker, Scheduler, expiry};
 use wheelhouse_bench::{keys, peers::Hasher};
 
 /// Entries there before the counting starts.
@@ -36,6 +40,22 @@ const OPERATIONS: &[Operation] = &[
     Operation {
         name: "get-hit-extend",
         run: || each(cache(Expire::Access), |cache, key, _| cache.get(&key)),
+    },
+    Operation {
+        name: "get-hit-ordinary",
+        run: || each(cache(Expire::Ordinary), |cache, key, _| cache.get(&key)),
+    },
+    Operation {
+        name: "get-hit-ordinary-extend",
+        run: || {
+            each(cache(Expire::OrdinaryExtend), |cache, key, _| {
+                cache.get(&key)
+            })
+        },
+    },
+    Operation {
+        name: "get-hit-writes-only",
+        run: || each(cache(Expire::WritesOnly), |cache, key, _| cache.get(&key)),
     },
     Operation {
         name: "get-ref-hit",
@@ -127,7 +147,39 @@ fn set_expiry(cache: &Counted, key: u64, fresh: u64) -> bool {
     cache.set_expiry(&key, Some(Duration::from_secs(60 + fresh % 1024)))
 }
 
+/// A policy as a user writes it: a lifetime on creation.
+struct Ordinary;
+
+impl Expiry<u64, u64> for Ordinary {
+    fn expire_after_create(&self, key: &u64, value: &u64, _: Instant) -> Option<Duration> {
+        lifetime(key, value)
+    }
+}
+
+/// The same, and a new lifetime with each read.
+struct OrdinaryExtend;
+
+impl Expiry<u64, u64> for OrdinaryExtend {
+    fn expire_after_create(&self, key: &u64, value: &u64, _: Instant) -> Option<Duration> {
+        lifetime(key, value)
+    }
+
+    fn expire_after_read(
+        &self,
+        key: &u64,
+        value: &u64,
+        _: Instant,
+        _: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        lifetime(key, value)
+    }
+}
+
 enum Expire {
+    Ordinary,
+    OrdinaryExtend,
+    WritesOnly,
     Never,
     Create,
     Write,
@@ -154,6 +206,9 @@ fn builder(expire: Expire) -> CacheBuilder<u64, u64, Hasher> {
     match expire {
         Expire::Never => builder,
         Expire::Create => builder.expire_after(expiry::creating(lifetime)),
+        Expire::Ordinary => builder.expire_after(Ordinary),
+        Expire::OrdinaryExtend => builder.expire_after(OrdinaryExtend),
+        Expire::WritesOnly => builder.expire_after(expiry::writes_only(OrdinaryExtend)),
         Expire::Write => builder.expire_after(expiry::writing(lifetime)),
         Expire::Access => builder.expire_after(expiry::accessing(lifetime)),
     }

@@ -1,9 +1,9 @@
 //! How long a run delivers, and in which order.
 
 use super::super::Plan;
-use super::super::runs::{BEYOND, SLICE};
+use super::super::delivery::{EXTRA_LOOKS, SLICE};
 use crate::map::Garbage;
-use crate::notify::CHUNK;
+use crate::notify::CALLS_PER_LOOK;
 use crate::{Cache, ManualTicker, RemovalCause, Scheduler};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -39,9 +39,9 @@ impl Rig {
             let told = count.fetch_add(1, Ordering::Relaxed) + 1;
             let cache = own.lock().unwrap().clone();
             if let Some(cache) = cache
-                && told % CHUNK as u32 == 0
+                && told % CALLS_PER_LOOK as u32 == 0
             {
-                chunk_told(&cache, &ticker, told / CHUNK as u32);
+                chunk_told(&cache, &ticker, told / CALLS_PER_LOOK as u32);
             }
         };
         let cache = Cache::builder()
@@ -69,8 +69,8 @@ impl Rig {
         let stopped = maintenance.deliver_from_run(shared);
         drop(begun);
         let told = self.told.load(Ordering::Relaxed) as usize;
-        assert_eq!(told % CHUNK, 0);
-        ((told / CHUNK) as u64, stopped)
+        assert_eq!(told % CALLS_PER_LOOK, 0);
+        ((told / CALLS_PER_LOOK) as u64, stopped)
     }
 }
 
@@ -78,12 +78,15 @@ impl Rig {
 fn post(cache: &Cache<u32, u32>, chunks: u64) {
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     for _ in 0..chunks {
-        for key in 0..CHUNK as u32 {
+        for key in 0..CALLS_PER_LOOK as u32 {
             cache.insert(key, 0);
             cache.invalidate(&key);
             // Before any writer helps, however few the shards are: it would tell as well.
             if key % 8 == 7 {
-                while maintenance.pass(shared, &mut maintenance.state.lock(), Plan::RUN) {}
+                while maintenance
+                    .pass(shared, &mut maintenance.state.lock(), Plan::RUN)
+                    .more
+                {}
             }
         }
     }
@@ -145,7 +148,7 @@ fn what_is_due_waits_for_a_slice_and_no_longer() {
 #[test]
 fn what_the_listener_brings_about_is_told_along_with_the_rest_up_to_a_bound() {
     let rig = Rig::new(|cache, _, _| post(cache, 1));
-    assert_eq!(rig.deliver(2, Duration::ZERO), (2 + BEYOND, true));
+    assert_eq!(rig.deliver(2, Duration::ZERO), (2 + EXTRA_LOOKS, true));
 }
 
 #[test]
@@ -162,7 +165,10 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
             cache.insert(key, 0);
             cache.invalidate(&key);
             // One shard after the other, or only the order for each key would be kept.
-            while maintenance.pass(shared, &mut maintenance.state.lock(), Plan::RUN) {}
+            while maintenance
+                .pass(shared, &mut maintenance.state.lock(), Plan::RUN)
+                .more
+            {}
         }
         next += count;
     };
@@ -170,7 +176,7 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
         maintenance.notifier.deliver(|| false, &mut |nodes| {
             let mut state = maintenance.state.lock();
             for node in nodes.drain(..) {
-                state.retired.retire(Garbage::Node(node));
+                state.freeing.retire(Garbage::Node(node));
             }
         })
     };

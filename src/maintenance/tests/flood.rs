@@ -1,6 +1,6 @@
 //! Writers that bring as much as a pass can take, all the time.
 
-use super::super::{LIMIT, Plan, RUN_BUDGET};
+use super::super::{BATCH_HARD_LIMIT, Plan, RUN_BUDGET};
 use crate::{Cache, MaintenanceTask, ManualTicker, Scheduler, Ticker};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -53,19 +53,22 @@ fn a_writer_that_had_to_wait_takes_out_more_of_what_is_due_than_it_brought() {
     clock.advance(Duration::from_secs(10));
     let keys: Vec<u64> = (DUE..)
         .filter(|key| core.shared.map.shard_of(core.hash(key)) == 0)
-        .take(LIMIT)
+        .take(BATCH_HARD_LIMIT)
         .collect();
     let passes = core.maintenance.hold_passes();
     std::thread::scope(|threads| {
         let writer = threads.spawn(|| keys.iter().for_each(|&key| cache.insert(key, 0)));
-        while core.shared.map.lock_shard(0).pending() < LIMIT {
+        while core.shared.map.lock_shard(0).pending() < BATCH_HARD_LIMIT {
             std::thread::yield_now();
         }
         drop(passes);
         writer.join().expect("no panic");
     });
-    let left = core.shared.map.len() - LIMIT as u64;
-    assert!(left < DUE - LIMIT as u64, "{left} of {DUE} are left");
+    let left = core.shared.map.len() - BATCH_HARD_LIMIT as u64;
+    assert!(
+        left < DUE - BATCH_HARD_LIMIT as u64,
+        "{left} of {DUE} are left"
+    );
 }
 
 /// A clock whose every reading by a pass is the moment in which others write to all shards, more
@@ -149,7 +152,7 @@ fn waves_during(scheduler: Scheduler, call: impl FnOnce(&Cache<u32, u32>)) -> u3
 
 /// As many passes as there are shards come round once; each of the rounds that reclaim may take as
 /// many.
-fn enough(cache: &Cache<u32, u32>) -> u32 {
+fn batch_soft_limit(cache: &Cache<u32, u32>) -> u32 {
     16 * cache.core.shared.map.shards() as u32
 }
 
@@ -163,7 +166,7 @@ fn what_is_to_finish_all_ends_though_others_go_on() {
     for call in calls {
         let mut most = 0;
         let waves = waves_during(Scheduler::disabled(), |cache| {
-            most = enough(cache);
+            most = batch_soft_limit(cache);
             call(cache);
         });
         assert!(waves > 0, "nobody came in between");
@@ -185,7 +188,7 @@ fn the_run_of_an_alarm_ends_though_others_go_on() {
     let bell = Bell::default();
     let mut most = 0;
     let waves = waves_during(Scheduler::custom(bell.clone()), |cache| {
-        most = enough(cache);
+        most = batch_soft_limit(cache);
         let task = bell.0.lock().unwrap().take().expect("a deadline came in");
         assert_eq!(task.run(), Some(Duration::ZERO), "there is more to do");
     });

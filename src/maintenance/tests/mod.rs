@@ -6,8 +6,11 @@ mod helping;
 mod succession;
 mod waking;
 
-use super::pass::{ORDERED_RENEWALS, RENEWALS};
-use super::{ENOUGH, Eviction, LIMIT, Plan, State, enough};
+use super::pass::{ORDERED_RENEWALS_PER_TURNOVER, Pass, RENEWALS_PER_TURNOVER};
+use super::{
+    BATCH_HARD_LIMIT, BATCH_SOFT_LIMIT, Eviction, Plan, SOFT_LIMITS_PER_BOUND, State,
+    batch_soft_limit,
+};
 use crate::eviction::EvictionPolicy;
 use crate::node::NodePtr;
 use crate::{Cache, ManualTicker};
@@ -37,15 +40,15 @@ fn sweep_by_small_steps(cache: &Cache<u32, u32>) -> usize {
             assert!(cache.set_expiry(&key, Some(Duration::from_secs(60))));
         }
         let mut state = maintenance.state.lock();
-        while maintenance.pass(shared, &mut state, least) {
-            if state.retired.ready() > 0 {
+        while maintenance.pass(shared, &mut state, least).more {
+            if state.freeing.retired.ready() > 0 {
                 assert_eq!(
-                    state.unswept, 0,
+                    state.freeing.unswept, 0,
                     "shards whose batches may name what is freed"
                 );
                 return in_between;
             }
-            in_between += usize::from(state.retired.is_sweeping());
+            in_between += usize::from(state.freeing.retired.is_sweeping());
         }
     }
     panic!("an entry was removed, and is not freed");
@@ -67,13 +70,26 @@ fn nothing_is_freed_before_each_shard_was_drained_after_the_grace_period() {
 #[test]
 fn a_writer_helps_sooner_the_smaller_its_cache() {
     for shards in [1, 2, 8, 64] {
-        for share in [1, 2, 5, ENOUGH as u64 - 1, ENOUGH as u64] {
-            let max = share * 8 * shards as u64;
-            assert_eq!(enough(max, shards), share as usize);
-            assert_eq!(enough(max + 8 * shards as u64 - 1, shards), share as usize);
+        for share in [
+            1,
+            2,
+            5,
+            BATCH_SOFT_LIMIT as u64 - 1,
+            BATCH_SOFT_LIMIT as u64,
+        ] {
+            let max = share * SOFT_LIMITS_PER_BOUND * shards as u64;
+            assert_eq!(batch_soft_limit(Some(max), shards), share as usize);
+            assert_eq!(
+                batch_soft_limit(
+                    Some(max + SOFT_LIMITS_PER_BOUND * shards as u64 - 1),
+                    shards
+                ),
+                share as usize
+            );
         }
-        assert_eq!(enough(0, shards), 1);
-        assert_eq!(enough(u64::MAX, shards), ENOUGH);
+        assert_eq!(batch_soft_limit(Some(0), shards), 1);
+        assert_eq!(batch_soft_limit(Some(u64::MAX), shards), BATCH_SOFT_LIMIT);
+        assert_eq!(batch_soft_limit(None, shards), BATCH_SOFT_LIMIT);
     }
 }
 
@@ -98,9 +114,15 @@ fn a_share_makes_the_next_read_news(
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let of_a_writer = Plan {
         own: Some(0),
+        renew: false,
         ..Plan::RUN
     };
-    let pass = |plan| while maintenance.pass(shared, &mut maintenance.state.lock(), plan) {};
+    let pass = |plan| {
+        while maintenance
+            .pass(shared, &mut maintenance.state.lock(), plan)
+            .more
+        {}
+    };
     let should_record = || {
         let reads = maintenance.reads.as_ref().expect("it is bounded");
         reads.should_record(node(&cache, 1))
@@ -150,7 +172,7 @@ fn a_share_of_a_turnover_makes_the_next_read_news() {
             }
             next += count;
         };
-        a_share_makes_the_next_read_news(EvictionPolicy::Adaptive, RENEWALS, come);
+        a_share_makes_the_next_read_news(EvictionPolicy::Adaptive, RENEWALS_PER_TURNOVER, come);
     }
 }
 
@@ -161,14 +183,14 @@ fn values_that_grow_count_towards_a_share() {
         weight += 1;
         (2..2 + count).for_each(|key| cache.insert(key, weight));
     };
-    a_share_makes_the_next_read_news(EvictionPolicy::Adaptive, RENEWALS, grow);
+    a_share_makes_the_next_read_news(EvictionPolicy::Adaptive, RENEWALS_PER_TURNOVER, grow);
 }
 
 #[test]
 fn where_order_is_the_promise_replaced_values_count_towards_a_share() {
     let replace =
         |cache: &Cache<u32, u32>, count| (2..2 + count).for_each(|key| cache.insert(key, 1));
-    a_share_makes_the_next_read_news(EvictionPolicy::Lru, ORDERED_RENEWALS, replace);
+    a_share_makes_the_next_read_news(EvictionPolicy::Lru, ORDERED_RENEWALS_PER_TURNOVER, replace);
 }
 
 #[test]
@@ -246,7 +268,10 @@ fn a_pass_evicts_more_than_came_in_but_no_crowd() {
         drop(state);
         (0..came as u32).for_each(|key| cache.insert(10_000 * (came as u32 + 1) + key, 0));
         state = maintenance.state.lock();
-        assert!(maintenance.pass(shared, &mut state, plan), "far from done");
+        assert!(
+            maintenance.pass(shared, &mut state, plan).more,
+            "far from done"
+        );
         let left = before - len(&state);
         assert!(
             left > came && left <= (came + 16).max(32),
@@ -267,7 +292,7 @@ fn an_entry_that_was_extended_since_the_wheel_gave_it_out_goes_back() {
     let mut state = maintenance.state.lock();
     // As the wheel leaves it.
     state.wheel.deschedule(node);
-    maintenance.expire_one(shared, &mut state, node, shared.clock.now());
+    Pass::new(maintenance, shared, &mut state, Plan::RUN).expire_one(node, shared.clock.now());
     drop(state);
     assert_eq!(cache.get(&1), Some(1));
     maintenance.check_invariants(shared);
@@ -301,11 +326,11 @@ fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
         assert_eq!(state.excess(), over * HEAVY);
         assert_eq!(
             state.is_far_over(),
-            over > LIMIT as u64 + 1,
+            over > BATCH_HARD_LIMIT as u64 + 1,
             "over by {over}"
         );
     }
-    assert_eq!(there - 4, LIMIT as u32 + 2);
+    assert_eq!(there - 4, BATCH_HARD_LIMIT as u32 + 2);
 }
 
 #[test]
@@ -319,7 +344,7 @@ fn one_pass_removes_all_that_is_due_within_its_budget() {
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let mut state = maintenance.state.lock();
     assert!(
-        !maintenance.pass(shared, &mut state, Plan::RUN),
+        !maintenance.pass(shared, &mut state, Plan::RUN).more,
         "work is left"
     );
     assert_eq!(shared.map.len(), 0);
@@ -333,7 +358,7 @@ fn a_writer_waits_for_no_pass_before_its_batch_is_full() {
     let writer = cache.clone();
     let thread = std::thread::spawn(move || {
         // Twice what makes a writer help, in all shards.
-        (0..2 * (ENOUGH * writer.core.shared.map.shards()) as u32)
+        (0..2 * (BATCH_SOFT_LIMIT * writer.core.shared.map.shards()) as u32)
             .for_each(|key| writer.insert(key, 0));
         done.send(()).ok();
     });
@@ -387,7 +412,7 @@ fn writers_free_the_arrays_that_growing_tables_leave() {
     for key in 0..300_000 {
         cache.insert(key, 0);
         if key % 64 == 0 {
-            at_last = cache.core.maintenance.state.lock().retired.held();
+            at_last = cache.core.maintenance.state.lock().freeing.retired.held();
             most = most.max(at_last);
         }
     }

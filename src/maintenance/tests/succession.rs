@@ -4,7 +4,8 @@
 //! any plan in between: some take in nothing, some one shard's batch, some take out what they know
 //! while its event waits.
 
-use crate::maintenance::{Plan, Sweep};
+use crate::maintenance::Plan;
+use crate::maintenance::plan::Sweep;
 use crate::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, Scheduler};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,6 +71,7 @@ fn plan(dice: &mut Dice, shard: usize) -> Plan {
             Sweep::No
         },
         seal: dice.once_in(2),
+        renew: dice.once_in(2),
     }
 }
 
@@ -101,6 +103,11 @@ fn run(seed: u64) {
         // What readers hold is not freed.
         let held = dice.once_in(3).then(|| cache.peek_ref(&0));
         let mut state = maintenance.state.lock();
+        let pending = |shard| shared.map.lock_shard(shard).pending();
+        if (0..shared.map.shards()).map(pending).sum::<usize>() > 8 {
+            // Else the writes below would wait for the lock that this thread holds.
+            maintenance.pass(shared, &mut state, Plan::RUN);
+        }
         for _ in 0..dice.below(30) {
             let key = dice.below(keys);
             match dice.below(14) {
@@ -123,7 +130,7 @@ fn run(seed: u64) {
                 }
             }
         }
-        let ready = state.retired.take_ready(dice.below(200) as usize);
+        let ready = state.freeing.retired.take_ready(dice.below(200) as usize);
         drop(state);
         maintenance.free(shared, ready);
         drop(held);

@@ -1,7 +1,7 @@
 //! What is told to whom, request by request.
 
-use crate::maintenance::waking::{LINGER, Waking};
-use crate::scheduler::{Job, Task};
+use crate::maintenance::waking::{COALESCE_DELAY, Waking};
+use crate::scheduler::{Task, TaskRef};
 use crate::time::Clock;
 use crate::{Alarm, MaintenanceTask, ManualTicker, Scheduler};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,12 +36,16 @@ impl Task for Idle {
     }
 
     fn deliver(&self) {}
+
+    fn notifier_name(&self) -> Option<String> {
+        None
+    }
 }
 
 fn waking() -> (Waking, Bell) {
     let bell = Bell::default();
-    let waking = Waking::new(Scheduler::custom(bell.clone()).waker(None));
-    waking.waker().enlist(Weak::<Idle>::new(), Job::Maintenance);
+    let waking = Waking::new(Scheduler::custom(bell.clone()).waker());
+    waking.waker().enlist(TaskRef::new(Weak::<Idle>::new()));
     (waking, bell)
 }
 
@@ -73,10 +77,10 @@ fn soon_is_told_once_a_run_and_never_makes_a_moment_late() {
     let clock = Clock::custom(Box::new(ManualTicker::new()));
     waking.request_soon(&clock);
     waking.request_soon(&clock);
-    assert_eq!(bell.rung(), [LINGER]);
+    assert_eq!(bell.rung(), [COALESCE_DELAY]);
     // What is told now replaces what was told before.
     waking.request_by(5 * SECOND, 0);
-    assert_eq!(bell.rung(), [LINGER]);
+    assert_eq!(bell.rung(), [COALESCE_DELAY]);
     let _begun = waking.begin();
     waking.request_by(1_000, 0);
     waking.request_soon(&clock);
@@ -112,13 +116,17 @@ fn the_end_of_a_run_arranges_the_next() {
 
     // Memory that a reader holds; and what does not wait even for that.
     drop(waking.begin());
-    let retry = Some(4 * LINGER);
+    let retry = Some(4 * COALESCE_DELAY);
     assert_eq!(waking.end(None, retry, unread), retry);
-    assert_eq!(bell.rung(), [4 * LINGER]);
+    assert_eq!(bell.rung(), [4 * COALESCE_DELAY]);
     waking.request_by(9 * SECOND, SECOND);
-    assert_eq!(bell.rung(), [4 * LINGER], "the retry is not forgotten");
+    assert_eq!(
+        bell.rung(),
+        [4 * COALESCE_DELAY],
+        "the retry is not forgotten"
+    );
     waking.request_soon(&clock);
-    assert_eq!(waking.end(None, retry, || SECOND), Some(LINGER));
+    assert_eq!(waking.end(None, retry, || SECOND), Some(COALESCE_DELAY));
 }
 
 #[test]

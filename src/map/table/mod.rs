@@ -173,12 +173,13 @@ impl<K, V> TablePart<K, V> {
         if whole.is_null() {
             handle_alloc_error(layout)
         }
-        if !node::is_taggable(whole.addr(), layout.size()) {
+        if buckets == 1 {
             // An overflow bucket may be needed in the middle of a move, which cannot stop there: a
             // link at such an address would be taken for a node, so it is as good as no memory.
-            if buckets == 1 {
+            if !node::fits(whole.addr(), layout.size()) {
                 handle_alloc_error(layout)
             }
+        } else if !node::is_taggable(whole.addr(), layout.size()) {
             // SAFETY: allocated above with this layout; nothing points to it.
             unsafe { dealloc(whole, layout) };
             node::refuse(whole.addr(), layout.size());
