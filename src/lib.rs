@@ -126,6 +126,7 @@ mod builder;
 mod cache;
 mod entry_ref;
 mod iter;
+mod loading;
 mod policy;
 
 mod snapshot;
@@ -141,7 +142,9 @@ mod wheel;
 
 mod buffer;
 mod list;
+mod load;
 
+pub mod compute;
 pub mod expiry;
 mod hash;
 pub mod listener;
@@ -176,6 +179,7 @@ pub use expiry::Expiry;
 pub use hash::{DefaultHasher, RandomState};
 pub use iter::Iter;
 pub use listener::RemovalCause;
+pub use loading::{EntrySelector, Filled, Lease, Leased, RefEntrySelector};
 pub use policy::Policy;
 pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};

@@ -104,7 +104,9 @@ where
     S: Send + Sync,
 {
     fn run_due(&self) -> Option<Duration> {
-        self.maintenance.run_due(&self.shared)
+        let next = self.maintenance.run_due(&self.shared);
+        let overdue = self.run_overdue();
+        next.into_iter().chain(overdue).min()
     }
 
     fn deliver(&self) {

@@ -14,6 +14,7 @@
 
 mod core;
 mod extend;
+mod gate;
 mod handle;
 mod lifetimes;
 mod lookup;
@@ -25,14 +26,18 @@ mod tests;
 mod write;
 
 pub(crate) use self::core::{Core, Weigher};
+pub(crate) use gate::{Check, Explicit, Gate, Written};
+pub(crate) use handle::with_handles;
 pub(crate) use lifetimes::{Lifetimes, Limits};
 pub(crate) use lookup::Hit;
 pub(crate) use restore::Remaining;
+pub(crate) use write::{Given, Refused};
 
 use crate::builder::CacheBuilder;
 use crate::entry_ref::EntryRef;
 use crate::hash::RandomState;
 use crate::iter::Iter;
+use crate::load::By;
 use crate::policy::Policy;
 use crate::scheduler::Task;
 use crate::stats::Stats;
@@ -44,7 +49,6 @@ use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use write::Given;
 
 /// A concurrent cache in which every entry may have a deadline of its own.
 ///
@@ -448,7 +452,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.core.take(key, |_| ());
+        self.core.take(key, By::Blind, false, |_| Some(()));
     }
 
     /// Removes a key's entry and returns its value, cloned; `None` if the key is absent or its
@@ -478,7 +482,8 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        self.core.take(key, |node| node.value().clone())
+        self.core
+            .take(key, By::Seeing, false, |node| Some(node.value().clone()))
     }
 
     /// Removes all entries that are present at the call, with a notification for each. Entries that

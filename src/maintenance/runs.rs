@@ -212,6 +212,11 @@ impl<K, V> Maintenance<K, V> {
         self.waking.end(next, retry, || shared.clock.now())
     }
 
+    /// Asks for a run at `moment` at the latest.
+    pub(crate) fn request_run_by(&self, moment: u64, now: u64) {
+        self.waking.request_by(moment, now);
+    }
+
     /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due.
     pub(crate) fn next_in(&self, shared: &Shared<K, V>) -> Option<Duration> {
         let drain = Plan {

@@ -392,6 +392,11 @@ impl<K, V> NewNode<K, V> {
         &self.value
     }
 
+    /// The value of a node that is not let in; the key is dropped.
+    pub(crate) fn into_value(self) -> V {
+        self.value
+    }
+
     #[inline]
     pub(crate) fn hash(&self) -> u64 {
         self.hash

@@ -38,7 +38,7 @@ pub(super) enum OwnThread {
 impl OwnThread {
     /// Says what the calling thread is.
     pub(super) fn mark(self) {
-        OWN.set(Some(self));
+        OWN.with(|own| own.set(Some(self)));
     }
 
     fn current() -> Option<Self> {

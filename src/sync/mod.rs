@@ -16,6 +16,10 @@
 
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 mod latch;
+mod parker;
+
+/// Whether threads are those of an explorer, all of which run on one thread of the system.
+pub(crate) const IS_MODEL: bool = cfg!(any(wheelhouse_loom, wheelhouse_shuttle));
 
 #[cfg(not(wheelhouse_shuttle))]
 #[cfg_attr(wheelhouse_loom, allow(dead_code, unused_imports))]
@@ -177,6 +181,7 @@ mod model {
 pub(crate) use latch::{ShortMutex, ShortMutexGuard};
 #[cfg(any(wheelhouse_loom, wheelhouse_shuttle))]
 pub(crate) use model::*;
+pub(crate) use parker::Parker;
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 pub(crate) use plain::*;
 pub(crate) use std::sync::atomic::Ordering;
