@@ -51,9 +51,11 @@ where
         map.prefetch(hash);
         let pin = self.shared.pin();
         for looks in 1.. {
+            // Before the look-up: a load that ends in between has stored what the look-up missed.
+            let may_load = map.may_load(hash);
             let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
             let Some(node) = probe.found else {
-                if must_look || !map.may_load(hash) {
+                if must_look || !may_load {
                     return None;
                 }
                 let mut shard = probe.lock();

@@ -10,7 +10,9 @@ impl<K, V> Map<K, V> {
     #[inline]
     pub(crate) fn may_load(&self, hash: u64) -> bool {
         let slice = &self.shards[self.shard_of(hash)];
-        slice.totals.loads.load(Ordering::Relaxed) != 0
+        // Acquire, partner: the release in `note_loads`. A caller that misses a load since it has
+        // ended sees what that load has stored.
+        slice.totals.loads.load(Ordering::Acquire) != 0
     }
 
     /// The loads of one shard's keys.
@@ -65,6 +67,6 @@ impl<K, V> Shard<'_, K, V> {
 
     fn note_loads(&self) {
         let loads = self.locked.loads.len() as u64;
-        self.totals.loads.store(loads, Ordering::Relaxed);
+        self.totals.loads.store(loads, Ordering::Release);
     }
 }
