@@ -159,9 +159,9 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
-    /// How often the near cache asks the server for a sign of life. A connection that is silently
-    /// dead is given up after at most this and `request_timeout` together; until then, outdated
-    /// entries may be served.
+    /// How often the near cache asks the server for a sign of life, and how long the answer may
+    /// take. A connection that is silently dead is given up after at most twice this; until then,
+    /// outdated entries may be served.
     pub fn heartbeat(mut self, every: Duration) -> Self {
         self.settings.heartbeat = every;
         self

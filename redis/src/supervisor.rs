@@ -114,9 +114,10 @@ where
         }
     }
 
-    /// Whether the link is alive, and still the right one.
+    /// Whether the link is alive, and still the right one. The answer must come within the time
+    /// between two beats.
     async fn beat(&self, link: &Link) -> Result<(), NearError> {
-        let waited = self.shared.settings.request_timeout;
+        let waited = self.shared.settings.heartbeat;
         let check = async {
             link.ping().await?;
             #[cfg(feature = "cluster")]
