@@ -23,6 +23,9 @@ pub(crate) struct Connector {
     /// Whether the servers are a cluster.
     #[cfg_attr(not(feature = "cluster"), expect(dead_code))]
     cluster: bool,
+    /// The nodes of the cluster as it was last seen: all seeds may have left it since.
+    #[cfg(feature = "cluster")]
+    known: Vec<Client>,
 }
 
 impl Connector {
@@ -35,12 +38,17 @@ impl Connector {
                 "the cluster has 0 nodes to begin with, but needs at least one".into(),
             ));
         }
-        Ok(Self { seeds, cluster })
+        Ok(Self {
+            seeds,
+            cluster,
+            #[cfg(feature = "cluster")]
+            known: Vec::new(),
+        })
     }
 
     /// Makes the connections of a generation and turns tracking on.
     pub(crate) async fn open<K, V, S>(
-        &self,
+        &mut self,
         handler: PushHandler<K, V, S>,
         settings: &Settings,
     ) -> Result<Link, NearError>
@@ -57,7 +65,11 @@ impl Connector {
         };
         #[cfg(feature = "cluster")]
         if self.cluster {
-            return crate::cluster::open(&self.seeds, &connect, generation, ended).await;
+            let seeds = [self.seeds.as_slice(), self.known.as_slice()].concat();
+            let opened = crate::cluster::open(&seeds, &connect, generation, ended).await;
+            let (link, nodes) = opened?;
+            self.known = nodes;
+            return Ok(link);
         }
         let node = connect.node(&self.seeds[0]).await?;
         Ok(Link::single(generation, node, ended))

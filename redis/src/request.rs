@@ -47,7 +47,7 @@ impl Trouble {
     pub(crate) fn of(error: RedisError, cluster: bool) -> Self {
         use ServerErrorKind::{Ask, BusyLoading, ClusterDown, MasterDown, Moved, ReadOnly, TryAgain};
         let redirect = error.redirect_node();
-        let redirect = redirect.map(|(host, port)| format!("{host}:{port}"));
+        let redirect = redirect.map(|(address, _slot)| address.to_string());
         let kind = match error.kind() {
             redis::ErrorKind::Server(kind) => Some(kind),
             _ => None,

@@ -33,7 +33,7 @@ impl Stamp {
     }
 
     pub(crate) fn serves(stamp: u64) -> bool {
-        stamp % 2 == 0
+        stamp.is_multiple_of(2)
     }
 
     /// Nothing is served from now on.

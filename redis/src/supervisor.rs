@@ -23,12 +23,18 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until, 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// A connection that lived longer than this was good: the next attempt begins at once.
+const GOOD_LIFE: Duration = Duration::from_secs(1);
+/// The longest pause before the first attempt, after connections that were not.
+const LONGEST_FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 /// The task that keeps the line up.
 pub(crate) struct Supervisor<K, V, S> {
     shared: Arc<Shared<K, V, S>>,
     connector: Connector,
     generation: u64,
+    /// How long to wait before the first attempt to connect.
+    first_pause: Duration,
 }
 
 impl<K, V, S> Drop for Supervisor<K, V, S> {
@@ -49,6 +55,7 @@ where
             shared,
             connector,
             generation: 0,
+            first_pause: Duration::ZERO,
         }
     }
 
@@ -56,7 +63,8 @@ where
     pub(crate) async fn connect(&mut self) -> Result<Arc<Link>, NearError> {
         self.generation += 1;
         let handler = PushHandler::new(Arc::downgrade(&self.shared), self.generation);
-        let link = self.connector.open(handler, &self.shared.settings).await?;
+        let shared = self.shared.clone();
+        let link = self.connector.open(handler, &shared.settings).await?;
         self.shared.counters.made_connection();
         Ok(Arc::new(link))
     }
@@ -66,8 +74,14 @@ where
         let shared = self.shared.clone();
         let mut link = first;
         loop {
+            let up_since = Instant::now();
             self.tend(&link).await;
             drop(link);
+            self.first_pause = match up_since.elapsed() {
+                life if life >= GOOD_LIFE => Duration::ZERO,
+                _ if self.first_pause.is_zero() => FIRST_PAUSE / 2,
+                _ => (self.first_pause * 2).min(LONGEST_FIRST_PAUSE),
+            };
             let reconnected = {
                 let reconnecting = pin!(self.reconnect());
                 tokio::select! {
@@ -157,6 +171,9 @@ where
     }
 
     async fn connect_until_it_works(&mut self) -> Arc<Link> {
+        if !self.first_pause.is_zero() {
+            sleep(jittered(self.first_pause)).await;
+        }
         let mut pause = FIRST_PAUSE;
         loop {
             match self.connect().await {
