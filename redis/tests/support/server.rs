@@ -145,7 +145,7 @@ fn new_folder() -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("server-{}-{number}", std::process::id());
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let folder = std::env::temp_dir().join(format!("wheelhouse-redis-{name}"));
     std::fs::create_dir_all(&folder).unwrap();
     folder
 }
