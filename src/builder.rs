@@ -6,7 +6,10 @@ use crate::expiry::Expiry;
 use crate::hash::{self, RandomState};
 use crate::listener::{Listener, RemovalCause};
 use crate::maintenance::{Maintenance, Setup};
+use crate::map::Map;
+use crate::node::Columns;
 use crate::scheduler::Scheduler;
+use crate::shared::{Shared, SharedSetup};
 use crate::stripe;
 use crate::time::{Clock, Ticker, coarse};
 use crate::wheel;
@@ -77,7 +80,8 @@ impl<K, V> CacheBuilder<K, V, RandomState> {
 }
 
 impl<K, V, S> CacheBuilder<K, V, S> {
-    /// Names the cache: the name shows in its `Debug` output, in the name of its thread, and in messages about it.
+    /// Names the cache: the name shows in its `Debug` output, in the name of its thread, and in
+    /// messages about it.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().name("dns").build();
@@ -88,11 +92,13 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Makes room for this many entries in advance. The table grows without long pauses in any case; this saves the work.
+    /// Makes room for this many entries in advance. The table grows without long pauses in any
+    /// case; this saves the work.
     ///
     /// # Cost
     ///
-    /// 13 to 26 bytes an entry, allocated by [`build`](Self::build): the table's. Entries themselves take theirs as they come.
+    /// 13 to 26 bytes an entry, allocated by [`build`](Self::build): the table's. Entries
+    /// themselves take theirs as they come.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().initial_capacity(100_000).build();
@@ -103,13 +109,15 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Bounds the number of entries, or their weight if there is a [`weigher`](Self::weigher). Without it the cache is unbounded; with 0
-    /// it keeps nothing, and each insert is removed with the cause [`Size`](RemovalCause::Size) (entries of weight 0 it does keep).
+    /// Bounds the number of entries, or their weight if there is a [`weigher`](Self::weigher).
+    /// Without it the cache is unbounded; with 0 it keeps nothing, and each insert is removed with
+    /// the cause [`Size`](RemovalCause::Size) (entries of weight 0 it does keep).
     ///
-    /// The bound holds after each [`run_pending_tasks`](Cache::run_pending_tasks). In between, evictions lag behind inserts by what
-    /// waits in the write buffers: up to 24 entries per shard (four shards per core, fewer in a small cache) where writers find
-    /// time for maintenance, up to 1,024 per shard, and 2,048 more, under the heaviest load. With a weigher, up to 1,024 per shard and
-    /// 3,072 more, each as heavy as the heaviest.
+    /// The bound holds after each [`run_pending_tasks`](Cache::run_pending_tasks). In between,
+    /// evictions lag behind inserts by what waits in the write buffers: up to 24 entries per shard
+    /// (four shards per core, fewer in a small cache) where writers find time for maintenance, up
+    /// to 1,024 per shard, and 2,048 more, under the heaviest load. With a weigher, up to 1,024 per
+    /// shard and 3,072 more, each as heavy as the heaviest.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u32, u32> = wheelhouse::Cache::builder().max_capacity(10).build();
@@ -124,15 +132,17 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Says what each entry weighs: [`max_capacity`](Self::max_capacity) then bounds the sum of the weights instead of the number of
-    /// entries. Without it, each weighs 1.
+    /// Says what each entry weighs: [`max_capacity`](Self::max_capacity) then bounds the sum of the
+    /// weights instead of the number of entries. Without it, each weighs 1.
     ///
-    /// Called once per write, with no lock held, before the expiry policy is asked; the weight stays until the next write of the
-    /// key. An entry of weight 0 is never evicted for its size. One that is heavier than the whole cache is removed with the cause
-    /// [`Size`](RemovalCause::Size), at the latest by the next maintenance, and pushes no other entry out; what it replaced has left
-    /// as `Replaced`.
+    /// Called once per write, with no lock held, before the expiry policy is asked; the weight
+    /// stays until the next write of the key. An entry of weight 0 is never evicted for its size.
+    /// One that is heavier than the whole cache is removed with the cause
+    /// [`Size`](RemovalCause::Size), at the latest by the next maintenance, and pushes no other
+    /// entry out; what it replaced has left as `Replaced`.
     ///
-    /// What waits in the write buffers is counted in entries, whatever they weigh: see `max_capacity`.
+    /// What waits in the write buffers is counted in entries, whatever they weigh: see
+    /// `max_capacity`.
     ///
     /// # Panics
     ///
@@ -156,8 +166,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Which entries a bounded cache gives up when it is full. The default is [`EvictionPolicy::TinyLfu`], which adapts to the load.
-    /// Without [`max_capacity`](Self::max_capacity) it has nothing to say.
+    /// Which entries a bounded cache gives up when it is full. The default is
+    /// [`EvictionPolicy::Adaptive`], which adapts to the load. Without
+    /// [`max_capacity`](Self::max_capacity) it has nothing to say.
     ///
     /// ```
     /// use wheelhouse::{Cache, EvictionPolicy};
@@ -187,7 +198,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Bounds the time since an entry was last written. With other lifetimes: the earliest deadline holds.
+    /// Bounds the time since an entry was last written. With other lifetimes: the earliest deadline
+    /// holds.
     ///
     /// Zero makes every entry due at once; more than 2^62 ns (146 years) counts as that.
     ///
@@ -206,10 +218,12 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Bounds the time since an entry was last read or written. With other lifetimes: the earliest deadline holds.
+    /// Bounds the time since an entry was last read or written. With other lifetimes: the earliest
+    /// deadline holds.
     ///
-    /// [`set_expiry`](Cache::set_expiry) counts as a use; `contains_key`, `peek_ref`, iteration and `retain` do not. Zero makes every
-    /// entry due at once; more than 2^62 ns (146 years) counts as that.
+    /// [`set_expiry`](Cache::set_expiry) counts as a use; `contains_key`, `peek_ref`, iteration and
+    /// `retain` do not. Zero makes every entry due at once; more than 2^62 ns (146 years) counts as
+    /// that.
     ///
     /// ```
     /// use std::time::Duration;
@@ -230,11 +244,39 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Width of the finest bucket of the timer wheel: how late the *removal* of an expired entry may be. What reads see does not
-    /// depend on it.
+    /// Bounds how long a load holds its key. A load that is older is *overdue*: the next call that
+    /// needs the key's value replaces it with a load of its own, and the calls that waited for the
+    /// old one wait for the new one. With a scheduler they do so when the time is over. None by
+    /// default.
     ///
-    /// Rounded up to a power of two nanoseconds. The default is 2^30 ns (1.07 s), the finest 2^16 ns (65.536 µs), the widest 2^43 ns
-    /// (2.4 hours); `build` refuses others. A finer resolution means more wake-ups for the same entries.
+    /// An overdue load is not stopped. Its value is stored if no newer load has replaced it, and
+    /// dropped otherwise. The time is that of the cache's ticker.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, Leased, ManualTicker};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache: Cache<&str, u32> = Cache::builder()
+    ///     .ticker(ticker.clone())
+    ///     .load_timeout(Duration::from_secs(5))
+    ///     .build();
+    /// let stuck = cache.lease("k"); // its holder never fills it
+    /// ticker.advance(Duration::from_secs(6));
+    /// assert_eq!(cache.get_with("k", || 1), 1);
+    /// # drop(stuck);
+    /// ```
+    pub fn load_timeout(mut self, time: Duration) -> Self {
+        self.limits.load_timeout = Some(time);
+        self
+    }
+
+    /// Width of the finest bucket of the timer wheel: how late the *removal* of an expired entry
+    /// may be. What reads see does not depend on it.
+    ///
+    /// Rounded up to a power of two nanoseconds. The default is 2^30 ns (1.07 s), the finest 2^16
+    /// ns (65.536 µs), the widest 2^43 ns (2.4 hours); `build` refuses others. A finer resolution
+    /// means more wake-ups for the same entries.
     ///
     /// ```
     /// use std::time::Duration;
@@ -248,9 +290,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Takes time from this ticker instead of the processor's counter. The scheduler's default is then
-    /// [`Scheduler::disabled`], since nobody knows how the ticker's time relates to that of the machine. Not together with
-    /// [`coarse_reads`](Self::coarse_reads).
+    /// Takes time from this ticker instead of the processor's counter. The scheduler's default is
+    /// then [`Scheduler::disabled`], since nobody knows how the ticker's time relates to that of
+    /// the machine. Not together with [`coarse_reads`](Self::coarse_reads).
     ///
     /// ```
     /// use wheelhouse::{Cache, ManualTicker};
@@ -263,34 +305,41 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Lets look-ups go by a time that a thread stores every now and then, so that a hit reads no clock. Between 1 ms and 1 s; without
-    /// it, every look-up is exact.
+    /// Lets look-ups go by a time that a thread stores every now and then, so that a hit reads no
+    /// clock. Between 1 ms and 1 s; without it, every look-up is exact.
     ///
-    /// A look-up (`get`, `get_many`, `get_ref`, `peek_ref`, `contains_key`, iteration, [`Policy::weight_of`](crate::Policy::weight_of))
-    /// may then still find an entry for `staleness` after its deadline; longer by as much as the system wakes that thread later than
-    /// `staleness / 2` after its time, which on a machine with too much to do, or a process that was stopped, has no bound. That goes
-    /// for lives of zero, too. Nothing ever expires early.
+    /// A look-up (`get`, `get_many`, `get_ref`, `peek_ref`, `contains_key`, iteration,
+    /// [`Policy::weight_of`](crate::Policy::weight_of)) may then still find an entry for
+    /// `staleness` after its deadline; longer by as much as the system wakes that thread later than
+    /// `staleness / 2` after its time, which on a machine with too much to do, or a process that
+    /// was stopped, has no bound. That goes for lives of zero, too. Nothing ever expires early.
     ///
-    /// All else goes by the exact clock as before: new deadlines, updates, `set_expiry`, `remove`, `retain`, maintenance and with it
-    /// the removal listener, and what an [`EntryRef`](crate::EntryRef) says about its entry. Reads that may move a deadline
-    /// ([`time_to_idle`](Self::time_to_idle), a policy that answers reads) have to know the time: in a cache that has these, this
-    /// setting does nothing. Beside a [`ticker`](Self::ticker) it is refused: one that is cheap to read needs no other time.
+    /// All else goes by the exact clock as before: new deadlines, updates, `set_expiry`, `remove`,
+    /// `retain`, maintenance and with it the removal listener, and what an
+    /// [`EntryRef`](crate::EntryRef) says about its entry. Reads that may move a deadline
+    /// ([`time_to_idle`](Self::time_to_idle), a policy that answers reads) have to know the time:
+    /// in a cache that has these, this setting does nothing. Beside a [`ticker`](Self::ticker) it
+    /// is refused: one that is cheap to read needs no other time.
     ///
     /// # What still holds
     ///
-    /// All look-ups of a cache go by one time, which never goes back. An entry that one look-up has missed, that `remove` or
-    /// `set_expiry` has refused as expired, or that the listener has heard of, is not returned by any look-up that begins
-    /// after that. So to its callers, each entry has one moment at which it expires; only that it may be a little after the deadline.
-    /// `retain` alone, which is exact and says nothing about what it skips, may skip an entry that a look-up then still finds.
+    /// All look-ups of a cache go by one time, which never goes back. An entry that one look-up has
+    /// missed, that `remove` or `set_expiry` has refused as expired, or that the listener has heard
+    /// of, is not returned by any look-up that begins after that. So to its callers, each entry has
+    /// one moment at which it expires; only that it may be a little after the deadline. `retain`
+    /// alone, which is exact and says nothing about what it skips, may skip an entry that a look-up
+    /// then still finds.
     ///
     /// # Cost
     ///
-    /// A hit on an entry with a deadline saves what it cannot hide of reading the processor's counter: it took 9.7 ns in place of 14.0 in a
-    /// small set, and among a million keys 98 to 104 in place of 126 to 160, in three runs (2 cores of an AMD EPYC); it saves more where the system's clock has to be asked. For that, one
-    /// thread serves all such caches of a process. It starts with the first, ends with the last, and wakes twice in the shortest staleness among
-    /// them, whether or not anybody calls: this took 3.4 % of a core at 1 ms, 0.6 % at 10 ms, 0.2 % at 100 ms. So at 10 ms it pays from some
-    /// two million hits a second on. If the thread cannot be started, this is reported once on standard error,
-    /// and look-ups are exact.
+    /// A hit on an entry with a deadline saves what it cannot hide of reading the processor's
+    /// counter: it took 9.7 ns in place of 14.0 in a small set, and among a million keys 98 to 104
+    /// in place of 126 to 160, in three runs (2 cores of an AMD EPYC); it saves more where the
+    /// system's clock has to be asked. For that, one thread serves all such caches of a process. It
+    /// starts with the first, ends with the last, and wakes twice in the shortest staleness among
+    /// them, whether or not anybody calls: this took 3.4 % of a core at 1 ms, 0.6 % at 10 ms, 0.2 %
+    /// at 100 ms. So at 10 ms it pays from some two million hits a second on. If the thread cannot
+    /// be started, this is reported once on standard error, and look-ups are exact.
     ///
     /// ```
     /// use std::time::Duration;
@@ -321,7 +370,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Hears of every value that leaves the cache; the promises are in [`listener`](crate::listener).
+    /// Hears of every value that leaves the cache; the promises are in
+    /// [`listener`](crate::listener).
     ///
     /// ```
     /// use std::sync::mpsc;
@@ -348,8 +398,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Cost
     ///
-    /// Off: a branch for each look-up. On: a nanosecond or two, and no memory that threads share, up to two threads a core (32 at
-    /// least); some more for an expired entry, whose lateness is read from the clock. About 9 KiB for the cache, more on large machines.
+    /// Off: a branch for each look-up. On: a nanosecond or two, and no memory that threads share,
+    /// up to two threads a core (32 at least); some more for an expired entry, whose lateness is
+    /// read from the clock. About 9 KiB for the cache, more on large machines.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();
@@ -402,13 +453,13 @@ where
     ///
     /// # Panics
     ///
-    /// If a setting is invalid; the message names the setting, the value met and what is allowed. See
-    /// [`try_build`](Self::try_build).
+    /// If a setting is invalid; the message names the setting, the value met and what is allowed.
+    /// See [`try_build`](Self::try_build).
     ///
     /// # Cost
     ///
-    /// Some kilobytes. Without a custom ticker, the first cache of a process measures the processor's counter: about a
-    /// millisecond, up to 200 ms on a machine that makes it hard.
+    /// Some kilobytes. Without a custom ticker, the first cache of a process measures the
+    /// processor's counter: about a millisecond, up to 200 ms on a machine that makes it hard.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
@@ -426,8 +477,9 @@ where
     ///
     /// # Errors
     ///
-    /// [`BuildError`] if `expiry_resolution` is finer or wider than the wheel can be, `initial_capacity` is beyond what memory could
-    /// hold, `name` contains a NUL, or `coarse_reads` is out of its range or comes with a `ticker`.
+    /// [`BuildError`] if `expiry_resolution` is finer or wider than the wheel can be,
+    /// `initial_capacity` is beyond what memory could hold, `name` contains a NUL, or
+    /// `coarse_reads` is out of its range or comes with a `ticker`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -454,26 +506,35 @@ where
         let scheduler = self.scheduler.unwrap_or(scheduler);
         let name: Option<Box<str>> = self.name.map(Into::into);
         let lifetimes = Lifetimes::new(self.policy, self.limits);
-        let upkeep = Maintenance::new(Setup {
+        let columns = Columns {
+            queue: self.max_capacity.is_some(),
+            own: lifetimes.kept_apart,
+            weight: self.weigher.is_some(),
+        };
+        let map = Map::new(shards(self.max_capacity), self.initial_capacity, columns);
+        let waker = scheduler.waker(name.as_deref());
+        let setup = SharedSetup {
             clock: match self.coarse_reads {
                 Some(staleness) if !lifetimes.reads_extend => clock.with_coarse_glances(staleness),
                 _ => clock,
             },
-            shards: shards(self.max_capacity),
-            initial_capacity: self.initial_capacity,
             max_capacity: self.max_capacity,
             eviction_policy: self.eviction_policy,
+            record_stats: self.record_stats,
+            name,
+        };
+        let shared = Shared::new(map, setup);
+        let setup = Setup {
             resolution: self.resolution,
             reads_extend: lifetimes.reads_extend,
             listener: self.listener,
-            record_stats: self.record_stats,
-            kept_apart: lifetimes.kept_apart,
             weighed: self.weigher.is_some(),
-            waker: scheduler.waker(name.as_deref()),
-            name,
-        });
+            waker,
+        };
+        let maintenance = Maintenance::new(&shared, setup);
         Cache::from_core(Core::new(
-            upkeep,
+            shared,
+            maintenance,
             lifetimes,
             self.weigher,
             self.hasher,
@@ -530,7 +591,8 @@ pub(crate) fn about(name: Option<&str>, message: &str) -> String {
     }
 }
 
-/// How many shards a cache gets: enough that writers seldom meet, few in a small cache, whose bound they make inexact.
+/// How many shards a cache gets: enough that writers seldom meet, few in a small cache, whose bound
+/// they make inexact.
 fn shards(max_capacity: Option<u64>) -> usize {
     let most = stripe::stripes(4);
     match max_capacity {
@@ -552,6 +614,7 @@ impl<K, V, S> fmt::Debug for CacheBuilder<K, V, S> {
             .field("expire_after", &self.policy.is_some())
             .field("time_to_live", &self.limits.time_to_live)
             .field("time_to_idle", &self.limits.time_to_idle)
+            .field("load_timeout", &self.limits.load_timeout)
             .field("expiry_resolution", &self.resolution)
             .field("coarse_reads", &self.coarse_reads)
             .field("scheduler", &self.scheduler)

@@ -2,13 +2,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs user code whose panic ends here; `None` if it panicked. The process's panic hook has reported it by then.
+/// Runs user code whose panic ends here; `None` if it panicked. The process's panic hook has
+/// reported it by then.
 pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(answer) => Some(answer),
         Err(payload) => {
-            // What the panic carried is the user's too, and may panic when it is dropped, which carries something in its turn. After a
-            // few of these it is left alone.
+            // What the panic carried is the user's too, and may panic when it is dropped, which
+            // carries something in its turn. After a few of these it is left alone.
             let mut carried = payload;
             for _ in 0..3 {
                 match catch_unwind(AssertUnwindSafe(move || drop(carried))) {

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 /// A look at one entry: its key, its value, and what is left of its life.
 ///
-/// It shows the value as it was when it was looked up: an update or removal meanwhile does not change it, and writers are never
-/// blocked by it. While it lives it keeps *all* memory that this cache has removed since from being freed, so let it go
-/// soon; clone the value, or keep an [`Arc`](std::sync::Arc) of it, to hold it for longer. It cannot be sent to another thread.
+/// It shows the value as it was when it was looked up: an update or removal meanwhile does not
+/// change it, and writers are never blocked by it. While it lives it keeps *all* memory that this
+/// cache has removed since from being freed, so let it go soon; clone the value, or keep an
+/// [`Arc`](std::sync::Arc) of it, to hold it for longer. It cannot be sent to another thread.
 ///
 /// ```
 /// use std::time::Duration;
@@ -85,7 +86,8 @@ impl<'a, K, V> EntryRef<'a, K, V> {
 
     /// What is left of the entry's life now: `None` if it never expires, zero once it is due.
     ///
-    /// If the entry was replaced or removed meanwhile, it is what would be left of this value's life.
+    /// If the entry was replaced or removed meanwhile, it is what would be left of this value's
+    /// life.
     ///
     /// # Cost
     ///
@@ -100,7 +102,8 @@ impl<'a, K, V> EntryRef<'a, K, V> {
         self.clock.time_left(self.node, self.deadline)
     }
 
-    /// Time since this value was written: zero from 2^63 ns (292 years) on, which look like a step backwards of the clock.
+    /// Time since this value was written: zero from 2^63 ns (292 years) on, which look like a step
+    /// backwards of the clock.
     ///
     /// # Cost
     ///

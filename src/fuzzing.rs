@@ -1,5 +1,6 @@
-//! Doors for the fuzz targets, which live in a package of their own: programs decoded from bytes, run on private parts beside
-//! something that is obviously right. Compiled with `--cfg fuzzing` only; every string of bytes is a program.
+//! Doors for the fuzz targets, which live in a package of their own: programs decoded from bytes,
+//! run on private parts beside something that is obviously right. Compiled with `--cfg fuzzing`
+//! only; every string of bytes is a program.
 
 mod buffers;
 mod list;
@@ -16,12 +17,13 @@ use crate::cache::Cache;
 use crate::node::{Making, NewNode};
 
 impl<K, V, S> Cache<K, V, S> {
-    /// Takes in waiting writes, then asserts the invariants of map, wheel and size policy, each and against each other.
+    /// Takes in waiting writes, then asserts the invariants of map, wheel and size policy, each and
+    /// against each other.
     ///
     /// For a cache that no other thread uses.
     #[doc(hidden)]
     pub fn check_invariants(&self) {
-        self.core.upkeep.check_invariants();
+        self.core.maintenance.check_invariants(&self.core.shared);
     }
 }
 

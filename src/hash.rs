@@ -3,9 +3,11 @@
 use std::any::TypeId;
 use std::hash::{BuildHasher, Hasher};
 
-/// The hasher of a cache whose builder was given no other: fast, randomly keyed, resistant to flooding.
+/// The hasher of a cache whose builder was given no other: fast, randomly keyed, resistant to
+/// flooding.
 ///
-/// Each value hashes differently, so two caches never agree. The algorithm behind it may change with any release.
+/// Each value hashes differently, so two caches never agree. The algorithm behind it may change
+/// with any release.
 ///
 /// ```
 /// use std::hash::BuildHasher;
@@ -105,11 +107,12 @@ pub(crate) fn fills_all_bits<S: 'static>() -> bool {
     known.contains(&TypeId::of::<S>())
 }
 
-/// Spreads a hash over all 64 bits: the map takes shard, bucket and tag from different bits, and a hasher of the user's may leave
-/// some of them empty.
+/// Spreads a hash over all 64 bits: the map takes shard, bucket and tag from different bits, and a
+/// hasher of the user's may leave some of them empty.
 #[inline]
 pub(crate) fn spread(hash: u64) -> u64 {
-    // The finalizer of a multiply-xorshift hash; the constant is 2^64 divided by the golden ratio, made odd.
+    // The finalizer of a multiply-xorshift hash; the constant is 2^64 divided by the golden ratio,
+    // made odd.
     let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed ^ (mixed >> 29)
 }

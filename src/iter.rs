@@ -1,7 +1,8 @@
 //! Iteration over what is in the cache, without stopping it.
 //!
-//! The nodes of one bucket are taken in hand at a time. A node that was replaced since stands for its key: the key is looked up
-//! again, and what it has now is shown. So a key that is there all along is shown once, with its old value or with a new one.
+//! The nodes of one bucket are taken in hand at a time. A node that was replaced since stands for
+//! its key: the key is looked up again, and what it has now is shown. So a key that is there all
+//! along is shown once, with its old value or with a new one.
 
 use crate::cache::{Cache, Core};
 use crate::entry_ref::EntryRef;
@@ -13,8 +14,8 @@ use std::iter::FusedIterator;
 
 /// An iterator over the live entries of a cache; see [`Cache::iter`].
 ///
-/// It holds no lock. From one step to the next it may keep memory that leaves this cache from being freed, as an [`EntryRef`] does; each
-/// new bucket of the table lets go of what came before.
+/// It holds no lock. From one step to the next it may keep memory that leaves this cache from being
+/// freed, as an [`EntryRef`] does; each new bucket of the table lets go of what came before.
 ///
 /// ```
 /// use wheelhouse::Cache;
@@ -59,14 +60,14 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             while let Some(node) = self.bucket.pop() {
-                // The entry's own pin comes first: it protects what is seen to be in the map while it is held, and nothing that
-                // only an earlier pin has seen.
-                let pin = self.core.upkeep.pin();
+                // The entry's own pin comes first: it protects what is seen to be in the map while
+                // it is held, and nothing that only an earlier pin has seen.
+                let pin = self.core.shared.pin();
                 if let Some(hit) = self.core.look_again(node, &pin) {
                     return Some(EntryRef::new(hit, self.core, pin));
                 }
             }
-            let map = &self.core.upkeep.map;
+            let map = &self.core.shared.map;
             if self.position == END {
                 self.shard += 1;
                 self.position = 0;
@@ -78,7 +79,7 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
             }
             // Between buckets nothing is in hand, so memory may be freed.
             self.pin = None;
-            let pin = self.pin.insert(self.core.upkeep.pin());
+            let pin = self.pin.insert(self.core.shared.pin());
             self.position = map.collect(self.shard, self.position as u32, pin, &mut self.bucket);
             keep_one_a_key(&mut self.bucket);
         }

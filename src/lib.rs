@@ -7,12 +7,14 @@ compile_error!(
     "wheelhouse needs a target with 64-bit pointers: its map keeps bits of a key's hash in the upper sixteen bits of a pointer"
 );
 
-// Data flows downwards, and so do imports: a module names modules of later groups, none of its own group or of an earlier one. The
-// first group alone is a knot: a cache hands out its builder, entries, iterator and policy, and each of these names the cache.
+// Data flows downwards, and so do imports: a module names modules of later groups, none of its own
+// group or of an earlier one. The first group alone is a knot: a cache hands out its builder,
+// entries, iterator and policy, and each of these names the cache.
 mod builder;
 mod cache;
 mod entry_ref;
 mod iter;
+mod loading;
 mod policy;
 
 mod wheel_snapshot;
@@ -27,11 +29,13 @@ mod wheel;
 
 mod buffer;
 mod list;
+mod load;
 
 pub mod expiry;
 mod hash;
 pub mod listener;
 mod scheduler;
+mod shared;
 
 mod node;
 mod reclaim;
@@ -61,6 +65,7 @@ pub use expiry::Expiry;
 pub use hash::{DefaultHasher, RandomState};
 pub use iter::Iter;
 pub use listener::RemovalCause;
+pub use loading::{Filled, Lease, Leased};
 pub use policy::Policy;
 pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
 pub use stats::Stats;

@@ -1,23 +1,25 @@
-//! An intrusive doubly linked list of seats: a bucket of the wheel, a queue of the size policy.
+//! An intrusive doubly linked list of entries: a bucket of the wheel, a queue of the size policy.
 //!
 //! # How it works
 //!
-//! The list knows its two ends and its length; each seat carries the links ([`Chain`] names which pair). Nothing is
-//! allocated, and a seat is unlinked in constant time from wherever it stands.
+//! The list knows its two ends and its length; each entry carries the links ([`Chain`] names which
+//! pair). Nothing is allocated, and an entry is unlinked in constant time from wherever it stands.
 //!
 //! # Invariants
 //!
-//! 1. A seat is in at most one list per chain. The caller keeps this (the wheel by `place`, the size policy by `region`).
-//! 2. From the head, `next` visits `len` seats and ends at the tail; `prev` is its mirror.
+//! 1. An entry is in at most one list per chain. The caller keeps this (the wheel by `place`, the
+//!    size policy by `region`).
+//! 2. From the head, `next` visits `len` entries and ends at the tail; `prev` is its mirror.
 //!
-//! Called by the holder of the maintenance lock only (seat 2). Cost: constant for everything but the checks.
+//! Called by the holder of the maintenance lock only (entry 2). Cost: constant for everything but
+//! the checks.
 
-use crate::node::{self, Links, SeatPtr};
+use crate::node::{self, EntryPtr, Links};
 use std::marker::PhantomData;
 
-/// Names one of the link pairs of a seat.
+/// Names one of the link pairs of an entry.
 pub(crate) trait Chain {
-    fn links<K, V>(seat: &SeatPtr<K, V>) -> &Links<K, V>;
+    fn links<K, V>(entry: &EntryPtr<K, V>) -> &Links<K, V>;
 }
 
 /// The links of the timer wheel.
@@ -30,22 +32,22 @@ pub(crate) struct Queue;
 
 impl Chain for Timer {
     #[inline]
-    fn links<K, V>(seat: &SeatPtr<K, V>) -> &Links<K, V> {
-        seat.timer()
+    fn links<K, V>(entry: &EntryPtr<K, V>) -> &Links<K, V> {
+        entry.timer()
     }
 }
 
 impl Chain for Queue {
     #[inline]
-    fn links<K, V>(seat: &SeatPtr<K, V>) -> &Links<K, V> {
-        seat.queue()
+    fn links<K, V>(entry: &EntryPtr<K, V>) -> &Links<K, V> {
+        entry.queue()
     }
 }
 
 /// A list over the links that `C` names.
 pub(crate) struct List<K, V, C> {
-    head: Option<SeatPtr<K, V>>,
-    tail: Option<SeatPtr<K, V>>,
+    head: Option<EntryPtr<K, V>>,
+    tail: Option<EntryPtr<K, V>>,
     len: usize,
     _chain: PhantomData<fn() -> C>,
 }
@@ -68,61 +70,61 @@ impl<K, V, C: Chain> List<K, V, C> {
         self.len == 0
     }
 
-    pub(crate) fn front(&self) -> Option<SeatPtr<K, V>> {
+    pub(crate) fn front(&self) -> Option<EntryPtr<K, V>> {
         self.head
     }
 
-    pub(crate) fn back(&self) -> Option<SeatPtr<K, V>> {
+    pub(crate) fn back(&self) -> Option<EntryPtr<K, V>> {
         self.tail
     }
 
     /// The neighbour towards the tail.
-    pub(crate) fn next(seat: SeatPtr<K, V>) -> Option<SeatPtr<K, V>> {
-        C::links(&seat).next()
+    pub(crate) fn next(entry: EntryPtr<K, V>) -> Option<EntryPtr<K, V>> {
+        C::links(&entry).next()
     }
 
     /// The neighbour towards the head.
-    pub(crate) fn prev(seat: SeatPtr<K, V>) -> Option<SeatPtr<K, V>> {
-        C::links(&seat).prev()
+    pub(crate) fn prev(entry: EntryPtr<K, V>) -> Option<EntryPtr<K, V>> {
+        C::links(&entry).prev()
     }
 
-    /// Asks the processor to fetch what unlinking a seat will write: its neighbours' links.
+    /// Asks the processor to fetch what unlinking an entry will write: its neighbours' links.
     #[inline]
-    pub(crate) fn prefetch_around(seat: SeatPtr<K, V>) {
-        let links = C::links(&seat);
+    pub(crate) fn prefetch_around(entry: EntryPtr<K, V>) {
+        let links = C::links(&entry);
         for neighbour in [links.prev(), links.next()].into_iter().flatten() {
             node::prefetch(C::links(&neighbour));
         }
     }
 
-    /// Links a seat that is in no list of this chain (list 1) behind the tail.
-    pub(crate) fn push_back(&mut self, seat: SeatPtr<K, V>) {
-        let links = C::links(&seat);
+    /// Links an entry that is in no list of this chain (list 1) behind the tail.
+    pub(crate) fn push_back(&mut self, entry: EntryPtr<K, V>) {
+        let links = C::links(&entry);
         links.set_prev(self.tail);
         links.set_next(None);
         match self.tail {
-            Some(tail) => C::links(&tail).set_next(Some(seat)),
-            None => self.head = Some(seat),
+            Some(tail) => C::links(&tail).set_next(Some(entry)),
+            None => self.head = Some(entry),
         }
-        self.tail = Some(seat);
+        self.tail = Some(entry);
         self.len += 1;
     }
 
-    /// Unlinks a seat of this very list.
-    pub(crate) fn unlink(&mut self, seat: SeatPtr<K, V>) {
-        let links = C::links(&seat);
+    /// Unlinks an entry of this very list.
+    pub(crate) fn unlink(&mut self, entry: EntryPtr<K, V>) {
+        let links = C::links(&entry);
         let (prev, next) = (links.prev(), links.next());
         match prev {
             Some(prev) => C::links(&prev).set_next(next),
             None => {
-                debug_assert_eq!(self.head, Some(seat), "unlinked from a list it is not in");
+                debug_assert_eq!(self.head, Some(entry), "unlinked from a list it is not in");
                 self.head = next;
             }
         }
         match next {
             Some(next) => C::links(&next).set_prev(prev),
             None => {
-                debug_assert_eq!(self.tail, Some(seat), "unlinked from a list it is not in");
+                debug_assert_eq!(self.tail, Some(entry), "unlinked from a list it is not in");
                 self.tail = prev;
             }
         }
@@ -131,18 +133,18 @@ impl<K, V, C: Chain> List<K, V, C> {
         self.len -= 1;
     }
 
-    /// Moves a seat of this very list behind the tail.
-    pub(crate) fn move_to_back(&mut self, seat: SeatPtr<K, V>) {
-        if self.tail != Some(seat) {
-            self.unlink(seat);
-            self.push_back(seat);
+    /// Moves an entry of this very list behind the tail.
+    pub(crate) fn move_to_back(&mut self, entry: EntryPtr<K, V>) {
+        if self.tail != Some(entry) {
+            self.unlink(entry);
+            self.push_back(entry);
         }
     }
 
     /// Head to tail. The list must not change meanwhile.
     #[cfg(any(test, fuzzing))]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = SeatPtr<K, V>> {
-        std::iter::successors(self.head, |&seat| Self::next(seat))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = EntryPtr<K, V>> {
+        std::iter::successors(self.head, |&entry| Self::next(entry))
     }
 
     /// Asserts list 2.
@@ -151,14 +153,14 @@ impl<K, V, C: Chain> List<K, V, C> {
         let mut len = 0;
         let mut last = None;
         let mut at = self.head;
-        while let Some(seat) = at {
-            assert_eq!(C::links(&seat).prev(), last, "prev does not mirror next");
+        while let Some(entry) = at {
+            assert_eq!(C::links(&entry).prev(), last, "prev does not mirror next");
             len += 1;
-            assert!(len <= self.len, "more seats than the length {}", self.len);
-            last = Some(seat);
-            at = C::links(&seat).next();
+            assert!(len <= self.len, "more entries than the length {}", self.len);
+            last = Some(entry);
+            at = C::links(&entry).next();
         }
-        assert_eq!(self.tail, last, "the tail is not the last seat");
+        assert_eq!(self.tail, last, "the tail is not the last entry");
         assert_eq!(self.len, len, "length");
     }
 }

@@ -1,28 +1,34 @@
 //! Removal listeners: what they are told, and what is promised about the telling.
 //!
-//! A listener is a closure `Fn(&K, &V, RemovalCause)` given to the builder with `removal_listener`. The promises:
+//! A listener is a closure `Fn(&K, &V, RemovalCause)` given to the builder with `removal_listener`.
+//! The promises:
 //!
-//! - **Exactly once.** Each key–value pair that left the cache is reported once, with the very value that left.
-//! - **In order for each key.** Of two values that lived under one key, the one that left first is reported first.
-//!   Between different keys there is no order.
-//! - **After the fact.** When the listener runs, the removal is visible. It does not tell what the cache holds now: the
-//!   key may be back with another value.
-//! - **No lock held.** The listener may call any method of the same cache, also for the same key. `run_pending_tasks`
-//!   called from inside a listener returns without waiting for the notifications under way.
-//! - **Nobody waits.** A slow listener delays neither callers of `get` and `insert` nor other caches; notifications wait
-//!   in memory meanwhile. `run_pending_tasks` does wait: before it returns, everything due has been delivered. With
-//!   [`Scheduler::disabled`](crate::Scheduler::disabled), where nobody else would ever tell, a write that finds more than a thousand
-//!   notifications waiting delivers some of them.
-//! - **Panics end here.** A panic in the listener is caught and counted, after the process's panic hook has reported it.
-//!   That notification counts as delivered, and the listener stays in use.
-//! - **Not at the end.** What is stored when the last handle of the cache is dropped is dropped without a notification, entries past
-//!   their deadlines that nobody has removed by then included. Removals that happened before are still delivered.
+//! - **Exactly once.** Each key–value pair that left the cache is reported once, with the very
+//!   value that left.
+//! - **In order for each key.** Of two values that lived under one key, the one that left first is
+//!   reported first. Between different keys there is no order.
+//! - **After the fact.** When the listener runs, the removal is visible. It does not tell what the
+//!   cache holds now: the key may be back with another value.
+//! - **No lock held.** The listener may call any method of the same cache, also for the same key.
+//!   `run_pending_tasks` called from inside a listener returns without waiting for the
+//!   notifications under way.
+//! - **Nobody waits.** A slow listener delays neither callers of `get` and `insert` nor other
+//!   caches; notifications wait in memory meanwhile. `run_pending_tasks` does wait: before it
+//!   returns, everything due has been delivered. With
+//!   [`Scheduler::disabled`](crate::Scheduler::disabled), where nobody else would ever tell, a
+//!   write that finds more than a thousand notifications waiting delivers some of them.
+//! - **Panics end here.** A panic in the listener is caught and counted, after the process's panic
+//!   hook has reported it. That notification counts as delivered, and the listener stays in use.
+//! - **Not at the end.** What is stored when the last handle of the cache is dropped is dropped
+//!   without a notification, entries past their deadlines that nobody has removed by then included.
+//!   Removals that happened before are still delivered.
 //!
 //! The cause of each is a [`RemovalCause`], whose page lists which call leads to which.
 //!
 //! # A listener that calls its cache
 //!
-//! A listener that owns a handle of its own cache keeps that cache, and its thread, alive for ever. One that holds it weakly does not:
+//! A listener that owns a handle of its own cache keeps that cache, and its thread, alive for ever.
+//! One that holds it weakly does not:
 //!
 //! ```
 //! use std::sync::{Arc, Weak};
@@ -60,8 +66,8 @@ use std::fmt;
 /// | `max_capacity` exceeded, or made smaller | [`Size`](Self::Size) |
 /// | the new entry itself was not kept, as with a capacity of 0 | [`Size`](Self::Size) |
 ///
-/// An entry past its deadline is gone for every purpose, even while it is still stored. So overwriting or invalidating
-/// it reports `Expired`, never `Replaced` or `Explicit`.
+/// An entry past its deadline is gone for every purpose, even while it is still stored. So
+/// overwriting or invalidating it reports `Expired`, never `Replaced` or `Explicit`.
 ///
 /// More causes may be added in later versions, hence `#[non_exhaustive]`.
 ///
@@ -103,7 +109,8 @@ pub enum RemovalCause {
 }
 
 impl RemovalCause {
-    /// Whether the cache removed the entry on its own: true for [`Expired`](Self::Expired) and [`Size`](Self::Size).
+    /// Whether the cache removed the entry on its own: true for [`Expired`](Self::Expired) and
+    /// [`Size`](Self::Size).
     ///
     /// # Examples
     ///

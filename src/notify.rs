@@ -1,24 +1,29 @@
-//! Notifications: gathered by the pass under its lock, delivered after it, in order, by one thread at a time.
+//! Notifications: gathered by the pass under its lock, delivered after it, in order, by one thread
+//! at a time.
 //!
 //! # How it works
 //!
-//! The pass [`post`](Notifier::post)s nodes that left the cache; the node itself carries key and value, so a notification costs no
-//! copy and the listener sees the very value that left. [`deliver`](Notifier::deliver) tries to take the *token*; its holder calls
-//! the listener for each node in order, with no lock held. Whoever finds the token taken goes away: the holder looks at the queue
-//! once more after it has given the token back, so nothing is left lying.
+//! The pass [`post`](Notifier::post)s nodes that left the cache; the node itself carries key and
+//! value, so a notification costs no copy and the listener sees the very value that left.
+//! [`deliver`](Notifier::deliver) tries to take the *token*; its holder calls the listener for each
+//! node in order, with no lock held. Whoever finds the token taken goes away: the holder looks at
+//! the queue once more after it has given the token back, so nothing is left lying.
 //!
 //! # Invariants
 //!
-//! 1. Nodes are posted in the order of the removals of each key, and delivered in the order of posting: one queue, one
-//!    holder of the token.
-//! 2. A posted node is not freed before it was delivered: delivered nodes come back through [`Delivered`] alone.
-//! 3. If the queue is not empty, then somebody has the token and will look again, or nobody was asked to deliver since the post.
+//! 1. Nodes are posted in the order of the removals of each key, and delivered in the order of
+//!    posting: one queue, one holder of the token.
+//! 2. A posted node is not freed before it was delivered: delivered nodes come back through
+//!    [`Delivered`] alone.
+//! 3. If the queue is not empty, then somebody has the token and will look again, or nobody was
+//!    asked to deliver since the post.
 //!
 //! # Cost
 //!
-//! A post is a copy of 16 bytes for each notification under a lock of the notifier's own, for the whole pass once; where the listener
-//! keeps up, it allocates nothing. Undelivered notifications are not bounded: none
-//! may be lost and no caller may be held up by a slow listener, so a listener that never returns keeps every removed value.
+//! A post is a copy of 16 bytes for each notification under a lock of the notifier's own, for the
+//! whole pass once; where the listener keeps up, it allocates nothing. Undelivered notifications
+//! are not bounded: none may be lost and no caller may be held up by a slow listener, so a listener
+//! that never returns keeps every removed value.
 
 use crate::contain::contain;
 use crate::listener::{Listener, RemovalCause};
@@ -44,7 +49,8 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is inside a listener: it must not wait for deliveries, its own above all.
+/// Whether the calling thread is inside a listener: it must not wait for deliveries, its own above
+/// all.
 pub(crate) fn inside_listener() -> bool {
     INSIDE.try_with(Cell::get).unwrap_or(false)
 }
@@ -67,11 +73,12 @@ impl Token {
         }
     }
 
-    /// Runs `work` while holding the token, again and again until `is_empty` says that nothing is left after the token was
-    /// given back. Goes away at once if another thread has the token.
+    /// Runs `work` while holding the token, again and again until `is_empty` says that nothing is
+    /// left after the token was given back. Goes away at once if another thread has the token.
     ///
-    /// SeqCst on both sides: a poster pushes, then tries to take the token; a holder gives it back, then looks for more. If the
-    /// poster finds it taken, its push lies before the holder's giving back, so the holder's second look finds it.
+    /// SeqCst on both sides: a poster pushes, then tries to take the token; a holder gives it back,
+    /// then looks for more. If the poster finds it taken, its push lies before the holder's giving
+    /// back, so the holder's second look finds it.
     pub(crate) fn run(&self, mut work: impl FnMut(), mut is_empty: impl FnMut() -> bool) {
         loop {
             if self.taken.swap(true, Ordering::SeqCst) {
@@ -92,7 +99,8 @@ struct GiveBack<'a>(&'a Token);
 
 impl Drop for GiveBack<'_> {
     fn drop(&mut self) {
-        // A swap where a store would do: models order a store against another thread's swap less strictly than the language does.
+        // A swap where a store would do: models order a store against another thread's swap less
+        // strictly than the language does.
         _ = self.0.taken.swap(false, Ordering::SeqCst);
     }
 }
@@ -101,7 +109,8 @@ impl Drop for GiveBack<'_> {
 struct Queue<K, V> {
     /// What was posted, in order, in blocks: however many wait, a post copies none of them.
     blocks: VecDeque<Vec<Notification<K, V>>>,
-    /// Blocks that were delivered and emptied, to be filled again, and where delivered nodes are gathered.
+    /// Blocks that were delivered and emptied, to be filled again, and where delivered nodes are
+    /// gathered.
     spare: Vec<Vec<Notification<K, V>>>,
     nodes: Vec<NodePtr<K, V>>,
 }
@@ -140,8 +149,9 @@ pub(crate) struct Notifier<K, V> {
     panics: AtomicU64,
 }
 
-/// What is left of a block while it is delivered; goes back to where it came from if delivery stops, for whatever reason. Whoever has
-/// it has the token, so nobody has taken a later one meanwhile.
+/// What is left of a block while it is delivered; goes back to where it came from if delivery
+/// stops, for whatever reason. Whoever has it has the token, so nobody has taken a later one
+/// meanwhile.
 struct Left<'a, K, V> {
     block: Vec<Notification<K, V>>,
     /// So many of them were told.
@@ -209,8 +219,9 @@ impl<K, V> Notifier<K, V> {
         self.posted.load(Ordering::Acquire) - delivered
     }
 
-    /// Delivers until nothing is left or `go_on`, asked now and then, says no; unless another thread does so already. True if it
-    /// was `go_on` that ended it. A panic of the listener is counted and goes no further.
+    /// Delivers until nothing is left or `go_on`, asked now and then, says no; unless another
+    /// thread does so already. True if it was `go_on` that ended it. A panic of the listener is
+    /// counted and goes no further.
     pub(crate) fn deliver(
         &self,
         mut go_on: impl FnMut() -> bool,
@@ -280,7 +291,8 @@ impl<K, V> Notifier<K, V> {
         self.moved.notify_all();
     }
 
-    /// Delivers, or waits for those who do, until everything posted before the call was delivered. Not for listeners.
+    /// Delivers, or waits for those who do, until everything posted before the call was delivered.
+    /// Not for listeners.
     pub(crate) fn deliver_all(&self, done: Delivered<'_, K, V>) {
         debug_assert!(!inside_listener());
         if self.listener.is_none() {
@@ -290,14 +302,15 @@ impl<K, V> Notifier<K, V> {
         let reached =
             |count: u64| self.delivered.load(Ordering::Acquire).wrapping_sub(count) as i64 >= 0;
         loop {
-            // What listeners themselves have brought about is heard as well, up to a bound: others may post for as long as this thread
-            // goes on.
+            // What listeners themselves have brought about is heard as well, up to a bound: others
+            // may post for as long as this thread goes on.
             self.deliver(|| !reached(target + BEYOND), done);
             let mut gate = self.gate.lock();
             if reached(target) {
                 return;
             }
-            // Another thread delivers. It may stop early and leave the rest to us, without a further notice: hence the timeout.
+            // Another thread delivers. It may stop early and leave the rest to us, without a
+            // further notice: hence the timeout.
             self.moved.wait_for(&mut gate, Duration::from_millis(1));
         }
     }

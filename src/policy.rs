@@ -31,7 +31,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         Self { core }
     }
 
-    /// The bound on the weight of all entries, which is their number unless there is a weigher; `None` if there is none.
+    /// The bound on the weight of all entries, which is their number unless there is a weigher;
+    /// `None` if there is none.
     ///
     /// ```
     /// use wheelhouse::Cache;
@@ -42,22 +43,25 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(unbounded.policy().max_capacity(), None);
     /// ```
     pub fn max_capacity(&self) -> Option<u64> {
-        self.core.upkeep.max_capacity()
+        self.core.shared.max_capacity()
     }
 
-    /// Moves the bound of a cache that was built with one. A smaller bound evicts in the next passes, a bounded number of entries each;
-    /// after [`run_pending_tasks`](crate::Cache::run_pending_tasks) it holds.
+    /// Moves the bound of a cache that was built with one. A smaller bound evicts in the next
+    /// passes, a bounded number of entries each; after
+    /// [`run_pending_tasks`](crate::Cache::run_pending_tasks) it holds.
     ///
-    /// Entries of weight 0 stay whatever the bound. How many shards the cache has was settled by the bound it was built with.
+    /// Entries of weight 0 stay whatever the bound. How many shards the cache has was settled by
+    /// the bound it was built with.
     ///
     /// # Panics
     ///
-    /// If the cache was built without `max_capacity`: its entries have no place for what a size policy needs to know. Build with a
-    /// bound of `u64::MAX` to set one later.
+    /// If the cache was built without `max_capacity`: its entries have no place for what a size
+    /// policy needs to know. Build with a bound of `u64::MAX` to set one later.
     ///
     /// # Cost
     ///
-    /// The maintenance lock. Visits all entries if the new bound is below what a single entry weighs, else a few.
+    /// The maintenance lock. Visits all entries if the new bound is below what a single entry
+    /// weighs, else a few.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -71,12 +75,16 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// ```
     #[track_caller]
     pub fn set_max_capacity(&self, max_capacity: u64) {
-        if !self.core.upkeep.set_max_capacity(max_capacity) {
+        if !self
+            .core
+            .maintenance
+            .set_max_capacity(&self.core.shared, max_capacity)
+        {
             let message = format!(
                 "set_max_capacity is asked for {max_capacity}, but the cache was built without a bound; \
                  set max_capacity on its builder, to u64::MAX for none at first"
             );
-            panic!("{}", about(self.core.upkeep.name.as_deref(), &message));
+            panic!("{}", about(self.core.shared.name.as_deref(), &message));
         }
     }
 
@@ -86,10 +94,10 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// use wheelhouse::{Cache, EvictionPolicy};
     ///
     /// let cache: Cache<u8, u8> = Cache::new(100);
-    /// assert_eq!(cache.policy().eviction_policy(), EvictionPolicy::TinyLfu);
+    /// assert_eq!(cache.policy().eviction_policy(), EvictionPolicy::Adaptive);
     /// ```
     pub fn eviction_policy(&self) -> EvictionPolicy {
-        self.core.upkeep.eviction_policy
+        self.core.shared.eviction_policy
     }
 
     /// The cache-wide limit on the time since the last write.
@@ -118,7 +126,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         self.core.lifetimes.limits.time_to_idle
     }
 
-    /// Width of the finest bucket of the timer wheel: the builder's setting rounded up to a power of two nanoseconds.
+    /// Width of the finest bucket of the timer wheel: the builder's setting rounded up to a power
+    /// of two nanoseconds.
     ///
     /// ```
     /// use std::time::Duration;
@@ -128,7 +137,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(cache.policy().expiry_resolution(), Duration::from_nanos(1 << 24)); // 16.8 ms
     /// ```
     pub fn expiry_resolution(&self) -> Duration {
-        self.core.upkeep.resolution()
+        self.core.maintenance.resolution()
     }
 
     /// A picture of the timer wheel, for viewers and for the curious.
@@ -141,8 +150,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     ///
     /// # Cost
     ///
-    /// Takes the maintenance lock and may run bounded maintenance, as [`next_maintenance_in`](crate::Cache::next_maintenance_in)
-    /// does; then copies 165 lengths.
+    /// Takes the maintenance lock and may run bounded maintenance, as
+    /// [`next_maintenance_in`](crate::Cache::next_maintenance_in) does; then copies 165 lengths.
     ///
     /// ```
     /// use std::time::Duration;
@@ -156,8 +165,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(wheel.levels()[0].lens().iter().sum::<usize>(), 1);
     /// ```
     pub fn wheel(&self) -> WheelSnapshot {
-        let next_maintenance_in = self.core.upkeep.next_in();
-        let (now_nanos, levels) = self.core.upkeep.wheel_levels();
+        let next_maintenance_in = self.core.maintenance.next_in(&self.core.shared);
+        let (now_nanos, levels) = self.core.maintenance.wheel_levels();
         WheelSnapshot::new(now_nanos, next_maintenance_in, levels)
     }
 }
@@ -168,8 +177,8 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// What a key's entry weighs, as the weigher said when it was written; 1 without a weigher. `None` if the key is absent or its entry
-    /// has expired. Leaves no trace: no use is noted.
+    /// What a key's entry weighs, as the weigher said when it was written; 1 without a weigher.
+    /// `None` if the key is absent or its entry has expired. Leaves no trace: no use is noted.
     ///
     /// # Panics
     ///
@@ -189,7 +198,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let pin = self.core.upkeep.pin();
+        let pin = self.core.shared.pin();
         let hit = self.core.find_live(self.core.hash(key), key, &pin).ok()?;
         Some(hit.node.weight())
     }

@@ -1,8 +1,9 @@
 //! Which stripe a thread uses, and the padding that keeps stripes apart.
 //!
-//! A striped structure (read rings, counters) gives each thread a place of its own as long as there are enough places.
-//! A thread's number is drawn once, from a counter; numbers of ended threads are used again, lowest first, so that a
-//! program which starts and ends threads all day stays on the low stripes.
+//! A striped structure (read rings, counters) gives each thread a place of its own as long as there
+//! are enough places. A thread's number is drawn once, from a counter; numbers of ended threads are
+//! used again, lowest first, so that a program which starts and ends threads all day stays on the
+//! low stripes.
 //!
 //! Cost: a thread-local load; the first call of a thread takes a process-wide lock.
 
@@ -25,7 +26,8 @@ impl<T> std::ops::Deref for Padded<T> {
 }
 
 const UNKNOWN: usize = usize::MAX;
-/// The number of every thread in its last moments, when its own is given back; far above those of the living.
+/// The number of every thread in its last moments, when its own is given back; far above those of
+/// the living.
 const LAPSED: usize = usize::MAX >> 1;
 
 thread_local! {
@@ -34,7 +36,8 @@ thread_local! {
     static LEASE: Lease = Lease::take();
 }
 
-/// Numbers handed back by ended threads, and the next never used one. Always `std`'s lock: models fix the number.
+/// Numbers handed back by ended threads, and the next never used one. Always `std`'s lock: models
+/// fix the number.
 static FREE: std::sync::Mutex<(BinaryHeap<Reverse<usize>>, usize)> =
     std::sync::Mutex::new((BinaryHeap::new(), 0));
 
@@ -57,7 +60,8 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Before another thread can have the number. A thread without the cell draws again, and in vain.
+        // Before another thread can have the number. A thread without the cell draws again, and in
+        // vain.
         _ = NUMBER.try_with(|number| number.set(LAPSED));
         let mut free = FREE.lock().unwrap_or_else(|e| e.into_inner());
         free.0.push(Reverse(self.0));
@@ -66,7 +70,8 @@ impl Drop for Lease {
 
 /// The calling thread's number: small, dense, unique among live threads.
 ///
-/// During a thread's last moments (thread-local destructors) it is a large one, shared with other threads that are about to end.
+/// During a thread's last moments (thread-local destructors) it is a large one, shared with other
+/// threads that are about to end.
 #[inline]
 pub(crate) fn number() -> usize {
     let number = NUMBER.get();
@@ -97,8 +102,8 @@ mod tests {
     fn numbers_of_ended_threads_are_used_again() {
         let mine = number();
         assert_eq!(mine, number());
-        // There are no more numbers than threads were alive at once, so one after another they meet a known one soon, whatever else the
-        // process does.
+        // There are no more numbers than threads were alive at once, so one after another they meet
+        // a known one soon, whatever else the process does.
         let mut drawn = std::collections::HashSet::new();
         let mut threads = (0..10_000).map(|_| std::thread::spawn(number).join().unwrap());
         assert!(

@@ -65,8 +65,9 @@ impl WheelSnapshot {
     }
 
     /// How long it is until the wheel has work: `None` if it is empty, zero if something is due. As
-    /// [`Cache::next_maintenance_in`](crate::Cache::next_maintenance_in); entries that are far from their deadlines have to be filed
-    /// again on the way, so it may be less than what is left until the next deadline.
+    /// [`Cache::next_maintenance_in`](crate::Cache::next_maintenance_in); entries that are far from
+    /// their deadlines have to be filed again on the way, so it may be less than what is left until
+    /// the next deadline.
     ///
     /// ```
     /// use std::time::Duration;

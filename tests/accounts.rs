@@ -1,5 +1,6 @@
-//! Whatever several threads do to few keys, on a clock that wraps meanwhile, the accounts balance: each pair is there or was told once,
-//! the statistics are what the listener heard and the callers were answered, and the weights add up.
+//! Whatever several threads do to few keys, on a clock that wraps meanwhile, the accounts balance:
+//! each pair is there or was told once, the statistics are what the listener heard and the callers
+//! were answered, and the weights add up.
 
 mod support;
 
@@ -204,7 +205,7 @@ fn with_limits_for_all_entries() {
 
 #[test]
 fn near_a_bound() {
-    for policy in [EvictionPolicy::TinyLfu, EvictionPolicy::Lru] {
+    for policy in [EvictionPolicy::Adaptive, EvictionPolicy::Lru] {
         for most in [0, 3, 20, 60] {
             let bounded = |builder: CacheBuilder<u64, u64>| {
                 builder.max_capacity(most).eviction_policy(policy)

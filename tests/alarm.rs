@@ -76,7 +76,8 @@ impl Loop {
         };
         self.advance_to(at);
         if let Some(again) = task.run() {
-            // A `set` during the run and the answer of the run both tell when; the loop keeps one timer, for the earlier.
+            // A `set` during the run and the answer of the run both tell when; the loop keeps one
+            // timer, for the earlier.
             let mut timer = self.0.lock().unwrap();
             let next = timer.now.saturating_add(again);
             if timer.armed.as_ref().is_none_or(|(at, _)| next < *at) {
@@ -475,7 +476,8 @@ fn inserts_that_never_end_wake_nobody_however_the_cache_grows() {
 fn a_table_that_grew_costs_the_loop_a_few_runs() {
     let timer = Loop::default();
     let clock = timer.0.lock().unwrap().clock.clone();
-    // Bounded, so that each write asks for a run. A run ends what it finds begun, in however many steps.
+    // Bounded, so that each write asks for a run. A run ends what it finds begun, in however many
+    // steps.
     let cache: Cache<u32, u32> = Cache::builder()
         .max_capacity(1_000_000)
         .ticker(clock)

@@ -1,5 +1,6 @@
-//! In its stride a cache allocates next to nothing, whatever is done to it: nodes come from slabs, and what events, removals and
-//! notifications are kept in is used again. What remains is an overflow bucket of the table now and then, for keys that come.
+//! In its stride a cache allocates next to nothing, whatever is done to it: nodes come from slabs,
+//! and what events, removals and notifications are kept in is used again. What remains is an
+//! overflow bucket of the table now and then, for keys that come.
 // Where sanitizers look, each node is an allocation.
 #![cfg(not(wheelhouse_single))]
 #![allow(unsafe_code)]

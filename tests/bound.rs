@@ -1,4 +1,5 @@
-//! A bound in entries: kept after each pass, paid for with cause `Size`, and never at the cost of an entry it need not take.
+//! A bound in entries: kept after each pass, paid for with cause `Size`, and never at the cost of
+//! an entry it need not take.
 
 mod support;
 

@@ -342,7 +342,8 @@ fn a_builder_passes_through_every_order_of_generic_settings() {
 
 #[test]
 fn with_a_ticker_of_its_own_a_cache_has_no_scheduler_unless_told() {
-    // If a thread did the removing, it would look at the machine's clock, not at this one, and find nothing due.
+    // If a thread did the removing, it would look at the machine's clock, not at this one, and find
+    // nothing due.
     let clock = ManualTicker::new();
     let heard = Record::new();
     let cache = Cache::builder()

@@ -1,5 +1,5 @@
-//! `coarse_reads` on the machine's clock. What it promises is shown on a clock of their own by the unit tests of `cache`; here is one
-//! thread that really keeps the time.
+//! `coarse_reads` on the machine's clock. What it promises is shown on a clock of their own by the
+//! unit tests of `cache`; here is one thread that really keeps the time.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! Who makes room in a full cache: the dead before the living, and those as good as dead before the rest.
+//! Who makes room in a full cache: the dead before the living, and those as good as dead before the
+//! rest.
 
 mod support;
 
@@ -12,7 +13,7 @@ use support::{NS, millis, must_end, secs};
 use wheelhouse::RemovalCause::{Expired, Size};
 use wheelhouse::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, RemovalCause, Ticker};
 
-const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::TinyLfu, EvictionPolicy::Lru];
+const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::Adaptive, EvictionPolicy::Lru];
 
 type Heard = Record<u64, u32>;
 
@@ -38,7 +39,8 @@ fn gone_for(heard: &Heard, cause: RemovalCause) -> Vec<u64> {
     keys
 }
 
-/// Entries die one by one within a bucket of the wheel, far more often than buckets end. Those alive always fit.
+/// Entries die one by one within a bucket of the wheel, far more often than buckets end. Those
+/// alive always fit.
 #[test]
 fn callers_find_the_dead_of_the_current_bucket_before_they_take_a_living_one() {
     for policy in POLICIES {
@@ -116,7 +118,8 @@ fn however_heavy_the_dead_are_they_cost_no_living_entry() {
     }
 }
 
-/// Whoever dies within the finest bucket anyway goes first, with cause `Size`: nothing expires before its deadline.
+/// Whoever dies within the finest bucket anyway goes first, with cause `Size`: nothing expires
+/// before its deadline.
 #[test]
 fn an_entry_about_to_die_goes_before_the_others_and_as_a_size_victim() {
     for policy in POLICIES {
@@ -193,7 +196,7 @@ fn an_entry_that_reads_keep_alive_is_not_about_to_die() {
 
 #[test]
 fn weight_nothing_is_no_victim_however_near_its_deadline() {
-    let (builder, clock, heard) = weighed(EvictionPolicy::TinyLfu, 10);
+    let (builder, clock, heard) = weighed(EvictionPolicy::Adaptive, 10);
     let cache = builder.build();
     cache.insert_with_ttl(0, 0, secs(10));
     clock.advance(secs(10) - NS);

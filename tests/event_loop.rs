@@ -1,5 +1,6 @@
-//! An event loop that asks `next_maintenance_in`, sleeps for so long, and runs the pending tasks, hears of every end within one span
-//! of the finest bucket: at any resolution, wherever its clock began, and while its callers move deadlines to and fro.
+//! An event loop that asks `next_maintenance_in`, sleeps for so long, and runs the pending tasks,
+//! hears of every end within one span of the finest bucket: at any resolution, wherever its clock
+//! began, and while its callers move deadlines to and fro.
 
 mod support;
 
@@ -47,7 +48,8 @@ impl Loop {
         }
     }
 
-    /// Of every order of magnitude: from a thousandth of the finest bucket to more than the top of the wheel holds in one turn.
+    /// Of every order of magnitude: from a thousandth of the finest bucket to more than the top of
+    /// the wheel holds in one turn.
     fn length(&mut self, most: u64) -> Duration {
         let bits = u64::from(self.span.as_nanos().ilog2()) - 10 + self.dice.below(most);
         nanos((1 << bits) + self.dice.below(1 << bits))

@@ -1,4 +1,5 @@
-//! Failures that other caches have had in public, each named after what went wrong and, where it has one, its number there.
+//! Failures that other caches have had in public, each named after what went wrong and, where it
+//! has one, its number there.
 
 mod support;
 

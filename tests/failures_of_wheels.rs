@@ -1,5 +1,5 @@
-//! Failures that other timer wheels have had in public, each named after what went wrong and, where it has one, its number
-//! there.
+//! Failures that other timer wheels have had in public, each named after what went wrong and, where
+//! it has one, its number there.
 
 mod support;
 
@@ -22,8 +22,9 @@ fn cache_at(origin: u64) -> (Cache<u64, u64>, ManualTicker, Record<u64, u64>) {
     (cache, clock, heard)
 }
 
-/// Goes to each deadline in turn and finds its entries there until one nanosecond before, and gone at it. The passes run
-/// only where the walk stops, so from one deadline to the next the clock jumps.
+/// Goes to each deadline in turn and finds its entries there until one nanosecond before, and gone
+/// at it. The passes run only where the walk stops, so from one deadline to the next the clock
+/// jumps.
 #[track_caller]
 fn each_on_time(origin: u64, lives: &[Duration]) {
     let (cache, clock, heard) = cache_at(origin);
@@ -113,7 +114,8 @@ fn tikv_11940_no_remaining_time_is_past_the_last_level() {
 fn theine_go_64_the_bucket_in_hand_is_visited() {
     for (bits, _) in LEVELS {
         for part in [0, 1, 1 << (bits - 1), (1 << bits) - 1] {
-            // The hand stands inside a bucket; entries fall due in that very bucket, and in the one after.
+            // The hand stands inside a bucket; entries fall due in that very bucket, and in the one
+            // after.
             let lives = [1, 2, 1_000, 1 << (bits - 2), (1 << bits) - 1, 1 << bits].map(nanos);
             each_on_time((77 << bits) + part, &lives);
         }

@@ -1,4 +1,5 @@
-//! Defects that this crate has had, each mended once and watched since. Those that other caches have had are in `failures_of_caches`.
+//! Defects that this crate has had, each mended once and watched since. Those that other caches
+//! have had are in `failures_of_caches`.
 
 mod support;
 
@@ -27,7 +28,8 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // The thread's registration with the cache may have gone before: the walk goes on, and pins anew.
+        // The thread's registration with the cache may have gone before: the walk goes on, and pins
+        // anew.
         self.walk.next();
     }
 }
@@ -68,7 +70,8 @@ fn references_may_outlive_their_threads_registration() {
 
 #[test]
 fn walks_meet_each_key_once_while_the_table_grows_and_shrinks() {
-    // One bucket after another splits and merges under the walk, with chains in those of equal hash.
+    // One bucket after another splits and merges under the walk, with chains in those of equal
+    // hash.
     for one_hash in [false, true] {
         let stay = if one_hash { 30 } else { 300 };
         let (mut shown, mut step) = (vec![0; stay], 0);
@@ -135,7 +138,8 @@ fn a_slow_listener_makes_other_entries_of_its_cache_wait_for_a_few_notices_not_f
     cache.insert_with_ttl(MANY, 0, millis(150));
     cache.insert_with_ttl(MANY + 1, 0, secs(3_600));
     (0..MANY).for_each(|key| cache.invalidate(&key));
-    // A few notices go through; the many that are left must not stand before the entry that falls due.
+    // A few notices go through; the many that are left must not stand before the entry that falls
+    // due.
     for _ in 0..100 {
         permit.send(()).unwrap();
     }

@@ -1,4 +1,5 @@
-//! Defects that were found by reading, each with the program that showed it: what is told to timers, and which moment counts.
+//! Defects that were found by reading, each with the program that showed it: what is told to
+//! timers, and which moment counts.
 
 mod support;
 
@@ -32,7 +33,8 @@ impl Drop for Heir {
     }
 }
 
-/// The clock was not read where the wheel had nothing left, and the moment since wished for was told as if it were now 0.
+/// The clock was not read where the wheel had nothing left, and the moment since wished for was
+/// told as if it were now 0.
 #[test]
 fn a_wish_made_during_a_run_that_leaves_nothing_is_told_as_a_time_from_now() {
     let (ticker, alarm) = (ManualTicker::new(), Noted::default());
@@ -149,7 +151,8 @@ impl Drop for Waits {
     }
 }
 
-/// `run_pending_tasks` waited for what another thread was dropping, a second at most, and told the alarm afterwards.
+/// `run_pending_tasks` waited for what another thread was dropping, a second at most, and told the
+/// alarm afterwards.
 #[test]
 fn who_waits_for_a_destructor_has_told_the_alarm_before() {
     let (tell, set) = mpsc::channel();

@@ -1,5 +1,6 @@
-//! What code around a cache may be written like: generic, with the bounds that the documentation names and no more; statics, tasks,
-//! fields; settings given as closures, functions and boxes. Most of it is checked by the compiler.
+//! What code around a cache may be written like: generic, with the bounds that the documentation
+//! names and no more; statics, tasks, fields; settings given as closures, functions and boxes. Most
+//! of it is checked by the compiler.
 
 mod support;
 
@@ -243,7 +244,7 @@ fn small_types_have_the_traits_of_small_types() {
     use RemovalCause::{Expired, Explicit, Replaced, Size};
     let causes = HashSet::from([Expired, Explicit, Replaced, Size]);
     assert_eq!(causes.len(), 4);
-    assert_eq!(EvictionPolicy::default(), EvictionPolicy::TinyLfu);
+    assert_eq!(EvictionPolicy::default(), EvictionPolicy::Adaptive);
     assert_eq!(Stats::default() - Stats::default(), Stats::default());
     assert_eq!(ManualTicker::default().nanos(), ManualTicker::new().nanos());
 }

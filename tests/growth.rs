@@ -1,5 +1,6 @@
-//! A table that grows and shrinks under its readers, real threads and the processor's own loads: whatever a writer moves, between
-//! buckets, into an overflow chain and out of it, a key that stays is never missed.
+//! A table that grows and shrinks under its readers, real threads and the processor's own loads:
+//! whatever a writer moves, between buckets, into an overflow chain and out of it, a key that stays
+//! is never missed.
 
 mod support;
 

@@ -1,5 +1,6 @@
-//! Callbacks that panic or call the cache at any of their calls, hashers that collide, keys whose `Eq` lies, policies that cannot
-//! make up their mind: the table "When callbacks misbehave" of the crate's documentation, line by line.
+//! Callbacks that panic or call the cache at any of their calls, hashers that collide, keys whose
+//! `Eq` lies, policies that cannot make up their mind: the table "When callbacks misbehave" of the
+//! crate's documentation, line by line.
 
 mod support;
 
@@ -64,7 +65,8 @@ fn step(cache: &Sparky, clock: &ManualTicker, n: u32, accepted: &mut BTreeSet<u3
     }
 }
 
-/// Whether a panic in a callback of this kind comes out of the call that led to it, and then leaves everything as it was.
+/// Whether a panic in a callback of this kind comes out of the call that led to it, and then leaves
+/// everything as it was.
 fn reaches_the_caller(kind: Kind) -> bool {
     !matches!(kind, Kind::Listener | Kind::DropKey | Kind::DropValue)
 }
@@ -72,7 +74,8 @@ fn reaches_the_caller(kind: Kind) -> bool {
 /// The bound, and whether the policy answers reads.
 type Setting = (Option<u64>, bool);
 
-/// Runs the program with the call number `at` of a kind doing its deed; true if it was never called that often.
+/// Runs the program with the call number `at` of a kind doing its deed; true if it was never called
+/// that often.
 fn run(kind: Kind, deed: Deed, at: u32, spread: Spread, (capacity, reads): Setting) -> bool {
     let what = format!("{deed:?} in call {at} of {kind:?}, {spread:?}, {capacity:?}, {reads}");
     spark::take_left();
@@ -96,7 +99,8 @@ fn run(kind: Kind, deed: Deed, at: u32, spread: Spread, (capacity, reads): Setti
                 reaches_the_caller(kind) || kind == Kind::DropKey,
                 "{what}: came out of step {n}"
             );
-            // What `retain` has refused before is gone; the key of the call itself, dropped by the caller, comes too late.
+            // What `retain` has refused before is gone; the key of the call itself, dropped by the
+            // caller, comes too late.
             if kind != Kind::Retain && kind != Kind::DropKey && capacity.is_none() {
                 let (mut was, mut is) = (was, content(&cache));
                 if reads && n % 14 == LOOKS_UP_MANY {
@@ -127,7 +131,8 @@ fn run(kind: Kind, deed: Deed, at: u32, spread: Spread, (capacity, reads): Setti
     !spent
 }
 
-/// Calm again: the cache works, everything that came in is there or was told once, and what is due goes.
+/// Calm again: the cache works, everything that came in is there or was told once, and what is due
+/// goes.
 fn settle(cache: &Sparky, clock: &ManualTicker, accepted: BTreeSet<u32>, what: &str) {
     cache.run_pending_tasks();
     assert_eq!(content(cache).len() as u64, cache.entry_count(), "{what}");
@@ -182,7 +187,8 @@ fn settle(cache: &Sparky, clock: &ManualTicker, accepted: BTreeSet<u32>, what: &
     spark::take_left();
 }
 
-/// Runs the program again and again, with the first, the second, … call misbehaving, until it ends without.
+/// Runs the program again and again, with the first, the second, … call misbehaving, until it ends
+/// without.
 fn at_each_call(kind: Kind, deed: Deed) {
     quiet_about_told_panics();
     for spread in [Spread::Well, Spread::AllEqual] {

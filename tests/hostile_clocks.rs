@@ -1,5 +1,5 @@
-//! Tickers that panic, disagree between threads, or leap while an operation is under way. What one clock may show to one thread is
-//! in `time_travel`.
+//! Tickers that panic, disagree between threads, or leap while an operation is under way. What one
+//! clock may show to one thread is in `time_travel`.
 
 mod support;
 
@@ -81,7 +81,8 @@ fn brittle(kind: usize, for_good: bool) -> Tried {
     (cache, clock, heard, census)
 }
 
-/// A bit of everything; each call may panic. Says how many values were put in for sure, and how many perhaps.
+/// A bit of everything; each call may panic. Says how many values were put in for sure, and how
+/// many perhaps.
 fn program(tried: &Tried) -> u32 {
     let (cache, clock, _, census) = tried;
     let attempt = |call: &dyn Fn()| _ = catch_unwind(AssertUnwindSafe(call));
@@ -136,7 +137,8 @@ fn a_ticker_that_panics_at_any_reading_loses_nothing() {
     }
 }
 
-/// The clock works again: everything that is left ends when it is due, each pair was told once, and nothing leaks.
+/// The clock works again: everything that is left ends when it is due, each pair was told once, and
+/// nothing leaks.
 fn settle((cache, clock, heard, census): Tried, numbers: u32, what: &str) {
     cache.run_pending_tasks();
     assert_eq!(cache.iter().count() as u64, cache.entry_count(), "{what}");
@@ -246,7 +248,8 @@ fn an_alarm_is_set_again_when_the_ticker_panicked() {
 
 thread_local!(static OFF_BY: std::cell::Cell<i64> = const { std::cell::Cell::new(0) });
 
-/// A clock that each thread reads with an error of its own: a counter that differs from core to core.
+/// A clock that each thread reads with an error of its own: a counter that differs from core to
+/// core.
 #[derive(Clone, Default)]
 struct Skewed(Arc<AtomicI64>);
 
@@ -273,7 +276,8 @@ fn threads_whose_clocks_differ_by_microseconds_err_by_no_more() {
         } else {
             builder.build()
         };
-        // By key, in true time: before the first its entry may not go, from the second on nobody may see it. 0 while it is not in.
+        // By key, in true time: before the first its entry may not go, from the second on nobody
+        // may see it. 0 while it is not in.
         let ends: Vec<[AtomicI64; 2]> = (0..KEYS).map(|_| Default::default()).collect();
         let wrong = Mutex::new(Vec::new());
         std::thread::scope(|threads| {

@@ -225,7 +225,8 @@ fn retain_may_call_the_cache() {
             );
             if key < 100 {
                 assert_eq!(cache.get(&key), Some(key + 1));
-                // Replaced while it is being judged: the verdict was about the value that was shown.
+                // Replaced while it is being judged: the verdict was about the value that was
+                // shown.
                 cache.insert(key, 0);
                 cache.insert(key + 1_000, 0);
                 cache.invalidate(&(key + 1_000));

@@ -1,4 +1,5 @@
-//! Caches that go while they are used, threads that go while they use them, thousands of both, and a thread that never comes.
+//! Caches that go while they are used, threads that go while they use them, thousands of both, and
+//! a thread that never comes.
 
 mod support;
 
@@ -195,8 +196,8 @@ fn thousands_of_caches_leave_no_thread_and_no_memory() {
         held.push(resident());
     }
     println!("resident after each thousand caches, in KiB: {held:?}");
-    // Whatever the allocator keeps, four thousand more caches take no more of it: a leak of 1 KiB each would show.
-    // A sanitizer keeps what was freed for a while.
+    // Whatever the allocator keeps, four thousand more caches take no more of it: a leak of 1 KiB
+    // each would show. A sanitizer keeps what was freed for a while.
     assert!(
         cfg!(wheelhouse_single) || held[4] <= held[0] + 4_000,
         "{held:?}"
@@ -308,7 +309,8 @@ fn in_a_process_without_threads() {
 #[test]
 fn a_thread_that_cannot_be_started_leaves_maintenance_to_the_callers() {
     let _alone = alone();
-    // A stack that no address space has room for. The test program itself runs one test on its first thread.
+    // A stack that no address space has room for. The test program itself runs one test on its
+    // first thread.
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "in_a_process_without_threads"])
         .args(["--ignored", "--nocapture", "--test-threads=1"])

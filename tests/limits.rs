@@ -1,4 +1,5 @@
-//! Cache-wide limits, alone and beside the deadlines of a policy or of the caller: the earliest holds.
+//! Cache-wide limits, alone and beside the deadlines of a policy or of the caller: the earliest
+//! holds.
 
 mod support;
 
@@ -149,7 +150,8 @@ fn the_earliest_of_policy_and_time_to_idle_holds() {
         .build();
     cache.insert(1, 1);
     assert_eq!(left(&cache, 1), Some(Some(secs(10))));
-    // The policy leaves its own deadline at 60 s; each read moves the idle one, until the policy's comes first.
+    // The policy leaves its own deadline at 60 s; each read moves the idle one, until the policy's
+    // comes first.
     let mut now = 0;
     for (read_at, seconds_left) in [
         (9, 10),

@@ -1,5 +1,5 @@
-//! What a removal listener may rely on: each pair that left is told once, in order for each key, with the value that left,
-//! after the removal is visible, with no lock held.
+//! What a removal listener may rely on: each pair that left is told once, in order for each key,
+//! with the value that left, after the removal is visible, with no lock held.
 
 mod support;
 
@@ -225,7 +225,8 @@ fn a_slow_listener_delays_neither_get_nor_insert() {
         .scheduler(Scheduler::background())
         .build();
     cache.insert(0, 0);
-    // Whether the listener runs on this thread or on the cache's own, it does not run on those of the callers below.
+    // Whether the listener runs on this thread or on the cache's own, it does not run on those of
+    // the callers below.
     let other = cache.clone();
     let waiting = std::thread::spawn(move || {
         other.invalidate(&0);
@@ -358,7 +359,8 @@ fn a_listener_that_always_brings_about_more_does_not_keep_run_pending_tasks() {
         for _ in 0..3 {
             cache.run_pending_tasks();
             let now = heard.load(Ordering::Relaxed);
-            // Some of what came meanwhile is heard too, but not however many times over as was asked for.
+            // Some of what came meanwhile is heard too, but not however many times over as was
+            // asked for.
             assert!((100..2_000).contains(&(now - last)), "{}", now - last);
             last = now;
         }

@@ -1,4 +1,5 @@
-//! With `EvictionPolicy::Lru` the entry goes that has not been used for longest: what counts as a use, and what does not.
+//! With `EvictionPolicy::Lru` the entry goes that has not been used for longest: what counts as a
+//! use, and what does not.
 
 mod support;
 

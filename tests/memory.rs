@@ -249,7 +249,8 @@ fn what_another_thread_is_dropping_is_waited_for() {
     waiting.into_iter().for_each(|w| w.join().unwrap());
 }
 
-/// A value whose destructor, on whichever thread, says that it runs, waits, takes another value out, and takes its time.
+/// A value whose destructor, on whichever thread, says that it runs, waits, takes another value
+/// out, and takes its time.
 struct Heavy {
     cache: Cache<u32, Mutex<Option<Heavy>>>,
     begun: mpsc::Sender<()>,

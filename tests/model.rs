@@ -76,7 +76,8 @@ fn limit() -> impl Strategy<Value = Option<Duration>> {
     proptest::option::weighted(0.7, any::<u8>().prop_map(even))
 }
 
-/// Nothing is written beside the sources: a failure prints its smallest sequence, which then becomes a test of its own.
+/// Nothing is written beside the sources: a failure prints its smallest sequence, which then
+/// becomes a test of its own.
 fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases,

@@ -52,7 +52,7 @@ proptest! {
 
     #[test]
     fn by_the_default_policy(max in bound(), ops in vec(op(), 1..200)) {
-        compare(EvictionPolicy::TinyLfu, max, &ops).map_err(TestCaseError::fail)?;
+        compare(EvictionPolicy::Adaptive, max, &ops).map_err(TestCaseError::fail)?;
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Any name will do, but one that no thread can bear: it is kept as given, shown, and borne by the thread.
+//! Any name will do, but one that no thread can bear: it is kept as given, shown, and borne by the
+//! thread.
 
 mod support;
 

@@ -1,11 +1,12 @@
-//! Nobody starves: in a cache full of entries in much demand, a key that comes in and is asked for at once is found.
+//! Nobody starves: in a cache full of entries in much demand, a key that comes in and is asked for
+//! at once is found.
 
 mod support;
 
 use support::Dice;
 use wheelhouse::{Cache, EvictionPolicy, ManualTicker};
 
-const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::TinyLfu, EvictionPolicy::Lru];
+const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::Adaptive, EvictionPolicy::Lru];
 const CAPACITIES: [u64; 8] = [1, 2, 3, 10, 63, 100, 1_000, 20_000];
 
 /// Full, and every entry was used again and again.
@@ -59,8 +60,9 @@ fn a_newcomer_outlives_the_maintenance_for_its_own_coming() {
     }
 }
 
-/// Asked for before two more have come, by a loader that puts it back if it is missed. That happens until its first uses have been taken
-/// in: a few others come between two passes, in a small cache more than the smallest window holds.
+/// Asked for before two more have come, by a loader that puts it back if it is missed. That happens
+/// until its first uses have been taken in: a few others come between two passes, in a small cache
+/// more than the smallest window holds.
 #[test]
 fn a_newcomer_that_comes_back_becomes_a_regular() {
     for policy in POLICIES {

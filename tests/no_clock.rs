@@ -1,4 +1,5 @@
-//! A cache without any deadline reads the clock once a write, for the entry's age, and at no other time.
+//! A cache without any deadline reads the clock once a write, for the entry's age, and at no other
+//! time.
 
 mod support;
 

@@ -404,7 +404,8 @@ fn next_maintenance_follows_the_earliest_deadline() {
     assert_eq!(wait(), None, "nor has one whose entries never expire");
 }
 
-/// What a handle may do, for all keys, values and hashers that a cache takes: checked when this is compiled.
+/// What a handle may do, for all keys, values and hashers that a cache takes: checked when this is
+/// compiled.
 #[allow(dead_code, reason = "it is there to compile")]
 fn a_handle_goes_anywhere<K, V, S>()
 where

@@ -1,5 +1,6 @@
-//! Writers on every core while maintenance starves: a listener that does not return, a pass that is stopped in the middle. What
-//! waits is bounded where that is promised, nobody hangs, and no write is lost. How far writers alone get is in `overshoot`.
+//! Writers on every core while maintenance starves: a listener that does not return, a pass that is
+//! stopped in the middle. What waits is bounded where that is promised, nobody hangs, and no write
+//! is lost. How far writers alone get is in `overshoot`.
 
 mod support;
 
@@ -21,8 +22,9 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(4, usize::from)
 }
 
-/// How many entries a cache may be over its bound, or how many writes may wait, with so many threads at it: full batches in all
-/// shards, two more in the hands of a pass, and what each thread adds before it notices.
+/// How many entries a cache may be over its bound, or how many writes may wait, with so many
+/// threads at it: full batches in all shards, two more in the hands of a pass, and what each thread
+/// adds before it notices.
 fn slack(threads: usize) -> u64 {
     let shards = (4 * cores()).next_power_of_two().min(1024) as u64;
     (shards + 2) * LIMIT + 2 * threads as u64
@@ -137,7 +139,8 @@ fn a_listener_that_does_not_return_stops_no_writer_and_loses_nothing() {
     );
 }
 
-/// A clock that lets threads of the cache wait, which stops the pass that they are in the middle of.
+/// A clock that lets threads of the cache wait, which stops the pass that they are in the middle
+/// of.
 struct Stopping {
     clock: ManualTicker,
     barrier: Arc<Barrier>,
@@ -258,7 +261,8 @@ fn maintenance_that_never_comes_is_done_by_the_writers() {
     println!(
         "{threads} writers without a scheduler: at most {most} values in memory, capacity {CAPACITY}"
     );
-    // What was evicted is freed by the writers as well: some grace periods' worth of it is under way.
+    // What was evicted is freed by the writers as well: some grace periods' worth of it is under
+    // way.
     assert!(
         most <= CAPACITY + 8 * slack(threads),
         "{most} values in memory"

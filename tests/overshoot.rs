@@ -1,4 +1,5 @@
-//! How far a bounded cache may be over its bound while writers on every core insert as fast as they can: the documented figure.
+//! How far a bounded cache may be over its bound while writers on every core insert as fast as they
+//! can: the documented figure.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -34,8 +35,8 @@ fn writers_on_every_core_do_not_run_away_from_eviction() {
             }
             stop.store(true, Ordering::Relaxed);
         });
-        // A thread that finds its shard at the limit may add one more before it waits; and the pass in hand has taken out up to two
-        // batches whose evictions are still to come.
+        // A thread that finds its shard at the limit may add one more before it waits; and the pass
+        // in hand has taken out up to two batches whose evictions are still to come.
         let shards = (4 * cores).next_power_of_two().min(1024) as u64;
         let bound = CAPACITY + (shards + 2) * LIMIT + 2 * threads as u64;
         assert!(
@@ -47,13 +48,14 @@ fn writers_on_every_core_do_not_run_away_from_eviction() {
     }
 }
 
-/// Each new entry weighs as much as a thousand of those that have to go: as many victims as entries would not do.
+/// Each new entry weighs as much as a thousand of those that have to go: as many victims as entries
+/// would not do.
 #[test]
 fn heavy_writes_do_not_run_away_from_the_eviction_of_light_entries() {
     const LIGHT: u64 = 100_000;
     const HEAVY: u32 = 1_000;
     let cores = thread::available_parallelism().map_or(4, usize::from);
-    for policy in [EvictionPolicy::Lru, EvictionPolicy::TinyLfu] {
+    for policy in [EvictionPolicy::Lru, EvictionPolicy::Adaptive] {
         for threads in [1, 2 * cores] {
             let cache: Cache<u64, u32> = Cache::builder()
                 .max_capacity(LIGHT)

@@ -1,4 +1,5 @@
-//! Callbacks that write the very key they are asked about, each time: the call that asks ends all the same, and with a right answer.
+//! Callbacks that write the very key they are asked about, each time: the call that asks ends all
+//! the same, and with a right answer.
 
 mod support;
 
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 use support::{must_end, secs};
 use wheelhouse::{Cache, Expiry, ManualTicker};
 
-/// How often a callback that calls back is called: once in each call that the cache ought to make, and a bounded number beyond.
+/// How often a callback that calls back is called: once in each call that the cache ought to make,
+/// and a bounded number beyond.
 const PATIENCE: u32 = 50;
 
 /// What a callback does to the cache, and how often it was called.
@@ -93,7 +95,8 @@ impl Expiry<u32, Value> for Policy {
     }
 }
 
-/// Runs `call` on a cache of which `moment` of key 1 does `act`; then what the key has, and the time left.
+/// Runs `call` on a cache of which `moment` of key 1 does `act`; then what the key has, and the
+/// time left.
 #[track_caller]
 fn with(
     moment: Moment,

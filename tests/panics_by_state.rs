@@ -1,5 +1,6 @@
-//! Every operation, on a key that is absent, present or expired, with a panic in each of its callbacks: the panic goes to the
-//! caller, and all is as before, to the age, the weight, the next wake-up and the statistics.
+//! Every operation, on a key that is absent, present or expired, with a panic in each of its
+//! callbacks: the panic goes to the caller, and all is as before, to the age, the weight, the next
+//! wake-up and the statistics.
 
 mod support;
 
@@ -51,7 +52,8 @@ const CALLBACKS: [Kind; 8] = [
     Kind::Clone,
 ];
 
-/// One key in each state, and some others in the same table. The expired one has not been removed yet.
+/// One key in each state, and some others in the same table. The expired one has not been removed
+/// yet.
 fn prepared(spread: Spread) -> (Sparky, ManualTicker) {
     let (cache, clock) = sparky(spread, Some(1_000), true);
     cache.insert_with_ttl(key(EXPIRED), value(), secs(50));
@@ -96,7 +98,8 @@ fn sight(cache: &Sparky) -> Sight {
     }
 }
 
-/// Whether the operation, done on the key, came to the call number `at` of the callback, which then panics.
+/// Whether the operation, done on the key, came to the call number `at` of the callback, which then
+/// panics.
 fn panics(operation: Operation, on: u32, kind: Kind, at: u32, spread: Spread) -> bool {
     let (name, call) = operation;
     let what = format!("{name} on {on}, {kind:?} number {at}, {spread:?}");

@@ -11,7 +11,8 @@ use support::{must_end, secs};
 use wheelhouse::RemovalCause::{self, Expired, Explicit, Replaced};
 use wheelhouse::{Cache, Expiry, ManualTicker};
 
-/// A place for the handle that a listener calls back through; emptied at the end of a test, so that nothing leaks.
+/// A place for the handle that a listener calls back through; emptied at the end of a test, so that
+/// nothing leaks.
 type Slot = Arc<Mutex<Option<Cache<u32, u32>>>>;
 
 /// A cache whose listener gets the cache itself.

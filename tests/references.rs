@@ -1,4 +1,5 @@
-//! References of every age, into two caches, that go in any order: each shows what it was made for, and nothing is kept for ever.
+//! References of every age, into two caches, that go in any order: each shows what it was made for,
+//! and nothing is kept for ever.
 
 mod support;
 
@@ -56,7 +57,8 @@ fn references_that_go_in_any_order_show_their_own_value_and_hold_nothing_after()
     assert_eq!(census.alive(), present as i64);
 }
 
-/// Two threads, each of which writes a key and then looks for the other's: one of them finds it, whatever else they hold.
+/// Two threads, each of which writes a key and then looks for the other's: one of them finds it,
+/// whatever else they hold.
 #[test]
 fn a_held_reference_keeps_no_write_from_being_seen() {
     const ROUNDS: u64 = 50_000;

@@ -1,5 +1,6 @@
-//! Who wakes the cache when nobody calls it. In real time, since a thread's sleep is what is tested: what must happen is waited for
-//! with generous bounds, and only "nothing happens" is waited out.
+//! Who wakes the cache when nobody calls it. In real time, since a thread's sleep is what is
+//! tested: what must happen is waited for with generous bounds, and only "nothing happens" is
+//! waited out.
 
 mod support;
 
@@ -163,7 +164,8 @@ fn the_thread_bears_the_name_of_the_cache_and_ends_with_it() {
         name.as_ref().is_some_and(|name| name.contains("sundial")),
         "{name:?}"
     );
-    // An entry that is far from due does not keep the thread, nor does one handle of two keep it from living.
+    // An entry that is far from due does not keep the thread, nor does one handle of two keep it
+    // from living.
     cache.insert_with_ttl(2, 2, HOUR);
     drop(cache.clone());
     assert_eq!(

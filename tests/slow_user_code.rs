@@ -1,5 +1,5 @@
-//! User code that takes time. A life counts from after it, whichever code it was: the key's `Hash` and `Eq`, the weigher. And what has
-//! ended meanwhile is gone.
+//! User code that takes time. A life counts from after it, whichever code it was: the key's `Hash`
+//! and `Eq`, the weigher. And what has ended meanwhile is gone.
 
 mod support;
 

@@ -1,7 +1,9 @@
-//! Churn for as long as `SOAK_SECONDS` says, with looks at what the process and the caches hold: all of it has to stay flat.
+//! Churn for as long as `SOAK_SECONDS` says, with looks at what the process and the caches hold:
+//! all of it has to stay flat.
 //!
-//! Two caches on background threads: one bounded, with lives of its entries' own; one without a bound, with an idle limit and a
-//! listener. In an ordinary run of the tests it takes two seconds and mainly shows that it works; `ci/soak.sh` takes ten minutes.
+//! Two caches on background threads: one bounded, with lives of its entries' own; one without a
+//! bound, with an idle limit and a listener. In an ordinary run of the tests it takes two seconds
+//! and mainly shows that it works; `ci/soak.sh` takes ten minutes.
 
 mod support;
 
@@ -12,11 +14,13 @@ use std::time::{Duration, Instant};
 use support::{Dice, millis};
 use wheelhouse::{Cache, EvictionPolicy};
 
-/// Looks in a run, whatever its length; the first quarter is not judged: the caches fill, the allocator finds its size.
+/// Looks in a run, whatever its length; the first quarter is not judged: the caches fill, the
+/// allocator finds its size.
 const LOOKS: usize = 40;
 const SETTLED: usize = LOOKS / 4;
 
-/// What is looked at: the process's resident memory in KiB, then for each cache its entries and those of them in the wheel.
+/// What is looked at: the process's resident memory in KiB, then for each cache its entries and
+/// those of them in the wheel.
 const NAMES: [&str; 5] = [
     "resident KiB",
     "bounded",
@@ -137,7 +141,8 @@ fn churn_leaves_memory_entries_and_wheel_flat() {
     let (early, late) = settled.split_at(settled.len() / 2);
     for (column, name) in NAMES.into_iter().enumerate() {
         let (was, is) = (median(early, column), median(late, column));
-        // Room for the dice, and for two seconds in which nothing has settled: the lives alone are longer.
+        // Room for the dice, and for two seconds in which nothing has settled: the lives alone are
+        // longer.
         let slack = if seconds < 60 {
             was.max(20_000)
         } else {

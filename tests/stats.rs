@@ -245,7 +245,8 @@ fn entries_that_a_writer_meets_dead_are_not_late() {
 #[test]
 fn expirations_are_told_apart_by_who_found_them() {
     let clock = ManualTicker::new();
-    // Full, so that both ways of maintenance find some: what is due, and what is dead when room is needed.
+    // Full, so that both ways of maintenance find some: what is due, and what is dead when room is
+    // needed.
     let cache = recording(&clock).max_capacity(100).build();
     for key in 0..100 {
         cache.insert_with_ttl(key, 0, secs(1 + key % 2));

@@ -1,5 +1,6 @@
-//! Threads mix every operation for some seconds, on a real clock, with lives from microseconds to seconds. At the end each
-//! pair that was put in is either still there or was told exactly once, and nothing is left in memory.
+//! Threads mix every operation for some seconds, on a real clock, with lives from microseconds to
+//! seconds. At the end each pair that was put in is either still there or was told exactly once,
+//! and nothing is left in memory.
 
 mod support;
 
@@ -16,7 +17,8 @@ const KEYS: u64 = 2_000;
 const THREADS: usize = 4;
 const RUN: Duration = Duration::from_secs(3);
 
-/// One inserted value: its number among all, its key, what the policy says of it, and whether nobody may ever see it.
+/// One inserted value: its number among all, its key, what the policy says of it, and whether
+/// nobody may ever see it.
 struct Ware {
     number: usize,
     key: u64,

@@ -118,8 +118,8 @@ fn what_was_seen_dead_stays_dead_however_long_nobody_clears_it_away() {
 
 #[test]
 fn a_deadline_on_any_reading_is_a_deadline() {
-    // Whichever reading an implementation keeps for "never", a deadline that falls on it still ends the entry there; one
-    // nanosecond either way is allowed.
+    // Whichever reading an implementation keeps for "never", a deadline that falls on it still ends
+    // the entry there; one nanosecond either way is allowed.
     for deadline in [
         0,
         1,

@@ -1,4 +1,5 @@
-//! DESIGN.md lists where unsafe code is, and what it relies on: every file that has any, and no other.
+//! DESIGN.md lists where unsafe code is, and what it relies on: every file that has any, and no
+//! other.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +12,8 @@ const TO: &str = "\n## ";
 /// Folders of tests are listed as such, not file by file.
 const FOLDERS: [&str; 1] = ["src/tests/"];
 
-/// Whether what begins unsafe code, or an unsafe attribute, stands behind `unsafe`, outside of comments.
+/// Whether what begins unsafe code, or an unsafe attribute, stands behind `unsafe`, outside of
+/// comments.
 fn has_unsafe_code(text: &str) -> bool {
     text.lines().any(|line| {
         let code = line.split("//").next().unwrap_or_default();
@@ -23,7 +25,8 @@ fn has_unsafe_code(text: &str) -> bool {
     })
 }
 
-/// Files below `folder` with unsafe code, by their paths from the repository's root. A package has not all of its folders.
+/// Files below `folder` with unsafe code, by their paths from the repository's root. A package has
+/// not all of its folders.
 fn collect(root: &Path, folder: &str, found: &mut BTreeSet<String>) {
     let Ok(entries) = fs::read_dir(root.join(folder)) else {
         return;

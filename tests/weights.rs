@@ -11,7 +11,7 @@ use support::{Dice, secs};
 use wheelhouse::RemovalCause::{Expired, Replaced, Size};
 use wheelhouse::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, Scheduler};
 
-const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::TinyLfu, EvictionPolicy::Lru];
+const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::Adaptive, EvictionPolicy::Lru];
 
 /// Each value is its own weight.
 fn weighed(clock: &ManualTicker) -> CacheBuilder<u64, u32> {
@@ -334,7 +334,8 @@ fn what_is_read_all_the_time_outlives_values_that_grow() {
         .build();
     (0..2_000).for_each(|key| cache.insert(key, 10));
     cache.run_pending_tasks();
-    // The others are replaced in turn by something a little heavier: somebody has to go, though nobody comes.
+    // The others are replaced in turn by something a little heavier: somebody has to go, though
+    // nobody comes.
     for weight in 11..30 {
         for key in HOT..2_000 {
             (0..5).for_each(|hot| drop(cache.get_ref(&((key * 5 + hot) % HOT))));

@@ -104,7 +104,7 @@ fn read_rings(criterion: &mut Criterion) {
         number
     };
     criterion.bench_function("rings/not news", |bencher| {
-        bencher.iter(|| reads.is_news(next()))
+        bencher.iter(|| reads.should_record(next()))
     });
     criterion.bench_function("rings/offer of 32, drain", |bencher| {
         bencher.iter(|| {
@@ -133,7 +133,7 @@ fn size_policy(criterion: &mut Criterion) {
     let drawn = keys::keys_of(&keys::zipf_ranks(10 * MAX, DRAWN, 0));
     let mut group = criterion.benchmark_group("policy/request");
     for (name, policy) in [
-        ("TinyLfu", EvictionPolicy::TinyLfu),
+        ("TinyLfu", EvictionPolicy::Adaptive),
         ("Lru", EvictionPolicy::Lru),
     ] {
         // What the cache's map does is a part of this figure: a hash map in its place.
@@ -158,7 +158,7 @@ fn size_policy(criterion: &mut Criterion) {
     group.finish();
     let mut group = criterion.benchmark_group("policy/use");
     for (name, policy) in [
-        ("TinyLfu", EvictionPolicy::TinyLfu),
+        ("TinyLfu", EvictionPolicy::Adaptive),
         ("Lru", EvictionPolicy::Lru),
     ] {
         // Of entries that all stay.

@@ -13,7 +13,7 @@ pub fn run(data: &[u8]) {
         return;
     };
     let policy = if setting & 0x80 == 0 {
-        EvictionPolicy::TinyLfu
+        EvictionPolicy::Adaptive
     } else {
         EvictionPolicy::Lru
     };

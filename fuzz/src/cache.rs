@@ -16,7 +16,8 @@ struct Subject {
 }
 
 impl Subject {
-    /// `flavour` decides what the model knows nothing of: the hashes, and whether there is a bound, far away.
+    /// `flavour` decides what the model knows nothing of: the hashes, and whether there is a bound,
+    /// far away.
     fn new(settings: Settings, flavour: u8) -> Self {
         let clock = ManualTicker::starting_at(settings.origin);
         let told: Arc<Mutex<Told>> = Arc::default();
@@ -99,7 +100,8 @@ impl Subject {
         Outcome::Nothing
     }
 
-    /// After all pending tasks: the cache wants to be woken in time for the nearest deadline, and not at all without one.
+    /// After all pending tasks: the cache wants to be woken in time for the nearest deadline, and
+    /// not at all without one.
     fn check_wake(&self, nearest: Option<Duration>, span: Duration) {
         let wait = self.cache.next_maintenance_in();
         let in_time = match (wait, nearest) {
@@ -114,8 +116,9 @@ impl Subject {
     }
 }
 
-/// Runs a program on both. The first two bytes are the flavour, and how often the invariants are checked: each check takes waiting
-/// writes in, so that checking always would leave no writes waiting.
+/// Runs a program on both. The first two bytes are the flavour, and how often the invariants are
+/// checked: each check takes waiting writes in, so that checking always would leave no writes
+/// waiting.
 pub fn run(data: &[u8]) {
     let [flavour, pause, program @ ..] = data else {
         return;

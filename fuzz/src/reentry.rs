@@ -1,7 +1,9 @@
-//! A cache near its bound, whose listener and policy call it back, while entries are held by reference.
+//! A cache near its bound, whose listener and policy call it back, while entries are held by
+//! reference.
 //!
-//! What remains true whatever they do: each value that went in is told exactly once or still there, under its own key, in the order
-//! of the writes of that key; a held entry keeps its key and value; and at the end nothing is left in memory.
+//! What remains true whatever they do: each value that went in is told exactly once or still there,
+//! under its own key, in the order of the writes of that key; a held entry keeps its key and value;
+//! and at the end nothing is left in memory.
 
 use crate::hostile::Hostile;
 use crate::model::bytes::Bytes;
@@ -20,7 +22,8 @@ const DEPTH: usize = 4;
 /// The longest step of the clock that a callback takes while a call waits for its answer.
 const SMALL_STEP: Duration = Duration::from_secs(3600);
 
-/// A value that knows what it should be, on the heap, so that a sanitizer sees a look at one that was freed.
+/// A value that knows what it should be, on the heap, so that a sanitizer sees a look at one that
+/// was freed.
 struct Item {
     what: Box<(u64, u8)>,
     answers: [Answer; 3],

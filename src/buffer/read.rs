@@ -2,24 +2,27 @@
 //!
 //! # How it works
 //!
-//! A reader offers the node it has hit to the ring of its stripe. `tail` counts places taken, `head` places drained; a place is
-//! taken by a compare-exchange on `tail` and filled by a store. A full ring, or a lost race for a place, drops the event: it only
-//! informs the size policy. The drainer, who holds the maintenance lock, walks from `head` and stops at a place that was taken
+//! A reader offers the node it has hit to the ring of its stripe. `tail` counts places taken,
+//! `head` places drained; a place is taken by a compare-exchange on `tail` and filled by a store. A
+//! full ring, or a lost race for a place, drops the event: it only informs the size policy. The
+//! drainer, who holds the maintenance lock, walks from `head` and stops at a place that was taken
 //! but is not yet filled.
 //!
 //! # Invariants
 //!
-//! 1. `head <= tail <= head + LEN`. A place is filled by the reader that moved `tail` past it, and emptied by the drainer before
-//!    `head` moves past it.
-//! 2. A reader offers under a pin and holds the pin until the place is filled. So after a grace period that began when a
-//!    node left the map, nobody offers it any more, and the first drain after it that reports *complete* has taken its last event
-//!    out. `maintenance` frees nodes only then (node 1).
+//! 1. `head <= tail <= head + LEN`. A place is filled by the reader that moved `tail` past it, and
+//!    emptied by the drainer before `head` moves past it.
+//! 2. A reader offers under a pin and holds the pin until the place is filled. So after a grace
+//!    period that began when a node left the map, nobody offers it any more, and the first drain
+//!    after it that reports *complete* has taken its last event out. `maintenance` frees nodes only
+//!    then (node 1).
 //!
 //! # Cost
 //!
-//! An offer is one uncontended compare-exchange. A node is offered once for each *stamp*, of which a turnover of the cache has some
-//! dozens, or hundreds where the order of use is kept: reads of a node that follow each other more closely tell the size policy nothing new. So a cache that serves hits
-//! alone offers nothing.
+//! An offer is one uncontended compare-exchange. A node is offered once for each *stamp*, of which
+//! a turnover of the cache has some dozens, or hundreds where the order of use is kept: reads of a
+//! node that follow each other more closely tell the size policy nothing new. So a cache that
+//! serves hits alone offers nothing.
 //!
 //! # Origin
 //!
@@ -66,7 +69,8 @@ impl<T> Ring<T> {
     }
 
     pub(crate) fn offer(&self, item: *mut T) -> Offer {
-        // Acquire, partner: the drainer's release of `head`: a place at or beyond it has been emptied.
+        // Acquire, partner: the drainer's release of `head`: a place at or beyond it has been
+        // emptied.
         let head = self.head.load(Ordering::Acquire);
         let tail = self.tail.load(Ordering::Relaxed);
         let held = tail.wrapping_sub(head);
@@ -91,12 +95,14 @@ impl<T> Ring<T> {
         Offer::Taken(held + 1)
     }
 
-    /// Takes out what has been filled, oldest first; true if nothing was left behind that was offered before the call.
+    /// Takes out what has been filled, oldest first; true if nothing was left behind that was
+    /// offered before the call.
     ///
     /// For one drainer at a time: the holder of the maintenance lock.
     pub(crate) fn drain(&self, mut take: impl FnMut(*mut T)) -> bool {
         let mut head = self.head.load(Ordering::Relaxed);
-        // Acquire keeps the walk behind this reading; what is offered later belongs to the next drain.
+        // Acquire keeps the walk behind this reading; what is offered later belongs to the next
+        // drain.
         let tail = self.tail.load(Ordering::Acquire);
         while head != tail {
             let place = &self.places[head % LEN];
@@ -134,21 +140,22 @@ impl<K, V> ReadBuffer<K, V> {
         }
     }
 
-    /// Whether no read of `node` was offered since the stamp was renewed. Relaxed: what is offered once too often or once too
-    /// seldom only informs.
+    /// Whether no read of `node` was offered since the stamp was renewed. Relaxed: what is offered
+    /// once too often or once too seldom only informs.
     #[inline]
-    pub(crate) fn is_news(&self, node: NodePtr<K, V>) -> bool {
+    pub(crate) fn should_record(&self, node: NodePtr<K, V>) -> bool {
         node.seen() != self.stamp.load(Ordering::Relaxed)
     }
 
-    /// `new` takes the place of `old`, which is a use as well. False if a use was noted since the stamp was renewed. From now on a read
-    /// of `new` is none that has to be.
-    pub(crate) fn hand_on(&self, old: NodePtr<K, V>, new: NodePtr<K, V>) -> bool {
+    /// `new` takes the place of `old`, which is a use as well. False if a use was noted since the
+    /// stamp was renewed. From now on a read of `new` is none that has to be.
+    pub(crate) fn inherit_stamp(&self, old: NodePtr<K, V>, new: NodePtr<K, V>) -> bool {
         new.set_seen(self.stamp.load(Ordering::Relaxed));
-        self.is_news(old)
+        self.should_record(old)
     }
 
-    /// From now on every node's next read is news: but for one that was last read exactly 255 renewals ago, which misses a turn.
+    /// From now on every node's next read is news: but for one that was last read exactly 255
+    /// renewals ago, which misses a turn.
     ///
     /// For the holder of the maintenance lock.
     pub(crate) fn renew(&self) {
@@ -157,7 +164,8 @@ impl<K, V> ReadBuffer<K, V> {
             .store(stamp.checked_add(1).unwrap_or(1), Ordering::Relaxed);
     }
 
-    /// Offers the event that `node` was read. The pin is held until the event stands in its place (read 2).
+    /// Offers the event that `node` was read. The pin is held until the event stands in its place
+    /// (read 2).
     #[inline]
     pub(crate) fn offer(&self, node: NodePtr<K, V>, _pin: &Pin) -> Offer {
         let stripe = crate::stripe::number() & (self.stripes.len() - 1);
@@ -168,8 +176,8 @@ impl<K, V> ReadBuffer<K, V> {
         answer
     }
 
-    /// Takes out all events, those of a ring together and in order; true if the drain was complete (read 2). `taken` has the room for
-    /// them, kept from call to call.
+    /// Takes out all events, those of a ring together and in order; true if the drain was complete
+    /// (read 2). `taken` has the room for them, kept from call to call.
     pub(crate) fn drain(
         &self,
         taken: &mut Vec<NodePtr<K, V>>,
@@ -180,8 +188,9 @@ impl<K, V> ReadBuffer<K, V> {
             taken.clear();
             complete &= ring.drain(|raw| {
                 #[allow(unsafe_code)]
-                // SAFETY: `raw` comes from `offer`, so from `as_raw`; read 2: its node is not freed before the first complete
-                // drain after it left the map, and this is at latest that drain.
+                // SAFETY: `raw` comes from `offer`, so from `as_raw`; read 2: its node is not freed
+                // before the first complete drain after it left the map, and this is at latest that
+                // drain.
                 let node = unsafe { NodePtr::from_raw(raw) };
                 // The whole ring's nodes are on their way while the first of them are looked at.
                 node.prefetch();
@@ -281,22 +290,22 @@ mod tests {
         // The stamp comes round, and is never that of a node that was never read.
         for _ in 0..300 {
             for (count, &node) in nodes.iter().enumerate() {
-                assert!(reads.is_news(node));
+                assert!(reads.should_record(node));
                 assert_eq!(reads.offer(node, &domain.pin()), Offer::Taken(count + 1));
-                assert!(!reads.is_news(node));
+                assert!(!reads.should_record(node));
             }
             let mut out = Vec::new();
             assert!(reads.drain(&mut Vec::new(), |nodes| {
                 out.extend(nodes.iter().map(|node| *node.key()));
             }));
             assert_eq!(out, [0, 1, 2]);
-            assert!(!reads.is_news(nodes[0]), "a drain renews nothing");
+            assert!(!reads.should_record(nodes[0]), "a drain renews nothing");
             let next = make(3);
-            assert!(!reads.hand_on(nodes[0], next), "told already");
-            assert!(!reads.is_news(next));
+            assert!(!reads.inherit_stamp(nodes[0], next), "told already");
+            assert!(!reads.should_record(next));
             reads.renew();
-            assert!(reads.hand_on(nodes[0], next));
-            assert!(reads.is_news(make(4)));
+            assert!(reads.inherit_stamp(nodes[0], next));
+            assert!(reads.should_record(make(4)));
         }
     }
 
@@ -313,8 +322,8 @@ mod tests {
         for &node in &nodes {
             reads.offer(node, &domain.pin());
         }
-        assert!(!reads.is_news(nodes[LEN - 1]));
-        assert!(reads.is_news(nodes[LEN]));
+        assert!(!reads.should_record(nodes[LEN - 1]));
+        assert!(reads.should_record(nodes[LEN]));
     }
 
     #[test]
@@ -324,8 +333,8 @@ mod tests {
         let node = slab.place(NewNode::new(7, (), making), Times::NONE);
         let (reads, one, domain) = (ReadBuffer::new(64), ReadBuffer::new(1), Domain::new());
         let barrier = std::sync::Barrier::new(3);
-        // Three that live at the same time have three numbers: not all of them alike in the lowest bits, or there would have to be a
-        // hundred more.
+        // Three that live at the same time have three numbers: not all of them alike in the lowest
+        // bits, or there would have to be a hundred more.
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {

@@ -1,8 +1,8 @@
 //! Write events and the batch that a shard gathers them in.
 //!
-//! A batch is a plain vector behind the shard's lock, which the writer holds anyway: no shared queue, no order to restore. The
-//! pass swaps it against an empty one, so the lock is held for a few instructions. Cost: a push into a vector that keeps its
-//! room from pass to pass.
+//! A batch is a plain vector behind the shard's lock, which the writer holds anyway: no shared
+//! queue, no order to restore. The pass swaps it against an empty one, so the lock is held for a
+//! few instructions. Cost: a push into a vector that keeps its room from pass to pass.
 
 use crate::listener::RemovalCause;
 use crate::node::NodePtr;
@@ -37,17 +37,18 @@ impl<K, V> WriteEvent<K, V> {
         }
     }
 
-    /// Asks the processor for the seat of the node that stays or leaves, and its `standing` if there is one. That node is there by now.
+    /// Asks the processor for the entry of the node that stays or leaves, and its `standing` if
+    /// there is one. That node is there by now.
     #[inline]
-    pub(crate) fn prefetch_seat(&self, standing: bool) {
+    pub(crate) fn prefetch_entry(&self, standing: bool) {
         let (Self::Added(node)
         | Self::Removed(node, _)
         | Self::Rescheduled(node)
         | Self::Replaced { new: node, .. }) = self;
-        let seat = node.seat();
-        seat.prefetch();
+        let entry = node.entry();
+        entry.prefetch();
         if standing {
-            seat.prefetch_standing();
+            entry.prefetch_policy_links();
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::map::Look;
 use crate::node::{Life, NodePtr};
 use crate::reclaim::Pin;
 use crate::scheduler::Task;
+use crate::shared::Shared;
 use crate::sync::{AtomicBool, Ordering};
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
@@ -16,13 +17,15 @@ use std::time::{Duration, Instant};
 
 /// The state behind a [`Cache`](crate::Cache).
 pub(crate) struct Core<K, V, S> {
-    pub(crate) upkeep: Maintenance<K, V>,
+    pub(crate) shared: Shared<K, V>,
+    pub(crate) maintenance: Maintenance<K, V>,
     pub(crate) lifetimes: Lifetimes<K, V>,
     hasher: S,
     /// Whether hashes are spread, since the hasher may leave bits empty.
     spread: bool,
     weigher: Option<Weigher<K, V>>,
-    /// A hit takes no call, as a rule: it moves no deadline and counts nothing, so all that it may leave behind is a read event.
+    /// A hit takes no call, as a rule: it moves no deadline and counts nothing, so all that it may
+    /// leave behind is a read event.
     pub(super) swift: bool,
 }
 
@@ -33,7 +36,8 @@ pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;
 pub(crate) struct Lifetimes<K, V> {
     pub(crate) policy: Option<Box<dyn Expiry<K, V>>>,
     pub(crate) limits: Limits,
-    /// The policy answers reads, answers updates, looks at the times it is told, looks at nothing but key and value.
+    /// The policy answers reads, answers updates, looks at the times it is told, looks at nothing
+    /// but key and value.
     pub(crate) policy_reads: bool,
     pub(crate) policy_updates: bool,
     policy_times: bool,
@@ -42,7 +46,8 @@ pub(crate) struct Lifetimes<K, V> {
     pub(crate) reads_extend: bool,
     /// The entry's own deadline must be kept apart from the wanted one.
     pub(crate) kept_apart: bool,
-    /// An entry may have been given one. Else none need be looked up, on lines that a read has no other use for.
+    /// An entry may have been given one. Else none need be looked up, on lines that a read has no
+    /// other use for.
     owned: AtomicBool,
 }
 
@@ -65,17 +70,19 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         }
     }
 
-    /// Notes that an entry is about to be given a deadline of its own by hand: before any reader can meet it.
+    /// Notes that an entry is about to be given a deadline of its own by hand: before any reader
+    /// can meet it.
     ///
-    /// Relaxed, as in [`own_deadline`](Self::own_deadline): after this the node is published, or its wanted deadline moved, with release;
-    /// a reader has seen both by then, with acquire.
+    /// Relaxed, as in [`own_deadline`](Self::own_deadline): after this the node is published, or
+    /// its wanted deadline moved, with release; a reader has seen both by then, with acquire.
     pub(super) fn note_own(&self) {
         if !self.owned.load(Ordering::Relaxed) {
             self.owned.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether an entry may have a deadline of its own apart from the wanted one, which was read before.
+    /// Whether an entry may have a deadline of its own apart from the wanted one, which was read
+    /// before.
     #[inline]
     pub(super) fn may_keep_own(&self) -> bool {
         self.kept_apart && self.owned.load(Ordering::Relaxed)
@@ -123,15 +130,17 @@ pub(crate) struct Miss {
 
 impl<K, V, S> Core<K, V, S> {
     pub(crate) fn new(
-        upkeep: Maintenance<K, V>,
+        shared: Shared<K, V>,
+        maintenance: Maintenance<K, V>,
         lifetimes: Lifetimes<K, V>,
         weigher: Option<Weigher<K, V>>,
         hasher: S,
         spread: bool,
     ) -> Self {
         Self {
-            swift: !lifetimes.reads_extend && upkeep.counters.is_none(),
-            upkeep,
+            swift: !lifetimes.reads_extend && shared.counters.is_none(),
+            shared,
+            maintenance,
             lifetimes,
             hasher,
             spread,
@@ -155,7 +164,7 @@ impl<K, V, S> Core<K, V, S> {
     /// A point of cache time as the policy is told it: any, if it does not look.
     #[inline]
     pub(super) fn told(&self, now: impl FnOnce() -> u64) -> Instant {
-        let clock = &self.upkeep.clock;
+        let clock = &self.shared.clock;
         if self.lifetimes.policy_times {
             clock.instant(now())
         } else {
@@ -164,7 +173,8 @@ impl<K, V, S> Core<K, V, S> {
     }
 
     /// A point of cache time that lies some nanoseconds before another one that the policy is told.
-    // Counted back: by themselves, two points on two sides of half the clock's range would not be as far apart as they are.
+    // Counted back: by themselves, two points on two sides of half the clock's range would not be
+    // as far apart as they are.
     #[inline]
     pub(super) fn told_before(&self, at: Instant, nanos: impl FnOnce() -> u64) -> Instant {
         if self.lifetimes.policy_times {
@@ -184,27 +194,28 @@ impl<K, V, S> Core<K, V, S> {
 
     #[inline]
     pub(super) fn count_hit(&self) {
-        if let Some(counters) = &self.upkeep.counters {
+        if let Some(counters) = &self.shared.counters {
             counters.hit();
         }
     }
 
     pub(super) fn count_miss(&self) {
-        if let Some(counters) = &self.upkeep.counters {
+        if let Some(counters) = &self.shared.counters {
             counters.miss();
         }
     }
 
-    /// The one look of a swift look-up. Of a cache whose hits are not [`swift`](Self::swift) it tells whether there is a living entry, and no
-    /// more.
-    // A look-up whose every other way is a call that takes over for good needs no register that a call would keep, and saves none: 1 ns
-    // of 10, and of a million keys more of them are waited for at once.
+    /// The one look of a swift look-up. Of a cache whose hits are not [`swift`](Self::swift) it
+    /// tells whether there is a living entry, and no more.
+    // A look-up whose every other way is a call that takes over for good needs no register that a
+    // call would keep, and saves none: 1 ns of 10, and of a million keys more of them are waited
+    // for at once.
     #[inline(always)]
     pub(super) fn look_once<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Once<K, V>
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let map = &self.upkeep.map;
+        let map = &self.shared.map;
         let node = match map.look(hash, pin, |node| key.equivalent(node.key())) {
             Look::Found(node) => node,
             Look::Absent => return Once::Absent,
@@ -219,17 +230,19 @@ impl<K, V, S> Core<K, V, S> {
         if deadline == NEVER {
             return Once::Alive(hit(0));
         }
-        match self.upkeep.clock.glance_in_line() {
+        match self.shared.clock.glance_in_line() {
             Some(now) if !time::is_past(now, deadline) => Once::Alive(hit(now)),
             _ => Once::Met(node),
         }
     }
 
-    /// The first glance of a look-up: a living entry, else `None` if the key is absent, or the entry that is due by its deadline.
+    /// The first glance of a look-up: a living entry, else `None` if the key is absent, or the
+    /// entry that is due by its deadline.
     ///
     /// [`look_past`](Self::look_past) says what an error means.
-    // Inlined into each caller; what seldom happens is theirs to keep apart, in functions that take over for good. Where the two ways meet
-    // again, what was found goes through the stack, and reading it back at once waits for the stores: 6 ns of 16.
+    // Inlined into each caller; what seldom happens is theirs to keep apart, in functions that take
+    // over for good. Where the two ways meet again, what was found goes through the stack, and
+    // reading it back at once waits for the stores: 6 ns of 16.
     #[inline(always)]
     pub(super) fn look_up<Q>(
         &self,
@@ -240,7 +253,7 @@ impl<K, V, S> Core<K, V, S> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let map = &self.upkeep.map;
+        let map = &self.shared.map;
         let Some(node) = map.find(hash, pin, |node| key.equivalent(node.key())) else {
             return Err(None);
         };
@@ -292,7 +305,7 @@ impl<K, V, S> Core<K, V, S> {
         if deadline == NEVER {
             // A read that may give it a deadline has to know when it was.
             let now = if self.lifetimes.reads_extend {
-                self.upkeep.clock.now()
+                self.shared.clock.now()
             } else {
                 0
             };
@@ -303,7 +316,7 @@ impl<K, V, S> Core<K, V, S> {
             });
         }
         // Where reads extend, this is the exact time: such caches have no coarse one.
-        let now = self.upkeep.clock.glance();
+        let now = self.shared.clock.glance();
         let hit = Hit {
             node,
             deadline,
@@ -316,7 +329,8 @@ impl<K, V, S> Core<K, V, S> {
         }
     }
 
-    /// The look-up goes on from a node that is due: a miss, unless it turns out not to be the key's any more.
+    /// The look-up goes on from a node that is due: a miss, unless it turns out not to be the key's
+    /// any more.
     #[cold]
     #[inline(never)]
     fn find_past<Q>(&self, hash: u64, key: &Q, due: Hit<K, V>, pin: &Pin) -> Result<Hit<K, V>, Miss>
@@ -328,7 +342,7 @@ impl<K, V, S> Core<K, V, S> {
             if self.is_dead(due.node, due.deadline, due.now, pin) {
                 return Err(Miss { due: Some(due.now) });
             }
-            let map = &self.upkeep.map;
+            let map = &self.shared.map;
             let Some(node) = map.find(hash, pin, |node| key.equivalent(node.key())) else {
                 return Err(Miss { due: None });
             };
@@ -339,34 +353,35 @@ impl<K, V, S> Core<K, V, S> {
         }
     }
 
-    /// Ends a look-up that found nothing. Where nobody wakes, it does a small part of the expiry that is due: after the pin was let
-    /// go, since destructors and listeners may run in it.
+    /// Ends a look-up that found nothing. Where nobody wakes, it does a small part of the expiry
+    /// that is due: after the pin was let go, since destructors and listeners may run in it.
     pub(super) fn missed<T>(&self, hash: u64, miss: Miss, pin: Pin) -> Option<T> {
         drop(pin);
         if let Some(now) = miss.due {
-            self.upkeep.met_expired(hash, now);
+            self.maintenance.met_expired(&self.shared, hash, now);
         }
         None
     }
 
-    /// Whether an entry that was judged due really is the key's, so that the key is absent. If it was replaced, or a reader
-    /// with an earlier clock extended it, the look-up has to start over: at no moment was the key absent.
+    /// Whether an entry that was judged due really is the key's, so that the key is absent. If it
+    /// was replaced, or a reader with an earlier clock extended it, the look-up has to start over:
+    /// at no moment was the key absent.
     fn is_dead(&self, node: NodePtr<K, V>, deadline: u64, now: u64, pin: &Pin) -> bool {
         // Final: whoever is about to give it a longer life comes too late, or has come before.
         if !node.claim(deadline, now) {
             return false;
         }
-        let map = &self.upkeep.map;
+        let map = &self.shared.map;
         if !self.lifetimes.reads_extend {
             return map.holds(node, pin);
         }
-        // Claimed, by whomever: nobody replaces or extends it any more, so the key is absent, and was when the claim was made or the
-        // node left the map. A writer that replaces a live node freezes it, then puts the new one in its place: wait until it has
-        // done both.
+        // Claimed, by whomever: nobody replaces or extends it any more, so the key is absent, and
+        // was when the claim was made or the node left the map. A writer that replaces a live node
+        // freezes it, then puts the new one in its place: wait until it has done both.
         !node.is_frozen(now)
             || (node.life() == Life::Live && {
                 let hash = node.hash();
-                self.upkeep.map.lock(hash).spot(hash, node).is_some()
+                self.shared.map.lock(hash).find_node(hash, node).is_some()
             })
     }
 
@@ -375,7 +390,7 @@ impl<K, V, S> Core<K, V, S> {
         if node.written() == NEVER {
             return Duration::ZERO;
         }
-        let since = self.upkeep.clock.now().wrapping_sub(node.written());
+        let since = self.shared.clock.now().wrapping_sub(node.written());
         // A clock that ran backwards shows a negative age.
         Duration::from_nanos(if since as i64 >= 0 { since } else { 0 })
     }
@@ -385,7 +400,7 @@ impl<K, V, S> Core<K, V, S> {
         if node.deadline() == NEVER {
             return None;
         }
-        let now = self.upkeep.clock.now();
+        let now = self.shared.clock.now();
         time::time_left(now, node.present_deadline(judged, now))
     }
 }
@@ -397,17 +412,17 @@ where
     S: Send + Sync,
 {
     fn run_due(&self) -> Option<Duration> {
-        self.upkeep.run_due()
+        self.maintenance.run_due(&self.shared)
     }
 
     fn deliver(&self) {
-        self.upkeep.deliver();
+        self.maintenance.deliver(&self.shared);
     }
 }
 
 impl<K, V, S> Drop for Core<K, V, S> {
     fn drop(&mut self) {
-        self.upkeep.close();
+        self.maintenance.close(&mut self.shared);
     }
 }
 
@@ -432,13 +447,14 @@ mod tests {
             if let Some(cache) = self.cache.upgrade()
                 && CALLING.get()
             {
-                let pinned = cache.core.upkeep.is_pinned();
+                let pinned = cache.core.shared.is_pinned();
                 self.seen[usize::from(pinned)].fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// Runs `call` on many expired entries and says how many values it dropped without a pin, and with one. Reads may shorten lives.
+    /// Runs `call` on many expired entries and says how many values it dropped without a pin, and
+    /// with one. Reads may shorten lives.
     fn dropped_by(shorten: bool, call: impl Fn(&Cache<u32, Probe>, u32)) -> [u32; 2] {
         let (second, clock) = (Duration::from_secs(1), ManualTicker::new());
         let mut builder = Cache::builder().ticker(clock.clone());
@@ -456,7 +472,8 @@ mod tests {
             cache.insert_with_ttl(key, value, life);
         };
         for _ in 0..4 {
-            // Nothing is freed while this is held, so that there is something left to free for the calls.
+            // Nothing is freed while this is held, so that there is something left to free for the
+            // calls.
             put(9_999, second * 3);
             let held = cache.peek_ref(&9_999);
             (0..2_000).for_each(|key| put(key, second * (key % 2 * 4 + 1)));
@@ -553,9 +570,9 @@ mod tests {
         cache.insert(1, 1);
         cache.run_pending_tasks();
         clock.advance(second);
-        let held = cache.core.upkeep.map.lock(cache.core.hash(&1));
+        let held = cache.core.shared.map.lock(cache.core.hash(&1));
         // Nobody runs a pass meanwhile: it would need the shard's lock, too.
-        let passes = cache.core.upkeep.hold_passes();
+        let passes = cache.core.maintenance.hold_passes();
         let (told, tells) = mpsc::channel();
         let other = cache.clone();
         let reader = std::thread::spawn(move || {

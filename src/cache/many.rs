@@ -2,13 +2,15 @@
 //!
 //! # How it works
 //!
-//! Sixteen keys at a time: all are hashed, and the processor is asked for their buckets; then, under one pin, it is asked for the nodes that
-//! the buckets name; then keys are compared. So what one key has to wait for, the others' memory included, sixteen wait for together.
-//! The clock is read once for all of them, after the last was found, as a single look-up reads it after its own: whatever is alive then
-//! was alive when it was found.
+//! Sixteen keys at a time: all are hashed, and the processor is asked for their buckets; then,
+//! under one pin, it is asked for the nodes that the buckets name; then keys are compared. So what
+//! one key has to wait for, the others' memory included, sixteen wait for together. The clock is
+//! read once for all of them, after the last was found, as a single look-up reads it after its own:
+//! whatever is alive then was alive when it was found.
 //!
-//! What is not a plain hit or an absent key looks again, by itself and as `get` does, after the pin was let go: what follows on an
-//! expired entry may run destructors, and a policy that answers reads wants to be asked about one after the other.
+//! What is not a plain hit or an absent key looks again, by itself and as `get` does, after the pin
+//! was let go: what follows on an expired entry may run destructors, and a policy that answers
+//! reads wants to be asked about one after the other.
 
 use super::{Cache, Core};
 use crate::node;
@@ -16,7 +18,8 @@ use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 
-/// Look-ups under one pin: enough to wait for memory together, few enough for the processor to have on their way at once.
+/// Look-ups under one pin: enough to wait for memory together, few enough for the processor to have
+/// on their way at once.
 const CHUNK: usize = 16;
 
 /// A key and its hash.
@@ -28,26 +31,31 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// The values of several keys, cloned, in the order of the keys; `None` for each that is absent or whose entry has expired.
+    /// The values of several keys, cloned, in the order of the keys; `None` for each that is absent
+    /// or whose entry has expired.
     ///
     /// For each key it does what [`get`](Self::get) does, statistics and the policy's
-    /// [`expire_after_read`](crate::Expiry::expire_after_read) included; it only shares the cost. It is not a snapshot: each key is
-    /// looked up at some moment of the call, not necessarily in order.
+    /// [`expire_after_read`](crate::Expiry::expire_after_read) included; it only shares the cost.
+    /// It is not a snapshot: each key is looked up at some moment of the call, not necessarily in
+    /// order.
     ///
-    /// `keys` may call the cache: it is asked for the next sixteen keys when the sixteen before have been looked up.
+    /// `keys` may call the cache: it is asked for the next sixteen keys when the sixteen before
+    /// have been looked up.
     ///
     /// # Panics
     ///
-    /// If `keys`, the key's `Hash` or `Eq`, the value's `Clone` or the policy does. What was read before counts as read.
-    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too: see
-    /// [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If `keys`, the key's `Hash` or `Eq`, the value's `Clone` or the policy does. What was read
+    /// before counts as read. A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics
+    /// may reach the caller, too: see [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
-    /// One allocation, for the answers. One pin and at most one reading of the clock for sixteen keys, and what has to come from memory
-    /// comes for all sixteen at once. A hit in a batch of 16 took 38 ns where `get` took 133, of a million keys with deadlines,
-    /// all equally likely; and 11.6 ns where `get` took 14.0, of 11,000 keys that the processor's cache holds (2 cores of an
-    /// AMD EPYC). With fewer than four keys `get` is the better choice. Where reads move deadlines, only the fetching is shared.
+    /// One allocation, for the answers. One pin and at most one reading of the clock for sixteen
+    /// keys, and what has to come from memory comes for all sixteen at once. A hit in a batch of 16
+    /// took 38 ns where `get` took 133, of a million keys with deadlines, all equally likely; and
+    /// 11.6 ns where `get` took 14.0, of 11,000 keys that the processor's cache holds (2 cores of
+    /// an AMD EPYC). With fewer than four keys `get` is the better choice. Where reads move
+    /// deadlines, only the fetching is shared.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -76,7 +84,7 @@ where
             let mut count = 0;
             let more = loop {
                 let hash = core.hash(key);
-                core.upkeep.map.prefetch(hash);
+                core.shared.map.prefetch(hash);
                 asked[count] = (hash, key);
                 count += 1;
                 if count == CHUNK {
@@ -106,8 +114,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             return;
         }
         let first = answers.len();
-        let map = &self.upkeep.map;
-        let pin = self.upkeep.pin();
+        let map = &self.shared.map;
+        let pin = self.shared.pin();
         let mut met = [(None, NEVER); CHUNK];
         for (&(hash, _), (met, _)) in asked.iter().zip(&mut met) {
             // The first of the same tag: seldom another key's.
@@ -127,7 +135,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             *deadline = node.deadline();
             timed |= *deadline != NEVER;
         }
-        let now = if timed { self.upkeep.clock.glance() } else { 0 };
+        let now = if timed { self.shared.clock.glance() } else { 0 };
         let mut due = 0u32;
         let met = met[..asked.len()].iter().enumerate();
         answers.extend(met.map(|(at, &(met, deadline))| {
@@ -140,7 +148,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 return None;
             }
             let value = node.value().clone();
-            self.upkeep.note_read(node, &pin);
+            self.maintenance.note_read(node, &pin);
             self.count_hit();
             Some(value)
         }));

@@ -1,6 +1,7 @@
 //! The cache: each method is a step in the map, an event, and perhaps a little maintenance.
 
 mod core;
+mod gate;
 mod limits;
 mod many;
 mod read;
@@ -11,12 +12,15 @@ mod write;
 
 use self::core::Once;
 pub(crate) use self::core::{Core, Hit, Lifetimes, Weigher};
+pub(crate) use gate::{Check, Explicit, Gate, Written};
 pub(crate) use limits::Limits;
+pub(crate) use write::{Given, Refused};
 
 use crate::builder::CacheBuilder;
 use crate::entry_ref::EntryRef;
 use crate::hash::RandomState;
 use crate::iter::Iter;
+use crate::load::By;
 use crate::policy::Policy;
 use crate::scheduler::Task;
 use crate::stats::Stats;
@@ -26,12 +30,12 @@ use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use write::Given;
 
 /// A concurrent cache in which every entry may have a deadline of its own.
 ///
-/// A `Cache` is a handle: a clone shares the same entries. When the last handle is dropped, all entries are dropped (without
-/// notifications), and what was removed before is told to the listener.
+/// A `Cache` is a handle: a clone shares the same entries. When the last handle is dropped, all
+/// entries are dropped (without notifications), and what was removed before is told to the
+/// listener.
 ///
 /// # Who is asked about a lifetime
 ///
@@ -44,7 +48,8 @@ use write::Given;
 /// | [`set_expiry`](Self::set_expiry) | `false` | the deadline is set, `true` | `false` |
 /// | [`invalidate`](Self::invalidate), [`remove`](Self::remove) | – | nobody; cause `Explicit` | cause `Expired`; `remove` returns `None` |
 ///
-/// Without a policy, an entry inserted by `insert` has no lifetime of its own, whatever its predecessor had.
+/// Without a policy, an entry inserted by `insert` has no lifetime of its own, whatever its
+/// predecessor had.
 ///
 /// [create]: crate::Expiry::expire_after_create
 /// [update]: crate::Expiry::expire_after_update
@@ -52,10 +57,11 @@ use write::Given;
 ///
 /// # Panics in user code
 ///
-/// A panic in [`Expiry`](crate::Expiry), the weigher, `Hash`, `Eq` or `Clone` passes on to the caller, and the cache is as if the call had not
-/// been made. No lock is held while they run; they may call the same cache. A panic in a [`Ticker`](crate::Ticker) or an
-/// [`Alarm`](crate::Alarm) may reach the caller after the write was made. All cases stand under
-/// [When callbacks misbehave](crate#when-callbacks-misbehave).
+/// A panic in [`Expiry`](crate::Expiry), the weigher, `Hash`, `Eq` or `Clone` passes on to the
+/// caller, and the cache is as if the call had not been made. No lock is held while they run; they
+/// may call the same cache. A panic in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm)
+/// may reach the caller after the write was made. All cases stand under [When callbacks
+/// misbehave](crate#when-callbacks-misbehave).
 ///
 /// # Example
 ///
@@ -86,8 +92,9 @@ impl<K, V, S> Clone for Cache<K, V, S> {
     }
 }
 
-// What is left after a panic in user code is promised (callbacks.md), so a handle may be carried out of one. What keys, values and hasher
-// hide is their own affair; what policy, weigher, listener, ticker and alarm hide is reached by the cache alone, which goes on using them.
+// What is left after a panic in user code is promised (callbacks.md), so a handle may be carried
+// out of one. What keys, values and hasher hide is their own affair; what policy, weigher,
+// listener, ticker and alarm hide is reached by the cache alone, which goes on using them.
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> UnwindSafe for Cache<K, V, S> {}
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for Cache<K, V, S> {}
 
@@ -120,7 +127,8 @@ where
     ///
     /// # Cost
     ///
-    /// That of [`build`](CacheBuilder::build): some allocations, whatever the capacity; memory for entries is taken as they come.
+    /// That of [`build`](CacheBuilder::build): some allocations, whatever the capacity; memory for
+    /// entries is taken as they come.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -141,29 +149,32 @@ where
     pub(crate) fn from_core(core: Core<K, V, S>) -> Self {
         let core = Arc::new(core);
         let weak: Weak<Core<K, V, S>> = Arc::downgrade(&core);
-        core.upkeep.enlist(weak as Weak<dyn Task>);
+        core.maintenance.enlist(weak as Weak<dyn Task>);
         Self { core }
     }
 
     /// The value of a key, cloned; `None` if the key is absent or its entry has expired.
     ///
-    /// Counts as a read: the policy's [`expire_after_read`](crate::Expiry::expire_after_read) is asked, and the use is noted for
-    /// the size policy. With values that are dear to clone, store an `Arc` or use [`get_ref`](Self::get_ref).
+    /// Counts as a read: the policy's [`expire_after_read`](crate::Expiry::expire_after_read) is
+    /// asked, and the use is noted for the size policy. With values that are dear to clone, store
+    /// an `Arc` or use [`get_ref`](Self::get_ref).
     ///
-    /// Whether it has expired is judged when it is found: a `Clone`, or a policy that leaves the deadline, may take until after it.
+    /// Whether it has expired is judged when it is found: a `Clone`, or a policy that leaves the
+    /// deadline, may take until after it.
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq`, the value's `Clone` or the policy does; then the read has moved no deadline.
-    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too: see
-    /// [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq`, the value's `Clone` or the policy does; then the read has moved
+    /// no deadline. A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach
+    /// the caller, too: see [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
-    /// No allocation. No lock and no write to shared memory, unless the read moves the deadline (to an earlier moment or to never: under
-    /// the shard's lock), is the first use of the entry since maintenance last looked, or meets an entry that is due. May drain the
-    /// read buffer of a bounded cache when it is full; where nobody wakes, who meets an entry that is due does a small part of the
-    /// expiry.
+    /// No allocation. No lock and no write to shared memory, unless the read moves the deadline (to
+    /// an earlier moment or to never: under the shard's lock), is the first use of the entry since
+    /// maintenance last looked, or meets an entry that is due. May drain the read buffer of a
+    /// bounded cache when it is full; where nobody wakes, who meets an entry that is due does a
+    /// small part of the expiry.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -180,12 +191,12 @@ where
         let core = &*self.core;
         let hash = core.hash(key);
         if core.swift
-            && let Some(pin) = core.upkeep.pin_alone()
+            && let Some(pin) = core.shared.pin_alone()
         {
             return match core.look_once(hash, key, &pin) {
                 Once::Alive(hit) => {
                     let value = hit.node.value().clone();
-                    if core.upkeep.is_news(hit.node) {
+                    if core.maintenance.should_record(hit.node) {
                         return core.get_news(hit.node, value, pin);
                     }
                     Some(value)
@@ -198,19 +209,21 @@ where
         core.get_one(hash, key)
     }
 
-    /// A look at a key's entry without cloning it; `None` if the key is absent or its entry has expired.
+    /// A look at a key's entry without cloning it; `None` if the key is absent or its entry has
+    /// expired.
     ///
     /// Counts as a read, as [`get`](Self::get) does.
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` or the policy does; then the read has moved no deadline.
-    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too: see
-    /// [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` or the policy does; then the read has moved no deadline. A
+    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller,
+    /// too: see [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
-    /// As `get`, without the clone. While the [`EntryRef`] lives, memory that leaves this cache is not freed.
+    /// As `get`, without the clone. While the [`EntryRef`] lives, memory that leaves this cache is
+    /// not freed.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -225,10 +238,12 @@ where
         let core = &*self.core;
         let hash = core.hash(key);
         if core.swift
-            && let Some(pin) = core.upkeep.pin_alone()
+            && let Some(pin) = core.shared.pin_alone()
         {
             return match core.look_once(hash, key, &pin) {
-                Once::Alive(hit) if core.upkeep.is_news(hit.node) => core.ref_news(hit, pin),
+                Once::Alive(hit) if core.maintenance.should_record(hit.node) => {
+                    core.ref_news(hit, pin)
+                }
                 Once::Alive(hit) => Some(EntryRef::new(hit, core, pin.into_pin())),
                 Once::Absent => None,
                 Once::Met(node) => core.ref_met(hash, key, node, pin),
@@ -242,13 +257,14 @@ where
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does.
-    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too: see
-    /// [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` does. A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm)
+    /// that panics may reach the caller, too: see [When callbacks
+    /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
-    /// As [`get_ref`](Self::get_ref), and no write to shared memory unless it meets an entry that is due.
+    /// As [`get_ref`](Self::get_ref), and no write to shared memory unless it meets an entry that
+    /// is due.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -263,7 +279,7 @@ where
         let core = &*self.core;
         let hash = core.hash(key);
         if core.swift
-            && let Some(pin) = core.upkeep.pin_alone()
+            && let Some(pin) = core.shared.pin_alone()
         {
             return match core.look_once(hash, key, &pin) {
                 Once::Alive(hit) => Some(EntryRef::new(hit, core, pin.into_pin())),
@@ -279,9 +295,9 @@ where
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does.
-    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too: see
-    /// [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` does. A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm)
+    /// that panics may reach the caller, too: see [When callbacks
+    /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -299,7 +315,7 @@ where
     {
         let core = &*self.core;
         let hash = core.hash(key);
-        if let Some(pin) = core.upkeep.pin_alone() {
+        if let Some(pin) = core.shared.pin_alone() {
             return match core.look_once(hash, key, &pin) {
                 Once::Alive(_) => true,
                 Once::Absent => false,
@@ -310,21 +326,24 @@ where
         core.has_one(hash, key)
     }
 
-    /// Stores a value. What was there before leaves with the cause `Replaced`, or `Expired` if it was due.
+    /// Stores a value. What was there before leaves with the cause `Replaced`, or `Expired` if it
+    /// was due.
     ///
     /// The policy is asked for the lifetime: about a new entry, or about the update of a live one.
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq`, the weigher or the policy does; then the cache is as it was.
-    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too, perhaps after the write was made:
-    /// see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq`, the weigher or the policy does; then the cache is as it was. A
+    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller,
+    /// too, perhaps after the write was made: see [When callbacks
+    /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
-    /// No allocation but for room, when what there was is taken; the shard's lock for a few dozen nanoseconds. At most two readings of
-    /// the clock with a policy, one if it looks at [key and value alone](crate::Expiry::looks_at_the_entry_alone); one without.
-    /// Every now and then, when its shard has gathered enough writes, a small bounded maintenance pass.
+    /// No allocation but for room, when what there was is taken; the shard's lock for a few dozen
+    /// nanoseconds. At most two readings of the clock with a policy, one if it looks at [key and
+    /// value alone](crate::Expiry::looks_at_the_entry_alone); one without. Every now and then, when
+    /// its shard has gathered enough writes, a small bounded maintenance pass.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -336,17 +355,19 @@ where
         self.core.put(key, value, Given::Policy);
     }
 
-    /// Stores a value that lives for `ttl` from now, whatever the policy would say. Works on any cache.
+    /// Stores a value that lives for `ttl` from now, whatever the policy would say. Works on any
+    /// cache.
     ///
-    /// Zero: stored, never visible, removed as `Expired`. More than 2^62 ns (146 years) counts as that. Cache-wide limits still
-    /// hold: the earliest deadline does. From then on the policy is asked as about any entry, so one that answers reads
-    /// moves this deadline, too.
+    /// Zero: stored, never visible, removed as `Expired`. More than 2^62 ns (146 years) counts as
+    /// that. Cache-wide limits still hold: the earliest deadline does. From then on the policy is
+    /// asked as about any entry, so one that answers reads moves this deadline, too.
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` or the weigher does; then the cache is as it was.
-    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too, perhaps after the write was made:
-    /// see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` or the weigher does; then the cache is as it was. A
+    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller,
+    /// too, perhaps after the write was made: see [When callbacks
+    /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -368,18 +389,20 @@ where
         self.core.put(key, value, Given::Life(ttl));
     }
 
-    /// Sets how long an entry lives from now; `None` lets it live for ever. False if the key is absent or its entry has
-    /// expired.
+    /// Sets how long an entry lives from now; `None` lets it live for ever. False if the key is
+    /// absent or its entry has expired.
     ///
-    /// Zero ends its life at once: the entry leaves as `Expired`. More than 2^62 ns (146 years) counts as that. Cache-wide limits
-    /// still hold: the earliest deadline does. Counts as a use for `time_to_idle`, and neither as a read nor as a write: the policy is
-    /// asked again when one comes, and may then move the deadline.
+    /// Zero ends its life at once: the entry leaves as `Expired`. More than 2^62 ns (146 years)
+    /// counts as that. Cache-wide limits still hold: the earliest deadline does. Counts as a use
+    /// for `time_to_idle`, and neither as a read nor as a write: the policy is asked again when one
+    /// comes, and may then move the deadline.
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does; then the deadline is where it was.
-    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too, perhaps after it was moved:
-    /// see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` does; then the deadline is where it was. A
+    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller,
+    /// too, perhaps after it was moved: see [When callbacks
+    /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -407,9 +430,9 @@ where
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does; then the entry is still there.
-    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too, perhaps after the removal:
-    /// see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` does; then the entry is still there. A [`Ticker`](crate::Ticker)
+    /// or an [`Alarm`](crate::Alarm) that panics may reach the caller, too, perhaps after the
+    /// removal: see [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -425,18 +448,20 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.core.take(key, |_| ());
+        self.core.take(key, By::Blind, false, |_| Some(()));
     }
 
-    /// Removes a key's entry and returns its value, cloned; `None` if the key is absent or its entry has expired.
+    /// Removes a key's entry and returns its value, cloned; `None` if the key is absent or its
+    /// entry has expired.
     ///
     /// The cause is that of [`invalidate`](Self::invalidate).
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` or the value's `Clone` does; then the entry is still there.
-    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too, perhaps after the removal:
-    /// see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` or the value's `Clone` does; then the entry is still there. A
+    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller,
+    /// too, perhaps after the removal: see [When callbacks
+    /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -453,21 +478,23 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        self.core.take(key, |node| node.value().clone())
+        self.core
+            .take(key, By::Seeing, false, |node| Some(node.value().clone()))
     }
 
-    /// Removes all entries that are present at the call; each is told to the listener. Entries that come in meanwhile may or may
-    /// not be removed.
+    /// Removes all entries that are present at the call; each is told to the listener. Entries that
+    /// come in meanwhile may or may not be removed.
     ///
     /// # Panics
     ///
-    /// Only a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics reaches the caller, perhaps when a part of the work was
-    /// done: see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// Only a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics reaches the
+    /// caller, perhaps when a part of the work was done: see [When callbacks
+    /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
-    /// Proportional to the number of entries; each shard's lock is held for 64 removals at a time, and the call does its share of the
-    /// maintenance.
+    /// Proportional to the number of entries; each shard's lock is held for 64 removals at a time,
+    /// and the call does its share of the maintenance.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -480,14 +507,16 @@ where
         self.core.take_all();
     }
 
-    /// Removes the entries for which `keep` returns false, with the cause `Explicit`. Expired entries are not shown.
+    /// Removes the entries for which `keep` returns false, with the cause `Explicit`. Expired
+    /// entries are not shown.
     ///
-    /// `keep` runs with no lock held and may call the cache. An entry that is replaced between the question and the removal stays.
+    /// `keep` runs with no lock held and may call the cache. An entry that is replaced between the
+    /// question and the removal stays.
     ///
     /// # Panics
     ///
-    /// If `keep` does; entries refused before are removed.
-    /// A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller, too, perhaps after some removals:
+    /// If `keep` does; entries refused before are removed. A [`Ticker`](crate::Ticker) or an
+    /// [`Alarm`](crate::Alarm) that panics may reach the caller, too, perhaps after some removals:
     /// see [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
@@ -520,13 +549,14 @@ where
     /// assert_eq!(cache.entry_count(), 1);
     /// ```
     pub fn entry_count(&self) -> u64 {
-        self.core.upkeep.map.len()
+        self.core.shared.map.len()
     }
 
-    /// What all stored entries weigh together, expired ones that were not yet removed included. Without a
-    /// [`weigher`](CacheBuilder::weigher) every entry weighs 1.
+    /// What all stored entries weigh together, expired ones that were not yet removed included.
+    /// Without a [`weigher`](CacheBuilder::weigher) every entry weighs 1.
     ///
-    /// As exact as [`entry_count`](Self::entry_count): it counts what is stored, so it may be over the bound until maintenance has run.
+    /// As exact as [`entry_count`](Self::entry_count): it counts what is stored, so it may be over
+    /// the bound until maintenance has run.
     ///
     /// # Cost
     ///
@@ -539,23 +569,25 @@ where
     /// assert_eq!(cache.weighted_size(), 8);
     /// ```
     pub fn weighted_size(&self) -> u64 {
-        self.core.upkeep.map.weight()
+        self.core.shared.map.weight()
     }
 
-    /// Does all work that is due: removes every expired entry, evicts down to the bound, tells the listener, and frees the memory that
-    /// no reader holds. Before it returns, all notifications for this have been delivered, unless it is called from inside a
-    /// listener: then they follow after that listener returns.
+    /// Does all work that is due: removes every expired entry, evicts down to the bound, tells the
+    /// listener, and frees the memory that no reader holds. Before it returns, all notifications
+    /// for this have been delivered, unless it is called from inside a listener: then they follow
+    /// after that listener returns.
     ///
     /// # Panics
     ///
-    /// Only a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics reaches the caller, perhaps when a part of the work was
-    /// done: see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// Only a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics reaches the
+    /// caller, perhaps when a part of the work was done: see [When callbacks
+    /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
-    /// Proportional to the work that is due, in bounded passes: other callers are not held up. The listener, and destructors of
-    /// removed values, may run on the calling thread. May wait for a listener that runs on another thread, and for a second at most for
-    /// destructors that do.
+    /// Proportional to the work that is due, in bounded passes: other callers are not held up. The
+    /// listener, and destructors of removed values, may run on the calling thread. May wait for a
+    /// listener that runs on another thread, and for a second at most for destructors that do.
     ///
     /// ```
     /// use std::time::Duration;
@@ -570,20 +602,23 @@ where
     /// assert_eq!(cache.entry_count(), 0);
     /// ```
     pub fn run_pending_tasks(&self) {
-        self.core.upkeep.finish();
+        self.core.maintenance.finish(&self.core.shared);
     }
 
-    /// How long it is until the timer wheel has work next, for event loops: `None` if nothing is scheduled, zero if there is work.
+    /// How long it is until the timer wheel has work next, for event loops: `None` if nothing is
+    /// scheduled, zero if there is work.
     ///
-    /// Not always a deadline: an entry that is far from its own is filed again on the way. A loop that sleeps for so long, then calls
-    /// [`run_pending_tasks`](Self::run_pending_tasks) and asks again, removes each entry within
-    /// [`expiry_resolution`](crate::Policy::expiry_resolution) after its deadline; as long as others write meanwhile, it needs
+    /// Not always a deadline: an entry that is far from its own is filed again on the way. A loop
+    /// that sleeps for so long, then calls [`run_pending_tasks`](Self::run_pending_tasks) and asks
+    /// again, removes each entry within [`expiry_resolution`](crate::Policy::expiry_resolution)
+    /// after its deadline; as long as others write meanwhile, it needs
     /// [`Scheduler::custom`](crate::Scheduler::custom), which tells it of an earlier one.
     ///
     /// # Panics
     ///
-    /// Only a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics reaches the caller, perhaps when a part of the work was
-    /// done: see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// Only a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics reaches the
+    /// caller, perhaps when a part of the work was done: see [When callbacks
+    /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -600,16 +635,17 @@ where
     /// assert!(next <= Duration::from_secs(5) + cache.policy().expiry_resolution());
     /// ```
     pub fn next_maintenance_in(&self) -> Option<Duration> {
-        self.core.upkeep.next_in()
+        self.core.maintenance.next_in(&self.core.shared)
     }
 }
 
 impl<K, V, S> Cache<K, V, S> {
     /// Iterates over the live entries, in no particular order.
     ///
-    /// Weakly consistent: a key that is there during the whole iteration is shown exactly once, with its value of some moment of the
-    /// iteration; one that comes or goes meanwhile may be shown or not. Leaves no trace: no policy is asked, no use is noted. Expired entries
-    /// are skipped.
+    /// Weakly consistent: a key that is there during the whole iteration is shown exactly once,
+    /// with its value of some moment of the iteration; one that comes or goes meanwhile may be
+    /// shown or not. Leaves no trace: no policy is asked, no use is noted. Expired entries are
+    /// skipped.
     ///
     /// # Panics
     ///
@@ -639,15 +675,16 @@ impl<K, V, S> Cache<K, V, S> {
     /// assert_eq!(cache.name(), Some("dns"));
     /// ```
     pub fn name(&self) -> Option<&str> {
-        self.core.upkeep.name.as_deref()
+        self.core.shared.name.as_deref()
     }
 
-    /// What happened so far: hits, misses, removals by cause, how late entries expired. All 0 unless the cache was built with
-    /// [`record_stats`](CacheBuilder::record_stats).
+    /// What happened so far: hits, misses, removals by cause, how late entries expired. All 0
+    /// unless the cache was built with [`record_stats`](CacheBuilder::record_stats).
     ///
     /// # Cost
     ///
-    /// No lock; sums up some dozens of counters and copies 496. For every few seconds, not for every look-up.
+    /// No lock; sums up some dozens of counters and copies 496. For every few seconds, not for
+    /// every look-up.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();
@@ -658,7 +695,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// assert_eq!((stats.hits(), stats.misses(), stats.insertions()), (1, 1, 1));
     /// ```
     pub fn stats(&self) -> Stats {
-        self.core.upkeep.stats()
+        self.core.maintenance.stats(&self.core.shared)
     }
 
     /// The settings in force.
@@ -680,8 +717,8 @@ impl<K, V, S> fmt::Debug for Cache<K, V, S> {
             cache.field("name", &name);
         }
         cache
-            .field("entry_count", &self.core.upkeep.map.len())
-            .field("max_capacity", &self.core.upkeep.max_capacity())
+            .field("entry_count", &self.core.shared.map.len())
+            .field("max_capacity", &self.core.shared.max_capacity())
             .finish_non_exhaustive()
     }
 }

@@ -1,9 +1,10 @@
-//! Look-ups that one look does not answer, and what a hit leaves behind: an extended deadline, a read event.
+//! Look-ups that one look does not answer, and what a hit leaves behind: an extended deadline, a
+//! read event.
 
 use super::core::{Core, Hit, Miss};
 use super::write::{ASKS, Answer};
 use crate::entry_ref::EntryRef;
-use crate::maintenance::Wrote;
+use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
 use crate::reclaim::{Pin, SolePin};
 use crate::time::{self, NEVER};
@@ -13,24 +14,26 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// Notes the use of an entry that was found and stands as found.
     #[inline]
     fn note_hit(&self, hit: &Hit<K, V>, pin: &Pin) {
-        self.upkeep.note_read(hit.node, pin);
+        self.maintenance.note_read(hit.node, pin);
         self.count_hit();
     }
 
-    /// Whether a hit is still alive after user code that may have taken its time; where reads extend, its new life begins now.
-    // Not asked of a policy that answers reads, since the clock is read once more after that; nor of values whose clone is a copy.
+    /// Whether a hit is still alive after user code that may have taken its time; where reads
+    /// extend, its new life begins now.
+    // Not asked of a policy that answers reads, since the clock is read once more after that; nor
+    // of values whose clone is a copy.
     #[inline]
     fn outlived(&self, hit: &mut Hit<K, V>) -> bool {
         let lifetimes = &self.lifetimes;
         if !lifetimes.reads_extend || lifetimes.policy_reads || !std::mem::needs_drop::<V>() {
             return true;
         }
-        hit.now = self.upkeep.clock.now();
+        hit.now = self.shared.clock.now();
         !time::is_due(hit.now, hit.deadline)
     }
 
-    /// `get` the long way: where a hit has consequences, since the policy is asked, the deadline may move, it is counted; where the thread holds a
-    /// pin or has none at hand.
+    /// `get` the long way: where a hit has consequences, since the policy is asked, the deadline
+    /// may move, it is counted; where the thread holds a pin or has none at hand.
     // Out of line, whole: or a hit on the short way would pay for it.
     #[inline(never)]
     pub(super) fn get_one<Q>(&self, hash: u64, key: &Q) -> Option<V>
@@ -38,7 +41,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         Q: Equivalent<K> + ?Sized,
         V: Clone,
     {
-        self.get_pinned(hash, key, self.upkeep.pin())
+        self.get_pinned(hash, key, self.shared.pin())
     }
 
     /// A `get` that one look did not answer.
@@ -74,7 +77,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// The rest of a `get` whose hit is news.
     #[inline(never)]
     pub(super) fn get_news(&self, node: NodePtr<K, V>, value: V, pin: SolePin) -> Option<V> {
-        self.upkeep.note_read(node, &pin);
+        self.maintenance.note_read(node, &pin);
         Some(value)
     }
 
@@ -146,7 +149,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        self.ref_pinned(hash, key, self.upkeep.pin())
+        self.ref_pinned(hash, key, self.shared.pin())
     }
 
     /// [`get_on`](Self::get_on) for `get_ref`.
@@ -185,7 +188,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// [`get_news`](Self::get_news) for `get_ref`.
     #[inline(never)]
     pub(super) fn ref_news(&self, hit: Hit<K, V>, pin: SolePin) -> Option<EntryRef<'_, K, V>> {
-        self.upkeep.note_read(hit.node, &pin);
+        self.maintenance.note_read(hit.node, &pin);
         Some(EntryRef::new(hit, self, pin.into_pin()))
     }
 
@@ -256,7 +259,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        self.peek_pinned(hash, key, self.upkeep.pin())
+        self.peek_pinned(hash, key, self.shared.pin())
     }
 
     /// A look-up that leaves no trace and that one look did not answer.
@@ -315,7 +318,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let pin = self.upkeep.pin();
+        let pin = self.shared.pin();
         self.has(hash, self.find_live(hash, key, &pin), pin)
     }
 
@@ -365,7 +368,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         self.missed(hash, miss, pin)
     }
 
-    /// A read whose entry was changed under its hands, from the start; `look` sees each hit before the policy is asked.
+    /// A read whose entry was changed under its hands, from the start; `look` sees each hit before
+    /// the policy is asked.
     // Apart from the first attempt, which is straight code: a loop around it would cost every hit.
     #[cold]
     #[inline(never)]
@@ -385,7 +389,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 .find_live(hash, key, pin)
                 .inspect_err(|_| self.count_miss())?;
             let seen = look(hit.node);
-            // A deadline that is moved each time, perhaps by the policy that is asked, stays where it was moved to.
+            // A deadline that is moved each time, perhaps by the policy that is asked, stays where
+            // it was moved to.
             if asks >= ASKS || (self.outlived(&mut hit) && self.extend(&mut hit)) {
                 self.note_hit(&hit, pin);
                 return Ok((hit, seen));
@@ -394,11 +399,12 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         }
     }
 
-    /// Asks the policy about a read, and notes the deadline that the hit has now. False if the entry expired meanwhile, or somebody else
-    /// moved its deadline, so that the look-up has to start over; then this read has extended nothing.
+    /// Asks the policy about a read, and notes the deadline that the hit has now. False if the
+    /// entry expired meanwhile, or somebody else moved its deadline, so that the look-up has to
+    /// start over; then this read has extended nothing.
     ///
-    /// If its value was replaced meanwhile, the read stands as one from before that, and extends nothing: the new value's life is none
-    /// of its business.
+    /// If its value was replaced meanwhile, the read stands as one from before that, and extends
+    /// nothing: the new value's life is none of its business.
     #[inline(always)]
     fn extend(&self, hit: &mut Hit<K, V>) -> bool {
         if !self.lifetimes.reads_extend {
@@ -435,7 +441,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             }
             if news || self.lifetimes.limits.time_to_idle.is_some() {
                 // The user's code may have taken its time: the whole of the entry's, perhaps.
-                now = self.upkeep.clock.now();
+                now = self.shared.clock.now();
                 if time::is_due(now, deadline) {
                     return false;
                 }
@@ -446,8 +452,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         if wanted == deadline && !apart {
             return true;
         }
-        // A later deadline is found out when the bucket ripens. An earlier one has to be told, and so has its end: or a timer
-        // would stay armed for nothing.
+        // A later deadline is found out when the bucket ripens. An earlier one has to be told, and
+        // so has its end: or a timer would stay armed for nothing.
         if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
             let moved = self.move_deadline(node, deadline, answer);
             return Self::goes_on(hit, moved, now);
@@ -459,8 +465,9 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         if !self.lifetimes.may_keep_own() || node.own_deadline() == own {
             return true;
         }
-        // Meanwhile it was given a deadline of its own, and with it the very one that was wanted before: so the exchange went well, but to a
-        // deadline that knows nothing of that. Until it is moved again, those see the later one who look just then.
+        // Meanwhile it was given a deadline of its own, and with it the very one that was wanted
+        // before: so the exchange went well, but to a deadline that knows nothing of that. Until it
+        // is moved again, those see the later one who look just then.
         let moved = self.move_deadline(node, wanted, Answer::Keep);
         Self::goes_on(hit, moved, now)
     }
@@ -477,7 +484,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         }
     }
 
-    /// The own and the wanted deadline that an answer given about a node with `deadline` means at `now`.
+    /// The own and the wanted deadline that an answer given about a node with `deadline` means at
+    /// `now`.
     #[inline]
     fn moved(&self, node: NodePtr<K, V>, deadline: u64, answer: Answer, now: u64) -> (u64, u64) {
         let own = match answer {
@@ -489,24 +497,25 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         (own, self.lifetimes.limits.wanted(own, written, now))
     }
 
-    /// Moves a deadline on the way that loses nothing: earlier, or with the entry's own kept apart. Says where it is now, unless the entry
-    /// turns out to be due, or the deadline was moved by somebody else.
+    /// Moves a deadline on the way that loses nothing: earlier, or with the entry's own kept apart.
+    /// Says where it is now, unless the entry turns out to be due, or the deadline was moved by
+    /// somebody else.
     #[cold]
     #[inline(never)]
     fn move_deadline(&self, node: NodePtr<K, V>, judged: u64, answer: Answer) -> Option<u64> {
-        let map = &self.upkeep.map;
+        let map = &self.shared.map;
         let hash = node.hash();
         let mut shard = map.lock(hash);
         // Read under the lock: a life begins when it is given, however long the wait was.
-        let now = self.upkeep.clock.now();
+        let now = self.shared.clock.now();
         let (own, wanted) = self.moved(node, judged, answer, now);
-        if shard.spot(hash, node).is_none() || time::is_due(now, judged) {
+        if shard.find_node(hash, node).is_none() || time::is_due(now, judged) {
             return None;
         }
         if !shard.move_deadline(node, judged, own, wanted) {
             return None;
         }
-        let wrote = Wrote {
+        let outcome = WriteOutcome {
             shard: shard.number(),
             pending: shard.pending(),
             deadline: wanted,
@@ -514,15 +523,16 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             left: false,
         };
         drop(shard);
-        self.upkeep.after_read(wrote);
-        // The deadline of its own may have passed since it was found, if that was set meanwhile. One that the policy gives for this read ends
-        // only what comes after.
+        self.maintenance.after_read(&self.shared, outcome);
+        // The deadline of its own may have passed since it was found, if that was set meanwhile.
+        // One that the policy gives for this read ends only what comes after.
         let ended = answer == Answer::Keep && time::is_due(now, own);
         (!ended).then_some(wanted)
     }
 }
 
-/// When the node was written, or `now` where that was not noted. Never after `now`: another core's clock may be ahead by a little.
+/// When the node was written, or `now` where that was not noted. Never after `now`: another core's
+/// clock may be ahead by a little.
 pub(super) fn written<K, V>(node: NodePtr<K, V>, now: u64) -> u64 {
     let written = node.written();
     if written == NEVER || now.wrapping_sub(written) as i64 <= 0 {

@@ -1,10 +1,12 @@
 //! Taking entries out: one, those that a closure refuses, all.
 
 use super::core::Core;
+use super::gate::Explicit;
 use crate::contain::contain;
 use crate::listener::RemovalCause;
-use crate::maintenance::Wrote;
-use crate::map::{END, Settled, Shard, Spot};
+use crate::load::By;
+use crate::maintenance::WriteOutcome;
+use crate::map::{END, Occupied, Revalidated, Shard};
 use crate::node::{Life, NodePtr};
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
@@ -12,8 +14,8 @@ use std::hash::{BuildHasher, Hash};
 
 /// Removals under one hold of a shard's lock when many are taken out.
 const CHUNK: usize = 64;
-/// How often a removal looks at a node that is replaced meanwhile, perhaps by the look itself, a value's `clone`. Then it removes first
-/// and looks afterwards.
+/// How often a removal looks at a node that is replaced meanwhile, perhaps by the look itself, a
+/// value's `clone`. Then it removes first and looks afterwards.
 const LOOKS: u32 = 16;
 
 impl<K, V, S> Core<K, V, S>
@@ -21,40 +23,75 @@ where
     K: Hash + Eq,
     S: BuildHasher,
 {
-    /// Removes a key's entry. `look` sees a node before it is removed, with no lock held, perhaps more than once; what it saw of the
-    /// node that was removed is returned, unless that was due.
-    pub(super) fn take<Q, R>(&self, key: &Q, mut look: impl FnMut(NodePtr<K, V>) -> R) -> Option<R>
+    /// Removes a key's entry and revokes the key's load. `look` sees a node before it is removed,
+    /// with no lock held, perhaps more than once; what it saw of the node that was removed is
+    /// returned, unless that was due. If it answers `None`, nothing is removed; a removal that
+    /// `must_look` is never made before.
+    pub(crate) fn take<Q, R>(
+        &self,
+        key: &Q,
+        by: By,
+        must_look: bool,
+        mut look: impl FnMut(NodePtr<K, V>) -> Option<R>,
+    ) -> Option<R>
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
+        // Dropped after the pin: it wakes waiters.
+        let mut gate = Explicit::new(by);
         let hash = self.hash(key);
-        let map = &self.upkeep.map;
+        let map = &self.shared.map;
         // Dropped after the pin if the last look panics.
         let mut after = AfterWrite {
             core: self,
-            wrote: None,
+            outcome: None,
         };
         // The pin holds up loads that come after it, but not this.
         map.prefetch(hash);
-        let pin = self.upkeep.pin();
+        let pin = self.shared.pin();
         for looks in 1.. {
             let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
-            let node = probe.found?;
-            let seen = (looks <= LOOKS).then(|| look(node));
-            let mut shard = probe.lock();
-            let Some(Settled::Here(spot)) = shard.settle(hash, &probe) else {
+            let Some(node) = probe.found else {
+                if !map.may_load(hash) {
+                    return None;
+                }
+                let mut shard = probe.lock();
+                if shard.revalidate(hash, &probe).is_some() {
+                    if gate.knows_loads(&shard, hash) {
+                        gate.revoke(&mut shard);
+                        return None;
+                    }
+                }
+                drop(shard);
+                gate.compare(|other| key.equivalent(other));
                 continue;
             };
+            let seen = if must_look || looks <= LOOKS {
+                Some(look(node)?)
+            } else {
+                None
+            };
+            let mut shard = probe.lock();
+            let Some(Revalidated::Occupied(spot)) = shard.revalidate(hash, &probe) else {
+                continue;
+            };
+            if !gate.knows_loads(&shard, hash) {
+                drop(shard);
+                gate.compare(|other| key.equivalent(other));
+                continue;
+            }
+            gate.revoke(&mut shard);
             let cause = self.take_out(&mut shard, spot, node);
-            after.wrote = Some(self.took(&shard));
+            after.outcome = Some(self.took(&shard));
             drop(shard);
             // The pin keeps what was removed.
-            let seen = seen.unwrap_or_else(|| look(node));
+            let seen = seen.or_else(|| look(node))?;
             drop(probe);
             drop(pin);
-            // Not when `after` is dropped: if this panics, the compiler would leak what is being returned.
-            if let Some(wrote) = after.wrote.take() {
-                self.upkeep.after_write(wrote);
+            // Not when `after` is dropped: if this panics, the compiler would leak what is being
+            // returned.
+            if let Some(outcome) = after.outcome.take() {
+                self.maintenance.after_write(&self.shared, outcome);
             }
             return (cause == RemovalCause::Explicit).then_some(seen);
         }
@@ -63,7 +100,7 @@ where
 
     /// Takes a node of this shard out, unless it had gone before; whether it had not.
     fn take_node(&self, shard: &mut Shard<'_, K, V>, node: NodePtr<K, V>) -> bool {
-        let spot = shard.spot(node.hash(), node);
+        let spot = shard.find_node(node.hash(), node);
         spot.is_some_and(|spot| {
             self.take_out(shard, spot, node);
             true
@@ -71,15 +108,15 @@ where
     }
 
     /// Takes a node out and says for which cause.
-    fn take_out<'a>(
+    pub(crate) fn take_out<'a>(
         &self,
         shard: &mut Shard<'a, K, V>,
-        spot: Spot<'a, K, V>,
+        spot: Occupied<'a, K, V>,
         node: NodePtr<K, V>,
     ) -> RemovalCause {
         let cause = self.cause_of_leaving(node);
         shard.remove(spot, node, cause);
-        self.upkeep.note_removed(|| node.weight(), cause);
+        self.shared.note_removed(|| node.weight(), cause);
         cause
     }
 
@@ -88,7 +125,7 @@ where
         if node.deadline() == NEVER {
             return RemovalCause::Explicit;
         }
-        let now = self.upkeep.clock.now();
+        let now = self.shared.clock.now();
         if node.deadline_if_alive(now).is_none() {
             RemovalCause::Expired
         } else {
@@ -96,8 +133,8 @@ where
         }
     }
 
-    fn took(&self, shard: &Shard<'_, K, V>) -> Wrote {
-        Wrote {
+    pub(crate) fn took(&self, shard: &Shard<'_, K, V>) -> WriteOutcome {
+        WriteOutcome {
             shard: shard.number(),
             pending: shard.pending(),
             deadline: NEVER,
@@ -106,16 +143,22 @@ where
         }
     }
 
-    /// Removes all entries that are present now. Entries that come in meanwhile may or may not be removed; one visit of each
-    /// shard is made, so it ends whatever others do.
+    /// Removes all entries that are present now. Entries that come in meanwhile may or may not be
+    /// removed; one visit of each shard is made, so it ends whatever others do.
     pub(super) fn take_all(&self) {
-        let map = &self.upkeep.map;
+        let map = &self.shared.map;
         let mut nodes = Vec::new();
         for number in 0..map.shards() {
             let mut at = 0;
             while at < END {
-                let pin = self.upkeep.pin();
+                let pin = self.shared.pin();
                 let mut shard = map.lock_shard(number);
+                // Loads that began before the call, once; what they have stored is removed.
+                let revoked = if at == 0 && shard.has_loads() {
+                    shard.revoke_loads(By::Blind)
+                } else {
+                    Vec::new()
+                };
                 let (mut taken, mut visited) = (0, 0);
                 while at < END && taken < CHUNK && visited < CHUNK {
                     visited += 1;
@@ -124,11 +167,12 @@ where
                         taken += usize::from(self.take_node(&mut shard, node));
                     }
                 }
-                let wrote = self.took(&shard);
+                let outcome = self.took(&shard);
                 drop(shard);
                 drop(pin);
+                revoked.iter().for_each(|load| load.scatter());
                 if taken > 0 {
-                    self.upkeep.after_write(wrote);
+                    self.maintenance.after_write(&self.shared, outcome);
                 }
             }
         }
@@ -136,25 +180,40 @@ where
 
     /// Removes the live entries for which `keep` says no. `keep` runs with no lock held.
     pub(super) fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
-        let map = &self.upkeep.map;
+        let map = &self.shared.map;
         let mut nodes = Vec::new();
         for number in 0..map.shards() {
             let mut at = 0;
             while at < END {
-                // Dropped after the pin, also if `keep` panics: what follows a write may run destructors and listeners.
+                // Dropped after the pin, also if `keep` panics: what follows a write may run
+                // destructors and listeners.
                 let mut after = AfterWrite {
                     core: self,
-                    wrote: None,
+                    outcome: None,
                 };
-                let pin = self.upkeep.pin();
+                let mut gates = Vec::new();
+                let pin = self.shared.pin();
                 at = map.collect(number, at as u32, &pin, &mut nodes);
                 for node in nodes.drain(..) {
                     if !self.is_live(node) || keep(node.key(), node.value()) {
                         continue;
                     }
-                    let mut shard = map.lock_shard(number);
-                    if self.take_node(&mut shard, node) {
-                        after.wrote = Some(self.took(&shard));
+                    let mut gate = Explicit::new(By::Seeing);
+                    loop {
+                        let mut shard = map.lock_shard(number);
+                        if !gate.knows_loads(&shard, node.hash()) {
+                            drop(shard);
+                            gate.compare(|other| other == node.key());
+                            continue;
+                        }
+                        if self.take_node(&mut shard, node) {
+                            gate.revoke(&mut shard);
+                            after.outcome = Some(self.took(&shard));
+                        }
+                        break;
+                    }
+                    if gate.has_revoked() {
+                        gates.push(gate);
                     }
                 }
             }
@@ -165,15 +224,19 @@ where
 /// What follows the last of some writes.
 struct AfterWrite<'a, K, V, S> {
     core: &'a Core<K, V, S>,
-    wrote: Option<Wrote>,
+    outcome: Option<WriteOutcome>,
 }
 
 impl<K, V, S> Drop for AfterWrite<'_, K, V, S> {
     fn drop(&mut self) {
-        let Some(wrote) = self.wrote.take() else {
+        let Some(outcome) = self.outcome.take() else {
             return;
         };
-        let after = || self.core.upkeep.after_write(wrote);
+        let after = || {
+            self.core
+                .maintenance
+                .after_write(&self.core.shared, outcome)
+        };
         if std::thread::panicking() {
             // A second panic, a ticker's or an alarm's, must not end the process.
             contain(after);
@@ -188,7 +251,7 @@ impl<K, V, S> Core<K, V, S> {
     pub(crate) fn is_live(&self, node: NodePtr<K, V>) -> bool {
         let deadline = node.deadline();
         node.life() == Life::Live
-            && (deadline == NEVER || !time::is_due(self.upkeep.clock.now(), deadline))
+            && (deadline == NEVER || !time::is_due(self.shared.clock.now(), deadline))
     }
 }
 
@@ -216,7 +279,7 @@ mod tests {
         let clock = Counting::default();
         let cache: Cache<u64, u64> = Cache::builder().ticker(clock.clone()).build();
         let core = &cache.core;
-        let mut keys = (0..).filter(|key| core.upkeep.map.shard_of(core.hash(key)) == 0);
+        let mut keys = (0..).filter(|key| core.shared.map.shard_of(core.hash(key)) == 0);
         for key in keys.by_ref().take(MANY as usize) {
             cache.insert_with_ttl(key, key, Duration::from_secs(1));
         }
@@ -225,7 +288,8 @@ mod tests {
         let before = clock.0.load(Ordering::SeqCst);
         let (other, readings) = (cache.clone(), Arc::clone(&clock.0));
         let writer = std::thread::spawn(move || {
-            // Each removal reads the clock once, under the lock of the shard: so this many are done.
+            // Each removal reads the clock once, under the lock of the shard: so this many are
+            // done.
             while readings.load(Ordering::SeqCst) < before + 100 {
                 std::hint::spin_loop();
             }

@@ -1,12 +1,15 @@
 //! Inserting, and setting a deadline by hand.
 //!
-//! A write asks the policy first, with no lock held, then takes the shard's lock and confirms by addresses that what it asked
-//! about still holds; else it starts over. So a callback may call the cache, may panic, may take its time.
+//! A write asks the policy first, with no lock held, then takes the shard's lock and confirms by
+//! addresses that what it asked about still holds; else it starts over. So a callback may call the
+//! cache, may panic, may take its time.
 
 use super::core::Core;
+use super::gate::{Check, Explicit, Gate, Written};
 use crate::listener::RemovalCause;
-use crate::maintenance::Wrote;
-use crate::map::{Probe, Settled};
+use crate::load::By;
+use crate::maintenance::WriteOutcome;
+use crate::map::{Probe, Revalidated};
 use crate::node::{Making, NewNode, NodePtr, Times};
 use crate::reclaim::Pin;
 use crate::time::{self, NEVER};
@@ -16,7 +19,7 @@ use std::time::Duration;
 
 /// Who says how long a new value lives.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Given {
+pub(crate) enum Given {
     /// The cache's policy.
     Policy,
     /// The caller.
@@ -52,7 +55,8 @@ impl Asked {
         }
     }
 
-    /// The answer as it is taken when the policy is not to be asked again, whatever is there by then. `None` if it was not asked at all.
+    /// The answer as it is taken when the policy is not to be asked again, whatever is there by
+    /// then. `None` if it was not asked at all.
     fn for_good(self, now: impl FnOnce() -> u64) -> Option<Self> {
         match (self.answer, self.told) {
             (Answer::Life(life), _) => Some(Self::life(life)),
@@ -62,15 +66,27 @@ impl Asked {
     }
 }
 
-/// A write that has to be tried again: the key came or went since it was looked up, or the answer is about what is no longer so.
+/// A write that has to be tried again: the key came or went since it was looked up, or the answer
+/// is about what is no longer so.
 struct Overtaken<K, V> {
     new: NewNode<K, V>,
     asked: Asked,
     pin: Pin,
 }
 
-/// How often a write or a read asks the policy, if each time its answer is overtaken: by a deadline that is moved, which then stays where it was
-/// moved to, or by another write, as from within the policy itself. Whoever does that all the time must not hold others up for ever.
+/// What became of an attempt that made no write.
+enum Failed<K, V> {
+    Overtaken(Overtaken<K, V>),
+    Refused(NewNode<K, V>),
+}
+
+/// A write that its [`Gate`] refused, with what it would have stored.
+#[derive(Debug)]
+pub(crate) struct Refused<V>(pub(crate) V);
+
+/// How often a write or a read asks the policy, if each time its answer is overtaken: by a deadline
+/// that is moved, which then stays where it was moved to, or by another write, as from within the
+/// policy itself. Whoever does that all the time must not hold others up for ever.
 pub(super) const ASKS: u32 = 16;
 
 impl<K, V, S> Core<K, V, S>
@@ -81,48 +97,74 @@ where
 {
     pub(super) fn put(&self, key: K, value: V, given: Given) {
         let hash = self.hash(&key);
+        let mut gate = Explicit::new(By::Blind);
+        let stored = self.put_through(hash, key, value, given, &mut gate);
+        drop(gate);
+        if let Ok(outcome) = stored {
+            self.maintenance.after_write(&self.shared, outcome);
+        }
+    }
+
+    /// Stores a value if the gate lets it. The caller is to call `after_write` with the outcome.
+    #[inline(always)]
+    pub(crate) fn put_through(
+        &self,
+        hash: u64,
+        key: K,
+        value: V,
+        given: Given,
+        gate: &mut impl Gate<K, V>,
+    ) -> Result<WriteOutcome, Refused<V>> {
         // The pin holds up loads that come after it, but not this.
-        self.upkeep.map.prefetch(hash);
+        self.shared.map.prefetch(hash);
         let making = Making {
             hash,
             weight: self.weigh(&key, &value),
         };
         let new = NewNode::new(key, value, making);
-        let pin = self.upkeep.pin();
-        match self.try_put(new, given, None, 1, pin) {
-            Ok(wrote) => self.upkeep.after_write(wrote),
-            Err(overtaken) => self.put_again(overtaken, given),
+        let pin = self.shared.pin();
+        match self.try_put(new, given, None, 1, pin, gate) {
+            Ok(outcome) => Ok(outcome),
+            Err(failed) => self.put_again(failed, given, gate),
         }
     }
 
     /// The rest of a write whose first attempt was overtaken.
-    // Apart from the first attempt, which is straight code: in a loop around it, what the attempts share would go through the stack.
+    // Apart from the first attempt, which is straight code: in a loop around it, what the attempts
+    // share would go through the stack.
     #[cold]
     #[inline(never)]
-    fn put_again(&self, overtaken: Overtaken<K, V>, given: Given) {
-        let Overtaken {
-            mut new,
-            mut asked,
-            mut pin,
-        } = overtaken;
+    fn put_again(
+        &self,
+        failed: Failed<K, V>,
+        given: Given,
+        gate: &mut impl Gate<K, V>,
+    ) -> Result<WriteOutcome, Refused<V>> {
+        let mut failed = failed;
         let mut asks = 1;
-        let wrote = loop {
+        loop {
+            let Overtaken { new, asked, pin } = match failed {
+                Failed::Overtaken(overtaken) => overtaken,
+                Failed::Refused(new) => return Err(Refused(new.into_value())),
+            };
+            gate.prepare(new.key());
             let last = if asks >= ASKS {
-                asked.for_good(|| self.upkeep.clock.now())
+                asked.for_good(|| self.shared.clock.now())
             } else {
                 None
             };
             asks += 1;
-            match self.try_put(new, given, last, asks, pin) {
-                Ok(wrote) => break wrote,
-                Err(overtaken) => Overtaken { new, asked, pin } = overtaken,
+            match self.try_put(new, given, last, asks, pin, gate) {
+                Ok(outcome) => return Ok(outcome),
+                Err(again) => failed = again,
             }
-        };
-        self.upkeep.after_write(wrote);
+        }
     }
 
-    /// One attempt of a write, that number `asks`: with the answer that holds for good, if there is one, else the policy is asked.
-    // The pin comes last, so that if the user's code panics it is let go before key and value are dropped.
+    /// One attempt of a write, that number `asks`: with the answer that holds for good, if there is
+    /// one, else the policy is asked.
+    // The pin comes last, so that if the user's code panics it is let go before key and value are
+    // dropped.
     #[inline(always)]
     fn try_put(
         &self,
@@ -131,63 +173,94 @@ where
         last: Option<Asked>,
         asks: u32,
         pin: Pin,
-    ) -> Result<Wrote, Overtaken<K, V>> {
+        gate: &mut impl Gate<K, V>,
+    ) -> Result<WriteOutcome, Failed<K, V>> {
         let (hash, weight) = (new.hash(), new.weight());
-        let map = &self.upkeep.map;
+        let map = &self.shared.map;
         let probe = map.probe(hash, &pin, |node| new.key() == node.key());
+        if !gate.look(probe.found) {
+            drop(probe);
+            drop(pin);
+            return Err(Failed::Refused(new));
+        }
         let asked = last.unwrap_or_else(|| self.ask(&new, &probe, given));
         let mut shard = probe.lock();
-        let Some(settled) = shard.settle(hash, &probe) else {
+        let Some(revalidated) = shard.revalidate(hash, &probe) else {
             drop((shard, probe));
-            return Err(Overtaken { new, asked, pin });
+            return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
         };
+        match gate.check(&mut shard, hash, probe.found) {
+            Check::Pass => (),
+            Check::Again => {
+                drop((shard, probe));
+                return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
+            }
+            Check::Refuse => {
+                drop((shard, probe));
+                drop(pin);
+                return Err(Failed::Refused(new));
+            }
+        }
         // Read under the lock: a life begins when the write happens, however long the wait was.
-        let now = self.upkeep.clock.now();
-        let mut wrote = Wrote {
+        let now = self.shared.clock.now();
+        let mut outcome = WriteOutcome {
             shard: shard.number(),
             pending: 0,
             deadline: NEVER,
             now: Some(now),
             left: true,
         };
-        match settled {
-            Settled::Absent(vacancy) => {
+        let mut former = None;
+        let mut kept_out = false;
+        match revalidated {
+            Revalidated::Vacant(vacancy) => {
                 let times = self.times(asked.answer, None, now);
-                wrote.deadline = times.deadline;
-                self.upkeep.note_written(None);
-                if self.upkeep.is_too_heavy(weight) {
-                    self.upkeep.note_removed(|| weight, RemovalCause::Size);
+                outcome.deadline = times.deadline;
+                self.shared.note_written(None);
+                if self.shared.is_too_heavy(weight) {
+                    self.shared.note_removed(|| weight, RemovalCause::Size);
                     shard.refuse(new, RemovalCause::Size);
+                    kept_out = true;
                 } else {
                     shard.add(vacancy, new, times);
-                    wrote.left = false;
+                    outcome.left = false;
                 }
             }
-            Settled::Here(spot) => {
-                let old = probe.found.expect("settled at the node that was found");
+            Revalidated::Occupied(spot) => {
+                let old = probe.found.expect("revalidated at the node that was found");
                 let told = asked.told.filter(|_| asks < ASKS);
                 let Some((cause, kept)) = self.supersede(old, &asked, told, now) else {
                     drop((shard, probe));
-                    return Err(Overtaken { new, asked, pin });
+                    return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
                 };
+                former = Some(cause);
                 let times = self.times(asked.answer, kept, now);
-                wrote.deadline = times.deadline;
-                self.upkeep.note_written(Some((old, cause)));
-                if self.upkeep.is_too_heavy(weight) {
-                    self.upkeep.note_removed(|| weight, RemovalCause::Size);
+                outcome.deadline = times.deadline;
+                self.shared.note_written(Some((old, cause)));
+                if self.shared.is_too_heavy(weight) {
+                    self.shared.note_removed(|| weight, RemovalCause::Size);
                     shard.remove(spot, old, cause);
                     shard.refuse(new, RemovalCause::Size);
+                    kept_out = true;
                 } else {
                     shard.replace(spot, old, new, times, cause);
                 }
             }
         }
-        wrote.pending = shard.pending();
-        Ok(wrote)
+        let written = Written {
+            cause: former,
+            kept: !kept_out,
+            deadline: outcome.deadline,
+            now,
+        };
+        gate.seal(&mut shard, written);
+        outcome.pending = shard.pending();
+        Ok(outcome)
     }
 
     /// Asks the policy about the value that comes in. No lock is held.
-    // Always inlined, as what else the attempt consists of: the second attempt is a second place that calls it.
+    // Always inlined, as what else the attempt consists of: the second attempt is a second place
+    // that calls it.
     #[inline(always)]
     fn ask(&self, new: &NewNode<K, V>, probe: &Probe<'_, K, V>, given: Given) -> Asked {
         let policy = match (given, &self.lifetimes.policy) {
@@ -198,7 +271,7 @@ where
             (Given::Policy, None) => return Asked::life(None),
             (Given::Policy, Some(policy)) => policy,
         };
-        let clock = &self.upkeep.clock;
+        let clock = &self.shared.clock;
         if self.lifetimes.policy_plain && self.lifetimes.policy_updates {
             // The same answer whether an entry is there or not: that need not be found out here.
             let life = policy.expire_after_create(new.key(), new.value(), clock.base());
@@ -238,11 +311,11 @@ where
         }
     }
 
-    /// Ends the life of an entry whose successor is about to come in: for which cause it leaves, and the own deadline that the successor
-    /// keeps if the answer is to keep it.
+    /// Ends the life of an entry whose successor is about to come in: for which cause it leaves,
+    /// and the own deadline that the successor keeps if the answer is to keep it.
     ///
-    /// `None` if the policy has to be asked again: the entry fell due since, so the answer has to be about a new one; or its deadline was
-    /// moved from where the policy was `told` that it is.
+    /// `None` if the policy has to be asked again: the entry fell due since, so the answer has to
+    /// be about a new one; or its deadline was moved from where the policy was `told` that it is.
     // Always inlined: an answer of two, one of them optional, would go through the stack.
     #[inline(always)]
     fn supersede(
@@ -261,7 +334,8 @@ where
         Some((cause, Some(kept)))
     }
 
-    /// For which cause the old value leaves; `None` if the policy was asked about an entry that is due by now.
+    /// For which cause the old value leaves; `None` if the policy was asked about an entry that is
+    /// due by now.
     fn judge(&self, old: NodePtr<K, V>, asked: &Asked, now: u64) -> Option<RemovalCause> {
         loop {
             let deadline = old.deadline();
@@ -277,10 +351,11 @@ where
         }
     }
 
-    /// The own deadline that a replaced entry had at last. Where reads extend, they end here: a reader who comes too late starts
-    /// over and meets the new value.
+    /// The own deadline that a replaced entry had at last. Where reads extend, they end here: a
+    /// reader who comes too late starts over and meets the new value.
     ///
-    /// `None` if it has ended, or is another one than the policy was `told` of: what the policy would have said of that, nobody knows.
+    /// `None` if it has ended, or is another one than the policy was `told` of: what the policy
+    /// would have said of that, nobody knows.
     fn last_deadline(&self, old: NodePtr<K, V>, told: Option<u64>, now: u64) -> Option<u64> {
         let deadline = match (self.lifetimes.reads_extend, told) {
             (true, Some(told)) => old.freeze_from(told, now)?,
@@ -306,7 +381,8 @@ where
             (Answer::Keep, None) => NEVER,
             (Answer::Life(life), _) => time::deadline_in(now, life),
         };
-        // `NEVER` marks a time of writing that is not known; the one nanosecond that reads the same goes by.
+        // `NEVER` marks a time of writing that is not known; the one nanosecond that reads the same
+        // goes by.
         let written = if now == NEVER { now + 1 } else { now };
         Times {
             written,
@@ -324,17 +400,17 @@ where
             self.lifetimes.note_own();
         }
         let hash = self.hash(key);
-        let pin = self.upkeep.pin();
-        let map = &self.upkeep.map;
+        let pin = self.shared.pin();
+        let map = &self.shared.map;
         loop {
             let Some(node) = map.find(hash, &pin, |node| key.equivalent(node.key())) else {
                 return false;
             };
             let mut shard = map.lock(hash);
-            if shard.spot(hash, node).is_none() {
+            if shard.find_node(hash, node).is_none() {
                 continue;
             }
-            let now = self.upkeep.clock.now();
+            let now = self.shared.clock.now();
             let judged = node.deadline();
             if time::is_due(now, judged) && node.claim(judged, now) {
                 return false;
@@ -344,7 +420,7 @@ where
             if !shard.move_deadline(node, judged, own, wanted) {
                 continue;
             }
-            let wrote = Wrote {
+            let outcome = WriteOutcome {
                 shard: shard.number(),
                 pending: shard.pending(),
                 deadline: wanted,
@@ -353,7 +429,7 @@ where
             };
             drop(shard);
             drop(pin);
-            self.upkeep.after_write(wrote);
+            self.maintenance.after_write(&self.shared, outcome);
             return true;
         }
     }

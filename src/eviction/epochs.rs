@@ -1,13 +1,15 @@
-//! The policy's own time: it counts what happens to the queues, and its stamps are one byte.
+//! The clock of the policy: it counts moves in the queues, and its stamps are one byte.
 //!
 //! # How it works
 //!
-//! An event is counted for each node that went past some point; an *epoch* is a 64th of the nodes there, so 64 epochs are one
-//! turnover whatever the size of the cache, its hit ratio or the speed of its callers. A stamp is the epoch's low byte.
+//! A counter counts each entry that passed some point. An *epoch* is a 64th of the entries there,
+//! so 64 epochs are one turnover, whatever the size of the cache, its hit ratio, or the speed of
+//! its callers. A stamp is the low byte of the epoch.
 //!
-//! The policy keeps two of them. `order` counts core nodes that reached the rim, the oldest part of the core. Between a use of a
-//! core node and its arrival at the old end lie at most as many such events as there are core nodes, so its stamp is some 64
-//! epochs old at most and never misread, however long the cache stands still otherwise. `evictions` counts evictions.
+//! The policy keeps two such counters. `order` counts protected entries that reached the tail.
+//! Between a use of a protected entry and its arrival at the old end, at most as many such events
+//! happen as there are protected entries. So its stamp is at most about 64 epochs old and never
+//! misread, however long the cache stands still otherwise. `evictions` counts evictions.
 //!
 //! Cost: an addition and a comparison for each event.
 
@@ -32,7 +34,7 @@ impl Epochs {
         self.epoch
     }
 
-    /// The stamp of now.
+    /// The stamp of the current epoch.
     pub(super) fn stamp(&self) -> u8 {
         self.epoch as u8
     }
@@ -42,7 +44,8 @@ impl Epochs {
         self.stamp().wrapping_sub(stamp)
     }
 
-    /// One event, with `nodes` nodes in the place it is counted for; true if an epoch ended with it.
+    /// Counts one event, where `nodes` entries are in the place that is counted. True if an epoch
+    /// ended with it.
     pub(super) fn advance(&mut self, nodes: usize) -> bool {
         self.count += 1;
         self.within += 1;

@@ -1,49 +1,80 @@
-//! What is remembered of evicted nodes: when they were last used and when they went, four bytes each.
+//! Ghosts: what the policy remembers of entries that left, four bytes each.
 //!
 //! # How it works
 //!
-//! A table of buckets of eight places, addressed by the hash. A place has 16 bits of fingerprint and two stamps: of the last use
-//! by the policy's `order`, of the eviction by its `evictions` ([`epochs`](super::epochs)). A full bucket forgets its longest
-//! gone. Twice as many places as resident nodes are kept, so a key can be gone for two turnovers and still be known.
+//! A table of buckets of eight ghosts, addressed by the hash. A ghost has 15 bits of fingerprint,
+//! one bit that says whether the entry expired (else it was evicted), and two stamps: of its last
+//! use by the policy's `order`, and of its removal by its `evictions` ([`epochs`](super::epochs)).
+//! A full bucket forgets the ghost that left first. The table has room for twice as many ghosts as
+//! there are resident entries, so a key can be gone for two turnovers and still be known.
 //!
 //! # Invariants
 //!
-//! 1. A place whose fingerprint is 0 is free, and no key's is 0.
-//! 2. No stamp of a taken place is older than 192 epochs, so none is misread: the end of an epoch of either kind sweeps a 64th of
-//!    the table of the places that are more than [`HORIZON`] epochs old by either.
+//! 1. A place whose fingerprint is 0 is free, and no key's fingerprint is 0.
+//! 2. No stamp of a ghost is older than 192 epochs, so none is misread: the end of an epoch of
+//!    either kind sweeps a 64th of the table and drops the ghosts that are more than
+//!    [`GHOST_EPOCHS`] epochs old by either stamp.
 //!
-//! Cost: 8 bytes a resident node; one half cache line for each eviction and for each insert of a new key. Two keys are
-//! taken for one with a chance of 8 in 65,536, which costs nothing but a wrong guess. Allocated at the first eviction and
-//! again only if the number of nodes leaves the bounds in [`fit`](Ghosts::fit); what was remembered is then lost.
+//! Cost: 8 bytes for each resident entry; half a cache line for each eviction and for each insert
+//! of a new key. The table takes one key for another with a chance of 8 in 32,768; that costs no
+//! more than a wrong guess. It is allocated at the first eviction, and again only if the number of
+//! entries leaves the bounds in [`fit`](Ghosts::fit); the ghosts of before are then lost.
 
 use super::epochs::{Epochs, TURNOVER};
 use crate::node;
 
 /// Epochs for which a ghost is kept: two turnovers.
-pub(super) const HORIZON: u8 = 2 * TURNOVER as u8;
+pub(super) const GHOST_EPOCHS: u8 = 2 * TURNOVER as u8;
 
-/// Places in a bucket.
-const PLACES: usize = 8;
+/// Ghosts in a bucket.
+const GHOSTS_PER_BUCKET: usize = 8;
 
-/// A bucket's fingerprints, and apart from them its stamps: so that eight fingerprints are compared in one go.
-type Bucket = [[u16; PLACES]; 2];
+/// The fingerprints of a bucket, and apart from them its stamps, so that eight fingerprints can be
+/// compared at once.
+type Bucket = [[u16; GHOSTS_PER_BUCKET]; 2];
 
-/// A remembered eviction.
+/// In a fingerprint: the entry expired.
+const EXPIRED: u16 = 1 << 15;
+
+/// What is remembered of an entry that left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ghost {
     /// Stamp of the last use, by `order`.
     pub(super) used: u8,
-    /// Stamp of the eviction, by `evictions`.
+    /// Stamp of the removal, by `evictions`.
     pub(super) gone: u8,
+    /// Whether it left because of its deadline.
+    pub(super) expired: bool,
 }
 
 impl Ghost {
-    fn from_stamps(stamps: u16) -> Self {
-        let [used, gone] = stamps.to_le_bytes();
-        Self { used, gone }
+    /// A ghost of an entry that is being evicted.
+    pub(super) fn evicted(used: u8, evictions: &Epochs) -> Self {
+        Self {
+            used,
+            gone: evictions.stamp(),
+            expired: false,
+        }
     }
 
-    fn to_stamps(self) -> u16 {
+    /// A ghost of an entry that is past its deadline.
+    pub(super) fn expired(used: u8, evictions: &Epochs) -> Self {
+        Self {
+            expired: true,
+            ..Self::evicted(used, evictions)
+        }
+    }
+
+    fn from_parts(fingerprint: u16, stamps: u16) -> Self {
+        let [used, gone] = stamps.to_le_bytes();
+        Self {
+            used,
+            gone,
+            expired: fingerprint & EXPIRED != 0,
+        }
+    }
+
+    fn stamps(self) -> u16 {
         u16::from_le_bytes([self.used, self.gone])
     }
 }
@@ -61,57 +92,59 @@ impl Ghosts {
         }
     }
 
-    /// Sizes the table for `resident` nodes: rebuilt, empty, if it has less than 4/5 or more than four times the places wanted.
+    /// Sizes the table for `resident` entries. It is made anew, empty, if it has less than 4/5 or
+    /// more than four times the room that is wanted.
     pub(super) fn fit(&mut self, resident: usize) {
-        let wanted = (2 * resident).div_ceil(PLACES).max(1);
+        let wanted = (2 * resident).div_ceil(GHOSTS_PER_BUCKET).max(1);
         let have = self.buckets.len();
         if have * 5 < wanted * 4 || have > wanted * 4 {
-            // Plain numbers: the allocator has zeroed memory at hand, so a large table costs the pass no long step.
-            self.buckets = vec![[[0; PLACES]; 2]; wanted];
+            // Zeros: the allocator has such memory at hand, so a large table costs the pass no
+            // long step.
+            self.buckets = vec![[[0; GHOSTS_PER_BUCKET]; 2]; wanted];
             self.swept = 0;
         }
     }
 
-    /// Asks the processor for what [`take`](Self::take) and [`put`](Self::put) will look at.
+    /// Prefetches what [`take`](Self::take) and [`put`](Self::put) will look at.
     pub(super) fn prefetch(&self, hash: u64) {
         if let Some(at) = self.bucket(hash) {
             node::prefetch(&raw const self.buckets[at]);
         }
     }
 
-    /// Forgets and returns what is known of the key; `hash` is spread over all 64 bits.
+    /// Removes and returns the ghost of a key; `hash` is mixed over all 64 bits.
     pub(super) fn take(&mut self, hash: u64) -> Option<Ghost> {
         let fingerprint = fingerprint(hash);
         let at = self.bucket(hash)?;
         let [fingerprints, stamps] = &mut self.buckets[at];
-        let place = first(fingerprints, |known| known == fingerprint)?;
+        let place = first(fingerprints, |known| known & !EXPIRED == fingerprint)?;
+        let ghost = Ghost::from_parts(fingerprints[place], stamps[place]);
         fingerprints[place] = 0;
-        Some(Ghost::from_stamps(stamps[place]))
+        Some(ghost)
     }
 
-    /// Remembers an eviction of now of a node last used at `used`. The table was [`fit`](Self::fit) before.
-    pub(super) fn put(&mut self, hash: u64, used: u8, evictions: &Epochs) {
+    /// Remembers a ghost. Does nothing before the first [`fit`](Self::fit).
+    pub(super) fn put(&mut self, hash: u64, ghost: Ghost, evictions: &Epochs) {
         let fingerprint = fingerprint(hash);
         let Some(at) = self.bucket(hash) else { return };
         let [fingerprints, stamps] = &mut self.buckets[at];
-        let age = |place: &usize| evictions.age(Ghost::from_stamps(stamps[*place]).gone);
-        let place = first(fingerprints, |known| (known == 0) | (known == fingerprint))
-            .or_else(|| (0..PLACES).max_by_key(age));
+        let age = |place: &usize| evictions.age(Ghost::from_parts(0, stamps[*place]).gone);
+        let free = |known| (known == 0) | (known & !EXPIRED == fingerprint);
+        let place = first(fingerprints, free).or_else(|| (0..GHOSTS_PER_BUCKET).max_by_key(age));
         if let Some(place) = place {
-            let gone = evictions.stamp();
-            fingerprints[place] = fingerprint;
-            stamps[place] = Ghost { used, gone }.to_stamps();
+            fingerprints[place] = fingerprint | if ghost.expired { EXPIRED } else { 0 };
+            stamps[place] = ghost.stamps();
         }
     }
 
-    /// What the end of an epoch sweeps (ghosts 2).
+    /// Drops old ghosts in a 64th of the table, at the end of an epoch (ghosts 2).
     pub(super) fn sweep(&mut self, order: &Epochs, evictions: &Epochs) {
         for _ in 0..self.buckets.len().div_ceil(TURNOVER as usize) {
             self.swept = (self.swept + 1) % self.buckets.len();
             let [fingerprints, stamps] = &mut self.buckets[self.swept];
             for (fingerprint, &stamps) in fingerprints.iter_mut().zip(&*stamps) {
-                let Ghost { used, gone } = Ghost::from_stamps(stamps);
-                if order.age(used) > HORIZON || evictions.age(gone) > HORIZON {
+                let Ghost { used, gone, .. } = Ghost::from_parts(0, stamps);
+                if order.age(used) > GHOST_EPOCHS || evictions.age(gone) > GHOST_EPOCHS {
                     *fingerprint = 0;
                 }
             }
@@ -124,34 +157,39 @@ impl Ghosts {
     }
 }
 
-/// The first place whose fingerprint is wanted. Looks at all of them: where it stands is anybody's guess, the processor's too.
+/// The first place whose fingerprint is wanted. It looks at all of them without a branch, since no
+/// branch predictor could guess where the wanted one stands.
 #[inline]
-fn first(fingerprints: &[u16; PLACES], wanted: impl Fn(u16) -> bool) -> Option<usize> {
-    // A bit for each, none of them the lowest: then the compiler sees eight times the same, and keeps all in one register.
-    let bits: [u16; PLACES] =
+fn first(fingerprints: &[u16; GHOSTS_PER_BUCKET], wanted: impl Fn(u16) -> bool) -> Option<usize> {
+    // One bit for each, never the lowest: the compiler then does the same work eight times in one
+    // vector register.
+    let bits: [u16; GHOSTS_PER_BUCKET] =
         std::array::from_fn(|at| if wanted(fingerprints[at]) { 2 << at } else { 0 });
     let found = bits.into_iter().fold(0, |found, bit| found | bit);
     (found != 0).then(|| found.trailing_zeros() as usize - 1)
 }
 
 fn fingerprint(hash: u64) -> u16 {
-    (hash as u16).max(1)
+    (hash as u16 & !EXPIRED).max(1)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::spread;
+    use super::super::mix;
     use super::*;
 
     #[test]
     fn remembers_once_what_was_put() {
         let evictions = Epochs::default();
         let mut ghosts = Ghosts::new();
-        assert_eq!(ghosts.take(spread(1)), None, "before the table exists");
+        assert_eq!(ghosts.take(mix(1)), None, "before the table exists");
         ghosts.fit(100);
-        ghosts.put(spread(1), 7, &evictions);
-        assert_eq!(ghosts.take(spread(1)), Some(Ghost { used: 7, gone: 0 }));
-        assert_eq!(ghosts.take(spread(1)), None);
+        ghosts.put(mix(1), Ghost::evicted(7, &evictions), &evictions);
+        assert_eq!(
+            ghosts.take(mix(1)),
+            Some(Ghost::evicted(7, &Epochs::default()))
+        );
+        assert_eq!(ghosts.take(mix(1)), None);
     }
 
     #[test]
@@ -162,14 +200,13 @@ mod tests {
         let resident = 6400;
         ghosts.fit(resident);
         for key in 0..4 * resident as u64 {
-            ghosts.put(spread(key), 0, &evictions);
+            ghosts.put(mix(key), Ghost::evicted(0, &evictions), &evictions);
             if evictions.advance(resident) {
                 ghosts.sweep(&order, &evictions);
             }
         }
         let mut known = |keys: std::ops::Range<u64>| {
-            keys.filter(|&key| ghosts.take(spread(key)).is_some())
-                .count()
+            keys.filter(|&key| ghosts.take(mix(key)).is_some()).count()
         };
         let n = resident as u64;
         assert!(known(3 * n..4 * n) > resident * 9 / 10);
@@ -183,9 +220,9 @@ mod tests {
         let keys = 0..200_000;
         ghosts.fit(keys.end as usize);
         // The keys are their own hashes; the cache spreads these for the map.
-        let hash = |key: u64| spread(crate::hash::spread(key << 16));
+        let hash = |key: u64| mix(crate::hash::spread(key << 16));
         for key in keys.clone() {
-            ghosts.put(hash(key), 0, &evictions);
+            ghosts.put(hash(key), Ghost::evicted(0, &evictions), &evictions);
         }
         let known = keys.filter(|&key| ghosts.take(hash(key)).is_some()).count();
         assert!(known > 195_000, "{known} are known");
@@ -198,14 +235,18 @@ mod tests {
             let mut ghosts = Ghosts::new();
             ghosts.fit(1000);
             for key in 0..100 {
-                ghosts.put(spread(key), order.stamp(), &evictions);
+                ghosts.put(
+                    mix(key),
+                    Ghost::evicted(order.stamp(), &evictions),
+                    &evictions,
+                );
             }
             for _ in 0..192 {
                 let epochs = if by_order { &mut order } else { &mut evictions };
                 assert!(epochs.advance(1));
                 ghosts.sweep(&order, &evictions);
             }
-            let known = (0..100).filter(|&key| ghosts.take(spread(key)).is_some());
+            let known = (0..100).filter(|&key| ghosts.take(mix(key)).is_some());
             assert_eq!(known.count(), 0);
         }
     }
@@ -216,13 +257,13 @@ mod tests {
         let mut ghosts = Ghosts::new();
         ghosts.fit(1);
         for key in 0..9 {
-            ghosts.put(spread(key), 0, &evictions);
+            ghosts.put(mix(key), Ghost::evicted(0, &evictions), &evictions);
             evictions.advance(1);
         }
-        assert_eq!(ghosts.take(spread(0)), None);
+        assert_eq!(ghosts.take(mix(0)), None);
         assert_eq!(
             (1..9)
-                .filter(|&key| ghosts.take(spread(key)).is_some())
+                .filter(|&key| ghosts.take(mix(key)).is_some())
                 .count(),
             8
         );

@@ -1,184 +1,202 @@
-//! The default policy: LIRS with a window that adapts and promotions that must prove themselves.
+//! The adaptive policy: LIRS, with a window that adapts and promotions that are measured.
 //!
 //! # How it works
 //!
 //! ```text
-//!                                  promoted: used again, and worth it
-//!             ┌─────────────────────────────────────────────────────────────────┐
-//!   insert    │        window            evicted                                │        core                rim
-//!  ────────► newest ──────────── oldest ────────► ghosts (fingerprints)         └► newest ──────────── ┊ ─────── oldest
-//!               ▲                                   │  comes back: as promoted or into the window       ┊            │
-//!               └───────────────────────────────────┘                                                                │
-//!               ▲                                     demoted: the core is over its share                            │
-//!               └────────────────────────────────────────────────────────────────────────────────────────────────────┘
+//!                           promoted: used again, and worth it
+//!           ┌────────────────────────────────────────────────────────┐
+//!  insert   │    window        evicted                               │    protected      tail
+//! ───────► newest ── oldest ─────────► ghosts (fingerprints)         └► newest ─── ┊ ── oldest
+//!           ▲                             │ comes back: promoted, or into the window ┊   │
+//!           └─────────────────────────────┘                                              │
+//!           ▲              demoted: the protected queue is over its share                │
+//!           └────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Two queues in order of use. A new key goes into the *window*; the window's oldest is the victim. A key that is used again
-//! while in the window, or comes back while its ghost is known, may be promoted to the *core*; the core's oldest node
-//! then goes back to the window. So the core keeps keys with short distances between uses, and one pass over any number of
-//! keys only flows through the window.
+//! Two queues hold the entries in order of use. A new key goes into the *window*; the oldest entry
+//! of the window is the victim. A key that is used again while it is in the window, or that comes
+//! back while its ghost is known, may be promoted to the *protected* queue. The oldest protected
+//! entry then goes back to the window. So the protected queue keeps keys with short distances
+//! between uses, and one pass over many keys only flows through the window.
 //!
-//! Three things are left to measurement:
-//! - *who is promoted*: LIRS promotes a key that came back sooner than the oldest core node has waited. Here that sorts keys into
-//!   classes, and small duels tell how often a class is right ([`duels`](super::duels));
-//! - *how large the window is*: from 1 to 99 percent, so from nearly LIRS to nearly LRU ([`share`](super::share));
-//! - *whether the core is dead*: if no rim node was used for two turnovers, keys that nothing is known of may enter too.
+//! Three things are measured on the live load:
+//! - *Which keys are promoted.* LIRS promotes a key that came back sooner than the oldest protected
+//!   entry has waited. Here that rule sorts keys into classes, and duels between two keys measure
+//!   how often a class is right ([`set_dueling`](super::set_dueling)).
+//! - *How large the window is*: from 1 to 99 percent of the cache, so from nearly LIRS to nearly
+//!   LRU ([`window`](super::window)).
+//! - *Whether the protected queue is dead*: if no entry of its tail was used for two turnovers,
+//!   keys of which nothing is known may enter, too.
 //!
-//! The *rim* is the oldest part of the core, a twentieth of the cache: its hits are what the core would lose first. Until the
-//! first eviction, and after the cache fell to half, new keys fill the core. As nobody has to go then, the rim is a single node, and each use moves a
-//! node to the core's newest end, so that when somebody has to, the oldest are those that were not used for longest. To keep the rim at its size
-//! took a twentieth of an insert.
+//! The *tail* is the oldest part of the protected queue, a twentieth of the cache. Its hits are the
+//! first ones that a smaller protected queue would lose. Until the first eviction, and after the
+//! cache fell to half its bound, the cache is *filling*: new keys go to the protected queue, the
+//! tail is one entry, and each use moves an entry to the newest end. So when the first eviction
+//! comes, the oldest entries are those that were unused for longest.
+//!
+//! An entry that expired leaves a ghost as an evicted one does. Its return says nothing about the
+//! size of the window, since a larger window would not have kept it; so it has no vote there.
 //!
 //! # Invariants
 //!
-//! 1. Every seat handed in by `admit` and not yet by `removed` is in exactly one of window, core and rim, whichever node sits in it.
-//! 2. If the core has a node, so has the rim, once the current call has returned (`fill_rim` has at least one move).
-//! 3. `mark` of a window or core node is the stamp of its last use by `order`.
-//! 4. The work of one call is bounded: at most [`MOVES`] nodes are demoted, [`STEPS`] reach the rim for each of them and once more, a 64th of
-//!    the ghosts is swept. What is left over is done by later calls; meanwhile `victim` takes from the rim first.
+//! 1. Every entry handed in by `admit`, and not yet by `removed` or `expired`, is in exactly one of
+//!    window, protected queue and tail.
+//! 2. If the protected queue has an entry, so has the tail when a call has returned (`fill_tail`
+//!    makes at least one move).
+//! 3. `mark` of an entry is the stamp of its last use by `order`.
+//! 4. The work of one call is bounded: at most [`DEMOTIONS_PER_CALL`] entries are demoted,
+//!    [`TAIL_MOVES_PER_DEMOTION`] reach the tail for each of them and once more, and a 64th of the
+//!    ghosts is swept. Later calls do the rest; until then `victim` takes from the tail first.
 //!
 //! # Cost
 //!
-//! A use of a core node that was used in the same epoch already, as hot ones are, writes nothing: the node and one slot of the
-//! duels are read. Any other use relinks one node, and so does each while the cache is filling up, which one that never gets full does for
-//! ever. A miss reads one half line of ghosts, an eviction another. Memory beyond the seat's links, weight and two bytes: 8 bytes of ghosts a
-//! node, 3 KiB a cache. Uses may be lost: the hit ratio bears it.
+//! A use of a protected entry that was used in the same epoch already, as hot ones are, writes
+//! nothing: it reads the node and one slot of the duels. Any other use relinks one entry; so does
+//! every use while the cache is filling, for ever in a cache that never gets full. A miss reads
+//! half a cache line of ghosts, an eviction another half. Memory beyond the entry's links, weight
+//! and two bytes: 8 bytes of ghosts for each entry, 3 KiB for each cache. The policy bears lost
+//! reads.
 //!
 //! # Origin
 //!
-//! LIRS: Jiang and Zhang, SIGMETRICS 2002. Stamps in place of its stack of ghosts. The share: after ARC, Megiddo and Modha,
-//! FAST 2003, and DLIRS, Li, SYSTOR 2018. Letting two candidates compete on the live load: set dueling, Qureshi and others,
-//! ISCA 2007; TinyLFU, Einziger, Friedman and Manes, ToS 2017, for admission by contest with the victim.
+//! LIRS: Jiang and Zhang, SIGMETRICS 2002; stamps replace its stack of ghosts. The window: after
+//! ARC, Megiddo and Modha, FAST 2003, and DLIRS, Li, SYSTOR 2018. Two candidates that compete on
+//! the live load: set dueling, Qureshi and others, ISCA 2007; admission by a contest with the
+//! incumbent: TinyLFU, Einziger, Friedman and Manes, ToS 2017.
 
-use super::duels::{Class, Duels};
 use super::epochs::{Epochs, TURNOVER};
-use super::ghosts::Ghosts;
+use super::ghosts::{Ghost, Ghosts};
 use super::queue::Weighed;
-use super::share::Share;
-use super::{FIRST_FREE, spread};
-use crate::node::SeatPtr;
+use super::set_dueling::{Class, SetDueling};
+use super::window::WindowSizer;
+use super::{FIRST_FREE, mix};
+use crate::node::EntryPtr;
 
 const WINDOW: u8 = FIRST_FREE;
-const CORE: u8 = FIRST_FREE + 1;
-const RIM: u8 = FIRST_FREE + 2;
+const PROTECTED: u8 = FIRST_FREE + 1;
+const TAIL: u8 = FIRST_FREE + 2;
 
-/// The depth up to which all hits have the same vote, in epochs: with the rounding, a twentieth of the cache.
-const NEAR: f64 = 3.0;
-/// The rim's part of the cache.
-const RIM_PART: u64 = 20;
+/// The depth, in epochs, up to which all hits have the same vote: with the rounding, a twentieth of
+/// the cache.
+const FULL_VOTE_DEPTH: f64 = 3.0;
+/// The tail's part of the cache.
+const TAIL_PART: u64 = 20;
 /// Nodes that one call may demote.
-const MOVES: usize = 16;
-/// Nodes that one step may bring to the rim: few, since a full cache that gives up its first entry has a whole rim to make.
-const STEPS: usize = 4;
+const DEMOTIONS_PER_CALL: usize = 16;
+/// Entries that one step may move to the tail. Few: when a full cache evicts for the first time, it
+/// has to fill a whole tail.
+const TAIL_MOVES_PER_DEMOTION: usize = 4;
 
 pub(super) struct Lirs<K, V> {
     window: Weighed<K, V>,
-    core: Weighed<K, V>,
-    rim: Weighed<K, V>,
+    protected: Weighed<K, V>,
+    tail: Weighed<K, V>,
     max: u64,
-    /// Core nodes that reached the rim.
+    /// Core nodes that reached the tail.
     order: Epochs,
     evictions: Epochs,
-    /// Epoch of `evictions` in which a rim node was used last.
-    rim_used: u64,
+    /// Epoch of `evictions` in which a tail node was used last.
+    tail_used: u64,
     filling: bool,
-    share: Share,
+    sizer: WindowSizer,
     ghosts: Ghosts,
-    duels: Duels,
+    dueling: SetDueling,
 }
 
 impl<K, V> Lirs<K, V> {
     pub(super) fn new(max: u64, seed: u64) -> Self {
         Self {
             window: Weighed::new(WINDOW),
-            core: Weighed::new(CORE),
-            rim: Weighed::new(RIM),
+            protected: Weighed::new(PROTECTED),
+            tail: Weighed::new(TAIL),
             max,
             order: Epochs::default(),
             evictions: Epochs::default(),
-            rim_used: 0,
+            tail_used: 0,
             filling: true,
-            share: Share::new(max),
+            sizer: WindowSizer::new(max),
             ghosts: Ghosts::new(),
-            duels: Duels::new(seed),
+            dueling: SetDueling::new(seed),
         }
     }
 
-    pub(super) fn admit(&mut self, seat: SeatPtr<K, V>) {
-        let hash = spread(seat.node().hash());
-        self.duels.used(hash, true);
-        seat.set_mark(self.order.stamp());
-        if self.welcomes(seat, hash) {
-            self.core.push_newest(seat);
+    pub(super) fn admit(&mut self, entry: EntryPtr<K, V>) {
+        let hash = mix(entry.node().hash());
+        self.dueling.used(hash, true);
+        entry.set_mark(self.order.stamp());
+        if self.welcomes(entry, hash) {
+            self.protected.push_newest(entry);
         } else {
-            self.window.push_newest(seat);
+            self.window.push_newest(entry);
         }
-        self.settle();
+        self.rebalance();
     }
 
-    /// Asks the processor for what [`admit`](Self::admit) or [`removed`](Self::removed) will look up.
-    pub(super) fn prefetch(&self, seat: SeatPtr<K, V>) {
-        self.ghosts.prefetch(spread(seat.node().hash()));
+    /// Prefetches what [`admit`](Self::admit) or [`removed`](Self::removed) will look up.
+    pub(super) fn prefetch(&self, entry: EntryPtr<K, V>) {
+        self.ghosts.prefetch(mix(entry.node().hash()));
     }
 
-    /// From now on an entry weighs so much.
-    pub(super) fn reweigh(&mut self, seat: SeatPtr<K, V>, weight: u32) {
-        if weight != seat.weight() {
-            self.queue_of(seat).reweigh(seat, weight);
-            self.settle();
+    /// Changes the weight of an entry.
+    pub(super) fn reweigh(&mut self, entry: EntryPtr<K, V>, weight: u32) {
+        if weight != entry.weight() {
+            self.queue_of(entry).reweigh(entry, weight);
+            self.rebalance();
         }
     }
 
-    pub(super) fn accessed(&mut self, seat: SeatPtr<K, V>) {
-        let hash = spread(seat.node().hash());
-        self.duels.used(hash, false);
-        let before = seat.mark();
+    pub(super) fn accessed(&mut self, entry: EntryPtr<K, V>) {
+        let hash = mix(entry.node().hash());
+        self.dueling.used(hash, false);
+        let before = entry.mark();
         let now = self.order.stamp();
-        match seat.region() {
-            CORE => {
-                // Uses within one epoch are not ordered: the stamps could not tell either. But while the cache fills up, hardly a node goes
-                // over the rim and hardly an epoch ends: the order of the core is all there is to know when it has.
+        match entry.queue_id() {
+            PROTECTED => {
+                // Uses within one epoch are not ordered: the stamps could not tell them apart. But
+                // while the cache fills up, hardly an entry reaches the tail and hardly an epoch
+                // ends, so the order of the queue is all that the first evictions can go by.
                 if before != now {
                     let depth = TURNOVER.saturating_sub(u64::from(self.order.age(before))) as f64
-                        * self.core_part();
-                    self.share.narrow(self.vote(depth));
-                    seat.set_mark(now);
+                        * self.protected_part();
+                    self.sizer.narrow(self.vote(depth));
+                    entry.set_mark(now);
                 }
                 if before != now || self.filling {
-                    self.core.move_to_newest(seat);
+                    self.protected.move_to_newest(entry);
                 }
             }
-            RIM => {
-                seat.set_mark(now);
-                self.rim_used = self.evictions.epoch();
-                self.share.narrow(self.vote(NEAR));
-                self.rim.unlink(seat);
-                self.core.push_newest(seat);
-                self.settle();
+            TAIL => {
+                entry.set_mark(now);
+                self.tail_used = self.evictions.epoch();
+                self.sizer.narrow(self.vote(FULL_VOTE_DEPTH));
+                self.tail.unlink(entry);
+                self.protected.push_newest(entry);
+                self.rebalance();
             }
             _ => {
-                seat.set_mark(now);
-                if self.core_has_room(seat) || self.deserves(hash, self.class(before)) {
-                    self.window.unlink(seat);
-                    self.core.push_newest(seat);
-                    self.settle();
+                entry.set_mark(now);
+                if self.protected_has_room(entry) || self.deserves(hash, self.class(before)) {
+                    self.window.unlink(entry);
+                    self.protected.push_newest(entry);
+                    self.rebalance();
                 } else {
-                    self.window.move_to_newest(seat);
+                    self.window.move_to_newest(entry);
                 }
             }
         }
     }
 
-    /// Unlinks a seat; `evicted` if it goes because this policy named it as the victim.
-    pub(super) fn removed(&mut self, seat: SeatPtr<K, V>, evicted: bool) {
-        let used = seat.mark();
-        self.queue_of(seat).unlink(seat);
-        self.fill_rim();
+    /// Unlinks an entry; `evicted` if this policy named it as the victim.
+    pub(super) fn removed(&mut self, entry: EntryPtr<K, V>, evicted: bool) {
+        let used = entry.mark();
+        self.queue_of(entry).unlink(entry);
+        self.fill_tail();
         if evicted {
             self.filling = false;
             self.ghosts.fit(self.len());
+            let ghost = Ghost::evicted(used, &self.evictions);
             self.ghosts
-                .put(spread(seat.node().hash()), used, &self.evictions);
+                .put(mix(entry.node().hash()), ghost, &self.evictions);
             if self.evictions.advance(self.len()) {
                 self.ghosts.sweep(&self.order, &self.evictions);
             }
@@ -187,158 +205,180 @@ impl<K, V> Lirs<K, V> {
         }
     }
 
-    pub(super) fn victim(&self) -> Option<SeatPtr<K, V>> {
-        let behind = self.core_weight() > self.share.for_core();
-        let rim = || self.rim.oldest().or_else(|| self.core.oldest());
+    /// Unlinks an entry that is past its deadline, and keeps a ghost of it. While the cache is
+    /// filling, new keys need no ghost to enter the protected queue.
+    pub(super) fn expired(&mut self, entry: EntryPtr<K, V>) {
+        if !self.filling {
+            let ghost = Ghost::expired(entry.mark(), &self.evictions);
+            self.ghosts
+                .put(mix(entry.node().hash()), ghost, &self.evictions);
+        }
+        self.removed(entry, false);
+    }
+
+    pub(super) fn victim(&self) -> Option<EntryPtr<K, V>> {
+        let behind = self.protected_weight() > self.sizer.for_protected();
+        let tail = || self.tail.oldest().or_else(|| self.protected.oldest());
         if behind {
-            rim()
+            tail()
         } else {
-            self.window.oldest().or_else(rim)
+            self.window.oldest().or_else(tail)
         }
     }
 
     pub(super) fn weight(&self) -> u64 {
-        self.window.weight() + self.core_weight()
+        self.window.weight() + self.protected_weight()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.window.len() + self.core.len() + self.rim.len()
+        self.window.len() + self.protected.len() + self.tail.len()
     }
 
     pub(super) fn set_max(&mut self, max: u64) {
         self.max = max;
-        self.share.set_max(max);
+        self.sizer.set_max(max);
         self.filling |= self.weight() < max / 2;
-        self.settle();
+        self.rebalance();
     }
 
     pub(super) fn split_heavier(&mut self, limit: u64, other: &mut Weighed<K, V>) {
         self.window.split_heavier(limit, other);
-        self.core.split_heavier(limit, other);
-        self.rim.split_heavier(limit, other);
-        self.fill_rim();
+        self.protected.split_heavier(limit, other);
+        self.tail.split_heavier(limit, other);
+        self.fill_tail();
     }
 
     /// Whether a new key goes straight into the core.
-    fn welcomes(&mut self, seat: SeatPtr<K, V>, hash: u64) -> bool {
+    fn welcomes(&mut self, entry: EntryPtr<K, V>, hash: u64) -> bool {
         let ghost = self.ghosts.take(hash);
-        if self.filling && self.core_has_room(seat) && self.has_room(seat) {
+        if self.filling && self.protected_has_room(entry) && self.has_room(entry) {
             return true;
         }
         let Some(ghost) = ghost else {
-            let dead = self.evictions.epoch() - self.rim_used >= 2 * TURNOVER;
+            let dead = self.evictions.epoch() - self.tail_used >= 2 * TURNOVER;
             return dead && !self.filling && self.deserves(hash, Class::Unknown);
         };
         let depth = f64::from(self.evictions.age(ghost.gone));
-        if depth <= NEAR.max(self.share.core() * TURNOVER as f64) {
-            self.share.widen(self.vote(depth));
+        let in_reach = depth <= FULL_VOTE_DEPTH.max(self.sizer.protected() * TURNOVER as f64);
+        if in_reach && !ghost.expired {
+            self.sizer.widen(self.vote(depth));
         }
         self.deserves(hash, self.class(ghost.used))
     }
 
-    /// LIRS's question: was the last use later than that of the oldest core node?
+    /// Sorts a key by the question of LIRS: was its last use later than that of the oldest
+    /// protected entry?
     fn class(&self, used: u8) -> Class {
-        match self.defender() {
+        match self.incumbent() {
             Some(oldest) if self.order.age(used) >= self.order.age(oldest.mark()) => Class::Late,
             _ => Class::Recent,
         }
     }
 
-    /// Whether a key may push the oldest core node out; notes the two for a duel.
+    /// Whether a key may take the place of the oldest protected entry. Notes the two for a duel.
     fn deserves(&mut self, hash: u64, class: Class) -> bool {
-        let Some(defender) = self.defender() else {
+        let Some(incumbent) = self.incumbent() else {
             return true;
         };
         let now = self.order.count() + self.evictions.count();
-        self.duels
-            .open(hash, spread(defender.node().hash()), class, now, self.len());
-        self.duels.grant(class)
+        self.dueling
+            .open(hash, mix(incumbent.node().hash()), class, now, self.len());
+        self.dueling.grant(class)
     }
 
-    fn defender(&self) -> Option<SeatPtr<K, V>> {
-        self.rim.oldest().or_else(|| self.core.oldest())
+    fn incumbent(&self) -> Option<EntryPtr<K, V>> {
+        self.tail.oldest().or_else(|| self.protected.oldest())
     }
 
-    /// Brings rim and core to their shares, a bounded step (lirs 4).
-    fn settle(&mut self) {
-        self.fill_rim();
-        for _ in 0..MOVES {
-            if self.core_weight() <= self.share.for_core() {
+    /// Brings the tail and the protected queue to their shares, by a bounded step (lirs 4).
+    fn rebalance(&mut self) {
+        self.fill_tail();
+        for _ in 0..DEMOTIONS_PER_CALL {
+            if self.protected_weight() <= self.sizer.for_protected() {
                 return;
             }
-            let Some(oldest) = self.defender() else {
+            let Some(oldest) = self.incumbent() else {
                 return;
             };
             self.queue_of(oldest).unlink(oldest);
             self.window.push_newest(oldest);
-            self.fill_rim();
+            self.fill_tail();
         }
     }
 
-    /// Lets the core's oldest pass to the rim until it has its share, a bounded step.
-    fn fill_rim(&mut self) {
+    /// Moves the oldest protected entries to the tail until it has its share, by a bounded step.
+    fn fill_tail(&mut self) {
         let wanted = if self.filling {
             1
         } else {
-            (self.max / RIM_PART).min(self.core_weight() / 2).max(1)
+            (self.max / TAIL_PART)
+                .min(self.protected_weight() / 2)
+                .max(1)
         };
-        for _ in 0..STEPS {
-            if self.rim.weight() >= wanted {
+        for _ in 0..TAIL_MOVES_PER_DEMOTION {
+            if self.tail.weight() >= wanted {
                 return;
             }
-            let Some(oldest) = self.core.oldest() else {
+            let Some(oldest) = self.protected.oldest() else {
                 return;
             };
-            self.core.unlink(oldest);
-            self.rim.push_newest(oldest);
-            if self.order.advance(self.core.len() + self.rim.len()) {
+            self.protected.unlink(oldest);
+            self.tail.push_newest(oldest);
+            if self.order.advance(self.protected.len() + self.tail.len()) {
                 self.ghosts.sweep(&self.order, &self.evictions);
             }
         }
     }
 
-    fn queue_of(&mut self, seat: SeatPtr<K, V>) -> &mut Weighed<K, V> {
-        match seat.region() {
-            CORE => &mut self.core,
-            RIM => &mut self.rim,
+    fn queue_of(&mut self, entry: EntryPtr<K, V>) -> &mut Weighed<K, V> {
+        match entry.queue_id() {
+            PROTECTED => &mut self.protected,
+            TAIL => &mut self.tail,
             _ => &mut self.window,
         }
     }
 
-    fn core_weight(&self) -> u64 {
-        self.core.weight() + self.rim.weight()
+    fn protected_weight(&self) -> u64 {
+        self.protected.weight() + self.tail.weight()
     }
 
-    fn core_has_room(&self, seat: SeatPtr<K, V>) -> bool {
-        self.core_weight() + u64::from(seat.weight()) <= self.share.for_core()
+    fn protected_has_room(&self, entry: EntryPtr<K, V>) -> bool {
+        self.protected_weight() + u64::from(entry.weight()) <= self.sizer.for_protected()
     }
 
-    fn has_room(&self, seat: SeatPtr<K, V>) -> bool {
-        self.weight() + u64::from(seat.weight()) <= self.max
+    fn has_room(&self, entry: EntryPtr<K, V>) -> bool {
+        self.weight() + u64::from(entry.weight()) <= self.max
     }
 
-    /// What a hit at this depth, in epochs, says to the share: an average node's part of the cache, less if far.
+    /// The vote of a hit at this depth, in epochs, on the size of the window: the part of the cache
+    /// that an average entry takes, less if the depth is great.
     fn vote(&self, depth: f64) -> f64 {
         let part = self.weight() as f64 / (self.len().max(1) as f64 * self.max.max(1) as f64);
-        part * NEAR / depth.max(NEAR)
+        part * FULL_VOTE_DEPTH / depth.max(FULL_VOTE_DEPTH)
     }
 
-    /// The core's part of all nodes.
-    fn core_part(&self) -> f64 {
-        (self.core.len() + self.rim.len()) as f64 / self.len().max(1) as f64
+    /// The protected part of all entries.
+    fn protected_part(&self) -> f64 {
+        (self.protected.len() + self.tail.len()) as f64 / self.len().max(1) as f64
+    }
+
+    /// The weight that the window should have.
+    #[cfg(test)]
+    pub(super) fn window_size(&self) -> u64 {
+        self.max - self.sizer.for_protected()
     }
 
     /// Asserts lirs 1 and 2, and the invariants of the parts.
     #[cfg(any(test, fuzzing))]
     pub(super) fn check_invariants(&self, weights: std::ops::RangeInclusive<u64>) {
-        for queue in [&self.window, &self.core, &self.rim] {
+        for queue in [&self.window, &self.protected, &self.tail] {
             queue.check_invariants(weights.clone());
         }
-        self.share.check_invariants();
+        self.sizer.check_invariants();
         assert!(
-            self.core.len() == 0 || self.rim.len() > 0,
-            "a core of {} without a rim",
-            self.core.len()
+            self.protected.len() == 0 || self.tail.len() > 0,
+            "a protected queue of {} without a tail",
+            self.protected.len()
         );
     }
 }

@@ -1,12 +1,13 @@
-//! Least recently used: one queue, every use moves to its newest end, the oldest goes first.
+//! Least recently used: one queue. Every use moves an entry to the newest end; the oldest goes
+//! first.
 //!
-//! Predictable, and the right choice where recency is known to be all that counts. It keeps no memory of what it evicted:
-//! one pass over more keys than fit empties it, and a loop that is a little too long never hits. Cost: a use relinks the
-//! seat, which touches its two neighbours.
+//! It is predictable, and the right choice where recency is all that counts. It remembers nothing
+//! of what it evicted: one pass over more keys than fit empties it, and a loop that is a little too
+//! long never hits. Cost: a use relinks the entry, which touches its two neighbours.
 
 use super::FIRST_FREE;
 use super::queue::Weighed;
-use crate::node::SeatPtr;
+use crate::node::EntryPtr;
 
 pub(super) struct Lru<K, V> {
     queue: Weighed<K, V>,
@@ -19,23 +20,23 @@ impl<K, V> Lru<K, V> {
         }
     }
 
-    pub(super) fn admit(&mut self, seat: SeatPtr<K, V>) {
-        self.queue.push_newest(seat);
+    pub(super) fn admit(&mut self, entry: EntryPtr<K, V>) {
+        self.queue.push_newest(entry);
     }
 
-    pub(super) fn reweigh(&mut self, seat: SeatPtr<K, V>, weight: u32) {
-        self.queue.reweigh(seat, weight);
+    pub(super) fn reweigh(&mut self, entry: EntryPtr<K, V>, weight: u32) {
+        self.queue.reweigh(entry, weight);
     }
 
-    pub(super) fn accessed(&mut self, seat: SeatPtr<K, V>) {
-        self.queue.move_to_newest(seat);
+    pub(super) fn accessed(&mut self, entry: EntryPtr<K, V>) {
+        self.queue.move_to_newest(entry);
     }
 
-    pub(super) fn removed(&mut self, seat: SeatPtr<K, V>) {
-        self.queue.unlink(seat);
+    pub(super) fn removed(&mut self, entry: EntryPtr<K, V>) {
+        self.queue.unlink(entry);
     }
 
-    pub(super) fn victim(&self) -> Option<SeatPtr<K, V>> {
+    pub(super) fn victim(&self) -> Option<EntryPtr<K, V>> {
         self.queue.oldest()
     }
 

@@ -1,58 +1,63 @@
-//! The size policy: who goes when the cache is over its bound.
+//! The size policy: which entry the cache evicts while it is over its bound.
 //!
 //! # How it works
 //!
-//! The maintenance pass tells [`Eviction`] of every node that came, was replaced, was read or left, and asks it for victims
-//! while the weight is over the maximum. What is the same for every policy is here: the weight, nodes that are no candidates
-//! (weight 0), and nodes that could never stay (heavier than the whole cache). The order of all others is the policy's: [`lru`]
-//! or, by default, [`lirs`] with its parts [`ghosts`], [`duels`], [`share`] and [`epochs`].
+//! The maintenance pass tells [`Eviction`] about every node that came, was replaced, was read,
+//! expired or was removed. While the weight is over the maximum, the pass asks it for victims. This
+//! module holds what every policy shares: the weight, nodes that are never victims (weight 0), and
+//! nodes that cannot stay (heavier than the maximum). The order of all other nodes belongs to the
+//! policy: [`lru`], or [`lirs`] with its parts [`ghosts`], [`set_dueling`], [`window`] and
+//! [`epochs`]. The adaptive policy of a cache with a maximum of at most [`TINY`] is `lru`, too: in
+//! so few places statistics have nothing to measure, and users expect the exact order of use.
 //!
 //! # Invariants
 //!
-//! 1. An entry is known from `admit`, or a first `replaced`, until `removed`. The `region` of its seat says where it is: [`OUT`],
-//!    [`WEIGHTLESS`] (in no queue), [`OVERWEIGHT`], or a number of the policy's. What it weighs here is in the seat as well: the weight of
-//!    the last node that this was told of.
+//! 1. An entry is known from `admit`, or from a first `replaced`, until `removed` or `expired`. The
+//!    `queue_id` of the entry says where it is: [`OUT`], [`WEIGHTLESS`] (in no queue),
+//!    [`OVERWEIGHT`], or a number of the policy's. The entry also holds the weight that is counted
+//!    here: that of the last node that this module was told about.
 //! 2. Every node in a policy's queue weighs from 1 to `max`.
-//! 3. `weight` is the sum over all known entries, overweight ones included; `len` their number.
-//! 4. `removed` and `accessed` of a node that is not known do nothing, and `replaced` of one lets it in: a node whose
-//!    event is still under way may be taken out early.
+//! 3. `weight` is the sum over all known entries, overweight ones included; `len` is their number.
+//! 4. `removed`, `expired` and `accessed` of a node that is not known do nothing, and `replaced`
+//!    of one admits it: the pass may take a node out while an event about it still waits.
 //!
-//! Called by the holder of the maintenance lock only. No user code, no clock, no map. Every call but
-//! [`set_max`](Eviction::set_max) does a bounded amount of work.
+//! Only the holder of the maintenance lock calls this module. It runs no user code, reads no clock
+//! and knows no map. Every call but [`set_max`](Eviction::set_max) does a bounded amount of work.
 
-mod duels;
 mod epochs;
 mod ghosts;
 mod lirs;
 mod lru;
 mod queue;
-mod share;
+mod set_dueling;
 #[cfg(test)]
 mod tests;
+mod window;
 
 use crate::list::{List, Queue};
-use crate::node::{NodePtr, SeatPtr};
+use crate::node::{EntryPtr, NodePtr};
 use lirs::Lirs;
 use lru::Lru;
 use queue::Weighed;
 use std::hash::BuildHasher;
 
-/// Region of a node in no queue and not known here.
+/// `queue_id` of an entry that is in no queue and not known here.
 pub(crate) const OUT: u8 = 0;
-/// Region of a known node that weighs nothing: in no queue, never a victim.
+/// `queue_id` of a known entry that weighs nothing: in no queue, never a victim.
 const WEIGHTLESS: u8 = 1;
-/// Region of a node heavier than the maximum: the next victim.
+/// `queue_id` of an entry heavier than the maximum: the next victim.
 const OVERWEIGHT: u8 = 2;
-/// How many reads ahead the neighbours of a node are fetched.
-const AHEAD: usize = 6;
-/// The first region that a policy may give a meaning.
+/// How many reads ahead of the current one the neighbours of a node are fetched.
+const PREFETCH_DISTANCE: usize = 6;
+/// The first `queue_id` that a policy may give a meaning.
 const FIRST_FREE: u8 = 3;
+/// Up to this maximum the adaptive policy keeps the exact order of use.
+const TINY: u64 = 8;
 
 /// Which entries a bounded cache gives up when it is full.
 ///
-/// Whatever the policy, entries that expired go before any live one, and with cause `Expired`. Next goes an entry that will expire
-/// within the current bucket of the timer (`expiry_resolution` wide), if more than half of its life is over and reads do not
-/// extend it: it is as good as dead, but as it is alive its cause is `Size`.
+/// With either policy, entries that are past their deadline go first, with the cause `Expired`. How
+/// soon a live entry will expire plays no part.
 ///
 /// ```
 /// use wheelhouse::{Cache, EvictionPolicy};
@@ -69,15 +74,18 @@ const FIRST_FREE: u8 = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EvictionPolicy {
-    /// Adapts to the load: keeps entries that are asked for again and again, resists scans and loops, and leans towards
-    /// recency where that pays. Right for nearly everything.
+    /// Adapts to the load: it keeps entries that are read again and again, resists scans and loops,
+    /// and leans towards recency where recency pays. It is right for nearly every cache.
     ///
-    /// Under the name that users of other caches look for, this is not the published W-TinyLFU but a policy measured to hit more
-    /// often: LIRS with an adaptive window, in which candidates compete with the entry they would push out.
+    /// The policy is LIRS (Jiang and Zhang, SIGMETRICS 2002) with two additions. A window for new
+    /// entries adapts its size as in ARC (Megiddo and Modha, FAST 2003) and DLIRS (Li, SYSTOR
+    /// 2018). Set dueling (Qureshi and others, ISCA 2007) measures on the live load which entries
+    /// deserve promotion. A cache whose maximum is 8 or less keeps the exact order of use, like
+    /// `Lru`.
     #[default]
-    TinyLfu,
-    /// Gives up the entry that was used least recently. Predictable; a single pass over many keys empties the cache of
-    /// everything else.
+    Adaptive,
+    /// Evicts the entry that was used least recently. It is predictable, but a single pass over
+    /// many keys pushes everything else out.
     Lru,
 }
 
@@ -93,13 +101,16 @@ pub(crate) struct Eviction<K, V> {
     overweight: Weighed<K, V>,
     weightless: usize,
     max: u64,
-    /// Whether nodes weigh anything but 1. Else none is asked: that would be one more line for each.
+    /// Whether nodes may weigh anything but 1. If not, no node's weight is read: that would touch
+    /// one more cache line for each.
     weighed: bool,
-    /// No node in the policy's queues is heavier, or ever was since the bound was moved.
+    /// No node in the policy's queues is heavier, or was since the bound was last moved.
     heaviest: u32,
-    /// The last victim named, to know an eviction from any other removal. Only compared: `removed` clears it before the
-    /// seat can be freed.
-    named: Option<SeatPtr<K, V>>,
+    /// The last victim named, to tell an eviction from any other removal. It is only compared:
+    /// `removed` clears it before the entry can be freed.
+    named: Option<EntryPtr<K, V>>,
+    /// Seeds the adaptive policy's random choices.
+    seed: u64,
 }
 
 impl<K, V> Eviction<K, V> {
@@ -112,13 +123,15 @@ impl<K, V> Eviction<K, V> {
         }
     }
 
-    /// `seed` should differ from cache to cache and be unknown to who chooses the keys.
+    /// `seed` should differ from cache to cache, and an attacker who chooses keys must not know it.
     pub(crate) fn with_policy(policy: EvictionPolicy, max_weight: u64, seed: u64) -> Self {
         Self {
             policy,
             order: match policy {
-                EvictionPolicy::TinyLfu => Order::Lirs(Box::new(Lirs::new(max_weight, seed))),
-                EvictionPolicy::Lru => Order::Lru(Lru::new()),
+                EvictionPolicy::Adaptive if max_weight > TINY => {
+                    Order::Lirs(Box::new(Lirs::new(max_weight, seed)))
+                }
+                EvictionPolicy::Adaptive | EvictionPolicy::Lru => Order::Lru(Lru::new()),
             },
             overweight: Weighed::new(OVERWEIGHT),
             weightless: 0,
@@ -126,17 +139,18 @@ impl<K, V> Eviction<K, V> {
             weighed: true,
             heaviest: 0,
             named: None,
+            seed,
         }
     }
 
-    /// Whether the exact order of use is what the policy promises.
+    /// Whether the policy promises the exact order of use.
     pub(crate) fn keeps_order(&self) -> bool {
         matches!(self.order, Order::Lru(_))
     }
 
-    /// A node that came into the map.
+    /// Takes in a node that came into the map.
     pub(crate) fn admit(&mut self, node: NodePtr<K, V>) {
-        self.let_in(node.seat(), self.weight_of(node));
+        self.let_in(node.entry(), self.weight_of(node));
     }
 
     #[inline]
@@ -144,74 +158,78 @@ impl<K, V> Eviction<K, V> {
         if self.weighed { node.weight() } else { 1 }
     }
 
-    fn let_in(&mut self, seat: SeatPtr<K, V>, weight: u32) {
-        debug_assert_eq!(seat.region(), OUT, "admitted twice");
-        seat.set_weight(weight);
+    fn let_in(&mut self, entry: EntryPtr<K, V>, weight: u32) {
+        debug_assert_eq!(entry.queue_id(), OUT, "admitted twice");
+        entry.set_weight(weight);
         if weight == 0 {
-            seat.set_region(WEIGHTLESS);
+            entry.set_queue_id(WEIGHTLESS);
             self.weightless += 1;
         } else if u64::from(weight) > self.max {
-            self.overweight.push_newest(seat);
+            self.overweight.push_newest(entry);
         } else {
             self.heaviest = self.heaviest.max(weight);
             match &mut self.order {
-                Order::Lirs(lirs) => lirs.admit(seat),
-                Order::Lru(lru) => lru.admit(seat),
+                Order::Lirs(lirs) => lirs.admit(entry),
+                Order::Lru(lru) => lru.admit(entry),
             }
         }
     }
 
-    /// A node that has succeeded to a seat: it keeps the standing, and that was a use. It is `news` unless a use of
-    /// this entry was told a moment ago. Whether somebody may have to go for it: the entry was not known here yet, or weighs more by now.
-    pub(crate) fn replaced(&mut self, new: NodePtr<K, V>, news: bool) -> bool {
-        let (seat, weight) = (new.seat(), self.weight_of(new));
-        let needs_room = seat.region() == OUT || weight > seat.weight();
+    /// Follows the replacement of an entry's node: the entry keeps its queue position, and the
+    /// replacement counts as a use. The caller says with `first_use` whether no use of this entry
+    /// was recorded a moment ago. Returns whether an eviction may become necessary: the entry was
+    /// not known here yet, or weighs more now.
+    pub(crate) fn replaced(&mut self, new: NodePtr<K, V>, first_use: bool) -> bool {
+        let (entry, weight) = (new.entry(), self.weight_of(new));
+        let needs_room = entry.queue_id() == OUT || weight > entry.weight();
         let fits = (1..=self.max).contains(&u64::from(weight));
-        if seat.region() < FIRST_FREE || !fits {
-            // There is no standing to keep, or it cannot be kept.
-            self.let_go(seat);
-            self.let_in(seat, weight);
+        if entry.queue_id() < FIRST_FREE || !fits {
+            // The entry has no queue position to keep, or cannot keep it.
+            self.let_go(entry);
+            self.let_in(entry, weight);
             return needs_room;
         }
         self.heaviest = self.heaviest.max(weight);
-        self.reweigh(seat, weight);
-        // For `Lru` it costs next to nothing, and the order is what this policy promises.
-        if news || self.keeps_order() {
-            self.use_of(seat);
+        self.reweigh(entry, weight);
+        // `Lru` promises the order, and recording the use costs it almost nothing.
+        if first_use || self.keeps_order() {
+            self.use_of(entry);
         }
         needs_room
     }
 
-    /// A node that has succeeded to a seat and has left the map again: it holds the standing, which was no use, until it is
-    /// itself replaced or removed here. Only where that moves nobody: the dead have no claim to another weight, nor to being let in.
+    /// Follows a replacement whose new node has already left the map again. The entry keeps its
+    /// queue position until the event about that removal arrives; no use is counted. An entry whose
+    /// weight would change, or which is in no queue, leaves now instead.
     pub(crate) fn hold(&mut self, new: NodePtr<K, V>) {
-        let seat = new.seat();
-        if seat.region() < FIRST_FREE || self.weight_of(new) != seat.weight() {
-            self.let_go(seat);
-        } else if self.named == Some(seat) {
+        let entry = new.entry();
+        if entry.queue_id() < FIRST_FREE || self.weight_of(new) != entry.weight() {
+            self.let_go(entry);
+        } else if self.named == Some(entry) {
             self.named = None;
         }
     }
 
-    fn reweigh(&mut self, seat: SeatPtr<K, V>, weight: u32) {
-        if self.named == Some(seat) {
+    fn reweigh(&mut self, entry: EntryPtr<K, V>, weight: u32) {
+        if self.named == Some(entry) {
             self.named = None;
         }
         match &mut self.order {
-            Order::Lirs(lirs) => lirs.reweigh(seat, weight),
-            Order::Lru(lru) => lru.reweigh(seat, weight),
+            Order::Lirs(lirs) => lirs.reweigh(entry, weight),
+            Order::Lru(lru) => lru.reweigh(entry, weight),
         }
     }
 
-    /// Asks the processor for what [`admit`](Self::admit) will look up.
+    /// Prefetches what [`admit`](Self::admit) will look up.
     #[inline]
     pub(crate) fn prefetch(&self, node: NodePtr<K, V>) {
         if let Order::Lirs(lirs) = &self.order {
-            lirs.prefetch(node.seat());
+            lirs.prefetch(node.entry());
         }
     }
 
-    /// Asks the processor for what taking out the next victim will look up here, and says which that is, as things stand.
+    /// Prefetches what taking out the next victim will look up here, and returns that victim, as
+    /// things stand.
     #[inline]
     pub(crate) fn prefetch_victim(&self) -> Option<NodePtr<K, V>> {
         let next = self.first_in_order()?.node();
@@ -219,71 +237,87 @@ impl<K, V> Eviction<K, V> {
         Some(next)
     }
 
-    /// Asks the processor for what [`removed`](Self::removed) will write.
+    /// Prefetches what [`removed`](Self::removed) will write.
     #[inline]
     pub(crate) fn prefetch_around(node: NodePtr<K, V>) {
-        List::<K, V, Queue>::prefetch_around(node.seat());
+        List::<K, V, Queue>::prefetch_around(node.entry());
     }
 
-    /// Reads of several nodes, in order.
+    /// Records reads of several nodes, in order.
     pub(crate) fn accessed_all(&mut self, nodes: &[NodePtr<K, V>]) {
         for node in nodes {
-            let seat = node.seat();
-            seat.prefetch();
-            seat.prefetch_standing();
+            let entry = node.entry();
+            entry.prefetch();
+            entry.prefetch_policy_links();
         }
         for (at, &node) in nodes.iter().enumerate() {
-            if let Some(ahead) = nodes.get(at + AHEAD) {
-                List::<K, V, Queue>::prefetch_around(ahead.seat());
+            if let Some(ahead) = nodes.get(at + PREFETCH_DISTANCE) {
+                List::<K, V, Queue>::prefetch_around(ahead.entry());
             }
             self.accessed(node);
         }
     }
 
-    /// A read of a node; may be told late, or not at all.
+    /// Records a read of a node. The caller may be late, or drop reads.
     #[inline]
     pub(crate) fn accessed(&mut self, node: NodePtr<K, V>) {
-        let seat = node.seat();
-        if seat.region() >= FIRST_FREE {
-            self.use_of(seat);
+        let entry = node.entry();
+        if entry.queue_id() >= FIRST_FREE {
+            self.use_of(entry);
         }
     }
 
     #[inline]
-    fn use_of(&mut self, seat: SeatPtr<K, V>) {
+    fn use_of(&mut self, entry: EntryPtr<K, V>) {
         match &mut self.order {
-            Order::Lirs(lirs) => lirs.accessed(seat),
-            Order::Lru(lru) => lru.accessed(seat),
+            Order::Lirs(lirs) => lirs.accessed(entry),
+            Order::Lru(lru) => lru.accessed(entry),
         }
     }
 
-    /// A node that left the map, for whatever reason.
+    /// Forgets a node that left the map for any reason but its deadline.
     pub(crate) fn removed(&mut self, node: NodePtr<K, V>) {
-        self.let_go(node.seat());
+        self.let_go(node.entry());
     }
 
-    fn let_go(&mut self, seat: SeatPtr<K, V>) {
-        let evicted = self.named == Some(seat);
+    /// Forgets a node that left the map because it was past its deadline. The adaptive policy keeps
+    /// a ghost of it, so that a hot key that comes back is not taken for a new one.
+    pub(crate) fn expired(&mut self, node: NodePtr<K, V>) {
+        let entry = node.entry();
+        match &mut self.order {
+            Order::Lirs(lirs) if entry.queue_id() >= FIRST_FREE => {
+                if self.named == Some(entry) {
+                    self.named = None;
+                }
+                lirs.expired(entry);
+            }
+            _ => self.let_go(entry),
+        }
+    }
+
+    fn let_go(&mut self, entry: EntryPtr<K, V>) {
+        let evicted = self.named == Some(entry);
         if evicted {
             self.named = None;
         }
-        match seat.region() {
+        match entry.queue_id() {
             OUT => {}
             WEIGHTLESS => {
-                seat.set_region(OUT);
+                entry.set_queue_id(OUT);
                 self.weightless -= 1;
             }
-            OVERWEIGHT => self.overweight.unlink(seat),
+            OVERWEIGHT => self.overweight.unlink(entry),
             _ => match &mut self.order {
-                Order::Lirs(lirs) => lirs.removed(seat, evicted),
-                Order::Lru(lru) => lru.removed(seat),
+                Order::Lirs(lirs) => lirs.removed(entry, evicted),
+                Order::Lru(lru) => lru.removed(entry),
             },
         }
     }
 
-    /// Whom to evict next, if the weight is over the maximum. The same until something changes: the caller takes the node out
-    /// of the map and calls [`removed`](Self::removed). If the map no longer has it, its event is under way, and `removed` may
-    /// be called at once all the same (eviction 4).
+    /// The entry to evict next, if the weight is over the maximum. The answer stays the same until
+    /// something changes. The caller takes the node out of the map and calls
+    /// [`removed`](Self::removed). If the map no longer has the node, an event about it waits, and
+    /// the caller may call `removed` at once all the same (eviction 4).
     pub(crate) fn victim(&mut self) -> Option<NodePtr<K, V>> {
         let victim = self.overweight.oldest().or_else(|| {
             if !self.is_over() {
@@ -292,21 +326,20 @@ impl<K, V> Eviction<K, V> {
             self.first_in_order()
         });
         self.named = victim;
-        victim.map(SeatPtr::node)
+        victim.map(EntryPtr::node)
     }
 
-    /// Whom the policy would give up first.
-    fn first_in_order(&self) -> Option<SeatPtr<K, V>> {
+    /// The entry that the policy would evict first.
+    fn first_in_order(&self) -> Option<EntryPtr<K, V>> {
         match &self.order {
             Order::Lirs(lirs) => lirs.victim(),
             Order::Lru(lru) => lru.victim(),
         }
     }
 
-    /// Whether a node of the caller's choice may go rather than the policy's victim: it makes room, and no node waits that cannot
-    /// stay at all.
+    /// Whether a node of the caller's choice may go rather than the policy's victim.
     pub(crate) fn may_give_up(&self, node: NodePtr<K, V>) -> bool {
-        node.seat().region() >= FIRST_FREE && self.overweight.len() == 0
+        node.entry().queue_id() >= FIRST_FREE && self.overweight.len() == 0
     }
 
     /// The weight of all known nodes.
@@ -327,7 +360,7 @@ impl<K, V> Eviction<K, V> {
         ordered + self.overweight.len() + self.weightless
     }
 
-    /// Whether somebody has to go.
+    /// Whether an entry has to be evicted.
     pub(crate) fn is_over(&self) -> bool {
         self.weight() > self.max
     }
@@ -337,15 +370,17 @@ impl<K, V> Eviction<K, V> {
         self.weight().saturating_sub(self.max)
     }
 
-    /// No node that may stay is heavier.
+    /// An upper bound on the weight of each node that may stay.
     pub(crate) fn heaviest(&self) -> u32 {
         self.heaviest
     }
 
-    /// Changes the bound. Visits all nodes if the new bound is below a single node's weight, which then becomes overweight
-    /// rather than drive others out.
+    /// Changes the bound. Visits all nodes if the new bound is below the weight of one: such a node
+    /// becomes overweight and does not push others out. A tiny cache that grows beyond [`TINY`]
+    /// gets the adaptive order; a cache that shrinks keeps it.
     pub(crate) fn set_max(&mut self, max: u64) {
         self.max = max;
+        self.adapt_if_large(max);
         if max < u64::from(self.heaviest) {
             match &mut self.order {
                 Order::Lirs(lirs) => lirs.split_heavier(max, &mut self.overweight),
@@ -356,16 +391,33 @@ impl<K, V> Eviction<K, V> {
         if let Order::Lirs(lirs) = &mut self.order {
             lirs.set_max(max);
         }
-        // Those that fit now; overweight nodes are few, since each is evicted in the pass that admits it.
+        // Those that fit now; overweight nodes are few, since each is evicted in the pass that
+        // admits it.
         let mut fitting = Weighed::new(OVERWEIGHT);
         self.overweight.split_lighter(max, &mut fitting);
-        while let Some(seat) = fitting.oldest() {
-            fitting.unlink(seat);
-            self.let_in(seat, seat.weight());
+        while let Some(entry) = fitting.oldest() {
+            fitting.unlink(entry);
+            self.let_in(entry, entry.weight());
         }
     }
 
-    /// Asserts eviction 2, that overweight nodes are just that, and the invariants of the parts; visits all nodes in queues.
+    /// Moves the few entries of a tiny adaptive cache into the order of a large one.
+    fn adapt_if_large(&mut self, max: u64) {
+        if let Order::Lru(lru) = &mut self.order
+            && self.policy == EvictionPolicy::Adaptive
+            && max > TINY
+        {
+            let mut lirs = Box::new(Lirs::new(max, self.seed));
+            while let Some(oldest) = lru.victim() {
+                lru.removed(oldest);
+                lirs.admit(oldest);
+            }
+            self.order = Order::Lirs(lirs);
+        }
+    }
+
+    /// Asserts eviction 2, that overweight nodes are just that, and the invariants of the parts;
+    /// visits all nodes in queues.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn check_invariants(&self) {
         self.overweight
@@ -390,14 +442,15 @@ impl<K, V> std::fmt::Debug for Eviction<K, V> {
     }
 }
 
-/// Spreads a hash once more. One of an unknown hasher comes spread over all bits by `hash::spread`, whose one multiplication keeps what is
-/// regular regular: good for a table that may grow and chain, not for buckets of eight places. Of 200,000 keys in steps of 2^16 that
-/// hash to themselves, [`ghosts`] would lose 49,000; of random ones it is 1,700, and so it is after this. To hashes that are random already it
-/// does nothing: it is a bijection.
+/// Mixes a hash once more, for the ghosts and the duels.
 ///
-/// Odd multiplier (2^64 over the golden ratio), then the halves crossed, twice.
+/// `hash::spread` mixes the hashes of an unknown hasher by one multiplication. Regular keys stay
+/// regular under it. The map can bear that, since its buckets can overflow; a bucket of eight
+/// ghosts cannot. This function is a bijection, so hashes that are random already lose nothing.
+///
+/// It multiplies by an odd number (2^64 over the golden ratio) and crosses the halves, twice.
 #[inline]
-fn spread(hash: u64) -> u64 {
+fn mix(hash: u64) -> u64 {
     let once = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let crossed = (once ^ once >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     crossed ^ crossed >> 29

@@ -1,30 +1,31 @@
-//! A queue of the size policy: an intrusive list that knows what its seats weigh and marks them as its own.
+//! A queue of the size policy: an intrusive list that knows the weight of its entries.
 //!
-//! The front is the oldest end, the back the newest. While a seat is linked here its `region` is the queue's; after
-//! [`unlink`](Weighed::unlink) it is [`OUT`].
+//! The front is the oldest end, the back the newest. While an entry is linked here, its `queue_id`
+//! is the number of this queue; after [`unlink`](Weighed::unlink) it is [`OUT`].
 //!
 //! # Invariants
 //!
-//! 1. A seat is in a queue if and only if its region is that queue's number (so list 1 holds).
-//! 2. `weight` is the sum of the seats' weights, each of which is at least 1.
+//! 1. An entry is in a queue if and only if its `queue_id` is that queue's number (so list 1
+//!    holds).
+//! 2. `weight` is the sum of the weights of the entries, each of which is at least 1.
 
 use super::OUT;
 use crate::list::{List, Queue};
-use crate::node::SeatPtr;
+use crate::node::EntryPtr;
 
 pub(super) struct Weighed<K, V> {
     list: List<K, V, Queue>,
     weight: u64,
-    region: u8,
+    queue_id: u8,
 }
 
 impl<K, V> Weighed<K, V> {
-    /// A queue whose seats carry `region`, a number no other queue of the policy has.
-    pub(super) const fn new(region: u8) -> Self {
+    /// A queue whose entries carry `queue_id`, a number no other queue of the policy has.
+    pub(super) const fn new(queue_id: u8) -> Self {
         Self {
             list: List::new(),
             weight: 0,
-            region,
+            queue_id,
         }
     }
 
@@ -36,96 +37,101 @@ impl<K, V> Weighed<K, V> {
         self.list.len()
     }
 
-    pub(super) fn oldest(&self) -> Option<SeatPtr<K, V>> {
+    pub(super) fn oldest(&self) -> Option<EntryPtr<K, V>> {
         self.list.front()
     }
 
-    pub(super) fn push_newest(&mut self, seat: SeatPtr<K, V>) {
-        debug_assert_eq!(seat.region(), OUT, "linked into a second queue");
-        seat.set_region(self.region);
-        self.weight += u64::from(seat.weight());
-        self.list.push_back(seat);
+    pub(super) fn push_newest(&mut self, entry: EntryPtr<K, V>) {
+        debug_assert_eq!(entry.queue_id(), OUT, "linked into a second queue");
+        entry.set_queue_id(self.queue_id);
+        self.weight += u64::from(entry.weight());
+        self.list.push_back(entry);
     }
 
-    pub(super) fn unlink(&mut self, seat: SeatPtr<K, V>) {
+    pub(super) fn unlink(&mut self, entry: EntryPtr<K, V>) {
         debug_assert_eq!(
-            seat.region(),
-            self.region,
+            entry.queue_id(),
+            self.queue_id,
             "unlinked from a queue it is not in"
         );
-        let was_oldest = self.list.front() == Some(seat);
-        self.list.unlink(seat);
-        self.weight -= u64::from(seat.weight());
-        seat.set_region(OUT);
+        let was_oldest = self.list.front() == Some(entry);
+        self.list.unlink(entry);
+        self.weight -= u64::from(entry.weight());
+        entry.set_queue_id(OUT);
         if was_oldest {
             self.fetch_second();
         }
     }
 
-    /// Who leaves at the oldest end is followed by the next one, and mostly soon: the node of the one after that is asked for in time, and
-    /// the seat behind it.
+    /// Prefetches the node of the second oldest entry and the entry behind it: when the oldest
+    /// entry leaves, the next mostly follows soon.
     fn fetch_second(&self) {
         let oldest = self.list.front();
         if let Some(second) = oldest.and_then(List::<K, V, Queue>::next) {
             second.node().prefetch();
             if let Some(third) = List::<K, V, Queue>::next(second) {
                 third.prefetch();
-                third.prefetch_standing();
+                third.prefetch_policy_links();
             }
         }
     }
 
-    pub(super) fn move_to_newest(&mut self, seat: SeatPtr<K, V>) {
-        self.list.move_to_back(seat);
+    pub(super) fn move_to_newest(&mut self, entry: EntryPtr<K, V>) {
+        self.list.move_to_back(entry);
     }
 
-    /// From now on, one that is here weighs so much.
-    pub(super) fn reweigh(&mut self, seat: SeatPtr<K, V>, weight: u32) {
+    /// Changes the weight of an entry that is linked here.
+    pub(super) fn reweigh(&mut self, entry: EntryPtr<K, V>, weight: u32) {
         debug_assert_eq!(
-            seat.region(),
-            self.region,
+            entry.queue_id(),
+            self.queue_id,
             "reweighed in a queue it is not in"
         );
-        self.weight = self.weight - u64::from(seat.weight()) + u64::from(weight);
-        seat.set_weight(weight);
+        self.weight = self.weight - u64::from(entry.weight()) + u64::from(weight);
+        entry.set_weight(weight);
     }
 
-    /// Moves every seat heavier than `limit` to `other`. Visits the whole queue.
+    /// Moves every entry heavier than `limit` to `other`. Visits the whole queue.
     pub(super) fn split_heavier(&mut self, limit: u64, other: &mut Self) {
         self.split(other, |weight| weight > limit);
     }
 
-    /// Moves every seat not heavier than `limit` to `other`. Visits the whole queue.
+    /// Moves every entry not heavier than `limit` to `other`. Visits the whole queue.
     pub(super) fn split_lighter(&mut self, limit: u64, other: &mut Self) {
         self.split(other, |weight| weight <= limit);
     }
 
     fn split(&mut self, other: &mut Self, leaves: impl Fn(u64) -> bool) {
         let mut at = self.list.front();
-        while let Some(seat) = at {
-            at = List::<K, V, Queue>::next(seat);
-            if leaves(u64::from(seat.weight())) {
-                self.unlink(seat);
-                other.push_newest(seat);
+        while let Some(entry) = at {
+            at = List::<K, V, Queue>::next(entry);
+            if leaves(u64::from(entry.weight())) {
+                self.unlink(entry);
+                other.push_newest(entry);
             }
         }
     }
 
-    /// Asserts queue 1 as far as this queue sees it, queue 2, the list's own, and that every weight is in `weights`.
+    /// Asserts queue 1 as far as this queue sees it, queue 2, the invariants of the list, and that
+    /// every weight is in `weights`.
     #[cfg(any(test, fuzzing))]
     pub(super) fn check_invariants(&self, weights: std::ops::RangeInclusive<u64>) {
         self.list.check_invariants();
         let mut weight = 0;
-        for seat in self.list.iter() {
-            assert_eq!(seat.region(), self.region, "region of a linked seat");
-            let of_node = u64::from(seat.weight());
+        for entry in self.list.iter() {
+            assert_eq!(
+                entry.queue_id(),
+                self.queue_id,
+                "the queue_id of a linked entry"
+            );
+            let of_node = u64::from(entry.weight());
             assert!(
                 weights.contains(&of_node),
                 "weight {of_node} in queue {}",
-                self.region
+                self.queue_id
             );
             weight += of_node;
         }
-        assert_eq!(self.weight, weight, "weight of queue {}", self.region);
+        assert_eq!(self.weight, weight, "weight of queue {}", self.queue_id);
     }
 }

@@ -8,7 +8,8 @@
 //! | [`never()`](fn@never) | never expires | keeps the deadline | keeps the deadline |
 //! | [`jittered(policy, fraction)`](jittered) | as `policy`, shortened at random | likewise | likewise |
 //!
-//! For one lifetime that holds for all entries, `time_to_live` and `time_to_idle` of the builder are simpler.
+//! For one lifetime that holds for all entries, `time_to_live` and `time_to_idle` of the builder
+//! are simpler.
 
 mod ready;
 
@@ -21,29 +22,31 @@ pub use ready::{
 
 /// Decides for each entry how long it lives.
 ///
-/// Give an implementation to the builder with `expire_after`. The cache asks it when an entry is created, when its
-/// value is replaced, and when it is read; each answer is the lifetime from that moment on. All methods have defaults:
-/// together they mean an entry that never expires.
+/// Give an implementation to the builder with `expire_after`. The cache asks it when an entry is
+/// created, when its value is replaced, and when it is read; each answer is the lifetime from that
+/// moment on. All methods have defaults: together they mean an entry that never expires.
 ///
 /// # Answers
 ///
 /// - `None`: the entry never expires.
 /// - `Some(d)`: the deadline is `d` after now. At exactly its deadline the entry is expired.
-/// - `Some(Duration::ZERO)`: due at once. The entry is stored but never visible, and leaves with the cause `Expired`.
+/// - `Some(Duration::ZERO)`: due at once. The entry is stored but never visible, and leaves with
+///   the cause `Expired`.
 /// - A `d` above 2^62 ns (146 years) counts as 2^62 ns. Nothing overflows.
-/// - `duration_until_expiry`, returned as it came: the deadline stays exactly where it is, without drift and without a
-///   write to shared memory.
+/// - `duration_until_expiry`, returned as it came: the deadline stays exactly where it is, without
+///   drift and without a write to shared memory.
 ///
-/// "Now" is read after the method has returned, so the time that it takes does not shorten the life of the entry.
-/// With `time_to_live` or `time_to_idle` on the same cache, the earliest of the deadlines holds, and `duration_until_expiry` is what
-/// is left until that one. Returned as it came, it leaves the deadline that the policy itself gave.
+/// "Now" is read after the method has returned, so the time that it takes does not shorten the life
+/// of the entry. With `time_to_live` or `time_to_idle` on the same cache, the earliest of the
+/// deadlines holds, and `duration_until_expiry` is what is left until that one. Returned as it
+/// came, it leaves the deadline that the policy itself gave.
 ///
 /// # Who calls, and when
 ///
-/// The thread that called the cache, within that call. No lock of the cache is held meanwhile, so a method may call the
-/// cache, also for the same key. It may be called from many threads at once, and more than once for a call that has to
-/// start over because another thread changed the entry meanwhile: so the answer should depend on the arguments, and side
-/// effects do not belong here.
+/// The thread that called the cache, within that call. No lock of the cache is held meanwhile, so a
+/// method may call the cache, also for the same key. It may be called from many threads at once,
+/// and more than once for a call that has to start over because another thread changed the entry
+/// meanwhile: so the answer should depend on the arguments, and side effects do not belong here.
 ///
 /// | operation | key absent | key present | expired but still stored |
 /// |---|---|---|---|
@@ -54,13 +57,14 @@ pub use ready::{
 ///
 /// # Time
 ///
-/// The [`Instant`]s are computed from the ticker of the cache: the difference between two of them is time of that
-/// ticker. Under a `ManualTicker` they bear no relation to [`Instant::now`].
+/// The [`Instant`]s are computed from the ticker of the cache: the difference between two of them
+/// is time of that ticker. Under a `ManualTicker` they bear no relation to [`Instant::now`].
 ///
 /// # Panics
 ///
-/// A panic in a method reaches the caller of the cache. The cache is then as if the call had not been made: an absent
-/// key stays absent, a present one keeps its value and its deadline. No lock stays held, and later calls work.
+/// A panic in a method reaches the caller of the cache. The cache is then as if the call had not
+/// been made: an absent key stays absent, a present one keeps its value and its deadline. No lock
+/// stays held, and later calls work.
 ///
 /// # Examples
 ///
@@ -109,8 +113,9 @@ pub use ready::{
 pub trait Expiry<K, V>: Send + Sync + 'static {
     /// Returns the lifetime of a new entry; by default `None`, so that it never expires.
     ///
-    /// Called by `insert` for a key that is absent, or whose entry is past its deadline. `created_at` is the time of
-    /// the call. For the meaning of the answer and of a panic see [the trait](Self#answers).
+    /// Called by `insert` for a key that is absent, or whose entry is past its deadline.
+    /// `created_at` is the time of the call. For the meaning of the answer and of a panic see [the
+    /// trait](Self#answers).
     ///
     /// # Cost
     ///
@@ -120,11 +125,13 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
         None
     }
 
-    /// Returns the lifetime of an entry whose value is being replaced; by default its deadline stays.
+    /// Returns the lifetime of an entry whose value is being replaced; by default its deadline
+    /// stays.
     ///
-    /// Called by `insert` for a key that is present. `value` is the new value and `updated_at` the time of the call.
-    /// `duration_until_expiry` is what is left until the present deadline, `None` if there is none. For the meaning of
-    /// the answer and of a panic see [the trait](Self#answers).
+    /// Called by `insert` for a key that is present. `value` is the new value and `updated_at` the
+    /// time of the call. `duration_until_expiry` is what is left until the present deadline, `None`
+    /// if there is none. For the meaning of the answer and of a panic see [the
+    /// trait](Self#answers).
     ///
     /// # Cost
     ///
@@ -142,15 +149,17 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
 
     /// Returns the lifetime of an entry that is being read; by default its deadline stays.
     ///
-    /// Called by `get`, `get_many` and `get_ref` on a hit. `read_at` is the time of the call, `last_modified_at` that of the last
-    /// write of the value. `duration_until_expiry` is what is left until the present deadline, `None` if there is none.
-    /// The answer applies only if the entry still holds the value that was read. For the meaning of the answer and of a
-    /// panic see [the trait](Self#answers).
+    /// Called by `get`, `get_many` and `get_ref` on a hit. `read_at` is the time of the call,
+    /// `last_modified_at` that of the last write of the value. `duration_until_expiry` is what is
+    /// left until the present deadline, `None` if there is none. The answer applies only if the
+    /// entry still holds the value that was read. For the meaning of the answer and of a panic see
+    /// [the trait](Self#answers).
     ///
     /// # Cost
     ///
-    /// Part of each hit; runs on the caller's thread with no lock held. An answer other than `duration_until_expiry`
-    /// adds a write to the entry's memory, which is what makes hits on one hot key slow when many threads share it.
+    /// Part of each hit; runs on the caller's thread with no lock held. An answer other than
+    /// `duration_until_expiry` adds a write to the entry's memory, which is what makes hits on one
+    /// hot key slow when many threads share it.
     #[allow(unused_variables, reason = "the names are documentation")]
     fn expire_after_read(
         &self,
@@ -166,8 +175,9 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     /// Returns whether a read can change the deadline; by default `true`, which is always right.
     ///
     /// An optional hint. Asked once, when the cache is built. `false` promises that
-    /// [`expire_after_read`](Self::expire_after_read) always returns `duration_until_expiry`; the cache then need not
-    /// call it, and hits become cheaper. If the promise is broken the answers may be ignored.
+    /// [`expire_after_read`](Self::expire_after_read) always returns `duration_until_expiry`; the
+    /// cache then need not call it, and hits become cheaper. If the promise is broken the answers
+    /// may be ignored.
     ///
     /// # Examples
     ///
@@ -199,8 +209,8 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     /// Returns whether an update can change the deadline; by default `true`, which is always right.
     ///
     /// An optional hint. Asked once, when the cache is built. `false` promises that
-    /// [`expire_after_update`](Self::expire_after_update) always returns `duration_until_expiry`; the cache then need
-    /// not call it. If the promise is broken the answers may be ignored.
+    /// [`expire_after_update`](Self::expire_after_update) always returns `duration_until_expiry`;
+    /// the cache then need not call it. If the promise is broken the answers may be ignored.
     ///
     /// # Examples
     ///
@@ -217,10 +227,11 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
         true
     }
 
-    /// Returns whether the methods look at the [`Instant`]s they are given; by default `true`, which is always right.
+    /// Returns whether the methods look at the [`Instant`]s they are given; by default `true`,
+    /// which is always right.
     ///
-    /// An optional hint. Asked once, when the cache is built. `false` spares the cache from computing them: every `Instant` that the
-    /// methods are given is then the same arbitrary one.
+    /// An optional hint. Asked once, when the cache is built. `false` spares the cache from
+    /// computing them: every `Instant` that the methods are given is then the same arbitrary one.
     ///
     /// # Examples
     ///
@@ -234,13 +245,15 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
         true
     }
 
-    /// Returns whether every answer depends on key and value alone; by default `false`, which is always right.
+    /// Returns whether every answer depends on key and value alone; by default `false`, which is
+    /// always right.
     ///
-    /// An optional hint. Asked once, when the cache is built. `true` promises that those of the methods that react (see
-    /// [`reacts_to_reads`](Self::reacts_to_reads), [`reacts_to_updates`](Self::reacts_to_updates)) give the same answer for the same key and
+    /// An optional hint. Asked once, when the cache is built. `true` promises that those of the
+    /// methods that react (see [`reacts_to_reads`](Self::reacts_to_reads),
+    /// [`reacts_to_updates`](Self::reacts_to_updates)) give the same answer for the same key and
     /// value, whatever has happened and however much time was left. The cache may then ask
-    /// [`expire_after_create`](Self::expire_after_create) about an update and say nothing of the time that was left, which spares a write a
-    /// reading of the clock.
+    /// [`expire_after_create`](Self::expire_after_create) about an update and say nothing of the
+    /// time that was left, which spares a write a reading of the clock.
     ///
     /// # Examples
     ///

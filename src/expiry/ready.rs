@@ -1,7 +1,8 @@
 //! The ready policies: what the table in the parent module lists.
 //!
-//! Each is a small named type around a closure, so that a cache's builder, a field or a function's return type can name
-//! it. None holds state that changes, so one policy may serve many threads without them meeting.
+//! Each is a small named type around a closure, so that a cache's builder, a field or a function's
+//! return type can name it. None holds state that changes, so one policy may serve many threads
+//! without them meeting.
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,8 +14,8 @@ use crate::time::{MAX_LIFE_NANOS, saturating_nanos};
 
 /// Gives each new entry the lifetime that `lifetime` returns, and leaves it alone from then on.
 ///
-/// Neither a read nor a new value for the key moves the deadline. `None` means that the entry never expires; for other
-/// special values see [`Expiry`](Expiry#answers).
+/// Neither a read nor a new value for the key moves the deadline. `None` means that the entry never
+/// expires; for other special values see [`Expiry`](Expiry#answers).
 ///
 /// # Examples
 ///
@@ -40,7 +41,8 @@ use crate::time::{MAX_LIFE_NANOS, saturating_nanos};
 ///
 /// # Panics
 ///
-/// Not itself; a panic in `lifetime` reaches the caller of the cache, see [`Expiry`](Expiry#panics).
+/// Not itself; a panic in `lifetime` reaches the caller of the cache, see
+/// [`Expiry`](Expiry#panics).
 ///
 /// # Cost
 ///
@@ -54,8 +56,8 @@ where
 
 /// Gives an entry the lifetime that `lifetime` returns, anew with each value written.
 ///
-/// A read does not move the deadline. `None` means that the entry never expires; for other special values see
-/// [`Expiry`](Expiry#answers).
+/// A read does not move the deadline. `None` means that the entry never expires; for other special
+/// values see [`Expiry`](Expiry#answers).
 ///
 /// # Examples
 ///
@@ -80,7 +82,8 @@ where
 ///
 /// # Panics
 ///
-/// Not itself; a panic in `lifetime` reaches the caller of the cache, see [`Expiry`](Expiry#panics).
+/// Not itself; a panic in `lifetime` reaches the caller of the cache, see
+/// [`Expiry`](Expiry#panics).
 ///
 /// # Cost
 ///
@@ -94,7 +97,8 @@ where
 
 /// Gives an entry the lifetime that `lifetime` returns, anew with each write and each read.
 ///
-/// `None` means that the entry never expires; for other special values see [`Expiry`](Expiry#answers).
+/// `None` means that the entry never expires; for other special values see
+/// [`Expiry`](Expiry#answers).
 ///
 /// # Examples
 ///
@@ -119,7 +123,8 @@ where
 ///
 /// # Panics
 ///
-/// Not itself; a panic in `lifetime` reaches the caller of the cache, see [`Expiry`](Expiry#panics).
+/// Not itself; a panic in `lifetime` reaches the caller of the cache, see
+/// [`Expiry`](Expiry#panics).
 ///
 /// # Cost
 ///
@@ -133,8 +138,8 @@ where
 
 /// Lets no entry expire, unless its deadline is set by hand.
 ///
-/// The policy of a cache whose lifetimes all come from `insert_with_ttl` and `set_expiry`. A deadline set by them stays
-/// when the value is replaced by a plain `insert`.
+/// The policy of a cache whose lifetimes all come from `insert_with_ttl` and `set_expiry`. A
+/// deadline set by them stays when the value is replaced by a plain `insert`.
 ///
 /// # Examples
 ///
@@ -163,18 +168,19 @@ pub fn never() -> Never {
 
 /// Shortens the lifetimes that `policy` gives by a random share of up to `fraction`.
 ///
-/// Entries written together then do not expire together, and whatever refills them is not asked for all at once. With a
-/// `fraction` of 0.1 a lifetime of 60 s becomes one between 54 s and 60 s, each as likely as the others. Lifetimes are
-/// only ever shortened: no entry outlives what `policy` said.
+/// Entries written together then do not expire together, and whatever refills them is not asked for
+/// all at once. With a `fraction` of 0.1 a lifetime of 60 s becomes one between 54 s and 60 s, each
+/// as likely as the others. Lifetimes are only ever shortened: no entry outlives what `policy`
+/// said.
 ///
-/// - An answer equal to `duration_until_expiry` passes through unchanged, so the deadline stays where it is and repeated
-///   reads do not wear it down.
+/// - An answer equal to `duration_until_expiry` passes through unchanged, so the deadline stays
+///   where it is and repeated reads do not wear it down.
 /// - `None` and `Some(Duration::ZERO)` pass through unchanged.
 /// - A lifetime above 2^62 ns (146 years) counts as 2^62 ns before it is shortened.
 /// - With a `fraction` of 0.0 it answers as `policy` does.
 ///
-/// The shares are pseudo-random, drawn from a generator of the calling thread with a random seed: they cannot be
-/// reproduced, and they are not fit for secrets.
+/// The shares are pseudo-random, drawn from a generator of the calling thread with a random seed:
+/// they cannot be reproduced, and they are not fit for secrets.
 ///
 /// # Examples
 ///
@@ -374,7 +380,8 @@ impl<P> Jittered<P> {
         Some(Duration::from_nanos(nanos.saturating_sub(cut as u64)))
     }
 
-    /// As [`shorten`](Self::shorten), but a lifetime that means "leave the deadline" is passed on untouched.
+    /// As [`shorten`](Self::shorten), but a lifetime that means "leave the deadline" is passed on
+    /// untouched.
     fn shorten_unless(
         &self,
         unchanged: Option<Duration>,
@@ -445,7 +452,8 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
 /// A pseudo-random number in `[0, 1)`, from a SplitMix64 generator of this thread.
 fn random_unit() -> f64 {
     thread_local! {
-        /// 0 until the thread asks for the first time. Has no destructor, so it can be used while the thread ends.
+        /// 0 until the thread asks for the first time. Has no destructor, so it can be used while
+        /// the thread ends.
         static STATE: Cell<u64> = const { Cell::new(0) };
     }
     STATE.with(|state| {

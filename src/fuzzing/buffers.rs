@@ -1,8 +1,10 @@
-//! What callers leave behind, beside queues: rings of read events, a batch of write events, the drain status, notifications.
+//! What callers leave behind, beside queues: rings of read events, a batch of write events, the
+//! drain status, notifications.
 //!
-//! One thread: what is tried is each part's own arithmetic (rings that fill up, wrap and are offered to while they are drained; the
-//! stamp's turn; posts that are delivered in pieces, by a listener that posts and delivers itself). What threads do to each
-//! other there is for the models in `src/tests`.
+//! One thread: what is tried is each part's own arithmetic (rings that fill up, wrap and are
+//! offered to while they are drained; the stamp's turn; posts that are delivered in pieces, by a
+//! listener that posts and delivers itself). What threads do to each other there is for the models
+//! in `src/tests`.
 
 // Private to `maintenance`; compiled once more here, it is the same source.
 #[path = "../maintenance/status.rs"]
@@ -37,7 +39,8 @@ impl Pair {
         assert_eq!(answer, expected(&mut self.queue, number));
     }
 
-    /// Drains; for each of the first `again` items another is offered meanwhile, which is the next drain's.
+    /// Drains; for each of the first `again` items another is offered meanwhile, which is the next
+    /// drain's.
     fn drain(&mut self, mut again: u8) {
         let Self { ring, queue } = self;
         let (mut left, mut out) = (queue.clone(), 0);
@@ -103,7 +106,8 @@ struct Bench {
     notifier: Arc<Notifier<u64, u64>>,
 }
 
-/// Runs a program of operations, decoded from `data`, and panics where the parts differ from their models.
+/// Runs a program of operations, decoded from `data`, and panics where the parts differ from their
+/// models.
 pub fn buffers_against_queues(data: &[u8]) {
     let mut script = Script(data);
     let mut slab = Slab::new(Columns::default());
@@ -186,7 +190,7 @@ impl Bench {
         let (number, pin) = (number % CROWD, self.domain.pin());
         let node = self.nodes[number];
         let news = self.seen[number] != self.stamp;
-        assert_eq!(self.reads.is_news(node), news);
+        assert_eq!(self.reads.should_record(node), news);
         if news {
             let answer = self.reads.offer(node, &pin);
             assert_eq!(answer, expected(&mut self.read, number));
@@ -202,7 +206,10 @@ impl Bench {
         if old != new {
             let news = self.seen[old] != self.stamp;
             self.seen[new] = self.stamp;
-            assert_eq!(self.reads.hand_on(self.nodes[old], self.nodes[new]), news);
+            assert_eq!(
+                self.reads.inherit_stamp(self.nodes[old], self.nodes[new]),
+                news
+            );
         }
     }
 

@@ -1,14 +1,15 @@
-//! Intrusive lists beside deques: two lists over the one pair of links, a third over the other pair of the same seats.
+//! Intrusive lists beside deques: two lists over the one pair of links, a third over the other pair
+//! of the same entries.
 
 use super::{Script, make};
 use crate::list::{Chain, List, Queue, Timer};
-use crate::node::{Columns, SeatPtr, Slab, Times};
+use crate::node::{Columns, EntryPtr, Slab, Times};
 use std::collections::VecDeque;
 
 /// Nodes of a program.
 const CROWD: usize = 24;
 
-/// A list, and the numbers of the seats that are in it.
+/// A list, and the numbers of the entries that are in it.
 struct Pair<C> {
     list: List<u64, u64, C>,
     deque: VecDeque<usize>,
@@ -26,26 +27,26 @@ impl<C: Chain> Pair<C> {
         self.deque.contains(&number)
     }
 
-    /// One operation on this list with a seat that is in it, or in no list of its chain (`free`).
+    /// One operation on this list with an entry that is in it, or in no list of its chain (`free`).
     fn step(
         &mut self,
         operation: u8,
-        seats: &[SeatPtr<u64, u64>],
+        entries: &[EntryPtr<u64, u64>],
         number: usize,
         free: Option<usize>,
     ) {
-        let seat = seats[number];
+        let entry = entries[number];
         match (operation, self.has(number), free) {
             (0, false, Some(fresh)) => {
-                self.list.push_back(seats[fresh]);
+                self.list.push_back(entries[fresh]);
                 self.deque.push_back(fresh);
             }
             (1, true, _) => {
-                self.list.unlink(seat);
+                self.list.unlink(entry);
                 self.deque.retain(|&other| other != number);
             }
             (2, true, _) => {
-                self.list.move_to_back(seat);
+                self.list.move_to_back(entry);
                 self.deque.retain(|&other| other != number);
                 self.deque.push_back(number);
             }
@@ -53,9 +54,9 @@ impl<C: Chain> Pair<C> {
         }
     }
 
-    fn check(&self, seats: &[SeatPtr<u64, u64>]) {
+    fn check(&self, entries: &[EntryPtr<u64, u64>]) {
         self.list.check_invariants();
-        let at = |number: Option<&usize>| number.map(|&number| seats[number]);
+        let at = |number: Option<&usize>| number.map(|&number| entries[number]);
         assert_eq!(self.list.len(), self.deque.len());
         assert_eq!(self.list.is_empty(), self.deque.is_empty());
         assert!(self.list.front() == at(self.deque.front()));
@@ -63,25 +64,29 @@ impl<C: Chain> Pair<C> {
         assert!(
             self.list
                 .iter()
-                .eq(self.deque.iter().map(|&number| seats[number]))
+                .eq(self.deque.iter().map(|&number| entries[number]))
         );
         for (place, &number) in self.deque.iter().enumerate() {
             let before = place.checked_sub(1).and_then(|place| self.deque.get(place));
-            assert!(List::<u64, u64, C>::prev(seats[number]) == at(before));
-            assert!(List::<u64, u64, C>::next(seats[number]) == at(self.deque.get(place + 1)));
+            assert!(List::<u64, u64, C>::prev(entries[number]) == at(before));
+            assert!(List::<u64, u64, C>::next(entries[number]) == at(self.deque.get(place + 1)));
         }
     }
 }
 
-/// Runs a program of list operations, decoded from `data`, beside deques, and panics where they differ.
+/// Runs a program of list operations, decoded from `data`, beside deques, and panics where they
+/// differ.
 pub fn list_against_deques(data: &[u8]) {
     let mut slab = Slab::new(Columns {
         queue: true,
         weight: true,
         own: false,
     });
-    let seats: Vec<_> = (0..CROWD as u64)
-        .map(|number| slab.place(make(number, number, number), Times::NONE).seat())
+    let entries: Vec<_> = (0..CROWD as u64)
+        .map(|number| {
+            slab.place(make(number, number, number), Times::NONE)
+                .entry()
+        })
         .collect();
     let mut timers = [Pair::<Timer>::new(), Pair::new()];
     let mut queue = Pair::<Queue>::new();
@@ -94,18 +99,18 @@ pub fn list_against_deques(data: &[u8]) {
         match operation % 9 {
             operation @ 0..3 => {
                 let free = (!one.has(fresh) && !two.has(fresh)).then_some(fresh);
-                one.step(operation, &seats, number, free);
+                one.step(operation, &entries, number, free);
             }
             operation @ 3..6 => {
                 let free = (!one.has(fresh) && !two.has(fresh)).then_some(fresh);
-                two.step(operation - 3, &seats, number, free);
+                two.step(operation - 3, &entries, number, free);
             }
             operation => {
                 let free = (!queue.has(fresh)).then_some(fresh);
-                queue.step(operation - 6, &seats, number, free);
+                queue.step(operation - 6, &entries, number, free);
             }
         }
-        timers.iter().for_each(|pair| pair.check(&seats));
-        queue.check(&seats);
+        timers.iter().for_each(|pair| pair.check(&entries));
+        queue.check(&entries);
     }
 }

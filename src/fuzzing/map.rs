@@ -1,21 +1,22 @@
-//! The map beside a sorted map, under hashes that collide in the shard, the bucket, the tag, or in everything.
+//! The map beside a sorted map, under hashes that collide in the shard, the bucket, the tag, or in
+//! everything.
 //!
-//! One thread: what is tried is the table's own machinery (overflow chains, splits, merges, compaction, arrays that come and
-//! go) and that a probe which was overtaken is told so. What left the map is freed at every hand-over, so that a sanitizer sees any
-//! word that still points to it.
+//! One thread: what is tried is the table's own machinery (overflow chains, splits, merges,
+//! compaction, arrays that come and go) and that a probe which was overtaken is told so. What left
+//! the map is freed at every hand-over, so that a sanitizer sees any word that still points to it.
 #![allow(unsafe_code)]
 
 use super::{Script, make};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
-use crate::map::{END, Gone, Look, Map, Probe, Settled};
+use crate::map::{END, Garbage, Look, Map, Probe, Revalidated};
 use crate::node::{Columns, Life, NodePtr, Times};
 use crate::reclaim::{Domain, Pin, Retire};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Which bits of a key's own hash count, and what the others are. Low 32 bits: bucket; the next ones: shard; upper 16: tag, of
-/// which the highest is always set.
+/// Which bits of a key's own hash count, and what the others are. Low 32 bits: bucket; the next
+/// ones: shard; upper 16: tag, of which the highest is always set.
 const HASHES: [(u64, u64); 12] = [
     (!0, 0),
     (0, 0),
@@ -64,7 +65,8 @@ struct Bench {
     last_value: u64,
 }
 
-/// Runs a program of map operations, decoded from `data`, beside a sorted map, and panics where they differ.
+/// Runs a program of map operations, decoded from `data`, beside a sorted map, and panics where
+/// they differ.
 pub fn map_against_sorted_map(data: &[u8]) {
     let mut script = Script(data);
     let (shards, room) = (script.operand(), script.operand());
@@ -117,7 +119,7 @@ impl Bench {
                 keys.into_iter().for_each(|key| self.remove(key));
             }
             11 | 12 => self.visit(key as usize),
-            13 => self.hand_over(key as usize % self.map.shards()),
+            13 => self.swap_batch(key as usize % self.map.shards()),
             _ => self.look_at_all(),
         }
     }
@@ -173,16 +175,16 @@ impl Bench {
         let (hash, value) = (self.hash(key), self.next_value());
         let new = make(key, value, hash);
         let mut shard = map.lock(hash);
-        match shard.settle(hash, probe) {
+        match shard.revalidate(hash, probe) {
             None => return false,
-            Some(Settled::Absent(vacancy)) => {
+            Some(Revalidated::Vacant(vacancy)) => {
                 shard.add(vacancy, new, Times::NONE);
                 drop(shard);
-                assert_eq!(self.model.insert(key, value), None, "settled as absent");
+                assert_eq!(self.model.insert(key, value), None, "revalidated as absent");
                 self.tell(hash, Told::Added(value));
             }
-            Some(Settled::Here(spot)) => {
-                let old = probe.found.expect("settled at what was found");
+            Some(Revalidated::Occupied(spot)) => {
+                let old = probe.found.expect("revalidated at what was found");
                 shard.replace(spot, old, new, Times::NONE, RemovalCause::Replaced);
                 drop(shard);
                 assert_eq!(self.model.insert(key, value), Some(*old.value()));
@@ -200,9 +202,9 @@ impl Bench {
         assert_eq!(found.map(|node| *node.value()), value);
         let Some(node) = found else { return };
         let mut shard = self.map.lock(hash);
-        let spot = shard.spot(hash, node).expect("it was just found");
+        let spot = shard.find_node(hash, node).expect("it was just found");
         shard.remove(spot, node, RemovalCause::Explicit);
-        assert!(shard.spot(hash, node).is_none(), "removed");
+        assert!(shard.find_node(hash, node).is_none(), "removed");
         drop(shard);
         self.tell(hash, Told::Removed(*node.value()));
         self.gone(*node.value());
@@ -224,8 +226,8 @@ impl Bench {
         }
     }
 
-    /// Probes, lets other operations come first, and settles: that must fail exactly if they concerned this key, or may have
-    /// (another node of the same hash came in).
+    /// Probes, lets other operations come first, and settles: that must fail exactly if they
+    /// concerned this key, or may have (another node of the same hash came in).
     fn be_overtaken(&mut self, key: u64, script: &mut Script<'_>) {
         let (map, pin) = (Rc::clone(&self.map), self.pin());
         let probe = self.probe(&map, key, &pin);
@@ -249,7 +251,8 @@ impl Bench {
         }
         let touched = match value {
             Some(value) => self.model.get(&key) != Some(&value),
-            // A new address under the same hash might be this key, for all that can be told without comparing.
+            // A new address under the same hash might be this key, for all that can be told without
+            // comparing.
             None => !self.of_hash(key).is_subset(&known),
         };
         assert_eq!(
@@ -331,12 +334,12 @@ impl Bench {
     }
 
     /// Takes a shard's events as the pass does, compares them, and frees what has left.
-    fn hand_over(&mut self, shard: usize) {
+    fn swap_batch(&mut self, shard: usize) {
         let (mut batch, mut parts) = (Batch::new(), Vec::new());
         let mut locked = self.map.lock_shard(shard);
         // As a run does.
-        locked.go_on(self.last_value as usize % 5);
-        locked.hand_over(&mut batch, &mut parts);
+        locked.resize_step(self.last_value as usize % 5);
+        locked.swap_batch(&mut batch, &mut parts);
         drop(locked);
         let (mut found, mut left) = (Vec::new(), Vec::new());
         for event in batch.drain() {
@@ -356,8 +359,8 @@ impl Bench {
             });
         }
         assert_eq!(found, std::mem::take(&mut self.told[shard]));
-        let left = left.into_iter().map(Gone::Node);
-        free(&self.map, left.chain(parts.into_iter().map(Gone::Part)));
+        let left = left.into_iter().map(Garbage::Node);
+        free(&self.map, left.chain(parts.into_iter().map(Garbage::Part)));
     }
 
     fn look_at_all(&self) {
@@ -370,12 +373,12 @@ impl Bench {
         while self.visit.is_some() {
             self.visit(0);
         }
-        (0..self.map.shards()).for_each(|shard| self.hand_over(shard));
+        (0..self.map.shards()).for_each(|shard| self.swap_batch(shard));
         let (mut left, mut nodes) = (BTreeMap::new(), Vec::new());
         let map = Rc::get_mut(&mut self.map).expect("no probe is left");
         map.take_apart(|node| {
             assert_eq!(left.insert(*node.key(), *node.value()), None);
-            nodes.push(Gone::Node(node));
+            nodes.push(Garbage::Node(node));
         });
         free(&self.map, nodes);
         assert_eq!(left, self.model);
@@ -384,10 +387,11 @@ impl Bench {
 }
 
 /// Frees what the program under way has taken out of the map.
-fn free(map: &Map<u64, u64>, gone: impl IntoIterator<Item = Gone<u64, u64>>) {
+fn free(map: &Map<u64, u64>, gone: impl IntoIterator<Item = Garbage<u64, u64>>) {
     let mut memory = map.returning();
     for mut gone in gone {
-        // SAFETY: node 1, table 4: a program runs on one thread, holds no pin here, and forgets the pointer.
+        // SAFETY: node 1, table 4: a program runs on one thread, holds no pin here, and forgets the
+        // pointer.
         unsafe {
             gone.destroy();
             gone.give_back(&mut memory);

@@ -1,8 +1,10 @@
-//! The size policy beside a map that owns its nodes: weights, bounds that move, and events that come late.
+//! The size policy beside a map that owns its nodes: weights, bounds that move, and events that
+//! come late.
 //!
-//! Whom it chooses is its own affair (the tests in `eviction` and the benchmarks judge that). Here it is held to what the pass relies
-//! on: its books are right and its invariants hold after each call; a victim is a node that it knows and that weighs something; taking
-//! victims out ends, and then what is left fits; a node that was taken out early may be told of once more.
+//! Whom it chooses is its own affair (the tests in `eviction` and the benchmarks judge that). Here
+//! it is held to what the pass relies on: its books are right and its invariants hold after each
+//! call; a victim is a node that it knows and that weighs something; taking victims out ends, and
+//! then what is left fits; a node that was taken out early may be told of once more.
 
 use super::Script;
 use crate::eviction::{Eviction, EvictionPolicy, OUT};
@@ -48,7 +50,7 @@ pub fn policy_against_map(data: &[u8]) {
     let mut script = Script(data);
     let (kind, bound) = (script.operand(), script.operand());
     let policy = if kind & 1 == 0 {
-        EvictionPolicy::TinyLfu
+        EvictionPolicy::Adaptive
     } else {
         EvictionPolicy::Lru
     };
@@ -82,7 +84,8 @@ impl Bench {
         match operation % 16 {
             0..=2 => self.insert(key, weight(script.operand())),
             3 | 4 => self.insert(key, 1),
-            // A walk over many keys, each asked for and put in if it is missing; the same again if it is walked once more.
+            // A walk over many keys, each asked for and put in if it is missing; the same again if
+            // it is walked once more.
             5 | 6 => {
                 let from = u64::from(operation >> 4) * 64;
                 for key in from..from + key {
@@ -93,7 +96,7 @@ impl Bench {
             10 => {
                 if let Some(node) = self.nodes.remove(&key) {
                     self.policy.removed(node);
-                    assert_eq!(node.seat().region(), OUT);
+                    assert_eq!(node.entry().queue_id(), OUT);
                 }
             }
             11 => {
@@ -107,7 +110,7 @@ impl Bench {
                     // What its events say now was anticipated.
                     self.policy.accessed(node);
                     self.policy.removed(node);
-                    assert_eq!(node.seat().region(), OUT);
+                    assert_eq!(node.entry().queue_id(), OUT);
                 }
             }
             _ => {
@@ -137,7 +140,7 @@ impl Bench {
         Some(self.slab.place(NewNode::new(key, key, making), Times::NONE))
     }
 
-    /// Another node in the seat of one.
+    /// Another node in the entry of one.
     fn succeed(&mut self, old: Owned, weight: u32) -> Option<Owned> {
         if self.made == MOST {
             return None;
@@ -149,7 +152,7 @@ impl Bench {
         };
         let new = NewNode::new(*old.key(), *old.key(), making);
         let new = self.slab.succeed(old, new, Times::NONE);
-        new.seat().set_node(new);
+        new.entry().set_node(new);
         Some(new)
     }
 
@@ -211,7 +214,7 @@ impl Bench {
             };
             self.policy.removed(victim);
             self.nodes.remove(victim.key());
-            assert_eq!(victim.seat().region(), OUT);
+            assert_eq!(victim.entry().queue_id(), OUT);
         }
     }
 

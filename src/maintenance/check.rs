@@ -4,7 +4,8 @@ use super::{Maintenance, Plan, Sweep};
 use crate::eviction::{Eviction, OUT};
 use crate::list::{List, Timer};
 use crate::map::END;
-use crate::node::{Life, NO_PLACE, NodePtr, SeatPtr};
+use crate::node::{EntryPtr, Life, NO_BUCKET, NodePtr};
+use crate::shared::Shared;
 use crate::time::NEVER;
 
 impl<K, V> Maintenance<K, V> {
@@ -14,25 +15,20 @@ impl<K, V> Maintenance<K, V> {
         self.state.lock()
     }
 
-    /// Whether the calling thread holds up the freeing of memory.
-    #[cfg(test)]
-    pub(crate) fn is_pinned(&self) -> bool {
-        self.domain.is_pinned()
-    }
-
-    /// Asserts what holds between two calls of a cache that nobody else uses: each part by itself, and that map, wheel and size
-    /// policy know the same entries.
+    /// Asserts what holds between two calls of a cache that nobody else uses: each part by itself,
+    /// and that map, wheel and size policy know the same entries.
     ///
-    /// Takes in the writes that wait first, by one pass without a budget that expires nothing unless the cache is over its
-    /// bound.
-    pub(crate) fn check_invariants(&self) {
+    /// Takes in the writes that wait first, by one pass without a budget that expires nothing
+    /// unless the cache is over its bound.
+    pub(crate) fn check_invariants(&self, shared: &Shared<K, V>) {
         let mut state = self.state.lock();
         self.pass(
+            shared,
             &mut state,
             Plan {
                 budget: usize::MAX,
                 own: None,
-                take_in: true,
+                drain: true,
                 expire: false,
                 evict: true,
                 resize: false,
@@ -40,7 +36,7 @@ impl<K, V> Maintenance<K, V> {
                 seal: false,
             },
         );
-        self.map.check_invariants();
+        shared.map.check_invariants();
         state.wheel.check_invariants();
         if let Some(eviction) = &state.eviction {
             eviction.check_invariants();
@@ -53,23 +49,23 @@ impl<K, V> Maintenance<K, V> {
         assert!(state.batch.is_empty() && state.parts.is_empty());
 
         let (mut timed, mut weight) = (0, 0);
-        self.each_node(|node| {
+        self.each_node(shared, |node| {
             assert_eq!(node.life(), Life::Live);
-            let (seat, deadline) = (node.seat(), node.deadline());
-            assert_eq!(seat.node(), node, "another node sits in an entry's seat");
+            let (entry, deadline) = (node.entry(), node.deadline());
+            assert_eq!(entry.node(), node, "another node sits in an entry's entry");
             assert_eq!(
-                seat.place() != NO_PLACE,
+                entry.bucket_id() != NO_BUCKET,
                 deadline != NEVER,
                 "an entry with the deadline {deadline:#x} in place {}",
-                seat.place()
+                entry.bucket_id()
             );
-            if seat.place() != NO_PLACE {
+            if entry.bucket_id() != NO_BUCKET {
                 timed += 1;
-                check_neighbours(seat);
+                check_neighbours(entry);
             }
             if state.eviction.is_some() {
                 assert_ne!(
-                    seat.region(),
+                    entry.queue_id(),
                     OUT,
                     "an entry that the size policy does not know"
                 );
@@ -89,13 +85,13 @@ impl<K, V> Maintenance<K, V> {
         }
     }
 
-    fn each_node(&self, mut look: impl FnMut(NodePtr<K, V>)) {
-        let pin = self.pin();
+    fn each_node(&self, shared: &Shared<K, V>, mut look: impl FnMut(NodePtr<K, V>)) {
+        let pin = shared.pin();
         let mut nodes = Vec::new();
-        for shard in 0..self.map.shards() {
+        for shard in 0..shared.map.shards() {
             let mut at = 0;
             while at < END {
-                at = self.map.collect(shard, at as u32, &pin, &mut nodes);
+                at = shared.map.collect(shard, at as u32, &pin, &mut nodes);
                 nodes.iter().copied().for_each(&mut look);
             }
         }
@@ -103,15 +99,15 @@ impl<K, V> Maintenance<K, V> {
 }
 
 /// What stands beside an entry in the wheel is an entry too, and knows that it stands there.
-fn check_neighbours<K, V>(seat: SeatPtr<K, V>) {
-    let of = |seat: SeatPtr<K, V>| (seat.node().life(), seat.place());
-    if let Some(prev) = List::<K, V, Timer>::prev(seat) {
-        assert_eq!(of(prev), (Life::Live, seat.place()));
-        assert!(List::<K, V, Timer>::next(prev) == Some(seat));
+fn check_neighbours<K, V>(entry: EntryPtr<K, V>) {
+    let of = |entry: EntryPtr<K, V>| (entry.node().life(), entry.bucket_id());
+    if let Some(prev) = List::<K, V, Timer>::prev(entry) {
+        assert_eq!(of(prev), (Life::Live, entry.bucket_id()));
+        assert!(List::<K, V, Timer>::next(prev) == Some(entry));
     }
-    if let Some(next) = List::<K, V, Timer>::next(seat) {
-        assert_eq!(of(next), (Life::Live, seat.place()));
-        assert!(List::<K, V, Timer>::prev(next) == Some(seat));
+    if let Some(next) = List::<K, V, Timer>::next(entry) {
+        assert_eq!(of(next), (Life::Live, entry.bucket_id()));
+        assert!(List::<K, V, Timer>::prev(next) == Some(entry));
     }
 }
 
@@ -127,7 +123,8 @@ mod tests {
             .then(|| Duration::from_nanos(u64::from(choice) << (choice % 48)))
     }
 
-    /// Runs operations, three bytes each, and checks after each, or after each tenth so that batches fill up between.
+    /// Runs operations, three bytes each, and checks after each, or after each tenth so that
+    /// batches fill up between.
     fn run(
         builder: CacheBuilder<u8, u8, RandomState>,
         ops: &[(u8, u8, u8)],
@@ -149,10 +146,10 @@ mod tests {
                 _ => drop(cache.next_maintenance_in()),
             }
             if often || step % 10 == 9 {
-                cache.core.upkeep.check_invariants();
+                cache.core.maintenance.check_invariants(&cache.core.shared);
             }
         }
-        cache.core.upkeep.check_invariants();
+        cache.core.maintenance.check_invariants(&cache.core.shared);
         cache
     }
 
@@ -199,14 +196,17 @@ mod tests {
             .max_capacity(10)
             .build();
         cache.insert_with_ttl(1, 1, Duration::from_secs(1));
-        cache.core.upkeep.check_invariants();
+        cache.core.maintenance.check_invariants(&cache.core.shared);
         how(&cache);
-        cache.core.upkeep.check_invariants();
+        cache.core.maintenance.check_invariants(&cache.core.shared);
     }
 
     fn node(cache: &Cache<u8, u8>) -> crate::node::NodePtr<u8, u8> {
         let mut found = None;
-        cache.core.upkeep.each_node(|node| found = Some(node));
+        cache
+            .core
+            .maintenance
+            .each_node(&cache.core.shared, |node| found = Some(node));
         found.expect("one entry is in the map")
     }
 
@@ -215,7 +215,7 @@ mod tests {
     fn are_broken_by_an_entry_that_the_wheel_lost() {
         broken(|cache| {
             let node = node(cache);
-            cache.core.upkeep.state.lock().wheel.deschedule(node);
+            cache.core.maintenance.state.lock().wheel.deschedule(node);
         });
     }
 
@@ -224,7 +224,7 @@ mod tests {
     fn are_broken_by_an_entry_that_the_size_policy_lost() {
         broken(|cache| {
             let node = node(cache);
-            let mut state = cache.core.upkeep.state.lock();
+            let mut state = cache.core.maintenance.state.lock();
             state.eviction.as_mut().expect("bounded").removed(node);
         });
     }
@@ -233,21 +233,21 @@ mod tests {
     #[should_panic(expected = "entries in the wheel against those in the map")]
     fn are_broken_by_a_removed_entry_left_in_the_wheel() {
         broken(|cache| {
-            let upkeep = &cache.core.upkeep;
+            let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
             let node = node(cache);
-            upkeep
+            maintenance
                 .state
                 .lock()
                 .eviction
                 .as_mut()
                 .expect("bounded")
                 .removed(node);
-            let mut shard = upkeep.map.lock(node.hash());
-            let spot = shard.spot(node.hash(), node).expect("in the map");
+            let mut shard = shared.map.lock(node.hash());
+            let spot = shard.find_node(node.hash(), node).expect("in the map");
             shard.take(spot, node);
             // The last owner frees what the map holds; this node has to go another way.
-            let mut state = upkeep.state.lock();
-            state.retired.retire(crate::map::Gone::Node(node));
+            let mut state = maintenance.state.lock();
+            state.retired.retire(crate::map::Garbage::Node(node));
         });
     }
 }

@@ -1,8 +1,11 @@
-//! When a run may end though there is more to do: once it has done all that there was when it began.
+//! When a run may end though there is more to do: once it has done all that there was when it
+//! began.
 //!
-//! Others may bring more for as long as it goes on, and `run_pending_tasks` must return all the same. What was there is known once each
-//! shard was drained. Of that, each ripe node of the wheel is to be taken out once, which shows whether it is due, and each entry over the
-//! bound once; whoever does it. Some of that work goes to nodes that have become ripe since, so there is to be twice as much.
+//! Others may bring more for as long as it goes on, and `run_pending_tasks` must return all the
+//! same. What was there is known once each shard was drained. Of that, each pending node of the
+//! wheel is to be taken out once, which shows whether it is due, and each entry over the bound
+//! once; whoever does it. Some of that work goes to nodes that have become pending since, so there
+//! is to be twice as much.
 
 use super::{Plan, State};
 use crate::eviction::Eviction;
@@ -30,7 +33,8 @@ impl Goal {
         self.reached_at(state.drained, state.done, || state.left(plan))
     }
 
-    /// With so many shards drained in turn and so much work done since the cache was built. What is `left` is asked at most once.
+    /// With so many shards drained in turn and so much work done since the cache was built. What is
+    /// `left` is asked at most once.
     fn reached_at(&mut self, drained: u64, done: u64, left: impl FnOnce() -> usize) -> bool {
         if drained < self.drained {
             return false;
@@ -40,15 +44,15 @@ impl Goal {
 }
 
 impl<K, V> State<K, V> {
-    /// What passes of this plan have to do yet, in units of their budget, at most: nodes of the wheel that are ripe, and entries that may
-    /// have to be evicted.
+    /// What passes of this plan have to do yet, in units of their budget, at most: nodes of the
+    /// wheel that are pending, and entries that may have to be evicted.
     fn left(&self, plan: Plan) -> usize {
-        let ripe = if plan.expire {
-            self.wheel.ripe_len()
+        let pending = if plan.expire {
+            self.wheel.pending_len()
         } else {
             0
         };
-        ripe + if plan.evict { self.surplus() } else { 0 }
+        pending + if plan.evict { self.surplus() } else { 0 }
     }
 
     /// No more entries than these have to be evicted.
@@ -96,17 +100,17 @@ mod tests {
         (0..100).for_each(|key| cache.insert_with_ttl(key, 10, Duration::from_secs(1)));
         cache.run_pending_tasks();
         clock.advance(Duration::from_secs(10));
-        let upkeep = &cache.core.upkeep;
+        let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
         let left = |plan| {
-            let mut state = upkeep.state.lock();
-            let now = upkeep.clock.now();
+            let mut state = maintenance.state.lock();
+            let now = shared.clock.now();
             state.wheel.advance(now);
             state.left(plan)
         };
         assert_eq!(left(Plan::RUN), 100);
-        assert!(upkeep.set_max_capacity(970));
+        assert!(maintenance.set_max_capacity(shared, 970));
         assert_eq!(left(Plan::RUN), 130);
-        assert!(upkeep.set_max_capacity(10));
+        assert!(maintenance.set_max_capacity(shared, 10));
         // No more than there are.
         assert_eq!(left(Plan::RUN), 200);
         let neither = Plan {

@@ -5,31 +5,36 @@
 //! A pass holds the maintenance lock and works against a budget. In order:
 //!
 //! 1. *turn* — have readers let go of what was retired? then this pass begins a sweep (reclaim);
-//! 2. *drain* the read rings into the size policy, and shards' batches into wheel and size policy, going round the shards;
+//! 2. *drain* the read rings into the size policy, and shards' batches into wheel and size policy,
+//!    going round the shards;
 //! 3. *advance* the wheel: what is due leaves the map as `Expired`;
-//! 4. *evict* while the cache is over its bound: what else is due, then what is about to be, then the size policy's victims;
+//! 4. *evict* while the cache is over its bound: what else is due, then what is about to be, then
+//!    the size policy's victims;
 //! 5. *seal* what has left, so that it can be freed after a grace period; post notifications.
 //!
-//! It stops where the budget ends and goes on from there the next time. Listeners, and the destructors of keys and values, run
-//! after the lock was released.
+//! It stops where the budget ends and goes on from there the next time. Listeners, and the
+//! destructors of keys and values, run after the lock was released.
 //!
 //! # Who runs it
 //!
-//! The scheduler's run ([`Maintenance::run_due`]), `run_pending_tasks` ([`Maintenance::finish`]), and writers whose shard has gathered
-//! `enough` events: those make one small pass if nobody else is at it. A writer whose batch has reached its `limit` waits for the
-//! lock, at most one pass long. Where nobody wakes (`Scheduler::disabled`), writers also do due expiry, a bit at a time.
+//! The scheduler's run ([`Maintenance::run_due`]), `run_pending_tasks` ([`Maintenance::finish`]),
+//! and writers whose shard has gathered `enough` events: those make one small pass if nobody else
+//! is at it. A writer whose batch has reached its `limit` waits for the lock, at most one pass
+//! long. Where nobody wakes (`Scheduler::disabled`), writers also do due expiry, a bit at a time.
 //!
 //! # Invariants
 //!
-//! 1. Wheel, size policy, and seats change under the maintenance lock only.
-//! 2. Events of a shard are applied in the order in which they were pushed, and a batch that was taken is applied whole before
-//!    the lock is released.
-//! 3. A node goes to `retired` after it left the map, and wheel and queues or its seat, and was delivered. It is freed after a grace period, followed by a
-//!    complete drain of all rings and all batches: a batch may name a node that the pass itself has taken out meanwhile
+//! 1. Wheel, size policy, and entries change under the maintenance lock only.
+//! 2. Events of a shard are applied in the order in which they were pushed, and a batch that was
+//!    taken is applied whole before the lock is released.
+//! 3. A node goes to `retired` after it left the map, and wheel and queues or its entry, and was
+//!    delivered. It is freed after a grace period, followed by a complete drain of all rings and
+//!    all batches: a batch may name a node that the pass itself has taken out meanwhile
 //!    (`Rescheduled`), a ring any node.
-//! 4. A node is Dead exactly from the moment the pass has unlinked its seat everywhere, Succeeded from that at which another sits there.
-//! 5. A pass runs no user code but the ticker's, and that may panic: the pass then goes on by the last time it knows, leaves
-//!    everything whole, and hands the panic on at its end.
+//! 4. A node is Dead exactly from the moment the pass has unlinked its entry everywhere, Succeeded
+//!    from that at which another sits there.
+//! 5. A pass runs no user code but the ticker's, and that may panic: the pass then goes on by the
+//!    last time it knows, leaves everything whole, and hands the panic on at its end.
 //!
 //! # Cost
 //!
@@ -47,16 +52,16 @@ mod waking;
 
 use crate::buffer::Batch;
 use crate::buffer::read::ReadBuffer;
-use crate::eviction::{Eviction, EvictionPolicy};
-use crate::listener::{Listener, RemovalCause};
-use crate::map::{Gone, Map, TablePart};
-use crate::node::{Columns, NodePtr};
+use crate::eviction::Eviction;
+use crate::listener::Listener;
+use crate::map::{Garbage, TablePart};
+use crate::node::NodePtr;
 use crate::notify::{Notification, Notifier};
-use crate::reclaim::{Domain, Pin, Retired, SolePin};
+use crate::reclaim::{Pin, Retired};
 use crate::scheduler::{Task, Waker};
+use crate::shared::Shared;
 use crate::stats::{Counters, Stats};
-use crate::sync::{AtomicU64, Mutex, Ordering};
-use crate::time::Clock;
+use crate::sync::Mutex;
 use crate::wheel::{Level, Spans, Wheel};
 use status::Status;
 use std::any::Any;
@@ -64,27 +69,32 @@ use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 use waking::Waking;
 
-/// Budget of a pass that a caller of the cache runs, beyond what its own shard has gathered. For other shards' events, too.
+/// Budget of a pass that a caller of the cache runs, beyond what its own shard has gathered. For
+/// other shards' events, too.
 const CALLER_BUDGET: usize = 16;
-/// The same in a bounded cache: with less, more removals would wait in batches while their weight still makes others go.
+/// The same in a bounded cache: with less, more removals would wait in batches while their weight
+/// still makes others go.
 const BOUNDED_CALLER_BUDGET: usize = 32;
-/// Budget of a pass of the scheduler or of `run_pending_tasks`: how long a waiting writer may have to wait.
+/// Budget of a pass of the scheduler or of `run_pending_tasks`: how long a waiting writer may have
+/// to wait.
 const RUN_BUDGET: usize = 256;
 /// Events in a shard's batch that make its writer run a small pass.
 const ENOUGH: usize = 24;
 /// Events in a shard's batch that make its writer wait for the maintenance lock.
 const LIMIT: usize = 1024;
-/// How much has to be retired to be worth a grace period of its own while there is traffic: so many nodes, or an array of so many buckets.
+/// How much has to be retired to be worth a grace period of its own while there is traffic: so many
+/// nodes, or an array of so many buckets.
 const WORTH_A_GRACE: usize = 128;
 /// Undelivered notifications that make a writer deliver some if nobody else ever does.
 const UNDELIVERED: u64 = 1024;
-/// How often a scheduler's run comes back for memory that cannot be freed yet, since a reader holds it or is in the midst of an offer, before it leaves
-/// it to the next write. Counted anew for each grace period.
+/// How often a scheduler's run comes back for memory that cannot be freed yet, since a reader holds
+/// it or is in the midst of an offer, before it leaves it to the next write. Counted anew for each
+/// grace period.
 const PATIENCE: u32 = 8;
 
 /// What a write leaves behind, as far as waking is concerned.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wrote {
+pub(crate) struct WriteOutcome {
     /// Which shard was written to, and how many events wait there.
     pub(crate) shard: usize,
     pub(crate) pending: usize,
@@ -98,35 +108,18 @@ pub(crate) struct Wrote {
 
 /// The settings that maintenance needs.
 pub(crate) struct Setup<K, V> {
-    pub(crate) clock: Clock,
-    pub(crate) shards: usize,
-    pub(crate) initial_capacity: usize,
-    pub(crate) max_capacity: Option<u64>,
-    pub(crate) eviction_policy: EvictionPolicy,
     pub(crate) resolution: Duration,
     /// Whether reads may move a deadline.
     pub(crate) reads_extend: bool,
     pub(crate) listener: Option<Listener<K, V>>,
-    pub(crate) record_stats: bool,
-    /// Whether entries have a deadline of their own, apart from the wanted one.
-    pub(crate) kept_apart: bool,
     /// Whether entries have weights of their own.
     pub(crate) weighed: bool,
     pub(crate) waker: Waker,
-    pub(crate) name: Option<Box<str>>,
 }
 
-/// The map and all that is done to it behind its callers' backs.
+/// What is done to the map behind its callers' backs.
 pub(crate) struct Maintenance<K, V> {
-    pub(crate) map: Map<K, V>,
-    pub(crate) clock: Clock,
-    domain: Domain,
-    /// The bound on the weight; set under the maintenance lock.
-    bound: Option<AtomicU64>,
-    pub(crate) eviction_policy: EvictionPolicy,
     reads: Option<ReadBuffer<K, V>>,
-    /// Where statistics are recorded.
-    pub(crate) counters: Option<Box<Counters>>,
     /// Events in a batch that make its writer help.
     enough: usize,
     caller_budget: usize,
@@ -138,7 +131,6 @@ pub(crate) struct Maintenance<K, V> {
     waking: Waking,
     /// Delivers where the scheduler's thread is shared with other caches; made at first need.
     courier: OnceLock<Waker>,
-    pub(crate) name: Option<Box<str>>,
     me: OnceLock<Weak<dyn Task>>,
 }
 
@@ -146,7 +138,7 @@ pub(crate) struct Maintenance<K, V> {
 struct State<K, V> {
     wheel: Wheel<K, V>,
     eviction: Option<Eviction<K, V>>,
-    retired: Retired<Gone<K, V>>,
+    retired: Retired<Garbage<K, V>>,
     gathered: Vec<Notification<K, V>>,
     /// Empty between uses; keeps its room.
     batch: Batch<K, V>,
@@ -160,14 +152,16 @@ struct State<K, V> {
     /// Whether the pass in hand has brought the wheel's time up to date.
     hand_set: bool,
     /// Whether the pass in hand has left a table between two arrays.
-    moving: bool,
+    resizing: bool,
     /// What the ticker panicked with in the pass in hand.
     ticker_panic: Option<Box<dyn Any + Send>>,
     /// Events that the pass in hand has applied: as many evictions may be due.
     applied: usize,
-    /// Entries that the pass in hand has let in, or found heavier than before: others may have to go for them.
+    /// Entries that the pass in hand has let in, or found heavier than before: others may have to
+    /// go for them.
     admitted: usize,
-    /// As many as `admitted` since the read rings' stamp was renewed, or events applied where the exact order of use counts.
+    /// As many as `admitted` since the read rings' stamp was renewed, or events applied where the
+    /// exact order of use counts.
     unstamped: usize,
     /// Shards to be drained until the sweep is complete, and whether the rings were.
     unswept: usize,
@@ -193,7 +187,7 @@ struct Plan {
     /// The shard to begin with.
     own: Option<usize>,
     /// Whether batches are taken in.
-    take_in: bool,
+    drain: bool,
     /// Whether due entries are removed.
     expire: bool,
     /// Whether victims are removed.
@@ -211,7 +205,7 @@ impl Plan {
     const RUN: Self = Self {
         budget: RUN_BUDGET,
         own: None,
-        take_in: true,
+        drain: true,
         expire: true,
         evict: true,
         resize: true,
@@ -223,28 +217,18 @@ impl Plan {
     fn repaying(self) -> Self {
         Self {
             budget: RUN_BUDGET,
-            take_in: false,
+            drain: false,
             ..self
         }
     }
 }
 
 impl<K, V> Maintenance<K, V> {
-    pub(crate) fn new(setup: Setup<K, V>) -> Self {
-        let bounded = setup.max_capacity;
-        let columns = Columns {
-            queue: bounded.is_some(),
-            own: setup.kept_apart,
-            weight: setup.weighed,
-        };
+    pub(crate) fn new(shared: &Shared<K, V>, setup: Setup<K, V>) -> Self {
+        let bounded = shared.max_capacity();
         Self {
-            map: Map::new(setup.shards, setup.initial_capacity, columns),
-            domain: Domain::new(),
-            bound: bounded.map(AtomicU64::new),
-            eviction_policy: setup.eviction_policy,
             reads: bounded.map(|_| ReadBuffer::new(crate::stripe::stripes(1))),
-            counters: setup.record_stats.then(|| Box::new(Counters::new())),
-            enough: bounded.map_or(ENOUGH, |max| enough(max, setup.shards)),
+            enough: bounded.map_or(ENOUGH, |max| enough(max, shared.map.shards())),
             caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
             spans: Spans::new(setup.resolution),
             reads_extend: setup.reads_extend,
@@ -253,7 +237,7 @@ impl<K, V> Maintenance<K, V> {
                 // Cache time begins at 0.
                 wheel: Wheel::new(0, setup.resolution),
                 eviction: bounded
-                    .map(|max| Eviction::new(setup.eviction_policy, max, setup.weighed)),
+                    .map(|max| Eviction::new(shared.eviction_policy, max, setup.weighed)),
                 retired: Retired::new(),
                 gathered: Vec::new(),
                 batch: Batch::new(),
@@ -263,7 +247,7 @@ impl<K, V> Maintenance<K, V> {
                 drained: 0,
                 done: 0,
                 hand_set: false,
-                moving: false,
+                resizing: false,
                 ticker_panic: None,
                 applied: 0,
                 admitted: 0,
@@ -276,28 +260,15 @@ impl<K, V> Maintenance<K, V> {
             notifier: Notifier::new(setup.listener),
             waking: Waking::new(setup.waker),
             courier: OnceLock::new(),
-            name: setup.name,
             me: OnceLock::new(),
-            clock: setup.clock,
         }
-    }
-
-    #[inline]
-    pub(crate) fn pin(&self) -> Pin {
-        self.domain.pin()
-    }
-
-    /// A pin, if that takes no call; see [`Domain::pin_alone`].
-    #[inline]
-    pub(crate) fn pin_alone(&self) -> Option<SolePin> {
-        self.domain.pin_alone()
     }
 
     /// Notes that an entry was read, as far as the size policy wants to know.
     #[inline]
     pub(crate) fn note_read(&self, node: NodePtr<K, V>, pin: &Pin) {
         if let Some(reads) = &self.reads
-            && reads.is_news(node)
+            && reads.should_record(node)
         {
             self.offer_read(reads, node, pin);
         }
@@ -305,36 +276,24 @@ impl<K, V> Maintenance<K, V> {
 
     /// Whether [`note_read`](Self::note_read) has something to note.
     #[inline]
-    pub(crate) fn is_news(&self, node: NodePtr<K, V>) -> bool {
-        self.reads.as_ref().is_some_and(|reads| reads.is_news(node))
-    }
-
-    /// The bound in force. Relaxed: whoever needs it exactly has the maintenance lock.
-    #[inline]
-    pub(crate) fn max_capacity(&self) -> Option<u64> {
-        let bound = self.bound.as_ref()?;
-        Some(bound.load(Ordering::Relaxed))
-    }
-
-    /// Whether an entry could never stay.
-    #[inline]
-    pub(crate) fn is_too_heavy(&self, weight: u32) -> bool {
-        self.max_capacity()
-            .is_some_and(|max| u64::from(weight) > max)
+    pub(crate) fn should_record(&self, node: NodePtr<K, V>) -> bool {
+        self.reads
+            .as_ref()
+            .is_some_and(|reads| reads.should_record(node))
     }
 
     /// Moves the bound; false if the cache was built without one.
-    pub(crate) fn set_max_capacity(&self, max: u64) -> bool {
-        let Some(bound) = &self.bound else {
+    pub(crate) fn set_max_capacity(&self, shared: &Shared<K, V>, max: u64) -> bool {
+        if shared.max_capacity().is_none() {
             return false;
-        };
+        }
         let mut state = self.state.lock();
-        bound.store(max, Ordering::Relaxed);
+        shared.set_max_capacity(max);
         if let Some(eviction) = &mut state.eviction {
             eviction.set_max(max);
         }
         drop(state);
-        self.waking.want_soon(&self.clock);
+        self.waking.request_soon(&shared.clock);
         true
     }
 
@@ -345,34 +304,12 @@ impl<K, V> Maintenance<K, V> {
     }
 
     /// What was counted so far: nothing, unless statistics are recorded.
-    pub(crate) fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self, shared: &Shared<K, V>) -> Stats {
         let counted = |counters: &Counters| counters.snapshot(self.notifier.listener_panics());
-        self.counters
+        shared
+            .counters
             .as_deref()
             .map_or_else(Stats::default, counted)
-    }
-
-    /// Notes for the statistics that a value came in: in place of a node that leaves for a cause, or under an absent key.
-    #[inline]
-    pub(crate) fn note_written(&self, old: Option<(NodePtr<K, V>, RemovalCause)>) {
-        let Some(counters) = &self.counters else {
-            return;
-        };
-        match old {
-            Some((_, RemovalCause::Replaced)) => counters.updated(),
-            _ => counters.inserted(),
-        }
-        if let Some((node, cause)) = old {
-            counters.removed(cause, node.weight());
-        }
-    }
-
-    /// Notes for the statistics that a pair left, whoever took it out.
-    #[inline]
-    pub(crate) fn note_removed(&self, weight: impl FnOnce() -> u32, cause: RemovalCause) {
-        if let Some(counters) = &self.counters {
-            counters.removed(cause, weight());
-        }
     }
 
     pub(crate) fn resolution(&self) -> Duration {
@@ -380,7 +317,8 @@ impl<K, V> Maintenance<K, V> {
     }
 }
 
-/// How many events in a batch make its writer help: fewer in a small cache, so that it stays near its bound.
+/// How many events in a batch make its writer help: fewer in a small cache, so that it stays near
+/// its bound.
 fn enough(max_capacity: u64, shards: usize) -> usize {
     let share = max_capacity / (shards as u64 * 8);
     usize::try_from(share).map_or(ENOUGH, |share| share.clamp(1, ENOUGH))
@@ -389,7 +327,6 @@ fn enough(max_capacity: u64, shards: usize) -> usize {
 impl<K, V> std::fmt::Debug for Maintenance<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Maintenance")
-            .field("map", &self.map)
             .field("status", &self.status)
             .field("notifier", &self.notifier)
             .field("waking", &self.waking)

@@ -7,14 +7,15 @@
 //! | Running | a pass runs; what is asked for now it may miss | → RunningRequired, the runner will know | – | → Idle |
 //! | RunningRequired | a pass runs and another is asked for | stays | – | → Required: whoever asks next runs |
 //!
-//! `begin` and `end` are called by the holder of the maintenance lock only, so there is one runner at a time. A runner does not go
-//! round again by itself: a caller's pass must stay short, and a scheduler's run is wished for by every write that needs one
-//! (`waking`). Required keeps the wish until the next writer meets it.
+//! `begin` and `end` are called by the holder of the maintenance lock only, so there is one runner
+//! at a time. A runner does not go round again by itself: a caller's pass must stay short, and a
+//! scheduler's run is requested for by every write that needs one (`waking`). Required keeps the
+//! request until the next writer meets it.
 //!
 //! # Invariant
 //!
-//! 1. A `require` that happens after a pass began is followed by an `end` that answers "again", or finds Idle or Required and
-//!    tells its caller to run: it is never lost between the two.
+//! 1. A `require` that happens after a pass began is followed by an `end` that answers "again", or
+//!    finds Idle or Required and tells its caller to run: it is never lost between the two.
 //!
 //! Origin: the drain status of Caffeine, with the same four states.
 
@@ -36,7 +37,8 @@ impl Status {
 
     /// Asks for a pass; true if the caller should try to run it.
     ///
-    /// AcqRel: what the caller did before lies before the pass that answers (partner: `begin`, `end`).
+    /// AcqRel: what the caller did before lies before the pass that answers (partner: `begin`,
+    /// `end`).
     pub(crate) fn require(&self) -> bool {
         let mut seen = self.0.load(Ordering::Acquire);
         loop {
@@ -58,7 +60,8 @@ impl Status {
 
     /// A pass begins.
     pub(crate) fn begin(&self) {
-        // A swap, not a store: it reads the last `require`, so the pass sees what that caller did (partner: `require`).
+        // A swap, not a store: it reads the last `require`, so the pass sees what that caller did
+        // (partner: `require`).
         self.0.swap(RUNNING, Ordering::AcqRel);
     }
 

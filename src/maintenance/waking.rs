@@ -2,20 +2,22 @@
 //!
 //! # How it works
 //!
-//! Two wishes: *soon* (a write left something to tell, to evict or to free; it may wait a moment so that many share one pass)
-//! and *by a moment* (an entry's deadline). `armed` is the moment for which a run is arranged already, so a writer whose entry
-//! comes later passes by with one load.
+//! Two requests: *soon* (a write left something to tell, to evict or to free; it may wait a moment
+//! so that many share one pass) and *by a moment* (an entry's deadline). `armed` is the moment for
+//! which a run is arranged already, so a writer whose entry comes later passes by with one load.
 //!
 //! # Invariant
 //!
-//! 1. A run that begins clears both wishes *before* it drains the batches; a writer wishes *after* it has pushed its event. The
-//!    shard's lock lies between: so either the run drains the event, or the writer sees the wishes cleared and wishes anew.
-//! 2. After a run, `armed` is not later than the earliest of the wheel's next deadline and every wish made meanwhile. Changes
-//!    happen under `gate`; the waker is told under it too, so that its last word is the earliest moment.
-//! 3. A run that a panic ends before it arranged the next, a ticker's or an alarm's, leaves `armed` as early as it was and asks
-//!    for another run after [`RETRY`].
-//! 4. A wish that the waker did not hear, since it panicked, is not held for arranged: the next one tells anew, and has a run come
-//!    within [`RETRY`], which sees to what was not heard.
+//! 1. A run that begins clears both requests *before* it drains the batches; a writer requests
+//!    *after* it has pushed its event. The shard's lock lies between: so either the run drains the
+//!    event, or the writer sees the requests cleared and requests anew.
+//! 2. After a run, `armed` is not later than the earliest of the wheel's next deadline and every
+//!    request made meanwhile. Changes happen under `gate`; the waker is told under it too, so that
+//!    its last word is the earliest moment.
+//! 3. A run that a panic ends before it arranged the next, a ticker's or an alarm's, leaves `armed`
+//!    as early as it was and asks for another run after [`RETRY`].
+//! 4. A request that the waker did not hear, since it panicked, is not held for arranged: the next
+//!    one tells anew, and has a run come within [`RETRY`], which sees to what was not heard.
 
 use crate::contain::contain;
 use crate::scheduler::Waker;
@@ -24,7 +26,7 @@ use crate::time::{self, Clock, NEVER};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-/// How long a wish for *soon* may wait.
+/// How long a request for *soon* may wait.
 pub(crate) const LINGER: Duration = Duration::from_millis(10);
 
 /// How long after a panic maintenance is tried again.
@@ -51,7 +53,8 @@ impl Drop for Begun<'_> {
 pub(crate) struct Waking {
     armed: AtomicU64,
     soon: AtomicBool,
-    /// Taken for each change; inside is how long the last run wanted to wait before it looks again for memory that readers hold.
+    /// Taken for each change; inside is how long the last run wanted to wait before it looks again
+    /// for memory that readers hold.
     gate: Mutex<Option<Duration>>,
     waker: Waker,
 }
@@ -77,18 +80,19 @@ impl Waking {
         &self.waker
     }
 
-    /// Whether nobody has wished for a run within [`LINGER`] yet, and there is somebody to hear it.
+    /// Whether nobody has requested for a run within [`LINGER`] yet, and there is somebody to hear
+    /// it.
     ///
     /// SeqCst: see invariant 1; the partner is `begin`.
     #[inline]
-    pub(crate) fn is_unwished(&self) -> bool {
+    pub(crate) fn is_unrequested(&self) -> bool {
         !self.soon.load(Ordering::SeqCst) && !self.waker.is_none()
     }
 
-    /// Wishes for a run within [`LINGER`].
+    /// Requests for a run within [`LINGER`].
     #[inline]
-    pub(crate) fn want_soon(&self, clock: &Clock) {
-        if self.is_unwished() {
+    pub(crate) fn request_soon(&self, clock: &Clock) {
+        if self.is_unrequested() {
             self.arrange_soon(clock);
         }
     }
@@ -97,7 +101,8 @@ impl Waking {
     fn arrange_soon(&self, clock: &Clock) {
         let mut retry = self.gate.lock();
         let armed = self.armed.load(Ordering::SeqCst);
-        // Before the wish is noted: if the ticker panics, the next one who wishes must find it open.
+        // Before the request is noted: if the ticker panics, the next one who requests must find it
+        // open.
         let after = if armed == NEVER {
             LINGER
         } else {
@@ -119,9 +124,9 @@ impl Waking {
         time::is_before(moment, self.armed.load(Ordering::SeqCst), now)
     }
 
-    /// Wishes for a run at `moment` at the latest.
+    /// Requests for a run at `moment` at the latest.
     #[inline]
-    pub(crate) fn want_by(&self, moment: u64, now: u64) {
+    pub(crate) fn request_by(&self, moment: u64, now: u64) {
         if self.is_late_for(moment, now) {
             self.arrange_by(moment, now);
         }
@@ -137,8 +142,8 @@ impl Waking {
         self.armed.store(moment, Ordering::SeqCst);
         let left = time::time_left(now, moment).unwrap_or(LINGER);
         let soon = self.soon.load(Ordering::SeqCst).then_some(LINGER);
-        // What is told now replaces what was told before, so it has to stand for every reason to run. The retry begins anew: not to
-        // be late would take a clock.
+        // What is told now replaces what was told before, so it has to stand for every reason to
+        // run. The retry begins anew: not to be late would take a clock.
         let after = soon.into_iter().chain(*retry).fold(left, Duration::min);
         self.tell(after, || {
             *retry = Some(RETRY);
@@ -149,7 +154,8 @@ impl Waking {
         });
     }
 
-    /// Tells the waker, which may be the user's. If it panics, `undo` takes the wish back (waking 4).
+    /// Tells the waker, which may be the user's. If it panics, `undo` takes the request back
+    /// (waking 4).
     fn tell(&self, after: Duration, undo: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.waker.wake(after))) {
             undo();
@@ -193,8 +199,8 @@ impl Waking {
         });
     }
 
-    /// A run has ended with work left at `next`, and perhaps a reason to come back after `retry`. Arranges the next run, the
-    /// wishes made meanwhile included, and says when that is.
+    /// A run has ended with work left at `next`, and perhaps a reason to come back after `retry`.
+    /// Arranges the next run, the requests made meanwhile included, and says when that is.
     pub(crate) fn end(
         &self,
         next: Option<u64>,
@@ -202,7 +208,8 @@ impl Waking {
         clock: impl FnOnce() -> u64,
     ) -> Option<Duration> {
         let mut gate = self.gate.lock();
-        // Somebody may have wished for a moment though the run has left nothing: that one has to be told as a time from now, too.
+        // Somebody may have requested for a moment though the run has left nothing: that one has to
+        // be told as a time from now, too.
         let armed = self.armed.load(Ordering::SeqCst);
         let timed = next.is_some() || armed != NEVER;
         let now = if timed { clock() } else { 0 };

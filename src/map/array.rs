@@ -1,13 +1,16 @@
-//! A table's array of buckets: where it is, how large, and whether entries are leaving it, all in one word.
+//! A table's array of buckets: where it is, how large, and whether entries are leaving it, all in
+//! one word.
 //!
 //! # How it works
 //!
-//! An array has a power of two of buckets, and a hash belongs to the bucket that its lowest bits number. Since buckets are cache lines, six
-//! low bits of the array's address are free: five hold the logarithm of its size, the sixth says that entries are *moving* to another
-//! array. So a look-up learns all that it must know about the table by one load, and is at its bucket a few instructions later.
+//! An array has a power of two of buckets, and a hash belongs to the bucket that its lowest bits
+//! number. Since buckets are cache lines, six low bits of the array's address are free: five hold
+//! the logarithm of its size, the sixth says that entries are *resizing* to another array. So a
+//! look-up learns all that it must know about the table by one load, and is at its bucket a few
+//! instructions later.
 //!
-//! The buckets of two arrays that share their entries' lowest bits, as many as number the smaller array, are a *lot*: what moves in one
-//! piece from one array to the other.
+//! The buckets of two arrays that share their entries' lowest bits, as many as number the smaller
+//! array, are a *unit*: what moves in one piece from one array to the other.
 //!
 //! Pure arithmetic on addresses; reading and writing buckets is `table`'s.
 
@@ -53,12 +56,12 @@ impl<K, V> Array<K, V> {
     }
 
     /// The same array, with entries leaving it.
-    pub(super) fn moving(self) -> Self {
+    pub(super) fn resizing(self) -> Self {
         Self(self.0.map_addr(|word| word | MOVING))
     }
 
     #[inline]
-    pub(super) fn is_moving(self) -> bool {
+    pub(super) fn is_resizing(self) -> bool {
         self.0.addr() & MOVING != 0
     }
 
@@ -80,7 +83,8 @@ impl<K, V> Array<K, V> {
     /// The number of the bucket that a hash belongs to.
     #[inline]
     pub(super) fn index(self, hash: u64) -> u32 {
-        // A shift looks at five bits, those of the logarithm; saying so spares the processor an instruction.
+        // A shift looks at five bits, those of the logarithm; saying so spares the processor an
+        // instruction.
         let buckets = 1u32.wrapping_shl(self.0.addr() as u32);
         hash as u32 & (buckets - 1)
     }
@@ -91,27 +95,28 @@ impl<K, V> Array<K, V> {
         self.at().wrapping_add(self.index(hash) as usize)
     }
 
-    /// How many lots there are between this array and another.
-    pub(super) fn lots(self, other: Self) -> u32 {
+    /// How many units there are between this array and another.
+    pub(super) fn units(self, other: Self) -> u32 {
         self.buckets().min(other.buckets())
     }
 
-    /// The addresses of this array's buckets of a lot that it shares with another.
+    /// The addresses of this array's buckets of a unit that it shares with another.
     #[inline]
     pub(super) fn each_of_lot(
         self,
         other: Self,
-        lot: u64,
+        unit: u64,
         mut each: impl FnMut(*mut Bucket<K, V>),
     ) {
-        let mut number = lot;
+        let mut number = unit;
         while number < u64::from(self.buckets()) {
             each(self.bucket(number));
-            number += u64::from(self.lots(other));
+            number += u64::from(self.units(other));
         }
     }
 
-    /// The bucket that holds a position of a visit, by its number, and the first position behind that bucket.
+    /// The bucket that holds a position of a visit, by its number, and the first position behind
+    /// that bucket.
     pub(super) fn visit(self, position: u32) -> (u32, u64) {
         let index = self.index(u64::from(position.reverse_bits()));
         let width = 1u64 << (32 - self.log());
@@ -122,8 +127,9 @@ impl<K, V> Array<K, V> {
 
 /// Where a hash stands in the order in which a table is visited.
 ///
-/// Entries move from array to array, but those of a bucket are neighbours in the order of the reversed low bits, however large the array:
-/// a visit that goes on from a position meets each entry that stays in the table once, whatever the table does meanwhile.
+/// Entries move from array to array, but those of a bucket are neighbours in the order of the
+/// reversed low bits, however large the array: a visit that goes on from a position meets each
+/// entry that stays in the table once, whatever the table does meanwhile.
 #[inline]
 pub(super) fn position(hash: u64) -> u32 {
     (hash as u32).reverse_bits()
@@ -141,9 +147,9 @@ mod tests {
     fn a_word_tells_all_of_an_array() {
         for log in 0..=MOST {
             let array = array(log);
-            let moving = array.moving();
-            assert!(!array.is_moving() && moving.is_moving());
-            for array in [array, moving, Array::from_raw(moving.as_raw())] {
+            let resizing = array.resizing();
+            assert!(!array.is_resizing() && resizing.is_resizing());
+            for array in [array, resizing, Array::from_raw(resizing.as_raw())] {
                 assert_eq!(array.at().addr(), 0x7fff_1234_5640);
                 assert_eq!((array.log(), array.buckets()), (log, 1 << log));
             }
@@ -153,7 +159,7 @@ mod tests {
     #[test]
     fn a_hash_belongs_to_the_bucket_of_its_lowest_bits() {
         for log in 0..=MOST {
-            let array = array(log).moving();
+            let array = array(log).resizing();
             for hash in [0, 1, 5, 0x1234_5678, 0xFFFF_FFFF_FFFF, u64::MAX] {
                 let index = array.index(hash);
                 assert_eq!(u64::from(index), hash % (1 << log));
@@ -166,7 +172,7 @@ mod tests {
     #[test]
     fn a_lot_is_a_lot_in_either_array() {
         let (small, large) = (array(3), array(4));
-        assert_eq!((small.lots(large), large.lots(small)), (8, 8));
+        assert_eq!((small.units(large), large.units(small)), (8, 8));
         for hash in 0..64 {
             assert_eq!(small.index(hash), large.index(hash) % 8);
         }
@@ -195,7 +201,8 @@ mod tests {
 
     #[test]
     fn a_visit_goes_on_where_another_array_left_it() {
-        // The end of a bucket is the beginning of one in an array of any size, or lies within one that begins there.
+        // The end of a bucket is the beginning of one in an array of any size, or lies within one
+        // that begins there.
         for (from, to) in [(2, 3), (3, 2), (5, 1)] {
             let mut at = 0u64;
             while at < 1 << 32 {

@@ -2,13 +2,14 @@
 //!
 //! # How it works
 //!
-//! A word is null, or a node's address with 15 bits of its hash and a set bit on top (the *tag*), or, in the last word only, the
-//! address of an overflow bucket with the lowest bit set. A tag is never zero and an overflow link has none, so one
-//! comparison of the upper sixteen bits tells a candidate from everything else.
+//! A word is null, or the address of a node with a *tag*, or, in the last word only, the address of
+//! an overflow bucket with the lowest bit set. A tag is a set bit and bits of the hash below it, as
+//! many as an address leaves free ([`TAG_BITS`]). So a tag is never zero, and an overflow link has
+//! none: one comparison of the tag's bits tells a possible match from everything else.
 //!
-//! Pure arithmetic on addresses; reading and writing words is `table`'s.
+//! Pure arithmetic on addresses; `table` reads and writes the words.
 
-use crate::node::Node;
+use crate::node::{Node, TAG_BITS, TAG_SHIFT};
 use crate::sync::AtomicPtr;
 
 /// Words in a bucket.
@@ -16,8 +17,10 @@ pub(super) const WORDS: usize = 8;
 /// The word that may hold an overflow link.
 pub(super) const LAST: usize = WORDS - 1;
 
-const TAG_SHIFT: u32 = 48;
-const ADDRESS: usize = (1 << TAG_SHIFT) - 1;
+/// The bits of a tag, at the right end of a number.
+const TAG: usize = (1 << TAG_BITS) - 1;
+/// The highest bit of a tag: set in the tag of every node.
+const MARK: usize = 1 << (TAG_BITS - 1);
 const LINK: usize = 1;
 
 /// Eight words; see the module docs.
@@ -29,15 +32,15 @@ pub(super) struct Bucket<K, V> {
 /// The raw content of a word.
 pub(super) type Word<K, V> = *mut Node<K, V>;
 
-/// The upper sixteen bits that a node with this hash carries in its word; never zero.
+/// The tag that a node with this hash carries in its word; never zero.
 #[inline]
 pub(super) fn tag(hash: u64) -> usize {
-    ((hash >> TAG_SHIFT) | 0x8000) as usize
+    (hash >> TAG_SHIFT) as usize & TAG | MARK
 }
 
 #[inline]
 pub(super) fn tag_of<K, V>(word: Word<K, V>) -> usize {
-    word.addr() >> TAG_SHIFT
+    word.addr() >> TAG_SHIFT & TAG
 }
 
 /// Puts the tag on a node's address.
@@ -46,7 +49,8 @@ pub(super) fn tagged<K, V>(node: *mut Node<K, V>, hash: u64) -> Word<K, V> {
 }
 
 /// The node of a word, if the word carries this tag.
-// One subtraction for both questions: of a word without the tag, something is left above the address.
+// One subtraction answers both questions: if the word has another tag, bits of the difference are
+// left above the address.
 #[inline]
 pub(super) fn node_tagged<K, V>(word: Word<K, V>, tag: usize) -> Option<*mut Node<K, V>> {
     let node = word.wrapping_byte_sub(tag << TAG_SHIFT);
@@ -56,7 +60,7 @@ pub(super) fn node_tagged<K, V>(word: Word<K, V>, tag: usize) -> Option<*mut Nod
 /// The node's address without its tag.
 #[inline]
 pub(super) fn untagged<K, V>(word: Word<K, V>) -> *mut Node<K, V> {
-    word.map_addr(|a| a & ADDRESS)
+    word.map_addr(|a| a & !(TAG << TAG_SHIFT))
 }
 
 #[inline]
@@ -98,11 +102,7 @@ mod tests {
             assert!(is_node(word) && !is_link(word));
             assert_eq!(untagged(word), node);
             assert_eq!(node_tagged(word, tag(hash)), Some(node));
-            for other in [
-                tag(hash) ^ 1,
-                tag(hash) ^ 0x4000,
-                0xffff ^ (tag(hash) & 0x7fff),
-            ] {
+            for other in [tag(hash) ^ 1, tag(hash) ^ MARK >> 1, TAG ^ tag(hash) | MARK] {
                 assert_eq!(node_tagged(word, other), None);
             }
         }
@@ -114,7 +114,7 @@ mod tests {
         let word = link(bucket);
         assert!(is_link(word) && !is_node(word));
         assert_eq!(linked(word), bucket);
-        for tag in [0x8000, 0x8001, 0xffff] {
+        for tag in [MARK, MARK | 1, TAG] {
             assert_eq!(node_tagged(word, tag), None);
             assert_eq!(node_tagged(std::ptr::null_mut::<Node<u8, u8>>(), tag), None);
         }

@@ -1,20 +1,24 @@
-//! Which words of a bucket carry a tag: all eight compared at once.
+//! Finds the words of a bucket that carry a tag, by comparing all eight at once.
 //!
 //! # Why
 //!
-//! A look-up that takes the words one by one ends at a word that nothing foretells: the processor guesses wrong about every second
-//! time, and all it has begun meanwhile is in vain, the next look-up included. That was 4 ns of 16 for a hit whose lines are at hand. One
-//! comparison of all eight has no branch that depends on where the tag stands.
+//! A look-up that takes the words one by one stops at a word that no branch predictor can foresee.
+//! It guesses wrong about every second time, and all that the processor has begun meanwhile is lost,
+//! the next look-up included. One comparison of all eight words has no branch that depends on where
+//! the tag stands.
 //!
 //! # How
 //!
-//! On x86-64 in SSE2, which each of these processors has: the upper 16 bits of each word, packed into one register and
-//! compared. The compiler's intrinsics would read the words as plain memory, which a writer may be changing; so this is assembly, which means
-//! what its instructions do: loads that are atomic for each word and that acquire, as all loads there. Elsewhere, in models, and for fuzzers and
-//! AddressSanitizer, which do not look into assembly, eight ordinary loads. (ThreadSanitizer does not either; it sees the load of the word that is
-//! used, below.)
+//! Every x86-64 processor has SSE2: the upper 16 bits of each word are packed into one register and
+//! compared there. The compiler's intrinsics would read the words as plain memory while a writer may
+//! change them. So this is assembly, which means what its instructions do: loads that are atomic for
+//! each word and that acquire, as all loads on this processor. On other targets, with the layout of
+//! `node::address` for tagged top bytes, in models, and for fuzzers and AddressSanitizer, which do
+//! not look into assembly, eight ordinary loads do the same. (ThreadSanitizer does not look into it
+//! either; it sees the second load, of the word that is used.)
 //!
-//! Either way the answer is a hint: whoever uses a word loads it, and looks at its tag, again.
+//! Either way the answer is a hint: the caller loads a word again and compares its tag again before
+//! it uses the word.
 //!
 //! # Origin
 //!
@@ -48,14 +52,22 @@ impl Iterator for Marks {
     target_arch = "x86_64",
     target_pointer_width = "64",
     target_feature = "sse2",
-    not(any(miri, fuzzing, wheelhouse_loom, wheelhouse_shuttle, wheelhouse_single))
+    not(any(
+        miri,
+        fuzzing,
+        wheelhouse_loom,
+        wheelhouse_shuttle,
+        wheelhouse_single,
+        wheelhouse_top_byte
+    ))
 ))]
 #[inline]
 pub(super) fn carrying<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
     let marks: u32;
-    // SAFETY: reads the 64 bytes of the bucket, which is aligned to as many, and writes registers only. Each of its words is an atomic, read
-    // here by a load that the processor makes atomic for aligned words of 8 bytes. No promise that memory stays as it is
-    // (`readonly`, `pure`) is given, so the compiler moves no access across.
+    // SAFETY: reads the 64 bytes of the bucket, which is aligned to as many, and writes registers
+    // only. Each of its words is an atomic, read here by a load that the processor makes atomic for
+    // aligned words of 8 bytes. No promise that memory stays as it is (`readonly`, `pure`) is
+    // given, so the compiler moves no access across.
     unsafe {
         std::arch::asm!(
             // The upper halves of the words: the odd ones of 16 doublewords, in order.
@@ -63,7 +75,8 @@ pub(super) fn carrying<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
             "shufps {upper}, xmmword ptr [{words} + 16], 0xdd",
             "movdqa {more}, xmmword ptr [{words} + 32]",
             "shufps {more}, xmmword ptr [{words} + 48], 0xdd",
-            // Their upper halves again, the tags. As signed numbers they fit, so packing keeps them.
+            // Their upper halves again, the tags. As signed numbers they fit, so packing keeps
+            // them.
             "psrad {upper}, 16",
             "psrad {more}, 16",
             "packssdw {upper}, {more}",
@@ -90,7 +103,14 @@ pub(super) fn carrying<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
     target_arch = "x86_64",
     target_pointer_width = "64",
     target_feature = "sse2",
-    not(any(miri, fuzzing, wheelhouse_loom, wheelhouse_shuttle, wheelhouse_single))
+    not(any(
+        miri,
+        fuzzing,
+        wheelhouse_loom,
+        wheelhouse_shuttle,
+        wheelhouse_single,
+        wheelhouse_top_byte
+    ))
 )))]
 #[inline]
 pub(super) fn carrying<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
@@ -104,6 +124,7 @@ pub(super) fn carrying<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
     wheelhouse_loom,
     wheelhouse_shuttle,
     wheelhouse_single,
+    wheelhouse_top_byte,
     not(all(
         target_arch = "x86_64",
         target_pointer_width = "64",
@@ -126,7 +147,7 @@ fn one_by_one<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
 mod tests {
     use super::super::bucket::WORDS;
     use super::*;
-    use crate::node::Node;
+    use crate::node::{Node, TAG_BITS};
     use crate::sync::AtomicPtr;
     use proptest::prelude::*;
     use std::ptr::without_provenance_mut;
@@ -149,10 +170,11 @@ mod tests {
         ) {
             let words = std::array::from_fn(|i| u64::from(tags[i]) << 48 | lower[i] >> 16);
             let bucket = bucket(words);
-            let expected: Vec<usize> = (0..WORDS).filter(|&i| tags[i] == sought).collect();
-            let found: Vec<usize> = carrying(&bucket, usize::from(sought)).collect();
+            let cut = |tag: u16| usize::from(tag) & ((1 << TAG_BITS) - 1);
+            let expected: Vec<usize> = (0..WORDS).filter(|&i| cut(tags[i]) == cut(sought)).collect();
+            let found: Vec<usize> = carrying(&bucket, cut(sought)).collect();
             prop_assert_eq!(&found, &expected);
-            let plain: Vec<usize> = one_by_one(&bucket, usize::from(sought)).collect();
+            let plain: Vec<usize> = one_by_one(&bucket, cut(sought)).collect();
             prop_assert_eq!(plain, expected);
         }
     }

@@ -2,68 +2,78 @@
 //!
 //! # How it works
 //!
-//! Key, value, hash, weight, time of writing and seat are fixed once a node is published; an update publishes a new node, which succeeds to
-//! the seat of the old one. Only the *wanted deadline*, the *life* and the *seen* stamp change afterwards, and they are atomics. What
-//! wheel and size policy know of an entry is in its [`seat`].
+//! Key, value, hash, weight, time of writing and entry are fixed once a node is published; an
+//! update publishes a new node, which succeeds to the entry of the old one. Only the *wanted
+//! deadline*, the *life* and the *seen* stamp change afterwards, and they are atomics. What wheel
+//! and size policy know of an entry is in its [`entry`].
 //!
 //! ```text
-//!  hot: what a look-up reads                     side             columns: where asked for   seat: the pass's side
+//!  hot: what a look-up reads                     side             columns: where asked for   entry: the pass's side
 //! ┌──────────┬────────────────┬───┬───┐  ┌──────┬─────────┐  ┌─────┐ ┌────────┐    ┌───────┬──────┬───────┬────────┬───
-//! │ deadline │ seat life seen │ K │ V │  │ hash │ written │  │ own │ │ weight │    │ timer │ node │ place │ region │ …
+//! │ deadline │ entry life seen │ K │ V │  │ hash │ written │  │ own │ │ weight │    │ timer │ node │ place │ region │ …
 //! └──────────┴────────────────┴───┴───┘  └──────┴─────────┘  └─────┘ └────────┘    └───────┴──────┴───────┴────────┴───
 //! ```
 //!
-//! For `u64 → u64` the hot part is 32 bytes, the side part 16. Hot parts stand side by side ([`slab`]), so that a look-up fetches nothing
-//! that it does not read, and nothing that the pass writes. A weight exists where there is a weigher, `own` where the entry's own
-//! deadline must be kept apart from an idle limit.
+//! For `u64 → u64` the hot part is 32 bytes, the side part 16. Hot parts stand side by side
+//! ([`slab`]), so that a look-up fetches nothing that it does not read, and nothing that the pass
+//! writes. A weight exists where there is a weigher, `own` where the entry's own deadline must be
+//! kept apart from an idle limit.
 //!
 //! # Life
 //!
-//! | life      | in the map | sits in its seat | next |
+//! | life      | in the map | sits in its entry | next |
 //! |-----------|------------|------------------|------|
 //! | (draft)   | no, a [`NewNode`] on its writer's stack | no | Live: published under the shard's lock; or dropped by its writer |
 //! | Live      | yes | once its event was drained | Removed: taken out under the shard's lock |
 //! | Removed   | no  | perhaps, until its own event is drained | Dead or Succeeded, when that is |
-//! | Dead      | no  | nobody will again: the pass has unlinked the seat everywhere | freed, with its seat, after delivery, a grace period and a full drain |
-//! | Succeeded | no  | no, another node came after it | freed, without its seat, after the same |
+//! | Dead      | no  | nobody will again: the pass has unlinked the entry everywhere | freed, with its entry, after delivery, a grace period and a full drain |
+//! | Succeeded | no  | no, another node came after it | freed, without its entry, after the same |
 //!
 //! # Invariants
 //!
-//! 1. A [`NodePtr`] points to an initialised node until that node is freed: by [`NodePtr::destroy`], then [`Emptied::push`], once, when
-//!    it is Dead or Succeeded, no pin taken before it left the map is still held, and every batch and every read ring was drained after that.
-//!    `maintenance` keeps this order ("maintenance 3"); whoever drops the whole cache has it for itself.
-//! 2. A node that succeeds to a seat is published in the place of the one that it succeeds, under the shard's lock: so the nodes of a
-//!    seat follow one another in the order of their events.
+//! 1. A [`NodePtr`] points to an initialised node until that node is freed: by
+//!    [`NodePtr::destroy`], then [`Emptied::push`], once, when it is Dead or Succeeded, no pin
+//!    taken before it left the map is still held, and every batch and every read ring was drained
+//!    after that. `maintenance` keeps this order ("maintenance 3"); whoever drops the whole cache
+//!    has it for itself.
+//! 2. A node that succeeds to an entry is published in the place of the one that it succeeds, under
+//!    the shard's lock: so the nodes of an entry follow one another in the order of their events.
 //! 3. Life only goes downwards in the table above.
-//! 4. The wanted deadline of a node that was judged expired, or replaced while reads may extend, is *claimed* or *frozen*: moved
-//!    2^61 ns into the past by a compare-exchange, to an even value or an odd one. A reader's extension is a compare-exchange
-//!    from the value it judged, so an entry's expiry and its extension exclude each other.
+//! 4. The wanted deadline of a node that was judged expired, or replaced while reads may extend, is
+//!    *claimed* or *frozen*: moved 2^61 ns into the past by a compare-exchange, to an even value or
+//!    an odd one. A reader's extension is a compare-exchange from the value it judged, so an
+//!    entry's expiry and its extension exclude each other.
 //!
 //! # Who may touch what
 //!
 //! | field | written by | read by |
 //! |-------|-----------|---------|
-//! | key, value, hash, weight, written, seat | its writer, before publishing | anyone with a pin, the pass |
+//! | key, value, hash, weight, written, entry | its writer, before publishing | anyone with a pin, the pass |
 //! | deadline | anyone with a pin | anyone with a pin |
 //! | life | holder of the shard's lock; to Dead or Succeeded: the pass | anyone |
 //! | seen | readers | readers |
 //! | own | anyone with a pin | anyone with a pin |
-//! | what is in the seat | the pass | the pass |
+//! | what is in the entry | the pass | the pass |
 #![allow(unsafe_code)]
 
+mod address;
+mod entry;
 mod pool;
-mod seat;
 mod slab;
 
 use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::time;
-pub(crate) use seat::{Links, SeatPtr};
+use address::High;
+#[cfg(test)]
+pub(crate) use address::tests::REFUSES;
+pub(crate) use address::{TAG_BITS, TAG_SHIFT, is_taggable, refuse};
+pub(crate) use entry::{EntryPtr, Links};
 pub(crate) use slab::{Columns, Emptied, Slab};
 use std::fmt;
 use std::ptr::NonNull;
 
-/// How far into the past a claim moves a deadline: 73 years. It stays due for clocks that go back by as much, and for those that go on
-/// by 219 years from the deadline.
+/// How far into the past a claim moves a deadline: 73 years. It stays due for clocks that go back
+/// by as much, and for those that go on by 219 years from the deadline.
 const CLAIM_SHIFT: u64 = time::MAX_LIFE_NANOS / 2;
 
 /// The states of a node; see the table in the module docs.
@@ -79,7 +89,8 @@ pub(crate) enum Life {
 impl Life {
     #[inline]
     fn of(life: &AtomicU8) -> Self {
-        // Acquire: whoever sees Removed sees the map without it (partner: `set_life` under the shard's lock).
+        // Acquire: whoever sees Removed sees the map without it (partner: `set_life` under the
+        // shard's lock).
         match life.load(Ordering::Acquire) {
             1 => Self::Live,
             2 => Self::Removed,
@@ -92,9 +103,9 @@ impl Life {
 /// A node's hot part; see the module docs for the meaning and the owner of each field.
 pub(crate) struct Node<K, V> {
     deadline: AtomicU64,
-    /// Its seat's address, in two parts.
-    seat_low: u32,
-    seat_high: u16,
+    /// Its entry's address, in two parts.
+    entry_low: u32,
+    entry_high: High,
     life: AtomicU8,
     seen: AtomicU8,
     key: K,
@@ -109,12 +120,12 @@ struct Side {
 
 impl<K, V> Node<K, V> {
     #[inline]
-    fn new(new: NewNode<K, V>, deadline: u64, seat: SeatPtr<K, V>) -> Self {
-        let (seat_low, seat_high) = seat.parts();
+    fn new(new: NewNode<K, V>, deadline: u64, entry: EntryPtr<K, V>) -> Self {
+        let (entry_low, entry_high) = entry.parts();
         Self {
             deadline: AtomicU64::new(deadline),
-            seat_low,
-            seat_high,
+            entry_low,
+            entry_high,
             life: AtomicU8::new(Life::Live as u8),
             seen: AtomicU8::new(0),
             key: new.key,
@@ -134,16 +145,18 @@ impl<K, V> Node<K, V> {
 
     /// The wanted deadline.
     ///
-    /// Acquire: pairs with the release of [`extend`](Self::extend) and [`claim`](Self::claim); whoever sees a claim sees
-    /// what happened before it.
+    /// Acquire: pairs with the release of [`extend`](Self::extend) and [`claim`](Self::claim);
+    /// whoever sees a claim sees what happened before it.
     #[inline]
     pub(crate) fn deadline(&self) -> u64 {
         self.deadline.load(Ordering::Acquire)
     }
 
-    /// Moves the wanted deadline from `judged` to `wanted`; false if somebody else moved or claimed it first.
+    /// Moves the wanted deadline from `judged` to `wanted`; false if somebody else moved or claimed
+    /// it first.
     ///
-    /// AcqRel: the expiring side's [`claim`](Self::claim) is its partner; exactly one of the two succeeds from `judged`.
+    /// AcqRel: the expiring side's [`claim`](Self::claim) is its partner; exactly one of the two
+    /// succeeds from `judged`.
     #[inline]
     pub(crate) fn extend(&self, judged: u64, wanted: u64) -> bool {
         self.deadline
@@ -151,7 +164,8 @@ impl<K, V> Node<K, V> {
             .is_ok()
     }
 
-    /// Makes the judgement "due since `judged`, as of `now`" final (node 4); false if the deadline was moved meanwhile.
+    /// Makes the judgement "due since `judged`, as of `now`" final (node 4); false if the deadline
+    /// was moved meanwhile.
     ///
     /// AcqRel, partner: [`extend`](Self::extend).
     pub(crate) fn claim(&self, judged: u64, now: u64) -> bool {
@@ -168,9 +182,11 @@ impl<K, V> Node<K, V> {
             .is_ok()
     }
 
-    /// The wanted deadline of an entry that is alive at `now`; of one that is due `None`, which is final (node 4).
+    /// The wanted deadline of an entry that is alive at `now`; of one that is due `None`, which is
+    /// final (node 4).
     ///
-    /// Judges again where the claim came too late: if it was another claim that came first, the entry is dead all the same.
+    /// Judges again where the claim came too late: if it was another claim that came first, the
+    /// entry is dead all the same.
     pub(crate) fn deadline_if_alive(&self, now: u64) -> Option<u64> {
         loop {
             let judged = self.deadline();
@@ -183,8 +199,9 @@ impl<K, V> Node<K, V> {
         }
     }
 
-    /// Ends all extensions and returns the last wanted deadline: for a node that is being replaced (node 4). `None` if it is due
-    /// at `now`, or was claimed by somebody whose clock was ahead: then it has to be judged again.
+    /// Ends all extensions and returns the last wanted deadline: for a node that is being replaced
+    /// (node 4). `None` if it is due at `now`, or was claimed by somebody whose clock was ahead:
+    /// then it has to be judged again.
     ///
     /// AcqRel, partners: [`extend`](Self::extend), [`claim`](Self::claim).
     pub(crate) fn freeze(&self, now: u64) -> Option<u64> {
@@ -221,7 +238,8 @@ impl<K, V> Node<K, V> {
         deadline & FROZEN != 0 && has_ended(deadline, now)
     }
 
-    /// The wanted deadline, or `judged` if that was the last one seen before it was claimed or frozen.
+    /// The wanted deadline, or `judged` if that was the last one seen before it was claimed or
+    /// frozen.
     #[inline]
     pub(crate) fn present_deadline(&self, judged: u64, now: u64) -> u64 {
         let deadline = self.deadline();
@@ -250,8 +268,8 @@ impl<K, V> Node<K, V> {
         self.life.store(to as u8, Ordering::Release);
     }
 
-    /// The stamp of the read rings when a read of this node was last noted, 0 for never. Relaxed: a hint about recency, nothing
-    /// rests on it.
+    /// The stamp of the read rings when a read of this node was last noted, 0 for never. Relaxed: a
+    /// hint about recency, nothing rests on it.
     #[inline]
     pub(crate) fn seen(&self) -> u8 {
         self.seen.load(Ordering::Relaxed)
@@ -263,26 +281,14 @@ impl<K, V> Node<K, V> {
     }
 }
 
-/// Whether the addresses of an allocation leave room for the map's tags.
-pub(crate) fn is_taggable(at: usize, size: usize) -> bool {
-    at.checked_add(size).is_some_and(|end| end >> 48 == 0)
-}
-
-/// Panics if they do not.
-pub(crate) fn assert_taggable(at: usize, size: usize) {
-    assert!(
-        is_taggable(at, size),
-        "the allocator returned an address above 2^48, which this crate cannot tag"
-    );
-}
-
-/// `place` of a seat that hangs in no bucket.
-pub(crate) const NO_PLACE: u8 = u8::MAX;
+/// `bucket_id` of an entry that hangs in no bucket.
+pub(crate) const NO_BUCKET: u8 = u8::MAX;
 
 /// The bit in which a frozen deadline differs from a claimed one.
 const FROZEN: u64 = 1;
 
-/// What a claim at `now` makes of a deadline that is due: 2^61 ns earlier, so that the time since can still be told.
+/// What a claim at `now` makes of a deadline that is due: 2^61 ns earlier, so that the time since
+/// can still be told.
 fn claimed(judged: u64, now: u64) -> u64 {
     let from = if now.wrapping_sub(judged) < CLAIM_SHIFT / 2 {
         judged
@@ -302,9 +308,10 @@ fn frozen(now: u64) -> u64 {
 
 /// Whether a deadline was claimed or frozen, as seen at `now`.
 ///
-/// Both lie 2^61 ns in the past when they are made. Allowed for: clocks that are up to 9 years behind then, and 18 years that go by
-/// until somebody looks; whoever looks later claims anew. A deadline that nobody has claimed is taken for a claimed one only if
-/// the clock has leapt by 64 to 91 years past it between two looks.
+/// Both lie 2^61 ns in the past when they are made. Allowed for: clocks that are up to 9 years
+/// behind then, and 18 years that go by until somebody looks; whoever looks later claims anew. A
+/// deadline that nobody has claimed is taken for a claimed one only if the clock has leapt by 64 to
+/// 91 years past it between two looks.
 #[inline]
 fn has_ended(deadline: u64, now: u64) -> bool {
     const FROM: u64 = CLAIM_SHIFT - CLAIM_SHIFT / 8;
@@ -325,7 +332,8 @@ pub(crate) fn overdue(now: u64, deadline: u64) -> u64 {
     }
 }
 
-/// A node that its writer still has for itself: not yet published, and nowhere but on the writer's stack.
+/// A node that its writer still has for itself: not yet published, and nowhere but on the writer's
+/// stack.
 pub(crate) struct NewNode<K, V> {
     key: K,
     value: V,
@@ -334,7 +342,8 @@ pub(crate) struct NewNode<K, V> {
 }
 
 /// What is known of a node only when it is let in, under the shard's lock.
-// Apart from the rest, which was written a while before: copied together, in wider words, the copy would wait for these.
+// Apart from the rest, which was written a while before: copied together, in wider words, the copy
+// would wait for these.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     /// Cache time of the write; [`time::NEVER`] if not known.
@@ -382,6 +391,11 @@ impl<K, V> NewNode<K, V> {
         &self.value
     }
 
+    /// The value of a node that is not let in; the key is dropped.
+    pub(crate) fn into_value(self) -> V {
+        self.value
+    }
+
     #[inline]
     pub(crate) fn hash(&self) -> u64 {
         self.hash
@@ -397,7 +411,8 @@ impl<K, V> NewNode<K, V> {
 #[inline]
 pub(crate) fn prefetch<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch reads nothing the program can observe and never faults, whatever the address.
+    // SAFETY: a prefetch reads nothing the program can observe and never faults, whatever the
+    // address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(at.cast());
@@ -409,8 +424,9 @@ pub(crate) fn prefetch<T>(at: *const T) {
 /// A pointer to a node that has not been freed (node 1).
 pub(crate) struct NodePtr<K, V>(NonNull<Node<K, V>>);
 
-// SAFETY: a NodePtr gives out `&Node` only, whose plain fields are immutable once shared (K and V need Sync to be read from
-// several threads) and whose other fields are atomics; the last one to hold it drops K and V on its thread (Send).
+// SAFETY: a NodePtr gives out `&Node` only, whose plain fields are immutable once shared (K and V
+// need Sync to be read from several threads) and whose other fields are atomics; the last one to
+// hold it drops K and V on its thread (Send).
 unsafe impl<K: Send + Sync, V: Send + Sync> Send for NodePtr<K, V> {}
 // SAFETY: as above.
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for NodePtr<K, V> {}
@@ -467,7 +483,7 @@ impl<K, V> NodePtr<K, V> {
         Self(unsafe { NonNull::new_unchecked(raw) })
     }
 
-    /// Asks the processor to fetch what a look-up reads, and the way to the seat.
+    /// Asks the processor to fetch what a look-up reads, and the way to the entry.
     #[inline]
     pub(crate) fn prefetch_hot(self) {
         prefetch(self.0.as_ptr());
@@ -495,9 +511,9 @@ impl<K, V> NodePtr<K, V> {
 
     /// Where the entry hangs in wheel and size policy.
     #[inline]
-    pub(crate) fn seat(&self) -> SeatPtr<K, V> {
-        // SAFETY: written when the node was; seat 1.
-        unsafe { SeatPtr::from_parts((self.seat_low, self.seat_high)) }
+    pub(crate) fn entry(&self) -> EntryPtr<K, V> {
+        // SAFETY: written when the node was; entry 1.
+        unsafe { EntryPtr::from_parts((self.entry_low, self.entry_high)) }
     }
 
     #[inline]
@@ -523,8 +539,8 @@ impl<K, V> NodePtr<K, V> {
         unsafe { slab::weight(self.0) }.unwrap_or(1)
     }
 
-    /// The deadline that the entry's own lifetime gives, without the cache-wide idle limit; the wanted deadline where the
-    /// two are not kept apart.
+    /// The deadline that the entry's own lifetime gives, without the cache-wide idle limit; the
+    /// wanted deadline where the two are not kept apart.
     pub(crate) fn own_deadline(&self) -> u64 {
         // SAFETY: node 1.
         unsafe { slab::own(self.0) }
@@ -545,8 +561,9 @@ impl<K, V> NodePtr<K, V> {
     ///
     /// Node 1: from now on the pointer serves only to give the slot back.
     pub(crate) unsafe fn destroy(self) {
-        // SAFETY: the node is initialised and nobody else uses it (the caller). If a destructor panics, the compiler's drop
-        // glue drops the remaining fields while unwinding. The other parts have nothing to drop.
+        // SAFETY: the node is initialised and nobody else uses it (the caller). If a destructor
+        // panics, the compiler's drop glue drops the remaining fields while unwinding. The other
+        // parts have nothing to drop.
         unsafe { self.0.drop_in_place() };
     }
 }

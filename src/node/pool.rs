@@ -2,23 +2,29 @@
 //!
 //! # How it works
 //!
-//! Chunks are aligned to their size, so that a slot's chunk is found by clearing the low bits of its address; at its beginning stands
-//! the number of the *region* that it was allocated with, one of one to sixteen chunks, growing with the pool. A region goes back to
-//! the allocator when its last slot has come back and enough room is left.
+//! Chunks are aligned to their size, so that a slot's chunk is found by clearing the low bits of
+//! its address; at its beginning stands the number of the *region* that it was allocated with, one
+//! of one to sixteen chunks, growing with the pool. A region goes back to the allocator when its
+//! last slot has come back and enough room is left.
 //!
-//! What comes back is mostly wanted again at once: some slots stay in one chain for that, whichever regions they are of. It is
-//! a queue: where entries leave in the order in which they came, as timers of one length do, slots are handed out in the order in which
-//! they stand in memory, again and again, and the processor sees coming which one is next. Were the last to come back the first to go, each
-//! round would shuffle them a little more: a removal would then wait for memory for two thirds of its time.
+//! What comes back is mostly wanted again at once: some slots stay in one chain for that, whichever
+//! regions they are of. It is a queue: where entries leave in the order in which they came, as
+//! timers of one length do, slots are handed out in the order in which they stand in memory, again
+//! and again, and the processor sees coming which one is next. Were the last to come back the first
+//! to go, each round would shuffle them a little more: a removal would then wait for memory for two
+//! thirds of its time.
 //!
-//! How many stay (`may_be_loose`): the hash deals entries out to the owners, so an owner of some `n` entries has now more of them and now fewer, mostly
-//! by less than three times the root of `n`; and some wait to be freed. What would be more goes back to the regions, where it loses its order.
+//! How many stay (`may_be_loose`): the hash deals entries out to the owners, so an owner of some
+//! `n` entries has now more of them and now fewer, mostly by less than three times the root of `n`;
+//! and some wait to be freed. What would be more goes back to the regions, where it loses its
+//! order.
 //!
 //! # Invariants
 //!
-//! 1. A slot is *free* (in its region's chain, or not handed out yet), *loose* (in the pool's chain) or *taken*. The pool writes to
-//!    free and loose slots alone.
-//! 2. A region's `used` is the number of its slots that are not free; its memory is given back only when that is 0, or by the last owner.
+//! 1. A slot is *free* (in its region's chain, or not handed out yet), *loose* (in the pool's
+//!    chain) or *taken*. The pool writes to free and loose slots alone.
+//! 2. A region's `used` is the number of its slots that are not free; its memory is given back only
+//!    when that is 0, or by the last owner.
 //! 3. A region with a free slot is in `roomy`.
 //! 4. A chunk's beginning is written before the first of its slots is handed out, and never again.
 //!
@@ -34,14 +40,16 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
-/// Sanitizers and fuzzers want an allocation for each slot: or they would not see the use of one that was freed.
+/// Sanitizers and fuzzers want an allocation for each slot: or they would not see the use of one
+/// that was freed.
 pub(super) const SINGLE: bool = cfg!(any(fuzzing, wheelhouse_single));
 /// Chunks of the largest regions.
 const REGION: usize = if SINGLE { 1 } else { 16 };
-/// Square of how many slots stay loose at most, as a multiple of those that are not free: some six times the root. And not more than half
-/// of those.
+/// Square of how many slots stay loose at most, as a multiple of those that are not free: some six
+/// times the root. And not more than half of those.
 const LOOSE: u64 = if SINGLE { 0 } else { 32 };
-/// Loose slots that go back to their regions at a time, under the owner's lock; or as many as came, which is enough (`may_be_loose`).
+/// Loose slots that go back to their regions at a time, under the owner's lock; or as many as came,
+/// which is enough (`may_be_loose`).
 const LOT: usize = 64;
 
 /// How chunks are divided.
@@ -108,7 +116,8 @@ struct Region {
 pub(super) struct Pool {
     shape: Shape,
     regions: Vec<Option<Region>>,
-    /// Regions with a free slot, the one to take from last; among them some that have none any more, or are gone.
+    /// Regions with a free slot, the one to take from last; among them some that have none any
+    /// more, or are gone.
     roomy: Vec<u32>,
     /// Numbers of regions that are gone and not in `roomy`.
     vacant: Vec<u32>,
@@ -123,7 +132,8 @@ pub(super) struct Pool {
     pub(super) used: usize,
 }
 
-// SAFETY: a pool owns its memory, and reads and writes none but free and loose slots and the beginnings of chunks.
+// SAFETY: a pool owns its memory, and reads and writes none but free and loose slots and the
+// beginnings of chunks.
 unsafe impl Send for Pool {}
 
 /// Emptied slots of one pool, on their way back.
@@ -154,7 +164,8 @@ impl Chain {
     ///
     /// # Safety
     ///
-    /// It is taken, nobody uses it any more, and all slots of a chain are of the pool that will take it back.
+    /// It is taken, nobody uses it any more, and all slots of a chain are of the pool that will
+    /// take it back.
     pub(super) unsafe fn push(&mut self, slot: NonNull<u8>) {
         // SAFETY: the slot is the caller's alone.
         unsafe { set_next(slot, self.first) };
@@ -166,8 +177,8 @@ impl Chain {
     }
 }
 
-/// Regions that a pool has let go; their memory is given back when this is dropped. Apart from the pool, since the allocator may take
-/// its time, and the pool is used under a lock.
+/// Regions that a pool has let go; their memory is given back when this is dropped. Apart from the
+/// pool, since the allocator may take its time, and the pool is used under a lock.
 #[must_use]
 pub(crate) struct Vacated(Vec<(NonNull<u8>, Layout)>);
 
@@ -180,8 +191,8 @@ impl Vacated {
 impl Drop for Vacated {
     fn drop(&mut self) {
         for (at, layout) in self.0.drain(..) {
-            // SAFETY: allocated in `grow` with this layout, taken out of the pool when no slot of it was taken (pool 2), so freed
-            // once and used no more.
+            // SAFETY: allocated in `grow` with this layout, taken out of the pool when no slot of
+            // it was taken (pool 2), so freed once and used no more.
             unsafe { dealloc(at.as_ptr(), layout) }
         }
     }
@@ -238,7 +249,8 @@ impl Pool {
         Some(loose)
     }
 
-    /// Takes a slot from a region. For each chunk of a new one, `open` is told its address and that of what it has beside it.
+    /// Takes a slot from a region. For each chunk of a new one, `open` is told its address and that
+    /// of what it has beside it.
     pub(super) fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
         if let Some(&number) = self.roomy.last()
             && let Some(region) = &mut self.regions[number as usize]
@@ -287,14 +299,18 @@ impl Pool {
         let Some(at) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout)
         };
-        super::assert_taggable(at.addr().get(), layout.size());
+        if !super::is_taggable(at.addr().get(), layout.size()) {
+            // SAFETY: allocated above with this layout; nothing points to it.
+            unsafe { dealloc(at.as_ptr(), layout) };
+            super::refuse(at.addr().get(), layout.size());
+        }
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.regions.push(None);
             u32::try_from(self.regions.len() - 1).expect("fewer than 2^32 regions")
         });
         for chunk in 0..chunks {
-            // SAFETY: chunks stand side by side at the region's beginning, what they have beside them behind the last; the layout has room
-            // for all.
+            // SAFETY: chunks stand side by side at the region's beginning, what they have beside
+            // them behind the last; the layout has room for all.
             unsafe {
                 let beside = at.add(chunks * size + chunk * beside);
                 let chunk = at.add(chunk * size);
@@ -316,8 +332,8 @@ impl Pool {
         self.roomy.push(number);
     }
 
-    /// Takes emptied slots back; all of them are this pool's, which `Chain::push` has made its caller promise. What is `vacated` is to
-    /// be dropped after the owner's lock was released.
+    /// Takes emptied slots back; all of them are this pool's, which `Chain::push` has made its
+    /// caller promise. What is `vacated` is to be dropped after the owner's lock was released.
     pub(super) fn take_back(&mut self, emptied: &Chain, vacated: &mut Vacated) {
         if emptied.is_empty() {
             return;
@@ -335,7 +351,8 @@ impl Pool {
         } else {
             let mut at = emptied.first;
             while let Some(slot) = NonNull::new(at) {
-                // SAFETY: a slot of a chain that is the pool's alone by now (`Chain::push`): its link is read before it gets another.
+                // SAFETY: a slot of a chain that is the pool's alone by now (`Chain::push`): its
+                // link is read before it gets another.
                 unsafe {
                     at = next(slot);
                     self.disperse(slot, vacated);
@@ -355,9 +372,11 @@ impl Pool {
 
     /// Whether no more than the bound are loose if so many are.
     ///
-    /// With as many loose slots dispersed as others it holds on, if it held: with `l` loose of `u`, and `n < l` of each gone, 2(l - n) <= u - 2n follows
-    /// from 2l <= u. And (l - n)^2 <= 32 (u - 2n) does from l^2 <= 32 u if l is 64 or more, since n(2l - n) >= 64 n; if it is less, from the first.
-    /// Nor does one more loose slot that goes change it: 2(l - 1) <= u - 1, and (l - 1)^2 <= 32 (u - 1) in the same two ways.
+    /// With as many loose slots dispersed as others it holds on, if it held: with `l` loose of `u`,
+    /// and `n < l` of each gone, 2(l - n) <= u - 2n follows from 2l <= u. And (l - n)^2 <= 32 (u -
+    /// 2n) does from l^2 <= 32 u if l is 64 or more, since n(2l - n) >= 64 n; if it is less, from
+    /// the first. Nor does one more loose slot that goes change it: 2(l - 1) <= u - 1, and (l -
+    /// 1)^2 <= 32 (u - 1) in the same two ways.
     fn may_be_loose(&self, slots: usize) -> bool {
         let (loose, used) = (slots as u64, self.used as u64);
         loose * 2 <= used && loose * loose <= LOOSE * used
@@ -376,8 +395,8 @@ impl Pool {
     #[inline(always)]
     unsafe fn disperse(&mut self, slot: NonNull<u8>, vacated: &mut Vacated) {
         let offset = slot.addr().get() & (self.shape.size - 1);
-        // SAFETY: the caller's promise: the slot stands `offset` bytes behind its chunk's beginning, which holds the region's number
-        // (pool 4).
+        // SAFETY: the caller's promise: the slot stands `offset` bytes behind its chunk's
+        // beginning, which holds the region's number (pool 4).
         let number: u32 = unsafe { slot.sub(offset).cast().read() };
         let region = self.regions[number as usize]
             .as_mut()
@@ -396,8 +415,8 @@ impl Pool {
         }
     }
 
-    /// A region has become empty: gives empty regions back to the allocator as long as an eighth of what is in use would still find
-    /// room.
+    /// A region has become empty: gives empty regions back to the allocator as long as an eighth of
+    /// what is in use would still find room.
     #[cold]
     fn release(&mut self, number: u32, vacated: &mut Vacated) {
         if let Some(region) = &mut self.regions[number as usize]

@@ -1,4 +1,4 @@
-//! Where nodes and their seats live: what look-ups read side by side, apart from the rest.
+//! Where nodes and their entries live: what look-ups read side by side, apart from the rest.
 //!
 //! # How it works
 //!
@@ -7,36 +7,39 @@
 //! ┌────────┬───────┬───────┬─── … ───┬────────┬────────┬─── … ───┐               ┌───────────────┬────── … ┬─────────┬─── … ┐
 //! │ header │ hot 0 │ hot 1 │         │ side 0 │ side 1 │         │   × chunks    │ own deadlines │         │ weights │      │
 //! └────────┴───────┴───────┴─── … ───┴────────┴────────┴─── … ───┘               └───────────────┴────── … ┴─────────┴─── … ┘
-//! chunk of seats
+//! chunk of entries
 //! ┌────────┬────────┬────────┬─── …
-//! │ region │ seat 0 │ seat 1 │
+//! │ region │ entry 0 │ entry 1 │
 //! └────────┴────────┴────────┴─── …
 //! ```
 //!
-//! A pointer to a node points to its hot part. Its chunk is found by clearing the low bits of the address, its number from the
-//! rest, and with them the side part: a few instructions and no memory access, so that both can be fetched at once. What only some
-//! caches need stands in columns, to which the chunk's header points.
+//! A pointer to a node points to its hot part. Its chunk is found by clearing the low bits of the
+//! address, its number from the rest, and with them the side part: a few instructions and no memory
+//! access, so that both can be fetched at once. What only some caches need stands in columns, to
+//! which the chunk's header points.
 //!
-//! A slab is two [`Pool`]s, of nodes and of seats, for one shard, and used under that shard's lock: a writer takes slots while it holds the
-//! lock anyway, and they come back many at a time.
+//! A slab is two [`Pool`]s, of nodes and of entries, for one shard, and used under that shard's
+//! lock: a writer takes slots while it holds the lock anyway, and they come back many at a time.
 //!
 //! # Invariants
 //!
-//! 1. A slot for a node holds an initialised node exactly while it is taken, and one for a seat a seat.
-//! 2. A chunk's header is written before the first of its slots is handed out, and never again (pool 4).
+//! 1. A slot for a node holds an initialised node exactly while it is taken, and one for an entry a
+//!    entry.
+//! 2. A chunk's header is written before the first of its slots is handed out, and never again
+//!    (pool 4).
 //!
 //! # Cost
 //!
-//! For `u64 → u64` 48 bytes a node, 4 more with a weight and 8 with a deadline of its own apart; 20 a seat, or 40 where a size policy
-//! needs its links; the header is 1 percent.
+//! For `u64 → u64` 48 bytes a node, 4 more with a weight and 8 with a deadline of its own apart; 20
+//! an entry, or 40 where a size policy needs its links; the header is 1 percent.
 //!
 //! # Origin
 //!
 //! Hot and cold fields apart: Chilimbi, Davidson and Larus, PLDI 1999.
 #![allow(unsafe_code)]
 
+use super::entry::{self, EntryPtr};
 use super::pool::{Chain, Pool, SINGLE, Shape, Vacated};
-use super::seat::{self, SeatPtr};
 use super::{Life, NewNode, Node, NodePtr, Side, Times};
 use crate::sync::AtomicU64;
 use std::alloc::Layout;
@@ -46,13 +49,15 @@ use std::ptr::NonNull;
 /// The smallest chunk, in bytes, and the fewest nodes in one.
 const CHUNK: usize = if SINGLE { 1 } else { 8192 };
 const LEAST: usize = if SINGLE { 1 } else { 8 };
-/// A node larger than this has a chunk for itself, or eight of them would have to be allocated for the first.
+/// A node larger than this has a chunk for itself, or eight of them would have to be allocated for
+/// the first.
 const LARGE: usize = 4096;
 
-/// What the nodes of a slab have beside hot and side parts, and their seats beside place and node.
+/// What the nodes of a slab have beside hot and side parts, and their entries beside place and
+/// node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Columns {
-    /// Seats have a standing: links, weight and mark of the size policy.
+    /// Entries have a standing: links, weight and mark of the size policy.
     pub(crate) queue: bool,
     /// Nodes have a deadline of the entry's own, apart from the wanted one.
     pub(crate) own: bool,
@@ -97,7 +102,8 @@ impl<K, V> Geometry<K, V> {
     } else {
         (Self::SIZE - Self::FIRST) / (Self::HOT + Self::SIDE)
     };
-    /// Where the side parts begin. A node is aligned to 8 at least, for its deadline, and a side part to no more.
+    /// Where the side parts begin. A node is aligned to 8 at least, for its deadline, and a side
+    /// part to no more.
     const SIDES: usize = {
         assert!(align_of::<Side>() <= align_of::<Node<K, V>>());
         Self::FIRST + Self::SLOTS * Self::HOT
@@ -107,7 +113,8 @@ impl<K, V> Geometry<K, V> {
     #[inline]
     fn locate(node: NonNull<Node<K, V>>) -> (NonNull<Header>, usize) {
         let offset = node.addr().get() & (Self::SIZE - 1);
-        // SAFETY: a chunk is aligned to its size and the node stands `offset` bytes behind its beginning, in the same allocation.
+        // SAFETY: a chunk is aligned to its size and the node stands `offset` bytes behind its
+        // beginning, in the same allocation.
         let chunk = unsafe { node.byte_sub(offset) };
         (chunk.cast(), (offset - Self::FIRST) / Self::HOT)
     }
@@ -146,11 +153,12 @@ impl<K, V> Geometry<K, V> {
     }
 }
 
-/// The shape of chunks of seats.
-fn seats(columns: Columns) -> Shape {
-    let stride = seat::size(columns.queue);
-    let first = size_of::<u64>().next_multiple_of(seat::ALIGN);
-    // Half as much as for nodes, of which there are more: so that a small cache does not take much more for it.
+/// The shape of chunks of entries.
+fn entries(columns: Columns) -> Shape {
+    let stride = entry::size(columns.queue);
+    let first = size_of::<u64>().next_multiple_of(entry::ALIGN);
+    // Half as much as for nodes, of which there are more: so that a small cache does not take much
+    // more for it.
     let size = (first + LEAST * stride).next_power_of_two().max(CHUNK / 2);
     Shape {
         size,
@@ -180,7 +188,8 @@ pub(super) unsafe fn side<'a, K, V>(node: NonNull<Node<K, V>>) -> &'a Side {
 #[inline]
 pub(super) unsafe fn own<'a, K, V>(node: NonNull<Node<K, V>>) -> Option<&'a AtomicU64> {
     let (chunk, number) = Geometry::locate(node);
-    // SAFETY: slab 2: the header is there; the column has as many cells as the chunk has slots, initialised with the node.
+    // SAFETY: slab 2: the header is there; the column has as many cells as the chunk has slots,
+    // initialised with the node.
     unsafe { Some(chunk.as_ref().owns?.add(number).as_ref()) }
 }
 
@@ -214,23 +223,23 @@ pub(super) fn prefetch_side<K, V>(node: NonNull<Node<K, V>>) {
     super::prefetch(Geometry::side(node).as_ptr());
 }
 
-/// The memory of one shard's nodes and seats.
+/// The memory of one shard's nodes and entries.
 pub(crate) struct Slab<K, V> {
     columns: Columns,
     shard: u32,
     nodes: Pool,
-    seats: Pool,
+    entries: Pool,
     _nodes: PhantomData<Node<K, V>>,
 }
 
-// SAFETY: pools own memory, plain to them. Nodes in it are reached through `NodePtr`, which has its own conditions; as a slab drops none,
-// it may move between threads with any K and V.
+// SAFETY: pools own memory, plain to them. Nodes in it are reached through `NodePtr`, which has its
+// own conditions; as a slab drops none, it may move between threads with any K and V.
 unsafe impl<K, V> Send for Slab<K, V> {}
 
 /// Emptied slots of one slab, on their way back.
 pub(crate) struct Emptied<K, V> {
     nodes: Chain,
-    seats: Chain,
+    entries: Chain,
     _slab: PhantomData<Node<K, V>>,
 }
 
@@ -241,7 +250,7 @@ impl<K, V> Emptied<K, V> {
     pub(crate) const fn new() -> Self {
         Self {
             nodes: Chain::new(),
-            seats: Chain::new(),
+            entries: Chain::new(),
             _slab: PhantomData,
         }
     }
@@ -250,20 +259,23 @@ impl<K, V> Emptied<K, V> {
         self.nodes.is_empty()
     }
 
-    /// Adds the slot of a node whose content is gone, and its seat's unless another node has succeeded to that.
+    /// Adds the slot of a node whose content is gone, and its entry's unless another node has
+    /// succeeded to that.
     ///
     /// # Safety
     ///
-    /// Node 1: nobody uses the pointer any more, and its content was destroyed. All slots of a chain are of the slab that will take
-    /// it back.
+    /// Node 1: nobody uses the pointer any more, and its content was destroyed. All slots of a
+    /// chain are of the slab that will take it back.
     pub(crate) unsafe fn push(&mut self, node: NodePtr<K, V>) {
         let hot = node.0.as_ptr();
-        // SAFETY: the slot is the caller's alone until it is pushed. What has no destructor is still there, and read past key and value,
-        // which may be gone. Only the last node of a seat is not marked as succeeded, and nobody else uses that any more (seat 1).
+        // SAFETY: the slot is the caller's alone until it is pushed. What has no destructor is
+        // still there, and read past key and value, which may be gone. Only the last node of a
+        // entry is not marked as succeeded, and nobody else uses that any more (entry 1).
         unsafe {
             if Life::of(&(*hot).life) != Life::Succeeded {
-                let parts = ((*hot).seat_low, (*hot).seat_high);
-                self.seats.push(SeatPtr::<K, V>::from_parts(parts).slot());
+                let parts = ((*hot).entry_low, (*hot).entry_high);
+                self.entries
+                    .push(EntryPtr::<K, V>::from_parts(parts).slot());
             }
             self.nodes.push(node.0.cast());
         }
@@ -283,7 +295,7 @@ impl<K, V> Slab<K, V> {
             columns,
             shard,
             nodes: Pool::new(Geometry::<K, V>::shape(columns)),
-            seats: Pool::new(seats(columns)),
+            entries: Pool::new(entries(columns)),
             _nodes: PhantomData,
         }
     }
@@ -304,19 +316,20 @@ impl<K, V> Slab<K, V> {
         }
     }
 
-    /// Makes a live node of what its writer has gathered, in a seat of its own.
+    /// Makes a live node of what its writer has gathered, in an entry of its own.
     // Always inlined: handed over whole, both arguments would be copied once more.
     #[inline(always)]
     pub(crate) fn place(&mut self, new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
         let slot = self.take();
-        let seat = (self.seats.take_loose()).unwrap_or_else(|| self.seats.take_free(|_, _| ()));
-        // SAFETY: the slot is free and now ours, and the columns say what seats have.
-        let seat = unsafe { SeatPtr::make(seat, slot, self.columns.queue) };
+        let entry =
+            (self.entries.take_loose()).unwrap_or_else(|| self.entries.take_free(|_, _| ()));
+        // SAFETY: the slot is free and now ours, and the columns say what entries have.
+        let entry = unsafe { EntryPtr::make(entry, slot, self.columns.queue) };
         // SAFETY: the slot is free and now ours.
-        unsafe { self.write(slot, new, times, seat) }
+        unsafe { self.write(slot, new, times, entry) }
     }
 
-    /// Makes a live node that succeeds to the seat of `old`, which is one of this slab.
+    /// Makes a live node that succeeds to the entry of `old`, which is one of this slab.
     #[inline(always)]
     pub(crate) fn succeed(
         &mut self,
@@ -326,7 +339,7 @@ impl<K, V> Slab<K, V> {
     ) -> NodePtr<K, V> {
         let slot = self.take();
         // SAFETY: as in `place`.
-        unsafe { self.write(slot, new, times, old.seat()) }
+        unsafe { self.write(slot, new, times, old.entry()) }
     }
 
     #[inline(always)]
@@ -347,8 +360,8 @@ impl<K, V> Slab<K, V> {
     fn open(shard: u32, columns: Columns, chunk: NonNull<u8>, beside: NonNull<u8>) {
         let (_, weight) = Geometry::<K, V>::columns(columns);
         let header = chunk.cast::<Header>().as_ptr();
-        // SAFETY: the pool gives out a chunk of the shape it was made with, whose first slot stands behind a header, and beside it room for the
-        // columns.
+        // SAFETY: the pool gives out a chunk of the shape it was made with, whose first slot stands
+        // behind a header, and beside it room for the columns.
         unsafe {
             (&raw mut (*header).shard).write(shard);
             (&raw mut (*header).owns).write(columns.own.then(|| beside.cast()));
@@ -367,7 +380,7 @@ impl<K, V> Slab<K, V> {
         slot: NonNull<Node<K, V>>,
         new: NewNode<K, V>,
         times: Times,
-        seat: SeatPtr<K, V>,
+        entry: EntryPtr<K, V>,
     ) -> NodePtr<K, V> {
         // SAFETY: the caller's promise; the slot comes with all its columns.
         unsafe {
@@ -386,27 +399,30 @@ impl<K, V> Slab<K, V> {
             {
                 weights.add(number).write(new.weight);
             }
-            slot.write(Node::new(new, times.deadline, seat));
+            slot.write(Node::new(new, times.deadline, entry));
         }
         NodePtr(slot)
     }
 
-    /// Takes emptied slots back; all of them are this slab's, which `Emptied::push` has made its caller promise. What it gives out is to
-    /// be dropped after the shard's lock was released.
+    /// Takes emptied slots back; all of them are this slab's, which `Emptied::push` has made its
+    /// caller promise. What it gives out is to be dropped after the shard's lock was released.
     pub(crate) fn take_back(&mut self, emptied: Emptied<K, V>) -> Vacated {
         let mut vacated = Vacated::none();
         self.nodes.take_back(&emptied.nodes, &mut vacated);
-        self.seats.take_back(&emptied.seats, &mut vacated);
+        self.entries.take_back(&emptied.entries, &mut vacated);
         vacated
     }
 
-    /// Asserts the invariants of both pools, and that there are no more seats than nodes.
+    /// Asserts the invariants of both pools, and that there are no more entries than nodes.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn check_invariants(&self) {
         self.nodes.check_invariants();
-        self.seats.check_invariants();
+        self.entries.check_invariants();
         let taken = |pool: &Pool| pool.used - pool.loosened;
-        assert!(taken(&self.seats) <= taken(&self.nodes), "seats of nobody");
+        assert!(
+            taken(&self.entries) <= taken(&self.nodes),
+            "entries of nobody"
+        );
     }
 }
 
@@ -414,7 +430,7 @@ impl<K, V> std::fmt::Debug for Slab<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Slab")
             .field("nodes", &self.nodes)
-            .field("seats", &self.seats)
+            .field("entries", &self.entries)
             .finish()
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
-use crate::map::{Gone, Map, Settled, TablePart};
+use crate::map::{Garbage, Map, Revalidated, TablePart};
 use crate::node::{Columns, Life, Making, NewNode, Times};
 use crate::reclaim::{Domain, Retire};
 
@@ -45,12 +45,12 @@ impl Table {
         let pin = self.domain.pin();
         let probe = self.map.probe(hash, &pin, |node| *node.key() == key);
         let mut shard = self.map.lock(hash);
-        match shard.settle(hash, &probe) {
-            Some(Settled::Absent(vacancy)) => {
+        match shard.revalidate(hash, &probe) {
+            Some(Revalidated::Vacant(vacancy)) => {
                 shard.add(vacancy, new, Times::NONE);
             }
-            Some(Settled::Here(spot)) => {
-                let old = probe.found.expect("settled at what was found");
+            Some(Revalidated::Occupied(spot)) => {
+                let old = probe.found.expect("revalidated at what was found");
                 shard.replace(spot, old, new, Times::NONE, RemovalCause::Replaced);
             }
             None => unreachable!("nobody else writes"),
@@ -59,7 +59,7 @@ impl Table {
         drop(shard);
         drop(probe);
         drop(pin);
-        self.follow(hash, pending);
+        self.after_change(hash, pending);
     }
 
     /// Removes; whether the key was there.
@@ -71,7 +71,7 @@ impl Table {
             return false;
         };
         let mut shard = self.map.lock(hash);
-        let Some(Settled::Here(spot)) = shard.settle(hash, &probe) else {
+        let Some(Revalidated::Occupied(spot)) = shard.revalidate(hash, &probe) else {
             unreachable!("nobody else writes");
         };
         shard.remove(spot, node, RemovalCause::Explicit);
@@ -79,29 +79,29 @@ impl Table {
         drop(shard);
         drop(probe);
         drop(pin);
-        self.follow(hash, pending);
+        self.after_change(hash, pending);
         true
     }
 
     /// Takes a shard's events, if they are many, and frees what has left.
     #[inline]
-    fn follow(&mut self, hash: u64, pending: usize) {
+    fn after_change(&mut self, hash: u64, pending: usize) {
         if pending < TOGETHER {
             return;
         }
-        (self.map.lock(hash)).hand_over(&mut self.batch, &mut self.parts);
+        (self.map.lock(hash)).swap_batch(&mut self.batch, &mut self.parts);
         let mut memory = self.map.returning();
         let nodes = self.batch.drain().filter_map(|event| match event {
             WriteEvent::Added(_) | WriteEvent::Rescheduled(_) => None,
             WriteEvent::Replaced { old, .. } => {
                 old.set_life(Life::Succeeded);
-                Some(Gone::Node(old))
+                Some(Garbage::Node(old))
             }
-            WriteEvent::Removed(node, _) => Some(Gone::Node(node)),
+            WriteEvent::Removed(node, _) => Some(Garbage::Node(node)),
         });
-        for mut gone in nodes.chain(self.parts.drain(..).map(Gone::Part)) {
-            // SAFETY: node 1, table 4: it left the map; every call takes `self` for itself, and this one holds no pin any more. An event
-            // names each node that leaves once.
+        for mut gone in nodes.chain(self.parts.drain(..).map(Garbage::Part)) {
+            // SAFETY: node 1, table 4: it left the map; every call takes `self` for itself, and
+            // this one holds no pin any more. An event names each node that leaves once.
             unsafe {
                 gone.destroy();
                 gone.give_back(&mut memory);

@@ -1,7 +1,9 @@
-//! Doors for the benchmarks of this repository, which live in a package of their own: private parts, each by itself. Compiled with the
-//! feature `parts` only, and no part of the public contract: any version may change it.
+//! Doors for the benchmarks of this repository, which live in a package of their own: private
+//! parts, each by itself. Compiled with the feature `parts` only, and no part of the public
+//! contract: any version may change it.
 //!
-//! Each door owns the nodes that its part hangs up, so that its calls are safe in any order. None is meant for two threads.
+//! Each door owns the nodes that its part hangs up, so that its calls are safe in any order. None
+//! is meant for two threads.
 
 mod map;
 mod nodes;

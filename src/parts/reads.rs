@@ -25,7 +25,8 @@ impl Reads {
         }
     }
 
-    /// Offers a read of the entry of this number, taken modulo their count, whether or not it is news.
+    /// Offers a read of the entry of this number, taken modulo their count, whether or not it is
+    /// news.
     #[inline]
     pub fn offer(&mut self, number: u32) {
         if let Some(node) = self.nodes.cycled(number) {
@@ -36,9 +37,9 @@ impl Reads {
 
     /// Whether a read of this entry would be told.
     #[inline]
-    pub fn is_news(&self, number: u32) -> bool {
+    pub fn should_record(&self, number: u32) -> bool {
         let node = self.nodes.cycled(number);
-        node.is_some_and(|node| self.rings.is_news(node))
+        node.is_some_and(|node| self.rings.should_record(node))
     }
 
     /// Takes all events out; how many there were. Then every entry's next read is news.

@@ -47,7 +47,8 @@ impl Timers {
         true
     }
 
-    /// Goes on to `now` and lets `fired` hear the number of each timer that ended with a tick that is over.
+    /// Goes on to `now` and lets `fired` hear the number of each timer that ended with a tick that
+    /// is over.
     pub fn advance(&mut self, now: u64, mut fired: impl FnMut(u32)) {
         let mut budget = usize::MAX;
         while let Some(node) = self.wheel.next_due(now, &mut budget) {

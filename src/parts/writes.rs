@@ -22,7 +22,8 @@ impl Writes {
         }
     }
 
-    /// Notes that the entry of this number, taken modulo their count, came in: under a lock, as a writer holds its shard's.
+    /// Notes that the entry of this number, taken modulo their count, came in: under a lock, as a
+    /// writer holds its shard's.
     #[inline]
     pub fn push(&mut self, number: u32) {
         if let Some(node) = self.nodes.cycled(number) {

@@ -2,9 +2,11 @@
 //!
 //! # How it works
 //!
-//! An [`Epoch`] is a number that each grace period moves on by one step. Each thread has a [`Record`] in it: 0, or the epoch that the thread
-//! read when it was pinned. A thread that pins once more keeps that epoch and counts. A grace period's *target* is the number that it has brought about. It waits for the records that
-//! say less: those may have seen what was shared before it.
+//! An [`Epoch`] is a number that each grace period moves on by one step. Each thread has a
+//! [`Record`] in it: 0, or the epoch that the thread read when it was pinned. A thread that pins
+//! once more keeps that epoch and counts. A grace period's *target* is the number that it has
+//! brought about. It waits for the records that say less: those may have seen what was shared
+//! before it.
 //!
 //! ```text
 //! reader                                  who retires
@@ -18,31 +20,39 @@
 //!
 //! # Why nobody uses what is freed
 //!
-//! Take a record, the value that the last look at it has found, and a pin of it. The fences are sequentially consistent, so one
-//! is before the other in an order that all threads agree on. Looks come after FG, whichever thread takes them.
+//! Take a record, the value that the last look at it has found, and a pin of it. The fences are
+//! sequentially consistent, so one is before the other in an order that all threads agree on. Looks
+//! come after FG, whichever thread takes them.
 //!
-//! 1. *The look found what was there before this pin's first store.* Then FG is before FR, for else the look, which comes after FG, would have
-//!    found the store, which comes before FR. So the reader's loads, which come after FR, see what was done before FG: the
-//!    objects are out of reach for it.
-//! 2. *It found a store of this pin, of the target or more.* Then the reader has read the epoch from this grace period or a later one. Both
-//!    move it on by a release, and a later one continues what the earlier began, so what was done before is seen as well.
+//! 1. *The look found what was there before this pin's first store.* Then FG is before FR, for else
+//!    the look, which comes after FG, would have found the store, which comes before FR. So the
+//!    reader's loads, which come after FR, see what was done before FG: the objects are out of
+//!    reach for it.
+//! 2. *It found a store of this pin, of the target or more.* Then the reader has read the epoch
+//!    from this grace period or a later one. Both move it on by a release, and a later one
+//!    continues what the earlier began, so what was done before is seen as well.
 //! 3. *It found a store of this pin, of less*: then the grace period is not over.
-//! 4. *It found something later*, the 0 of this pin's end or what follows it. Each is a release store after all that was
-//!    done under the pin, read by an acquire: that lies before the freeing.
-//! 5. *A record that the look did not meet*, because it came later or had gone before: both happen under the lock under
-//!    which the look is taken. What came later sees all that was done before; what a record's thread did before it took it out lies before the
+//! 4. *It found something later*, the 0 of this pin's end or what follows it. Each is a release
+//!    store after all that was done under the pin, read by an acquire: that lies before the
 //!    freeing.
+//! 5. *A record that the look did not meet*, because it came later or had gone before: both happen
+//!    under the lock under which the look is taken. What came later sees all that was done before;
+//!    what a record's thread did before it took it out lies before the freeing.
 //!
-//! Each record has to pass but once, at any time after FG: by 1, no later pin of it matters. So an answer is final though a later look
-//! might say otherwise, where a reader has read the epoch long ago and stores it only now.
+//! Each record has to pass but once, at any time after FG: by 1, no later pin of it matters. So an
+//! answer is final though a later look might say otherwise, where a reader has read the epoch long
+//! ago and stores it only now.
 //!
-//! In 2 the fences alone would do. The release and the acquire of the epoch are for who does not follow fences: ThreadSanitizer, and
-//! the exchange that takes the place of store and fence on x86-64 (`sync/mod.rs`).
+//! In 2 the fences alone would do. The release and the acquire of the epoch are for who does not
+//! follow fences: ThreadSanitizer, and the exchange that takes the place of store and fence on
+//! x86-64 (`sync/mod.rs`).
 //!
-//! Each pin has a fence, a nested one too, though no grace period needs that: cache calls begin with one, and it keeps two threads, each of which
-//! writes and then reads what the other writes, from both reading what was before (`tests/references.rs`).
+//! Each pin has a fence, a nested one too, though no grace period needs that: cache calls begin
+//! with one, and it keeps two threads, each of which writes and then reads what the other writes,
+//! from both reading what was before (`tests/references.rs`).
 //!
-//! On doors that lack one of the fences this file fails in a model, as it must (`src/tests/grace/`).
+//! On doors that lack one of the fences this file fails in a model, as it must
+//! (`src/tests/grace/`).
 
 use super::door::{AtomicU64, Mutex, fence, store_before_loads};
 use std::sync::atomic::{self, Ordering};
@@ -60,12 +70,13 @@ type Records = Mutex<Vec<Arc<Record>>>;
 /// One thread's pin. On lines of its own, and those that the processor fetches with them.
 #[repr(align(128))]
 pub(super) struct Record {
-    /// 0, or the epoch read by the first of the pins held, with [`MORE`] if there was more to know than that one is held. Written by the
-    /// record's own thread alone (reclaim 3), which reads it relaxed.
+    /// 0, or the epoch read by the first of the pins held, with [`MORE`] if there was more to know
+    /// than that one is held. Written by the record's own thread alone (reclaim 3), which reads it
+    /// relaxed.
     // What a lone pin begins and ends with: all that most calls touch.
     pinned: AtomicU64,
-    /// [`PIN`] for each pin held beside one, and [`ORPHAN`]. Of the record's own thread, relaxed. In 64 bits: pins can be forgotten, but not
-    /// so many.
+    /// [`PIN`] for each pin held beside one, and [`ORPHAN`]. Of the record's own thread, relaxed.
+    /// In 64 bits: pins can be forgotten, but not so many.
     further: atomic::AtomicU64,
     /// Gone with the epoch.
     home: Weak<Records>,
@@ -76,7 +87,8 @@ const NONE: u64 = 0;
 
 /// From one epoch to the next: epochs are even.
 const STEP: u64 = 2;
-/// In `pinned`: look at `further`. Whether the epoch is less than a target is the same with it and without.
+/// In `pinned`: look at `further`. Whether the epoch is less than a target is the same with it and
+/// without.
 const MORE: u64 = 1;
 
 /// In `further`: a pin.
@@ -148,8 +160,9 @@ impl Record {
     pub(super) fn enter(&self, epoch: &Epoch) {
         if !self.enter_alone(epoch) {
             self.note(self.further.load(Ordering::Relaxed) + PIN);
-            // What a call has written is seen by all before the thread's next call reads, nested or not: it may be in the processor's
-            // store buffer yet, since a shard's lock is given back by a plain store.
+            // What a call has written is seen by all before the thread's next call reads, nested or
+            // not: it may be in the processor's store buffer yet, since a shard's lock is given
+            // back by a plain store.
             fence(Ordering::SeqCst);
         }
     }
@@ -189,7 +202,8 @@ impl Record {
         self.note(self.further.load(Ordering::Relaxed) | ORPHAN);
     }
 
-    /// Notes what there is beside one pin. `pinned` goes on telling of it until the last has gone, though it be no more.
+    /// Notes what there is beside one pin. `pinned` goes on telling of it until the last has gone,
+    /// though it be no more.
     #[inline]
     fn note(&self, further: u64) {
         self.further.store(further, Ordering::Relaxed);

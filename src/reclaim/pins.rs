@@ -1,8 +1,9 @@
 //! Domains, and the records that a thread has in them.
 //!
-//! A thread keeps its record of each domain it has used, in `RECORDS`; that of the domain it used last is found by one comparison, by
-//! `RECENT`. When the thread ends, its records leave their domains. A pin that is held even then, by a
-//! thread-local that is destroyed later, has its record to itself.
+//! A thread keeps its record of each domain it has used, in `RECORDS`; that of the domain it used
+//! last is found by one comparison, by `RECENT`. When the thread ends, its records leave their
+//! domains. A pin that is held even then, by a thread-local that is destroyed later, has its record
+//! to itself.
 #![allow(unsafe_code)]
 
 use super::epoch::{Epoch, Record};
@@ -17,7 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Witness that the calling thread holds up grace periods of one domain.
 pub(crate) struct Pin(NonNull<Record>);
 
-/// A pin whose thread held no other there, for the length of one call: no orphan's, so it ends without one.
+/// A pin whose thread held no other there, for the length of one call: no orphan's, so it ends
+/// without one.
 pub(crate) struct SolePin(ManuallyDrop<Pin>);
 
 /// The set of pins that matter for one cache. On lines of its own: every pin reads them.
@@ -76,13 +78,15 @@ impl Domain {
     #[inline]
     pub(crate) fn pin(&self) -> Pin {
         match self.recent() {
-            // SAFETY: reclaim 1: the number is ours, so the pointer is that of a record of this thread's.
+            // SAFETY: reclaim 1: the number is ours, so the pointer is that of a record of this
+            // thread's.
             Some(record) => unsafe { self.pin_with(record) },
             None => self.pin_slowly(),
         }
     }
 
-    /// The same if that takes no call: the calling thread has used this domain last, and holds no pin of it.
+    /// The same if that takes no call: the calling thread has used this domain last, and holds no
+    /// pin of it.
     #[inline]
     pub(crate) fn pin_alone(&self) -> Option<SolePin> {
         match self.recent() {
@@ -99,8 +103,8 @@ impl Domain {
 
     /// # Safety
     ///
-    /// It is a record of the calling thread in this domain, which `RECORDS` owns or which is an orphan; from `Arc::as_ptr`
-    /// or the like.
+    /// It is a record of the calling thread in this domain, which `RECORDS` owns or which is an
+    /// orphan; from `Arc::as_ptr` or the like.
     #[inline]
     unsafe fn pin_with(&self, record: *const Record) -> Pin {
         // SAFETY: the caller's promise.
@@ -118,8 +122,8 @@ impl Domain {
             let known = records.iter().position(|k| k.number == self.number);
             let at = known.unwrap_or_else(|| {
                 forget_recent();
-                // Those of domains that are gone are let go here, so that a thread that makes and drops caches all day
-                // holds one, not all.
+                // Those of domains that are gone are let go here, so that a thread that makes and
+                // drops caches all day holds one, not all.
                 records.retain(|k| k.record.is_wanted() || k.record.is_pinned());
                 records.push(Known {
                     number: self.number,
@@ -141,8 +145,8 @@ impl Domain {
 
     fn pin_an_orphan(&self) -> Pin {
         let record = Arc::into_raw(self.epoch.register());
-        // SAFETY: it is the calling thread's, in this domain; the share just given up keeps it until its last pin, this one, has gone
-        // (reclaim 2).
+        // SAFETY: it is the calling thread's, in this domain; the share just given up keeps it
+        // until its last pin, this one, has gone (reclaim 2).
         unsafe {
             let pin = self.pin_with(record);
             (*record).make_orphan();
@@ -172,8 +176,8 @@ impl Domain {
 }
 
 impl Grace {
-    /// Whether every pin held at its beginning has been dropped; of the domain it was begun in. Who asks on after a "yes" may hear a "no" for
-    /// which there is no cause any more.
+    /// Whether every pin held at its beginning has been dropped; of the domain it was begun in. Who
+    /// asks on after a "yes" may hear a "no" for which there is no cause any more.
     pub(crate) fn is_over(&self, domain: &Domain) -> bool {
         domain.epoch.has_passed(self.target)
     }
@@ -194,7 +198,8 @@ impl Pin {
     #[cold]
     #[inline(never)]
     fn bury(&self) {
-        // SAFETY: reclaim 2: it was given up as a raw pointer when the record was made an orphan, and the last pin comes here once.
+        // SAFETY: reclaim 2: it was given up as a raw pointer when the record was made an orphan,
+        // and the last pin comes here once.
         let record = unsafe { Arc::from_raw(self.0.as_ptr().cast_const()) };
         record.unregister();
     }
@@ -223,7 +228,8 @@ impl Drop for SolePin {
     fn drop(&mut self) {
         // SAFETY: reclaim 2.
         let last_of_orphan = unsafe { self.0.0.as_ref() }.leave();
-        // Taken from `RECENT`, so `RECORDS` had the record, and has it: the thread does not end within a call.
+        // Taken from `RECENT`, so `RECORDS` had the record, and has it: the thread does not end
+        // within a call.
         debug_assert!(!last_of_orphan);
     }
 }

@@ -4,21 +4,25 @@
 //! retire ──► open ──seal──► waiting ──grace over──► sweeping ──swept──► ready ──► freed by whoever takes it
 //! ```
 //!
-//! The grace period covers readers. The sweep covers pointers that readers and writers left behind in buffers: after the grace
-//! period nobody adds such a pointer any more, so one complete drain of every buffer, begun after it, has seen the last of them.
+//! The grace period covers readers. The sweep covers pointers that readers and writers left behind
+//! in buffers: after the grace period nobody adds such a pointer any more, so one complete drain of
+//! every buffer, begun after it, has seen the last of them.
 //!
 //! # Invariants
 //!
-//! 1. An item enters `waiting` after it was unlinked from every shared place, and leaves it when its grace period is over.
-//! 2. An item leaves `sweeping` only by [`Retired::swept`], which the pass calls after a complete drain of every batch and ring
-//!    that began after [`Retired::turn`] said so.
+//! 1. An item enters `waiting` after it was unlinked from every shared place, and leaves it when
+//!    its grace period is over.
+//! 2. An item leaves `sweeping` only by [`Retired::swept`], which the pass calls after a complete
+//!    drain of every batch and ring that began after [`Retired::turn`] said so.
 //! 3. So an item in `ready` is in nobody's hands (node 1, table 4).
 //!
-//! What left first is freed first, chunk by chunk; within what is freed together the last goes first, so that a chain of slots to which each is
-//! added in front begins with the first. `node/pool.rs` says what the order is good for; no user is promised one.
+//! What left first is freed first, chunk by chunk; within what is freed together the last goes
+//! first, so that a chain of slots to which each is added in front begins with the first.
+//! `node/pool.rs` says what the order is good for; no user is promised one.
 //!
-//! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time. What somebody is freeing just then is in no
-//! stage any more; [`Retired::away`] tells when it has gone.
+//! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time.
+//! What somebody is freeing just then is in no stage any more; [`Retired::away`] tells when it has
+//! gone.
 #![allow(unsafe_code)]
 
 use super::{Domain, Grace};
@@ -60,26 +64,28 @@ pub(crate) trait Retire {
 
 /// The queue; see the module docs. For the holder of the maintenance lock.
 pub(crate) struct Retired<T: Retire> {
-    open: Pile<T>,
+    open: ChunkedVec<T>,
     /// Of what is in `open`, together.
     size: usize,
-    waiting: Pile<T>,
+    waiting: ChunkedVec<T>,
     /// That of `waiting`; none if nothing waits.
     grace: Option<Grace>,
-    sweeping: Pile<T>,
+    sweeping: ChunkedVec<T>,
     /// Chunks, from the first to the last to become ready.
     ready: VecDeque<Vec<T>>,
     /// What was emptied, to be filled again: a cache in its stride allocates nothing here.
     spare: Spare<T>,
-    /// Shared with what was taken to be freed, until it is; and what it was before, as far as that is still shared.
+    /// Shared with what was taken to be freed, until it is; and what it was before, as far as that
+    /// is still shared.
     away: Arc<()>,
     away_before: Vec<Weak<()>>,
 }
 
-/// Items that nobody can reach any more, to be freed with [`free`](Self::free), then to be [given back](Retired::reuse).
+/// Items that nobody can reach any more, to be freed with [`free`](Self::free), then to be [given
+/// back](Retired::reuse).
 #[must_use]
 pub(crate) struct Ready<T: Retire> {
-    items: Pile<T>,
+    items: ChunkedVec<T>,
     memory: Option<T::Memory>,
     _away: Option<Arc<()>>,
 }
@@ -91,7 +97,8 @@ impl Away {
     /// Whether all of it is freed.
     pub(crate) fn is_over(&self) -> bool {
         let over = self.0.iter().all(|away| away.strong_count() == 0);
-        // Partner: the release with which the last of each is dropped. What its destructors did is seen by whoever hears yes.
+        // Partner: the release with which the last of each is dropped. What its destructors did is
+        // seen by whoever hears yes.
         fence(Ordering::Acquire);
         over
     }
@@ -100,12 +107,13 @@ impl Away {
 /// Emptied containers.
 struct Spare<T: Retire> {
     chunks: Vec<Vec<T>>,
-    taken: Pile<T>,
+    taken: ChunkedVec<T>,
     memory: Option<T::Memory>,
 }
 
-/// Items in chunks: however many there are, no step of the pass copies an item, or allocates for more than a chunk of them and the list of chunks.
-struct Pile<T> {
+/// Items in chunks: however many there are, no step of the pass copies an item, or allocates for
+/// more than a chunk of them and the list of chunks.
+struct ChunkedVec<T> {
     chunks: Vec<Vec<T>>,
 }
 
@@ -120,7 +128,7 @@ const MOSTLY: usize = 16;
 /// How many emptied chunks are kept.
 const SPARE: usize = 4;
 
-impl<T> Pile<T> {
+impl<T> ChunkedVec<T> {
     const fn new() -> Self {
         Self { chunks: Vec::new() }
     }
@@ -130,7 +138,8 @@ impl<T> Pile<T> {
         if self.chunks.last().is_none_or(|chunk| chunk.len() >= CHUNK) {
             self.open_chunk(spare);
         }
-        // Only now: handed over to where a chunk is opened, the item would go through the stack each time.
+        // Only now: handed over to where a chunk is opened, the item would go through the stack
+        // each time.
         if let Some(chunk) = self.chunks.last_mut() {
             chunk.push(item);
         }
@@ -168,12 +177,13 @@ impl<T> Pile<T> {
 }
 
 thread_local! {
-    /// Whether this thread is freeing: a destructor that calls the cache must not begin another round inside this one, and so on
-    /// until the stack ends.
+    /// Whether this thread is freeing: a destructor that calls the cache must not begin another
+    /// round inside this one, and so on until the stack ends.
     static FREEING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is inside a destructor that is run from here; then the round in hand frees the rest.
+/// Whether the calling thread is inside a destructor that is run from here; then the round in hand
+/// frees the rest.
 pub(crate) fn is_freeing() -> bool {
     FREEING.try_with(Cell::get).unwrap_or(false)
 }
@@ -183,8 +193,8 @@ impl<T: Retire> Ready<T> {
         self.items.is_empty()
     }
 
-    /// Frees all of them. What became of their memory has to be seen to by the caller. Outside of locks and pins: destructors are the
-    /// user's.
+    /// Frees all of them. What became of their memory has to be seen to by the caller. Outside of
+    /// locks and pins: destructors are the user's.
     pub(crate) fn free(&mut self, memory: impl FnOnce() -> T::Memory) -> &mut T::Memory {
         let memory = self.memory.get_or_insert_with(memory);
         let outer = FREEING
@@ -203,13 +213,14 @@ impl<T: Retire> Ready<T> {
     fn free_chunk(chunk: &mut Vec<T>, memory: &mut T::Memory) {
         chunk.iter().rev().take(AHEAD).for_each(T::prefetch);
         while let Some(mut item) = chunk.pop() {
-            // They are in no cache of the processor's any more: one after the other, a chunk would take 20 us.
+            // They are in no cache of the processor's any more: one after the other, a chunk would
+            // take 20 us.
             if chunk.len() >= AHEAD {
                 chunk[chunk.len() - AHEAD].prefetch();
             }
             if T::RUNS_USER_CODE {
-                // A destructor that panics must not keep the rest from being freed, nor end the thread that happens to do it; the
-                // process's panic hook has reported it.
+                // A destructor that panics must not keep the rest from being freed, nor end the
+                // thread that happens to do it; the process's panic hook has reported it.
                 contain(|| {
                     // SAFETY: retired 3; taken out of the vector, so destroyed once.
                     unsafe { item.destroy() }
@@ -224,15 +235,15 @@ impl<T: Retire> Ready<T> {
 impl<T: Retire> Retired<T> {
     pub(crate) fn new() -> Self {
         Self {
-            open: Pile::new(),
+            open: ChunkedVec::new(),
             size: 0,
-            waiting: Pile::new(),
+            waiting: ChunkedVec::new(),
             grace: None,
-            sweeping: Pile::new(),
+            sweeping: ChunkedVec::new(),
             ready: VecDeque::new(),
             spare: Spare {
                 chunks: Vec::new(),
-                taken: Pile::new(),
+                taken: ChunkedVec::new(),
                 memory: None,
             },
             away: Arc::new(()),
@@ -259,7 +270,8 @@ impl<T: Retire> Retired<T> {
         self.open.push(item, &mut self.spare.chunks);
     }
 
-    /// Looks whether the grace period is over; true if a sweep has to begin now. Costs nothing while none is under way.
+    /// Looks whether the grace period is over; true if a sweep has to begin now. Costs nothing
+    /// while none is under way.
     pub(crate) fn turn(&mut self, domain: &Domain) -> bool {
         if self.sweeping.is_empty()
             && self
@@ -274,7 +286,8 @@ impl<T: Retire> Retired<T> {
         false
     }
 
-    /// A complete drain of all buffers has ended that began after [`turn`](Self::turn) asked for it.
+    /// A complete drain of all buffers has ended that began after [`turn`](Self::turn) asked for
+    /// it.
     pub(crate) fn swept(&mut self) {
         let swept = &mut self.sweeping.chunks;
         if self.ready.is_empty() {
@@ -290,7 +303,8 @@ impl<T: Retire> Retired<T> {
         !self.sweeping.is_empty()
     }
 
-    /// Begins a grace period for what has gathered, if that is of at least `enough` size and none is under way. Whether it did.
+    /// Begins a grace period for what has gathered, if that is of at least `enough` size and none
+    /// is under way. Whether it did.
     pub(crate) fn seal(&mut self, domain: &Domain, enough: usize) -> bool {
         if self.grace.is_some() || self.size < enough.max(1) {
             return false;
@@ -301,16 +315,17 @@ impl<T: Retire> Retired<T> {
         true
     }
 
-    /// Takes out items that may be freed, up to `most` and what fills the chunk; none inside a destructor that is run from here.
+    /// Takes out items that may be freed, up to `most` and what fills the chunk; none inside a
+    /// destructor that is run from here.
     pub(crate) fn take_ready(&mut self, most: usize) -> Ready<T> {
         if most == 0 || self.ready.is_empty() || is_freeing() {
             return Ready {
-                items: Pile::new(),
+                items: ChunkedVec::new(),
                 memory: None,
                 _away: None,
             };
         }
-        let mut items = std::mem::replace(&mut self.spare.taken, Pile::new());
+        let mut items = std::mem::replace(&mut self.spare.taken, ChunkedVec::new());
         let mut count = 0;
         while count < most
             && let Some(chunk) = self.ready.pop_front()
@@ -373,7 +388,7 @@ impl<T: Retire> Retired<T> {
     /// Frees everything in every stage. For the last owner: no reader, no buffer is left.
     pub(crate) fn take_all(&mut self) -> Ready<T> {
         self.grace = None;
-        let mut items = Pile {
+        let mut items = ChunkedVec {
             chunks: std::mem::take(&mut self.ready).into(),
         };
         for stage in [&mut self.sweeping, &mut self.waiting, &mut self.open] {

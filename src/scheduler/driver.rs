@@ -2,9 +2,10 @@
 //!
 //! # How it works
 //!
-//! A *driver* has a list of caches, each with the moment at which it wants to run. Its thread starts when a moment is first asked for,
-//! sleeps until the earliest, runs that cache's maintenance in bounded passes, and ends when its last cache has gone. It
-//! holds the caches weakly. With nothing scheduled it sleeps without a timeout.
+//! A *driver* has a list of caches, each with the moment at which it wants to run. Its thread
+//! starts when a moment is first asked for, sleeps until the earliest, runs that cache's
+//! maintenance in bounded passes, and ends when its last cache has gone. It holds the caches
+//! weakly. With nothing scheduled it sleeps without a timeout.
 //!
 //! # Invariants
 //!
@@ -13,7 +14,8 @@
 //!
 //! # Cost
 //!
-//! A wish looks through the members, under a lock that the thread holds only while it does the same.
+//! A request looks through the members, under a lock that the thread holds only while it does the
+//! same.
 
 use super::{Job, Task};
 use crate::contain::contain;
@@ -67,7 +69,7 @@ impl Driver {
     /// Whether its thread could not be started, so that nobody will run its members.
     #[inline]
     pub(super) fn has_failed(&self) -> bool {
-        // Relaxed: set once and for good; a late look costs one idle wish.
+        // Relaxed: set once and for good; a late look costs one idle request.
         self.failed.load(Ordering::Relaxed)
     }
 
@@ -156,7 +158,8 @@ impl Driver {
             let member = &mut roster.members[index];
             member.wake_at = None;
             let (task, job) = (member.task.clone(), member.job);
-            // Not asleep: nobody needs to wake this thread up, it looks at all members again after the run.
+            // Not asleep: nobody needs to wake this thread up, it looks at all members again after
+            // the run.
             roster.asleep_until = Some(now);
             drop(roster);
             run(&task, job);
@@ -165,8 +168,9 @@ impl Driver {
     }
 }
 
-/// Runs a task, and drops it, which may drop the cache and everything of the user's in it. A panic in there, in a ticker or in a
-/// destructor, has been reported by the panic hook; it must not end the thread that other caches rely on.
+/// Runs a task, and drops it, which may drop the cache and everything of the user's in it. A panic
+/// in there, in a ticker or in a destructor, has been reported by the panic hook; it must not end
+/// the thread that other caches rely on.
 fn run(task: &Weak<dyn Task>, job: Job) {
     contain(|| {
         let Some(task) = task.upgrade() else {

@@ -1,8 +1,9 @@
 //! Who runs maintenance when nobody calls the cache.
 //!
-//! A cache without traffic still has to remove entries when they are due and to tell its listener. A [`Scheduler`] says who does
-//! it: a thread that sleeps until the next deadline ([`Scheduler::background`]), nobody ([`Scheduler::disabled`]: the next
-//! operation or [`run_pending_tasks`](crate::Cache::run_pending_tasks) does it), or a timer of the program's own
+//! A cache without traffic still has to remove entries when they are due and to tell its listener.
+//! A [`Scheduler`] says who does it: a thread that sleeps until the next deadline
+//! ([`Scheduler::background`]), nobody ([`Scheduler::disabled`]: the next operation or
+//! [`run_pending_tasks`](crate::Cache::run_pending_tasks) does it), or a timer of the program's own
 //! ([`Scheduler::custom`] with an [`Alarm`]).
 //!
 //! How the thread works stands in [`driver`].
@@ -16,7 +17,8 @@ use std::time::Duration;
 
 /// Who wakes a cache's maintenance when nobody calls the cache.
 ///
-/// Cloning a background scheduler and giving the clones to several caches makes them share one thread.
+/// Cloning a background scheduler and giving the clones to several caches makes them share one
+/// thread.
 ///
 /// ```
 /// use std::time::Duration;
@@ -42,13 +44,14 @@ enum Kind {
 impl Scheduler {
     /// A thread that sleeps until the next deadline: the default.
     ///
-    /// The thread starts when there is first something to wait for, sleeps without wake-ups while nothing is scheduled, holds the
-    /// caches weakly and ends with the last of them. If it cannot be started, this is reported once on standard error and the
-    /// caches go on as if their scheduler were [`disabled`](Self::disabled).
+    /// The thread starts when there is first something to wait for, sleeps without wake-ups while
+    /// nothing is scheduled, holds the caches weakly and ends with the last of them. If it cannot
+    /// be started, this is reported once on standard error and the caches go on as if their
+    /// scheduler were [`disabled`](Self::disabled).
     ///
-    /// The thread of a single cache also runs its removal listener. Where several share the thread, or could since a clone of this
-    /// scheduler is kept, each cache with a listener gets a thread for deliveries of its own, so that a slow listener delays no other
-    /// cache.
+    /// The thread of a single cache also runs its removal listener. Where several share the thread,
+    /// or could since a clone of this scheduler is kept, each cache with a listener gets a thread
+    /// for deliveries of its own, so that a slow listener delays no other cache.
     ///
     /// # Cost
     ///
@@ -65,10 +68,12 @@ impl Scheduler {
         Self(Kind::Background(Arc::new(Driver::new())))
     }
 
-    /// Nobody: maintenance is done by operations of the cache and by `run_pending_tasks`. The default with a custom ticker.
+    /// Nobody: maintenance is done by operations of the cache and by `run_pending_tasks`. The
+    /// default with a custom ticker.
     ///
-    /// An expired entry is never visible, whoever runs maintenance; it just stays in memory, unannounced, until somebody does.
-    /// Listeners run inside `run_pending_tasks`, and inside a writing call only when very many notifications wait.
+    /// An expired entry is never visible, whoever runs maintenance; it just stays in memory,
+    /// unannounced, until somebody does. Listeners run inside `run_pending_tasks`, and inside a
+    /// writing call only when very many notifications wait.
     ///
     /// # Cost
     ///
@@ -95,8 +100,8 @@ impl Scheduler {
     ///
     /// # Cost
     ///
-    /// No thread. A call of [`Alarm::set`] whenever a run is wanted earlier than was last asked for, and at the end of each run that wants
-    /// another.
+    /// No thread. A call of [`Alarm::set`] whenever a run is wanted earlier than was last asked
+    /// for, and at the end of each run that wants another.
     ///
     /// ```
     /// use std::sync::{Arc, Mutex};
@@ -161,22 +166,25 @@ impl fmt::Debug for Scheduler {
 
 /// A timer that runs a cache's maintenance, for programs that have an event loop of their own.
 ///
-/// See [`Scheduler::custom`] for an example, and `examples/tokio_timer.rs` for one on a tokio timer.
+/// See [`Scheduler::custom`] for an example, and `examples/tokio_timer.rs` for one on a tokio
+/// timer.
 pub trait Alarm: Send + Sync + 'static {
     /// Arranges that [`task.run()`](MaintenanceTask::run) is called once, `after` from now.
     ///
-    /// A later call for the same cache replaces an earlier one. Running too early or more than once is harmless, running late makes
-    /// removals late. It is called by whichever thread writes to the cache, while a lock of the cache's scheduling is held: it must
-    /// return soon and must not call the cache; handing the wish to the event loop is all it should do.
+    /// A later call for the same cache replaces an earlier one. Running too early or more than once
+    /// is harmless, running late makes removals late. It is called by whichever thread writes to
+    /// the cache, while a lock of the cache's scheduling is held: it must return soon and must not
+    /// call the cache; handing the request to the event loop is all it should do.
     ///
-    /// A panic in it reaches who called the cache, when the write has been made; the next wish tells the alarm anew.
+    /// A panic in it reaches who called the cache, when the write has been made; the next request
+    /// tells the alarm anew.
     ///
     /// ```
     /// use std::sync::mpsc::{self, Sender};
     /// use std::time::Duration;
     /// use wheelhouse::{Alarm, Cache, MaintenanceTask, Scheduler};
     ///
-    /// /// Hands the wish to whoever listens at the other end.
+    /// /// Hands the request to whoever listens at the other end.
     /// struct ToLoop(Sender<(Duration, MaintenanceTask)>);
     ///
     /// impl Alarm for ToLoop {
@@ -185,13 +193,13 @@ pub trait Alarm: Send + Sync + 'static {
     ///     }
     /// }
     ///
-    /// let (wishes, event_loop) = mpsc::channel();
-    /// let cache: Cache<u8, u8> = Cache::builder().scheduler(Scheduler::custom(ToLoop(wishes))).build();
+    /// let (requests, event_loop) = mpsc::channel();
+    /// let cache: Cache<u8, u8> = Cache::builder().scheduler(Scheduler::custom(ToLoop(requests))).build();
     /// cache.insert_with_ttl(1, 1, Duration::from_secs(60));
     /// cache.insert_with_ttl(2, 2, Duration::from_secs(5)); // earlier: told again
-    /// let wished: Vec<Duration> = event_loop.try_iter().map(|(after, _)| after).collect();
-    /// assert_eq!(wished.len(), 2);
-    /// assert!(wished[1] < wished[0]);
+    /// let requested: Vec<Duration> = event_loop.try_iter().map(|(after, _)| after).collect();
+    /// assert_eq!(requested.len(), 2);
+    /// assert!(requested[1] < requested[0]);
     /// ```
     fn set(&self, after: Duration, task: MaintenanceTask);
 }
@@ -227,10 +235,11 @@ pub trait Alarm: Send + Sync + 'static {
 pub struct MaintenanceTask(Weak<dyn Task>);
 
 impl MaintenanceTask {
-    /// Does all work that is due and delivers the notifications for it, then sets the alarm again if there is anything to wait for.
+    /// Does all work that is due and delivers the notifications for it, then sets the alarm again
+    /// if there is anything to wait for.
     ///
-    /// Returns how long it is until the next run is wanted, as told to [`Alarm::set`] as well; `None` if nothing is scheduled, or the
-    /// cache is gone.
+    /// Returns how long it is until the next run is wanted, as told to [`Alarm::set`] as well;
+    /// `None` if nothing is scheduled, or the cache is gone.
     ///
     /// # Panics
     ///
@@ -323,11 +332,13 @@ impl Waker {
         }
     }
 
-    /// Whether the thread that runs this cache's maintenance runs other caches' too, or may come to: a cache that joins it while it
-    /// is inside a listener would have to wait. Asked by that thread.
+    /// Whether the thread that runs this cache's maintenance runs other caches' too, or may come
+    /// to: a cache that joins it while it is inside a listener would have to wait. Asked by that
+    /// thread.
     pub(crate) fn is_shared(&self) -> bool {
         match self {
-            // The thread has one, this waker another. Any more is another cache's, or a `Scheduler` that can be given to one.
+            // The thread has one, this waker another. Any more is another cache's, or a `Scheduler`
+            // that can be given to one.
             Self::Driver { driver, .. } => Arc::strong_count(driver) > 2,
             _ => false,
         }

@@ -2,23 +2,26 @@
 //!
 //! # How it works
 //!
-//! Each thread counts on a stripe of its own, found by [`stripe::number`], with a plain load and store: an atomic addition would cost
-//! several times as much as all the rest of a hit's bookkeeping. Threads beyond the last stripe share a few that are counted by atomic
-//! additions. What the pass alone knows has one writer, the holder of the maintenance lock.
+//! Each thread counts on a stripe of its own, found by [`stripe::number`], with a plain load and
+//! store: an atomic addition would cost several times as much as all the rest of a hit's
+//! bookkeeping. Threads beyond the last stripe share a few that are counted by atomic additions.
+//! What the pass alone knows has one writer, the holder of the maintenance lock.
 //!
 //! # Invariants
 //!
-//! 1. A stripe below `shared_from` is written by one thread at a time: the only live one with its number. Numbers pass from thread
-//!    to thread under a lock ([`stripe`]), so the next one finds what the last one stored.
+//! 1. A stripe below `shared_from` is written by one thread at a time: the only live one with its
+//!    number. Numbers pass from thread to thread under a lock ([`stripe`]), so the next one finds
+//!    what the last one stored.
 //! 2. Counts never fall.
 //!
 //! # Cost
 //!
-//! A count: a thread-local load, a bounds check, a load and a store. 128 bytes a stripe, 2 stripes a core and 32 at least; 4 KiB of
-//! lateness.
+//! A count: a thread-local load, a bounds check, a load and a store. 128 bytes a stripe, 2 stripes
+//! a core and 32 at least; 4 KiB of lateness.
 
 use super::Stats;
 use super::histogram::Histogram;
+use super::loads::LoadStats;
 use crate::listener::RemovalCause;
 use crate::stripe::{self, Padded};
 use crate::sync::{AtomicU64, Ordering};
@@ -49,6 +52,19 @@ pub(crate) struct Counters {
     passes: AtomicU64,
     pass_nanos: AtomicU64,
     lateness: Histogram,
+    loads: LoadCounters,
+}
+
+/// What is counted of loads. Not striped: beside a load the count is cheap.
+#[derive(Default)]
+struct LoadCounters {
+    begun: AtomicU64,
+    failed: AtomicU64,
+    discarded: AtomicU64,
+    waits: AtomicU64,
+    nanos: AtomicU64,
+    reloads: AtomicU64,
+    failed_reloads: AtomicU64,
 }
 
 impl Counters {
@@ -60,7 +76,43 @@ impl Counters {
             passes: AtomicU64::new(0),
             pass_nanos: AtomicU64::new(0),
             lateness: Histogram::new(),
+            loads: LoadCounters::default(),
         }
+    }
+
+    /// A load began.
+    pub(crate) fn load_began(&self) {
+        self.loads.begun.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A load's code ran for so long.
+    pub(crate) fn load_took(&self, nanos: u64) {
+        self.loads.nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// A load ended without a value.
+    pub(crate) fn load_failed(&self) {
+        self.loads.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A load's value was not stored, since the load had been revoked or replaced.
+    pub(crate) fn load_discarded(&self) {
+        self.loads.discarded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A call waits for another call's load.
+    pub(crate) fn load_waited(&self) {
+        self.loads.waits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A load over a present entry began.
+    pub(crate) fn reload_began(&self) {
+        self.loads.reloads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A load over a present entry failed.
+    pub(crate) fn reload_failed(&self) {
+        self.loads.failed_reloads.fetch_add(1, Ordering::Relaxed);
     }
 
     // Called where a hit has consequences anyway, apart from the look-up.
@@ -140,6 +192,15 @@ impl Counters {
             maintenance_passes: self.passes.load(Ordering::Relaxed),
             maintenance_time: Duration::from_nanos(self.pass_nanos.load(Ordering::Relaxed)),
             lateness: self.lateness.counts(),
+            loads: LoadStats {
+                begun: self.loads.begun.load(Ordering::Relaxed),
+                failed: self.loads.failed.load(Ordering::Relaxed),
+                discarded: self.loads.discarded.load(Ordering::Relaxed),
+                waits: self.loads.waits.load(Ordering::Relaxed),
+                nanos: self.loads.nanos.load(Ordering::Relaxed),
+                reloads: self.loads.reloads.load(Ordering::Relaxed),
+                failed_reloads: self.loads.failed_reloads.load(Ordering::Relaxed),
+            },
         }
     }
 }
@@ -191,7 +252,8 @@ mod tests {
 
     #[test]
     fn no_count_is_lost_while_numbers_pass_from_thread_to_thread() {
-        /// Counts once more in the very last moments of its thread, when its number has been given back.
+        /// Counts once more in the very last moments of its thread, when its number has been given
+        /// back.
         struct Last<'a>(&'a Counters);
         impl Drop for Last<'_> {
             fn drop(&mut self) {

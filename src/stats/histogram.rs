@@ -2,14 +2,15 @@
 //!
 //! # How it works
 //!
-//! Log-linear: each power of two nanoseconds is cut into [`PARTS`] equal buckets, and durations below `PARTS` have one each. So a
-//! bucket is at most an eighth of its own lower edge wide, and a quantile, answered with the bucket's upper edge, is too high by at
-//! most that.
+//! Log-linear: each power of two nanoseconds is cut into [`PARTS`] equal buckets, and durations
+//! below `PARTS` have one each. So a bucket is at most an eighth of its own lower edge wide, and a
+//! quantile, answered with the bucket's upper edge, is too high by at most that.
 //!
 //! # Invariants
 //!
 //! 1. The buckets lie in order of their durations and cover every `u64`.
-//! 2. A [`Histogram`] has one writer at a time, the holder of the maintenance lock: so a load and a store count exactly.
+//! 2. A [`Histogram`] has one writer at a time, the holder of the maintenance lock: so a load and a
+//!    store count exactly.
 //!
 //! # Cost
 //!
@@ -49,8 +50,8 @@ impl Histogram {
     }
 }
 
-/// A duration, in nanoseconds, that at least the part `quantile` of those counted did not exceed; `None` if none was counted, or if
-/// `quantile` is not a number.
+/// A duration, in nanoseconds, that at least the part `quantile` of those counted did not exceed;
+/// `None` if none was counted, or if `quantile` is not a number.
 pub(super) fn quantile(counts: &[u64], quantile: f64) -> Option<u64> {
     let total: u64 = counts.iter().sum();
     if total == 0 || quantile.is_nan() {

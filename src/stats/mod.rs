@@ -2,6 +2,7 @@
 
 mod counters;
 mod histogram;
+mod loads;
 
 use crate::listener::RemovalCause;
 use counters::CAUSES;
@@ -12,11 +13,12 @@ use std::time::Duration;
 
 /// What happened in a cache since it was built; from [`Cache::stats`](crate::Cache::stats).
 ///
-/// A plain snapshot: it does not follow the cache. The difference of two is what happened in between. All counts are 0 unless the
-/// cache was built with [`record_stats`](crate::CacheBuilder::record_stats).
+/// A plain snapshot: it does not follow the cache. The difference of two is what happened in
+/// between. All counts are 0 unless the cache was built with
+/// [`record_stats`](crate::CacheBuilder::record_stats).
 ///
-/// Every key–value pair that comes in is an insertion or an update, and every one that leaves is a removal, with the cause that the
-/// removal listener hears:
+/// Every key–value pair that comes in is an insertion or an update, and every one that leaves is a
+/// removal, with the cause that the removal listener hears:
 ///
 /// | call | counts |
 /// |---|---|
@@ -56,6 +58,7 @@ pub struct Stats {
     maintenance_time: Duration,
     /// Counts of a histogram, or nothing.
     lateness: Vec<u64>,
+    loads: loads::LoadStats,
 }
 
 impl Stats {
@@ -127,7 +130,8 @@ impl Stats {
         self.updates
     }
 
-    /// How many key–value pairs left for this cause. Counted when they leave, perhaps before the listener hears of it.
+    /// How many key–value pairs left for this cause. Counted when they leave, perhaps before the
+    /// listener hears of it.
     ///
     /// ```
     /// use wheelhouse::{Cache, RemovalCause};
@@ -142,7 +146,8 @@ impl Stats {
         self.removals[cause.index()]
     }
 
-    /// How much the pairs that left for this cause weighed together. Without a weigher every entry weighs 1.
+    /// How much the pairs that left for this cause weighed together. Without a weigher every entry
+    /// weighs 1.
     ///
     /// ```
     /// use wheelhouse::{Cache, RemovalCause};
@@ -156,8 +161,9 @@ impl Stats {
         self.weights[cause.index()]
     }
 
-    /// The weight of all entries that the cache removed on its own: the sum of [`removed_weight`](Self::removed_weight) over the
-    /// causes of which [`was_evicted`](RemovalCause::was_evicted) is true.
+    /// The weight of all entries that the cache removed on its own: the sum of
+    /// [`removed_weight`](Self::removed_weight) over the causes of which
+    /// [`was_evicted`](RemovalCause::was_evicted) is true.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().max_capacity(10).record_stats().build();
@@ -188,7 +194,8 @@ impl Stats {
         self.listener_panics
     }
 
-    /// How many maintenance passes were made, those of writers included. Each does a bounded amount of work.
+    /// How many maintenance passes were made, those of writers included. Each does a bounded amount
+    /// of work.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();
@@ -200,8 +207,8 @@ impl Stats {
         self.maintenance_passes
     }
 
-    /// How long those passes took together, in real time whatever the cache's ticker: time with the maintenance lock held. Listeners,
-    /// and destructors of keys and values, run outside of it.
+    /// How long those passes took together, in real time whatever the cache's ticker: time with the
+    /// maintenance lock held. Listeners, and destructors of keys and values, run outside of it.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();
@@ -215,8 +222,9 @@ impl Stats {
         self.maintenance_time
     }
 
-    /// How many of the [`removals`](Self::removals) as `Expired` were found by maintenance, whoever ran it. The others were found by the
-    /// writer who came to their key: `insert`, `invalidate` or `remove`.
+    /// How many of the [`removals`](Self::removals) as `Expired` were found by maintenance, whoever
+    /// ran it. The others were found by the writer who came to their key: `insert`, `invalidate` or
+    /// `remove`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -237,11 +245,12 @@ impl Stats {
         self.lateness.iter().sum()
     }
 
-    /// How long after their deadlines expired entries were removed, in the cache's time: the lateness that this part of them, from 0
-    /// to 1, did not exceed. `None` if maintenance has removed none, or for NaN; below 0 is taken for 0, above 1 for 1.
+    /// How long after their deadlines expired entries were removed, in the cache's time: the
+    /// lateness that this part of them, from 0 to 1, did not exceed. `None` if maintenance has
+    /// removed none, or for NaN; below 0 is taken for 0, above 1 for 1.
     ///
-    /// Never too low, and too high by at most an eighth. Entries that a writer removes, since it meets them past their deadline, are
-    /// not among them: nobody waited for those.
+    /// Never too low, and too high by at most an eighth. Entries that a writer removes, since it
+    /// meets them past their deadline, are not among them: nobody waited for those.
     ///
     /// # Cost
     ///
@@ -276,8 +285,8 @@ impl Sub for Stats {
 impl Sub for &Stats {
     type Output = Stats;
 
-    /// What happened between `earlier` and this. Where `earlier` counts more, because it is the later one or of another cache, the
-    /// difference is 0.
+    /// What happened between `earlier` and this. Where `earlier` counts more, because it is the
+    /// later one or of another cache, the difference is 0.
     fn sub(self, earlier: &Stats) -> Stats {
         let mut removals = self.removals;
         for (count, before) in removals.iter_mut().zip(earlier.removals) {
@@ -306,6 +315,7 @@ impl Sub for &Stats {
                 .maintenance_time
                 .saturating_sub(earlier.maintenance_time),
             lateness,
+            loads: self.loads.since(earlier.loads),
         }
     }
 }
@@ -326,6 +336,7 @@ impl fmt::Debug for Stats {
             .field("expired_by_maintenance", &self.expired_by_maintenance())
             .field("median_lateness", &self.expiry_lateness(0.5))
             .field("most_lateness", &self.expiry_lateness(1.0))
+            .field("loads", &self.loads)
             .finish()
     }
 }
@@ -358,7 +369,9 @@ mod tests {
              removals: {Expired: 0, Explicit: 0, Replaced: 0, Size: 1}, \
              removed_weight: {Expired: 0, Explicit: 0, Replaced: 0, Size: 7}, listener_panics: 0, \
              maintenance_passes: 0, maintenance_time: 0ns, \
-             expired_by_maintenance: 1, median_lateness: Some(5ns), most_lateness: Some(5ns) }"
+             expired_by_maintenance: 1, median_lateness: Some(5ns), most_lateness: Some(5ns), \
+             loads: LoadStats { begun: 0, failed: 0, discarded: 0, waits: 0, nanos: 0, \
+             reloads: 0, failed_reloads: 0 } }"
         );
     }
 

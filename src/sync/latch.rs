@@ -2,28 +2,36 @@
 //!
 //! # Why
 //!
-//! Each write takes its shard's lock, for some hundred nanoseconds. A mutex that wakes its waiters has to look for them when it is given back, by a
-//! second locked instruction; and such an instruction waits until all stores before it are done, those to the fresh node and the bucket
-//! included, which the processor's caches may have to fetch first. Without it a replacement takes 6 percent less, an insert at capacity or a
-//! cancelled timer 5 to 8. An exchange, too, leaves the processor more room than a compare-exchange does.
+//! Each write takes its shard's lock, for some hundred nanoseconds. A mutex that wakes its waiters
+//! has to look for them when it is given back, by a second locked instruction; and such an
+//! instruction waits until all stores before it are done, those to the fresh node and the bucket
+//! included, which the processor's caches may have to fetch first. Without it a replacement takes 6
+//! percent less, an insert at capacity or a cancelled timer 5 to 8. An exchange, too, leaves the
+//! processor more room than a compare-exchange does.
 //!
 //! # How it works
 //!
-//! Nobody is woken: who finds it taken looks again. At first after some pauses, for some ten to some hundred microseconds, as long as the processor makes
-//! a pause: an interrupt that has come to the holder is mostly over by then. Then after naps of [`NAP`], since the holder may have lost the processor, perhaps to this very thread. No sooner,
-//! and no `yield` at all, though it would let the holder run: a thread that gives its processor away to one that has much work, as the
-//! scheduler's at a mass expiry, gets it back when that one's time slice has ended, milliseconds after the lock was given back.
+//! Nobody is woken: who finds it taken looks again. At first after some pauses, for some ten to
+//! some hundred microseconds, as long as the processor makes a pause: an interrupt that has come to
+//! the holder is mostly over by then. Then after naps of [`NAP`], since the holder may have lost
+//! the processor, perhaps to this very thread. No sooner, and no `yield` at all, though it would
+//! let the holder run: a thread that gives its processor away to one that has much work, as the
+//! scheduler's at a mass expiry, gets it back when that one's time slice has ended, milliseconds
+//! after the lock was given back.
 //!
-//! Not for holds that last, nor with user code inside but the ticker's: the maintenance lock is another one.
+//! Not for holds that last, nor with user code inside but the ticker's: the maintenance lock is
+//! another one.
 //!
 //! # Invariants
 //!
-//! 1. `taken` is true from an exchange that found it false until the store of who made that exchange: so there is one holder.
+//! 1. `taken` is true from an exchange that found it false until the store of who made that
+//!    exchange: so there is one holder.
 //!
 //! # Cost
 //!
-//! About 5 ns when nobody else is there. There is no order among those who wait, and no bound on a wait but that holds are short and mostly far
-//! between: who has come to naps has a chance with each of them.
+//! About 5 ns when nobody else is there. There is no order among those who wait, and no bound on a
+//! wait but that holds are short and mostly far between: who has come to naps has a chance with
+//! each of them.
 //!
 //! # Origin
 //!
@@ -40,8 +48,9 @@ use std::time::Duration;
 pub(crate) type ShortMutex<T> = Mutex<Latch, T>;
 pub(crate) type ShortMutexGuard<'a, T> = MutexGuard<'a, Latch, T>;
 
-/// How many pauses of the processor a waiting thread makes before it looks again; twice as many each time. Seldom, since
-/// two threads that take turns with every write bring each line that they write to the other, and both are the slower for it.
+/// How many pauses of the processor a waiting thread makes before it looks again; twice as many
+/// each time. Seldom, since two threads that take turns with every write bring each line that they
+/// write to the other, and both are the slower for it.
 const PAUSES: u32 = 8;
 /// From this look on as many pauses as before it.
 const LONGEST: u32 = 4;
@@ -114,7 +123,8 @@ mod tests {
     use std::sync::Arc;
     use std::thread::{self, yield_now};
 
-    /// So many threads, each of which counts so often under the lock: in a plain number, which ThreadSanitizer watches.
+    /// So many threads, each of which counts so often under the lock: in a plain number, which
+    /// ThreadSanitizer watches.
     fn count(threads: u64, times: u64, hold: impl Fn(u64) + Send + Copy + 'static) {
         let counter = Arc::new(ShortMutex::new(0));
         let counting: Vec<_> = (0..threads)
@@ -142,7 +152,8 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_holder_that_lost_the_processor_gets_its_turn() {
-        // More threads than processors, and holders that let others run, or sleep for longer than anybody looks.
+        // More threads than processors, and holders that let others run, or sleep for longer than
+        // anybody looks.
         count(16, 200, |count| {
             if count % 100 == 0 {
                 sleep(20 * NAP);

@@ -1,17 +1,24 @@
 //! The one door to atomics, locks and threads, so that models can swap them.
 //!
-//! Every other file imports from here and sees no `cfg`. With `--cfg wheelhouse_loom` the types come from
-//! [loom](https://docs.rs/loom), which runs a model under every interleaving (up to a bound); with `--cfg wheelhouse_shuttle` from
-//! [shuttle](https://docs.rs/shuttle), which runs larger ones under many random ones; otherwise they are the
-//! standard library's and `parking_lot`'s. The other sides are wrapped to look like the plain one, never the reverse.
+//! Every other file imports from here and sees no `cfg`. With `--cfg wheelhouse_loom` the types
+//! come from [loom](https://docs.rs/loom), which runs a model under every interleaving (up to a
+//! bound); with `--cfg wheelhouse_shuttle` from [shuttle](https://docs.rs/shuttle), which runs
+//! larger ones under many random ones; otherwise they are the standard library's and
+//! `parking_lot`'s. The other sides are wrapped to look like the plain one, never the reverse.
 //!
-//! There are two kinds of lock: `Mutex`, for holds that may last a while, and `ShortMutex` (`latch`).
+//! There are two kinds of lock: `Mutex`, for holds that may last a while, and `ShortMutex`
+//! (`latch`).
 //!
-//! `Arc` and `Weak` are always the standard library's: no protocol of this crate rests on the orderings of a
-//! reference count, but for the wait for what others are freeing (`reclaim`, `Away`).
+//! `Arc` and `Weak` are always the standard library's: no protocol of this crate rests on the
+//! orderings of a reference count, but for the wait for what others are freeing (`reclaim`,
+//! `Away`).
 
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 mod latch;
+mod parker;
+
+/// Whether threads are those of an explorer, all of which run on one thread of the system.
+pub(crate) const IS_MODEL: bool = cfg!(any(wheelhouse_loom, wheelhouse_shuttle));
 
 #[cfg(not(wheelhouse_shuttle))]
 #[cfg_attr(wheelhouse_loom, allow(dead_code, unused_imports))]
@@ -24,11 +31,14 @@ mod plain {
     };
     pub(crate) use std::thread_local;
 
-    /// A release store followed by a full fence: no later load of this thread is done before all others can see it.
+    /// A release store followed by a full fence: no later load of this thread is done before all
+    /// others can see it.
     ///
-    /// On x86-64 both are one exchange: the processor lets no load pass a locked instruction, and the compiler's fence keeps the compiler from
-    /// it. By the letter of the language an exchange is no fence for what stands around it; crossbeam-epoch does the same. It takes 5
-    /// ns. So does a fence by Rust 1.95, which makes a locked instruction of it; by Rust 1.88, which makes `mfence`, that takes 22.
+    /// On x86-64 both are one exchange: the processor lets no load pass a locked instruction, and
+    /// the compiler's fence keeps the compiler from it. By the letter of the language an exchange
+    /// is no fence for what stands around it; crossbeam-epoch does the same. It takes 5 ns. So does
+    /// a fence by Rust 1.95, which makes a locked instruction of it; by Rust 1.88, which makes
+    /// `mfence`, that takes 22.
     #[inline]
     pub(crate) fn store_before_loads(word: &AtomicU64, value: u64) {
         if cfg!(all(target_arch = "x86_64", not(miri))) {
@@ -118,8 +128,8 @@ mod model {
         }
     }
 
-    /// The explorer's condition variable with `parking_lot`'s face; an explorer has no time, so a timed wait
-    /// ends at once or not at all.
+    /// The explorer's condition variable with `parking_lot`'s face; an explorer has no time, so a
+    /// timed wait ends at once or not at all.
     #[derive(Debug, Default)]
     pub(crate) struct Condvar(explorer::sync::Condvar);
 
@@ -158,8 +168,8 @@ mod model {
         wait: impl FnOnce(MutexGuard<'a, T>) -> MutexGuard<'a, T>,
     ) {
         #[allow(unsafe_code)]
-        // SAFETY: `guard` is moved out and a guard is moved back in before anyone can look; an explorer's
-        // `wait` does not unwind except to end the whole model, which aborts.
+        // SAFETY: `guard` is moved out and a guard is moved back in before anyone can look; an
+        // explorer's `wait` does not unwind except to end the whole model, which aborts.
         unsafe {
             let held = std::ptr::read(guard);
             std::ptr::write(guard, wait(held));
@@ -193,12 +203,14 @@ mod model {
 pub(crate) use latch::{ShortMutex, ShortMutexGuard};
 #[cfg(any(wheelhouse_loom, wheelhouse_shuttle))]
 pub(crate) use model::*;
+pub(crate) use parker::Parker;
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 pub(crate) use plain::*;
 pub(crate) use std::sync::atomic::Ordering;
 
-/// What the epochs are made of. loom steps over them: each operation begins with the full fence of a pin, behind which an ordering of
-/// the map that is too weak might never show. They have models of their own.
+/// What the epochs are made of. loom steps over them: each operation begins with the full fence of
+/// a pin, behind which an ordering of the map that is too weak might never show. They have models
+/// of their own.
 pub(crate) mod of_epochs {
     #[cfg(wheelhouse_loom)]
     use super::plain as door;

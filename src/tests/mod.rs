@@ -1,14 +1,14 @@
 //! Models of the private races, run under every interleaving up to a bound on preemptions by
 //! [loom](https://docs.rs/loom).
 //!
-//! Each model has two or three threads with a few operations each and holds one claim. They run the crate's own
-//! structures, on real nodes; [`weakened`] alone is a copy, and two modules of [`grace`] stand on doors, made wrong on purpose to show
-//! that a model can fail. Run them with
+//! Each model has two or three threads with a few operations each and holds one claim. They run the
+//! crate's own structures, on real nodes; [`weakened`] alone is a copy, and two modules of
+//! [`grace`] stand on doors, made wrong on purpose to show that a model can fail. Run them with
 //! `ci/loom.sh`, which also names the bound.
 //!
-//! loom remembers one last reader of an atomic, so a thread that looks at a value before it stores hides an earlier reader, and
-//! interleavings of the two are left out. Hence the thread that stores is the model's main one, which loom lets run first, and
-//! the one that only reads is spawned.
+//! loom remembers one last reader of an atomic, so a thread that looks at a value before it stores
+//! hides an earlier reader, and interleavings of the two are left out. Hence the thread that stores
+//! is the model's main one, which loom lets run first, and the one that only reads is spawned.
 //!
 //! | model | claim |
 //! |-------|-------|
@@ -16,11 +16,11 @@
 //! | `ring::two_offers_for_the_last_place…` | exactly one has it |
 //! | `ring::an_offer_to_a_full_ring…` | it is refused, or finds a place that was emptied |
 //! | `ring::a_complete_drain_against_an_offer…` | it has taken what was offered before it |
-//! | `hand_over::two_writers_against_a_hand_over…` | no event is lost, each writer's order holds |
-//! | `wakes::a_wish_for_soon_against_a_run…` | an event that the run missed has a run arranged |
-//! | `wakes::two_wishes_for_soon_against_a_run…` | the same for a second event |
-//! | `wakes::a_wish_by_a_deadline_against_a_run…` | the earliest deadline is armed, drained or not |
-//! | `wakes::wishes_of_two_writers…` | the earlier deadline is armed |
+//! | `swap_batch::two_writers_against_a_hand_over…` | no event is lost, each writer's order holds |
+//! | `wakes::a_request_for_soon_against_a_run…` | an event that the run missed has a run arranged |
+//! | `wakes::two_requestes_for_soon_against_a_run…` | the same for a second event |
+//! | `wakes::a_request_by_a_deadline_against_a_run…` | the earliest deadline is armed, drained or not |
+//! | `wakes::requests_of_two_writers…` | the earlier deadline is armed |
 //! | `status::a_requirement_against_a_pass…` | seen by the pass, or answered by another |
 //! | `status::two_requirements_against_a_pass…` | the same for two |
 //! | `status::a_requirement_against_the_end…` | left to the runner means: its repeated pass sees it |
@@ -63,11 +63,11 @@
 
 mod delivery;
 mod grace;
-mod hand_over;
 mod moves;
 mod node_life;
 mod ring;
 mod status;
+mod swap_batch;
 mod wakes;
 mod weakened;
 mod whole;
@@ -118,7 +118,8 @@ fn new_node(key: u64) -> NewNode<u64, u64> {
     NewNode::new(key, key, making)
 }
 
-/// Owns a published node for the length of a model: it is dropped when every thread of the model has been joined.
+/// Owns a published node for the length of a model: it is dropped when every thread of the model
+/// has been joined.
 struct Owned(
     Node,
     #[expect(dead_code, reason = "keeps the node's memory")] Slab<u64, u64>,

@@ -2,13 +2,14 @@
 
 use super::{explore, new_node};
 use crate::listener::RemovalCause;
-use crate::map::{END, Look, Map, Settled};
+use crate::map::{END, Look, Map, Revalidated};
 use crate::node::{Columns, Times};
 use crate::reclaim::Domain;
 use loom::thread;
 use std::sync::Arc;
 
-/// A map of one shard, beginning with one bucket; a key is its own hash. Pins are not loom's: nothing is freed here.
+/// A map of one shard, beginning with one bucket; a key is its own hash. Pins are not loom's:
+/// nothing is freed here.
 struct Table {
     map: Map<u64, u64>,
     domain: Domain,
@@ -31,7 +32,7 @@ impl Table {
     fn remove(&self, key: u64) {
         let node = self.map.find(key, &self.domain.pin(), |n| *n.key() == key);
         let mut shard = self.map.lock(key);
-        let spot = shard.spot(key, node.unwrap()).unwrap();
+        let spot = shard.find_node(key, node.unwrap()).unwrap();
         shard.take(spot, node.unwrap());
     }
 
@@ -45,10 +46,10 @@ impl Table {
         loop {
             let probe = self.map.probe(key, &pin, |n| *n.key() == key);
             let (mut shard, new) = (self.map.lock(key), new_node(key));
-            match shard.settle(key, &probe) {
+            match shard.revalidate(key, &probe) {
                 None => continue,
-                Some(Settled::Absent(vacancy)) => shard.add(vacancy, new, Times::NONE),
-                Some(Settled::Here(spot)) => {
+                Some(Revalidated::Vacant(vacancy)) => shard.add(vacancy, new, Times::NONE),
+                Some(Revalidated::Occupied(spot)) => {
                     let old = probe.found.unwrap();
                     shard.replace(spot, old, new, Times::NONE, RemovalCause::Replaced)
                 }
@@ -163,7 +164,8 @@ fn an_insert_against_a_merge_goes_where_its_key_belongs_now() {
     });
 }
 
-/// Ten in two buckets, an eleventh that begins to part them, and the one of the two that has been parted by then.
+/// Ten in two buckets, an eleventh that begins to part them, and the one of the two that has been
+/// parted by then.
 fn amid_a_split() -> Arc<Table> {
     Table::of(0..11)
 }
@@ -196,19 +198,20 @@ fn a_visit_amid_a_split_meets_what_stays_once() {
 #[test]
 fn what_was_removed_is_not_met_where_it_stayed_behind() {
     explore(|| {
-        // Four buckets, of which the first two are parted; then 0 goes. Its word stays behind in the array that is being left.
+        // Four buckets, of which the first two are parted; then 0 goes. Its word stays behind in
+        // the array that is being left.
         let table = Arc::new(Table {
             map: Map::new(1, 20, Columns::default()),
             domain: Domain::new(),
         });
         table.add(0);
         table.begin_move(3);
-        table.map.lock_shard(0).go_on(1);
+        table.map.lock_shard(0).resize_step(1);
         table.remove(0);
         let theirs = Arc::clone(&table);
         let reader = thread::spawn(move || theirs.has(0));
         // The move ends, and another begins, as if nothing had moved.
-        table.map.lock_shard(0).go_on(4);
+        table.map.lock_shard(0).resize_step(4);
         table.begin_move(4);
         assert!(!reader.join().unwrap());
     });
@@ -247,7 +250,8 @@ fn a_look_up_against_a_removal_finds_what_leaves_the_chain() {
 #[test]
 fn a_look_up_against_a_split_finds_what_leaves_the_chain() {
     explore(|| {
-        // Nine even ones crowd the first of two buckets; every other goes to a third with the next split.
+        // Nine even ones crowd the first of two buckets; every other goes to a third with the next
+        // split.
         let table = Table::of((0..9).map(|n| 2 * n).chain([1]));
         let theirs = Arc::clone(&table);
         let reader = thread::spawn(move || theirs.has(16));

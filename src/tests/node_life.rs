@@ -110,7 +110,8 @@ fn claim_against_freeze_leaves_the_deadline_due() {
     explore(|| {
         let node = Owned::new(1, 100);
         let theirs = node.0;
-        // A reader whose clock has reached the deadline, and a writer whose clock, read before, had not.
+        // A reader whose clock has reached the deadline, and a writer whose clock, read before, had
+        // not.
         let reader = thread::spawn(move || expire(theirs, 100));
         node.0.freeze(99);
         reader.join().unwrap();

@@ -1,4 +1,5 @@
-//! Wishes for a run: a writer against a run that clears them, drains, and arranges the next (waking 1 and 2).
+//! Requests for a run: a writer against a run that clears them, drains, and arranges the next
+//! (waking 1 and 2).
 
 // The file is private to `maintenance`; compiled once more here, it is the same source.
 #[allow(dead_code)]
@@ -38,7 +39,7 @@ impl Task for Nothing {
     fn deliver(&self) {}
 }
 
-/// A shard's batch (of deadlines), the wishes, and the alarm.
+/// A shard's batch (of deadlines), the requests, and the alarm.
 struct Scene {
     batch: Mutex<Vec<u64>>,
     waking: Waking,
@@ -63,17 +64,17 @@ impl Scene {
         })
     }
 
-    /// A write: first the event, then the wishes.
+    /// A write: first the event, then the requests.
     fn write(&self, deadline: u64) {
         self.batch.lock().push(deadline);
         if deadline == NEVER {
-            self.waking.want_soon(&self.clock);
+            self.waking.request_soon(&self.clock);
         } else {
-            self.waking.want_by(deadline, 0);
+            self.waking.request_by(deadline, 0);
         }
     }
 
-    /// A run: clears the wishes, drains, arranges the next for what it found.
+    /// A run: clears the requests, drains, arranges the next for what it found.
     fn run(&self) {
         self.waking.begin();
         let drained = std::mem::take(&mut *self.batch.lock());
@@ -87,7 +88,7 @@ impl Scene {
 }
 
 #[test]
-fn a_wish_for_soon_against_a_run_is_held_if_the_run_missed_the_event() {
+fn a_request_for_soon_against_a_run_is_held_if_the_run_missed_the_event() {
     explore(|| {
         let scene = Scene::new();
         let theirs = Arc::clone(&scene);
@@ -105,7 +106,7 @@ fn a_wish_for_soon_against_a_run_is_held_if_the_run_missed_the_event() {
 }
 
 #[test]
-fn two_wishes_for_soon_against_a_run_are_held_if_the_run_missed_an_event() {
+fn two_requestes_for_soon_against_a_run_are_held_if_the_run_missed_an_event() {
     explore(|| {
         let scene = Scene::new();
         let theirs = Arc::clone(&scene);
@@ -125,7 +126,7 @@ fn two_wishes_for_soon_against_a_run_are_held_if_the_run_missed_an_event() {
 }
 
 #[test]
-fn a_wish_by_a_deadline_against_a_run_arms_no_later_than_that() {
+fn a_request_by_a_deadline_against_a_run_arms_no_later_than_that() {
     explore(|| {
         let scene = Scene::new();
         let theirs = Arc::clone(&scene);
@@ -142,7 +143,7 @@ fn a_wish_by_a_deadline_against_a_run_arms_no_later_than_that() {
 }
 
 #[test]
-fn wishes_of_two_writers_arm_the_earlier_deadline() {
+fn requests_of_two_writers_arm_the_earlier_deadline() {
     explore(|| {
         let scene = Scene::new();
         let theirs = Arc::clone(&scene);

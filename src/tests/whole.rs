@@ -52,7 +52,8 @@ fn a_get_against_a_removal_meets_the_value_or_nothing() {
     });
 }
 
-/// The look-up makes the judgement "dead" final just when the removal is about to: its value is dead all the same.
+/// The look-up makes the judgement "dead" final just when the removal is about to: its value is
+/// dead all the same.
 #[test]
 fn a_removal_against_a_look_up_of_a_dead_entry_returns_nothing() {
     explore(|| {
@@ -67,7 +68,8 @@ fn a_removal_against_a_look_up_of_a_dead_entry_returns_nothing() {
     });
 }
 
-/// Whoever was told that an entry is dead never meets it again, though somebody is about to give it a longer life.
+/// Whoever was told that an entry is dead never meets it again, though somebody is about to give it
+/// a longer life.
 #[test]
 fn a_new_deadline_against_the_end_of_the_old_one_brings_nothing_back() {
     explore(|| {

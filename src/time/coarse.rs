@@ -1,22 +1,28 @@
-//! A time for look-ups that is cheap to read: stored every now and then, instead of taken from the processor's counter.
+//! A time for look-ups that is cheap to read: stored every now and then, instead of taken from the
+//! processor's counter.
 //!
 //! # How it works
 //!
-//! A cache with `coarse_reads` has a [`Coarse`]: a word that shows what the cache's clock showed a moment ago. One thread of the process, the
-//! [`Keeper`]'s, renews the words of all such caches, each time half of the shortest staleness has gone by. It starts with the first of
-//! these caches and ends with the last; it knows words and clocks, never a cache, so it keeps none alive and runs no code of the user's.
+//! A cache with `coarse_reads` has a [`Coarse`]: a word that shows what the cache's clock showed a
+//! moment ago. One thread of the process, the [`Keeper`]'s, renews the words of all such caches,
+//! each time half of the shortest staleness has gone by. It starts with the first of these caches
+//! and ends with the last; it knows words and clocks, never a cache, so it keeps none alive and
+//! runs no code of the user's.
 //!
 //! # Invariants
 //!
-//! 1. A word shows a past reading of the very clock that the cache reads elsewhere: it is never ahead of it. So a look-up that goes by it
-//!    sees nothing expire early.
-//! 2. A word never goes back. So a later look-up never finds alive what an earlier one has found due.
-//! 3. A thread is running exactly while there are members; `running` changes under the roster's lock.
+//! 1. A word shows a past reading of the very clock that the cache reads elsewhere: it is never
+//!    ahead of it. So a look-up that goes by it sees nothing expire early.
+//! 2. A word never goes back. So a later look-up never finds alive what an earlier one has found
+//!    due.
+//! 3. A thread is running exactly while there are members; `running` changes under the roster's
+//!    lock.
 //!
 //! # Cost
 //!
-//! Two loads for a look-up. For the process a thread that wakes twice in each staleness: 20 to 80 microseconds each time, nearly all of it
-//! the system's, on the virtual machine where this was written.
+//! Two loads for a look-up. For the process a thread that wakes twice in each staleness: 20 to 80
+//! microseconds each time, nearly all of it the system's, on the virtual machine where this was
+//! written.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -25,12 +31,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The least staleness that may be asked for. Here the keeper takes 3 percent of a core, what ten million hits a second in a small set save,
-/// and on a busy machine a thread is often woken later than that.
+/// The least staleness that may be asked for. Here the keeper takes 3 percent of a core, what ten
+/// million hits a second in a small set save, and on a busy machine a thread is often woken later
+/// than that.
 pub(crate) const FINEST: Duration = Duration::from_millis(1);
 
-/// The greatest. With two wake-ups a second there is nothing left to save; and by default what expired a second ago is being removed,
-/// which ends every look-up's sight of it.
+/// The greatest. With two wake-ups a second there is nothing left to save; and by default what
+/// expired a second ago is being removed, which ends every look-up's sight of it.
 pub(crate) const COARSEST: Duration = Duration::from_secs(1);
 
 /// The members of a process.
@@ -50,8 +57,8 @@ struct Word {
 }
 
 impl Coarse {
-    /// A time at most `staleness` behind `clock`, as long as the system wakes the keeper in time. `None` if there can be no keeper,
-    /// which has been reported then.
+    /// A time at most `staleness` behind `clock`, as long as the system wakes the keeper in time.
+    /// `None` if there can be no keeper, which has been reported then.
     pub(super) fn of(
         clock: impl Fn() -> u64 + Send + Sync + 'static,
         staleness: Duration,
@@ -61,7 +68,8 @@ impl Coarse {
 
     #[inline]
     pub(super) fn now(&self) -> u64 {
-        // Relaxed: nothing but the time is learnt from it; and looks at one word that happen one after the other never see it go back.
+        // Relaxed: nothing but the time is learnt from it; and looks at one word that happen one
+        // after the other never see it go back.
         self.word.shows.load(Ordering::Relaxed)
     }
 }

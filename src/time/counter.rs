@@ -1,10 +1,12 @@
-//! The default clock: the processor's time stamp counter where it runs at a constant rate, the system's monotonic clock elsewhere.
+//! The default clock: the processor's time stamp counter where it runs at a constant rate, the
+//! system's monotonic clock elsewhere.
 //!
 //! # How it works
 //!
-//! quanta decides which of the two it is, and measures the counter's rate. Where it is the counter of an x86-64 processor it is read here
-//! directly ([`Direct`]): through quanta's door a reading is a call and a choice, which costs a hit 2 ns. The rate is taken over as a
-//! fraction, so that the upper half of one product is the time.
+//! quanta decides which of the two it is, and measures the counter's rate. Where it is the counter
+//! of an x86-64 processor it is read here directly ([`Direct`]): through quanta's door a reading is
+//! a call and a choice, which costs a hit 2 ns. The rate is taken over as a fraction, so that the
+//! upper half of one product is the time.
 //!
 //! This is the one module that names quanta.
 #![allow(unsafe_code)]
@@ -33,7 +35,8 @@ impl Counter {
     /// The same clock, read without quanta where that is possible.
     pub(super) fn direct(&self) -> Direct {
         if shows_counter(&self.clock) {
-            // In 2^40 ticks; ticks of a nanosecond and more are no rate, and no such processor is known.
+            // In 2^40 ticks; ticks of a nanosecond and more are no rate, and no such processor is
+            // known.
             let nanos = self.clock.delta_as_nanos(0, 1 << 40);
             Direct {
                 origin: self.origin,
@@ -56,7 +59,8 @@ pub(super) struct Direct {
 impl Direct {
     pub(super) const NONE: Self = Self { origin: 0, rate: 0 };
 
-    /// Nanoseconds since the [`Counter`] was made, 0 before that; `None` where the counter is no clock.
+    /// Nanoseconds since the [`Counter`] was made, 0 before that; `None` where the counter is no
+    /// clock.
     #[inline]
     pub(super) fn now(self) -> Option<u64> {
         if self.rate == 0 {
@@ -69,8 +73,9 @@ impl Direct {
 
 /// Whether the clock's raw readings are the processor's counter.
 fn shows_counter(clock: &quanta::Clock) -> bool {
-    // The counter never goes back on one core, so a reading of the clock between two of its own is one of it, unless the thread
-    // changes cores among counters that differ. Any other clock is some fifteen powers of ten away, or stands still.
+    // The counter never goes back on one core, so a reading of the clock between two of its own is
+    // one of it, unless the thread changes cores among counters that differ. Any other clock is
+    // some fifteen powers of ten away, or stands still.
     cfg!(target_arch = "x86_64")
         && (0..3).any(|_| {
             let before = read();
@@ -83,8 +88,9 @@ fn shows_counter(clock: &quanta::Clock) -> bool {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn read() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction, and it changes nothing but two registers. Where a system forbids it to
-    // programs, quanta, which reads it the same way, has ended the process before.
+    // SAFETY: every x86-64 processor has the instruction, and it changes nothing but two registers.
+    // Where a system forbids it to programs, quanta, which reads it the same way, has ended the
+    // process before.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 

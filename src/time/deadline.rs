@@ -1,4 +1,5 @@
-//! The arithmetic of deadlines: points in cache time, compared across the wrap (time 1), made so that they stay comparable (time 2).
+//! The arithmetic of deadlines: points in cache time, compared across the wrap (time 1), made so
+//! that they stay comparable (time 2).
 //!
 //! Cost: a few instructions for each function here; none locks, allocates or panics (time 3).
 
@@ -6,8 +7,8 @@ use std::time::Duration;
 
 /// The deadline of an entry that never expires.
 ///
-/// An odd-looking value rather than 0 or `u64::MAX`, which a clock does meet. [`deadline_after`] steps over it, so a
-/// deadline that equals it was never meant as a point in time.
+/// An odd-looking value rather than 0 or `u64::MAX`, which a clock does meet. [`deadline_after`]
+/// steps over it, so a deadline that equals it was never meant as a point in time.
 pub(crate) const NEVER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The longest lifetime, 2^62 ns (146 years). Longer ones are cut to it, see time 2.
@@ -28,11 +29,16 @@ pub(crate) fn is_past(now: u64, deadline: u64) -> bool {
 
 /// The deadline of a life that starts `now`; never [`NEVER`].
 ///
-/// A deadline that would fall on the reserved value moves 1 ns later, or 1 ns earlier for a life of zero, which must be
-/// due at once.
+/// A deadline that would fall on the reserved value moves 1 ns later, or 1 ns earlier for a life of
+/// zero, which must be due at once.
 #[inline]
 pub(crate) fn deadline_after(now: u64, life: Duration) -> u64 {
-    let life = saturating_nanos(life).min(MAX_LIFE_NANOS);
+    deadline_at(now, saturating_nanos(life).min(MAX_LIFE_NANOS))
+}
+
+/// The point `life` nanoseconds after `now`, which is not [`NEVER`].
+#[inline]
+pub(super) fn deadline_at(now: u64, life: u64) -> u64 {
     let deadline = now.wrapping_add(life);
     if deadline != NEVER {
         deadline

@@ -1,25 +1,30 @@
 //! Time: the clock of a cache, over the machine's counter or a source of the program's.
 //!
-//! *Cache time* is a `u64` count of nanoseconds that starts at 0 when the cache is built and wraps past `u64::MAX`. A
-//! [`Ticker`] supplies readings of any origin; [`Clock`] subtracts the reading it took at construction, so nothing else
-//! in the crate knows about origins. A *deadline* is a point in cache time, or [`NEVER`].
+//! *Cache time* is a `u64` count of nanoseconds that starts at 0 when the cache is built and wraps
+//! past `u64::MAX`. A [`Ticker`] supplies readings of any origin; [`Clock`] subtracts the reading
+//! it took at construction, so nothing else in the crate knows about origins. A *deadline* is a
+//! point in cache time, or [`NEVER`].
 //!
 //! Invariants, which other modules cite as "time 1" and so on:
 //!
-//! 1. A point `t` lies in the past of `now` when `now.wrapping_sub(t) as i64 >= 0`. Plain `<` on cache time is a bug:
-//!    it breaks at the wrap and when a clock runs backwards past its origin.
-//! 2. A deadline made here is [`NEVER`], or lies at most [`MAX_LIFE_NANOS`] (and the 1 ns by which it may step over
-//!    `NEVER`) ahead of the `now` it was made from. Half of the signed range therefore stays free, so the clock may run
-//!    backwards by 146 years before a comparison means the wrong thing.
-//! 3. No function that reads or compares times takes a lock, allocates or panics; only a caller's [`Ticker`] can.
+//! 1. A point `t` lies in the past of `now` when `now.wrapping_sub(t) as i64 >= 0`. Plain `<` on
+//!    cache time is a bug: it breaks at the wrap and when a clock runs backwards past its origin.
+//! 2. A deadline made here is [`NEVER`], or lies at most [`MAX_LIFE_NANOS`] (and the 1 ns by which
+//!    it may step over `NEVER`) ahead of the `now` it was made from. Half of the signed range
+//!    therefore stays free, so the clock may run backwards by 146 years before a comparison means
+//!    the wrong thing.
+//! 3. No function that reads or compares times takes a lock, allocates or panics; only a caller's
+//!    [`Ticker`] can.
 //!
-//! Sources of time are [`ticker`]'s, the arithmetic of deadlines is [`deadline`]'s. The default clock is [`counter`]'s; [`coarse`] has a
-//! time for look-ups that lags behind it.
+//! Sources of time are [`ticker`]'s, the arithmetic of deadlines is [`deadline`]'s. The default
+//! clock is [`counter`]'s; [`coarse`] has a time for look-ups that lags behind it.
 
 pub(crate) mod coarse;
 mod counter;
 mod deadline;
 mod ticker;
+#[allow(dead_code)]
+mod view;
 
 use coarse::Coarse;
 use counter::{Counter, Direct};
@@ -30,6 +35,8 @@ pub(crate) use deadline::{
     saturating_nanos, time_left,
 };
 pub use ticker::{ManualTicker, Ticker};
+#[allow(unused_imports)]
+pub(crate) use view::View;
 
 /// The clock of one cache: readings in cache time.
 pub(crate) struct Clock {
@@ -40,7 +47,8 @@ pub(crate) struct Clock {
     /// What look-ups go by instead.
     coarse: Option<Coarse>,
     source: Source,
-    /// What the machine's clock showed at construction; cache time 0 for those who want an [`Instant`].
+    /// What the machine's clock showed at construction; cache time 0 for those who want an
+    /// [`Instant`].
     base: Instant,
     /// How often look-ups have asked for a time in line.
     #[cfg(any(fuzzing, wheelhouse_shuttle))]
@@ -55,12 +63,13 @@ enum Source {
 }
 
 impl Clock {
-    /// The default clock: the processor's time stamp counter where it runs at a constant rate, else the monotonic clock
-    /// of the operating system.
+    /// The default clock: the processor's time stamp counter where it runs at a constant rate, else
+    /// the monotonic clock of the operating system.
     ///
-    /// The first call in a process measures the rate of the counter against the system's clock, which keeps that thread
-    /// busy for 0.6 ms on the machine where this was written, at worst for 200 ms. Later calls, from any cache, take the
-    /// rate as measured. It was off by 2 to 18 parts per million there.
+    /// The first call in a process measures the rate of the counter against the system's clock,
+    /// which keeps that thread busy for 0.6 ms on the machine where this was written, at worst for
+    /// 200 ms. Later calls, from any cache, take the rate as measured. It was off by 2 to 18 parts
+    /// per million there.
     pub(crate) fn tsc() -> Self {
         // Calibrates first, so that its origin and `base` name the same moment.
         let counter = Counter::new();
@@ -75,8 +84,8 @@ impl Clock {
         }
     }
 
-    /// The same clock, whose [`glance`](Self::glance) shows what it showed up to `staleness` ago. A custom clock stays as it is, as does
-    /// any where no thread can be started for that.
+    /// The same clock, whose [`glance`](Self::glance) shows what it showed up to `staleness` ago. A
+    /// custom clock stays as it is, as does any where no thread can be started for that.
     pub(crate) fn with_coarse_glances(self, staleness: Duration) -> Self {
         let Source::Counter(counter) = &self.source else {
             return self;
@@ -120,7 +129,8 @@ impl Clock {
         self.direct.now().unwrap_or_else(|| self.now_indirectly())
     }
 
-    /// Now, as look-ups may see it that move no deadline: [`now`](Self::now), or some time ago where the cache has coarse reads.
+    /// Now, as look-ups may see it that move no deadline: [`now`](Self::now), or some time ago
+    /// where the cache has coarse reads.
     ///
     /// Never ahead of `now`.
     #[inline]
@@ -136,7 +146,8 @@ impl Clock {
     #[inline]
     pub(crate) fn glance_in_line(&self) -> Option<u64> {
         let glanced = self.glanced.now();
-        // Fuzzers and explorers set the time by a call: they are told every other time, to see both ways of a look-up.
+        // Fuzzers and explorers set the time by a call: they are told every other time, to see both
+        // ways of a look-up.
         #[cfg(any(fuzzing, wheelhouse_shuttle))]
         let glanced = glanced.or_else(|| {
             let asked = self
@@ -161,15 +172,27 @@ impl Clock {
         }
     }
 
+    /// The conversion between cache time and the program's time, for a reading that the caller has
+    /// taken just before. The caller uses it for one operation and does not keep it.
+    ///
+    /// The reading comes first: that order is what keeps told instants from going back in a thread.
+    #[inline]
+    #[allow(dead_code)]
+    pub(crate) fn view(&self, now: u64) -> View {
+        View::identity(self.base, now)
+    }
+
     /// The [`Instant`] of cache time 0.
     #[inline]
     pub(crate) fn base(&self) -> Instant {
         self.base
     }
 
-    /// The point `now` of cache time as an [`Instant`], such that differences between two of them are cache time.
+    /// The point `now` of cache time as an [`Instant`], such that differences between two of them
+    /// are cache time.
     ///
-    /// Where the platform cannot represent the result it is the instant at which the cache was built.
+    /// Where the platform cannot represent the result it is the instant at which the cache was
+    /// built.
     #[inline]
     pub(crate) fn instant(&self, now: u64) -> Instant {
         // Signed, since a clock that ran backwards shows a time before its origin.

@@ -6,22 +6,24 @@ use std::time::Duration;
 
 /// A source of time, for caches that should not use the machine's clock.
 ///
-/// Give one to the builder with `ticker`. Every lifetime of that cache is then measured by it, and the cache no longer
-/// starts a background thread by default: the machine cannot know when a foreign clock reaches a deadline.
+/// Give one to the builder with `ticker`. Every lifetime of that cache is then measured by it, and
+/// the cache no longer starts a background thread by default: the machine cannot know when a
+/// foreign clock reaches a deadline.
 ///
-/// Only differences between readings matter, and only differences below 2^63 ns (292 years) mean anything. So the
-/// origin is free, and readings may wrap past [`u64::MAX`] to 0. A reading lower than an earlier one is taken as time
-/// that ran backwards: nothing is removed early because of it, and nothing panics. To stop time, return the same reading.
+/// Only differences between readings matter, and only differences below 2^63 ns (292 years) mean
+/// anything. So the origin is free, and readings may wrap past [`u64::MAX`] to 0. A reading lower
+/// than an earlier one is taken as time that ran backwards: nothing is removed early because of it,
+/// and nothing panics. To stop time, return the same reading.
 ///
 /// # Without a ticker
 ///
-/// A cache that is given none reads the processor's time stamp counter where it runs at a constant rate, and the
-/// monotonic clock of the operating system elsewhere. What to know about the former:
+/// A cache that is given none reads the processor's time stamp counter where it runs at a constant
+/// rate, and the monotonic clock of the operating system elsewhere. What to know about the former:
 ///
-/// - The first cache of a process measures the rate of the counter. That keeps the building thread busy, usually for
-///   less than a millisecond, at worst for 200 ms.
-/// - The rate is good to some ten parts per million: against a wall clock a deadline one day away may be about a second
-///   off.
+/// - The first cache of a process measures the rate of the counter. That keeps the building thread
+///   busy, usually for less than a millisecond, at worst for 200 ms.
+/// - The rate is good to some ten parts per million: against a wall clock a deadline one day away
+///   may be about a second off.
 /// - Whether time passes while the machine is suspended depends on its hardware.
 ///
 /// # Examples
@@ -57,17 +59,18 @@ use std::time::Duration;
 pub trait Ticker: Send + Sync + 'static {
     /// Returns the time in nanoseconds since an arbitrary fixed origin.
     ///
-    /// Called on whichever thread uses the cache, often and concurrently. It must not call the cache it belongs to,
-    /// since some readings are taken while the cache holds a lock.
+    /// Called on whichever thread uses the cache, often and concurrently. It must not call the
+    /// cache it belongs to, since some readings are taken while the cache holds a lock.
     ///
     /// # Panics
     ///
-    /// An implementation should not panic. If it does, the panic reaches whoever called the cache, or ends a background run, which is
-    /// tried again after a second. Nothing is lost by it.
+    /// An implementation should not panic. If it does, the panic reaches whoever called the cache,
+    /// or ends a background run, which is tried again after a second. Nothing is lost by it.
     ///
     /// # Cost
     ///
-    /// Each operation on a cache with deadlines waits for this call, so it should take nanoseconds and never block.
+    /// Each operation on a cache with deadlines waits for this call, so it should take nanoseconds
+    /// and never block.
     fn nanos(&self) -> u64;
 }
 
@@ -109,7 +112,8 @@ impl<T: Ticker + ?Sized> Ticker for Box<T> {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ManualTicker {
-    // A plain std atomic also under loom: the time of a model is its script, not one of the races it explores.
+    // A plain std atomic also under loom: the time of a model is its script, not one of the races
+    // it explores.
     nanos: Arc<AtomicU64>,
 }
 
@@ -134,7 +138,8 @@ impl ManualTicker {
 
     /// Creates a clock that stands at `nanos` nanoseconds.
     ///
-    /// A cache behaves the same from every origin; this is for tests which show that, above all just before the wrap.
+    /// A cache behaves the same from every origin; this is for tests which show that, above all
+    /// just before the wrap.
     ///
     /// # Examples
     ///
@@ -159,11 +164,11 @@ impl ManualTicker {
 
     /// Moves the time forward by `by`.
     ///
-    /// Time wraps past [`u64::MAX`] nanoseconds to 0. A `by` of 2^64 ns (584 years) or more counts modulo 2^64 ns, and
-    /// one of 2^63 ns or more looks to a cache like a step backwards.
+    /// Time wraps past [`u64::MAX`] nanoseconds to 0. A `by` of 2^64 ns (584 years) or more counts
+    /// modulo 2^64 ns, and one of 2^63 ns or more looks to a cache like a step backwards.
     ///
-    /// The cache itself does nothing yet: entries that are now due stay stored, unseen, until an operation or
-    /// `run_pending_tasks` removes them.
+    /// The cache itself does nothing yet: entries that are now due stay stored, unseen, until an
+    /// operation or `run_pending_tasks` removes them.
     ///
     /// # Examples
     ///
@@ -181,8 +186,8 @@ impl ManualTicker {
     ///
     /// One atomic addition.
     pub fn advance(&self, by: Duration) {
-        // Truncation is the documented modulo. Release pairs with the load in `nanos`: whoever sees the new time also
-        // sees what the advancing thread did before.
+        // Truncation is the documented modulo. Release pairs with the load in `nanos`: whoever sees
+        // the new time also sees what the advancing thread did before.
         self.nanos
             .fetch_add(by.as_nanos() as u64, Ordering::Release);
     }

@@ -2,7 +2,7 @@
 
 use super::Wheel;
 use super::level::{self, LEVELS};
-use crate::node::{Life, SeatPtr};
+use crate::node::{EntryPtr, Life};
 use crate::time;
 
 impl<K, V> Wheel<K, V> {
@@ -11,7 +11,8 @@ impl<K, V> Wheel<K, V> {
         self.len
     }
 
-    /// By when an entry with this deadline (not `NEVER`) is removed at the latest if the wheel is advanced in time.
+    /// By when an entry with this deadline (not `NEVER`) is removed at the latest if the wheel is
+    /// advanced in time.
     pub(crate) fn flush_time(&self, deadline: u64) -> u64 {
         self.spans.flush_time(deadline, self.now)
     }
@@ -23,41 +24,45 @@ impl<K, V> Wheel<K, V> {
             return;
         };
         let mut len = 0;
-        for (place, bucket) in (0..).zip(&buckets.by_place) {
-            bucket.seats.check_invariants();
-            len += bucket.seats.len();
+        for (bucket_id, bucket) in (0..).zip(&buckets.by_id) {
+            bucket.entries.check_invariants();
+            len += bucket.entries.len();
             assert_eq!(
-                self.occupied.contains(place),
-                !bucket.seats.is_empty(),
-                "occupied bit of bucket {place}"
+                self.occupied.contains(bucket_id),
+                !bucket.entries.is_empty(),
+                "occupied bit of bucket {bucket_id}"
             );
             assert_eq!(
-                self.ripe.contains(place),
-                bucket.ripe_end.is_some(),
-                "ripe bit of bucket {place}"
+                self.pending.contains(bucket_id),
+                bucket.pending_end.is_some(),
+                "pending bit of bucket {bucket_id}"
             );
-            for seat in bucket.seats.iter() {
-                assert_eq!(seat.place(), place, "a seat's place is not its bucket");
-                assert_eq!(seat.node().seat(), seat, "a node in a seat of another");
+            for entry in bucket.entries.iter() {
+                assert_eq!(
+                    entry.bucket_id(),
+                    bucket_id,
+                    "an entry's bucket_id is not its bucket"
+                );
+                assert_eq!(entry.node().entry(), entry, "a node in an entry of another");
             }
-            if let Some(end) = bucket.ripe_end {
+            if let Some(end) = bucket.pending_end {
                 assert!(
-                    bucket.seats.iter().any(|seat| seat == end),
-                    "the ripe end is not in its bucket"
+                    bucket.entries.iter().any(|entry| entry == end),
+                    "the pending end is not in its bucket"
                 );
             }
-            match level::level_of(place) {
+            match level::level_of(bucket_id) {
                 None => assert_eq!(
-                    bucket.seats.is_empty(),
-                    bucket.ripe_end.is_none(),
-                    "the overdue are not ripe"
+                    bucket.entries.is_empty(),
+                    bucket.pending_end.is_none(),
+                    "the overdue are not pending"
                 ),
                 Some((level, index)) => assert!(
                     level == 0
                         || level + 1 == LEVELS
                         || index != self.spans.hand(level, self.now)
-                        || bucket.ripe_end == bucket.seats.back(),
-                    "unripe nodes under the hand of level {level}"
+                        || bucket.pending_end == bucket.entries.back(),
+                    "not pending nodes under the hand of level {level}"
                 ),
             }
         }
@@ -65,25 +70,26 @@ impl<K, V> Wheel<K, V> {
         assert_eq!(self.is_empty(), self.next_deadline().is_none());
     }
 
-    /// Asserts invariants 4 and 5, for a caller who knows that no deadline of a live node moved earlier without a
-    /// `reschedule`.
+    /// Asserts invariants 4 and 5, for a caller who knows that no deadline of a live node moved
+    /// earlier without a `reschedule`.
     pub(crate) fn check_promptness(&self) {
         let Some(buckets) = &self.buckets else {
             return;
         };
-        for (place, bucket) in (0..).zip(&buckets.by_place) {
-            let Some((level, index)) = level::level_of(place) else {
+        for (bucket_id, bucket) in (0..).zip(&buckets.by_id) {
+            let Some((level, index)) = level::level_of(bucket_id) else {
                 continue;
             };
             let visit = self.spans.visit(level, index, self.now);
             assert!(!level::has_passed(self.now, visit), "a visit in the past");
-            let mut seats = bucket.seats.iter();
-            if let Some(end) = bucket.ripe_end {
-                seats.find(|&seat| seat == end);
+            let mut entries = bucket.entries.iter();
+            if let Some(end) = bucket.pending_end {
+                entries.find(|&entry| entry == end);
             }
-            for node in seats.map(SeatPtr::node) {
+            for node in entries.map(EntryPtr::node) {
                 let deadline = node.deadline();
-                // Who replaces or expires a node moves its deadline into the past; its descheduling is under way.
+                // Who replaces or expires a node moves its deadline into the past; its descheduling
+                // is under way.
                 if deadline == time::NEVER || node.life() != Life::Live {
                     continue;
                 }

@@ -1,12 +1,15 @@
-//! The arithmetic of the wheel: five levels of buckets, and at which moment each bucket is to be visited.
+//! The arithmetic of the wheel: five levels of buckets, and at which moment each bucket is to be
+//! visited.
 //!
 //! # How it works
 //!
-//! A level cuts time into *ticks* of `2^shift` ns, its *span*. Tick `T` covers the moments `T·span ..= (T+1)·span - 1` and
-//! belongs to bucket `T mod len`. The bucket of the tick that holds *now* is the level's *hand*.
+//! A level cuts time into *ticks* of `2^shift` ns, its *span*. Tick `T` covers the moments `T·span
+//! ..= (T+1)·span - 1` and belongs to bucket `T mod len`. The bucket of the tick that holds *now*
+//! is the level's *hand*.
 //!
-//! A deadline `d` that lies after `now` is filed under the last moment at which it is not due yet, `e = d - 1 >= now`, in
-//! the finest level whose hand is less than one turn from `e`, *counted in ticks of that level*:
+//! A deadline `d` that lies after `now` is filed under the last moment at which it is not due yet,
+//! `e = d - 1 >= now`, in the finest level whose hand is less than one turn from `e`, *counted in
+//! ticks of that level*:
 //!
 //! | level | buckets | span (default)  | holds ticks, counted from the hand | visited when |
 //! |-------|---------|-----------------|------------------------------------|--------------|
@@ -18,25 +21,29 @@
 //!
 //! # Why this is exact
 //!
-//! Write `t_l(x)` for the tick of `x` in level `l`, and `len_l` for its number of buckets; one turn of a level is one tick
-//! of the level above, so `t_(l+1)(x) = t_l(x) div len_l` up to level 3.
+//! Write `t_l(x)` for the tick of `x` in level `l`, and `len_l` for its number of buckets; one turn
+//! of a level is one tick of the level above, so `t_(l+1)(x) = t_l(x) div len_l` up to level 3.
 //!
-//! - *Nothing lands under the hand of an upper level.* `d` comes to level `l + 1` only if `t_l(e) - t_l(now) >= len_l`, and
-//!   then `t_(l+1)(e) - t_(l+1)(now) >= 1`. Had nanoseconds been compared instead, `e` a hair less than a turn away could
-//!   share the tick of `now`.
-//! - *Nothing is filed a turn too late or too early.* A level holds fewer than `len_l` different ticks (level 0: exactly
-//!   64), so a bucket holds one tick at a time. Level 4 holds everything else and is looked at again at each of its ticks.
-//! - *A cascade comes before the deadline*: the tick of `e` begins at or before `e`, and `e < d`. When it begins, the
-//!   difference in that level is 0, so the node goes to a finer level; from level 4 it may go there again.
-//! - *A flush comes with the deadline or less than one span after it*: the tick of `e` ends at the first multiple of the
-//!   span that is at or after `d`. All in the bucket are due then, and a deadline that is a multiple is met exactly.
+//! - *Nothing lands under the hand of an upper level.* `d` comes to level `l + 1` only if `t_l(e) -
+//!   t_l(now) >= len_l`, and then `t_(l+1)(e) - t_(l+1)(now) >= 1`. Had nanoseconds been compared
+//!   instead, `e` a hair less than a turn away could share the tick of `now`.
+//! - *Nothing is filed a turn too late or too early.* A level holds fewer than `len_l` different
+//!   ticks (level 0: exactly 64), so a bucket holds one tick at a time. Level 4 holds everything
+//!   else and is looked at again at each of its ticks.
+//! - *A cascade comes before the deadline*: the tick of `e` begins at or before `e`, and `e < d`.
+//!   When it begins, the difference in that level is 0, so the node goes to a finer level; from
+//!   level 4 it may go there again.
+//! - *A flush comes with the deadline or less than one span after it*: the tick of `e` ends at the
+//!   first multiple of the span that is at or after `d`. All in the bucket are due then, and a
+//!   deadline that is a multiple is met exactly.
 //!
 //! # The clock wraps
 //!
-//! Every difference is taken on nanoseconds, in wrapping arithmetic, and shifted afterwards: the number of ticks from `a` to
-//! `b` is `(b - (a rounded down)) >> shift`. Tick *numbers* wrap at `2^(64 - shift)`, and shifting them first would need a
-//! mask. The widest shift of all is 62, so the rounding loses less than 2^62 and the sum of the rounding and of a distance
-//! below 2^63 fits in 64 bits.
+//! Every difference is taken on nanoseconds, in wrapping arithmetic, and shifted afterwards: the
+//! number of ticks from `a` to `b` is `(b - (a rounded down)) >> shift`. Tick *numbers* wrap at
+//! `2^(64 - shift)`, and shifting them first would need a mask. The widest shift of all is 62, so
+//! the rounding loses less than 2^62 and the sum of the rounding and of a distance below 2^63 fits
+//! in 64 bits.
 //!
 //! Cost: a handful of shifts and compares for each function here.
 
@@ -50,10 +57,10 @@ pub(crate) const LEVELS: usize = 5;
 const FARTHEST: usize = LEVELS - 1;
 
 /// Buckets of each level: powers of two.
-pub(crate) const LENS: [u32; LEVELS] = [64, 64, 32, 4, 1];
+pub(crate) const BUCKETS_PER_LEVEL: [u32; LEVELS] = [64, 64, 32, 4, 1];
 
-/// By how many bits the span of a level is wider than that of the finest. Up to level 3 one turn of a level is one tick of
-/// the next.
+/// By how many bits the span of a level is wider than that of the finest. Up to level 3 one turn of
+/// a level is one tick of the next.
 const ABOVE: [u32; LEVELS] = [0, 6, 12, 17, 19];
 
 /// Number of the first bucket of each level, when all buckets are counted through.
@@ -63,7 +70,7 @@ const FIRST: [u8; LEVELS] = [0, 64, 128, 160, 164];
 pub(crate) const OVERDUE: u8 = 165;
 
 /// Number of buckets in all.
-pub(crate) const PLACES: usize = 166;
+pub(crate) const BUCKETS: usize = 166;
 
 /// log2 of the finest resolution that the builder allows.
 const FINEST_SHIFT: u32 = 16;
@@ -85,8 +92,8 @@ pub(crate) struct Spans {
 }
 
 impl Spans {
-    /// The spans for a resolution, which is rounded up to a power of two nanoseconds and kept within [`FINEST`] and
-    /// [`WIDEST`].
+    /// The spans for a resolution, which is rounded up to a power of two nanoseconds and kept
+    /// within [`FINEST`] and [`WIDEST`].
     pub(crate) fn new(resolution: Duration) -> Self {
         let nanos = time::saturating_nanos(resolution.clamp(FINEST, WIDEST));
         Self {
@@ -94,7 +101,8 @@ impl Spans {
         }
     }
 
-    /// The spans for a finest span of `2^shift` ns, down to 1 ns: small enough to visit every moment of some turns.
+    /// The spans for a finest span of `2^shift` ns, down to 1 ns: small enough to visit every
+    /// moment of some turns.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn with_shift(shift: u32) -> Self {
         assert!(shift <= WIDEST_SHIFT);
@@ -119,7 +127,7 @@ impl Spans {
     /// The bucket of this level, counted within the level, whose tick holds `now`.
     #[inline]
     pub(crate) fn hand(self, level: usize, now: u64) -> u32 {
-        (now >> self.shift(level)) as u32 & (LENS[level] - 1)
+        (now >> self.shift(level)) as u32 & (BUCKETS_PER_LEVEL[level] - 1)
     }
 
     /// Whether two moments share a tick of the finest level, hence of all.
@@ -130,52 +138,57 @@ impl Spans {
 
     /// The number of the bucket for a deadline other than `NEVER`, seen from `now`.
     #[inline]
-    pub(crate) fn place(self, deadline: u64, now: u64) -> u8 {
+    pub(crate) fn bucket_id(self, deadline: u64, now: u64) -> u8 {
         if has_passed(now, deadline) {
             return OVERDUE;
         }
         let last = deadline.wrapping_sub(1);
         for level in 0..FARTHEST {
             let shift = self.shift(level);
-            if ticks(now, last, shift) < u64::from(LENS[level]) {
+            if ticks(now, last, shift) < u64::from(BUCKETS_PER_LEVEL[level]) {
                 return FIRST[level] + self.hand(level, last) as u8;
             }
         }
         FIRST[FARTHEST]
     }
 
-    /// When the bucket of a level that is at `index` is visited next by a clock that shows `now` and goes on: always after
-    /// `now`, by at most one turn.
+    /// When the bucket of a level that is at `index` is visited next by a clock that shows `now`
+    /// and goes on: always after `now`, by at most one turn.
     #[inline]
     pub(crate) fn visit(self, level: usize, index: u32, now: u64) -> u64 {
-        let ahead = index.wrapping_sub(self.hand(level, now) + lead(level)) & (LENS[level] - 1);
+        let ahead = index.wrapping_sub(self.hand(level, now) + lead(level))
+            & (BUCKETS_PER_LEVEL[level] - 1);
         self.tick_after(level, ahead, now)
     }
 
-    /// When the first of the occupied buckets of a level is visited; `occupied` has a bit for each index and is not 0.
+    /// When the first of the occupied buckets of a level is visited; `occupied` has a bit for each
+    /// index and is not 0.
     #[inline]
     pub(crate) fn first_visit(self, level: usize, occupied: u64, now: u64) -> u64 {
-        let start = (self.hand(level, now) + lead(level)) & (LENS[level] - 1);
-        let turned = (u128::from(occupied) | u128::from(occupied) << LENS[level]) >> start;
+        let start = (self.hand(level, now) + lead(level)) & (BUCKETS_PER_LEVEL[level] - 1);
+        let turned =
+            (u128::from(occupied) | u128::from(occupied) << BUCKETS_PER_LEVEL[level]) >> start;
         self.tick_after(level, turned.trailing_zeros(), now)
     }
 
-    /// The moment at which `ahead` more ticks follow on the present one have begun, and one more begins.
+    /// The moment at which `ahead` more ticks follow on the present one have begun, and one more
+    /// begins.
     #[inline]
     fn tick_after(self, level: usize, ahead: u32, now: u64) -> u64 {
         let shift = self.shift(level);
         round_down(now, shift).wrapping_add((u64::from(ahead) + 1) << shift)
     }
 
-    /// The buckets of a level, a bit each, that are to be visited because the clock went on from `then` to `now`: each
-    /// once, also if the jump is longer than a turn.
+    /// The buckets of a level, a bit each, that are to be visited because the clock went on from
+    /// `then` to `now`: each once, also if the jump is longer than a turn.
     pub(crate) fn passed(self, level: usize, then: u64, now: u64) -> u64 {
         let start = self.hand(level, then) + lead(level);
         ring(level, start, ticks(then, now, self.shift(level)))
     }
 
-    /// The buckets of a level, a bit each, that are to be filed again because the clock went back from `then` to `now`:
-    /// those whose tick has become a turn or more away. The farthest level holds any distance.
+    /// The buckets of a level, a bit each, that are to be filed again because the clock went back
+    /// from `then` to `now`: those whose tick has become a turn or more away. The farthest level
+    /// holds any distance.
     pub(crate) fn withdrawn(self, level: usize, then: u64, now: u64) -> u64 {
         if level == FARTHEST {
             return 0;
@@ -184,8 +197,9 @@ impl Spans {
         ring(level, start, ticks(now, then, self.shift(level)))
     }
 
-    /// By when an entry with this deadline (not `NEVER`) is flushed at the latest, seen from `now`: `now` if it is due, else
-    /// the end of its finest tick, which is the deadline rounded up to a multiple of the resolution.
+    /// By when an entry with this deadline (not `NEVER`) is flushed at the latest, seen from `now`:
+    /// `now` if it is due, else the end of its finest tick, which is the deadline rounded up to a
+    /// multiple of the resolution.
     #[inline]
     pub(crate) fn flush_time(self, deadline: u64, now: u64) -> u64 {
         if has_passed(now, deadline) {
@@ -196,15 +210,15 @@ impl Spans {
     }
 }
 
-/// Whether a moment lies in the past of `now` or is `now`. Unlike `time::is_due` and `time::is_past` this knows no reserved value: the
-/// clock may show any.
+/// Whether a moment lies in the past of `now` or is `now`. Unlike `time::is_due` and
+/// `time::is_past` this knows no reserved value: the clock may show any.
 #[inline]
 pub(crate) const fn has_passed(now: u64, moment: u64) -> bool {
     now.wrapping_sub(moment) as i64 >= 0
 }
 
-/// Where the visits of a level begin, counted from the hand: the finest visits a bucket when its tick has ended, the others
-/// when it begins.
+/// Where the visits of a level begin, counted from the hand: the finest visits a bucket when its
+/// tick has ended, the others when it begins.
 #[inline]
 const fn lead(level: usize) -> u32 {
     (level != 0) as u32
@@ -225,12 +239,12 @@ const fn ticks(from: u64, to: u64, shift: u32) -> u64 {
 /// All buckets of a level, a bit each.
 #[inline]
 const fn full(level: usize) -> u64 {
-    u64::MAX >> (64 - LENS[level])
+    u64::MAX >> (64 - BUCKETS_PER_LEVEL[level])
 }
 
 /// `count` buckets of a level from `start` on (below twice its length), a bit each.
 fn ring(level: usize, start: u32, count: u64) -> u64 {
-    let len = LENS[level];
+    let len = BUCKETS_PER_LEVEL[level];
     if count >= u64::from(len) {
         return full(level);
     }
@@ -242,22 +256,22 @@ fn ring(level: usize, start: u32, count: u64) -> u64 {
 ///
 /// One word each for the levels 0 and 1; the others and the overdue share the third.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Places([u64; 3]);
+pub(crate) struct BucketSet([u64; 3]);
 
-impl Places {
+impl BucketSet {
     #[inline]
-    pub(crate) fn contains(&self, place: u8) -> bool {
-        self.0[usize::from(place >> 6)] >> (place & 63) & 1 == 1
+    pub(crate) fn contains(&self, bucket_id: u8) -> bool {
+        self.0[usize::from(bucket_id >> 6)] >> (bucket_id & 63) & 1 == 1
     }
 
     #[inline]
-    pub(crate) fn insert(&mut self, place: u8) {
-        self.0[usize::from(place >> 6)] |= 1 << (place & 63);
+    pub(crate) fn insert(&mut self, bucket_id: u8) {
+        self.0[usize::from(bucket_id >> 6)] |= 1 << (bucket_id & 63);
     }
 
     #[inline]
-    pub(crate) fn remove(&mut self, place: u8) {
-        self.0[usize::from(place >> 6)] &= !(1 << (place & 63));
+    pub(crate) fn remove(&mut self, bucket_id: u8) {
+        self.0[usize::from(bucket_id >> 6)] &= !(1 << (bucket_id & 63));
     }
 
     #[inline]
@@ -289,21 +303,25 @@ impl Places {
 
 /// The number of the bucket at `index` of a level.
 #[inline]
-pub(crate) const fn place_of(level: usize, index: u32) -> u8 {
+pub(crate) const fn bucket_id_of(level: usize, index: u32) -> u8 {
     FIRST[level] + index as u8
 }
 
-/// Whether the nodes of this bucket go on to other buckets when it is visited, rather than being due.
+/// Whether the nodes of this bucket go on to other buckets when it is visited, rather than being
+/// due.
 #[inline]
-pub(crate) const fn is_cascaded(place: u8) -> bool {
-    place >= FIRST[1] && place < OVERDUE
+pub(crate) const fn is_cascaded(bucket_id: u8) -> bool {
+    bucket_id >= FIRST[1] && bucket_id < OVERDUE
 }
 
 /// Level and index of a bucket by its number; `None` for the overdue.
 #[cfg(any(test, fuzzing))]
-pub(crate) fn level_of(place: u8) -> Option<(usize, u32)> {
-    assert!(usize::from(place) < PLACES, "there is no bucket {place}");
-    let level = FIRST.iter().rposition(|&first| first <= place)?;
-    let index = u32::from(place - FIRST[level]);
-    (index < LENS[level]).then_some((level, index))
+pub(crate) fn level_of(bucket_id: u8) -> Option<(usize, u32)> {
+    assert!(
+        usize::from(bucket_id) < BUCKETS,
+        "there is no bucket {bucket_id}"
+    );
+    let level = FIRST.iter().rposition(|&first| first <= bucket_id)?;
+    let index = u32::from(bucket_id - FIRST[level]);
+    (index < BUCKETS_PER_LEVEL[level]).then_some((level, index))
 }

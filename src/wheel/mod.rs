@@ -1,10 +1,12 @@
-//! The timer wheel: which entry is due, which one next, for millions of deadlines at a constant cost each.
+//! The timer wheel: which entry is due, which one next, for millions of deadlines at a constant
+//! cost each.
 //!
 //! # How it works
 //!
-//! Five levels of buckets, each level coarser than the one before; [`level`] has the arithmetic and shows why it is exact. A
-//! node hangs in the one bucket that its wanted deadline named when it was linked, by its seat, whose `place` is that bucket's number. A
-//! node that succeeds to a seat hangs where its predecessor did, until it is rescheduled.
+//! Five levels of buckets, each level coarser than the one before; [`level`] has the arithmetic and
+//! shows why it is exact. A node hangs in the one bucket that its wanted deadline named when it was
+//! linked, by its entry, whose `bucket_id` is that bucket's number. A node that succeeds to an entry
+//! hangs where its predecessor did, until it is rescheduled.
 //!
 //! ```text
 //!             hand
@@ -15,62 +17,74 @@
 //! level 4   │ 81 │
 //! ```
 //!
-//! *Time moves* in [`advance`](Wheel::advance): the occupied buckets whose ticks were passed become *ripe*. That touches no
-//! node. A ripe bucket remembers the node that was its last at that moment; what is linked behind that node later, for the
-//! same bucket but a later turn, is not ripe.
+//! *Time moves* in [`advance`](Wheel::advance): the occupied buckets whose ticks were passed become
+//! *pending*. That touches no node. A pending bucket remembers the node that was its last at that
+//! moment; what is linked behind that node later, for the same bucket but a later turn, is not
+//! pending.
 //!
-//! *Work is done* in [`next_due`](Wheel::next_due), node by node and within a budget: a node of a ripe bucket is unlinked
-//! and, by its wanted deadline as it is now, given to the caller if due, filed again if not. A reader may have moved the
-//! deadline later since the node was linked, and never tells the wheel: this is where the wheel finds out. Moves to an
-//! earlier deadline need a [`reschedule`](Wheel::reschedule).
+//! *Work is done* in [`next_due`](Wheel::next_due), node by node and within a budget: a node of a
+//! pending bucket is unlinked and, by its wanted deadline as it is now, given to the caller if due,
+//! filed again if not. A reader may have moved the deadline later since the node was linked, and
+//! never tells the wheel: this is where the wheel finds out. Moves to an earlier deadline need a
+//! [`reschedule`](Wheel::reschedule).
 //!
-//! Nothing else is remembered between two calls: each leaves the wheel whole, so the caller may stop at any node, link and
-//! unlink what it likes, ripe or not, and go on at another time of day.
+//! Nothing else is remembered between two calls: each leaves the wheel whole, so the caller may
+//! stop at any node, link and unlink what it likes, pending or not, and go on at another time of
+//! day.
 //!
-//! *Time goes back* when a clock does. That is the mirror image: the buckets whose tick is a turn or more away from the
-//! earlier hand become ripe, and their nodes are filed again. So the wheel's time is always the last one it was told, no node
-//! waits for the clock to catch up, and none is handed out before its deadline. Steps within a tick cost nothing.
+//! *Time goes back* when a clock does. That is the mirror image: the buckets whose tick is a turn
+//! or more away from the earlier hand become pending, and their nodes are filed again. So the
+//! wheel's time is always the last one it was told, no node waits for the clock to catch up, and
+//! none is handed out before its deadline. Steps within a tick cost nothing.
 //!
-//! *Exactly now.* The bucket under the hand of level 0 holds deadlines that are due before its tick ends.
-//! [`sweep`](Wheel::sweep) makes it ripe ahead of time, unless a lower bound on its deadlines says that none is due.
+//! *Exactly now.* The bucket under the hand of level 0 holds deadlines that are due before its tick
+//! ends. [`sweep`](Wheel::sweep) makes it pending ahead of time, unless a lower bound on its
+//! deadlines says that none is due.
 //!
 //! # Invariants
 //!
-//! 1. The `place` of a seat is the number of the bucket whose list it is in, or `NO_PLACE`. A place is occupied exactly if its
-//!    list is not empty; `len` is the sum of the lengths.
-//! 2. A place is ripe exactly if its bucket has a `ripe_end`, and that node is in its list: the nodes up to it are ripe. The
-//!    bucket of the overdue is ripe whenever it is occupied.
-//! 3. In levels 1 to 3 the bucket under the hand holds ripe nodes only.
-//! 4. An unripe seat is visited after now, and not after the flush time of the deadline that it was linked with.
-//! 5. `earliest[i]` is not after the deadline, at the time of linking, of any unripe seat in bucket `i` of level 0.
+//! 1. The `bucket_id` of an entry is the number of the bucket whose list it is in, or `NO_BUCKET`. A
+//!    bucket_id is occupied exactly if its list is not empty; `len` is the sum of the lengths.
+//! 2. A bucket is pending exactly if its bucket has a `pending_end`, and that node is in its
+//!    list: the nodes up to it are pending. The bucket of the overdue is pending whenever it is
+//!    occupied.
+//! 3. In levels 1 to 3 the bucket under the hand holds pending nodes only.
+//! 4. A non-pending entry is visited after now, and not after the flush time of the deadline that
+//!    it was linked with.
+//! 5. `earliest[i]` is not after the deadline, at the time of linking, of any non-pending entry in
+//!    bucket `i` of level 0.
 //! 6. `now` is the time of the last `advance`.
-//! 7. No list holds a seat whose node's deadline was `NEVER` when it was linked.
+//! 7. No list holds an entry whose node's deadline was `NEVER` when it was linked.
 //!
-//! What follows: a node becomes ripe less than one finest span after its deadline (4), and a ripe node is taken out after
-//! finitely many steps: ripe buckets take turns, `next_due` files nodes behind the `ripe_end` of their bucket and never among
-//! the overdue, and what the caller adds to the overdue waits for their next turn.
+//! What follows: a node becomes pending less than one finest span after its deadline (4), and a
+//! pending node is taken out after finitely many steps: pending buckets take turns, `next_due`
+//! files nodes behind the `pending_end` of their bucket and never among the overdue, and what the
+//! caller adds to the overdue waits for their next turn.
 //!
 //! # Cost
 //!
-//! Scheduling and descheduling take constant time and touch the node, its neighbours' links and the bucket: 9 ns together
-//! while the nodes are in the processor's caches, two or three misses for a million nodes in random order. `advance` costs one
-//! compare while the tick lasts, else a look at each level and at each bucket that becomes ripe, 165 at most. Between its
-//! scheduling and its deadline a node is filed again at most once in each level, and once for each tick of the farthest level
-//! that it waits there. `next_due` costs about 10 ns a node, or one miss. `next_deadline` costs a few instructions a level.
-//! The buckets (6 KiB) are allocated with the first deadline.
+//! Scheduling and descheduling take constant time and touch the node, its neighbours' links and the
+//! bucket: 9 ns together while the nodes are in the processor's caches, two or three misses for a
+//! million nodes in random order. `advance` costs one compare while the tick lasts, else a look at
+//! each level and at each bucket that becomes pending, 165 at most. Between its scheduling and its
+//! deadline a node is filed again at most once in each level, and once for each tick of the
+//! farthest level that it waits there. `next_due` costs about 10 ns a node, or one miss.
+//! `next_deadline` costs a few instructions a level. The buckets (6 KiB) are allocated with the
+//! first deadline.
 //!
 //! # Origin
 //!
-//! Hashed and hierarchical timing wheels: Varghese and Lauck, 1987. The choice of levels is that of Caffeine. Ripe marks,
-//! steps back and the rounding of deadlines to the end of a tick are this crate's.
+//! Hashed and hierarchical timing wheels: Varghese and Lauck, 1987. The choice of levels is that of
+//! Caffeine. Pending marks, steps back and the rounding of deadlines to the end of a tick are this
+//! crate's.
 
 mod level;
 
 use crate::list::{List, Timer};
-use crate::node::{NO_PLACE, NodePtr, SeatPtr};
+use crate::node::{EntryPtr, NO_BUCKET, NodePtr};
 use crate::time;
+use level::{BUCKETS, BUCKETS_PER_LEVEL, BucketSet, LEVELS, OVERDUE};
 pub(crate) use level::{FINEST, Spans, WIDEST};
-use level::{LENS, LEVELS, OVERDUE, PLACES, Places};
 use std::time::Duration;
 
 /// The buckets of one wheel; see the module docs.
@@ -78,41 +92,42 @@ pub(crate) struct Wheel<K, V> {
     spans: Spans,
     now: u64,
     len: usize,
-    occupied: Places,
-    ripe: Places,
-    /// Where `next_due` goes on looking for a ripe bucket. Going round gives every ripe bucket its turn.
+    occupied: BucketSet,
+    pending: BucketSet,
+    /// Where `next_due` goes on looking for a pending bucket. Going round gives every pending
+    /// bucket its turn.
     resume_at: u8,
-    /// Whether the last node was taken from the end of a ripe part.
+    /// Whether the last node was taken from the end of a pending part.
     from_end: bool,
     buckets: Option<Box<Buckets<K, V>>>,
 }
 
 struct Buckets<K, V> {
-    by_place: [Bucket<K, V>; PLACES],
+    by_id: [Bucket<K, V>; BUCKETS],
     /// For each bucket of level 0 a lower bound of the deadlines in it.
-    earliest: [u64; LENS[0] as usize],
+    earliest: [u64; BUCKETS_PER_LEVEL[0] as usize],
 }
 
 struct Bucket<K, V> {
-    seats: List<K, V, Timer>,
+    entries: List<K, V, Timer>,
     /// The last of those that are to be taken out.
-    ripe_end: Option<SeatPtr<K, V>>,
+    pending_end: Option<EntryPtr<K, V>>,
 }
 
 impl<K, V> Buckets<K, V> {
     #[cold]
     fn new() -> Box<Self> {
         Box::new(Self {
-            by_place: std::array::from_fn(|_| Bucket {
-                seats: List::new(),
-                ripe_end: None,
+            by_id: std::array::from_fn(|_| Bucket {
+                entries: List::new(),
+                pending_end: None,
             }),
-            earliest: [0; LENS[0] as usize],
+            earliest: [0; BUCKETS_PER_LEVEL[0] as usize],
         })
     }
 
-    fn note_deadline(&mut self, place: u8, deadline: u64, alone: bool) {
-        if let Some(earliest) = self.earliest.get_mut(usize::from(place))
+    fn note_deadline(&mut self, bucket_id: u8, deadline: u64, alone: bool) {
+        if let Some(earliest) = self.earliest.get_mut(usize::from(bucket_id))
             && (alone || (deadline.wrapping_sub(*earliest) as i64) < 0)
         {
             *earliest = deadline;
@@ -142,8 +157,8 @@ impl<K, V> Wheel<K, V> {
             spans,
             now,
             len: 0,
-            occupied: Places::default(),
-            ripe: Places::default(),
+            occupied: BucketSet::default(),
+            pending: BucketSet::default(),
             resume_at: OVERDUE,
             from_end: false,
             buckets: None,
@@ -165,19 +180,20 @@ impl<K, V> Wheel<K, V> {
     pub(crate) fn schedule(&mut self, node: NodePtr<K, V>) {
         let deadline = node.deadline();
         if deadline != time::NEVER {
-            self.link(node.seat(), deadline);
+            self.link(node.entry(), deadline);
         }
     }
 
-    /// Files a node, its seat linked or not, by its present deadline: also one that has just succeeded to a seat.
+    /// Files a node, its entry linked or not, by its present deadline: also one that has just
+    /// succeeded to an entry.
     pub(crate) fn reschedule(&mut self, node: NodePtr<K, V>) {
-        let at = node.seat().place();
-        if at == NO_PLACE {
+        let at = node.entry().bucket_id();
+        if at == NO_BUCKET {
             self.schedule(node);
             return;
         }
         let deadline = node.deadline();
-        if deadline != time::NEVER && self.spans.place(deadline, self.now) == at {
+        if deadline != time::NEVER && self.spans.bucket_id(deadline, self.now) == at {
             self.buckets_mut().note_deadline(at, deadline, false);
         } else {
             self.deschedule(node);
@@ -185,43 +201,44 @@ impl<K, V> Wheel<K, V> {
         }
     }
 
-    /// Unlinks a node's seat; nothing happens to one that is in no bucket.
+    /// Unlinks a node's entry; nothing happens to one that is in no bucket.
     #[inline]
     pub(crate) fn deschedule(&mut self, node: NodePtr<K, V>) {
-        let seat = node.seat();
-        let place = seat.place();
-        if place == NO_PLACE {
+        let entry = node.entry();
+        let bucket_id = entry.bucket_id();
+        if bucket_id == NO_BUCKET {
             return;
         }
-        let bucket = &mut self.buckets_mut().by_place[usize::from(place)];
-        let was_end = bucket.ripe_end == Some(seat);
+        let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
+        let was_end = bucket.pending_end == Some(entry);
         if was_end {
-            bucket.ripe_end = List::<K, V, Timer>::prev(seat);
+            bucket.pending_end = List::<K, V, Timer>::prev(entry);
         }
-        let was_only = was_end && bucket.ripe_end.is_none();
-        bucket.seats.unlink(seat);
+        let was_only = was_end && bucket.pending_end.is_none();
+        bucket.entries.unlink(entry);
         if was_only {
-            self.all_taken(place);
+            self.all_taken(bucket_id);
         }
-        self.unlinked(seat, place);
+        self.unlinked(entry, bucket_id);
     }
 
     /// Asks the processor for what [`deschedule`](Self::deschedule) will write.
     #[inline]
     pub(crate) fn prefetch_around(node: NodePtr<K, V>) {
-        List::<K, V, Timer>::prefetch_around(node.seat());
+        List::<K, V, Timer>::prefetch_around(node.entry());
     }
 
-    /// Moves the wheel's time, forward or back, and makes ripe what that concerns. Touches no node, takes no budget.
+    /// Moves the wheel's time, forward or back, and makes pending what that concerns. Touches no
+    /// node, takes no budget.
     #[inline]
     pub(crate) fn advance(&mut self, now: u64) {
         let then = std::mem::replace(&mut self.now, now);
         if self.len != 0 && !self.spans.same_tick(then, now) {
-            self.ripen_between(then, now);
+            self.mark_pending_between(then, now);
         }
     }
 
-    fn ripen_between(&mut self, then: u64, now: u64) {
+    fn mark_pending_between(&mut self, then: u64, now: u64) {
         let forward = level::has_passed(now, then);
         for level in 0..LEVELS {
             let reached = if forward {
@@ -231,108 +248,112 @@ impl<K, V> Wheel<K, V> {
             };
             let mut left = reached & self.occupied.of_level(level);
             while left != 0 {
-                self.ripen(level::place_of(level, left.trailing_zeros()));
+                self.mark_pending(level::bucket_id_of(level, left.trailing_zeros()));
                 left &= left - 1;
             }
         }
     }
 
-    /// Makes all nodes ripe that are in a bucket now, if any are.
-    fn ripen(&mut self, place: u8) {
-        let bucket = &mut self.buckets_mut().by_place[usize::from(place)];
-        bucket.ripe_end = bucket.seats.back();
-        if bucket.ripe_end.is_some() {
-            self.ripe.insert(place);
+    /// Makes all nodes pending that are in a bucket now, if any are.
+    fn mark_pending(&mut self, bucket_id: u8) {
+        let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
+        bucket.pending_end = bucket.entries.back();
+        if bucket.pending_end.is_some() {
+            self.pending.insert(bucket_id);
         }
     }
 
-    /// How many nodes a sweep at `now` would make ripe at most.
+    /// How many nodes a sweep at `now` would make pending at most.
     pub(crate) fn sweep_len(&self, now: u64) -> usize {
-        let place = level::place_of(0, self.spans.hand(0, now));
+        let bucket_id = level::bucket_id_of(0, self.spans.hand(0, now));
         let buckets = self.buckets.as_ref();
         buckets.map_or(0, |buckets| {
-            buckets.by_place[usize::from(place)].seats.len()
+            buckets.by_id[usize::from(bucket_id)].entries.len()
         })
     }
 
-    /// Advances, and makes sure that `next_due` will find all that is due at exactly `now`, though the tick of `now` has not
-    /// ended.
+    /// Advances, and makes sure that `next_due` will find all that is due at exactly `now`, though
+    /// the tick of `now` has not ended.
     pub(crate) fn sweep(&mut self, now: u64) {
         self.advance(now);
         let index = self.spans.hand(0, now);
-        let place = level::place_of(0, index);
-        if !self.occupied.contains(place) {
+        let bucket_id = level::bucket_id_of(0, index);
+        if !self.occupied.contains(bucket_id) {
             return;
         }
         let tick_end = self.spans.visit(0, index, now);
         let earliest = &mut self.buckets_mut().earliest[index as usize];
         if level::has_passed(now, *earliest) {
-            // All of them are taken out; those that are not due come back and lower the bound to what it then is.
+            // All of them are taken out; those that are not due come back and lower the bound to
+            // what it then is.
             *earliest = tick_end;
-            self.ripen(place);
+            self.mark_pending(bucket_id);
         }
     }
 
-    /// Advances, then takes ripe nodes out until one is due: the caller removes that entry, or schedules the node again if a
-    /// reader has extended it meanwhile. Each node taken out costs one unit of the budget.
+    /// Advances, then takes pending nodes out until one is due: the caller removes that entry, or
+    /// schedules the node again if a reader has extended it meanwhile. Each node taken out costs
+    /// one unit of the budget.
     ///
-    /// `None` with budget left: nothing is ripe any more. With none left: see [`has_work`](Self::has_work).
+    /// `None` with budget left: nothing is pending any more. With none left: see
+    /// [`has_work`](Self::has_work).
     pub(crate) fn next_due(&mut self, now: u64, budget: &mut usize) -> Option<NodePtr<K, V>> {
         self.advance(now);
-        while let Some(place) = self.ripe.next_from(self.resume_at) {
+        while let Some(bucket_id) = self.pending.next_from(self.resume_at) {
             if *budget == 0 {
                 return None;
             }
             *budget -= 1;
-            let seat = self.take_ripe(place);
-            let node = seat.node();
+            let entry = self.take_pending(bucket_id);
+            let node = entry.node();
             // As it is now; the reader who extends it in the next moment meets the caller's claim.
             let deadline = node.deadline();
             if time::is_due(now, deadline) {
                 return Some(node);
             }
             if deadline != time::NEVER {
-                self.link(seat, deadline);
+                self.link(entry, deadline);
             }
         }
         None
     }
 
-    /// Has `next_due` begin with the overdue and the finest ripe buckets, where most nodes are due; those of a coarse one are mostly
-    /// filed again. Finer buckets ripen again and again, so whoever always asks for this keeps the coarse ones waiting.
+    /// Has `next_due` begin with the overdue and the finest pending buckets, where most nodes are
+    /// due; those of a coarse one are mostly filed again. Finer buckets become pending again and
+    /// again, so whoever always asks for this keeps the coarse ones waiting.
     pub(crate) fn finest_first(&mut self) {
         self.resume_at = OVERDUE;
     }
 
-    /// The node that hangs in the bucket under the finest hand for longest: if nobody has moved its deadline, it is due before the
-    /// tick ends.
+    /// The node that hangs in the bucket under the finest hand for longest: if nobody has moved its
+    /// deadline, it is due before the tick ends.
     pub(crate) fn nearest(&self) -> Option<NodePtr<K, V>> {
-        let place = level::place_of(0, self.spans.hand(0, self.now));
-        self.buckets.as_ref()?.by_place[usize::from(place)]
-            .seats
+        let bucket_id = level::bucket_id_of(0, self.spans.hand(0, self.now));
+        self.buckets.as_ref()?.by_id[usize::from(bucket_id)]
+            .entries
             .front()
-            .map(SeatPtr::node)
+            .map(EntryPtr::node)
     }
 
-    /// No more nodes than these are ripe.
-    pub(crate) fn ripe_len(&self) -> usize {
+    /// No more nodes than these are pending.
+    pub(crate) fn pending_len(&self) -> usize {
         let Some(buckets) = &self.buckets else {
             return 0;
         };
         (0..)
-            .zip(&buckets.by_place)
-            .filter(|&(place, _)| self.ripe.contains(place))
-            .map(|(_, bucket)| bucket.seats.len())
+            .zip(&buckets.by_id)
+            .filter(|&(bucket_id, _)| self.pending.contains(bucket_id))
+            .map(|(_, bucket)| bucket.entries.len())
             .sum()
     }
 
     /// Whether `next_due` would take out a node even without time going on.
     pub(crate) fn has_work(&self) -> bool {
-        !self.ripe.is_empty()
+        !self.pending.is_empty()
     }
 
-    /// The earliest moment at which there is work: now if a node is ripe, else the first visit over all occupied buckets.
-    /// `None` if nothing is linked.
+    /// The earliest moment at which there is work: now if a node is pending, else the first visit
+    /// over all occupied buckets. `None` if nothing is linked.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         if self.has_work() {
             return Some(self.now);
@@ -348,14 +369,14 @@ impl<K, V> Wheel<K, V> {
     /// A picture of one level. The overdue are counted in the bucket under the hand of level 0.
     pub(crate) fn level(&self, level: usize) -> Level {
         let hand = self.spans.hand(level, self.now) as usize;
-        let len_at = |place: u8| {
+        let len_at = |bucket_id: u8| {
             let buckets = self.buckets.as_ref();
             buckets.map_or(0, |buckets| {
-                buckets.by_place[usize::from(place)].seats.len()
+                buckets.by_id[usize::from(bucket_id)].entries.len()
             })
         };
-        let mut lens: Vec<usize> = (0..LENS[level])
-            .map(|index| len_at(level::place_of(level, index)))
+        let mut lens: Vec<usize> = (0..BUCKETS_PER_LEVEL[level])
+            .map(|index| len_at(level::bucket_id_of(level, index)))
             .collect();
         if level == 0 {
             lens[hand] += len_at(OVERDUE);
@@ -378,76 +399,82 @@ impl<K, V> Wheel<K, V> {
     }
 
     #[inline]
-    fn link(&mut self, seat: SeatPtr<K, V>, deadline: u64) {
-        debug_assert_eq!(seat.place(), NO_PLACE, "linked twice");
-        let place = self.spans.place(deadline, self.now);
-        let alone = !self.occupied.contains(place);
+    fn link(&mut self, entry: EntryPtr<K, V>, deadline: u64) {
+        debug_assert_eq!(entry.bucket_id(), NO_BUCKET, "linked twice");
+        let bucket_id = self.spans.bucket_id(deadline, self.now);
+        let alone = !self.occupied.contains(bucket_id);
         let buckets = self.buckets_mut();
-        buckets.note_deadline(place, deadline, alone);
-        let bucket = &mut buckets.by_place[usize::from(place)];
-        bucket.seats.push_back(seat);
-        seat.set_place(place);
-        self.occupied.insert(place);
+        buckets.note_deadline(bucket_id, deadline, alone);
+        let bucket = &mut buckets.by_id[usize::from(bucket_id)];
+        bucket.entries.push_back(entry);
+        entry.set_bucket_id(bucket_id);
+        self.occupied.insert(bucket_id);
         self.len += 1;
-        if place == OVERDUE && !self.ripe.contains(OVERDUE) {
-            self.ripen(OVERDUE);
+        if bucket_id == OVERDUE && !self.pending.contains(OVERDUE) {
+            self.mark_pending(OVERDUE);
         }
     }
 
-    /// Unlinks a ripe seat from a ripe bucket. What is flushed comes in the order of linking; what is cascaded comes from both
-    /// ends of the ripe part in turn: then two are on their way from memory at a time, which takes half as long for
-    /// crowds that no cache holds.
+    /// Unlinks a pending entry from a pending bucket. What is flushed comes in the order of
+    /// linking; what is cascaded comes from both ends of the pending part in turn: then two are on
+    /// their way from memory at a time, which takes half as long for crowds that no cache holds.
     #[inline]
-    fn take_ripe(&mut self, place: u8) -> SeatPtr<K, V> {
-        self.from_end = level::is_cascaded(place) && !self.from_end;
+    fn take_pending(&mut self, bucket_id: u8) -> EntryPtr<K, V> {
+        self.from_end = level::is_cascaded(bucket_id) && !self.from_end;
         let from_end = self.from_end;
-        let bucket = &mut self.buckets_mut().by_place[usize::from(place)];
-        let end = bucket.ripe_end.expect("a ripe bucket has a last ripe seat");
-        let front = bucket.seats.front().expect("a ripe bucket holds seats");
-        let seat = if from_end { end } else { front };
-        if seat == end {
-            bucket.ripe_end = List::<K, V, Timer>::prev(seat);
+        let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
+        let end = bucket
+            .pending_end
+            .expect("a pending bucket has a last pending entry");
+        let front = bucket
+            .entries
+            .front()
+            .expect("a pending bucket holds entries");
+        let entry = if from_end { end } else { front };
+        if entry == end {
+            bucket.pending_end = List::<K, V, Timer>::prev(entry);
         }
-        let was_last = bucket.ripe_end.is_none();
-        bucket.seats.unlink(seat);
-        // Its neighbour is the next to be taken and was just written to, so its node is known by now.
+        let was_last = bucket.pending_end.is_none();
+        bucket.entries.unlink(entry);
+        // Its neighbour is the next to be taken and was just written to, so its node is known by
+        // now.
         let next = if from_end {
-            bucket.ripe_end
+            bucket.pending_end
         } else {
-            bucket.seats.front()
+            bucket.entries.front()
         };
         if let Some(next) = next {
             next.node().prefetch();
         }
-        self.resume_at = place;
+        self.resume_at = bucket_id;
         if was_last {
-            self.all_taken(place);
-            self.resume_at = place + 1;
+            self.all_taken(bucket_id);
+            self.resume_at = bucket_id + 1;
         }
-        self.unlinked(seat, place);
-        seat
+        self.unlinked(entry, bucket_id);
+        entry
     }
 
-    /// The books of a bucket whose last ripe node has left. What became overdue since is the next portion: the other buckets
-    /// have their turn in between, however fast overdue nodes come.
+    /// The books of a bucket whose last pending node has left. What became overdue since is the
+    /// next portion: the other buckets have their turn in between, however fast overdue nodes come.
     #[inline]
-    fn all_taken(&mut self, place: u8) {
-        self.ripe.remove(place);
-        if place == OVERDUE {
-            self.ripen(OVERDUE);
+    fn all_taken(&mut self, bucket_id: u8) {
+        self.pending.remove(bucket_id);
+        if bucket_id == OVERDUE {
+            self.mark_pending(OVERDUE);
         }
     }
 
-    /// The books of a seat that has just left the list of `place`.
+    /// The books of an entry that has just left the list of `bucket_id`.
     #[inline]
-    fn unlinked(&mut self, seat: SeatPtr<K, V>, place: u8) {
-        if self.buckets_mut().by_place[usize::from(place)]
-            .seats
+    fn unlinked(&mut self, entry: EntryPtr<K, V>, bucket_id: u8) {
+        if self.buckets_mut().by_id[usize::from(bucket_id)]
+            .entries
             .is_empty()
         {
-            self.occupied.remove(place);
+            self.occupied.remove(bucket_id);
         }
-        seat.set_place(NO_PLACE);
+        entry.set_bucket_id(NO_BUCKET);
         self.len -= 1;
     }
 }

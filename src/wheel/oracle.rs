@@ -1,19 +1,21 @@
 //! The wheel beside a sorted map: a program of operations, decoded from bytes, runs on both.
 //!
-//! The oracle counts time in `i128`, from any origin, and knows buckets only as what they promise: nothing is handed out
-//! before its deadline; nothing is left behind once the tick of its deadline has ended, or, after a sweep, once it is due;
-//! and the next deadline is the earliest visit over all occupied buckets, found by trying each of them against each tick
-//! boundary of a turn.
+//! The oracle counts time in `i128`, from any origin, and knows buckets only as what they promise:
+//! nothing is handed out before its deadline; nothing is left behind once the tick of its deadline
+//! has ended, or, after a sweep, once it is due; and the next deadline is the earliest visit over
+//! all occupied buckets, found by trying each of them against each tick boundary of a turn.
 //!
-//! Bytes from a fuzzer or from a generator of random numbers serve alike: every string is a program.
+//! Bytes from a fuzzer or from a generator of random numbers serve alike: every string is a
+//! program.
 
-use super::level::{self, LENS, LEVELS, Spans};
+use super::level::{self, BUCKETS_PER_LEVEL, LEVELS, Spans};
 use super::{OVERDUE, Wheel};
-use crate::node::{Columns, Life, Making, NO_PLACE, NewNode, NodePtr, Slab, Times};
+use crate::node::{Columns, Life, Making, NO_BUCKET, NewNode, NodePtr, Slab, Times};
 use crate::time::{self, MAX_LIFE_NANOS};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// No distance between now and a deadline exceeds this, so that the wrapping differences keep their meaning.
+/// No distance between now and a deadline exceeds this, so that the wrapping differences keep their
+/// meaning.
 const HORIZON: i128 = MAX_LIFE_NANOS as i128 + (MAX_LIFE_NANOS / 2) as i128;
 
 /// How many nodes a program has at most.
@@ -53,7 +55,7 @@ impl Nodes {
         self.slab.place(NewNode::new(number, number, making), times)
     }
 
-    /// A live node with this deadline in the seat of another.
+    /// A live node with this deadline in the entry of another.
     pub(super) fn succeed(&mut self, old: Timed, deadline: u64) -> Timed {
         let making = Making {
             hash: old.hash(),
@@ -66,7 +68,7 @@ impl Nodes {
         };
         let new = NewNode::new(*old.key(), *old.value(), making);
         let new = self.slab.succeed(old, new, times);
-        new.seat().set_node(new);
+        new.entry().set_node(new);
         new
     }
 }
@@ -114,7 +116,8 @@ impl Script<'_> {
         self.byte().unwrap_or(0)
     }
 
-    /// A distance in nanoseconds whose magnitude is spread evenly over 0 to `bits` bits, with some exact powers of two.
+    /// A distance in nanoseconds whose magnitude is spread evenly over 0 to `bits` bits, with some
+    /// exact powers of two.
     fn distance(&mut self, bits: u32) -> i128 {
         let (size, low, high) = (self.any(), self.any(), self.any());
         let bits = u32::from(size & 63) % (bits + 1);
@@ -132,7 +135,8 @@ impl Script<'_> {
     }
 }
 
-/// Runs a program on the wheel and on the oracle, checks every step, and says how many operations it had.
+/// Runs a program on the wheel and on the oracle, checks every step, and says how many operations
+/// it had.
 pub(super) fn run(program: &[u8]) -> usize {
     let mut script = Script(program);
     let shift = match script.any() {
@@ -228,12 +232,12 @@ impl Bench {
         Some(deadline)
     }
 
-    /// One of those that sit in their seats.
+    /// One of those that sit in their entries.
     fn pick(&self, script: &mut Script<'_>) -> Option<usize> {
         let number = u16::from_le_bytes([script.any(), script.any()]);
         let id = usize::from(number).checked_rem(self.entries.len())?;
         let node = self.entries[id].node;
-        (node.seat().node() == node).then_some(id)
+        (node.entry().node() == node).then_some(id)
     }
 
     fn make(&mut self, deadline: Option<i128>) -> usize {
@@ -273,7 +277,7 @@ impl Bench {
             None => State::Out,
         };
         assert_eq!(
-            entry.node.seat().place() != NO_PLACE,
+            entry.node.entry().bucket_id() != NO_BUCKET,
             entry.state == State::In
         );
     }
@@ -303,7 +307,7 @@ impl Bench {
         let Some(id) = self.pick(script) else { return };
         self.forgotten(id);
         self.wheel.deschedule(self.entries[id].node);
-        assert_eq!(self.entries[id].node.seat().place(), NO_PLACE);
+        assert_eq!(self.entries[id].node.entry().bucket_id(), NO_BUCKET);
         if self.entries[id].state != State::Claimed {
             self.entries[id].state = State::Out;
         }
@@ -370,7 +374,8 @@ impl Bench {
         }
     }
 
-    /// Whether all deadlines stay within the horizon if the clock shows `now`. Claims have moved theirs 2^62 into the past.
+    /// Whether all deadlines stay within the horizon if the clock shows `now`. Claims have moved
+    /// theirs 2^62 into the past.
     fn can_show(&self, now: i128) -> bool {
         let claims = self
             .entries
@@ -429,7 +434,8 @@ impl Bench {
         let budget = usize::from(script.any());
         self.wheel.sweep(self.now as u64);
         if self.drain(budget, script) {
-            // A drain may have rescheduled something into the swept bucket; that is the next sweep's.
+            // A drain may have rescheduled something into the swept bucket; that is the next
+            // sweep's.
             self.wheel.sweep(self.now as u64);
             self.drain(usize::MAX, &mut Script(&[]));
             let left = self.due.first();
@@ -441,12 +447,17 @@ impl Bench {
         }
     }
 
-    /// Takes out what is ripe, within a budget, and changes this and that between two nodes. Whether it was finished.
+    /// Takes out what is pending, within a budget, and changes this and that between two nodes.
+    /// Whether it was finished.
     fn drain(&mut self, budget: usize, script: &mut Script<'_>) -> bool {
         let now = self.now as u64;
         let mut left = budget;
         while let Some(node) = self.wheel.next_due(now, &mut left) {
-            assert_eq!(node.seat().place(), NO_PLACE, "handed out while linked");
+            assert_eq!(
+                node.entry().bucket_id(),
+                NO_BUCKET,
+                "handed out while linked"
+            );
             let id = self.by_address[&node.as_raw().addr()];
             match self.entries[id].state {
                 State::In => {
@@ -516,8 +527,8 @@ impl Bench {
         }
         for &(_, id) in &self.due {
             assert_ne!(
-                self.entries[id].node.seat().place(),
-                NO_PLACE,
+                self.entries[id].node.entry().bucket_id(),
+                NO_BUCKET,
                 "node {id} was lost"
             );
         }
@@ -530,29 +541,35 @@ impl Bench {
         assert_eq!(pictured, self.wheel.len());
     }
 
-    /// The next deadline by brute force: each place that holds a node against each tick boundary of a turn.
+    /// The next deadline by brute force: each bucket_id that holds a node against each tick
+    /// boundary of a turn.
     fn first_visit(&self) -> Option<u64> {
         if self.wheel.has_work() {
             return Some(self.now as u64);
         }
-        let linked = self.entries.iter().map(|entry| entry.node.seat().place());
-        let visits = linked.filter(|&place| place != NO_PLACE).map(|place| {
-            assert_ne!(place, OVERDUE, "an overdue node is ripe");
-            let (level, index) = level::level_of(place).expect("not overdue");
-            let (span, len) = (
-                self.spans.span(level).as_nanos() as i128,
-                i128::from(LENS[level]),
-            );
-            let tick = self.now.div_euclid(span);
-            let begun = (tick + 1..=tick + len)
-                .find(|begun| {
-                    // The finest level visits what has ended, the others what begins.
-                    let visited = if level == 0 { begun - 1 } else { *begun };
-                    visited.rem_euclid(len) == i128::from(index)
-                })
-                .expect("a turn visits all buckets");
-            begun * span
-        });
+        let linked = self
+            .entries
+            .iter()
+            .map(|entry| entry.node.entry().bucket_id());
+        let visits = linked
+            .filter(|&bucket_id| bucket_id != NO_BUCKET)
+            .map(|bucket_id| {
+                assert_ne!(bucket_id, OVERDUE, "an overdue node is pending");
+                let (level, index) = level::level_of(bucket_id).expect("not overdue");
+                let (span, len) = (
+                    self.spans.span(level).as_nanos() as i128,
+                    i128::from(BUCKETS_PER_LEVEL[level]),
+                );
+                let tick = self.now.div_euclid(span);
+                let begun = (tick + 1..=tick + len)
+                    .find(|begun| {
+                        // The finest level visits what has ended, the others what begins.
+                        let visited = if level == 0 { begun - 1 } else { *begun };
+                        visited.rem_euclid(len) == i128::from(index)
+                    })
+                    .expect("a turn visits all buckets");
+                begun * span
+            });
         visits.min().map(|visit| visit as u64)
     }
 

@@ -1,4 +1,5 @@
-//! The checker, checked: histories that have an order, histories that have none, and the search against all permutations.
+//! The checker, checked: histories that have an order, histories that have none, and the search
+//! against all permutations.
 
 use proptest::prelude::*;
 
@@ -231,8 +232,8 @@ fn a_life_counts_from_a_reading_inside_the_call() {
 
 #[test]
 fn a_reading_may_be_older_than_what_others_have_seen() {
-    // The write reads the clock at 0, then stands still; another still sees the old value at 10; then the write is done, and its
-    // value dead already.
+    // The write reads the clock at 0, then stands still; another still sees the old value at 10;
+    // then the write is done, and its value dead already.
     story(BARE)
         .call(0, 1, insert(1), Done)
         .clock(3, 10)
@@ -298,7 +299,8 @@ fn a_read_that_a_new_value_overtakes_may_extend_nothing() {
         on_update: Answer::Keep,
         on_read: Answer::After(100),
     };
-    // The new value keeps the deadline that there is: ten from the beginning, or a hundred from the read.
+    // The new value keeps the deadline that there is: ten from the beginning, or a hundred from the
+    // read.
     let then = |write_from, outcome| {
         story(POLICY)
             .call(0, 1, Op::Insert(value(1)), Done)
@@ -370,7 +372,8 @@ fn some_permutation_fits(history: &History) -> bool {
     )
 }
 
-/// Whether the calls in this order, with the moves of the clock put in wherever they may stand, return what they did.
+/// Whether the calls in this order, with the moves of the clock put in wherever they may stand,
+/// return what they did.
 fn fits(history: &History, order: &[usize]) -> bool {
     let calls: Vec<&Call> = order.iter().map(|&at| &history.calls[at]).collect();
     for (at, call) in calls.iter().enumerate() {
@@ -410,7 +413,8 @@ fn fits(history: &History, order: &[usize]) -> bool {
     !states.is_empty()
 }
 
-/// Small histories, right or wrong as chance has it: stamps are a random arrangement, answers are guessed among few.
+/// Small histories, right or wrong as chance has it: stamps are a random arrangement, answers are
+/// guessed among few.
 fn small() -> impl Strategy<Value = History> {
     let rules = prop_oneof![Just(BARE), Just(LIVE_TEN), Just(IDLE_TEN)];
     let call = prop_oneof![

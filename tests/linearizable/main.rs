@@ -1,7 +1,8 @@
-//! Look-ups and writes of several threads on a few keys, while the clock moves, return what they would return one after the other.
+//! Look-ups and writes of several threads on a few keys, while the clock moves, return what they
+//! would return one after the other.
 //!
-//! `linear` records histories, says what an operation does and looks for an order. `WHEELHOUSE_HISTORIES` says how many
-//! histories; `ci/linear.sh` runs many.
+//! `linear` records histories, says what an operation does and looks for an order.
+//! `WHEELHOUSE_HISTORIES` says how many histories; `ci/linear.sh` runs many.
 
 mod examples;
 #[path = "../support/linear/mod.rs"]

@@ -10,7 +10,8 @@ use crate::support::Dice;
 
 /// Threads of a history at most.
 pub const MOST_THREADS: usize = 4;
-/// Steps of all threads together at most: a key's calls and the moves of the clock must fit the checker's word.
+/// Steps of all threads together at most: a key's calls and the moves of the clock must fit the
+/// checker's word.
 const MOST_STEPS: usize = 30;
 
 /// One history to be made.
@@ -75,7 +76,8 @@ impl Workers {
             ..History::default()
         };
         for _ in 0..pending.threads {
-            // A worker that panics drops its sender; the others' keep the channel open, so wait, but not for ever.
+            // A worker that panics drops its sender; the others' keep the channel open, so wait,
+            // but not for ever.
             let happened = self
                 .answers
                 .recv_timeout(std::time::Duration::from_secs(60))

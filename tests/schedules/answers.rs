@@ -47,7 +47,8 @@ fn histories_are_linearizable() {
     });
 }
 
-/// Two writers make one shard's table grow by many steps and shrink again; keys that stay are never missed, by look-up or visit.
+/// Two writers make one shard's table grow by many steps and shrink again; keys that stay are never
+/// missed, by look-up or visit.
 #[test]
 fn keys_that_stay_are_found_while_the_table_grows_and_shrinks() {
     const STAY: u64 = 6;

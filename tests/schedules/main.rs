@@ -1,15 +1,18 @@
-//! Whole caches under controlled schedules: [shuttle](https://docs.rs/shuttle) decides at every access to an atomic or a lock of the
-//! crate which thread goes on, at random. `ci/shuttle.sh` builds and runs it; in an ordinary build there is nothing here.
+//! Whole caches under controlled schedules: [shuttle](https://docs.rs/shuttle) decides at every
+//! access to an atomic or a lock of the crate which thread goes on, at random. `ci/shuttle.sh`
+//! builds and runs it; in an ordinary build there is nothing here.
 //!
 //! # What this covers and what not
 //!
-//! - Each access through `src/sync/` is a switching point: map, shard locks, node, buffers, drain status, waking, notifications,
-//!   pins and grace periods.
-//! - All orderings count as sequentially consistent. Whether weaker ones suffice is for the loom models to say.
+//! - Each access through `src/sync/` is a switching point: map, shard locks, node, buffers, drain
+//!   status, waking, notifications, pins and grace periods.
+//! - All orderings count as sequentially consistent. Whether weaker ones suffice is for the loom
+//!   models to say.
 //! - No background thread: it is the system's. Its part is played by an `Alarm`.
 //!
-//! `WHEELHOUSE_SCHEDULES` says how many schedules a scenario gets of each of two kinds. A failure prints its schedule;
-//! `WHEELHOUSE_REPLAY` repeats it: `WHEELHOUSE_REPLAY=91… ci/shuttle.sh name_of_the_test`.
+//! `WHEELHOUSE_SCHEDULES` says how many schedules a scenario gets of each of two kinds. A failure
+//! prints its schedule; `WHEELHOUSE_REPLAY` repeats it: `WHEELHOUSE_REPLAY=91… ci/shuttle.sh
+//! name_of_the_test`.
 #![cfg(wheelhouse_shuttle)]
 
 mod answers;
@@ -26,7 +29,8 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 use support::Dice;
 
-/// Priority changes that a schedule of the second kind makes: bugs that need so few orders of events are found soon.
+/// Priority changes that a schedule of the second kind makes: bugs that need so few orders of
+/// events are found soon.
 const DEPTH: usize = 3;
 
 /// Runs a scenario under many schedules.
@@ -34,8 +38,8 @@ fn explore(scenario: fn()) {
     explore_with(scenario, true);
 }
 
-/// The same for a scenario in which somebody waits with a timeout: here he looks again and again, and priorities alone could let him
-/// do so for ever.
+/// The same for a scenario in which somebody waits with a timeout: here he looks again and again,
+/// and priorities alone could let him do so for ever.
 fn explore_fairly(scenario: fn()) {
     explore_with(scenario, false);
 }

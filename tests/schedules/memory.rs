@@ -19,7 +19,8 @@ impl Drop for Witness {
     }
 }
 
-/// A reference is held over look-ups, while others replace, remove and expire what it refers to and free all they can.
+/// A reference is held over look-ups, while others replace, remove and expire what it refers to and
+/// free all they can.
 #[test]
 fn what_is_held_is_not_dropped() {
     explore(|| {
@@ -66,7 +67,8 @@ fn what_is_held_is_not_dropped() {
     });
 }
 
-/// The last handle goes on some thread, in the middle of what others had begun; nothing is left and nothing dropped twice.
+/// The last handle goes on some thread, in the middle of what others had begun; nothing is left and
+/// nothing dropped twice.
 #[test]
 fn the_last_handle_takes_everything_along() {
     explore(|| {

@@ -140,8 +140,8 @@ fn each_pair_is_told_once_and_in_order() {
     });
 }
 
-/// Two callers each remove a key of theirs and ask for all pending work, while the listener takes its time and uses the
-/// cache itself.
+/// Two callers each remove a key of theirs and ask for all pending work, while the listener takes
+/// its time and uses the cache itself.
 #[test]
 fn run_pending_tasks_returns_after_its_notifications() {
     explore_fairly(|| {
@@ -181,7 +181,8 @@ fn run_pending_tasks_returns_after_its_notifications() {
     });
 }
 
-/// A reader that was in time keeps the entry, a removal by time happens once and is called by its name.
+/// A reader that was in time keeps the entry, a removal by time happens once and is called by its
+/// name.
 #[test]
 fn an_entry_expires_once_whoever_finds_it_dead() {
     explore(|| {

@@ -38,8 +38,9 @@ fn write(cache: &Cache<u64, u64>, mut dice: Dice) {
     }
 }
 
-/// Writers leave deadlines, earlier ones after later ones; a timer thread runs what it is told, when it is told, at any moment
-/// in between. When the writers have gone, following the alarm alone removes every entry, at its time.
+/// Writers leave deadlines, earlier ones after later ones; a timer thread runs what it is told,
+/// when it is told, at any moment in between. When the writers have gone, following the alarm alone
+/// removes every entry, at its time.
 #[test]
 fn following_the_alarm_removes_every_entry() {
     explore(|| {

@@ -1,8 +1,10 @@
-//! A sequential ledger beside a cache whose bound is in the way. It knows everything but who is chosen as a victim.
+//! A sequential ledger beside a cache whose bound is in the way. It knows everything but who is
+//! chosen as a victim.
 //!
-//! What is checked: a look-up gives the newest value of its key or nothing, and nothing where the ledger has nothing. After
-//! `run_pending_tasks`: each pair that went in is there or was told once, for the right cause; the weight is the sum of the weights that
-//! are there and within the bound; and if all that was alive has fitted all the time, nobody had to go.
+//! What is checked: a look-up gives the newest value of its key or nothing, and nothing where the
+//! ledger has nothing. After `run_pending_tasks`: each pair that went in is there or was told once,
+//! for the right cause; the weight is the sum of the weights that are there and within the bound;
+//! and if all that was alive has fitted all the time, nobody had to go.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -44,7 +46,8 @@ struct Ledger {
     next: u32,
     /// What is in the cache, but for victims since the last settling.
     entries: BTreeMap<u8, Entry>,
-    /// What must be told, whatever happens; and what has to go though it may be told as something else before.
+    /// What must be told, whatever happens; and what has to go though it may be told as something
+    /// else before.
     left: BTreeMap<u32, RemovalCause>,
     /// Whether there was ever more alive than fits, since the last settling.
     tight: bool,
@@ -112,7 +115,8 @@ fn alike<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Judged {
     }
 }
 
-/// Does the operations on a cache and in the ledger, then clears both; says where they first differ.
+/// Does the operations on a cache and in the ledger, then clears both; says where they first
+/// differ.
 pub fn compare(policy: EvictionPolicy, max: u64, ops: &[Op]) -> Judged {
     let (clock, heard) = (ManualTicker::new(), Heard::default());
     let hear = Arc::clone(&heard);

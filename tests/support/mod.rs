@@ -1,5 +1,6 @@
-//! What the integration tests share: hostile clocks and hashes, gates between threads, a watchdog for tests that could
-//! hang; and by file a recorder of removals, a scripted policy, values that count their drops.
+//! What the integration tests share: hostile clocks and hashes, gates between threads, a watchdog
+//! for tests that could hang; and by file a recorder of removals, a scripted policy, values that
+//! count their drops.
 #![allow(
     dead_code,
     reason = "each test program uses its own part of this module"
@@ -86,7 +87,8 @@ impl Hasher for OneHash {
     }
 }
 
-/// A one-way gate between threads: `wait` returns once `open` was called, and says whether that came in time.
+/// A one-way gate between threads: `wait` returns once `open` was called, and says whether that
+/// came in time.
 pub struct Gate {
     opened: Mutex<Receiver<()>>,
     open: Sender<()>,
@@ -113,7 +115,8 @@ impl Gate {
     }
 }
 
-/// Runs `body` on its own thread and fails the test, rather than hanging it, if it has not ended after a minute.
+/// Runs `body` on its own thread and fails the test, rather than hanging it, if it has not ended
+/// after a minute.
 #[track_caller]
 pub fn must_end<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, ended) = mpsc::channel();

@@ -43,7 +43,8 @@ where
 }
 
 impl<K: Ord, V: Ord> Record<K, V> {
-    /// As `take`, sorted: for removals that happen together, where no order is promised between keys.
+    /// As `take`, sorted: for removals that happen together, where no order is promised between
+    /// keys.
     pub fn take_sorted(&self) -> Vec<(K, V, RemovalCause)> {
         let mut all = std::mem::take(&mut *self.0.lock().unwrap());
         all.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));

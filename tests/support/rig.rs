@@ -1,4 +1,5 @@
-//! One entry in a cache whose policy is scripted, in each of the three states that an operation may meet.
+//! One entry in a cache whose policy is scripted, in each of the three states that an operation may
+//! meet.
 
 use std::time::Duration;
 

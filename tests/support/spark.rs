@@ -1,5 +1,5 @@
-//! Keys, values, a hasher, a policy, a weigher and a listener of which any call can be made to misbehave: the n-th of one kind
-//! panics, or calls the cache.
+//! Keys, values, a hasher, a policy, a weigher and a listener of which any call can be made to
+//! misbehave: the n-th of one kind panics, or calls the cache.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -339,7 +339,8 @@ impl Expiry<Key, Value> for ByValue {
     }
 }
 
-/// A cache with every callback there is, but the one on reads only if `reads`: without it, look-ups take other ways.
+/// A cache with every callback there is, but the one on reads only if `reads`: without it, look-ups
+/// take other ways.
 pub fn sparky(spread: Spread, capacity: Option<u64>, reads: bool) -> (Sparky, ManualTicker) {
     let clock = ManualTicker::new();
     let mut builder = Cache::builder()

@@ -1,4 +1,5 @@
-//! The settings, as a program's first bytes choose them, with the clock and the alarm that go with them.
+//! The settings, as a program's first bytes choose them, with the clock and the alarm that go with
+//! them.
 
 use super::{Heard, Item, Script};
 use crate::hostile::Hostile;

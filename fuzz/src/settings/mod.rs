@@ -1,8 +1,9 @@
 //! Any combination of settings gives a cache that works, or a refusal that names the setting.
 //!
-//! What works means, whatever the settings: a look-up gives the value written last or nothing, and not nothing where nothing could
-//! have ended the entry; each value leaves once, and is told once if there is a listener; counts and weights agree with what is
-//! there and with the bound; the alarm is set as long as there is something to wait for; nothing stays in memory. Programs may
+//! What works means, whatever the settings: a look-up gives the value written last or nothing, and
+//! not nothing where nothing could have ended the entry; each value leaves once, and is told once
+//! if there is a listener; counts and weights agree with what is there and with the bound; the
+//! alarm is set as long as there is something to wait for; nothing stays in memory. Programs may
 //! insert thousands of entries, whose weights differ by much, and the ticker may panic.
 
 mod chosen;
@@ -16,7 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wheelhouse::{Cache, ManualTicker, RemovalCause};
 
-/// A number that no other value has, and something that is counted as long as the value is in memory.
+/// A number that no other value has, and something that is counted as long as the value is in
+/// memory.
 #[derive(Clone)]
 struct Item(u32, #[allow(dead_code)] Arc<()>);
 
@@ -252,7 +254,8 @@ impl Bench {
         assert!(wait.is_none_or(|wait| wait < Duration::MAX));
     }
 
-    /// With a thread, a removal is told though nobody calls; once in a program, since it may take milliseconds.
+    /// With a thread, a removal is told though nobody calls; once in a program, since it may take
+    /// milliseconds.
     fn wait(&mut self, key: u16) {
         let threads = matches!(self.settings.who, Who::Thread | Who::Shared);
         if !threads || !self.settings.listens || std::mem::replace(&mut self.waited, true) {

@@ -14,6 +14,6 @@ fn chains_go_with_the_crowds_that_made_them() {
             }
         }
         // Table 6.
-        cache.core.upkeep.check_invariants();
+        cache.core.maintenance.check_invariants(&cache.core.shared);
     }
 }

@@ -18,7 +18,8 @@ struct Rig {
     heard: Receiver<(u32, RemovalCause)>,
 }
 
-/// A cache that holds 1 for a second and 2 for a minute, and whose coarse time stands until it is renewed.
+/// A cache that holds 1 for a second and 2 for a minute, and whose coarse time stands until it is
+/// renewed.
 fn rig(settings: impl FnOnce(CacheBuilder<u32, u32>) -> CacheBuilder<u32, u32>) -> Rig {
     let keeper = Keeper::of_a_test(|_| Ok(()));
     let clock = ManualTicker::new();
@@ -153,6 +154,6 @@ fn a_cache_whose_reads_extend_has_no_coarse_time() {
         (false, builder().time_to_idle(SECOND)),
         (false, builder().expire_after(accessing)),
     ] {
-        assert_eq!(builder.build().core.upkeep.clock.is_coarse(), coarse);
+        assert_eq!(builder.build().core.shared.clock.is_coarse(), coarse);
     }
 }

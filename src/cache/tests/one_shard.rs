@@ -1,4 +1,5 @@
-//! Keys whose hashes differ, and which all fall into one shard of several: as an opponent would choose them who knows the hasher.
+//! Keys whose hashes differ, and which all fall into one shard of several: as an opponent would
+//! choose them who knows the hasher.
 
 use crate::{Cache, ManualTicker, RemovalCause};
 use std::collections::BTreeSet;
@@ -40,7 +41,7 @@ fn keys_that_all_fall_into_one_shard_are_kept_and_leave_like_others() {
             Some(capacity) => builder.max_capacity(capacity).build(),
             None => builder.build(),
         };
-        let map = &cache.core.upkeep.map;
+        let map = &cache.core.shared.map;
         assert!(map.shards() > 1, "a cache of one shard shows nothing");
         let keys: Vec<u64> = (0..)
             .filter(|key| map.shard_of(cache.core.hash(key)) == 0)

@@ -1,4 +1,5 @@
-//! Look-ups that one look answers, beside the same that go the long way: under a pin of the thread's, which each of them has to nest in.
+//! Look-ups that one look answers, beside the same that go the long way: under a pin of the
+//! thread's, which each of them has to nest in.
 
 use crate::{Cache, expiry};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +27,7 @@ fn answers_on_both_ways(cache: &Cache<u64, u64>, key: u64) -> Answers {
     let swift = answers(cache, key);
     cache.insert(u64::MAX, 0);
     let held = cache.peek_ref(&u64::MAX);
-    assert!(cache.core.upkeep.pin_alone().is_none());
+    assert!(cache.core.shared.pin_alone().is_none());
     assert_eq!(swift, answers(cache, key), "key {key}");
     drop(held);
     swift
@@ -62,7 +63,7 @@ fn both_ways_answer_alike() {
         assert!(cache.set_expiry(&2, Some(Duration::ZERO)));
         assert_eq!(answers_on_both_ways(&cache, 2), absent, "ended by hand");
         cache.run_pending_tasks();
-        cache.core.upkeep.check_invariants();
+        cache.core.maintenance.check_invariants(&cache.core.shared);
     }
 }
 
@@ -85,23 +86,23 @@ fn an_entry_is_gone_when_its_time_has_come() {
 fn a_read_is_news_once_and_a_glance_is_none() {
     let cache = Cache::builder().max_capacity(100).build();
     cache.insert(1_u64, 10_u64);
-    let upkeep = &cache.core.upkeep;
-    let is_news = || {
-        let pin = upkeep.pin();
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let should_record = || {
+        let pin = shared.pin();
         let hit = cache.core.find_live(cache.core.hash(&1), &1, &pin);
-        upkeep.is_news(hit.unwrap().node)
+        maintenance.should_record(hit.unwrap().node)
     };
     // A run renews the stamp.
     let renew = || cache.run_pending_tasks();
     renew();
     assert!(cache.contains_key(&1) && cache.peek_ref(&1).is_some());
-    assert!(is_news(), "who leaves no trace has left one");
+    assert!(should_record(), "who leaves no trace has left one");
     assert_eq!(cache.get(&1), Some(10));
-    assert!(!is_news(), "get");
+    assert!(!should_record(), "get");
     renew();
-    assert!(is_news(), "nothing was shown");
+    assert!(should_record(), "nothing was shown");
     assert_eq!(cache.get_ref(&1).map(|entry| *entry), Some(10));
-    assert!(!is_news(), "get_ref");
+    assert!(!should_record(), "get_ref");
 }
 
 #[test]
@@ -135,5 +136,5 @@ fn what_stays_is_found_and_what_is_absent_is_not_while_the_table_grows_and_shrin
         done.store(true, Ordering::Relaxed);
     });
     cache.run_pending_tasks();
-    cache.core.upkeep.check_invariants();
+    cache.core.maintenance.check_invariants(&cache.core.shared);
 }

@@ -2,7 +2,7 @@
 
 use super::super::Plan;
 use super::super::runs::{BEYOND, SLICE};
-use crate::map::Gone;
+use crate::map::Garbage;
 use crate::notify::CHUNK;
 use crate::{Cache, ManualTicker, RemovalCause, Scheduler};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -57,15 +57,16 @@ impl Rig {
         }
     }
 
-    /// Chunks told by a run that has `chunks` of them to tell, some time after they were posted, and whether something stopped it.
+    /// Chunks told by a run that has `chunks` of them to tell, some time after they were posted,
+    /// and whether something stopped it.
     fn deliver(&self, chunks: u64, after: Duration) -> (u64, bool) {
         post(&self.cache, chunks);
         self.clock.advance(after);
         self.told.store(0, Ordering::Relaxed);
-        let upkeep = &self.cache.core.upkeep;
-        // As a run does, so that what it meets is the wheel's, or wished for since.
-        let begun = upkeep.waking.begin();
-        let stopped = upkeep.deliver_from_run();
+        let (shared, maintenance) = (&self.cache.core.shared, &self.cache.core.maintenance);
+        // As a run does, so that what it meets is the wheel's, or requested for since.
+        let begun = maintenance.waking.begin();
+        let stopped = maintenance.deliver_from_run(shared);
         drop(begun);
         let told = self.told.load(Ordering::Relaxed) as usize;
         assert_eq!(told % CHUNK, 0);
@@ -75,14 +76,14 @@ impl Rig {
 
 /// Lets so many chunks of notifications wait.
 fn post(cache: &Cache<u32, u32>, chunks: u64) {
-    let upkeep = &cache.core.upkeep;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     for _ in 0..chunks {
         for key in 0..CHUNK as u32 {
             cache.insert(key, 0);
             cache.invalidate(&key);
             // Before any writer helps, however few the shards are: it would tell as well.
             if key % 8 == 7 {
-                while upkeep.pass(&mut upkeep.state.lock(), Plan::RUN) {}
+                while maintenance.pass(shared, &mut maintenance.state.lock(), Plan::RUN) {}
             }
         }
     }
@@ -106,7 +107,11 @@ fn all_is_told_while_nothing_is_due() {
         cache.insert_with_ttl(1_000, 0, HOUR);
         slow(cache, clock, chunk);
     });
-    assert_eq!(rig.deliver(100, HOUR), (100, false), "wished for meanwhile");
+    assert_eq!(
+        rig.deliver(100, HOUR),
+        (100, false),
+        "requested for meanwhile"
+    );
 }
 
 #[test]
@@ -130,7 +135,10 @@ fn what_is_due_waits_for_a_slice_and_no_longer() {
             rig.cache.run_pending_tasks();
         }
         let told = rig.deliver(10, Duration::ZERO);
-        assert_eq!(told, STOPPED, "wished for meanwhile; another one: {other}");
+        assert_eq!(
+            told, STOPPED,
+            "requested for meanwhile; another one: {other}"
+        );
     }
 }
 
@@ -147,22 +155,22 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
         .scheduler(Scheduler::disabled())
         .removal_listener(move |&key, _, _| tell.send(key).expect("the test listens"))
         .build();
-    let upkeep = &cache.core.upkeep;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let mut next = 0;
     let mut post = |count| {
         for key in next..next + count {
             cache.insert(key, 0);
             cache.invalidate(&key);
             // One shard after the other, or only the order for each key would be kept.
-            while upkeep.pass(&mut upkeep.state.lock(), Plan::RUN) {}
+            while maintenance.pass(shared, &mut maintenance.state.lock(), Plan::RUN) {}
         }
         next += count;
     };
     let deliver = || {
-        upkeep.notifier.deliver(|| false, &mut |nodes| {
-            let mut state = upkeep.state.lock();
+        maintenance.notifier.deliver(|| false, &mut |nodes| {
+            let mut state = maintenance.state.lock();
             for node in nodes.drain(..) {
-                state.retired.retire(Gone::Node(node));
+                state.retired.retire(Garbage::Node(node));
             }
         })
     };
@@ -173,7 +181,7 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
         post(more);
     }
     while deliver() {}
-    assert_eq!(upkeep.notifier.waiting(), 0);
+    assert_eq!(maintenance.notifier.waiting(), 0);
     let told: Vec<u32> = told.try_iter().collect();
     assert_eq!(told, (0..971).collect::<Vec<_>>());
 }

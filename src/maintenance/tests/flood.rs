@@ -12,7 +12,7 @@ fn what_is_due_leaves_though_a_pass_has_its_hands_full() {
     let cache: Cache<u32, u32> = Cache::builder().ticker(clock.clone()).build();
     let core = &cache.core;
     (0..100).for_each(|key| cache.insert_with_ttl(key, 0, Duration::from_secs(1)));
-    let shard = |key: &u32| core.upkeep.map.shard_of(core.hash(key));
+    let shard = |key: &u32| core.shared.map.shard_of(core.hash(key));
     // All in the shard that is drained first.
     let keys: Vec<u32> = (100..)
         .filter(|key| shard(key) == 0)
@@ -21,15 +21,15 @@ fn what_is_due_leaves_though_a_pass_has_its_hands_full() {
     keys.iter().for_each(|&key| cache.insert(key, 0));
     cache.run_pending_tasks();
     clock.advance(Duration::from_secs(10));
-    let passes = core.upkeep.hold_passes();
+    let passes = core.maintenance.hold_passes();
     for key in &keys {
         assert!(cache.set_expiry(key, Some(Duration::from_secs(60))));
     }
     drop(passes);
-    let mut state = core.upkeep.state.lock();
+    let mut state = core.maintenance.state.lock();
     state.cursor = 0;
-    core.upkeep.pass(&mut state, Plan::RUN);
-    let left = core.upkeep.map.len() - keys.len() as u64;
+    core.maintenance.pass(&core.shared, &mut state, Plan::RUN);
+    let left = core.shared.map.len() - keys.len() as u64;
     assert!(left < 100, "none of those that were due has left");
 }
 
@@ -52,23 +52,24 @@ fn a_writer_that_had_to_wait_takes_out_more_of_what_is_due_than_it_brought() {
     cache.run_pending_tasks();
     clock.advance(Duration::from_secs(10));
     let keys: Vec<u64> = (DUE..)
-        .filter(|key| core.upkeep.map.shard_of(core.hash(key)) == 0)
+        .filter(|key| core.shared.map.shard_of(core.hash(key)) == 0)
         .take(LIMIT)
         .collect();
-    let passes = core.upkeep.hold_passes();
+    let passes = core.maintenance.hold_passes();
     std::thread::scope(|threads| {
         let writer = threads.spawn(|| keys.iter().for_each(|&key| cache.insert(key, 0)));
-        while core.upkeep.map.lock_shard(0).pending() < LIMIT {
+        while core.shared.map.lock_shard(0).pending() < LIMIT {
             std::thread::yield_now();
         }
         drop(passes);
         writer.join().expect("no panic");
     });
-    let left = core.upkeep.map.len() - LIMIT as u64;
+    let left = core.shared.map.len() - LIMIT as u64;
     assert!(left < DUE - LIMIT as u64, "{left} of {DUE} are left");
 }
 
-/// A clock whose every reading by a pass is the moment in which others write to all shards, more than the next pass can take.
+/// A clock whose every reading by a pass is the moment in which others write to all shards, more
+/// than the next pass can take.
 #[derive(Clone, Default)]
 struct Flood(Arc<Source>);
 
@@ -82,11 +83,11 @@ struct Source {
 }
 
 impl Source {
-    /// The writes stand for those of other threads. At any other moment, with no pass that another thread could run beside, they would
-    /// be what a ticker must not do: call the cache.
+    /// The writes stand for those of other threads. At any other moment, with no pass that another
+    /// thread could run beside, they would be what a ticker must not do: call the cache.
     fn is_read_by_a_pass(&self) -> bool {
         (self.cache.lock().unwrap().as_ref())
-            .is_some_and(|cache| cache.core.upkeep.state.try_lock().is_none())
+            .is_some_and(|cache| cache.core.maintenance.state.try_lock().is_none())
     }
 }
 
@@ -95,11 +96,12 @@ impl Flood {
         let Some(cache) = self.0.cache.lock().unwrap().clone() else {
             return;
         };
-        let map = &cache.core.upkeep.map;
+        let map = &cache.core.shared.map;
         let waiting: usize = (0..map.shards())
             .map(|shard| map.lock_shard(shard).pending())
             .sum();
-        // Not so much that a batch fills up: its writer would wait for the pass that is waiting for this clock.
+        // Not so much that a batch fills up: its writer would wait for the pass that is waiting for
+        // this clock.
         if waiting < 2 * RUN_BUDGET {
             let wave = self.0.waves.fetch_add(1, Ordering::Relaxed);
             (0..2 * RUN_BUDGET as u32).for_each(|key| cache.insert(key, wave));
@@ -133,8 +135,9 @@ fn waves_during(scheduler: Scheduler, call: impl FnOnce(&Cache<u32, u32>)) -> u3
         }))
         .build();
     *flood.0.cache.lock().unwrap() = Some(cache.clone());
-    // In all shards, or a first pass that drains the only one with an event last would have come round.
-    let passes = cache.core.upkeep.hold_passes();
+    // In all shards, or a first pass that drains the only one with an event last would have come
+    // round.
+    let passes = cache.core.maintenance.hold_passes();
     flood.write();
     drop(passes);
     flood.0.on.store(true, Ordering::Relaxed);
@@ -144,9 +147,10 @@ fn waves_during(scheduler: Scheduler, call: impl FnOnce(&Cache<u32, u32>)) -> u3
     flood.0.waves.load(Ordering::Relaxed)
 }
 
-/// As many passes as there are shards come round once; each of the rounds that reclaim may take as many.
+/// As many passes as there are shards come round once; each of the rounds that reclaim may take as
+/// many.
 fn enough(cache: &Cache<u32, u32>) -> u32 {
-    16 * cache.core.upkeep.map.shards() as u32
+    16 * cache.core.shared.map.shards() as u32
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn over_by(over: u32) -> Cache<u32, u32> {
         .ticker(ManualTicker::new())
         .build();
     unhelped(&cache, 0..10 + over, |key| cache.insert(key, 0));
-    let state = cache.core.upkeep.state.lock();
+    let state = cache.core.maintenance.state.lock();
     assert_eq!(state.excess(), u64::from(over));
     drop(state);
     cache
@@ -24,21 +24,21 @@ fn over_by(over: u32) -> Cache<u32, u32> {
 /// Writes to all of the keys: so many at a time that nobody has to wait, while nobody can help.
 fn unhelped(cache: &Cache<u32, u32>, keys: Range<u32>, write: impl Fn(u32)) {
     for some in keys.collect::<Vec<_>>().chunks(LIMIT / 2) {
-        let passes = cache.core.upkeep.hold_passes();
+        let passes = cache.core.maintenance.hold_passes();
         some.iter().for_each(|&key| write(key));
         drop(passes);
-        take_in(cache);
+        drain(cache);
     }
 }
 
-fn take_in(cache: &Cache<u32, u32>) {
+fn drain(cache: &Cache<u32, u32>) {
     let plan = Plan {
         budget: usize::MAX,
         evict: false,
         ..Plan::RUN
     };
-    let upkeep = &cache.core.upkeep;
-    upkeep.pass(&mut upkeep.state.lock(), plan);
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    maintenance.pass(shared, &mut maintenance.state.lock(), plan);
 }
 
 /// The plan of a caller's first pass.
@@ -62,17 +62,23 @@ fn a_debt_is_paid_until_it_is_gone_or_the_weight_is_no_longer_far_over() {
         (u64::MAX, 11 * ONCE),
     ] {
         let cache = over_by(over as u32);
-        let upkeep = &cache.core.upkeep;
+        let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
         // What others bring meanwhile is not for this caller to take in.
-        let passes = upkeep.hold_passes();
+        let passes = maintenance.hold_passes();
         (0..100).for_each(|key| cache.insert(1_000_000 + key, 0));
         drop(passes);
-        let (state, more) = upkeep.repay(upkeep.state.lock(), debt, HELP.repaying(), May::Free);
+        let (state, more) = maintenance.repay(
+            shared,
+            maintenance.state.lock(),
+            debt,
+            HELP.repaying(),
+            May::Free,
+        );
         assert_eq!(over - state.excess(), paid, "for a debt of {debt}");
         assert!(more, "far from done");
         drop(state);
-        let pending = |shard| upkeep.map.lock_shard(shard).pending();
-        assert_eq!((0..upkeep.map.shards()).map(pending).sum::<usize>(), 100);
+        let pending = |shard| shared.map.lock_shard(shard).pending();
+        assert_eq!((0..shared.map.shards()).map(pending).sum::<usize>(), 100);
     }
 }
 
@@ -80,24 +86,24 @@ fn a_debt_is_paid_until_it_is_gone_or_the_weight_is_no_longer_far_over() {
 fn a_debt_that_nothing_pays_is_let_be() {
     let over = 4 * LIMIT as u32;
     let cache = over_by(over);
-    let upkeep = &cache.core.upkeep;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let plan = Plan {
         evict: false,
         ..HELP.repaying()
     };
-    let (state, _) = upkeep.repay(upkeep.state.lock(), 1_000, plan, May::Free);
+    let (state, _) = maintenance.repay(shared, maintenance.state.lock(), 1_000, plan, May::Free);
     assert_eq!(state.excess(), u64::from(over));
 }
 
 /// Leaves more entries to be freed than a few passes free; how many.
 fn leave_to_free(cache: &Cache<u32, u32>) -> usize {
-    let upkeep = &cache.core.upkeep;
+    let maintenance = &cache.core.maintenance;
     let keys = 1_000_000..1_000_000 + 8 * RUN_BUDGET as u32;
     unhelped(cache, keys.clone(), |key| cache.insert(key, 0));
     unhelped(cache, keys, |key| cache.invalidate(&key));
     for _ in 0..100 {
-        take_in(cache);
-        let ready = upkeep.state.lock().retired.ready();
+        drain(cache);
+        let ready = maintenance.state.lock().retired.ready();
         if ready >= 6 * RUN_BUDGET {
             return ready;
         }
@@ -110,10 +116,11 @@ fn so_much_is_freed_at_a_time() {
     // Whole chunks go.
     let once = 2 * RUN_BUDGET..2 * RUN_BUDGET + 128;
     let cache = over_by(4 * LIMIT as u32);
-    let upkeep = &cache.core.upkeep;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     for may in [May::Nothing, May::Free, May::Deliver] {
         let before = leave_to_free(&cache);
-        let (state, _) = upkeep.repay(upkeep.state.lock(), 1, HELP.repaying(), may);
+        let (state, _) =
+            maintenance.repay(shared, maintenance.state.lock(), 1, HELP.repaying(), may);
         let freed = before - state.retired.ready();
         drop(state);
         if may == May::Nothing {
@@ -123,8 +130,8 @@ fn so_much_is_freed_at_a_time() {
         }
     }
     let before = leave_to_free(&cache);
-    upkeep.run_pass(HELP.repaying(), |_| ());
-    let freed = before - upkeep.state.lock().retired.ready();
+    maintenance.run_pass(shared, HELP.repaying(), |_| ());
+    let freed = before - maintenance.state.lock().retired.ready();
     assert!(once.contains(&freed), "{freed}");
 }
 
@@ -138,10 +145,10 @@ fn a_read_waits_in_its_ring() {
     cache.run_pending_tasks();
     (0..3).for_each(|key| _ = cache.get(&key));
     let nodes: Vec<_> = (0..3).map(|key| node(&cache, key)).collect();
-    let upkeep = &cache.core.upkeep;
-    let reads = upkeep.reads.as_ref().expect("it is bounded");
+    let maintenance = &cache.core.maintenance;
+    let reads = maintenance.reads.as_ref().expect("it is bounded");
     let mut waiting = Vec::new();
-    let passes = upkeep.hold_passes();
+    let passes = maintenance.hold_passes();
     reads.drain(&mut Vec::new(), |some| waiting.extend_from_slice(some));
     drop(passes);
     assert_eq!(waiting, nodes);
@@ -156,20 +163,20 @@ fn what_is_over_the_bound_looks_into_a_crowded_bucket_some_times_a_tick() {
         .expiry_resolution(tick)
         .ticker(clock.clone())
         .build();
-    let upkeep = &cache.core.upkeep;
-    let passes = upkeep.hold_passes();
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let passes = maintenance.hold_passes();
     (0..1_000).for_each(|key| cache.insert_with_ttl(key, 0, tick / 2));
     drop(passes);
-    take_in(&cache);
+    drain(&cache);
     let swept_at = || {
-        let mut state = upkeep.state.lock();
+        let mut state = maintenance.state.lock();
         // Too little to empty the bucket, so that it stays crowded.
         let plan = Plan {
             budget: 4,
-            take_in: false,
+            drain: false,
             ..Plan::RUN
         };
-        upkeep.pass(&mut state, plan);
+        maintenance.pass(shared, &mut state, plan);
         state.swept_at
     };
     let pause = tick / SWEEPS_A_TICK as u32;

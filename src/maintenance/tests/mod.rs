@@ -7,7 +7,8 @@ mod succession;
 mod waking;
 
 use super::pass::{ORDERED_RENEWALS, RENEWALS};
-use super::{ENOUGH, Eviction, EvictionPolicy, LIMIT, Plan, State, enough};
+use super::{ENOUGH, Eviction, LIMIT, Plan, State, enough};
+use crate::eviction::EvictionPolicy;
 use crate::node::NodePtr;
 use crate::{Cache, ManualTicker};
 use std::sync::mpsc;
@@ -15,26 +16,28 @@ use std::time::Duration;
 
 /// The node of a key, for as long as the entry is there.
 fn node(cache: &Cache<u32, u32>, key: u32) -> NodePtr<u32, u32> {
-    let pin = cache.core.upkeep.pin();
+    let pin = cache.core.shared.pin();
     let hit = cache.core.find_live(cache.core.hash(&key), &key, &pin);
     hit.expect("it is there").node
 }
 
-/// Passes of the least budget until the one entry that was removed may be freed; how many of them left the sweep unfinished.
+/// Passes of the least budget until the one entry that was removed may be freed; how many of them
+/// left the sweep unfinished.
 fn sweep_by_small_steps(cache: &Cache<u32, u32>) -> usize {
-    let upkeep = &cache.core.upkeep;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let least = Plan {
         budget: 1,
         ..Plan::RUN
     };
     let mut in_between = 0;
     for _ in 0..100 {
-        // Something waits in many shards, so that a pass with so small a budget does not come round.
+        // Something waits in many shards, so that a pass with so small a budget does not come
+        // round.
         for key in 0..64 {
             assert!(cache.set_expiry(&key, Some(Duration::from_secs(60))));
         }
-        let mut state = upkeep.state.lock();
-        while upkeep.pass(&mut state, least) {
+        let mut state = maintenance.state.lock();
+        while maintenance.pass(shared, &mut state, least) {
             if state.retired.ready() > 0 {
                 assert_eq!(
                     state.unswept, 0,
@@ -74,7 +77,8 @@ fn a_writer_helps_sooner_the_smaller_its_cache() {
     }
 }
 
-/// What shows when a bounded cache of this policy wants to hear of another read: `change` does so many things that count towards it.
+/// What shows when a bounded cache of this policy wants to hear of another read: `change` does so
+/// many things that count towards it.
 fn a_share_makes_the_next_read_news(
     policy: EvictionPolicy,
     renewals: usize,
@@ -91,44 +95,48 @@ fn a_share_makes_the_next_read_news(
     let write = || (0..entries).for_each(|key| cache.insert(key, 1));
     write();
     cache.run_pending_tasks();
-    let upkeep = &cache.core.upkeep;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let of_a_writer = Plan {
         own: Some(0),
         ..Plan::RUN
     };
-    let pass = |plan| while upkeep.pass(&mut upkeep.state.lock(), plan) {};
-    let is_news = || {
-        let reads = upkeep.reads.as_ref().expect("it is bounded");
-        reads.is_news(node(&cache, 1))
+    let pass = |plan| while maintenance.pass(shared, &mut maintenance.state.lock(), plan) {};
+    let should_record = || {
+        let reads = maintenance.reads.as_ref().expect("it is bounded");
+        reads.should_record(node(&cache, 1))
     };
-    assert!(is_news());
+    assert!(should_record());
     cache.get(&1);
-    assert!(!is_news());
+    assert!(!should_record());
     change(&cache, 10);
     pass(of_a_writer);
-    assert!(!is_news(), "after less than a share");
+    assert!(!should_record(), "after less than a share");
     change(&cache, 1);
     pass(of_a_writer);
-    assert!(is_news());
+    assert!(should_record());
     cache.get(&1);
     change(&cache, 10);
     pass(of_a_writer);
-    assert!(!is_news(), "the last share counts no more");
-    if policy == EvictionPolicy::TinyLfu {
-        // What grew goes back to what it weighed, and nobody has to go for what is as heavy as before.
+    assert!(!should_record(), "the last share counts no more");
+    if policy == EvictionPolicy::Adaptive {
+        // What grew goes back to what it weighed, and nobody has to go for what is as heavy as
+        // before.
         write();
         write();
         pass(of_a_writer);
-        assert!(!is_news(), "nobody has to go for these");
+        assert!(!should_record(), "nobody has to go for these");
     }
     pass(Plan::RUN);
     assert!(
-        is_news(),
+        should_record(),
         "a run tells what was read before it from what comes after"
     );
     cache.get(&1);
     cache.insert(1, 1);
-    assert!(!is_news(), "a value takes over what is known of its key");
+    assert!(
+        !should_record(),
+        "a value takes over what is known of its key"
+    );
 }
 
 #[test]
@@ -142,7 +150,7 @@ fn a_share_of_a_turnover_makes_the_next_read_news() {
             }
             next += count;
         };
-        a_share_makes_the_next_read_news(EvictionPolicy::TinyLfu, RENEWALS, come);
+        a_share_makes_the_next_read_news(EvictionPolicy::Adaptive, RENEWALS, come);
     }
 }
 
@@ -153,7 +161,7 @@ fn values_that_grow_count_towards_a_share() {
         weight += 1;
         (2..2 + count).for_each(|key| cache.insert(key, weight));
     };
-    a_share_makes_the_next_read_news(EvictionPolicy::TinyLfu, RENEWALS, grow);
+    a_share_makes_the_next_read_news(EvictionPolicy::Adaptive, RENEWALS, grow);
 }
 
 #[test]
@@ -175,7 +183,7 @@ fn a_key_written_again_and_again_before_a_pass_keeps_its_standing() {
             keys.for_each(|key| cache.insert(key, 0));
             cache.run_pending_tasks();
         }
-        let region = |key| node(&cache, key).seat().region();
+        let region = |key| node(&cache, key).entry().queue_id();
         let mut late = (1_000..1_100).filter(|key| cache.contains_key(key));
         let window = region(late.next().expect("some are let in"));
         let mut core = (0..1_000).filter(|&key| cache.contains_key(&key) && region(key) != window);
@@ -183,7 +191,7 @@ fn a_key_written_again_and_again_before_a_pass_keeps_its_standing() {
         (0..writes).for_each(|_| cache.insert(key, 1));
         cache.run_pending_tasks();
         assert_ne!(region(key), window, "after {writes} writes");
-        cache.core.upkeep.check_invariants();
+        cache.core.maintenance.check_invariants(&cache.core.shared);
     }
 }
 
@@ -198,7 +206,7 @@ fn a_heavy_value_that_was_replaced_before_a_pass_moves_nobody() {
         keys.for_each(|key| cache.insert(key, 1));
         cache.run_pending_tasks();
     }
-    let region = |key| node(&cache, key).seat().region();
+    let region = |key| node(&cache, key).entry().queue_id();
     let there: Vec<u32> = (0..1_100).filter(|key| cache.contains_key(key)).collect();
     let (first, last) = (there[0], there[there.len() - 1]);
     let window = region(last);
@@ -224,21 +232,21 @@ fn a_pass_evicts_more_than_came_in_but_no_crowd() {
         .build();
     (0..2_000).for_each(|key| cache.insert(key, 0));
     cache.run_pending_tasks();
-    let upkeep = &cache.core.upkeep;
-    assert!(upkeep.set_max_capacity(10));
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    assert!(maintenance.set_max_capacity(shared, 10));
     let plan = Plan {
         budget: 32,
         own: Some(0),
         ..Plan::RUN
     };
     for came in [0, 4, 32] {
-        let mut state = upkeep.state.lock();
+        let mut state = maintenance.state.lock();
         let len = |state: &State<_, _>| state.eviction.as_ref().map_or(0, Eviction::len);
         let before = len(&state) + came;
         drop(state);
         (0..came as u32).for_each(|key| cache.insert(10_000 * (came as u32 + 1) + key, 0));
-        state = upkeep.state.lock();
-        assert!(upkeep.pass(&mut state, plan), "far from done");
+        state = maintenance.state.lock();
+        assert!(maintenance.pass(shared, &mut state, plan), "far from done");
         let left = before - len(&state);
         assert!(
             left > came && left <= (came + 16).max(32),
@@ -254,15 +262,15 @@ fn an_entry_that_was_extended_since_the_wheel_gave_it_out_goes_back() {
     let cache: Cache<u32, u32> = Cache::builder().ticker(clock.clone()).build();
     cache.insert_with_ttl(1, 1, minute);
     cache.run_pending_tasks();
-    let upkeep = &cache.core.upkeep;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let node = node(&cache, 1);
-    let mut state = upkeep.state.lock();
+    let mut state = maintenance.state.lock();
     // As the wheel leaves it.
     state.wheel.deschedule(node);
-    upkeep.expire_one(&mut state, node, upkeep.clock.now());
+    maintenance.expire_one(shared, &mut state, node, shared.clock.now());
     drop(state);
     assert_eq!(cache.get(&1), Some(1));
-    upkeep.check_invariants();
+    maintenance.check_invariants(shared);
     clock.advance(minute);
     cache.run_pending_tasks();
     assert_eq!(cache.entry_count(), 0);
@@ -276,8 +284,8 @@ fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
         .weigher(|_, _| HEAVY as u32)
         .ticker(ManualTicker::new())
         .build();
-    let upkeep = &cache.core.upkeep;
-    let take_in = Plan {
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let drain = Plan {
         budget: usize::MAX,
         evict: false,
         ..Plan::RUN
@@ -287,8 +295,8 @@ fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
     for more in [4, 1].into_iter().chain([33; 31]).chain([1, 1]) {
         (there..there + more).for_each(|key| cache.insert(key, 0));
         there += more;
-        let mut state = upkeep.state.lock();
-        upkeep.pass(&mut state, take_in);
+        let mut state = maintenance.state.lock();
+        maintenance.pass(shared, &mut state, drain);
         let over = u64::from(there - 4);
         assert_eq!(state.excess(), over * HEAVY);
         assert_eq!(
@@ -308,21 +316,24 @@ fn one_pass_removes_all_that_is_due_within_its_budget() {
     (0..100).for_each(|key| cache.insert_with_ttl(key, 0, second));
     cache.run_pending_tasks();
     clock.advance(10 * second);
-    let upkeep = &cache.core.upkeep;
-    let mut state = upkeep.state.lock();
-    assert!(!upkeep.pass(&mut state, Plan::RUN), "work is left");
-    assert_eq!(upkeep.map.len(), 0);
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let mut state = maintenance.state.lock();
+    assert!(
+        !maintenance.pass(shared, &mut state, Plan::RUN),
+        "work is left"
+    );
+    assert_eq!(shared.map.len(), 0);
 }
 
 #[test]
 fn a_writer_waits_for_no_pass_before_its_batch_is_full() {
     let cache: Cache<u32, u32> = Cache::builder().ticker(ManualTicker::new()).build();
-    let passes = cache.core.upkeep.hold_passes();
+    let passes = cache.core.maintenance.hold_passes();
     let (done, is_done) = mpsc::channel();
     let writer = cache.clone();
     let thread = std::thread::spawn(move || {
         // Twice what makes a writer help, in all shards.
-        (0..2 * (ENOUGH * writer.core.upkeep.map.shards()) as u32)
+        (0..2 * (ENOUGH * writer.core.shared.map.shards()) as u32)
             .for_each(|key| writer.insert(key, 0));
         done.send(()).ok();
     });
@@ -347,16 +358,16 @@ fn a_run_ends_what_growing_and_shrinking_tables_have_begun() {
     let mut met = [false; 2];
     for entries in (1_000..40_000).step_by(1_000) {
         let cache = filled(entries);
-        let map = &cache.core.upkeep.map;
-        met[0] |= map.is_moving();
+        let map = &cache.core.shared.map;
+        met[0] |= map.is_resizing();
         cache.run_pending_tasks();
-        assert!(!map.is_moving() && map.lots_left() == 0, "{entries}");
+        assert!(!map.is_resizing() && map.units_left() == 0, "{entries}");
         for key in 0..entries * 9 / 10 {
             cache.invalidate(&key);
         }
-        met[1] |= map.is_moving();
+        met[1] |= map.is_resizing();
         cache.run_pending_tasks();
-        assert!(!map.is_moving(), "{entries}, and most of them gone");
+        assert!(!map.is_resizing(), "{entries}, and most of them gone");
         map.check_invariants();
     }
     assert_eq!(met, [true; 2], "nothing was shown");
@@ -365,7 +376,7 @@ fn a_run_ends_what_growing_and_shrinking_tables_have_begun() {
 #[test]
 fn a_cache_that_is_dropped_amid_a_move_frees_both_arrays() {
     // Seen by LeakSanitizer and by AddressSanitizer.
-    let amid = |entries| filled(entries).core.upkeep.map.is_moving();
+    let amid = |entries| filled(entries).core.shared.map.is_resizing();
     assert!((1_000..40_000).step_by(1_000).any(amid));
 }
 
@@ -376,11 +387,12 @@ fn writers_free_the_arrays_that_growing_tables_leave() {
     for key in 0..300_000 {
         cache.insert(key, 0);
         if key % 64 == 0 {
-            at_last = cache.core.upkeep.state.lock().retired.held();
+            at_last = cache.core.maintenance.state.lock().retired.held();
             most = most.max(at_last);
         }
     }
-    // All arrays but those in use: 300,000 entries, 5 a bucket, and half as many buckets once more for each size before that.
+    // All arrays but those in use: 300,000 entries, 5 a bucket, and half as many buckets once more
+    // for each size before that.
     assert!(most > 1_000, "nothing was shown");
     assert!(at_last < 100, "{at_last} buckets are held");
 }

@@ -1,7 +1,8 @@
-//! Chains of values in one seat, against passes that see a part of them.
+//! Chains of values in one entry, against passes that see a part of them.
 //!
-//! The test holds the maintenance lock while it writes, so that events gather, and runs passes of any plan in between: some take in nothing, some
-//! one shard's batch, some take out what they know while its event waits.
+//! The test holds the maintenance lock while it writes, so that events gather, and runs passes of
+//! any plan in between: some take in nothing, some one shard's batch, some take out what they know
+//! while its event waits.
 
 use crate::maintenance::{Plan, Sweep};
 use crate::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, Scheduler};
@@ -59,7 +60,7 @@ fn plan(dice: &mut Dice, shard: usize) -> Plan {
     Plan {
         budget: 1 + dice.below(40) as usize,
         own: dice.once_in(2).then_some(shard),
-        take_in: dice.once_in(2),
+        drain: dice.once_in(2),
         expire: dice.once_in(2),
         evict: dice.once_in(2),
         resize: dice.once_in(2),
@@ -89,7 +90,7 @@ fn run(seed: u64) {
         });
     }
     let cache = builder.build();
-    let upkeep = &cache.core.upkeep;
+    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let keys = 1 + dice.below(8);
     let mut made = 0;
     let mut value = |weight: u64| {
@@ -99,7 +100,7 @@ fn run(seed: u64) {
     for _ in 0..25 {
         // What readers hold is not freed.
         let held = dice.once_in(3).then(|| cache.peek_ref(&0));
-        let mut state = upkeep.state.lock();
+        let mut state = maintenance.state.lock();
         for _ in 0..dice.below(30) {
             let key = dice.below(keys);
             match dice.below(14) {
@@ -113,8 +114,8 @@ fn run(seed: u64) {
                 9 => cache.invalidate(&key),
                 10 => clock.advance(dice.life() / 16),
                 _ => {
-                    let shard = upkeep.map.shard_of(cache.core.hash(&key));
-                    upkeep.pass(&mut state, plan(&mut dice, shard));
+                    let shard = shared.map.shard_of(cache.core.hash(&key));
+                    maintenance.pass(shared, &mut state, plan(&mut dice, shard));
                     state.wheel.check_invariants();
                     if let Some(eviction) = &state.eviction {
                         eviction.check_invariants();
@@ -124,13 +125,13 @@ fn run(seed: u64) {
         }
         let ready = state.retired.take_ready(dice.below(200) as usize);
         drop(state);
-        upkeep.free(ready);
+        maintenance.free(shared, ready);
         drop(held);
         if bounded && dice.once_in(4) {
-            upkeep.set_max_capacity(dice.below(24));
+            maintenance.set_max_capacity(shared, dice.below(24));
         }
         match dice.below(6) {
-            0 => upkeep.check_invariants(),
+            0 => maintenance.check_invariants(shared),
             1 => {
                 cache.run_pending_tasks();
                 let there = (0..keys).filter(|key| cache.contains_key(key)).count();
@@ -139,12 +140,12 @@ fn run(seed: u64) {
             _ => {}
         }
     }
-    upkeep.check_invariants();
+    maintenance.check_invariants(shared);
     cache.invalidate_all();
     (0..3).for_each(|_| cache.run_pending_tasks());
     assert_eq!(Arc::strong_count(&shares), 1, "values that nobody drops");
     // Closed with events that nobody has applied.
-    let state = upkeep.state.lock();
+    let state = maintenance.state.lock();
     for key in 0..keys {
         cache.insert(key, value(1));
         cache.insert(key, value(1));

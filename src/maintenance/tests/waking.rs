@@ -1,4 +1,4 @@
-//! What is told to whom, wish by wish.
+//! What is told to whom, request by request.
 
 use crate::maintenance::waking::{LINGER, Waking};
 use crate::scheduler::{Job, Task};
@@ -53,17 +53,17 @@ fn secs(count: u64) -> Duration {
 fn an_earlier_moment_is_told_and_a_later_one_is_not() {
     let (waking, bell) = waking();
     assert!(!waking.is_armed() && !waking.is_up_to_callers());
-    waking.want_by(6 * SECOND, SECOND);
-    waking.want_by(7 * SECOND, SECOND);
-    waking.want_by(6 * SECOND, SECOND);
+    waking.request_by(6 * SECOND, SECOND);
+    waking.request_by(7 * SECOND, SECOND);
+    waking.request_by(6 * SECOND, SECOND);
     assert_eq!(bell.rung(), [secs(5)]);
     assert!(waking.is_armed());
-    waking.want_by(3 * SECOND, SECOND);
+    waking.request_by(3 * SECOND, SECOND);
     assert_eq!(bell.rung(), [secs(2)]);
     assert!(!waking.is_due(3 * SECOND - 1) && waking.is_due(3 * SECOND));
     let _begun = waking.begin();
     assert!(!waking.is_armed());
-    waking.want_by(7 * SECOND, 3 * SECOND);
+    waking.request_by(7 * SECOND, 3 * SECOND);
     assert_eq!(bell.rung(), [secs(4)]);
 }
 
@@ -71,15 +71,15 @@ fn an_earlier_moment_is_told_and_a_later_one_is_not() {
 fn soon_is_told_once_a_run_and_never_makes_a_moment_late() {
     let (waking, bell) = waking();
     let clock = Clock::custom(Box::new(ManualTicker::new()));
-    waking.want_soon(&clock);
-    waking.want_soon(&clock);
+    waking.request_soon(&clock);
+    waking.request_soon(&clock);
     assert_eq!(bell.rung(), [LINGER]);
     // What is told now replaces what was told before.
-    waking.want_by(5 * SECOND, 0);
+    waking.request_by(5 * SECOND, 0);
     assert_eq!(bell.rung(), [LINGER]);
     let _begun = waking.begin();
-    waking.want_by(1_000, 0);
-    waking.want_soon(&clock);
+    waking.request_by(1_000, 0);
+    waking.request_soon(&clock);
     assert_eq!(bell.rung(), [Duration::from_micros(1); 2]);
 }
 
@@ -88,11 +88,11 @@ fn the_end_of_a_run_arranges_the_next() {
     let (waking, bell) = waking();
     let clock = Clock::custom(Box::new(ManualTicker::new()));
     let unread = || -> u64 { panic!("no moment, no clock") };
-    waking.want_by(9 * SECOND, 0);
-    waking.want_soon(&clock);
+    waking.request_by(9 * SECOND, 0);
+    waking.request_soon(&clock);
     bell.rung();
 
-    // Nothing is left, and what was wished for before has been done.
+    // Nothing is left, and what was requested for before has been done.
     drop(waking.begin());
     assert_eq!(waking.end(None, None, unread), None);
     assert!(!waking.is_armed() && bell.rung().is_empty());
@@ -102,9 +102,9 @@ fn the_end_of_a_run_arranges_the_next() {
     assert_eq!(bell.rung(), [secs(5)]);
     assert!(waking.is_due(6 * SECOND));
 
-    // What was wished for meanwhile, whether the wheel has something or not.
+    // What was requested for meanwhile, whether the wheel has something or not.
     drop(waking.begin());
-    waking.want_by(4 * SECOND, SECOND);
+    waking.request_by(4 * SECOND, SECOND);
     bell.rung();
     assert_eq!(waking.end(None, None, || 2 * SECOND), Some(secs(2)));
     assert_eq!(waking.end(Some(6 * SECOND), None, || SECOND), Some(secs(3)));
@@ -115,16 +115,16 @@ fn the_end_of_a_run_arranges_the_next() {
     let retry = Some(4 * LINGER);
     assert_eq!(waking.end(None, retry, unread), retry);
     assert_eq!(bell.rung(), [4 * LINGER]);
-    waking.want_by(9 * SECOND, SECOND);
+    waking.request_by(9 * SECOND, SECOND);
     assert_eq!(bell.rung(), [4 * LINGER], "the retry is not forgotten");
-    waking.want_soon(&clock);
+    waking.request_soon(&clock);
     assert_eq!(waking.end(None, retry, || SECOND), Some(LINGER));
 }
 
 #[test]
 fn a_run_that_a_panic_ends_is_tried_again() {
     let (waking, bell) = waking();
-    waking.want_by(9 * SECOND, 0);
+    waking.request_by(9 * SECOND, 0);
     bell.rung();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let _begun = waking.begin();

@@ -1,41 +1,56 @@
-//! One shard's table: look-ups without a lock, writers one at a time, growth and shrinking a few buckets at a time.
+//! One shard's table: look-ups without a lock, writers one at a time, growth and shrinking a few
+//! buckets at a time.
 //!
 //! # How it works
 //!
-//! An array of cache-line buckets (`bucket`), found by one load and a mask (`array`). How a bucket is searched, without a lock and with
-//! it, is in `search`.
+//! An array of cache-line buckets (`bucket`), found by one load and a mask (`array`). How a bucket
+//! is searched, without a lock and with it, is in `search`.
 //!
-//! A removed node just leaves a null: nothing is shifted, there are no tombstones. An insert takes the first null of the bucket;
-//! a full bucket turns its last word into a link to an overflow bucket, whose entries come back when words of the bucket are free. When
-//! the table is too full or too empty, its entries move to another array, a few buckets with each write (`resize`). A hash's *home* is the
-//! bucket that its entries stand in: while they move, in the one array or in the other.
+//! A removed node just leaves a null: nothing is shifted, there are no tombstones. An insert takes
+//! the first null of the bucket; a full bucket turns its last word into a link to an overflow
+//! bucket, whose entries come back when words of the bucket are free. When the table is too full or
+//! too empty, its entries move to another array, a few buckets with each write (`resize`). A hash's
+//! *home* is the bucket that its entries stand in: while they move, in the one array or in the
+//! other.
 //!
 //! # Invariants
 //!
-//! 1. Only the holder of `&mut TableState`, which stands in the shard's lock, writes words, arrays or the version.
-//! 2. A node in the table stands in exactly one word of its hash's home, outside of a compaction; during one in at most two.
-//! 3. Before a hash's home changes, or a node's word within it, its nodes' new words were stored (release); then where the home is, or
-//!    nothing; then the version moves on (release); and only then is an old word of the same home nulled. So whoever reads the version, then
-//!    looks into the home as it is told, misses a node that stays there, and reads the version again, sees that it has moved on:
-//!    what made it miss was stored behind that.
-//! 4. An array or overflow bucket that was unlinked is handed out as [`TablePart`] and freed after a grace period only.
-//! 5. `next` and `moved` are stored before `array` says that entries are moving, and not again before another version, so whoever reads
-//!    them between two readings of the same version has read what belongs together.
-//! 6. A bucket with an overflow chain has at most [`SPARE`](resize::SPARE) free words of its own. So a chain ends with
-//!    the crowd that made it, though the table neither grows nor shrinks.
-//! 7. Words that name nodes stay behind in what entries have moved from: a bucket of the former array, its overflow chain. Whoever meets
-//!    one there was told of that home before they moved, so its search began before that; and then the node was in the table. So at a
-//!    moment within the call, that of the move or an earlier one, the hit was true, though the node may have been removed or replaced since:
-//!    as true as any hit whose node is removed right after it was found. That node is not freed meanwhile, since it left the map
-//!    when the reader was pinned already (node 1). A miss there is not believed, since the move has moved the version on.
-//! 8. A bucket of the array that entries are moving to is room and no more until its lot moves, which clears it first. Nobody is told
-//!    of it as a home before `moved` says so (table 5), nor looks into it.
+//! 1. Only the holder of `&mut TableState`, which stands in the shard's lock, writes words, arrays
+//!    or the version.
+//! 2. A node in the table stands in exactly one word of its hash's home, outside of a compaction;
+//!    during one in at most two.
+//! 3. Before a hash's home changes, or a node's word within it, its nodes' new words were stored
+//!    (release); then where the home is, or nothing; then the version moves on (release); and only
+//!    then is an old word of the same home nulled. So whoever reads the version, then looks into
+//!    the home as it is told, misses a node that stays there, and reads the version again, sees
+//!    that it has moved on: what made it miss was stored behind that.
+//! 4. An array or overflow bucket that was unlinked is handed out as [`TablePart`] and freed after
+//!    a grace period only.
+//! 5. `next` and `moved` are stored before `array` says that entries are resizing, and not again
+//!    before another version, so whoever reads them between two readings of the same version has
+//!    read what belongs together.
+//! 6. A bucket with an overflow chain has at most [`SPARE`](resize::SPARE) free words of its own.
+//!    So a chain ends with the crowd that made it, though the table neither grows nor shrinks.
+//! 7. Words that name nodes stay behind in what entries have moved from: a bucket of the former
+//!    array, its overflow chain. Whoever meets one there was told of that home before they moved,
+//!    so its search began before that; and then the node was in the table. So at a moment within
+//!    the call, that of the move or an earlier one, the hit was true, though the node may have been
+//!    removed or replaced since: as true as any hit whose node is removed right after it was found.
+//!    That node is not freed meanwhile, since it left the map when the reader was pinned already
+//!    (node 1). A miss there is not believed, since the move has moved the version on.
+//! 8. A bucket of the array that entries are resizing to is room and no more until its unit moves,
+//!    which clears it first. Nobody is told of it as a home before `moved` says so (table 5), nor
+//!    looks into it.
+//! 9. Memory for a growing or shrinking table is allocated before the write that needs it changes
+//!    anything a reader can see. An address that does not fit the tags is refused there, by a panic
+//!    that leaves the table as it was.
 //!
 //! # Cost
 //!
-//! A look-up touches one bucket line and one node. Memory: 64 bytes a bucket for `LOAD` entries down to half as many in a table that has
-//! grown, whatever the size, down to a quarter where entries have left; and the former array until a grace period after the last have moved.
-//! The lock of a shard is held for one bucket, and for some more while entries move.
+//! A look-up touches one bucket line and one node. Memory: 64 bytes a bucket for `LOAD` entries
+//! down to half as many in a table that has grown, whatever the size, down to a quarter where
+//! entries have left; and the former array until a grace period after the last have moved. The lock
+//! of a shard is held for one bucket, and for some more while entries move.
 #![allow(unsafe_code)]
 
 mod resize;
@@ -58,12 +73,14 @@ pub(super) struct Table<K, V> {
     array: AtomicPtr<Bucket<K, V>>,
     /// Moves on whenever entries have moved.
     version: AtomicU64,
-    /// Where entries are moving to, while the array's word says that they do; and how many lots have.
+    /// Where entries are resizing to, while the array's word says that they do; and how many units
+    /// have.
     next: AtomicPtr<Bucket<K, V>>,
     moved: AtomicU64,
 }
 
-/// The part of a table that only its writer uses; having it exclusively is the right to write (table 1).
+/// The part of a table that only its writer uses; having it exclusively is the right to write
+/// (table 1).
 pub(super) struct TableState<K, V> {
     count: u64,
     /// The logarithm of the smallest array that the table may have.
@@ -72,8 +89,9 @@ pub(super) struct TableState<K, V> {
     pub(super) retired: Vec<TablePart<K, V>>,
 }
 
-/// So many buckets or more are aligned by hand. Of zeroed memory with a greater alignment than its own the system's allocator writes the zeros,
-/// all of them at once; of other memory it mostly knows that they are there, so a table that begins large begins soon.
+/// So many buckets or more are aligned by hand. Of zeroed memory with a greater alignment than its
+/// own the system's allocator writes the zeros, all of them at once; of other memory it mostly
+/// knows that they are there, so a table that begins large begins soon.
 const LAZY: usize = 64;
 
 /// Memory that left a table.
@@ -98,8 +116,8 @@ impl<K, V> TablePart<K, V> {
     pub(crate) unsafe fn free(self) {
         let buckets = self.buckets();
         let layout = Self::layout(buckets);
-        // SAFETY: allocated by `room` with the same count, so the same layout, and if that has room in front, the address stands
-        // there. No reader is left (the caller).
+        // SAFETY: allocated by `room` with the same count, so the same layout, and if that has room
+        // in front, the address stands there. No reader is left (the caller).
         unsafe {
             let at = if buckets < LAZY {
                 self.at.cast()
@@ -128,8 +146,8 @@ impl<K, V> TablePart<K, V> {
         at
     }
 
-    /// Room for so many buckets, each to be [cleared](Self::clear) before it is used: under a shard's lock, where there is no time to
-    /// write to all of them.
+    /// Room for so many buckets, each to be [cleared](Self::clear) before it is used: under a
+    /// shard's lock, where there is no time to write to all of them.
     fn reserve(buckets: usize) -> *mut Bucket<K, V> {
         Self::room(buckets, alloc)
     }
@@ -154,6 +172,16 @@ impl<K, V> TablePart<K, V> {
         if whole.is_null() {
             handle_alloc_error(layout)
         }
+        if !node::is_taggable(whole.addr(), layout.size()) {
+            // An overflow bucket may be needed in the middle of a move, which cannot stop there: a
+            // link at such an address would be taken for a node, so it is as good as no memory.
+            if buckets == 1 {
+                handle_alloc_error(layout)
+            }
+            // SAFETY: allocated above with this layout; nothing points to it.
+            unsafe { dealloc(whole, layout) };
+            node::refuse(whole.addr(), layout.size());
+        }
         let at = if buckets < LAZY {
             whole.cast()
         } else {
@@ -161,17 +189,12 @@ impl<K, V> TablePart<K, V> {
             let align = align_of::<Bucket<K, V>>();
             let first = whole.wrapping_add(size_of::<*mut u8>());
             let at = first.wrapping_add(first.align_offset(align));
-            // SAFETY: there are `align` bytes more than the buckets take, and no more than those lie in front of `at`: the allocation is
-            // aligned for an address, as is the place of one right before `at`.
+            // SAFETY: there are `align` bytes more than the buckets take, and no more than those
+            // lie in front of `at`: the allocation is aligned for an address, as is the place of
+            // one right before `at`.
             unsafe { at.cast::<*mut u8>().sub(1).write(whole) };
             at.cast::<Bucket<K, V>>()
         };
-        // Or a link to an overflow bucket would be taken for a node. Of an overflow bucket this may be found out in the midst of a move, which must not
-        // be left there: such an address is as good as none.
-        if buckets == 1 && !node::is_taggable(whole.addr(), layout.size()) {
-            handle_alloc_error(layout)
-        }
-        node::assert_taggable(whole.addr(), layout.size());
         at
     }
 }
@@ -217,8 +240,9 @@ impl<K, V> Table<K, V> {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Moves the version on: for the holder of the lock, so that no other store comes between. Release: what was stored before, words and
-    /// homes, is seen by whoever sees this version; partner: `version`.
+    /// Moves the version on: for the holder of the lock, so that no other store comes between.
+    /// Release: what was stored before, words and homes, is seen by whoever sees this version;
+    /// partner: `version`.
     fn renew_version(&self) {
         let version = self.version.load(Ordering::Acquire);
         self.version.store(version + 1, Ordering::Release);
@@ -230,21 +254,23 @@ impl<K, V> Table<K, V> {
         Array::from_raw(self.array.load(Ordering::Acquire))
     }
 
-    /// Which of two arrays, `array` whose entries are moving and the one they are moving to, has a hash's home. For the holder of
-    /// the lock, or to be believed if the version is the same before and after (table 5).
+    /// Which of two arrays, `array` whose entries are resizing and the one they are resizing to,
+    /// has a hash's home. For the holder of the lock, or to be believed if the version is the same
+    /// before and after (table 5).
     fn either(&self, array: Array<K, V>, hash: u64) -> Array<K, V> {
-        // Acquire, partners: the release stores in `resize`; who sees a lot as moved sees its entries where they are now.
+        // Acquire, partners: the release stores in `resize`; who sees a unit as moved sees its
+        // entries where they are now.
         let next = Array::from_raw(self.next.load(Ordering::Acquire));
         let moved = self.moved.load(Ordering::Acquire);
-        let lot = u64::from(array.index(hash).min(next.index(hash)));
-        if lot < moved { next } else { array }
+        let unit = u64::from(array.index(hash).min(next.index(hash)));
+        if unit < moved { next } else { array }
     }
 
     /// The array that has a hash's home. For the holder of the lock.
     #[inline]
     fn home_array(&self, hash: u64) -> Array<K, V> {
         let array = self.array();
-        if array.is_moving() {
+        if array.is_resizing() {
             self.either(array, hash)
         } else {
             array
@@ -258,11 +284,13 @@ impl<K, V> Table<K, V> {
     /// The caller is pinned or has the lock, and was when it was told of the array (table 4).
     #[inline]
     unsafe fn bucket<'a>(array: Array<K, V>, hash: u64) -> &'a Bucket<K, V> {
-        // SAFETY: an array has as many buckets as its word says, and it is not freed while the caller is pinned or has the lock.
+        // SAFETY: an array has as many buckets as its word says, and it is not freed while the
+        // caller is pinned or has the lock.
         unsafe { &*array.bucket(hash) }
     }
 
-    /// Asks the processor for the bucket of a hash. A hint: it may be the wrong one by the time it is used.
+    /// Asks the processor for the bucket of a hash. A hint: it may be the wrong one by the time it
+    /// is used.
     pub(super) fn prefetch(&self, hash: u64) {
         crate::node::prefetch(self.array().bucket(hash));
     }
@@ -289,13 +317,15 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// The overflow bucket that a word links to, if it does. For who is pinned or has the lock, and was when the word was read.
+    /// The overflow bucket that a word links to, if it does. For who is pinned or has the lock, and
+    /// was when the word was read.
     #[inline]
     fn linked<'a>(word: Word<K, V>) -> Option<&'a Bucket<K, V>> {
         if !bucket::is_link(word) {
             return None;
         }
-        // SAFETY: an overflow bucket is not freed while the caller is pinned or has the lock (table 4).
+        // SAFETY: an overflow bucket is not freed while the caller is pinned or has the lock (table
+        // 4).
         Some(unsafe { &*bucket::linked(word) })
     }
 
@@ -307,13 +337,13 @@ impl<K, V> Table<K, V> {
     /// The node at the address that a word with a tag holds.
     #[inline]
     fn node_at(node: *mut Node<K, V>) -> NodePtr<K, V> {
-        // SAFETY: words with a tag come from `as_raw`, and a node in the table is not freed; for one just removed the caller's
-        // pin or lock keeps it (node 1).
+        // SAFETY: words with a tag come from `as_raw`, and a node in the table is not freed; for
+        // one just removed the caller's pin or lock keeps it (node 1).
         unsafe { NodePtr::from_raw(node) }
     }
 
-    /// Adds a node whose key is not in the table.
-    // The hash is told: it stands in the node's side part.
+    /// Adds a node whose key is not in the table. [`make_room`](Self::make_room) was called before.
+    // The hash is an argument, since it stands in the node's side part.
     pub(super) fn insert(
         &self,
         state: &mut TableState<K, V>,
@@ -324,7 +354,7 @@ impl<K, V> Table<K, V> {
         debug_assert_eq!(hash, node.hash());
         Self::put(home.0, bucket::tagged(node.as_raw(), hash));
         state.count += 1;
-        self.grow(state);
+        self.after_write(state);
     }
 
     /// Puts `new` where `place` holds a node of the same hash.
@@ -342,9 +372,11 @@ impl<K, V> Table<K, V> {
         home: Home<'_, K, V>,
         place: Place<'_, K, V>,
     ) {
+        self.give_up_room(state);
         place.store(ptr::null_mut(), Ordering::Release);
         state.count -= 1;
-        self.shrink(state, home.0);
+        self.relieve(state, home.0);
+        self.after_write(state);
     }
 
     /// The bucket of a hash, for the writer.
@@ -360,7 +392,7 @@ impl<K, V> Table<K, V> {
     ) -> impl Iterator<Item = (Array<K, V>, &'a Bucket<K, V>)> {
         let array = self.array();
         let next = Array::from_raw(self.next.load(Ordering::Acquire));
-        let arrays = [Some(array), array.is_moving().then_some(next)];
+        let arrays = [Some(array), array.is_resizing().then_some(next)];
         arrays.into_iter().flatten().flat_map(move |array| {
             let is_home = move |&index: &u32| self.home_array(u64::from(index)) == array;
             // SAFETY: as in `owned`.
@@ -369,8 +401,8 @@ impl<K, V> Table<K, V> {
         })
     }
 
-    /// Stores a word into the first free place of a bucket or its overflow chain, making an overflow bucket if there is none. Where it
-    /// stands now: the bucket, or one of its chain.
+    /// Stores a word into the first free place of a bucket or its overflow chain, making an
+    /// overflow bucket if there is none. Where it stands now: the bucket, or one of its chain.
     fn put<'a>(mut bucket: &'a Bucket<K, V>, word: Word<K, V>) -> &'a Bucket<K, V> {
         loop {
             let free = |place: &&AtomicPtr<Node<K, V>>| place.load(Ordering::Acquire).is_null();
@@ -383,10 +415,11 @@ impl<K, V> Table<K, V> {
                 None => break,
             }
         }
-        // Every word is taken. The last one of the chain's last bucket becomes a link to a fresh bucket that already holds what
-        // stood there, so a reader finds that node on either way.
+        // Every word is taken. The last one of the chain's last bucket becomes a link to a fresh
+        // bucket that already holds what stood there, so a reader finds that node on either way.
         let fresh = TablePart::<K, V>::allocate(1);
-        // SAFETY: just allocated, zeroed, not yet shared; from then on a part of the chain, which lives as long as the bucket.
+        // SAFETY: just allocated, zeroed, not yet shared; from then on a part of the chain, which
+        // lives as long as the bucket.
         let overflow: &'a Bucket<K, V> = unsafe { &*fresh };
         let words = &overflow.words;
         words[0].store(
@@ -398,11 +431,13 @@ impl<K, V> Table<K, V> {
         overflow
     }
 
+    #[cfg(any(test, fuzzing))]
     pub(super) fn count(&self, state: &TableState<K, V>) -> u64 {
         state.count
     }
 
-    /// Frees everything, nodes included. Drops of keys and values run; `free` says what to do with each node.
+    /// Frees everything, nodes included. Drops of keys and values run; `free` says what to do with
+    /// each node.
     ///
     /// For the last owner: nobody reads any more.
     pub(super) fn take_apart(
@@ -433,7 +468,7 @@ impl<K, V> Table<K, V> {
         for link in chains {
             Self::retire_chain(state, link);
         }
-        if array.is_moving() {
+        if array.is_resizing() {
             let next = Array::from_raw(self.next.load(Ordering::Acquire));
             Self::retire_array(state, next);
         }

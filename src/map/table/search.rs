@@ -2,15 +2,19 @@
 //!
 //! # How it works
 //!
-//! A look-up reads the version and the array's word, compares the tags of one bucket's eight words (`tags`), then goes through the bucket's
-//! overflow chain if it has one. If it finds nothing it reads the version again: unchanged means that no node was moved meanwhile, so
-//! the miss is true; else it starts over. A hit needs no second look: a word of a home is nulled no later than its node leaves, and where
-//! words stay behind a hit is true all the same (table 7). Where entries are moving, there are two arrays, and which of them has the home is
-//! asked first, and believed if the version is the same afterwards (table 5).
+//! A look-up reads the version and the array's word, compares the tags of one bucket's eight words
+//! (`tags`), then goes through the bucket's overflow chain if it has one. If it finds nothing it
+//! reads the version again: unchanged means that no node was moved meanwhile, so the miss is true;
+//! else it starts over. A hit needs no second look: a word of a home is nulled no later than its
+//! node leaves, and where words stay behind a hit is true all the same (table 7). Where entries are
+//! resizing, there are two arrays, and which of them has the home is asked first, and believed if
+//! the version is the same afterwards (table 5).
 //!
-//! [`Table::look`] is the first look at one bucket and no more: whatever takes more than it is *unclear*.
+//! [`Table::look`] is the first look at one bucket and no more: whatever takes more than it is
+//! *unclear*.
 //!
-//! A writer looks its key up without the lock, so that keys are compared outside of it, then confirms under the lock what it has
+//! A writer looks its key up without the lock, so that keys are compared outside of it, then
+//! confirms under the lock what it has
 //! [`Seen`]: if the version is still the same, so is the bucket, and if the word still names the node, that is its place.
 //!
 //! # Invariants
@@ -33,8 +37,8 @@ type Found<K, V> = *const AtomicPtr<Node<K, V>>;
 /// A word that a writer has found, valid while it has the lock.
 pub(in crate::map) type Place<'a, K, V> = &'a AtomicPtr<Node<K, V>>;
 
-/// Where a look-up without a lock looked, so that a writer who made it need not work that out again under the lock. Good as long as the pin
-/// is held.
+/// Where a look-up without a lock looked, so that a writer who made it need not work that out again
+/// under the lock. Good as long as the pin is held.
 pub(in crate::map) struct Seen<'a, K, V> {
     version: u64,
     /// The bucket of the hash under that version.
@@ -57,9 +61,11 @@ pub(crate) enum Look<T> {
 pub(in crate::map) struct Home<'a, K, V>(pub(super) &'a Bucket<K, V>);
 
 impl<K, V> Table<K, V> {
-    /// The word of a bucket, or of its overflow chain, that carries `tag` and whose node `matches` accepts; and that node.
+    /// The word of a bucket, or of its overflow chain, that carries `tag` and whose node `matches`
+    /// accepts; and that node.
     ///
-    /// Words first, then the link: who empties a chain moves its nodes before he unlinks it (table 3).
+    /// Words first, then the link: who empties a chain moves its nodes before he unlinks it (table
+    /// 3).
     #[inline]
     fn search(
         mut bucket: &Bucket<K, V>,
@@ -82,7 +88,8 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// Whether a bucket in which no word carries the tag is the whole answer, under the version read before.
+    /// Whether a bucket in which no word carries the tag is the whole answer, under the version
+    /// read before.
     #[inline(always)]
     fn is_all(&self, bucket: &Bucket<K, V>, version: u64) -> bool {
         // Words first, then the link, as in `search`.
@@ -97,12 +104,14 @@ impl<K, V> Table<K, V> {
         bucket::node_tagged(word, tag).map(Self::node_at)
     }
 
-    /// What one look at the bucket of a hash tells, unless entries are moving. May call `matches` for a node of another key.
+    /// What one look at the bucket of a hash tells, unless entries are resizing. May call `matches`
+    /// for a node of another key.
     ///
     /// No lock, no write.
-    // Always inlined, as `find` is, with everything that seldom happens left to others: a hit is a few dozen instructions, and a call would
-    // cost as much again in saved registers. The two say the same in their own ways: an answer shared by both goes through the stack in
-    // one of them, 25 instructions of a replacement.
+    // Always inlined, as `find` is, with everything that seldom happens left to others: a hit is a
+    // few dozen instructions, and a call would cost as much again in saved registers. The two say
+    // the same in their own ways: an answer shared by both goes through the stack in one of them,
+    // 25 instructions of a replacement.
     #[inline(always)]
     pub(in crate::map) fn look(
         &self,
@@ -112,7 +121,7 @@ impl<K, V> Table<K, V> {
     ) -> Look<NodePtr<K, V>> {
         let version = self.version();
         let array = self.array();
-        if array.is_moving() {
+        if array.is_resizing() {
             return Look::Unclear;
         }
         // SAFETY: the pin was there before the array's word was read.
@@ -131,7 +140,8 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// The node with this hash's tag that `matches` accepts. May call `matches` for nodes of other keys.
+    /// The node with this hash's tag that `matches` accepts. May call `matches` for nodes of other
+    /// keys.
     ///
     /// No lock, no write. Whatever `matches` does, the table is not in its hands.
     #[inline(always)]
@@ -148,7 +158,7 @@ impl<K, V> Table<K, V> {
             place: None,
         };
         let mut array = self.array();
-        if array.is_moving() {
+        if array.is_resizing() {
             match self.told(array, hash, version) {
                 Some(home) => array = home,
                 None => return (self.find_on(hash, pin, matches), seen),
@@ -174,7 +184,8 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// Which array has a hash's home while entries are moving out of `array`; `None` if that has changed since the version was read.
+    /// Which array has a hash's home while entries are resizing out of `array`; `None` if that has
+    /// changed since the version was read.
     #[cold]
     #[inline(never)]
     fn told(&self, array: Array<K, V>, hash: u64, version: u64) -> Option<Array<K, V>> {
@@ -182,10 +193,11 @@ impl<K, V> Table<K, V> {
         (self.version() == version).then_some(home)
     }
 
-    /// The array that has a hash's home under this version; `None` if that is no longer the version.
+    /// The array that has a hash's home under this version; `None` if that is no longer the
+    /// version.
     fn array_under(&self, hash: u64, version: u64) -> Option<Array<K, V>> {
         let array = self.array();
-        if array.is_moving() {
+        if array.is_resizing() {
             self.told(array, hash, version)
         } else {
             Some(array)
@@ -244,7 +256,8 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// The bucket and the word of a node that a look-up of its hash has `seen`, if it still stands there. For the holder of the lock.
+    /// The bucket and the word of a node that a look-up of its hash has `seen`, if it still stands
+    /// there. For the holder of the lock.
     #[inline]
     pub(in crate::map) fn still_there<'a>(
         &'a self,
@@ -259,7 +272,8 @@ impl<K, V> Table<K, V> {
         same.then_some((Home(bucket), place))
     }
 
-    /// The word for which `matches` holds among those with this hash's tag. For the holder of the lock.
+    /// The word for which `matches` holds among those with this hash's tag. For the holder of the
+    /// lock.
     pub(in crate::map) fn locate<'a>(
         _state: &mut TableState<K, V>,
         home: &Home<'a, K, V>,
@@ -267,12 +281,14 @@ impl<K, V> Table<K, V> {
         matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Option<Place<'a, K, V>> {
         let (found, _) = Self::search(home.0, bucket::tag(hash), matches)?;
-        // SAFETY: the word stands in a bucket of this table, which stays while the lock is held: parts are unlinked by its
-        // holder only, and `state` is borrowed by every method that does so after the place was used.
+        // SAFETY: the word stands in a bucket of this table, which stays while the lock is held:
+        // parts are unlinked by its holder only, and `state` is borrowed by every method that does
+        // so after the place was used.
         Some(unsafe { &*found })
     }
 
-    /// Nodes of the bucket that holds `position`, from that position on, and the position behind the bucket.
+    /// Nodes of the bucket that holds `position`, from that position on, and the position behind
+    /// the bucket.
     ///
     /// Used with a pin or with the lock. `out` is cleared first.
     pub(in crate::map) fn collect(&self, position: u32, out: &mut Vec<NodePtr<K, V>>) -> u64 {
@@ -289,7 +305,8 @@ impl<K, V> Table<K, V> {
                     if bucket::is_node(word) {
                         let node = Self::node(word);
                         let at = array::position(node.hash());
-                        // A compaction under way may show a node twice, and words that stayed behind what is at home elsewhere by now.
+                        // A compaction under way may show a node twice, and words that stayed
+                        // behind what is at home elsewhere by now.
                         if at >= position && u64::from(at) < next && !out.contains(&node) {
                             out.push(node);
                         }

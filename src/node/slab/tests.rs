@@ -36,14 +36,14 @@ fn every_part_of_a_node_is_its_own() {
         let nodes: Vec<_> = (0..2_000).map(|key| place(&mut slab, key)).collect();
         slab.check_invariants();
         for (key, node) in nodes.iter().enumerate() {
-            let seat = node.seat();
-            seat.set_place((key % 200) as u8);
-            seat.set_region((key % 7) as u8);
-            seat.timer().set_prev(Some(seat));
+            let entry = node.entry();
+            entry.set_bucket_id((key % 200) as u8);
+            entry.set_queue_id((key % 7) as u8);
+            entry.timer().set_prev(Some(entry));
             if queue {
-                seat.set_mark((key % 251) as u8);
-                seat.set_weight(key as u32);
-                seat.queue().set_next(Some(seat));
+                entry.set_mark((key % 251) as u8);
+                entry.set_weight(key as u32);
+                entry.queue().set_next(Some(entry));
             }
         }
         for (key, node) in nodes.iter().enumerate() {
@@ -53,24 +53,24 @@ fn every_part_of_a_node_is_its_own() {
             assert_eq!(node.deadline(), number + 1);
             assert_eq!(node.own_deadline(), number + if own { 2 } else { 1 });
             assert_eq!(node.weight(), if weight { key as u32 + 3 } else { 1 });
-            let seat = node.seat();
-            assert_eq!(seat.node(), *node);
+            let entry = node.entry();
+            assert_eq!(entry.node(), *node);
             assert_eq!(
-                (seat.place(), seat.region()),
+                (entry.bucket_id(), entry.queue_id()),
                 ((key % 200) as u8, (key % 7) as u8)
             );
             assert_eq!(
-                (seat.timer().prev(), seat.timer().next()),
-                (Some(seat), None)
+                (entry.timer().prev(), entry.timer().next()),
+                (Some(entry), None)
             );
             if queue {
                 assert_eq!(
-                    (seat.mark(), seat.weight()),
+                    (entry.mark(), entry.weight()),
                     ((key % 251) as u8, key as u32)
                 );
                 assert_eq!(
-                    (seat.queue().prev(), seat.queue().next()),
-                    (None, Some(seat))
+                    (entry.queue().prev(), entry.queue().next()),
+                    (None, Some(entry))
                 );
             }
         }
@@ -82,27 +82,27 @@ fn who_succeeds_takes_over_the_seat_and_the_last_one_gives_it_back() {
     let mut slab = Slab::new(Columns::default());
     let keeps = place(&mut slab, 1);
     let mut node = place(&mut slab, 2);
-    let seat = node.seat();
+    let entry = node.entry();
     let mut past = Vec::new();
     for value in 0..300 {
         let making = Making { hash: 2, weight: 1 };
         let new = slab.succeed(node, NewNode::new(2, value, making), Times::NONE);
-        assert_eq!((new.seat(), seat.node()), (seat, node));
-        seat.set_node(new);
+        assert_eq!((new.entry(), entry.node()), (entry, node));
+        entry.set_node(new);
         node.set_life(Life::Removed);
         node.set_life(Life::Succeeded);
         past.push(node);
         node = new;
     }
-    assert_eq!((slab.nodes.used, slab.seats.used), (302, 2));
-    // However late the others are, the seat is the last one's.
+    assert_eq!((slab.nodes.used, slab.entries.used), (302, 2));
+    // However late the others are, the entry is the last one's.
     give_back(&mut slab, [node]);
-    assert_eq!(slab.seats.used - slab.seats.loosened, 1);
+    assert_eq!(slab.entries.used - slab.entries.loosened, 1);
     give_back(&mut slab, past);
     assert_eq!(slab.nodes.used - slab.nodes.loosened, 1);
     assert_eq!(*keeps.key(), 1);
     give_back(&mut slab, [keeps]);
-    assert_eq!((slab.nodes.used, slab.seats.used), (0, 0));
+    assert_eq!((slab.nodes.used, slab.entries.used), (0, 0));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn slots_are_used_again_and_empty_regions_go() {
     );
     give_back(&mut slab, nodes);
     assert_eq!((slab.nodes.slots, slab.nodes.used), (0, 0));
-    assert_eq!((slab.seats.slots, slab.seats.used), (0, 0));
+    assert_eq!((slab.entries.slots, slab.entries.used), (0, 0));
     place(&mut slab, 1);
     slab.check_invariants();
 }
@@ -153,7 +153,8 @@ fn what_comes_back_is_handed_out_first_and_no_more_than_some_wait_for_that() {
         give_back(&mut slab, part.iter().copied());
     }
     assert_eq!(slab.nodes.loosened, MOST / 2);
-    // What came back together in one order goes in the other, and whatever came back earlier goes first.
+    // What came back together in one order goes in the other, and whatever came back earlier goes
+    // first.
     for &slot in older.iter().rev().chain(newer.iter().rev()) {
         assert_eq!(place(&mut slab, 1), slot);
     }
@@ -276,11 +277,11 @@ fn keys_and_values_of_any_size_and_alignment_find_room() {
 }
 
 #[test]
-#[cfg(target_pointer_width = "64")]
-fn a_node_of_two_words_takes_half_a_line_and_its_seat_less() {
+#[cfg(not(any(wheelhouse_top_byte, wheelhouse_shuttle)))]
+fn a_node_of_two_words_takes_half_a_line_and_its_entry_less() {
     assert_eq!(Geometry::<u64, u64>::HOT, 32);
     assert_eq!(Geometry::<u64, u64>::SIDE, 16);
-    assert_eq!([false, true].map(seat::size), [20, 40]);
+    assert_eq!([false, true].map(entry::size), [20, 40]);
     if !SINGLE {
         assert_eq!(Geometry::<u64, u64>::SLOTS, 169);
     }

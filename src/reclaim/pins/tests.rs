@@ -227,7 +227,8 @@ fn a_pin_may_outlive_thread_and_domain() {
     });
 }
 
-/// Readers that come and go, each pinned for most of the time, beside somebody who replaces and frees what they read.
+/// Readers that come and go, each pinned for most of the time, beside somebody who replaces and
+/// frees what they read.
 #[test]
 fn many_threads_use_nothing_that_was_freed() {
     const READERS: usize = 3;
@@ -249,7 +250,8 @@ fn many_threads_use_nothing_that_was_freed() {
                     let _pin = domain.pin();
                     let _nested = number.is_multiple_of(2).then(|| domain.pin());
                     let at = shared.load(Ordering::Acquire);
-                    // SAFETY: the pin was taken before the address was read, and it is freed after a grace period.
+                    // SAFETY: the pin was taken before the address was read, and it is freed after
+                    // a grace period.
                     let object = unsafe { *at };
                     assert!(object >= last, "freed, and used again or overwritten");
                     last = object;
@@ -267,7 +269,8 @@ fn many_threads_use_nothing_that_was_freed() {
         while !grace.is_over(&domain) {
             thread::yield_now();
         }
-        // SAFETY: nobody finds it any more, and those who had found it have gone. Overwritten first, to be noticed.
+        // SAFETY: nobody finds it any more, and those who had found it have gone. Overwritten
+        // first, to be noticed.
         unsafe {
             *old = 0;
             drop(Box::from_raw(old));

@@ -1,8 +1,9 @@
 //! Pins against grace periods: what is freed after one is in nobody's hands.
 //!
-//! The other models step over the epochs that caches pin (`sync/mod.rs`, `of_epochs`). So the protocol is compiled here once more, from
-//! the same file, on loom's atomics: as it is in `right`, and in two modules on doors that each lack one of its fences. What comes after a
-//! fence can then be done before what comes before it, and the object is used after it was freed.
+//! The other models step over the epochs that caches pin (`sync/mod.rs`, `of_epochs`). So the
+//! protocol is compiled here once more, from the same file, on loom's atomics: as it is in `right`,
+//! and in two modules on doors that each lack one of its fences. What comes after a fence can then
+//! be done before what comes before it, and the object is used after it was freed.
 
 mod grace_without_fence;
 mod pin_without_fence;

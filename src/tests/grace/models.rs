@@ -10,7 +10,8 @@ use std::sync::Arc;
 struct Object {
     /// Whether readers find it.
     linked: AtomicU64,
-    /// To be read by those who have found it, written by who frees it: loom refuses the one beside the other.
+    /// To be read by those who have found it, written by who frees it: loom refuses the one beside
+    /// the other.
     alive: UnsafeCell<bool>,
 }
 
@@ -22,7 +23,8 @@ struct Shared {
 // SAFETY: that nobody reads what is written is what the models are to show; loom watches it.
 unsafe impl Sync for Shared {}
 
-/// How often a retirement asks whether its grace period is over, before it leaves the object where it is.
+/// How often a retirement asks whether its grace period is over, before it leaves the object where
+/// it is.
 const LOOKS: usize = 2;
 
 impl Object {

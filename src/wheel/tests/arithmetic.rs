@@ -1,16 +1,19 @@
-//! The pure arithmetic, exhaustively where small spans allow it, and by every pair of tick edges where not.
+//! The pure arithmetic, exhaustively where small spans allow it, and by every pair of tick edges
+//! where not.
 
 use super::ORIGINS;
 use crate::time::MAX_LIFE_NANOS;
 use crate::wheel::level::{
-    FINEST, LENS, LEVELS, OVERDUE, PLACES, Places, Spans, WIDEST, level_of, place_of,
+    BUCKETS, BUCKETS_PER_LEVEL, BucketSet, FINEST, LEVELS, OVERDUE, Spans, WIDEST, bucket_id_of,
+    level_of,
 };
 use std::time::Duration;
 
 /// Follows a deadline from placement over every cascade to its flush, each visit on time.
 ///
-/// Asserts on the way: no visit before now or after the flush; no cascade at or after the deadline; never the bucket under
-/// the hand of levels 1 to 3; each cascade leads to a finer level, or from the farthest to itself.
+/// Asserts on the way: no visit before now or after the flush; no cascade at or after the deadline;
+/// never the bucket under the hand of levels 1 to 3; each cascade leads to a finer level, or from
+/// the farthest to itself.
 fn follow(spans: Spans, now: u64, deadline: u64) {
     let distance = deadline.wrapping_sub(now);
     assert!(distance > 0 && distance < 1 << 63);
@@ -20,8 +23,8 @@ fn follow(spans: Spans, now: u64, deadline: u64) {
     let mut at = now;
     let mut last_level = LEVELS;
     loop {
-        let place = spans.place(deadline, at);
-        let (level, index) = level_of(place).expect("a deadline ahead is not overdue");
+        let bucket_id = spans.bucket_id(deadline, at);
+        let (level, index) = level_of(bucket_id).expect("a deadline ahead is not overdue");
         assert!(level < last_level || (level, last_level) == (LEVELS - 1, LEVELS - 1));
         if level > 0 && level < LEVELS - 1 {
             assert_ne!(
@@ -51,7 +54,8 @@ fn follow(spans: Spans, now: u64, deadline: u64) {
 
 #[test]
 fn every_deadline_within_a_turn_of_the_second_level_from_every_moment_of_a_turn_of_the_first() {
-    // Spans of 1, 64, 4,096 … ns; two ns for the finest in the second run, so that ticks have an inside.
+    // Spans of 1, 64, 4,096 … ns; two ns for the finest in the second run, so that ticks have an
+    // inside.
     for (shift, moments, distances) in [(0, 64..130, 1..4_300), (1, 0..130, 1..600)] {
         let spans = Spans::with_shift(shift);
         for origin in [0, u64::MAX - 8_000, (1 << 63) - 8_000] {
@@ -69,9 +73,9 @@ fn every_deadline_within_a_turn_of_the_second_level_from_every_moment_of_a_turn_
 fn every_pair_of_ticks_of_every_level_with_the_moments_beside_their_edges() {
     for shift in [0, 30, 43] {
         let spans = Spans::with_shift(shift);
-        for (level, len) in LENS.into_iter().enumerate() {
+        for (level, len) in BUCKETS_PER_LEVEL.into_iter().enumerate() {
             let (span, len) = (spans.span(level).as_nanos() as u64, u64::from(len));
-            // A turn from a boundary that all levels share, at several places of the clock.
+            // A turn from a boundary that all levels share, at several bucket_ids of the clock.
             for base in [0, 1 << 63, 0u64.wrapping_sub(span.wrapping_mul(len))] {
                 for tick in 0..len {
                     for ahead in 0..=2 * len + 1 {
@@ -105,8 +109,8 @@ fn the_longest_life_at_every_resolution_from_every_origin() {
             // Beyond the longest life too: a wheel whose time lags sees deadlines farther away.
             for distance in [MAX_LIFE_NANOS, MAX_LIFE_NANOS + 1, i64::MAX as u64] {
                 let deadline = now.wrapping_add(distance);
-                let place = spans.place(deadline, now);
-                let (level, index) = level_of(place).expect("not overdue");
+                let bucket_id = spans.bucket_id(deadline, now);
+                let (level, index) = level_of(bucket_id).expect("not overdue");
                 let until = spans.visit(level, index, now).wrapping_sub(now);
                 assert!(until > 0 && until <= 1 << 62);
                 if shift < 43 {
@@ -131,10 +135,10 @@ fn due_is_overdue_from_every_origin() {
                 i64::MAX as u64,
             ] {
                 let deadline = now.wrapping_sub(late);
-                assert_eq!(spans.place(deadline, now), OVERDUE);
+                assert_eq!(spans.bucket_id(deadline, now), OVERDUE);
                 assert_eq!(spans.flush_time(deadline, now), now);
             }
-            assert_ne!(spans.place(now.wrapping_add(1), now), OVERDUE);
+            assert_ne!(spans.bucket_id(now.wrapping_add(1), now), OVERDUE);
         }
     }
 }
@@ -163,7 +167,7 @@ fn walk(spans: Spans, level: usize, then: u64, ticks: u64) -> u64 {
 fn passed_and_withdrawn_are_what_a_walk_over_the_ticks_finds() {
     for shift in [0, 3, 30, 43] {
         let spans = Spans::with_shift(shift);
-        for (level, len) in LENS.into_iter().enumerate() {
+        for (level, len) in BUCKETS_PER_LEVEL.into_iter().enumerate() {
             let (span, len) = (spans.span(level).as_nanos() as u64, u64::from(len));
             let turns = if shift == 43 { 1 } else { 2 };
             for start in 0..=len {
@@ -201,7 +205,7 @@ fn passed_and_withdrawn_are_what_a_walk_over_the_ticks_finds() {
 fn the_first_visit_is_the_least_of_all_visits() {
     let spans = Spans::with_shift(4);
     let mut random = super::random::Random(7);
-    for (level, len) in LENS.into_iter().enumerate() {
+    for (level, len) in BUCKETS_PER_LEVEL.into_iter().enumerate() {
         for _ in 0..2_000 {
             let now = random.next();
             let full = u64::MAX >> (64 - len);
@@ -220,47 +224,47 @@ fn the_first_visit_is_the_least_of_all_visits() {
 #[test]
 fn places_number_the_buckets_without_gap_or_overlap() {
     let mut next = 0;
-    for (level, len) in LENS.into_iter().enumerate() {
+    for (level, len) in BUCKETS_PER_LEVEL.into_iter().enumerate() {
         for index in 0..len {
-            assert_eq!(place_of(level, index), next);
+            assert_eq!(bucket_id_of(level, index), next);
             assert_eq!(level_of(next), Some((level, index)));
             next += 1;
         }
     }
     assert_eq!(next, OVERDUE);
     assert_eq!(level_of(OVERDUE), None);
-    assert_eq!(usize::from(OVERDUE) + 1, PLACES);
+    assert_eq!(usize::from(OVERDUE) + 1, BUCKETS);
 }
 
 #[test]
 fn a_set_of_places_is_walked_round_from_anywhere() {
     let mut random = super::random::Random(11);
     for _ in 0..300 {
-        let mut places = Places::default();
+        let mut bucket_ids = BucketSet::default();
         let mut members = std::collections::BTreeSet::new();
         for _ in 0..random.next() % 6 {
-            let place = (random.next() % PLACES as u64) as u8;
-            places.insert(place);
-            members.insert(place);
+            let bucket_id = (random.next() % BUCKETS as u64) as u8;
+            bucket_ids.insert(bucket_id);
+            members.insert(bucket_id);
         }
-        assert_eq!(places.is_empty(), members.is_empty());
-        for from in 0..=PLACES as u8 {
+        assert_eq!(bucket_ids.is_empty(), members.is_empty());
+        for from in 0..=BUCKETS as u8 {
             let expected = members.range(from..).next().or(members.first()).copied();
-            assert_eq!(places.next_from(from), expected);
+            assert_eq!(bucket_ids.next_from(from), expected);
         }
-        for place in 0..PLACES as u8 {
-            assert_eq!(places.contains(place), members.contains(&place));
-            if let Some((level, index)) = level_of(place) {
+        for bucket_id in 0..BUCKETS as u8 {
+            assert_eq!(bucket_ids.contains(bucket_id), members.contains(&bucket_id));
+            if let Some((level, index)) = level_of(bucket_id) {
                 assert_eq!(
-                    places.of_level(level) >> index & 1 == 1,
-                    members.contains(&place)
+                    bucket_ids.of_level(level) >> index & 1 == 1,
+                    members.contains(&bucket_id)
                 );
             }
         }
-        for place in members {
-            places.remove(place);
+        for bucket_id in members {
+            bucket_ids.remove(bucket_id);
         }
-        assert!(places.is_empty());
+        assert!(bucket_ids.is_empty());
     }
 }
 

@@ -1,7 +1,7 @@
 //! Each failure of another wheel or cache that concerns a wheel, as a test that would show it here.
 
 use super::{ORIGINS, Rig, SPAN, SPANS};
-use crate::node::NO_PLACE;
+use crate::node::NO_BUCKET;
 use crate::time::{MAX_LIFE_NANOS, NEVER};
 use crate::wheel::oracle::want;
 
@@ -16,8 +16,8 @@ fn the_top_level_does_not_hide_short_timers_after_a_full_turn() {
         let short = rig.schedule_in(3 * SPAN as i64);
         let (after, visits) = rig.run_to_first(start);
         assert!((3 * SPAN..4 * SPAN).contains(&after) && visits <= 2);
-        assert_eq!(short.seat().place(), NO_PLACE);
-        assert_ne!(far.seat().place(), NO_PLACE);
+        assert_eq!(short.entry().bucket_id(), NO_BUCKET);
+        assert_ne!(far.entry().bucket_id(), NO_BUCKET);
     }
 }
 
@@ -33,7 +33,7 @@ fn no_level_past_the_end_for_the_farthest_deadlines() {
             ] {
                 let mut rig = Rig::with_shift(origin, shift);
                 let node = rig.schedule_in(delay as i64);
-                assert_ne!(node.seat().place(), NO_PLACE);
+                assert_ne!(node.entry().bucket_id(), NO_BUCKET);
                 let next = rig.wheel.next_deadline().expect("a node is linked");
                 assert!(next.wrapping_sub(origin) <= 1 << 62);
             }
@@ -112,7 +112,8 @@ fn a_jump_longer_than_a_turn_visits_every_bucket_once() {
 
 #[test]
 fn far_timers_never_fire_early() {
-    // Placed by the level whose ticks are near, a timer of just under a turn would share the tick of now.
+    // Placed by the level whose ticks are near, a timer of just under a turn would share the tick
+    // of now.
     for origin in ORIGINS {
         for level in 1..5 {
             let mut rig = Rig::at(origin);
@@ -126,11 +127,12 @@ fn far_timers_never_fire_early() {
             };
             let node = rig.schedule_in(turn as i64 - 1);
             while let Some(next) = rig.wheel.next_deadline() {
-                // Just before each moment of work there is none, and nothing is found before the deadline.
+                // Just before each moment of work there is none, and nothing is found before the
+                // deadline.
                 assert!(rig.drain(next.wrapping_sub(1)).is_empty());
                 if !rig.drain(next).is_empty() {
                     assert!(next.wrapping_sub(start) >= turn - 1);
-                    assert_eq!(node.seat().place(), NO_PLACE);
+                    assert_eq!(node.entry().bucket_id(), NO_BUCKET);
                 }
             }
         }
@@ -146,7 +148,7 @@ fn nothing_left_or_less_than_nothing_is_found_at_once() {
             let node = rig.schedule_in(-(late as i64));
             assert_eq!(rig.wheel.next_deadline(), Some(origin));
             assert_eq!(rig.drain(origin), [node]);
-            assert_ne!(ahead.seat().place(), NO_PLACE);
+            assert_ne!(ahead.entry().bucket_id(), NO_BUCKET);
         }
     }
 }
@@ -167,10 +169,14 @@ fn a_node_filed_again_in_the_bucket_in_hand_does_not_keep_the_drain_going() {
     for &node in &nodes {
         want(node, node.deadline() + SPAN * 64);
     }
-    let place = nodes[0].seat().place();
+    let bucket_id = nodes[0].entry().bucket_id();
     assert_eq!(rig.wheel.next_due(now, &mut budget), None);
     assert_eq!(budget, 980);
-    assert!(nodes.iter().all(|node| node.seat().place() == place));
+    assert!(
+        nodes
+            .iter()
+            .all(|node| node.entry().bucket_id() == bucket_id)
+    );
     rig.wheel.check_invariants();
 }
 
@@ -196,14 +202,14 @@ fn a_node_whose_deadline_became_never_is_not_left_linked() {
         want(node, NEVER);
     }
     rig.wheel.reschedule(told);
-    assert_eq!(told.seat().place(), NO_PLACE);
+    assert_eq!(told.entry().bucket_id(), NO_BUCKET);
     assert_eq!(rig.wheel.len(), 2);
     rig.wheel.sweep(12);
     assert!(rig.drain(12).is_empty());
-    assert_eq!(swept.seat().place(), NO_PLACE);
+    assert_eq!(swept.entry().bucket_id(), NO_BUCKET);
     // The other is met when its bucket cascades, and is neither handed out nor filed again.
     assert!(rig.drain(SPANS[2] * 4).is_empty());
-    assert_eq!(met.seat().place(), NO_PLACE);
+    assert_eq!(met.entry().bucket_id(), NO_BUCKET);
     assert!(rig.wheel.is_empty());
     // Unlinking what is not linked is nothing: the event may still be under way.
     rig.wheel.reschedule(met);
@@ -216,7 +222,7 @@ fn no_deadline_is_not_taken_for_a_deadline_that_is_due() {
     for now in [NEVER - 1, NEVER, NEVER + 1, NEVER.wrapping_add(1 << 62), 0] {
         let mut rig = Rig::at(now);
         let never = rig.schedule_at(NEVER);
-        assert_eq!(never.seat().place(), NO_PLACE);
+        assert_eq!(never.entry().bucket_id(), NO_BUCKET);
         assert_eq!(rig.wheel.next_deadline(), None);
         rig.wheel.reschedule(never);
         rig.wheel.sweep(now);
@@ -276,13 +282,14 @@ fn an_occupied_current_bucket_does_not_hide_a_nearer_one() {
             rig.wheel.next_deadline(),
             Some(origin.wrapping_add(3 * second))
         );
-        // The one in the current bucket of the finest level comes first, then the coarser at its begin, not at its end.
+        // The one in the current bucket of the finest level comes first, then the coarser at its
+        // begin, not at its end.
         let current = rig.schedule_in(1);
         assert_eq!(rig.wheel.next_deadline(), Some(origin.wrapping_add(SPAN)));
         rig.wheel.deschedule(current);
         assert!(rig.drain(origin.wrapping_add(3 * second)).is_empty());
         assert_eq!(rig.drain(origin.wrapping_add(3 * second + SPAN)), [near]);
-        assert_ne!(late.seat().place(), NO_PLACE);
+        assert_ne!(late.entry().bucket_id(), NO_BUCKET);
     }
 }
 
@@ -357,7 +364,8 @@ fn a_caller_who_leaves_in_mid_bucket_strands_nothing() {
     }
     let now = SPAN;
     for taken in 1..=10 {
-        // A panic in the caller's code after each node: the next pass goes on where this one was thrown out.
+        // A panic in the caller's code after each node: the next pass goes on where this one was
+        // thrown out.
         let wheel = std::panic::AssertUnwindSafe(&mut rig.wheel);
         let thrown = std::panic::catch_unwind(move || {
             let wheel = wheel;

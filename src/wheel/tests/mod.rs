@@ -1,4 +1,5 @@
-//! The wheel by itself: its arithmetic, the failures of other wheels, and random programs against an oracle.
+//! The wheel by itself: its arithmetic, the failures of other wheels, and random programs against
+//! an oracle.
 
 mod arithmetic;
 mod failures;
@@ -10,8 +11,8 @@ use super::oracle::Nodes;
 use super::{NodePtr, Wheel};
 use crate::time::{self, NEVER};
 
-/// Moments at which a clock may stand when a test begins: around each place where a wrapping or a signed comparison could go
-/// wrong, and at the reserved deadline.
+/// Moments at which a clock may stand when a test begins: around each bucket_id where a wrapping or
+/// a signed comparison could go wrong, and at the reserved deadline.
 const ORIGINS: [u64; 12] = [
     0,
     1,
@@ -54,7 +55,8 @@ impl Rig {
         }
     }
 
-    /// Schedules a new node for `delay` from the wheel's now, or 1 ns beside the reserved value; a negative one is overdue.
+    /// Schedules a new node for `delay` from the wheel's now, or 1 ns beside the reserved value; a
+    /// negative one is overdue.
     fn schedule_in(&mut self, delay: i64) -> NodePtr<u64, u64> {
         let deadline = self.wheel.now().wrapping_add_signed(delay);
         if deadline == NEVER {
@@ -82,7 +84,8 @@ impl Rig {
         due
     }
 
-    /// Follows the next deadlines until a node is found; when that was, from `start`, and how many visits it took.
+    /// Follows the next deadlines until a node is found; when that was, from `start`, and how many
+    /// visits it took.
     fn run_to_first(&mut self, start: u64) -> (u64, u32) {
         for visits in 1.. {
             let next = self.wheel.next_deadline().expect("a node is linked");

@@ -1,7 +1,7 @@
 //! What one call does: succession, sweeps, steps of the clock, pictures.
 
 use super::{ORIGINS, Rig, SPAN, SPANS};
-use crate::node::NO_PLACE;
+use crate::node::NO_BUCKET;
 use crate::time::NEVER;
 use crate::wheel::{LEVELS, Wheel};
 use std::time::Duration;
@@ -14,10 +14,10 @@ fn a_successor_keeps_the_position_in_the_same_bucket_only() {
     let last = rig.schedule_in(5 * SPAN as i64);
     let same = rig.nodes.succeed(old, 5 * SPAN - 1);
     rig.wheel.reschedule(same);
-    assert_eq!(same.seat().place(), first.seat().place());
+    assert_eq!(same.entry().bucket_id(), first.entry().bucket_id());
     let other = rig.nodes.succeed(first, 9 * SPAN);
     rig.wheel.reschedule(other);
-    assert_ne!(other.seat().place(), same.seat().place());
+    assert_ne!(other.entry().bucket_id(), same.entry().bucket_id());
     assert_eq!(rig.wheel.len(), 3);
     assert_eq!(rig.drain(5 * SPAN), [same, last]);
     assert_eq!(rig.drain(9 * SPAN), [other]);
@@ -39,19 +39,20 @@ fn a_successor_without_deadline_unlinks_and_one_of_an_unlinked_node_links() {
     let never = rig.nodes.succeed(old, NEVER);
     rig.wheel.reschedule(never);
     assert!(rig.wheel.is_empty());
-    assert_eq!(never.seat().place(), NO_PLACE);
+    assert_eq!(never.entry().bucket_id(), NO_BUCKET);
     let heir = rig.nodes.succeed(never, SPAN);
     rig.wheel.reschedule(heir);
     assert_eq!(rig.drain(SPAN), [heir]);
 }
 
 #[test]
-fn a_successor_of_the_last_ripe_node_is_ripe() {
+fn a_successor_of_the_last_ripe_node_is_pending() {
     let mut rig = Rig::at(0);
     let nodes: Vec<_> = (0..3).map(|_| rig.schedule_in(SPAN as i64)).collect();
     let mut budget = 1;
     assert_eq!(rig.wheel.next_due(SPAN, &mut budget), Some(nodes[0]));
-    // The deadline belongs a turn later, in the same bucket: the heir is met with the ripe ones and filed again.
+    // The deadline belongs a turn later, in the same bucket: the heir is met with the pending ones
+    // and filed again.
     let heir = rig.nodes.succeed(nodes[2], SPAN * 65);
     rig.wheel.reschedule(heir);
     rig.wheel.check_invariants();
@@ -60,12 +61,12 @@ fn a_successor_of_the_last_ripe_node_is_ripe() {
 }
 
 #[test]
-fn the_last_ripe_node_may_leave() {
+fn the_last_pending_node_may_leave() {
     let mut rig = Rig::at(0);
     let nodes: Vec<_> = (0..3).map(|_| rig.schedule_in(SPAN as i64)).collect();
     rig.wheel.advance(SPAN);
     assert!(rig.wheel.has_work());
-    // Behind the ripe ones one of a later turn, which must not ripen.
+    // Behind the pending ones one of a later turn, which must not become pending.
     let later = rig.schedule_at(SPAN * 65);
     for (left, &node) in nodes.iter().enumerate().rev() {
         rig.wheel.deschedule(node);
@@ -77,7 +78,7 @@ fn the_last_ripe_node_may_leave() {
 }
 
 #[test]
-fn a_bucket_ripens_again_before_its_first_drain_ended() {
+fn a_bucket_pendingns_again_before_its_first_drain_ended() {
     let mut rig = Rig::at(0);
     for _ in 0..4 {
         rig.schedule_in(SPAN as i64);
@@ -86,7 +87,7 @@ fn a_bucket_ripens_again_before_its_first_drain_ended() {
     assert!(rig.wheel.next_due(SPAN, &mut budget).is_some());
     let later = rig.schedule_at(SPAN * 65);
     assert_eq!(rig.drain(SPAN * 65).len(), 4);
-    assert_eq!(later.seat().place(), NO_PLACE);
+    assert_eq!(later.entry().bucket_id(), NO_BUCKET);
 }
 
 #[test]
@@ -256,7 +257,8 @@ fn a_clock_that_wavers_over_a_boundary_does_little_and_loses_nothing() {
             rig.wheel.check_promptness();
             assert_eq!(rig.wheel.next_due(boundary, &mut budget), None);
         }
-        // The farthest bucket is looked at when its tick begins, which it does each time; the nearer one is left alone.
+        // The farthest bucket is looked at when its tick begins, which it does each time; the
+        // nearer one is left alone.
         assert!(10 * crowd - budget <= 50 * crowd);
         assert_eq!(rig.wheel.len(), 2 * crowd);
     }

@@ -1,14 +1,16 @@
 //! Is there an order? The search of Wing and Gong, with the memory of Lowe.
 //!
-//! A history is linearizable if its calls can be put in an order in which each returns what the specification returns, and in
-//! which no call stands before one that had returned when it began. The search takes, again and again, a call that no
-//! other call must precede, and goes back where it gets stuck. Two ways that have taken the same calls and reached the same
-//! state have the same future, so each such pair is tried once.
+//! A history is linearizable if its calls can be put in an order in which each returns what the
+//! specification returns, and in which no call stands before one that had returned when it began.
+//! The search takes, again and again, a call that no other call must precede, and goes back where
+//! it gets stuck. Two ways that have taken the same calls and reached the same state have the same
+//! future, so each such pair is tried once.
 //!
-//! Keys do not touch each other, and the moves of the clock are fixed moments rather than calls to be ordered, so a history is
-//! linearizable if it is for each key by itself.
+//! Keys do not touch each other, and the moves of the clock are fixed moments rather than calls to
+//! be ordered, so a history is linearizable if it is for each key by itself.
 //!
-//! Origin: J. M. Wing, C. Gong, "Testing and verifying concurrent objects", 1993; G. Lowe, "Testing for linearizability", 2017.
+//! Origin: J. M. Wing, C. Gong, "Testing and verifying concurrent objects", 1993; G. Lowe, "Testing
+//! for linearizability", 2017.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -43,7 +45,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Checks a history key by key; the number of states that were looked at, or the first key's part that has no order.
+/// Checks a history key by key; the number of states that were looked at, or the first key's part
+/// that has no order.
 pub fn check(history: &History) -> Result<usize, Box<Refusal>> {
     let mut looked_at = 0;
     for key in history.keys() {

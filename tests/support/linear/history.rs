@@ -1,9 +1,11 @@
-//! What threads did to one cache and what they were answered, with the moves of the clock in between.
+//! What threads did to one cache and what they were answered, with the moves of the clock in
+//! between.
 //!
-//! Every call carries two *stamps*, drawn before it began and after it returned; every move of the clock carries one. All
-//! come from one counter, so a call that returned before another began has the smaller stamps, and a move of the clock lies
-//! before, after or inside a call for everybody alike. That is what makes the check by key exact: a clock that each key's check
-//! could move at a moment of its own choice would hide contradictions between keys.
+//! Every call carries two *stamps*, drawn before it began and after it returned; every move of the
+//! clock carries one. All come from one counter, so a call that returned before another began has
+//! the smaller stamps, and a move of the clock lies before, after or inside a call for everybody
+//! alike. That is what makes the check by key exact: a clock that each key's check could move at a
+//! moment of its own choice would hide contradictions between keys.
 
 use std::fmt;
 

@@ -1,8 +1,9 @@
 //! A cache whose calls are written down, and plans of what threads do to it.
 //!
-//! Calls are short and would seldom overlap. So all the code of the user's that runs inside of them, the comparison of keys, the clone of
-//! values, the policy and the clock itself, lets other threads in now and then: between the reading of a clock and its use,
-//! between a look-up and the lock.
+//! Calls are short and would seldom overlap. So all the code of the user's that runs inside of
+//! them, the comparison of keys, the clone of values, the policy and the clock itself, lets other
+//! threads in now and then: between the reading of a clock and its use, between a look-up and the
+//! lock.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
@@ -22,7 +23,8 @@ use super::history::{Advance, Answer, Call, Op, Outcome, Value};
 use super::spec::Rules;
 use crate::support::{Dice, OneHash};
 
-/// Half of the finest bucket at the default resolution: deadlines fall on the edges of buckets and between them.
+/// Half of the finest bucket at the default resolution: deadlines fall on the edges of buckets and
+/// between them.
 pub const UNIT: u64 = 1 << 29;
 
 thread_local! {
@@ -51,8 +53,8 @@ fn pause() {
     }
 }
 
-/// The clock of a history and the counter of its stamps, in one word: each move of the clock is one moment among the
-/// beginnings and ends of the calls.
+/// The clock of a history and the counter of its stamps, in one word: each move of the clock is one
+/// moment among the beginnings and ends of the calls.
 #[derive(Clone)]
 pub struct Clock {
     /// Units of time above, stamps below.
@@ -526,8 +528,8 @@ fn step(dice: &mut Dice, setup: &Setup, key: u8, id: &mut u32) -> Step {
     Step::Call(key, op)
 }
 
-/// A value with a number of its own. Its lives differ in the last digits from all others', so that an answer is what was left only
-/// if it was given before.
+/// A value with a number of its own. Its lives differ in the last digits from all others', so that
+/// an answer is what was left only if it was given before.
 fn value(dice: &mut Dice, setup: &Setup, id: &mut u32) -> Value {
     *id += 1;
     let number = *id;

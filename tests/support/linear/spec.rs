@@ -3,11 +3,11 @@
 //! An operation takes effect at one moment between its call and its return.
 //!
 //! - Whether an entry is alive is judged by the clock *at that moment*.
-//! - A new life counts from *a reading of the clock between the call and that moment*. No cache can do better without stopping the
-//!   clock: it reads the time, then publishes, and time may pass in between. It must not do worse, such as take a reading
-//!   from before the call.
-//! - A read extends only if the entry still holds the value that was read: one whose value is replaced during the call may find it
-//!   without extending anything.
+//! - A new life counts from *a reading of the clock between the call and that moment*. No cache can
+//!   do better without stopping the clock: it reads the time, then publishes, and time may pass in
+//!   between. It must not do worse, such as take a reading from before the call.
+//! - A read extends only if the entry still holds the value that was read: one whose value is
+//!   replaced during the call may find it without extending anything.
 
 use super::history::{Answer, Call, Op, Outcome, Value};
 
@@ -75,8 +75,9 @@ impl State {
 }
 
 impl Rules {
-    /// The states that a call may lead to if it takes effect now; none if its outcome cannot be had. `readings` are the
-    /// times that the clock has shown since the call began; `replaced` says whether another call may have put in a value meanwhile.
+    /// The states that a call may lead to if it takes effect now; none if its outcome cannot be
+    /// had. `readings` are the times that the clock has shown since the call began; `replaced` says
+    /// whether another call may have put in a value meanwhile.
     pub fn step(&self, state: State, call: &Call, readings: &[u64], replaced: bool) -> Vec<State> {
         let there = state.entry;
         let same = |holds: bool| if holds { vec![state] } else { Vec::new() };
@@ -173,8 +174,9 @@ impl Rules {
     }
 }
 
-/// The own deadlines that the policy's answer about a live entry may mean. An answer that happens to be what was left when the
-/// policy was asked is the same answer as `Keep`: the cache cannot tell, nor need it.
+/// The own deadlines that the policy's answer about a live entry may mean. An answer that happens
+/// to be what was left when the policy was asked is the same answer as `Keep`: the cache cannot
+/// tell, nor need it.
 fn answered(answer: Answer, entry: Entry, now: u64, readings: &[u64]) -> Vec<u64> {
     match answer {
         Answer::Keep => vec![entry.own],

@@ -68,9 +68,9 @@ impl Bytes<'_> {
     }
 }
 
-/// Steps of the clock and cache-wide limits: mostly near the widths of the wheel's buckets. They are even and the lives that
-/// a policy gives are odd, so that an answer never equals what is left of a limit by accident, which would make it mean
-/// "unchanged".
+/// Steps of the clock and cache-wide limits: mostly near the widths of the wheel's buckets. They
+/// are even and the lives that a policy gives are odd, so that an answer never equals what is left
+/// of a limit by accident, which would make it mean "unchanged".
 pub fn even(choice: u8) -> Duration {
     let bits = [
         0, 8, 16, 17, 20, 24, 28, 30, 31, 32, 33, 36, 37, 42, 47, 49, 50, 56, 60, 61,

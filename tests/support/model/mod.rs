@@ -1,9 +1,11 @@
-//! A cache that is obviously right: one thread, sorted maps, no buffers, no wheel. In `subject` the same operations on a
-//! real cache, so that the two can be compared step by step, by a property test or by a fuzzer; `bytes` is for the latter.
+//! A cache that is obviously right: one thread, sorted maps, no buffers, no wheel. In `subject` the
+//! same operations on a real cache, so that the two can be compared step by step, by a property
+//! test or by a fuzzer; `bytes` is for the latter.
 //!
-//! What is compared: the result of each operation, and what the policy was asked, once each time, with what is left and the age of the
-//! value; after `run_pending_tasks` also the count of entries and their weight, every
-//! notification in its order for each key, and that the cache asks to be woken in time, or not at all.
+//! What is compared: the result of each operation, and what the policy was asked, once each time,
+//! with what is left and the age of the value; after `run_pending_tasks` also the count of entries
+//! and their weight, every notification in its order for each key, and that the cache asks to be
+//! woken in time, or not at all.
 //!
 //! The policy of both is written in the values: each says what the policy answers about it.
 
@@ -63,7 +65,8 @@ pub enum Op {
     RunPendingTasks,
 }
 
-/// The keys of a [`GetMany`](Op::GetMany): those that others use, some of them more than once if there are many.
+/// The keys of a [`GetMany`](Op::GetMany): those that others use, some of them more than once if
+/// there are many.
 pub fn many_keys(first: u8, count: u8) -> Vec<u8> {
     (0..count).map(|n| first.wrapping_add(n) % 16).collect()
 }
@@ -84,7 +87,8 @@ pub struct Settings {
 /// The values that left, by key, in the order in which they left.
 pub type Told = BTreeMap<u8, Vec<(u32, RemovalCause)>>;
 
-/// What the policy was asked: about which key and which value, what was left, how long ago the value was written.
+/// What the policy was asked: about which key and which value, what was left, how long ago the
+/// value was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     Create(u8, u32),
@@ -103,7 +107,8 @@ pub enum Outcome {
     Entry(Option<(Value, Option<Duration>)>),
     /// What a walk showed.
     Shown(BTreeMap<u8, u32>),
-    /// After all pending tasks: the entries in the cache and what they weigh, and the notifications since, by key.
+    /// After all pending tasks: the entries in the cache and what they weigh, and the notifications
+    /// since, by key.
     Quiet {
         count: u64,
         weight: u64,
@@ -152,7 +157,8 @@ impl Model {
         std::mem::take(&mut self.asked)
     }
 
-    /// Does one operation. What is due leaves at once: a real cache may take its time with that, but may not show it.
+    /// Does one operation. What is due leaves at once: a real cache may take its time with that,
+    /// but may not show it.
     pub fn apply(&mut self, op: &Op) -> Outcome {
         let mut outcome = Outcome::Nothing;
         match *op {
@@ -315,7 +321,8 @@ impl Model {
     }
 }
 
-/// How long ago a value was written, as far as 64 bits can tell: half their range or more looks like a step backwards of the clock.
+/// How long ago a value was written, as far as 64 bits can tell: half their range or more looks
+/// like a step backwards of the clock.
 fn age(nanos: u128) -> Duration {
     let since = nanos as u64;
     Duration::from_nanos(if since as i64 >= 0 { since } else { 0 })

@@ -188,8 +188,8 @@ impl Subject {
         Outcome::Nothing
     }
 
-    /// Whether the cache, after all pending tasks, asks to be woken in time for the nearest deadline, and not at all
-    /// without one.
+    /// Whether the cache, after all pending tasks, asks to be woken in time for the nearest
+    /// deadline, and not at all without one.
     fn wakes_for(&self, nearest: Option<Duration>) -> Result<(), String> {
         let span = Duration::from_nanos(1 << self.settings.resolution);
         match (nearest, self.cache.next_maintenance_in()) {
@@ -206,7 +206,8 @@ impl Subject {
 
 /// Does the same on a cache and on the model, then clears both; says where they first differ.
 ///
-/// A step of the clock is left out if, with those since the last pending tasks, it went past what a clock may tell apart.
+/// A step of the clock is left out if, with those since the last pending tasks, it went past what a
+/// clock may tell apart.
 pub fn compare(settings: Settings, ops: &[Op]) -> Result<(), String> {
     let (mut model, subject) = (Model::new(settings), Subject::new(settings));
     let end = [

@@ -33,7 +33,13 @@ pub(super) const CACHES: [Entrant; 8] = [
     Entrant {
         card: Wheelhouse::<u64, u64>::CARD,
         curve: true,
-        play: |keys, size| Ok(play(&wheelhouse(size, EvictionPolicy::TinyLfu), keys, size)),
+        play: |keys, size| {
+            Ok(play(
+                &wheelhouse(size, EvictionPolicy::Adaptive),
+                keys,
+                size,
+            ))
+        },
     },
     Entrant {
         card: named("wheelhouse, Lru", Role::Subject),
@@ -45,7 +51,7 @@ pub(super) const CACHES: [Entrant; 8] = [
         card: named("wheelhouse, settled", Role::Subject),
         curve: false,
         play: |keys, size| {
-            let cache = Settled(wheelhouse(size, EvictionPolicy::TinyLfu));
+            let cache = Settled(wheelhouse(size, EvictionPolicy::Adaptive));
             Ok(play(&cache, keys, size))
         },
     },

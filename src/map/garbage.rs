@@ -1,7 +1,7 @@
 //! What left the map and waits to be freed, and the way of its memory back.
 //!
-//! Nodes are destroyed where their destructors may run, outside of every lock; their slots then go back to the slabs of their
-//! shards, many under one hold of a shard's lock.
+//! Nodes are destroyed where their destructors may run, outside of every lock; their slots then go
+//! back to the slabs of their shards, many under one hold of a shard's lock.
 #![allow(unsafe_code)]
 
 use super::table::TablePart;
@@ -9,12 +9,12 @@ use crate::node::{Emptied, NodePtr};
 use crate::reclaim::Retire;
 
 /// Something that left the map. In two words: each replaced value makes one.
-pub(crate) enum Gone<K, V> {
+pub(crate) enum Garbage<K, V> {
     Node(NodePtr<K, V>),
     Part(TablePart<K, V>),
 }
 
-const _: () = assert!(size_of::<Gone<u64, u64>>() == 2 * size_of::<usize>());
+const _: () = assert!(size_of::<Garbage<u64, u64>>() == 2 * size_of::<usize>());
 
 /// Slots of destroyed nodes on their way back, by shard.
 pub(crate) struct Returning<K, V>(Box<[Emptied<K, V>]>);
@@ -32,7 +32,7 @@ impl<K, V> Returning<K, V> {
     }
 }
 
-impl<K, V> Retire for Gone<K, V> {
+impl<K, V> Retire for Garbage<K, V> {
     const RUNS_USER_CODE: bool = std::mem::needs_drop::<K>() || std::mem::needs_drop::<V>();
 
     type Memory = Returning<K, V>;
@@ -46,7 +46,8 @@ impl<K, V> Retire for Gone<K, V> {
 
     fn prefetch(&self) {
         if let Self::Node(node) = self {
-            // The side part is for who takes the slot next: mostly at once, and the first thing that a writer does then is to fill it.
+            // The side part is for who takes the slot next: mostly at once, and the first thing
+            // that a writer does then is to fill it.
             node.prefetch();
         }
     }

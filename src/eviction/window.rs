@@ -1,0 +1,160 @@
+//! The size of the window, against that of the protected queue.
+//!
+//! # How it works
+//!
+//! Hits vote on what a move of the border would gain or lose. A key that comes back while its ghost
+//! is known would have been a hit if the window had been larger by all that was evicted since; that
+//! is its *depth*, and it votes for the window. A hit on a protected entry would have been a miss
+//! if the queue had been smaller by all that is older than the entry; it votes for the protected
+//! queue. A hit that would take `n` times as much room as another is worth an `n`th of it, so each
+//! vote is the inverse of its depth. All hits nearer than a twentieth of the cache count the same.
+//! The border rests where the votes balance. Far hits vote too, so the policy finds a gain that
+//! begins only beyond a gap.
+//!
+//! This is the adaptation of ARC, with hits that are in reach instead of the ghosts of the other
+//! side, and with distances.
+//!
+//! At the lower and the upper bound the account runs on for a tenth of the cache, so a short burst
+//! against a long trend moves nothing. Without this, a loop a little longer than the cache, whose
+//! hits and misses alternate, would tip the cache into LRU.
+//!
+//! # Invariants
+//!
+//! 1. `LEAST_PART - SLACK <= account <= 1 - LEAST_PART + SLACK`.
+//! 2. `part` is the account cut to the bounds, and `window` is that part of `max`. Both are
+//!    computed when one of them changes, since every insert and removal reads them several times.
+
+/// The window keeps at least this part of the cache, and so does the protected queue.
+const LEAST_PART: f64 = 0.01;
+const SLACK: f64 = 0.1;
+
+#[derive(Debug)]
+pub(super) struct WindowSizer {
+    account: f64,
+    /// The part that the window has.
+    part: f64,
+    max: u64,
+    window: u64,
+}
+
+impl WindowSizer {
+    pub(super) fn new(max: u64) -> Self {
+        let mut sizer = Self {
+            account: LEAST_PART,
+            part: LEAST_PART,
+            max,
+            window: 0,
+        };
+        sizer.set_max(max);
+        sizer
+    }
+
+    pub(super) fn set_max(&mut self, max: u64) {
+        self.max = max;
+        self.window = self.weighed();
+    }
+
+    /// Counts a hit that only a larger window would have had. `by` is the vote, in parts of the
+    /// cache.
+    pub(super) fn widen(&mut self, by: f64) {
+        self.account_for((self.account + by).min(1.0 - LEAST_PART + SLACK));
+    }
+
+    /// Counts a hit that a smaller protected queue would not have had.
+    pub(super) fn narrow(&mut self, by: f64) {
+        self.account_for((self.account - by).max(LEAST_PART - SLACK));
+    }
+
+    fn account_for(&mut self, account: f64) {
+        self.account = account;
+        let part = account.clamp(LEAST_PART, 1.0 - LEAST_PART);
+        if part != self.part {
+            self.part = part;
+            self.window = self.weighed();
+        }
+    }
+
+    /// The part that the protected queue has.
+    pub(super) fn protected(&self) -> f64 {
+        1.0 - self.part
+    }
+
+    /// The weight that the protected queue may have: the rest beside the window.
+    pub(super) fn for_protected(&self) -> u64 {
+        self.max.saturating_sub(self.window)
+    }
+
+    /// The window's part of the maximum, at least 1.
+    fn weighed(&self) -> u64 {
+        // Rounds by the cast: `round` is a call on processors of the baseline.
+        ((self.max as f64 * self.part + 0.5) as u64).clamp(1, self.max.max(1))
+    }
+
+    /// Asserts window 1 and 2.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn check_invariants(&self) {
+        assert!((LEAST_PART - SLACK..=1.0 - LEAST_PART + SLACK).contains(&self.account));
+        assert_eq!(self.part, self.account.clamp(LEAST_PART, 1.0 - LEAST_PART));
+        assert_eq!(self.window, self.weighed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_by_a_node_at_a_time_between_its_bounds() {
+        let mut sizer = WindowSizer::new(1000);
+        assert_eq!(sizer.window, 10);
+        for _ in 0..40 {
+            sizer.widen(0.001);
+        }
+        assert_eq!(sizer.window, 50);
+        for _ in 0..2000 {
+            sizer.widen(0.001);
+            sizer.check_invariants();
+        }
+        assert_eq!(sizer.window, 990);
+        for _ in 0..3000 {
+            sizer.narrow(0.001);
+            sizer.check_invariants();
+        }
+        assert_eq!(sizer.window, 10);
+    }
+
+    #[test]
+    fn a_burst_against_a_long_trend_moves_nothing() {
+        let mut sizer = WindowSizer::new(1000);
+        for _ in 0..100 {
+            for _ in 0..990 {
+                sizer.narrow(0.001);
+            }
+            for _ in 0..21 {
+                sizer.widen(0.001);
+                assert_eq!(sizer.window, 10);
+            }
+        }
+    }
+
+    #[test]
+    fn any_maximum_has_a_window() {
+        for (max, window, protected) in
+            [(0, 1, 0), (1, 1, 0), (2, 1, 1), (99, 1, 98), (200, 2, 198)]
+        {
+            let sizer = WindowSizer::new(max);
+            assert_eq!((sizer.window, sizer.for_protected()), (window, protected));
+        }
+        assert!(WindowSizer::new(u64::MAX).window > u64::MAX / 101);
+    }
+
+    #[test]
+    fn another_maximum_keeps_the_part() {
+        let mut sizer = WindowSizer::new(1000);
+        sizer.widen(0.24);
+        assert_eq!((sizer.window, sizer.for_protected()), (250, 750));
+        sizer.set_max(100);
+        sizer.check_invariants();
+        assert_eq!((sizer.window, sizer.for_protected()), (25, 75));
+    }
+}

@@ -1,0 +1,118 @@
+//! Addresses: which of their bits are free for a tag, and how one is kept in two parts.
+//!
+//! # How it works
+//!
+//! User space addresses fit 48 bits, so the map keeps bits of a key's hash in the upper sixteen bits
+//! of a word ([`TAG_BITS`]), and an address in six bytes is a whole one. On Android (arm64) the
+//! allocator writes a tag of its own into the top byte of each address and checks it when the memory
+//! is freed. There the map's tag is the eight bits from 48 to 55, the top byte stays as the
+//! allocator gave it, and an address takes eight bytes. `--cfg wheelhouse_top_byte` asks for this
+//! layout on any target, so that tests and sanitizers can run on it.
+//!
+//! # Invariant
+//!
+//! 1. Every address that is kept in parts or tagged comes from an allocation that
+//!    [`is_taggable`] has accepted: its bits from 48 on are zero, but for the top byte where
+//!    that belongs to the allocator.
+
+use std::ptr;
+
+/// Whether the top byte of an address belongs to the allocator.
+pub(crate) const TOP_BYTE: bool = cfg!(any(
+    wheelhouse_top_byte,
+    all(target_os = "android", target_arch = "aarch64")
+));
+
+/// The first bit of a tag in a word.
+pub(crate) const TAG_SHIFT: u32 = 48;
+
+/// How many bits a tag has.
+pub(crate) const TAG_BITS: u32 = if TOP_BYTE { 8 } else { 16 };
+
+/// The bits of a tag in a word.
+const TAG: usize = ((1 << TAG_BITS) - 1) << TAG_SHIFT;
+
+/// The upper part of an address.
+#[cfg(not(any(
+    wheelhouse_top_byte,
+    all(target_os = "android", target_arch = "aarch64")
+)))]
+mod high {
+    pub(crate) type High = u16;
+    pub(crate) type AtomicHigh = crate::sync::AtomicU16;
+}
+
+/// The upper part of an address.
+#[cfg(any(
+    wheelhouse_top_byte,
+    all(target_os = "android", target_arch = "aarch64")
+))]
+mod high {
+    pub(crate) type High = u32;
+    pub(crate) type AtomicHigh = crate::sync::AtomicU32;
+}
+
+pub(super) use high::{AtomicHigh, High};
+
+/// An address in two parts.
+pub(super) type Parts = (u32, High);
+
+#[inline]
+pub(super) fn parts(at: *mut u8) -> Parts {
+    let at = at.expose_provenance();
+    (at as u32, (at >> 32) as High)
+}
+
+#[inline]
+pub(super) fn whole((low, high): Parts) -> *mut u8 {
+    ptr::with_exposed_provenance_mut(low as usize | (high as usize) << 32)
+}
+
+/// Whether the addresses of an allocation leave room for the map's tags.
+pub(crate) fn is_taggable(at: usize, size: usize) -> bool {
+    #[cfg(test)]
+    if tests::REFUSES.get() {
+        return false;
+    }
+    at.checked_add(size)
+        .is_some_and(|end| (at | end) & TAG == 0 && (TOP_BYTE || end >> TAG_SHIFT == 0))
+}
+
+/// Panics, since an allocation does not leave that room.
+#[cold]
+pub(crate) fn refuse(at: usize, size: usize) -> ! {
+    panic!(
+        "the allocator returned {size} bytes at {at:#x}, but wheelhouse keeps hash bits in bits \
+         {TAG_SHIFT} to {} of an address, so these bits must be zero",
+        TAG_SHIFT + TAG_BITS - 1
+    )
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Whether this thread's allocations count as out of range.
+        pub(crate) static REFUSES: Cell<bool> = const { Cell::new(false) };
+    }
+
+    #[test]
+    fn an_address_survives_its_two_parts() {
+        let top = if TOP_BYTE { 0xb4 << 56 } else { 0 };
+        for address in [8, 0x7fff_ffff_fff8, 0x1234_5678] {
+            let at = ptr::without_provenance_mut::<u8>(address | top);
+            assert_eq!(whole(parts(at)).addr(), address | top);
+        }
+    }
+
+    #[test]
+    fn an_address_with_bits_in_the_tag_is_refused() {
+        assert!(is_taggable(0x7fff_ffff_0000, 0xff));
+        assert!(!is_taggable(1 << 48, 8) && !is_taggable(1 << 55, 8));
+        assert!(!is_taggable((1 << 48) - 8, 16), "the end counts, too");
+        assert!(!is_taggable(usize::MAX, 8));
+        assert_eq!(is_taggable(0xb4 << 56 | 0x1000, 8), TOP_BYTE);
+    }
+}

@@ -1,0 +1,336 @@
+//! The entry of an entry: where it hangs in wheel and size policy, whichever of its nodes is there.
+//!
+//! # How it works
+//!
+//! A value that replaces another comes in by a node of its own, since readers may still hold the
+//! former one. But the entry stays where it is: the new node takes over the entry, and nobody has
+//! to touch its neighbours there, unless the new deadline belongs in another bucket of the wheel or
+//! the size policy moves what was used. Lists link entries; an entry knows the node that sits in it.
+//!
+//! ```text
+//!  of every entry                                       where there is a size policy
+//! ┌─────────────┬───────────────┬───────┬────────┐     ┌─────────────┬────────┬──────┐
+//! │ timer links │ node          │ place │ region │     │ queue links │ weight │ mark │
+//! └─────────────┴───────────────┴───────┴────────┘     └─────────────┴────────┴──────┘
+//!   12 bytes      6               1       1              12            4        1 and 3 to spare
+//! ```
+//!
+//! Addresses take six bytes each, since none has more than 48 bits (`assert_taggable`).
+//!
+//! # Invariants
+//!
+//! 1. A [`EntryPtr`] points to an initialised entry until the last node that sat in it is given
+//!    back. Earlier ones may be given back later; but whoever can still reach one of these has a
+//!    pin from before the last one left the map, or has met it in a ring or a batch that is drained
+//!    before the last one may be freed (maintenance 3). What is ready to be freed reads its entry
+//!    no more.
+//! 2. An entry is read and written by the holder of the maintenance lock alone, but that its writer
+//!    makes it, under the shard's lock, before its first node is published.
+//! 3. `node` is the last of the entry's nodes whose event was applied, or the first if none was. It
+//!    is not retired while the entry is linked, or while an event waits by which another node
+//!    follows it.
+#![allow(unsafe_code)]
+
+use super::address::{AtomicHigh, Parts, parts, whole};
+use super::{NO_BUCKET, Node, NodePtr};
+use crate::sync::{AtomicU8, AtomicU32, Ordering};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+/// Previous and next in an intrusive list; null at the ends and while not linked.
+#[repr(C)]
+pub(crate) struct Links<K, V> {
+    prev_low: AtomicU32,
+    next_low: AtomicU32,
+    prev_high: AtomicHigh,
+    next_high: AtomicHigh,
+    _entries: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K, V> Links<K, V> {
+    fn new() -> Self {
+        Self {
+            prev_low: AtomicU32::new(0),
+            next_low: AtomicU32::new(0),
+            prev_high: AtomicHigh::new(0),
+            next_high: AtomicHigh::new(0),
+            _entries: PhantomData,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn prev(&self) -> Option<EntryPtr<K, V>> {
+        load(&self.prev_low, &self.prev_high)
+    }
+
+    #[inline]
+    pub(crate) fn next(&self) -> Option<EntryPtr<K, V>> {
+        load(&self.next_low, &self.next_high)
+    }
+
+    #[inline]
+    pub(crate) fn set_prev(&self, to: Option<EntryPtr<K, V>>) {
+        store(&self.prev_low, &self.prev_high, to);
+    }
+
+    #[inline]
+    pub(crate) fn set_next(&self, to: Option<EntryPtr<K, V>>) {
+        store(&self.next_low, &self.next_high, to);
+    }
+}
+
+/// Relaxed, as all of an entry: one lock's holder alone (entry 2).
+#[inline]
+fn load<K, V>(low: &AtomicU32, high: &AtomicHigh) -> Option<EntryPtr<K, V>> {
+    let parts = (low.load(Ordering::Relaxed), high.load(Ordering::Relaxed));
+    NonNull::new(whole(parts).cast()).map(EntryPtr)
+}
+
+#[inline]
+fn store<K, V>(low: &AtomicU32, high: &AtomicHigh, to: Option<EntryPtr<K, V>>) {
+    let (to_low, to_high) = to.map_or((0, 0), EntryPtr::parts);
+    low.store(to_low, Ordering::Relaxed);
+    high.store(to_high, Ordering::Relaxed);
+}
+
+/// See the module docs.
+#[repr(C)]
+pub(crate) struct Entry<K, V> {
+    timer: Links<K, V>,
+    node_low: AtomicU32,
+    node_high: AtomicHigh,
+    /// Number of the wheel bucket it hangs in; the wheel gives the numbers their meaning.
+    bucket_id: AtomicU8,
+    /// Which queue of the size policy it hangs in; the policy gives the numbers their meaning, 0 is
+    /// none.
+    queue_id: AtomicU8,
+}
+
+/// What the size policy has of an entry, behind its entry.
+#[repr(C)]
+struct PolicyLinks<K, V> {
+    queue: Links<K, V>,
+    /// As the policy counts it.
+    weight: AtomicU32,
+    mark: AtomicU8,
+}
+
+/// Where the standing begins.
+const POLICY_LINKS: usize =
+    size_of::<Entry<(), ()>>().next_multiple_of(align_of::<PolicyLinks<(), ()>>());
+
+/// Bytes of an entry, with or without a size policy.
+pub(super) const fn size(queue: bool) -> usize {
+    let size = if queue {
+        POLICY_LINKS + size_of::<PolicyLinks<(), ()>>()
+    } else {
+        size_of::<Entry<(), ()>>()
+    };
+    size.next_multiple_of(ALIGN)
+}
+
+/// What entries are aligned to.
+pub(super) const ALIGN: usize = if align_of::<Entry<(), ()>>() > align_of::<PolicyLinks<(), ()>>() {
+    align_of::<Entry<(), ()>>()
+} else {
+    align_of::<PolicyLinks<(), ()>>()
+};
+
+/// A pointer to an entry (entry 1).
+pub(crate) struct EntryPtr<K, V>(NonNull<Entry<K, V>>);
+
+// SAFETY: an entry is atomics, which any thread may read and write; what it leads to is a `NodePtr`,
+// with the same conditions.
+unsafe impl<K: Send + Sync, V: Send + Sync> Send for EntryPtr<K, V> {}
+// SAFETY: as above.
+unsafe impl<K: Send + Sync, V: Send + Sync> Sync for EntryPtr<K, V> {}
+
+impl<K, V> Clone for EntryPtr<K, V> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for EntryPtr<K, V> {}
+
+impl<K, V> PartialEq for EntryPtr<K, V> {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<K, V> Eq for EntryPtr<K, V> {}
+
+impl<K, V> fmt::Debug for EntryPtr<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Entry@{:p}", self.0)
+    }
+}
+
+impl<K, V> EntryPtr<K, V> {
+    /// What is true of the layout for `()` is true for all: the types' parameters are nobody's
+    /// field.
+    const SAME: () = assert!(
+        size_of::<Entry<K, V>>() == size_of::<Entry<(), ()>>()
+            && size_of::<PolicyLinks<K, V>>() == size_of::<PolicyLinks<(), ()>>()
+            && align_of::<Entry<K, V>>() <= ALIGN
+            && align_of::<PolicyLinks<K, V>>() <= ALIGN
+    );
+
+    /// Makes an entry for a node that hangs nowhere.
+    ///
+    /// # Safety
+    ///
+    /// `slot` is a slot for entries, the caller's alone, with room for a standing if it shall have
+    /// one (`queue`).
+    #[inline]
+    pub(super) unsafe fn make(slot: NonNull<u8>, node: NonNull<Node<K, V>>, queue: bool) -> Self {
+        const { Self::SAME };
+        let (low, high) = parts(node.as_ptr().cast());
+        let entry = slot.cast::<Entry<K, V>>();
+        // SAFETY: the caller's promise; slots for entries are `size` bytes apart and aligned to
+        // `ALIGN`.
+        unsafe {
+            entry.write(Entry {
+                timer: Links::new(),
+                node_low: AtomicU32::new(low),
+                node_high: AtomicHigh::new(high),
+                bucket_id: AtomicU8::new(NO_BUCKET),
+                queue_id: AtomicU8::new(0),
+            });
+            if queue {
+                slot.add(POLICY_LINKS).cast().write(PolicyLinks::<K, V> {
+                    queue: Links::new(),
+                    weight: AtomicU32::new(0),
+                    mark: AtomicU8::new(0),
+                });
+            }
+        }
+        Self(entry)
+    }
+
+    /// From what [`parts`](Self::parts) gave.
+    ///
+    /// # Safety
+    ///
+    /// The entry is there while the result is used (entry 1).
+    #[inline]
+    pub(super) unsafe fn from_parts(parts: Parts) -> Self {
+        // SAFETY: the parts of a pointer that is not null.
+        Self(unsafe { NonNull::new_unchecked(whole(parts).cast()) })
+    }
+
+    #[inline]
+    pub(super) fn parts(self) -> Parts {
+        parts(self.0.as_ptr().cast())
+    }
+
+    /// The slot it was made in.
+    pub(super) fn slot(self) -> NonNull<u8> {
+        self.0.cast()
+    }
+
+    #[inline]
+    fn entry(&self) -> &Entry<K, V> {
+        // SAFETY: entry 1.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
+    fn policy_links(&self) -> &PolicyLinks<K, V> {
+        // SAFETY: entry 1; only a size policy asks, and where there is one its entries have a
+        // standing.
+        unsafe { self.0.byte_add(POLICY_LINKS).cast().as_ref() }
+    }
+
+    /// The node that sits here.
+    #[inline]
+    pub(crate) fn node(self) -> NodePtr<K, V> {
+        let entry = self.entry();
+        let parts = (
+            entry.node_low.load(Ordering::Relaxed),
+            entry.node_high.load(Ordering::Relaxed),
+        );
+        // SAFETY: written by `make` or `set_node`, so not null; entry 3: whoever asks has the entry
+        // from a list, or from an event that waits or is being applied.
+        unsafe { NodePtr::from_raw(whole(parts).cast()) }
+    }
+
+    /// Lets a node of this entry sit here.
+    #[inline]
+    pub(crate) fn set_node(self, node: NodePtr<K, V>) {
+        debug_assert_eq!(node.entry(), self, "a node of another entry");
+        let (low, high) = parts(node.as_raw().cast());
+        let entry = self.entry();
+        entry.node_low.store(low, Ordering::Relaxed);
+        entry.node_high.store(high, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn bucket_id(self) -> u8 {
+        self.entry().bucket_id.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_bucket_id(self, bucket_id: u8) {
+        self.entry().bucket_id.store(bucket_id, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn queue_id(self) -> u8 {
+        self.entry().queue_id.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_queue_id(self, queue_id: u8) {
+        self.entry().queue_id.store(queue_id, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn timer(&self) -> &Links<K, V> {
+        &self.entry().timer
+    }
+
+    /// The size policy's links; this, weight and mark are for caches that have one.
+    #[inline]
+    pub(crate) fn queue(&self) -> &Links<K, V> {
+        &self.policy_links().queue
+    }
+
+    /// What the entry weighs, as the size policy counts it.
+    #[inline]
+    pub(crate) fn weight(self) -> u32 {
+        self.policy_links().weight.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_weight(self, weight: u32) {
+        self.policy_links().weight.store(weight, Ordering::Relaxed);
+    }
+
+    /// A byte of the size policy's own.
+    #[inline]
+    pub(crate) fn mark(self) -> u8 {
+        self.policy_links().mark.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_mark(self, mark: u8) {
+        self.policy_links().mark.store(mark, Ordering::Relaxed);
+    }
+
+    /// Asks the processor to fetch the entry.
+    #[inline]
+    pub(crate) fn prefetch(self) {
+        super::prefetch(self.0.as_ptr());
+    }
+
+    /// Asks the processor to fetch the standing, which may be on another line.
+    #[inline]
+    pub(crate) fn prefetch_policy_links(self) {
+        super::prefetch(self.policy_links());
+    }
+}

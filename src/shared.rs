@@ -1,0 +1,123 @@
+//! The state that every handle of a cache reads.
+//!
+//! A [`Shared`] owns the map, the clock, the domain of pins, the counters of the statistics, and
+//! the settings that calls need. `Core` owns the `Shared` and, beside it, the `Maintenance`, whose
+//! methods borrow the `Shared`: a call walks from the cache to the map and from there to the node,
+//! and never through maintenance.
+
+use crate::eviction::EvictionPolicy;
+use crate::listener::RemovalCause;
+use crate::map::Map;
+use crate::node::NodePtr;
+use crate::reclaim::{Domain, Pin, SolePin};
+use crate::stats::Counters;
+use crate::sync::{AtomicU64, Ordering};
+use crate::time::Clock;
+
+/// See the module docs.
+pub(crate) struct Shared<K, V> {
+    pub(crate) map: Map<K, V>,
+    pub(crate) clock: Clock,
+    pub(crate) domain: Domain,
+    /// Where statistics are recorded, if they are.
+    pub(crate) counters: Option<Box<Counters>>,
+    /// The bound on the weight of all entries. Changed under the maintenance lock only.
+    bound: Option<AtomicU64>,
+    pub(crate) eviction_policy: EvictionPolicy,
+    pub(crate) name: Option<Box<str>>,
+}
+
+/// The settings that the shared state needs, beside the map.
+pub(crate) struct SharedSetup {
+    pub(crate) clock: Clock,
+    pub(crate) max_capacity: Option<u64>,
+    pub(crate) eviction_policy: EvictionPolicy,
+    pub(crate) record_stats: bool,
+    pub(crate) name: Option<Box<str>>,
+}
+
+impl<K, V> Shared<K, V> {
+    pub(crate) fn new(map: Map<K, V>, setup: SharedSetup) -> Self {
+        Self {
+            map,
+            clock: setup.clock,
+            domain: Domain::new(),
+            counters: setup.record_stats.then(|| Box::new(Counters::new())),
+            bound: setup.max_capacity.map(AtomicU64::new),
+            eviction_policy: setup.eviction_policy,
+            name: setup.name,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn pin(&self) -> Pin {
+        self.domain.pin()
+    }
+
+    /// A pin, if the calling thread's record is at hand; see [`Domain::pin_alone`].
+    #[inline]
+    pub(crate) fn pin_alone(&self) -> Option<SolePin> {
+        self.domain.pin_alone()
+    }
+
+    /// The bound in force; `None` if the cache was built without one.
+    ///
+    /// Relaxed: the holder of the maintenance lock reads it exactly, all others approximately.
+    #[inline]
+    pub(crate) fn max_capacity(&self) -> Option<u64> {
+        let bound = self.bound.as_ref()?;
+        Some(bound.load(Ordering::Relaxed))
+    }
+
+    /// Moves the bound. For the holder of the maintenance lock.
+    pub(crate) fn set_max_capacity(&self, max: u64) {
+        if let Some(bound) = &self.bound {
+            bound.store(max, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether an entry of this weight is heavier than the whole bound.
+    #[inline]
+    pub(crate) fn is_too_heavy(&self, weight: u32) -> bool {
+        self.max_capacity()
+            .is_some_and(|max| u64::from(weight) > max)
+    }
+
+    /// Counts a write: of a new key, or in place of a node that leaves for a cause.
+    #[inline]
+    pub(crate) fn note_written(&self, old: Option<(NodePtr<K, V>, RemovalCause)>) {
+        let Some(counters) = &self.counters else {
+            return;
+        };
+        match old {
+            Some((_, RemovalCause::Replaced)) => counters.updated(),
+            _ => counters.inserted(),
+        }
+        if let Some((node, cause)) = old {
+            counters.removed(cause, node.weight());
+        }
+    }
+
+    /// Counts a removal.
+    #[inline]
+    pub(crate) fn note_removed(&self, weight: impl FnOnce() -> u32, cause: RemovalCause) {
+        if let Some(counters) = &self.counters {
+            counters.removed(cause, weight());
+        }
+    }
+
+    /// Whether the calling thread holds up the freeing of memory.
+    #[cfg(test)]
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.domain.is_pinned()
+    }
+}
+
+impl<K, V> std::fmt::Debug for Shared<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("map", &self.map)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,119 @@
+//! The conversion between cache time and the program's time, as one operation on a cache sees it.
+//!
+//! Cache time is what the clock of the cache counts. The program's time is what `Instant::now()`
+//! shows. The two run at slightly different rates on the default clock, and are the same on a
+//! custom ticker.
+//!
+//! A [`View`] belongs to one reading of the clock. It knows the instant that a policy is told for
+//! this reading, and the rate at which durations near it are converted.
+
+use super::{MAX_LIFE_NANOS, NEVER, deadline, is_past};
+use std::time::{Duration, Instant};
+
+/// A rate close to 1, as its distance from 1 in units of 2^-48. Zero is exactly 1, so a custom
+/// ticker is converted without rounding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rate(i64);
+
+/// One consistent snapshot of the conversion. See [`Clock::view`](super::Clock::view).
+///
+/// Its methods take points in cache time that lie within 2^62 ns of the reading it belongs to.
+/// None of them locks, allocates or panics (time 3).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    /// The instant from which `told` counts.
+    pub(super) base: Instant,
+    /// The reading that this view belongs to.
+    pub(super) now: u64,
+    /// The program's time at that reading, in nanoseconds since `base`.
+    pub(super) told: i64,
+    /// The program's nanoseconds in a nanosecond of cache time.
+    pub(super) rate: Rate,
+    /// The inverse of `rate`.
+    pub(super) pace: Rate,
+}
+
+impl Rate {
+    pub(super) const ONE: Self = Self(0);
+
+    /// `nanos` at this rate, rounded down.
+    #[inline]
+    pub(super) fn of(self, nanos: i64) -> i64 {
+        // The product fits: a rate is less than 2^48 away from 1 by its construction.
+        let shift = (i128::from(nanos) * i128::from(self.0)) >> 48;
+        nanos.saturating_add(shift as i64)
+    }
+}
+
+impl View {
+    /// The view of a custom ticker, whose time is the program's.
+    #[inline]
+    pub(super) fn identity(base: Instant, now: u64) -> Self {
+        Self {
+            base,
+            now,
+            // Signed, since a clock that ran backwards shows a time before its origin.
+            told: now as i64,
+            rate: Rate::ONE,
+            pace: Rate::ONE,
+        }
+    }
+
+    /// A point of cache time as the policy is told it. Differences between two instants of one view
+    /// are the time between the two points.
+    ///
+    /// An instant that the platform cannot represent is replaced by the one at which the clock was
+    /// made.
+    #[inline]
+    pub(crate) fn instant(&self, at: u64) -> Instant {
+        let distance = at.wrapping_sub(self.now) as i64;
+        let nanos = self.told.saturating_add(self.rate.of(distance));
+        let from_base = Duration::from_nanos(nanos.unsigned_abs());
+        let instant = if nanos >= 0 {
+            self.base.checked_add(from_base)
+        } else {
+            self.base.checked_sub(from_base)
+        };
+        instant.unwrap_or(self.base)
+    }
+
+    /// The deadline of a life that starts at `now` and lasts forever if `None`.
+    #[inline]
+    pub(crate) fn deadline_in(&self, now: u64, life: Option<Duration>) -> u64 {
+        match life {
+            Some(life) => self.deadline_after(now, life),
+            None => NEVER,
+        }
+    }
+
+    /// The deadline of a life that starts at `now`; never [`NEVER`]. A life longer than
+    /// [`MAX_LIFE_NANOS`] is cut to it.
+    #[inline]
+    pub(crate) fn deadline_after(&self, now: u64, life: Duration) -> u64 {
+        let life = deadline::saturating_nanos(life).min(MAX_LIFE_NANOS);
+        let life = (self.pace.of(life as i64) as u64).min(MAX_LIFE_NANOS);
+        deadline::deadline_at(now, life)
+    }
+
+    /// What is left until the deadline: `None` if it never comes, zero if it is due, and at least
+    /// 1 ns otherwise.
+    #[inline]
+    pub(crate) fn time_left(&self, now: u64, deadline: u64) -> Option<Duration> {
+        if deadline == NEVER {
+            None
+        } else if is_past(now, deadline) {
+            Some(Duration::ZERO)
+        } else {
+            // Rounded up: a thread that sleeps for this long finds the entry due.
+            let left = self.rate.of(now.wrapping_sub(deadline) as i64);
+            Some(Duration::from_nanos(left.unsigned_abs()))
+        }
+    }
+
+    /// A distance in cache time as a duration, rounded down.
+    #[inline]
+    pub(crate) fn span(&self, nanos: u64) -> Duration {
+        let shift = (i128::from(nanos) * i128::from(self.rate.0)) >> 48;
+        Duration::from_nanos(nanos.saturating_add_signed(shift as i64))
+    }
+}
