@@ -6,7 +6,6 @@ use crate::config::{OnDisconnect, Settings, Tracking};
 use crate::connector::Connector;
 use crate::error::NearError;
 use crate::key::{KeySpace, NearKey};
-use crate::lease_shim;
 use crate::near::NearCache;
 use crate::shared::Shared;
 use crate::supervisor::Supervisor;
@@ -191,7 +190,7 @@ where
         self.settings.validate()?;
         let connector = Connector::new(self.servers, self.cluster)?;
         let deadlines = EntryDeadline { users: self.expiry };
-        let local = lease_shim::Cache::try_build(self.local.expire_after(deadlines));
+        let local = self.local.expire_after(deadlines).try_build();
         let local = local.map_err(|error| NearError::Config(format!("local cache: {error}")))?;
         let shared = Arc::new(Shared::new(
             local,

@@ -92,7 +92,12 @@ pub(crate) struct EntryDeadline<K, V> {
 
 impl<K, V> EntryDeadline<K, V> {
     /// The shorter of what the entry's own deadline leaves and what the user's policy allows.
-    fn shorter(cached: &Cached<V>, now: Instant, users: Option<Duration>) -> Option<Duration> {
+    ///
+    /// What is left is read from the system's clock, whatever the cache's ticker is. The cache
+    /// counts it from the moment that it read just before it asked, so an entry never outlives
+    /// its deadline.
+    fn shorter(cached: &Cached<V>, users: Option<Duration>) -> Option<Duration> {
+        let now = Instant::now();
         let own = cached.until.map(|until| until.saturating_duration_since(now));
         match (own, users) {
             (Some(own), Some(users)) => Some(own.min(users)),
@@ -105,7 +110,7 @@ impl<K: 'static, V: Send + Sync + 'static> Expiry<K, Cached<V>> for EntryDeadlin
     fn expire_after_create(&self, key: &K, cached: &Cached<V>, at: Instant) -> Option<Duration> {
         let users = self.users.as_ref();
         let users = users.and_then(|users| users.expire_after_create(key, cached, at));
-        Self::shorter(cached, at, users)
+        Self::shorter(cached, users)
     }
 
     fn expire_after_update(
@@ -118,7 +123,7 @@ impl<K: 'static, V: Send + Sync + 'static> Expiry<K, Cached<V>> for EntryDeadlin
         // The deadline of the old value says nothing about the new one.
         let users = self.users.as_ref();
         let users = users.and_then(|users| users.expire_after_update(key, cached, at, left));
-        Self::shorter(cached, at, users)
+        Self::shorter(cached, users)
     }
 
     fn expire_after_read(
@@ -136,7 +141,7 @@ impl<K: 'static, V: Send + Sync + 'static> Expiry<K, Cached<V>> for EntryDeadlin
                 if users == left {
                     return left;
                 }
-                Self::shorter(cached, at, users)
+                Self::shorter(cached, users)
             }
         }
     }

@@ -8,7 +8,6 @@ mod config;
 mod connector;
 mod error;
 mod key;
-mod lease_shim;
 mod line;
 mod link;
 mod near;

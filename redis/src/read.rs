@@ -8,7 +8,6 @@
 use crate::cached::{Cached, Content};
 use crate::error::NearError;
 use crate::key::NearKey;
-use crate::lease_shim::{Filled, Lease, Leased};
 use crate::near::NearCache;
 use crate::request::{Life, Reply, Trouble};
 use crate::shared::Shared;
@@ -17,7 +16,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
-use wheelhouse::Equivalent;
+use wheelhouse::{Equivalent, Filled, Lease, Leased};
 
 /// The pause before a server is asked again that said "not now".
 const SERVER_PAUSE: Duration = Duration::from_millis(25);
@@ -26,7 +25,7 @@ type Found<V> = Result<Option<V>, NearError>;
 type KeyLease<K, V, S> = Lease<K, Cached<V>, S>;
 
 /// A lease whose request is not yet answered.
-struct Open<K: Eq + Hash, V, S> {
+struct Open<K, V, S> {
     index: usize,
     bytes: Vec<u8>,
     lease: KeyLease<K, V, S>,
@@ -225,9 +224,13 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Removes an entry that is not served any more, unless it was replaced meanwhile.
+    /// Removes an entry that is not served any more. If it is replaced at this very moment, the
+    /// new one goes: it is read again.
     fn forget_before(&self, key: &K, stamp: u64) {
-        self.local.remove_if(key, |cached| cached.stamp() < stamp);
+        let outdated = |cached: &Cached<V>| cached.stamp() < stamp;
+        if self.local.peek_ref(key).is_some_and(|entry| outdated(entry.value())) {
+            self.local.invalidate(key);
+        }
     }
 
     /// Loads the keys of these leases; the outcomes are in their order.
@@ -244,7 +247,7 @@ where
                     break;
                 }
             };
-            let at = self.local.now();
+            let at = Instant::now();
             let sent = Sent { stamp, at };
             let keys: Vec<&[u8]> = open.iter().map(|one| one.bytes.as_slice()).collect();
             keys.iter().for_each(|_| self.counters.load());
@@ -367,7 +370,7 @@ where
     fn fail(&self, lease: KeyLease<K, V, S>, error: NearError) -> Found<V> {
         self.counters.failed_load();
         // A life of zero: the outcome reaches every waiter, and no later call.
-        let (stamp, now) = (self.line.stamp(), Some(self.local.now()));
+        let (stamp, now) = (self.line.stamp(), Some(Instant::now()));
         let content = Content::Failed(Box::new(error.clone()));
         lease.fill(Cached::new(content, stamp, now));
         Err(error)

@@ -5,14 +5,13 @@ use crate::codec::Codec;
 use crate::config::Settings;
 use crate::error::NearError;
 use crate::key::KeySpace;
-use crate::lease_shim::Cache;
 use crate::line::Line;
 use crate::stats::Counters;
 use std::hash::{BuildHasher, Hash};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
-use wheelhouse::Equivalent;
+use wheelhouse::{Cache, Equivalent};
 
 /// The state of one near cache.
 pub(crate) struct Shared<K, V, S> {
