@@ -224,7 +224,9 @@ where
 impl<K, V, C, S> fmt::Debug for NearCacheBuilder<K, V, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let servers = self.servers.iter();
-        let servers: Vec<_> = servers.map(|s| s.get_connection_info().addr().to_string()).collect();
+        let servers: Vec<_> = servers
+            .map(|s| s.get_connection_info().addr().to_string())
+            .collect();
         f.debug_struct("NearCacheBuilder")
             .field("servers", &servers)
             .field("settings", &self.settings)

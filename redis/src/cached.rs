@@ -98,7 +98,9 @@ impl<K, V> EntryDeadline<K, V> {
     /// its deadline.
     fn shorter(cached: &Cached<V>, users: Option<Duration>) -> Option<Duration> {
         let now = Instant::now();
-        let own = cached.until.map(|until| until.saturating_duration_since(now));
+        let own = cached
+            .until
+            .map(|until| until.saturating_duration_since(now));
         match (own, users) {
             (Some(own), Some(users)) => Some(own.min(users)),
             (own, users) => own.or(users),

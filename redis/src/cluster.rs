@@ -41,7 +41,9 @@ impl Slots {
     fn new(ranges: Vec<Range>, addresses: &[String]) -> Self {
         let mut nodes = vec![None; usize::from(SLOTS)].into_boxed_slice();
         for range in &ranges {
-            let node = addresses.iter().position(|address| *address == range.address);
+            let node = addresses
+                .iter()
+                .position(|address| *address == range.address);
             let node = node.and_then(|node| u16::try_from(node).ok());
             nodes[usize::from(range.first)..=usize::from(range.last)].fill(node);
         }
@@ -94,7 +96,10 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     let address = seed.get_connection_info().addr().to_string();
-    let host = address.rsplit_once(':').map_or("", |(host, _)| host).to_string();
+    let host = address
+        .rsplit_once(':')
+        .map_or("", |(host, _)| host)
+        .to_string();
     // Its reports count, so it is used only to ask for the topology if it is no primary.
     let mut first = Some(connect.node(seed).await?);
     let ranges = {
@@ -150,14 +155,18 @@ async fn ranges(
     let mut cmd = redis::cmd("CLUSTER");
     cmd.arg("SLOTS");
     let reply = connection.send_packed_command(&cmd).await;
-    let reply = reply.and_then(Value::extract_error).map_err(NearError::requesting)?;
+    let reply = reply
+        .and_then(Value::extract_error)
+        .map_err(NearError::requesting)?;
     let Value::Array(entries) = reply else {
         return Err(NearError::Protocol("no array to CLUSTER SLOTS".into()));
     };
-    let ranges: Option<Vec<Range>> = entries.into_iter().map(|entry| range(entry, host)).collect();
-    let mut ranges = ranges.ok_or_else(|| {
-        NearError::Protocol("an array of another shape to CLUSTER SLOTS".into())
-    })?;
+    let ranges: Option<Vec<Range>> = entries
+        .into_iter()
+        .map(|entry| range(entry, host))
+        .collect();
+    let mut ranges = ranges
+        .ok_or_else(|| NearError::Protocol("an array of another shape to CLUSTER SLOTS".into()))?;
     ranges.sort_unstable();
     Ok(ranges)
 }
@@ -167,7 +176,13 @@ fn range(entry: Value, host: &str) -> Option<Range> {
     let Value::Array(entry) = entry else {
         return None;
     };
-    let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = entry.as_slice() else {
+    let [
+        Value::Int(first),
+        Value::Int(last),
+        Value::Array(primary),
+        ..,
+    ] = entry.as_slice()
+    else {
         return None;
     };
     let [name, Value::Int(port), ..] = primary.as_slice() else {
@@ -180,7 +195,11 @@ fn range(entry: Value, host: &str) -> Option<Range> {
         Value::Nil => "",
         _ => return None,
     };
-    let name = if name.is_empty() || name == "?" { host } else { name };
+    let name = if name.is_empty() || name == "?" {
+        host
+    } else {
+        name
+    };
     let slot = |number: &i64| u16::try_from(*number).ok().filter(|slot| *slot < SLOTS);
     let (first, last) = (slot(first)?, slot(last)?);
     (first <= last).then(|| Range {
@@ -194,9 +213,9 @@ fn range(entry: Value, host: &str) -> Option<Range> {
 fn client_at(seed: &Client, address: &str) -> Result<Client, NearError> {
     let info = seed.get_connection_info();
     let (name, number) = address.rsplit_once(':').unwrap_or((address, ""));
-    let number: u16 = number.parse().map_err(|_| {
-        NearError::Protocol(format!("the address {address:?} to CLUSTER SLOTS"))
-    })?;
+    let number: u16 = number
+        .parse()
+        .map_err(|_| NearError::Protocol(format!("the address {address:?} to CLUSTER SLOTS")))?;
     let mut addr = info.addr().clone();
     match &mut addr {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -268,7 +287,10 @@ mod tests {
         let address = |name| range(entry(name), "asked").unwrap().address;
         assert_eq!(address(Value::Nil), "asked:7000");
         assert_eq!(address(Value::BulkString(b"".to_vec())), "asked:7000");
-        assert_eq!(address(Value::BulkString(b"10.0.0.1".to_vec())), "10.0.0.1:7000");
+        assert_eq!(
+            address(Value::BulkString(b"10.0.0.1".to_vec())),
+            "10.0.0.1:7000"
+        );
         assert_eq!(range(Value::Array(vec![Value::Int(0)]), "asked"), None);
         assert_eq!(range(Value::Nil, "asked"), None);
     }

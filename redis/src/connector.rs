@@ -147,9 +147,7 @@ async fn track(
         .and_then(Value::extract_error);
     match reply {
         Ok(_) => Ok(()),
-        Err(error) if error.is_unrecoverable_error() => {
-            Err(NearError::connecting(address, error))
-        }
+        Err(error) if error.is_unrecoverable_error() => Err(NearError::connecting(address, error)),
         Err(error) => Err(NearError::TrackingRefused {
             server: address.to_string(),
             source: Arc::new(error),

@@ -92,7 +92,9 @@ macro_rules! integer_keys {
 
 text_keys!(String, Box<str>, Arc<str>);
 byte_keys!(Vec<u8>, Box<[u8]>, Arc<[u8]>);
-integer_keys!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
+integer_keys!(
+    u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize
+);
 
 /// The keys of one near cache: a prefix, then the key's own bytes.
 #[derive(Clone, Debug, Default)]

@@ -1,25 +1,32 @@
-//! A near cache in front of Redis or Valkey.
+#![doc = include_str!("../README.md")]
+
+// Data flows downwards, and so do imports: `near`, `read` and `write` are what users call, the
+// supervisor keeps the line up beneath them, and the last group knows nothing of either.
 mod builder;
-mod cached;
+mod near;
+mod read;
+mod write;
+
+mod supervisor;
+
 #[cfg(feature = "cluster")]
 mod cluster;
-pub mod codec;
-mod config;
 mod connector;
-mod error;
-mod key;
+mod push;
+
 mod line;
 mod link;
-mod near;
-mod push;
-mod read;
 mod request;
 mod shared;
+
+mod cached;
+pub mod codec;
+mod config;
+mod error;
+mod key;
 mod stamp;
 mod stats;
-mod supervisor;
 mod tracking;
-mod write;
 
 pub use builder::NearCacheBuilder;
 pub use cached::Cached;

@@ -134,7 +134,9 @@ impl Line {
                 None => {
                     let mut changes = self.state.subscribe();
                     // An error means that the line was dropped, and `self` is borrowed here.
-                    let _ = changes.wait_for(|state| !matches!(state, State::Down)).await;
+                    let _ = changes
+                        .wait_for(|state| !matches!(state, State::Down))
+                        .await;
                 }
             }
         }
@@ -143,13 +145,17 @@ impl Line {
     /// Waits until this generation is not the current one.
     pub(crate) async fn left(&self, generation: u64) {
         let mut changes = self.state.subscribe();
-        let _ = changes.wait_for(|state| !is_current(state, generation)).await;
+        let _ = changes
+            .wait_for(|state| !is_current(state, generation))
+            .await;
     }
 
     /// Waits until the line is closed.
     pub(crate) async fn closed(&self) {
         let mut changes = self.state.subscribe();
-        let _ = changes.wait_for(|state| matches!(state, State::Closed)).await;
+        let _ = changes
+            .wait_for(|state| matches!(state, State::Closed))
+            .await;
     }
 
     pub(crate) fn is_closed(&self) -> bool {

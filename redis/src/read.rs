@@ -215,7 +215,9 @@ where
         found.insert(key, Some(result));
     }
     let of = |key: &K| found.get(key).cloned().flatten();
-    keys.iter().map(|key| of(key).unwrap_or(Err(NearError::Closed))).collect()
+    keys.iter()
+        .map(|key| of(key).unwrap_or(Err(NearError::Closed)))
+        .collect()
 }
 
 impl<K, V, S> Shared<K, V, S>
@@ -228,7 +230,11 @@ where
     /// new one goes: it is read again.
     fn forget_before(&self, key: &K, stamp: u64) {
         let outdated = |cached: &Cached<V>| cached.stamp() < stamp;
-        if self.local.peek_ref(key).is_some_and(|entry| outdated(entry.value())) {
+        if self
+            .local
+            .peek_ref(key)
+            .is_some_and(|entry| outdated(entry.value()))
+        {
             self.local.invalidate(key);
         }
     }
@@ -353,7 +359,11 @@ where
             }
             Filled::Lost { current, yours } => {
                 self.counters.revoked_load();
-                let newest = if current.stamp() >= sent.stamp { current } else { yours };
+                let newest = if current.stamp() >= sent.stamp {
+                    current
+                } else {
+                    yours
+                };
                 newest.into_result()
             }
         }

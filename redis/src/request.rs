@@ -45,7 +45,9 @@ pub(crate) enum Trouble {
 
 impl Trouble {
     pub(crate) fn of(error: RedisError, cluster: bool) -> Self {
-        use ServerErrorKind::{Ask, BusyLoading, ClusterDown, MasterDown, Moved, ReadOnly, TryAgain};
+        use ServerErrorKind::{
+            Ask, BusyLoading, ClusterDown, MasterDown, Moved, ReadOnly, TryAgain,
+        };
         let redirect = error.redirect_node();
         let redirect = redirect.map(|(address, _slot)| address.to_string());
         let kind = match error.kind() {
@@ -129,7 +131,9 @@ impl Link {
         pipeline.cmd("GET").arg(key);
         let mut connection = node.connection.clone();
         let replies = connection.send_packed_commands(&pipeline, 0, 2).await;
-        let mut replies = replies.map_err(|error| Trouble::of(error, true))?.into_iter();
+        let mut replies = replies
+            .map_err(|error| Trouble::of(error, true))?
+            .into_iter();
         let _ = replies.next();
         let value = value_of(replies.next(), true)?;
         let life = Life::AtLeast(Duration::ZERO);
@@ -185,24 +189,34 @@ async fn ask(
 ) -> Vec<Answer> {
     let replies = if opt_in { keys * 3 } else { keys * 2 };
     match connection.send_packed_commands(&pipeline, 0, replies).await {
-        Err(error) => (0..keys).map(|_| Err(Trouble::of(error.clone(), cluster))).collect(),
+        Err(error) => (0..keys)
+            .map(|_| Err(Trouble::of(error.clone(), cluster)))
+            .collect(),
         Ok(replies) => {
             let mut replies = replies.into_iter();
-            (0..keys).map(|_| answer(&mut replies, opt_in, cluster)).collect()
+            (0..keys)
+                .map(|_| answer(&mut replies, opt_in, cluster))
+                .collect()
         }
     }
 }
 
 /// Takes the replies for one key.
 fn answer(replies: &mut impl Iterator<Item = Value>, opt_in: bool, cluster: bool) -> Answer {
-    let announced = if opt_in { replies.next() } else { Some(Value::Okay) };
+    let announced = if opt_in {
+        replies.next()
+    } else {
+        Some(Value::Okay)
+    };
     let (value, pttl) = (replies.next(), replies.next());
     let value = value_of(value, cluster)?;
     let life = life_of(pttl, cluster)?;
     match announced.map(Value::extract_error) {
         Some(Ok(_)) => Ok(Reply { value, life }),
         Some(Err(error)) => Err(Trouble::of(error, cluster)),
-        None => Err(Trouble::Failed(NearError::Protocol("too few replies".into()))),
+        None => Err(Trouble::Failed(NearError::Protocol(
+            "too few replies".into(),
+        ))),
     }
 }
 
@@ -213,7 +227,9 @@ fn value_of(reply: Option<Value>, cluster: bool) -> Result<Option<Vec<u8>>, Trou
         Some(Ok(Value::Nil)) => Ok(None),
         Some(Ok(other)) => Err(unexpected("GET", &other)),
         Some(Err(error)) => Err(Trouble::of(error, cluster)),
-        None => Err(Trouble::Failed(NearError::Protocol("too few replies".into()))),
+        None => Err(Trouble::Failed(NearError::Protocol(
+            "too few replies".into(),
+        ))),
     }
 }
 
@@ -229,7 +245,9 @@ fn life_of(reply: Option<Value>, cluster: bool) -> Result<Life, Trouble> {
         }
         Some(Ok(other)) => Err(unexpected("PTTL", &other)),
         Some(Err(error)) => Err(Trouble::of(error, cluster)),
-        None => Err(Trouble::Failed(NearError::Protocol("too few replies".into()))),
+        None => Err(Trouble::Failed(NearError::Protocol(
+            "too few replies".into(),
+        ))),
     }
 }
 
@@ -256,7 +274,9 @@ mod tests {
     }
 
     fn life(pttl: i64) -> Life {
-        answered(vec![value("v"), Value::Int(pttl)], false).unwrap().life
+        answered(vec![value("v"), Value::Int(pttl)], false)
+            .unwrap()
+            .life
     }
 
     #[test]

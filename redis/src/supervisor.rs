@@ -200,7 +200,11 @@ mod tests {
     #[test]
     fn pauses_are_spread_between_half_and_all() {
         let pauses: Vec<_> = (0..200).map(|_| jittered(FIRST_PAUSE)).collect();
-        assert!(pauses.iter().all(|p| (FIRST_PAUSE / 2..=FIRST_PAUSE).contains(p)));
+        assert!(
+            pauses
+                .iter()
+                .all(|p| (FIRST_PAUSE / 2..=FIRST_PAUSE).contains(p))
+        );
         let (least, most) = (pauses.iter().min(), pauses.iter().max());
         assert!(*most.unwrap() - *least.unwrap() > FIRST_PAUSE / 4);
     }

@@ -205,12 +205,17 @@ async fn send(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, Trouble> {
         return reply;
     };
     // The key is on its way to another node, which executes the command if it is asked.
-    let mut connection = link.node_at(address).ok_or_else(no_node)?.connection.clone();
+    let mut connection = link
+        .node_at(address)
+        .ok_or_else(no_node)?
+        .connection
+        .clone();
     let mut pipeline = redis::Pipeline::with_capacity(2);
     pipeline.cmd("ASKING").add_command(cmd.clone());
     let replies = connection.send_packed_commands(&pipeline, 0, 2).await;
     let last = replies.map(|mut replies| replies.pop().unwrap_or(Value::Nil));
-    last.and_then(Value::extract_error).map_err(|error| Trouble::of(error, true))
+    last.and_then(Value::extract_error)
+        .map_err(|error| Trouble::of(error, true))
 }
 
 #[cfg(test)]
@@ -224,6 +229,9 @@ mod tests {
         assert_eq!(millis(Duration::from_micros(1_001)), 2);
         assert_eq!(millis(Duration::from_secs(60)), 60_000);
         assert_eq!(millis(Duration::MAX), 1 << 62);
-        assert!(matches!(whole_millis(Duration::ZERO), Err(NearError::ZeroTtl)));
+        assert!(matches!(
+            whole_millis(Duration::ZERO),
+            Err(NearError::ZeroTtl)
+        ));
     }
 }

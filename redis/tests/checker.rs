@@ -94,14 +94,25 @@ impl World {
 
     /// Whether a reader may see nothing of a key: the first write since the last flush (or ever)
     /// was acknowledged too short a time ago, or not yet.
-    fn explains_absence(&self, number: usize, begun: Instant, ended: Instant, bound: Duration) -> bool {
+    fn explains_absence(
+        &self,
+        number: usize,
+        begun: Instant,
+        ended: Instant,
+        bound: Duration,
+    ) -> bool {
         let history = self.histories[number].lock().unwrap();
         let flushes = self.flushes.lock().unwrap();
         let last = flushes.iter().rev().find(|flush| flush.begun < ended);
         let first = last.map_or(0, |last| {
-            history.acknowledged.partition_point(|at| *at <= last.acknowledged)
+            history
+                .acknowledged
+                .partition_point(|at| *at <= last.acknowledged)
         });
-        history.acknowledged.get(first).is_none_or(|written| *written + bound >= begun)
+        history
+            .acknowledged
+            .get(first)
+            .is_none_or(|written| *written + bound >= begun)
     }
 
     /// When the version that a reader saw was outdated: by the next one, or by a flush.
@@ -132,10 +143,18 @@ async fn write(world: Arc<World>, port: u16, which: usize) {
             history.begun.len().to_string()
         };
         match random.below(3) {
-            0 => writer.send::<()>(&["SET", &key(number), &version, "EX", "1000"]).await,
+            0 => {
+                writer
+                    .send::<()>(&["SET", &key(number), &version, "EX", "1000"])
+                    .await
+            }
             _ => writer.set(&key(number), &version).await,
         }
-        world.histories[number].lock().unwrap().acknowledged.push(Instant::now());
+        world.histories[number]
+            .lock()
+            .unwrap()
+            .acknowledged
+            .push(Instant::now());
         drop(guard);
         sleep(Duration::from_millis(random.below(6))).await;
     }
@@ -149,7 +168,10 @@ async fn flush(world: Arc<World>, port: u16) {
         let begun = Instant::now();
         writer.send::<()>(&["FLUSHALL"]).await;
         let acknowledged = Instant::now();
-        world.flushes.lock().unwrap().push(Flush { begun, acknowledged });
+        world.flushes.lock().unwrap().push(Flush {
+            begun,
+            acknowledged,
+        });
     }
 }
 
@@ -185,7 +207,11 @@ async fn read(world: Arc<World>, link: Arc<Link>, which: u64) {
         let made = link.made.lock().unwrap().get(&connection).copied();
         let begun = Instant::now();
         let found = match random.below(50) {
-            0 => link.near.get_all([key(number)]).await.map(|mut found| found.pop().unwrap()),
+            0 => link
+                .near
+                .get_all([key(number)])
+                .await
+                .map(|mut found| found.pop().unwrap()),
             1 => link.near.refresh(&key(number)).await,
             _ => link.near.get(&key(number)).await,
         };
@@ -197,7 +223,11 @@ async fn read(world: Arc<World>, link: Arc<Link>, which: u64) {
             Ok(None) => {
                 world.absences.fetch_add(1, Ordering::Relaxed);
                 let explained = world.explains_absence(number, begun, ended, link.bound);
-                assert!(explained, "{name}: {} is absent without a flush", key(number));
+                assert!(
+                    explained,
+                    "{name}: {} is absent without a flush",
+                    key(number)
+                );
                 continue;
             }
             Err(error) => {
@@ -218,9 +248,11 @@ async fn read(world: Arc<World>, link: Arc<Link>, which: u64) {
             seen[number]
         );
         seen[number] = version;
-        let stale = world.outdated(number, version).map_or(Duration::ZERO, |outdated| {
-            begun.saturating_duration_since(outdated)
-        });
+        let stale = world
+            .outdated(number, version)
+            .map_or(Duration::ZERO, |outdated| {
+                begun.saturating_duration_since(outdated)
+            });
         assert!(
             stale <= link.bound,
             "{name}: version {version} of {} was outdated for {stale:?}",
@@ -329,7 +361,9 @@ async fn check(server: Server, limit: Duration) {
         let quiet = index < 2;
         let mut builder = near(port).absent_ttl(Duration::from_secs(100));
         if !quiet {
-            builder = builder.heartbeat(HEARTBEAT).request_timeout(Duration::from_secs(2));
+            builder = builder
+                .heartbeat(HEARTBEAT)
+                .request_timeout(Duration::from_secs(2));
         }
         if index == 3 {
             // Shorter than the time in which the loss is noticed and the bound.
@@ -375,7 +409,11 @@ async fn check(server: Server, limit: Duration) {
     }
     links.iter().for_each(|link| report(link));
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    let written: usize = world.histories.iter().map(|h| h.lock().unwrap().begun.len()).sum();
+    let written: usize = world
+        .histories
+        .iter()
+        .map(|h| h.lock().unwrap().begun.len())
+        .sum();
     println!(
         "{} reads, {} absences, {} failed; {written} writes, {} flushes",
         count(&world.reads),
@@ -388,7 +426,11 @@ async fn check(server: Server, limit: Duration) {
     for link in &links {
         let stats = link.near.stats();
         assert!(stats.invalidated_keys() > 20, "{}: no reports", link.name);
-        assert!(stats.loads() < count(&world.reads), "{}: no hits", link.name);
+        assert!(
+            stats.loads() < count(&world.reads),
+            "{}: no hits",
+            link.name
+        );
         assert_eq!(stats.lost_connections() == 0, link.quiet, "{}", link.name);
     }
 }

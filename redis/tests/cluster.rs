@@ -28,16 +28,24 @@ impl Cluster {
             let mut writer = Writer::connect(node.port).await;
             let (first, last) = (index * 16384 / NODES, (index + 1) * 16384 / NODES - 1);
             let (first, last) = (first.to_string(), last.to_string());
-            writer.send::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]).await;
+            writer
+                .send::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first, &last])
+                .await;
             ids.push(writer.send::<String>(&["CLUSTER", "MYID"]).await);
             nodes.push(node);
             writers.push(writer);
         }
         for node in &nodes[1..] {
             let port = node.port.to_string();
-            writers[0].send::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port]).await;
+            writers[0]
+                .send::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port])
+                .await;
         }
-        let mut cluster = Self { nodes, writers, ids };
+        let mut cluster = Self {
+            nodes,
+            writers,
+            ids,
+        };
         cluster.settled().await;
         cluster
     }
@@ -68,7 +76,11 @@ impl Cluster {
     /// The node that has a key.
     async fn node_of(&mut self, key: &str) -> usize {
         for (index, writer) in self.writers.iter_mut().enumerate() {
-            if writer.try_send::<Option<String>>(&["GET", key]).await.is_ok() {
+            if writer
+                .try_send::<Option<String>>(&["GET", key])
+                .await
+                .is_ok()
+            {
                 return index;
             }
         }
@@ -89,8 +101,12 @@ impl Cluster {
     async fn begin_move(&mut self, slot: &str, from: usize, to: usize) {
         let (source, target) = (self.ids[from].clone(), self.ids[to].clone());
         let set = ["CLUSTER", "SETSLOT", slot];
-        self.writers[to].send::<()>(&[&set[..], &["IMPORTING", &source]].concat()).await;
-        self.writers[from].send::<()>(&[&set[..], &["MIGRATING", &target]].concat()).await;
+        self.writers[to]
+            .send::<()>(&[&set[..], &["IMPORTING", &source]].concat())
+            .await;
+        self.writers[from]
+            .send::<()>(&[&set[..], &["MIGRATING", &target]].concat())
+            .await;
     }
 
     async fn move_key(&mut self, key: &str, from: usize, to: usize) {
@@ -103,7 +119,9 @@ impl Cluster {
         let target = self.ids[to].clone();
         for index in [to, 0, 1, 2] {
             let writer = &mut self.writers[index];
-            writer.send::<()>(&["CLUSTER", "SETSLOT", slot, "NODE", &target]).await;
+            writer
+                .send::<()>(&["CLUSTER", "SETSLOT", slot, "NODE", &target])
+                .await;
         }
     }
 }
@@ -115,7 +133,10 @@ async fn every_node_tracks_what_is_read_from_it() {
         let near = cluster.near().await;
         for writer in &mut cluster.writers {
             let clients: String = writer.send(&["CLIENT", "LIST"]).await;
-            let tracking = clients.lines().filter(|line| line.contains(" flags=t ")).count();
+            let tracking = clients
+                .lines()
+                .filter(|line| line.contains(" flags=t "))
+                .count();
             assert_eq!(tracking, 1, "{clients}");
         }
         let keys: Vec<String> = (0..60).map(|n| format!("k{n}")).collect();
@@ -134,13 +155,18 @@ async fn every_node_tracks_what_is_read_from_it() {
             cluster.set(key, "new").await;
         }
         for key in &keys {
-            until("the write is seen", async || read(&near, key).await == "new").await;
+            until("the write is seen", async || {
+                read(&near, key).await == "new"
+            })
+            .await;
         }
         near.local().invalidate_all();
         let all = near.get_all(keys.clone()).await.unwrap();
         assert!(all.iter().all(|value| value.as_deref() == Some("new")));
         for key in &keys {
-            near.set(key, format!("own {key}"), Duration::from_secs(100)).await.unwrap();
+            near.set(key, format!("own {key}"), Duration::from_secs(100))
+                .await
+                .unwrap();
             assert_eq!(read(&near, key).await, format!("own {key}"));
             assert!(near.delete(key).await.unwrap());
             assert_eq!(near.get(key).await.unwrap(), None);
@@ -191,7 +217,11 @@ async fn a_slot_moves_while_its_keys_are_read() {
             assert_eq!(read(&near, key).await, "old");
             assert_eq!(near.refresh(key).await.unwrap().as_deref(), Some("old"));
         }
-        assert_eq!(near.stats().lost_connections(), 0, "a move under way is no new topology");
+        assert_eq!(
+            near.stats().lost_connections(),
+            0,
+            "a move under way is no new topology"
+        );
         let moved = near.set(&keys[0], "new".to_string(), None).await;
         moved.unwrap();
         assert_eq!(read(&near, &keys[0]).await, "new");
@@ -203,8 +233,10 @@ async fn a_slot_moves_while_its_keys_are_read() {
             cluster.writers[to].set(key, "new").await;
         }
         for key in &keys {
-            until("the write at the new node is seen", async || read(&near, key).await == "new")
-                .await;
+            until("the write at the new node is seen", async || {
+                read(&near, key).await == "new"
+            })
+            .await;
         }
         let noticed = async || near.stats().connections() >= 2 && near.is_connected();
         until("the new topology is noticed", noticed).await;
@@ -214,7 +246,10 @@ async fn a_slot_moves_while_its_keys_are_read() {
         cluster.writers[to].set(&keys[3], "newest").await;
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         readers.join_all().await;
-        until("tracking is on there", async || read(&near, &keys[3]).await == "newest").await;
+        until("tracking is on there", async || {
+            read(&near, &keys[3]).await == "newest"
+        })
+        .await;
     }
 }
 
@@ -232,7 +267,10 @@ async fn a_change_of_topology_flushes() {
         let to = (from + 1) % NODES;
         cluster.begin_move(&slot, from, to).await;
         cluster.end_move(&slot, to).await;
-        until("the change is noticed", async || near.stats().lost_connections() >= 1).await;
+        until("the change is noticed", async || {
+            near.stats().lost_connections() >= 1
+        })
+        .await;
         until("a flush has run", async || near.stats().flushes() > flushes).await;
         until("the key is read", async || near.get("k").await.is_ok()).await;
         assert_eq!(read(&near, "k").await, "v");
@@ -264,7 +302,10 @@ async fn the_other_nodes_are_known_when_the_seed_dies() {
         let kill = ["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
         cluster.writers[1].send::<i64>(&kill).await;
         let losses = near.stats().lost_connections();
-        until("the loss is noticed", async || near.stats().lost_connections() >= losses.min(2)).await;
+        until("the loss is noticed", async || {
+            near.stats().lost_connections() >= losses.min(2)
+        })
+        .await;
         cluster.set("{a}", "y").await;
         let seen = async || near.get("{a}").await.ok().flatten().as_deref() == Some("y");
         until("the write is seen", seen).await;

@@ -31,7 +31,11 @@ const READERS: u64 = 2;
 
 /// Each node has a runtime of its own, as a process has.
 fn runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 async fn near(port: u16) -> NearCache<u64, u64> {
@@ -51,7 +55,9 @@ async fn write(versions: Arc<Versions>, port: u16, done: Arc<AtomicBool>) {
     while !done.load(Ordering::Relaxed) {
         key = (key + 617) % KEYS;
         let version = versions.next(key);
-        writer.set(&format!("item:{key}"), &version.to_string()).await;
+        writer
+            .set(&format!("item:{key}"), &version.to_string())
+            .await;
         versions.acknowledged(key);
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
@@ -74,6 +80,16 @@ fn main() {
         Arc::new(Node::new("A", a.block_on(near(server.port)))),
         Arc::new(Node::new("B", b.block_on(near(proxy.port)))),
     ];
+    outside.block_on(async {
+        let mut writer = Writer::connect(server.port).await;
+        for key in 0..KEYS {
+            let version = versions.next(key);
+            writer
+                .set(&format!("item:{key}"), &version.to_string())
+                .await;
+            versions.acknowledged(key);
+        }
+    });
     outside.spawn(write(versions.clone(), server.port, done.clone()));
     let mut readers = Vec::new();
     for (runtime, node) in [(&a, &nodes[0]), (&b, &nodes[1])] {
@@ -112,7 +128,10 @@ fn main() {
         outside.block_on(reader).unwrap();
     }
     let wrong: u64 = nodes.iter().map(|node| node.wrong()).sum();
-    let (losses, connected) = (nodes[1].near.stats().lost_connections(), nodes[1].near.is_connected());
+    let (losses, connected) = (
+        nodes[1].near.stats().lost_connections(),
+        nodes[1].near.is_connected(),
+    );
     for node in &nodes {
         outside.block_on(node.near.close());
     }
@@ -122,5 +141,7 @@ fn main() {
         if connected { "back" } else { "NOT back" }
     );
     println!("verdict: {}", if right { "right" } else { "WRONG" });
+    // `exit` runs no destructor: the server is stopped first.
+    drop((nodes, server));
     std::process::exit(i32::from(!right));
 }

@@ -53,9 +53,9 @@ pub(crate) struct Node {
     hits: AtomicU64,
 }
 
-pub(crate) const HEADING: &str = "second node       hits  failed   server   stale p50      p99 \
-                                     max  wrong\n                               commands\
-                                    \u{20}       (µs)     (µs)     (µs)";
+/// Staleness is in microseconds.
+pub(crate) const HEADING: &str =
+    "second node       hits  failed commands   stale p50      p99      max  wrong";
 
 impl Node {
     pub(crate) fn new(name: &'static str, near: NearCache<u64, u64>) -> Self {
@@ -76,7 +76,12 @@ impl Node {
 
     /// Reads all the time, and checks each answer: versions never go back, and none is served
     /// long after it was outdated.
-    pub(crate) async fn read(self: Arc<Self>, versions: Arc<Versions>, done: Arc<AtomicBool>, seed: u64) {
+    pub(crate) async fn read(
+        self: Arc<Self>,
+        versions: Arc<Versions>,
+        done: Arc<AtomicBool>,
+        seed: u64,
+    ) {
         let mut seen = vec![0u64; versions.0.len()];
         let mut key = seed;
         while !done.load(Ordering::Relaxed) {
@@ -98,7 +103,11 @@ impl Node {
                 seen[key as usize] = version;
                 if !stale.is_zero() {
                     let micros = stale.as_micros() as u64;
-                    self.staleness.lock().unwrap().record(micros.max(1)).unwrap();
+                    self.staleness
+                        .lock()
+                        .unwrap()
+                        .record(micros.max(1))
+                        .unwrap();
                 }
                 self.reads.fetch_add(1, Ordering::Relaxed);
             }
@@ -128,6 +137,10 @@ impl Node {
 /// How many commands the server has executed.
 pub(crate) async fn commands(writer: &mut Writer) -> u64 {
     let stats: String = writer.send(&["INFO", "stats"]).await;
-    let count = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
-    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+    let count = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("total_commands_processed:"));
+    count
+        .and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
 }

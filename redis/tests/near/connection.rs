@@ -14,7 +14,11 @@ async fn a_lost_connection_stops_serving_and_flushes() {
         let proxy = Proxy::to(server.port).await;
         let mut writer = Writer::connect(server.port).await;
         let wait = Duration::from_millis(300);
-        let near = near(proxy.port).request_timeout(wait).connect().await.unwrap();
+        let near = near(proxy.port)
+            .request_timeout(wait)
+            .connect()
+            .await
+            .unwrap();
         for n in 0..100 {
             writer.set(&format!("k{n}"), "old").await;
             let loaded = async || near.get(&format!("k{n}")).await.is_ok();
@@ -25,10 +29,20 @@ async fn a_lost_connection_stops_serving_and_flushes() {
         lost(&near, 1).await;
         let begun = Instant::now();
         let found = near.get("k0").await;
-        assert!(matches!(found, Err(NearError::Unavailable { .. })), "{found:?}");
+        assert!(
+            matches!(found, Err(NearError::Unavailable { .. })),
+            "{found:?}"
+        );
         assert!(begun.elapsed() >= wait, "it waits for a connection");
-        assert!(begun.elapsed() < wait + Duration::from_secs(5), "{:?}", begun.elapsed());
-        until("the old entries are removed", async || near.local().entry_count() == 0).await;
+        assert!(
+            begun.elapsed() < wait + Duration::from_secs(5),
+            "{:?}",
+            begun.elapsed()
+        );
+        until("the old entries are removed", async || {
+            near.local().entry_count() == 0
+        })
+        .await;
         for n in 0..100 {
             writer.set(&format!("k{n}"), "new").await;
         }
@@ -68,13 +82,23 @@ async fn a_grace_serves_what_there_is() {
         writer.set("k", "new").await;
         assert_eq!(read(&near, "k").await, "old");
         let cold = near.get("cold").await;
-        assert!(matches!(cold, Err(NearError::Unavailable { .. })), "{cold:?}");
+        assert!(
+            matches!(cold, Err(NearError::Unavailable { .. })),
+            "{cold:?}"
+        );
         // The grace ends.
         until("the grace is over", async || near.get("k").await.is_err()).await;
-        assert!(noticed.elapsed() > grace / 2, "over after {:?}", noticed.elapsed());
+        assert!(
+            noticed.elapsed() > grace / 2,
+            "over after {:?}",
+            noticed.elapsed()
+        );
         proxy.refuse(false);
         connected(&near).await;
-        until("the new value is read", async || near.get("k").await.is_ok()).await;
+        until("the new value is read", async || {
+            near.get("k").await.is_ok()
+        })
+        .await;
         assert_eq!(read(&near, "k").await, "new");
 
         // The reconnect ends it, too: no reader sees the old value once a new one was seen.
@@ -82,7 +106,10 @@ async fn a_grace_serves_what_there_is() {
         lost(&near, 2).await;
         writer.set("k", "newest").await;
         connected(&near).await;
-        until("the newest value is read", async || near.get("k").await.is_ok()).await;
+        until("the newest value is read", async || {
+            near.get("k").await.is_ok()
+        })
+        .await;
         assert_eq!(read(&near, "k").await, "newest");
     }
 }
@@ -94,17 +121,26 @@ async fn the_old_connection_never_touches_the_new_generation() {
         let server = Server::start(&program, &[]).await;
         let proxy = Proxy::to(server.port).await;
         let mut writer = Writer::connect(server.port).await;
-        let near = near(proxy.port).heartbeat(Duration::from_secs(1)).connect().await.unwrap();
+        let near = near(proxy.port)
+            .heartbeat(Duration::from_secs(1))
+            .connect()
+            .await
+            .unwrap();
         writer.set("k", "old").await;
         proxy.hold(Direction::ToClient);
         let reading = tokio::spawn({
             let near = near.clone();
             async move { read(&near, "k").await }
         });
-        until("the server has the request", async || writer.clone().calls("get").await == 1).await;
+        until("the server has the request", async || {
+            writer.clone().calls("get").await == 1
+        })
+        .await;
         writer.set("k", "new").await;
         // The server cuts the old connection; what it sent before is still held back.
-        writer.send::<i64>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        writer
+            .send::<i64>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])
+            .await;
         // The heartbeat finds the connection silent; the request goes on over the next one.
         assert_eq!(reading.await.unwrap(), "new");
         assert_eq!(near.stats().lost_connections(), 1);
@@ -139,7 +175,10 @@ async fn a_silent_link_is_given_up() {
             println!("{direction:?}: served for {:?}", begun.elapsed());
             assert!(begun.elapsed() < Duration::from_secs(10));
             proxy.release(direction);
-            until("the new value is read", async || near.get("k").await.is_ok()).await;
+            until("the new value is read", async || {
+                near.get("k").await.is_ok()
+            })
+            .await;
             assert_eq!(near.get("k").await.unwrap().as_deref(), Some("new"));
         }
     }
@@ -177,6 +216,9 @@ async fn no_reader_goes_back_over_many_losses() {
         }
         reader.await.unwrap();
         assert!(near.stats().lost_connections() >= 1);
-        assert_eq!(near.stats().connections(), near.stats().lost_connections() + 1);
+        assert_eq!(
+            near.stats().connections(),
+            near.stats().lost_connections() + 1
+        );
     }
 }

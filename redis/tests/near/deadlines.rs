@@ -11,7 +11,11 @@ async fn one_pipeline_asks_for_value_and_deadline() {
     for program in installed() {
         let server = Server::start(&program, &[]).await;
         let proxy = Proxy::to(server.port).await;
-        let near = near(proxy.port).heartbeat(Duration::from_secs(60)).connect().await.unwrap();
+        let near = near(proxy.port)
+            .heartbeat(Duration::from_secs(60))
+            .connect()
+            .await
+            .unwrap();
         proxy.take_sent();
         assert_eq!(near.get("k").await.unwrap(), None);
         let expected = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*2\r\n$4\r\nPTTL\r\n$1\r\nk\r\n";
@@ -28,7 +32,11 @@ async fn life_counts_from_when_the_request_was_sent() {
         let proxy = Proxy::to(server.port).await;
         let mut writer = Writer::connect(server.port).await;
         let near = near(proxy.port).heartbeat(Duration::from_secs(60));
-        let near = near.request_timeout(Duration::from_secs(60)).connect().await.unwrap();
+        let near = near
+            .request_timeout(Duration::from_secs(60))
+            .connect()
+            .await
+            .unwrap();
 
         let life = Duration::from_millis(1500);
         writer.send::<()>(&["SET", "k", "v", "PX", "1500"]).await;
@@ -45,14 +53,21 @@ async fn life_counts_from_when_the_request_was_sent() {
             if !near.local().contains_key("k") {
                 break;
             }
-            assert!(begun < deadline, "served {:?} past the deadline", begun - deadline);
+            assert!(
+                begun < deadline,
+                "served {:?} past the deadline",
+                begun - deadline
+            );
             hits += 1;
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         // On a busy machine the reply may come after the deadline; then nothing was kept.
         println!("{hits} hits before the deadline");
         proxy.release(Direction::ToClient);
-        until("the server has expired it", async || near.get("k").await.unwrap().is_none()).await;
+        until("the server has expired it", async || {
+            near.get("k").await.unwrap().is_none()
+        })
+        .await;
     }
 }
 
@@ -68,7 +83,9 @@ async fn nothing_is_served_past_the_servers_deadline() {
         for round in 0..20u64 {
             let life = 40 + 13 * round;
             let key = format!("k{round}");
-            writer.send::<()>(&["SET", &key, "v", "PX", &life.to_string()]).await;
+            writer
+                .send::<()>(&["SET", &key, "v", "PX", &life.to_string()])
+                .await;
             let deadline = Instant::now() + Duration::from_millis(life);
             loop {
                 let begun = Instant::now();
@@ -102,7 +119,11 @@ async fn the_local_ttl_holds_if_it_is_shorter() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             // Kept for the whole of it, counted from some moment of the first read.
-            assert!(begun.elapsed() >= local.mul_f64(0.99), "{:?}", begun.elapsed());
+            assert!(
+                begun.elapsed() >= local.mul_f64(0.99),
+                "{:?}",
+                begun.elapsed()
+            );
         }
     }
 }
@@ -119,13 +140,23 @@ async fn a_users_policy_shortens_lives() {
             "short" => Some(Duration::from_millis(100)),
             _ => Some(Duration::from_secs(10_000)),
         });
-        let near = near(server.port).expire_after(policy).connect().await.unwrap();
+        let near = near(server.port)
+            .expire_after(policy)
+            .connect()
+            .await
+            .unwrap();
         for key in ["short", "long"] {
             writer.set(key, "v").await;
             assert_eq!(read(&near, key).await, "v");
         }
-        until("the short life is over", async || !near.local().contains_key("short")).await;
+        until("the short life is over", async || {
+            !near.local().contains_key("short")
+        })
+        .await;
         let left = near.local().peek_ref("long").unwrap().time_left().unwrap();
-        assert!(left <= Duration::from_secs(300), "local_ttl holds: {left:?}");
+        assert!(
+            left <= Duration::from_secs(300),
+            "local_ttl holds: {left:?}"
+        );
     }
 }

@@ -12,8 +12,14 @@ async fn a_server_that_speaks_only_resp2_is_an_error_that_says_so() {
     for program in installed() {
         let server = Server::start(&program, &["--rename-command", "HELLO", ""]).await;
         let error = near(server.port).connect().await.unwrap_err();
-        assert!(matches!(error, NearError::Resp3NotSupported { .. }), "{error:?}");
-        assert!(error.to_string().contains("use Redis 6 or later or Valkey"), "{error}");
+        assert!(
+            matches!(error, NearError::Resp3NotSupported { .. }),
+            "{error:?}"
+        );
+        assert!(
+            error.to_string().contains("use Redis 6 or later or Valkey"),
+            "{error}"
+        );
         assert!(!error.is_transient());
     }
 }
@@ -21,11 +27,25 @@ async fn a_server_that_speaks_only_resp2_is_an_error_that_says_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_without_the_right_to_track_is_told() {
     for program in installed() {
-        let user = ["--user", "near", "on", ">pw", "~*", "+@all", "-client|tracking"];
+        let user = [
+            "--user",
+            "near",
+            "on",
+            ">pw",
+            "~*",
+            "+@all",
+            "-client|tracking",
+        ];
         let server = Server::start(&program, &user).await;
         let url = format!("redis://near:pw@127.0.0.1:{}/", server.port);
-        let error = Near::builder(redis::Client::open(url).unwrap()).connect().await.unwrap_err();
-        assert!(matches!(error, NearError::TrackingRefused { .. }), "{error:?}");
+        let error = Near::builder(redis::Client::open(url).unwrap())
+            .connect()
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(error, NearError::TrackingRefused { .. }),
+            "{error:?}"
+        );
         assert!(error.to_string().contains("+client|tracking"), "{error}");
     }
 }
@@ -35,9 +55,17 @@ async fn a_wrong_password_is_an_error() {
     for program in installed() {
         let server = Server::start(&program, &[]).await;
         let url = format!("redis://ada:wrong@127.0.0.1:{}/", server.port);
-        let error = Near::builder(redis::Client::open(url).unwrap()).connect().await.unwrap_err();
+        let error = Near::builder(redis::Client::open(url).unwrap())
+            .connect()
+            .await
+            .unwrap_err();
         assert!(matches!(error, NearError::Connect { .. }), "{error:?}");
-        assert!(error.to_string().contains("check the address, the password"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("check the address, the password"),
+            "{error}"
+        );
     }
 }
 
@@ -55,9 +83,20 @@ async fn a_silent_server_costs_the_connect_timeout() {
     let port = listener.local_addr().unwrap().port();
     let begun = Instant::now();
     let limit = Duration::from_millis(300);
-    let error = near(port).connect_timeout(limit).connect().await.unwrap_err();
-    assert!(matches!(error, NearError::ConnectTimedOut { .. }), "{error:?}");
-    assert!((limit..limit * 20).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    let error = near(port)
+        .connect_timeout(limit)
+        .connect()
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, NearError::ConnectTimedOut { .. }),
+        "{error:?}"
+    );
+    assert!(
+        (limit..limit * 20).contains(&begun.elapsed()),
+        "{:?}",
+        begun.elapsed()
+    );
     drop(listener);
 }
 
@@ -67,7 +106,10 @@ async fn invalid_settings_are_named() {
     let cases = [
         (near(1).heartbeat(Duration::ZERO), "heartbeat is 0ns"),
         (near(1).local_ttl(Duration::ZERO), "local_ttl is 0ns"),
-        (near(1).tracking(Tracking::Broadcast { prefixes }), "\"a\" and \"ab\""),
+        (
+            near(1).tracking(Tracking::Broadcast { prefixes }),
+            "\"a\" and \"ab\"",
+        ),
     ];
     for (builder, part) in cases {
         let error = builder.connect().await.unwrap_err();
@@ -75,6 +117,15 @@ async fn invalid_settings_are_named() {
         assert!(error.to_string().contains(part), "{error}");
     }
     let local = wheelhouse::Cache::builder().expiry_resolution(Duration::from_nanos(1));
-    let error = Near::builder(client(1)).local(local).connect().await.unwrap_err();
-    assert!(error.to_string().starts_with("local cache: expiry_resolution is 1ns"), "{error}");
+    let error = Near::builder(client(1))
+        .local(local)
+        .connect()
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("local cache: expiry_resolution is 1ns"),
+        "{error}"
+    );
 }

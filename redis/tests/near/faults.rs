@@ -9,20 +9,38 @@ use wheelhouse_redis::NearError;
 async fn a_server_is_killed_and_comes_back() {
     for program in installed() {
         let mut server = Server::start(&program, &[]).await;
-        let near = near(server.port).request_timeout(Duration::from_secs(2)).connect().await;
+        let near = near(server.port)
+            .request_timeout(Duration::from_secs(2))
+            .connect()
+            .await;
         let near = near.unwrap();
-        near.set("k".to_string(), "old".to_string(), None).await.unwrap();
+        near.set("k".to_string(), "old".to_string(), None)
+            .await
+            .unwrap();
         assert_eq!(read(&near, "k").await, "old");
         server.kill();
         lost(&near, 1).await;
         let begun = Instant::now();
         let found = near.get("k").await;
-        assert!(matches!(found, Err(NearError::Unavailable { .. })), "{found:?}");
+        assert!(
+            matches!(found, Err(NearError::Unavailable { .. })),
+            "{found:?}"
+        );
         let message = found.unwrap_err().to_string();
-        assert!(message.contains("last attempt: could not connect to 127.0.0.1"), "{message}");
+        assert!(
+            message.contains("last attempt: could not connect to 127.0.0.1"),
+            "{message}"
+        );
         let written = near.set("k".to_string(), "lost".to_string(), None).await;
-        assert!(matches!(written, Err(NearError::Unavailable { .. })), "{written:?}");
-        assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+        assert!(
+            matches!(written, Err(NearError::Unavailable { .. })),
+            "{written:?}"
+        );
+        assert!(
+            begun.elapsed() < Duration::from_secs(15),
+            "{:?}",
+            begun.elapsed()
+        );
         server.restart().await;
         connected(&near).await;
         // Its memory is empty.
@@ -57,14 +75,24 @@ async fn a_server_stands_still_for_seconds() {
             let call = Instant::now();
             let found = near.get("cold").await;
             assert!(found.is_err(), "{found:?}");
-            assert!(call.elapsed() < limit + Duration::from_secs(5), "{:?}", call.elapsed());
+            assert!(
+                call.elapsed() < limit + Duration::from_secs(5),
+                "{:?}",
+                call.elapsed()
+            );
         }
         assert!(near.stats().lost_connections() >= 1);
         let found = near.get("k").await;
-        assert!(found.is_err(), "nothing is served without a connection: {found:?}");
+        assert!(
+            found.is_err(),
+            "nothing is served without a connection: {found:?}"
+        );
         server.resume();
         writer.set("k", "new").await;
-        until("the near cache is back", async || near.get("k").await.is_ok()).await;
+        until("the near cache is back", async || {
+            near.get("k").await.is_ok()
+        })
+        .await;
         assert_eq!(near.get("k").await.unwrap().as_deref(), Some("new"));
     }
 }
@@ -78,9 +106,13 @@ async fn a_client_is_killed() {
         for round in 0..10 {
             let value = round.to_string();
             writer.set("k", &value).await;
-            until("the write is seen", async || read(&near, "k").await == value).await;
-            let killed: i64 =
-                writer.send(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+            until("the write is seen", async || {
+                read(&near, "k").await == value
+            })
+            .await;
+            let killed: i64 = writer
+                .send(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])
+                .await;
             assert_eq!(killed, 1);
             lost(&near, round + 1).await;
             writer.set("k", "between").await;
@@ -107,7 +139,10 @@ async fn the_tracking_table_overflows() {
         }
         for n in 0..2000 {
             let key = format!("k{n}");
-            until("the write is seen", async || read(&near, &key).await == "new").await;
+            until("the write is seen", async || {
+                read(&near, &key).await == "new"
+            })
+            .await;
         }
     }
 }
@@ -124,9 +159,16 @@ async fn eviction_at_the_server_is_a_change() {
             writer.set(&key, &"x".repeat(10_000)).await;
             read(&near, &key).await;
         }
-        writer.send::<()>(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await;
-        writer.send::<()>(&["CONFIG", "SET", "maxmemory", "3mb"]).await;
-        until("evictions are heard", async || near.stats().invalidated_keys() >= 100).await;
+        writer
+            .send::<()>(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])
+            .await;
+        writer
+            .send::<()>(&["CONFIG", "SET", "maxmemory", "3mb"])
+            .await;
+        until("evictions are heard", async || {
+            near.stats().invalidated_keys() >= 100
+        })
+        .await;
         let agree = async || {
             for n in 0..500 {
                 let exists: bool = writer.clone().send(&["EXISTS", &format!("k{n}")]).await;
@@ -136,6 +178,10 @@ async fn eviction_at_the_server_is_a_change() {
             }
             true
         };
-        until("the near cache keeps nothing that the server has not", agree).await;
+        until(
+            "the near cache keeps nothing that the server has not",
+            agree,
+        )
+        .await;
     }
 }

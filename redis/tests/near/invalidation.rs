@@ -26,7 +26,10 @@ async fn a_report_after_the_reply_revokes_the_load() {
             let near = near.clone();
             async move { read(&near, "k").await }
         });
-        until("the server has the request", async || writer.clone().calls("get").await == 1).await;
+        until("the server has the request", async || {
+            writer.clone().calls("get").await == 1
+        })
+        .await;
         writer.set("k", "new").await;
         proxy.release(Direction::ToClient);
 
@@ -58,7 +61,10 @@ async fn a_report_before_the_reply_revokes_the_load() {
             let near = near.clone();
             async move { read(&near, "k").await }
         });
-        until("the server has the request", async || writer.clone().calls("get").await == 2).await;
+        until("the server has the request", async || {
+            writer.clone().calls("get").await == 2
+        })
+        .await;
         proxy.release(Direction::ToClient);
 
         assert_eq!(reading.await.unwrap(), "new");
@@ -67,7 +73,10 @@ async fn a_report_before_the_reply_revokes_the_load() {
         assert_eq!(near.stats().loads(), 3, "the revoked load was not kept");
         // The key is tracked again.
         writer.set("k", "newest").await;
-        until("the last write is seen", async || read(&near, "k").await == "newest").await;
+        until("the last write is seen", async || {
+            read(&near, "k").await == "newest"
+        })
+        .await;
     }
 }
 
@@ -87,7 +96,10 @@ async fn no_race_between_a_load_and_a_write_leaves_the_old_value() {
             };
             let _ = near.get(&key).await.unwrap();
             write.await.unwrap();
-            until("the write is seen", async || read(&near, &key).await == value).await;
+            until("the write is seen", async || {
+                read(&near, &key).await == value
+            })
+            .await;
             if version % 10 == 0 {
                 writer.send::<()>(&["DEL", &key]).await;
             }
@@ -133,7 +145,10 @@ async fn a_null_report_outdates_the_loads_under_way() {
             let near = near.clone();
             async move { read(&near, "k").await }
         });
-        until("the server has the request", async || writer.clone().calls("get").await == 1).await;
+        until("the server has the request", async || {
+            writer.clone().calls("get").await == 1
+        })
+        .await;
         writer.send::<()>(&["FLUSHALL"]).await;
         proxy.release(Direction::ToClient);
         assert_eq!(reading.await.unwrap(), "old");
@@ -158,7 +173,10 @@ async fn an_array_report_means_all_its_keys() {
             writer.set(&format!("k{n}"), "old").await;
         }
         // The reports of these writes must not be counted with those of the next one.
-        until("reports are heard", async || near.stats().invalidated_keys() >= 500).await;
+        until("reports are heard", async || {
+            near.stats().invalidated_keys() >= 500
+        })
+        .await;
         for n in 0..500 {
             assert_eq!(read(&near, &format!("k{n}")).await, "old");
         }
@@ -186,10 +204,16 @@ async fn reports_of_foreign_keys_have_no_effect() {
         let near = near(server.port).key_prefix("app:").tracking(tracking);
         let near = near.connect().await.unwrap();
         writer.set("app:k", "v").await;
-        until("the first report is heard", async || near.stats().invalidated_keys() == 1).await;
+        until("the first report is heard", async || {
+            near.stats().invalidated_keys() == 1
+        })
+        .await;
         assert_eq!(read(&near, "k").await, "v");
         writer.set("other:k", "x").await;
-        until("the report is heard", async || near.stats().foreign_keys() == 1).await;
+        until("the report is heard", async || {
+            near.stats().foreign_keys() == 1
+        })
+        .await;
         assert_eq!(read(&near, "k").await, "v");
         assert_eq!(near.stats().loads(), 1);
     }
@@ -201,7 +225,11 @@ async fn the_write_that_creates_a_key_ends_its_absence() {
     for program in installed() {
         let server = Server::start(&program, &[]).await;
         let mut writer = Writer::connect(server.port).await;
-        let near = near(server.port).absent_ttl(Duration::from_secs(600)).connect().await.unwrap();
+        let near = near(server.port)
+            .absent_ttl(Duration::from_secs(600))
+            .connect()
+            .await
+            .unwrap();
         for round in 0..20 {
             let key = format!("k{round}");
             for _ in 0..5 {
@@ -251,7 +279,11 @@ async fn a_listener_that_blocks_delays_no_invalidation() {
             let seen = async || read(&near, &key).await == n.to_string();
             until("the write is seen", seen).await;
         }
-        assert_eq!(called.load(Ordering::SeqCst), 1, "the first call is still under way");
+        assert_eq!(
+            called.load(Ordering::SeqCst),
+            1,
+            "the first call is still under way"
+        );
         drop(let_go);
     }
 }
@@ -285,7 +317,10 @@ async fn a_listener_may_call_the_near_cache() {
         let told = tokio::task::spawn_blocking(move || {
             read_again.recv_timeout(Duration::from_secs(20)).unwrap()
         });
-        assert_eq!(told.await.unwrap(), ("k".to_string(), Some("new".to_string())));
+        assert_eq!(
+            told.await.unwrap(),
+            ("k".to_string(), Some("new".to_string()))
+        );
     }
 }
 
@@ -334,13 +369,22 @@ async fn a_key_that_panics_outdates_everything() {
             .await
             .unwrap();
         writer.set("13", "old").await;
-        assert_eq!(near.get(&Fickle(13)).await.unwrap().as_deref(), Some(&b"old"[..]));
+        assert_eq!(
+            near.get(&Fickle(13)).await.unwrap().as_deref(),
+            Some(&b"old"[..])
+        );
         PANICS.store(1, Ordering::SeqCst);
         writer.set("13", "new").await;
-        until("the hash has panicked", async || PANICS.load(Ordering::SeqCst) == 2).await;
+        until("the hash has panicked", async || {
+            PANICS.load(Ordering::SeqCst) == 2
+        })
+        .await;
         let heard = async || near.stats().invalidations_of_everything() == 1;
         until("everything is outdated", heard).await;
-        assert_eq!(near.get(&Fickle(13)).await.unwrap().as_deref(), Some(&b"new"[..]));
+        assert_eq!(
+            near.get(&Fickle(13)).await.unwrap().as_deref(),
+            Some(&b"new"[..])
+        );
         assert!(near.is_connected());
     }
 }
@@ -356,7 +400,10 @@ async fn a_write_is_seen_within_the_reports_way() {
         for n in 0..200 {
             writer.set("k", &n.to_string()).await;
             let acknowledged = Instant::now();
-            until("the write is seen", async || read(&near, "k").await == n.to_string()).await;
+            until("the write is seen", async || {
+                read(&near, "k").await == n.to_string()
+            })
+            .await;
             worst = worst.max(acknowledged.elapsed());
         }
         assert!(worst < Duration::from_secs(5), "{worst:?}");

@@ -10,7 +10,11 @@ use tokio::task::JoinSet;
 use wheelhouse::Cache;
 use wheelhouse_redis::NearError;
 
-async fn herd(near: &Near, key: &'static str, size: usize) -> Vec<Result<Option<String>, NearError>> {
+async fn herd(
+    near: &Near,
+    key: &'static str,
+    size: usize,
+) -> Vec<Result<Option<String>, NearError>> {
     let (barrier, mut tasks) = (Arc::new(Barrier::new(size)), JoinSet::new());
     for _ in 0..size {
         let (near, barrier) = (near.clone(), barrier.clone());
@@ -109,7 +113,10 @@ async fn a_cancelled_load_is_taken_over() {
             let near = near.clone();
             async move { read(&near, "k").await }
         });
-        until("the leader's request is sent", async || near.stats().loads() == 1).await;
+        until("the leader's request is sent", async || {
+            near.stats().loads() == 1
+        })
+        .await;
         let waiter = tokio::spawn({
             let near = near.clone();
             async move { read(&near, "k").await }
@@ -145,8 +152,14 @@ async fn get_all_reads_what_is_missing_together() {
         assert_eq!(found, expected);
         // Five of the first ten are in memory; absences are not kept.
         assert_eq!(near.stats().loads(), 10 + 295);
-        assert!(proxy.take_sent().len() <= 20, "pipelines, not single requests");
-        assert_eq!(near.get_all(Vec::new()).await.unwrap(), Vec::<Option<String>>::new());
+        assert!(
+            proxy.take_sent().len() <= 20,
+            "pipelines, not single requests"
+        );
+        assert_eq!(
+            near.get_all(Vec::new()).await.unwrap(),
+            Vec::<Option<String>>::new()
+        );
 
         // Overlapping calls do not wait for each other in a ring.
         let mut tasks = JoinSet::new();
@@ -161,7 +174,10 @@ async fn get_all_reads_what_is_missing_together() {
         tasks.join_all().await;
         // Invalidated as single reads are.
         writer.set("k302", "new").await;
-        until("the write is seen", async || read(&near, "k302").await == "new").await;
+        until("the write is seen", async || {
+            read(&near, "k302").await == "new"
+        })
+        .await;
     }
 }
 

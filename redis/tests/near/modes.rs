@@ -13,16 +13,25 @@ async fn every_mode_hears_of_changes() {
             Tracking::Default,
             Tracking::OptIn,
             Tracking::Broadcast { prefixes: vec![] },
-            Tracking::Broadcast { prefixes: prefixes() },
+            Tracking::Broadcast {
+                prefixes: prefixes(),
+            },
         ] {
             let server = Server::start(&program, &[]).await;
             let mut writer = Writer::connect(server.port).await;
-            let near = near(server.port).tracking(tracking.clone()).connect().await.unwrap();
+            let near = near(server.port)
+                .tracking(tracking.clone())
+                .connect()
+                .await
+                .unwrap();
             for round in 0..50 {
                 let key = format!("{}:{}", ["a", "b"][round % 2], round % 5);
                 let value = round.to_string();
                 writer.set(&key, &value).await;
-                until("the write is seen", async || read(&near, &key).await == value).await;
+                until("the write is seen", async || {
+                    read(&near, &key).await == value
+                })
+                .await;
                 // A report under way may have revoked the load, but not every one.
                 until("the key is kept", async || {
                     let loads = near.stats().loads();
@@ -45,7 +54,11 @@ async fn opt_in_announces_each_key() {
     for program in installed() {
         let server = Server::start(&program, &[]).await;
         let mut writer = Writer::connect(server.port).await;
-        let near = near(server.port).tracking(Tracking::OptIn).connect().await.unwrap();
+        let near = near(server.port)
+            .tracking(Tracking::OptIn)
+            .connect()
+            .await
+            .unwrap();
         let keys = || (0..50).map(|n| format!("k{n}"));
         for key in keys() {
             writer.set(&key, "old").await;
@@ -54,7 +67,10 @@ async fn opt_in_announces_each_key() {
         for key in keys() {
             writer.set(&key, "new").await;
         }
-        until("all are invalidated", async || near.stats().invalidated_keys() == 50).await;
+        until("all are invalidated", async || {
+            near.stats().invalidated_keys() == 50
+        })
+        .await;
         for key in keys() {
             assert_eq!(read(&near, &key).await, "new");
         }
@@ -86,7 +102,9 @@ async fn a_prefix_separates_two_near_caches() {
         let make = |prefix: &'static str, tracking| {
             let client = client(server.port);
             let near = NearCache::<u64, Vec<u32>>::builder(client).key_prefix(prefix);
-            near.tracking(tracking).request_timeout(Duration::from_secs(10)).connect()
+            near.tracking(tracking)
+                .request_timeout(Duration::from_secs(10))
+                .connect()
         };
         let empty = || Tracking::Broadcast { prefixes: vec![] };
         let (users, orders) = (make("user:", Tracking::Default), make("order:", empty()));
@@ -103,7 +121,11 @@ async fn a_prefix_separates_two_near_caches() {
                 && orders.get(&7).await.unwrap() == Some(vec![8])
         })
         .await;
-        assert_eq!(orders.stats().foreign_keys(), 0, "the server reports this prefix alone");
+        assert_eq!(
+            orders.stats().foreign_keys(),
+            0,
+            "the server reports this prefix alone"
+        );
     }
 }
 
@@ -127,10 +149,16 @@ async fn a_key_that_does_not_come_back_is_an_error() {
 
     for program in installed() {
         let server = Server::start(&program, &[]).await;
-        let near = NearCache::<Lossy, u32>::builder(client(server.port)).connect().await.unwrap();
+        let near = NearCache::<Lossy, u32>::builder(client(server.port))
+            .connect()
+            .await
+            .unwrap();
         assert_eq!(near.get(&Lossy(7)).await.unwrap(), None);
         let found = near.get(&Lossy(17)).await;
-        assert!(matches!(&found, Err(NearError::Key { key }) if key == "7"), "{found:?}");
+        assert!(
+            matches!(&found, Err(NearError::Key { key }) if key == "7"),
+            "{found:?}"
+        );
     }
 }
 
@@ -153,7 +181,11 @@ async fn close_ends_all_handles() {
         assert_eq!(near.local().entry_count(), 0);
         let gone = async || {
             let clients: String = writer.clone().send(&["CLIENT", "LIST"]).await;
-            clients.lines().filter(|line| !line.contains("cmd=client|list")).count() == 0
+            clients
+                .lines()
+                .filter(|line| !line.contains("cmd=client|list"))
+                .count()
+                == 0
         };
         until("the connection is closed", gone).await;
     }
@@ -186,7 +218,9 @@ fn nothing_is_served_after_the_runtime() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let near = runtime.block_on(async {
             let near = near(server.port).connect().await.unwrap();
-            near.set("k".to_string(), "v".to_string(), None).await.unwrap();
+            near.set("k".to_string(), "v".to_string(), None)
+                .await
+                .unwrap();
             assert_eq!(read(&near, "k").await, "v");
             near
         });

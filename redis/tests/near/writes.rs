@@ -33,13 +33,18 @@ async fn own_writes_are_read_and_never_undone() {
         }
         for version in 1..=2000u64 {
             for key in ["a", "b"] {
-                near.set(key.to_string(), version.to_string(), None).await.unwrap();
+                near.set(key.to_string(), version.to_string(), None)
+                    .await
+                    .unwrap();
                 assert_eq!(read(&near, key).await, version.to_string());
             }
         }
         done.store(true, Ordering::Relaxed);
         readers.join_all().await;
-        assert!(near.stats().invalidated_keys() > 0, "own writes are reported, too");
+        assert!(
+            near.stats().invalidated_keys() > 0,
+            "own writes are reported, too"
+        );
     }
 }
 
@@ -72,11 +77,17 @@ async fn deletions_and_lives_reach_the_server() {
     for program in installed() {
         let server = Server::start(&program, &[]).await;
         let mut writer = Writer::connect(server.port).await;
-        let near = near(server.port).absent_ttl(Duration::from_secs(60)).connect().await.unwrap();
+        let near = near(server.port)
+            .absent_ttl(Duration::from_secs(60))
+            .connect()
+            .await
+            .unwrap();
         assert!(!near.delete("k").await.unwrap());
         assert_eq!(near.get("k").await.unwrap(), None);
         let (key, value) = ("k".to_string(), "v".to_string());
-        near.set(&key, &value, Duration::from_secs(100)).await.unwrap();
+        near.set(&key, &value, Duration::from_secs(100))
+            .await
+            .unwrap();
         let pttl: i64 = writer.send(&["PTTL", "k"]).await;
         assert!((80_000..=100_000).contains(&pttl), "{pttl}");
         assert_eq!(read(&near, "k").await, "v");
@@ -110,7 +121,10 @@ async fn an_unconfirmed_write_says_so_and_is_seen() {
         until("the server has executed it", arrived).await;
         proxy.cut();
         let written = writing.await.unwrap();
-        assert!(matches!(written, Err(NearError::Unconfirmed { .. })), "{written:?}");
+        assert!(
+            matches!(written, Err(NearError::Unconfirmed { .. })),
+            "{written:?}"
+        );
         lost(&near, 1).await;
         assert_eq!(read(&near, "k").await, "new");
     }

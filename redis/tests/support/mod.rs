@@ -47,7 +47,9 @@ impl Writer {
         let config = redis::AsyncConnectionConfig::new()
             .set_connection_timeout(Some(Duration::from_secs(10)))
             .set_response_timeout(Some(Duration::from_secs(30)));
-        let connection = client(port).get_multiplexed_async_connection_with_config(&config).await;
+        let connection = client(port)
+            .get_multiplexed_async_connection_with_config(&config)
+            .await;
         Self(connection.expect("the server accepts the writer"))
     }
 
@@ -85,7 +87,10 @@ impl Writer {
 pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let begun = Instant::now();
     while !holds().await {
-        assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "waited in vain until {what}"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -103,6 +108,9 @@ pub async fn lost(near: &Near, losses: u64) {
 
 /// Reads a key that must be there.
 pub async fn read(near: &Near, key: &str) -> String {
-    let value = near.get(key).await.unwrap_or_else(|error| panic!("{key}: {error}"));
+    let value = near
+        .get(key)
+        .await
+        .unwrap_or_else(|error| panic!("{key}: {error}"));
     value.unwrap_or_else(|| panic!("{key} is absent"))
 }

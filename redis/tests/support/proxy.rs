@@ -140,7 +140,10 @@ impl Proxy {
     /// What clients sent, piece by piece, since the last call.
     pub fn take_sent(&self) -> Vec<String> {
         let pieces = std::mem::take(&mut *self.sent.lock().unwrap());
-        pieces.iter().map(|p| String::from_utf8_lossy(p).into_owned()).collect()
+        pieces
+            .iter()
+            .map(|p| String::from_utf8_lossy(p).into_owned())
+            .collect()
     }
 }
 
@@ -171,8 +174,22 @@ async fn accept(
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
         let (mut cut, log) = (controls.subscribe(), sent.clone());
-        let up = copy(Direction::ToServer, number, from_client, to_server, &controls, Some(log));
-        let down = copy(Direction::ToClient, number, from_server, to_client, &controls, None);
+        let up = copy(
+            Direction::ToServer,
+            number,
+            from_client,
+            to_server,
+            &controls,
+            Some(log),
+        );
+        let down = copy(
+            Direction::ToClient,
+            number,
+            from_server,
+            to_client,
+            &controls,
+            None,
+        );
         connections.spawn(async move {
             tokio::select! {
                 _ = async { tokio::join!(up, down) } => {}

@@ -133,7 +133,11 @@ fn launch(program: &Path, folder: &Path, port: u16, options: &[String]) -> Child
 
 pub fn free_port() -> u16 {
     loop {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         // A node of a cluster also listens 10,000 above.
         if port < 55_000 {
             return port;
