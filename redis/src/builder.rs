@@ -82,6 +82,20 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     /// Its entries are [`Cached<V>`]. The near cache sets the builder's `expire_after`, since the
     /// server's deadlines must hold: give a policy of yours to
     /// [`expire_after`](Self::expire_after) here.
+    ///
+    /// ```
+    /// use wheelhouse::Cache;
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .local(Cache::builder().max_capacity(100_000).record_stats());
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
     pub fn local<H>(self, local: CacheBuilder<K, Cached<V>, H>) -> NearCacheBuilder<K, V, C, H> {
         NearCacheBuilder {
             servers: self.servers,
@@ -96,12 +110,40 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
 
     /// The longest time that an entry is kept, counted from when it was asked for. The server's
     /// deadline holds if it is earlier.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .local_ttl(Duration::from_secs(60));
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
     pub fn local_ttl(mut self, ttl: Duration) -> Self {
         self.settings.local_ttl = ttl;
         self
     }
 
     /// How long an absence is kept. The write that creates the key ends it earlier. Zero: never.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .absent_ttl(Duration::from_secs(5));
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
     pub fn absent_ttl(mut self, ttl: Duration) -> Self {
         self.settings.absent_ttl = ttl;
         self
@@ -109,30 +151,104 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
 
     /// A policy for the lives of entries in memory. It can only shorten them: `local_ttl` and the
     /// server's deadline hold, too.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::expiry;
+    /// use wheelhouse_redis::Cached;
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .expire_after(expiry::writing(|_: &u64, cached: &Cached<String>| {
+    ///         cached.is_absent().then_some(Duration::from_secs(1))
+    ///     }));
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
     pub fn expire_after(mut self, policy: impl Expiry<K, Cached<V>>) -> Self {
         self.expiry = Some(Box::new(policy));
         self
     }
 
     /// Which keys the server tracks.
+    ///
+    /// ```
+    /// use wheelhouse_redis::Tracking;
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .tracking(Tracking::Broadcast { prefixes: vec!["user:".into()] });
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
     pub fn tracking(mut self, tracking: Tracking) -> Self {
         self.settings.tracking = tracking;
         self
     }
 
     /// What is served while there is no connection.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse_redis::OnDisconnect;
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .on_disconnect(OnDisconnect::ServeFor(Duration::from_secs(3)));
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
     pub fn on_disconnect(mut self, on_disconnect: OnDisconnect) -> Self {
         self.settings.on_disconnect = on_disconnect;
         self
     }
 
     /// What the server's keys begin with, before the bytes of the key itself.
+    ///
+    /// ```
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .key_prefix("user:");
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
     pub fn key_prefix(mut self, prefix: impl AsRef<[u8]>) -> Self {
         self.key_prefix = prefix.as_ref().to_vec();
         self
     }
 
     /// How values become bytes: [`codec::Json`](crate::codec), `Postcard`, `Bytes`, or your own.
+    ///
+    /// ```
+    /// use wheelhouse_redis::codec;
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .codec(codec::Json);
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
     pub fn codec<D: Codec<V>>(self, codec: D) -> NearCacheBuilder<K, V, D, S> {
         NearCacheBuilder {
             servers: self.servers,
@@ -146,6 +262,20 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     }
 
     /// How long one attempt to connect to a server may take, the handshake included.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .connect_timeout(Duration::from_secs(5));
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.settings.connect_timeout = limit;
         self
@@ -153,6 +283,20 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
 
     /// How long a call may take in all: the wait for a connection, for another call's load of the
     /// same key, and for the reply. A server that is away costs callers this.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .request_timeout(Duration::from_millis(250));
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
     pub fn request_timeout(mut self, limit: Duration) -> Self {
         self.settings.request_timeout = limit;
         self
@@ -161,6 +305,20 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     /// How often the near cache asks the server for a sign of life, and how long the answer may
     /// take. A connection that is silently dead is given up after at most twice this; until then,
     /// outdated entries may be served.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .heartbeat(Duration::from_millis(500));
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
     pub fn heartbeat(mut self, every: Duration) -> Self {
         self.settings.heartbeat = every;
         self

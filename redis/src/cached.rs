@@ -32,7 +32,7 @@ pub struct Cached<V> {
 pub(crate) enum Content<V> {
     Value(V),
     Absent,
-    /// For the waiters of the load alone: its life is zero, so it is never stored.
+    /// For the waiters of the load alone: it is never stored.
     Failed(Box<NearError>),
 }
 
@@ -47,6 +47,14 @@ impl<V> Cached<V> {
     }
 
     /// The value; `None` if the server had none.
+    ///
+    /// ```
+    /// # use wheelhouse_redis::Cached;
+    /// fn weight(_: &String, cached: &Cached<String>) -> u32 {
+    ///     cached.value().map_or(1, |text| text.len().try_into().unwrap_or(u32::MAX))
+    /// }
+    /// # let _ = weight;
+    /// ```
     pub fn value(&self) -> Option<&V> {
         match &self.content {
             Content::Value(value) => Some(value),
@@ -55,6 +63,14 @@ impl<V> Cached<V> {
     }
 
     /// Whether the server had no value for the key.
+    ///
+    /// ```
+    /// # use wheelhouse_redis::Cached;
+    /// fn log(key: &String, cached: &Cached<String>, _: wheelhouse::RemovalCause) {
+    ///     println!("{key} left, {}", if cached.is_absent() { "an absence" } else { "a value" });
+    /// }
+    /// # let _ = log;
+    /// ```
     pub fn is_absent(&self) -> bool {
         matches!(self.content, Content::Absent)
     }

@@ -54,6 +54,11 @@ where
     ///
     /// [`NearError`]; within `request_timeout` at the latest. A hit never fails.
     ///
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq`, the value's `Clone` or the codec does; the key stays usable.
+    /// A miss outside of a tokio runtime with time enabled.
+    ///
     /// # Cost
     ///
     /// A hit: a `get` of the local cache and a load of one shared number. A miss: one round trip.
@@ -349,8 +354,13 @@ where
         let life = if tracked { life } else { Duration::ZERO };
         // `None` is too far away to be counted.
         let until = sent.at.checked_add(life);
+        let over = until.is_some_and(|until| until <= Instant::now());
         let cached = Cached::new(content, sent.stamp, until);
         let mine = cached.clone();
+        if over {
+            self.hand_out(lease, cached);
+            return mine.into_result();
+        }
         match lease.fill(cached) {
             Filled::Stored => mine.into_result(),
             Filled::Revoked(mine) => {
@@ -379,11 +389,19 @@ where
     /// Hands an error to all callers that wait for this load. Nothing is kept.
     fn fail(&self, lease: KeyLease<K, V, S>, error: NearError) -> Found<V> {
         self.counters.failed_load();
-        // A life of zero: the outcome reaches every waiter, and no later call.
         let (stamp, now) = (self.line.stamp(), Some(Instant::now()));
         let content = Content::Failed(Box::new(error.clone()));
-        lease.fill(Cached::new(content, stamp, now));
+        self.hand_out(lease, Cached::new(content, stamp, now));
         Err(error)
+    }
+
+    /// Hands an outcome to the callers that wait for this load, and keeps nothing: the lease is
+    /// revoked first, and what fills a revoked lease is never an entry.
+    fn hand_out(&self, lease: KeyLease<K, V, S>, cached: Cached<V>) {
+        if lease.is_current() {
+            self.local.invalidate(lease.key());
+        }
+        lease.fill(cached);
     }
 }
 

@@ -213,3 +213,74 @@ async fn refresh_reads_anew() {
         assert_eq!(near.refresh("absent").await.unwrap(), None);
     }
 }
+
+/// A codec that panics: the call panics, a waiter takes over, and the key stays usable.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_codec_that_panics_leaves_the_key_usable() {
+    use wheelhouse_redis::codec::{BoxError, Codec};
+
+    struct Fickle;
+
+    impl Codec<String> for Fickle {
+        fn encode(&self, value: &String) -> Result<Vec<u8>, BoxError> {
+            assert_ne!(value, "boom", "a codec that panics, on purpose");
+            Ok(value.clone().into_bytes())
+        }
+
+        fn decode(&self, bytes: &[u8]) -> Result<String, BoxError> {
+            assert_ne!(bytes, b"boom", "a codec that panics, on purpose");
+            Ok(String::from_utf8(bytes.to_vec())?)
+        }
+    }
+
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).codec(Fickle).connect().await.unwrap();
+        writer.set("k", "boom").await;
+        let mut tasks = JoinSet::new();
+        for _ in 0..5 {
+            let near = near.clone();
+            tasks.spawn(async move { near.get("k").await });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            assert!(ended.unwrap_err().is_panic());
+        }
+        let writing = near.clone();
+        let boom = async move { writing.set("k".to_string(), "boom".to_string(), None).await };
+        assert!(tokio::spawn(boom).await.unwrap_err().is_panic());
+        near.set("k".to_string(), "fine".to_string(), None)
+            .await
+            .unwrap();
+        assert_eq!(read(&near, "k").await, "fine");
+    }
+}
+
+/// What is not kept is no entry: the listener hears of nothing, and nothing takes room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_kept_is_no_entry() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use wheelhouse::RemovalCause;
+    use wheelhouse_redis::Cached;
+
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let heard = Arc::new(AtomicU64::new(0));
+        let count = heard.clone();
+        let local = Cache::builder().removal_listener(
+            move |_: &String, _: &Cached<String>, _: RemovalCause| {
+                count.fetch_add(1, Ordering::SeqCst);
+            },
+        );
+        let near = near(server.port).local(local).connect().await.unwrap();
+        writer.send::<()>(&["RPUSH", "list", "v"]).await;
+        for _ in 0..10 {
+            assert_eq!(near.get("absent").await.unwrap(), None);
+            assert!(near.get("list").await.is_err());
+        }
+        near.local().run_pending_tasks();
+        assert_eq!(near.local().entry_count(), 0);
+        assert_eq!(heard.load(Ordering::SeqCst), 0);
+    }
+}
