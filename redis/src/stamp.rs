@@ -71,7 +71,8 @@ mod tests {
         let stamp = Stamp::new();
         let mut last = stamp.load();
         assert!(!Stamp::serves(last));
-        let steps: [(fn(&Stamp), bool); 7] = [
+        type Step = (fn(&Stamp), bool);
+        let steps: [Step; 7] = [
             (Stamp::serve_anew, true),
             (Stamp::serve_anew, true),
             (Stamp::outdate, true),

@@ -140,7 +140,7 @@ async fn get_all_reads_what_is_missing_together() {
             writer.set(&format!("k{n}"), &n.to_string()).await;
         }
         let names = |range: std::ops::Range<u32>| range.map(|n| format!("k{n}"));
-        let expect = |n: u32| (n % 2 == 0).then(|| n.to_string());
+        let expect = |n: u32| n.is_multiple_of(2).then(|| n.to_string());
         for n in 0..10 {
             assert_eq!(near.get(&format!("k{n}")).await.unwrap(), expect(n));
         }
