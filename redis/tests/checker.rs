@@ -213,7 +213,8 @@ async fn read(world: Arc<World>, link: Arc<Link>, which: u64) {
                 .get_all([key(number)])
                 .await
                 .map(|mut found| found.pop().unwrap()),
-            1 => link.near.refresh(&key(number)).await,
+            // Of some keys only: a refresh also hides an outdated entry.
+            1 if number < KEYS / 6 => link.near.refresh(&key(number)).await,
             _ => link.near.get(&key(number)).await,
         };
         let ended = Instant::now();
