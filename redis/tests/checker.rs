@@ -72,7 +72,8 @@ impl History {
 #[derive(Clone, Copy)]
 struct Flush {
     begun: Instant,
-    acknowledged: Instant,
+    /// `None` while it is under way.
+    acknowledged: Option<Instant>,
 }
 
 struct World {
@@ -104,11 +105,11 @@ impl World {
         let history = self.histories[number].lock().unwrap();
         let flushes = self.flushes.lock().unwrap();
         let last = flushes.iter().rev().find(|flush| flush.begun < ended);
-        let first = last.map_or(0, |last| {
-            history
-                .acknowledged
-                .partition_point(|at| *at <= last.acknowledged)
-        });
+        let first = match last.map(|last| last.acknowledged) {
+            None => 0,
+            Some(None) => return true,
+            Some(Some(flushed)) => history.acknowledged.partition_point(|at| *at <= flushed),
+        };
         history
             .acknowledged
             .get(first)
@@ -122,7 +123,7 @@ impl World {
         let written = history.acknowledged.get(version as usize - 1).copied()?;
         let flushes = self.flushes.lock().unwrap();
         let index = flushes.partition_point(|flush| flush.begun < written);
-        let flushed = flushes.get(index).map(|flush| flush.acknowledged);
+        let flushed = flushes.get(index).and_then(|flush| flush.acknowledged);
         match (next, flushed) {
             (Some(next), Some(flushed)) => Some(next.min(flushed)),
             (next, flushed) => next.or(flushed),
@@ -167,12 +168,17 @@ async fn flush(world: Arc<World>, port: u16) {
         sleep(Duration::from_millis(6500)).await;
         let _guard = world.order.write().await;
         let begun = Instant::now();
-        writer.send::<()>(&["FLUSHALL"]).await;
-        let acknowledged = Instant::now();
-        world.flushes.lock().unwrap().push(Flush {
+        // Recorded first: a reader may see it before it is acknowledged.
+        let acknowledged = None;
+        let flush = Flush {
             begun,
             acknowledged,
-        });
+        };
+        world.flushes.lock().unwrap().push(flush);
+        writer.send::<()>(&["FLUSHALL"]).await;
+        if let Some(flush) = world.flushes.lock().unwrap().last_mut() {
+            flush.acknowledged = Some(Instant::now());
+        }
     }
 }
 
