@@ -361,11 +361,12 @@ async fn main() {
     let mut writer = Writer::connect(server.port).await;
     fill(&mut writer, KEYS).await;
     println!("| on loopback, values of 200 bytes | |\n|---|---|");
+    // First, while the process has no freed memory to use again.
+    memory(server.port, &mut writer).await;
     hits(server.port).await;
     invalidation(server.port, &mut writer).await;
     churn(server.port).await;
     herd(server.port, &mut writer).await;
-    memory(server.port, &mut writer).await;
     storm(server.port, true).await;
     storm(server.port, false).await;
 }
