@@ -1,7 +1,8 @@
 #![doc = include_str!("../README.md")]
 
-// Data flows downwards, and so do imports: `near`, `read` and `write` are what users call, the
-// supervisor keeps the line up beneath them, and the last group knows nothing of either.
+// Data flows downwards, and so do imports: a module names modules of later groups. Users call the
+// first group, in which builder and handle know each other; the supervisor keeps the line up; the
+// last group knows nothing of either.
 mod builder;
 mod near;
 mod read;
@@ -24,6 +25,8 @@ pub mod codec;
 mod config;
 mod error;
 mod key;
+#[cfg(feature = "cluster")]
+mod slots;
 mod stamp;
 mod stats;
 mod tracking;

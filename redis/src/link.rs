@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(feature = "cluster")]
-use crate::cluster::Slots;
+use crate::slots::Slots;
 
 /// A connection to one server.
 #[derive(Clone)]

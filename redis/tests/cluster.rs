@@ -1,5 +1,4 @@
 //! A cluster of three local nodes.
-#![cfg(feature = "cluster")]
 
 #[allow(unreachable_pub, reason = "shared with other test programs")]
 mod support;
