@@ -191,7 +191,42 @@ async fn an_array_report_means_all_its_keys() {
     }
 }
 
-/// Point 2: messages of other kinds change nothing. (`tracking.rs` has more kinds.)
+/// Point 2: the proxy slips in messages that no server of today sends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unknown_report_means_nothing() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(proxy.port).connect().await.unwrap();
+        writer.set("k", "v").await;
+        assert_eq!(read(&near, "k").await, "v");
+        let unknown: [&[u8]; 4] = [
+            b">2\r\n$7\r\nstrange\r\n*1\r\n$1\r\nk\r\n",
+            b">1\r\n$7\r\nstrange\r\n",
+            b">3\r\n$7\r\nmessage\r\n$1\r\nk\r\n$1\r\nk\r\n",
+            b">2\r\n$10\r\ninvalidate\r\n:7\r\n",
+        ];
+        for (number, bytes) in unknown.into_iter().enumerate() {
+            proxy.forge(bytes);
+            let heard = async || near.stats().ignored_pushes() == number as u64 + 1;
+            until("the message has arrived", heard).await;
+            assert_eq!(read(&near, "k").await, "v");
+        }
+        assert_eq!(near.stats().loads(), 1);
+        // Forged reports of the known kinds have their effect, so these arrive, too.
+        proxy.forge(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\nx\r\n$1\r\nk\r\n");
+        until("both keys are invalidated", async || {
+            near.stats().invalidated_keys() == 2
+        })
+        .await;
+        assert_eq!(read(&near, "k").await, "v");
+        assert_eq!(near.stats().loads(), 2);
+        assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
+/// Point 2: reported keys that are not ours change nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reports_of_foreign_keys_have_no_effect() {
     for program in installed() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,7 @@ pub struct Proxy {
     controls: watch::Sender<Controls>,
     accepted: Arc<Mutex<u64>>,
     sent: Arc<Mutex<Vec<Vec<u8>>>>,
+    forged: broadcast::Sender<Vec<u8>>,
     task: AbortHandle,
 }
 
@@ -77,12 +78,14 @@ impl Proxy {
         let controls = watch::Sender::new(Controls::default());
         let accepted = Arc::new(Mutex::new(0));
         let sent = Arc::new(Mutex::new(Vec::new()));
+        let forged = broadcast::Sender::new(16);
         let task = tokio::spawn(accept(
             listener,
             server,
             controls.clone(),
             accepted.clone(),
             sent.clone(),
+            forged.clone(),
         ));
         let task = task.abort_handle();
         Self {
@@ -90,6 +93,7 @@ impl Proxy {
             controls,
             accepted,
             sent,
+            forged,
             task,
         }
     }
@@ -132,6 +136,11 @@ impl Proxy {
         self.controls.send_modify(|c| *c.shut(direction) = accepted);
     }
 
+    /// Sends bytes to the clients of all present connections, as if the server had.
+    pub fn forge(&self, bytes: &[u8]) {
+        let _ = self.forged.send(bytes.to_vec());
+    }
+
     /// How many connections were accepted.
     pub fn accepted(&self) -> u64 {
         *self.accepted.lock().unwrap()
@@ -153,6 +162,7 @@ async fn accept(
     controls: watch::Sender<Controls>,
     accepted: Arc<Mutex<u64>>,
     sent: Arc<Mutex<Vec<Vec<u8>>>>,
+    forged: broadcast::Sender<Vec<u8>>,
 ) {
     // Dropped with this task, which ends the tasks in it.
     let mut connections = JoinSet::new();
@@ -181,6 +191,7 @@ async fn accept(
             to_server,
             &controls,
             Some(log),
+            None,
         );
         let down = copy(
             Direction::ToClient,
@@ -189,6 +200,7 @@ async fn accept(
             to_client,
             &controls,
             None,
+            Some(forged.subscribe()),
         );
         connections.spawn(async move {
             tokio::select! {
@@ -206,17 +218,25 @@ fn copy(
     mut to: OwnedWriteHalf,
     controls: &watch::Sender<Controls>,
     log: Option<Arc<Mutex<Vec<Vec<u8>>>>>,
+    mut forged: Option<broadcast::Receiver<Vec<u8>>>,
 ) -> impl Future<Output = ()> + use<> {
     let (mut held, mut shut) = (controls.subscribe(), controls.subscribe());
     async move {
         let mut buffer = vec![0; 64 << 10];
         loop {
-            let read = tokio::select! {
+            let step = tokio::select! {
                 biased;
                 _ = shut.wait_for(|c| number <= *c.clone().shut(direction)) => Ok(0),
-                read = from.read(&mut buffer) => read,
+                bytes = next(&mut forged) => Err(bytes),
+                read = from.read(&mut buffer) => Ok(read.unwrap_or(0)),
             };
-            let read = read.unwrap_or(0);
+            let read = match step {
+                Ok(read) => read,
+                Err(bytes) => {
+                    to.write_all(&bytes).await.unwrap();
+                    continue;
+                }
+            };
             if read == 0 {
                 let _ = to.shutdown().await;
                 // The read half stays open, so the other direction goes on.
@@ -234,5 +254,15 @@ fn copy(
                 std::future::pending::<()>().await;
             }
         }
+    }
+}
+
+async fn next(forged: &mut Option<broadcast::Receiver<Vec<u8>>>) -> Vec<u8> {
+    match forged {
+        Some(forged) => match forged.recv().await {
+            Ok(bytes) => bytes,
+            Err(_) => std::future::pending().await,
+        },
+        None => std::future::pending().await,
     }
 }
