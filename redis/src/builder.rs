@@ -347,8 +347,15 @@ where
         self.fill_prefixes();
         self.settings.validate()?;
         let connector = Connector::new(self.servers, self.cluster)?;
+        let asks_reads = self.expiry.is_some();
         let deadlines = EntryDeadline { users: self.expiry };
-        let local = self.local.expire_after(deadlines).try_build();
+        let local = if asks_reads {
+            self.local.expire_after(deadlines)
+        } else {
+            // Only a policy of the user reacts to reads.
+            self.local.expire_after(wheelhouse::expiry::writes_only(deadlines))
+        };
+        let local = local.try_build();
         let local = local.map_err(|error| NearError::Config(format!("local cache: {error}")))?;
         let shared = Arc::new(Shared::new(
             local,
