@@ -353,7 +353,8 @@ where
             self.local.expire_after(deadlines)
         } else {
             // Only a policy of the user reacts to reads.
-            self.local.expire_after(wheelhouse::expiry::writes_only(deadlines))
+            self.local
+                .expire_after(wheelhouse::expiry::writes_only(deadlines))
         };
         let local = local.try_build();
         let local = local.map_err(|error| NearError::Config(format!("local cache: {error}")))?;
