@@ -1,7 +1,7 @@
 //! Requests for a run: a writer against a run that clears them, drains, and arranges the next
 //! (waking 1 and 2).
 
-// The file is private to `maintenance`; compiled once more here, it is the same source.
+// The file is private to `maintenance`; compiled here a second time from the same source.
 #[allow(dead_code)]
 #[path = "../maintenance/waking.rs"]
 mod waking;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use waking::Waking;
 
-/// Counts what it is told. The count is no part of the model, hence not loom's.
+/// A scheduler that counts its requests. The counter is no part of the model, hence not loom's.
 #[derive(Clone, Default)]
 struct Told(std::sync::Arc<AtomicUsize>);
 
@@ -140,7 +140,7 @@ fn a_request_by_a_deadline_against_a_run_arms_no_later_than_that() {
         });
         scene.run();
         writer.join().unwrap();
-        // Drained or not: the earliest deadline is waited for.
+        // Whether drained or not: the earliest deadline is arranged for.
         assert!(scene.waking.is_due(50), "armed too late");
         assert!(
             scene.told.0.load(Ordering::Relaxed) > 0,

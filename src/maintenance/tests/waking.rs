@@ -1,4 +1,4 @@
-//! What is told to whom, request by request.
+//! What the cache requests of its scheduler, request by request.
 
 use crate::maintenance::waking::{COALESCE_DELAY, Waking};
 use crate::scheduler::{Task, TaskRef};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Notes what it is asked for.
+/// A scheduler that records its requests.
 #[derive(Clone, Default)]
 struct Bell(Arc<Mutex<Vec<Duration>>>);
 
@@ -21,13 +21,13 @@ impl Alarm for Bell {
 }
 
 impl Bell {
-    /// What it was asked for since the last look.
+    /// The requests since the last call.
     fn rung(&self) -> Vec<Duration> {
         std::mem::take(&mut self.0.lock().expect("no panic"))
     }
 }
 
-/// Never run.
+/// A task that is never run.
 struct Idle;
 
 impl Task for Idle {
@@ -96,7 +96,7 @@ fn the_end_of_a_run_arranges_the_next() {
     waking.request_soon(&clock);
     bell.rung();
 
-    // Nothing is left, and what was requested for before has been done.
+    // Nothing is left to do, and the earlier request was fulfilled.
     drop(waking.begin());
     assert_eq!(waking.end(None, None, &steady(), unread), None);
     assert!(!waking.is_armed() && bell.rung().is_empty());
@@ -109,7 +109,7 @@ fn the_end_of_a_run_arranges_the_next() {
     assert_eq!(bell.rung(), [secs(5)]);
     assert!(waking.is_due(6 * SECOND));
 
-    // What was requested for meanwhile, whether the wheel has something or not.
+    // A request made meanwhile is passed on, whether the wheel holds an entry or not.
     drop(waking.begin());
     waking.request_by(4 * SECOND, SECOND, &steady());
     bell.rung();
@@ -123,7 +123,7 @@ fn the_end_of_a_run_arranges_the_next() {
     );
     assert_eq!(bell.rung(), [secs(2), secs(3)]);
 
-    // Memory that a reader holds; and what does not wait even for that.
+    // Memory that a reader holds is requested for later; other work is not delayed by it.
     drop(waking.begin());
     let retry = Some(4 * COALESCE_DELAY);
     assert_eq!(waking.end(None, retry, &steady(), unread), retry);
