@@ -93,8 +93,8 @@ impl<K, V> Maintenance<K, V> {
             return false;
         };
         let late = |moment| self.waking.is_late_for(moment, now);
-        // No entry is flushed before its deadline. If a run comes until then, as mostly, the time of
-        // the flush need not be computed.
+        // No entry is flushed before its deadline. If a run comes until then, as mostly, the time
+        // of the flush need not be computed.
         late(outcome.deadline) && late(self.spans.flush_time(outcome.deadline, now))
             || self.waking.needs_check(now)
     }

@@ -9,7 +9,7 @@
 //! know stands in the [`entry`].
 //!
 //! ```text
-//!  hot: what a look-up reads                      side             columns: if needed    entry: the pass's part
+//!  hot: what a look-up reads               side              columns: if needed  entry: the pass's part
 //! ┌──────────┬─────────────────┬───┬───┐  ┌──────┬─────────┐  ┌─────┐ ┌────────┐    ┌───────┬──────┬───────────┬───
 //! │ deadline │ entry life seen │ K │ V │  │ hash │ written │  │ own │ │ weight │    │ timer │ node │ bucket_id │ …
 //! └──────────┴─────────────────┴───┴───┘  └──────┴─────────┘  └─────┘ └────────┘    └───────┴──────┴───────────┴───

@@ -192,7 +192,9 @@ impl MaintenanceTask {
     /// let cache: Cache<u8, u8> = Cache::builder()
     ///     .ticker(ticker.clone())
     ///     .scheduler(Scheduler::custom(latest.clone()))
-    ///     .removal_listener(move |key: &u8, _: &u8, cause| tell.lock().unwrap().push((*key, cause)))
+    ///     .removal_listener(move |key: &u8, _: &u8, cause| {
+    ///         tell.lock().unwrap().push((*key, cause))
+    ///     })
     ///     .build();
     /// cache.insert_with_ttl(1, 1, Duration::from_secs(5));
     /// ticker.advance(Duration::from_secs(7));

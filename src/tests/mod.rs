@@ -56,8 +56,8 @@
 //! | `delivery::two_posts…` | each is delivered once, by one thread at a time |
 //! | `delivery::posts_in_order_against_a_delivery…` | they are delivered once, in order |
 //! | `gate::a_thread_that_enters…`, `gate::two_threads_that_enter…` | after the close, no thread is at work and none comes |
-//! | `grace::a_reader_against_a_retirement…` | nobody uses what was freed; must fail without either fence |
-//! | `grace::a_reader_that_comes_again…` | nobody uses what was freed |
+//! | `grace::a_reader_against_a_retirement…` | no reader uses what was freed; must fail without either fence |
+//! | `grace::a_reader_that_comes_again…` | no reader uses what was freed |
 //! | `grace::two_readers…` | the same |
 //! | `grace::a_new_thread…` | the same, though its record comes and goes meanwhile |
 //! | `grace::a_reader_against_two_retirements…` | the same for both objects |

@@ -470,7 +470,7 @@ impl Subject {
             value.map_or(Then::Remove, |value| Then::Put(Stored(value)))
         });
         let ended = match result {
-            // One whose life is over at once was stored, too: nobody can tell.
+            // One whose life is over at once was stored, too: no call can tell.
             CompResult::Inserted(entry) if entry.is_stored() || is_due(&entry) => Ended::Inserted,
             CompResult::ReplacedWith(entry) if entry.is_old_value_replaced() => Ended::Replaced,
             CompResult::Inserted(_) | CompResult::ReplacedWith(_) => Ended::Before,
