@@ -542,11 +542,12 @@ where
 
     /// How many entries are stored now, expired ones that were not yet removed included.
     ///
-    /// Exact after [`run_pending_tasks`](Self::run_pending_tasks) if no other thread uses the cache.
+    /// Exact as long as no other thread writes: it counts every write that has returned. While other
+    /// threads write, it may miss some of their last writes, or count them early.
     ///
     /// # Cost
     ///
-    /// Takes each shard's lock for a moment.
+    /// One load for each shard, and no lock.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -565,7 +566,7 @@ where
     ///
     /// # Cost
     ///
-    /// Takes each shard's lock for a moment.
+    /// One load for each shard, and no lock.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder()
