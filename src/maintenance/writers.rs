@@ -68,7 +68,7 @@ impl<K, V> Maintenance<K, V> {
             } else {
                 shared.clock.now()
             };
-            self.waking.request_by(flush, now);
+            self.waking.request_by(flush, now, &shared.clock);
         }
         if self.leaves_work(&outcome) {
             self.waking.request_soon(&shared.clock);
@@ -163,7 +163,7 @@ impl<K, V> Maintenance<K, V> {
                 next
             };
             let clock = || if timed { now } else { shared.clock.now() };
-            self.waking.end(next, None, clock);
+            self.waking.end(next, None, &shared.clock, clock);
         }
         if may == May::Nothing {
             return;
