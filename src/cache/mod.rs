@@ -542,8 +542,8 @@ where
 
     /// How many entries are stored now, expired ones that were not yet removed included.
     ///
-    /// Exact as long as no other thread writes: it counts every write that has returned. While other
-    /// threads write, it may miss some of their last writes, or count them early.
+    /// Exact as long as no other thread writes: it counts every write that has returned. While
+    /// other threads write, it may miss some of their last writes, or count them early.
     ///
     /// # Cost
     ///
