@@ -16,7 +16,8 @@
 # - Thread: races among accesses to plain memory. ThreadSanitizer does not follow fences. A pin
 #   rests on one, but only for what a reader must *not* find any more. That the accesses of a
 #   reader come before the freeing rests on release and acquire, which are followed
-#   (src/reclaim/own/epoch.rs). The standard library is not instrumented (that would take its sources and a build of its own), so it
+#   (src/reclaim/own/epoch.rs). The standard library is not instrumented (that would take its
+#   sources and a build of its own), so it
 #   would be reported where only std orders two accesses, as with the last drop of an `Arc`:
 #   ci/tsan.supp names these places. The loom models say whether the orderings suffice.
 # - Not run: documentation tests (a program each), examples and benchmarks (no unsafe code of their

@@ -5,7 +5,7 @@
 //! | [`core`] | the state that all handles share |
 //! | [`lookup`] | the flow of all look-ups; [`many`]: batches of them |
 //! | [`extend`] | reads that move a deadline |
-//! | [`write`] | inserting, and deadlines set by hand |
+//! | [`mod@write`] | inserting, and deadlines set by hand |
 //! | [`remove`] | taking entries out |
 //! | [`lifetimes`] | the policy and the limits of a cache |
 //!

@@ -32,7 +32,7 @@ impl<K, V> Shard<'_, K, V> {
         !self.locked.loads.is_empty()
     }
 
-    /// Finds the load of a call's key; see [`Loads::sort_out`].
+    /// Finds the load of a call's key; see `Loads::sort_out`.
     #[cold]
     pub(crate) fn sort_out_loads(&self, hash: u64, known: &mut Known<K, V>) -> bool {
         self.locked.loads.sort_out(hash, known)
