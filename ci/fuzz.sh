@@ -16,7 +16,7 @@ seconds=${1:-20}
 shift || true
 targets=("$@")
 if [ "${#targets[@]}" -eq 0 ]; then
-    targets=(wheel list map buffers policy cache bounded reentry settings)
+    targets=(wheel list map buffers policy cache bounded reentry settings load)
 fi
 
 command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
@@ -24,7 +24,7 @@ cargo +nightly fuzz build
 
 # Long programs are slow and find little more than short ones: with a few hundred operations, all
 # invariants can be checked after each.
-declare -A longest=([wheel]=600 [list]=600 [map]=400 [cache]=500 [bounded]=600 [reentry]=500 [buffers]=400 [policy]=500 [settings]=200)
+declare -A longest=([wheel]=600 [list]=600 [map]=400 [cache]=500 [bounded]=600 [reentry]=500 [buffers]=400 [policy]=500 [settings]=200 [load]=400)
 # Bytes stored for a target, the smallest inputs first.
 kept=36000
 

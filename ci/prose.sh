@@ -2,8 +2,8 @@
 # Checks the text of the project, and prints the file and line of each fault:
 #
 # * A comment of Rust code (src/, tests/, fuzz/, redis/) or of a script (ci/, .ci/) has at most
-#   100 columns. So has a line of prose in a Markdown file; tables, code blocks and links may be
-#   wider.
+#   100 columns; rows of tables and drawings may be wider. So has a line of prose in a Markdown
+#   file; tables, code blocks and links may be wider.
 # * A comment of Rust code names what acts: it says none of "whoever", "nobody" and "somebody".
 #
 #   ci/prose.sh              all tracked files
@@ -20,6 +20,7 @@ fi
 
 perl -CSDA -e '
     use strict;
+    use utf8;
     use warnings;
     my $faults = 0;
     sub fault {
@@ -46,7 +47,8 @@ perl -CSDA -e '
             # leaves out texts and addresses.
             if ($line =~ m{^\s*//(.*)} || $line =~ m{[^":/]\s//\s([^"]*)$}) {
                 my $text = $1;
-                fault("comment of " . length($line) . " columns") if $wide;
+                my $table = $text =~ m{^[!/]?\s*\|} || $text =~ /[┌│└─►]/;
+                fault("comment of " . length($line) . " columns") if $wide && !$table;
                 fault("name what acts in the place of \"$1\"")
                     if $text =~ /\b(whoever|nobody|somebody)\b/i;
             }

@@ -301,8 +301,35 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Sets the width of the finest bucket of the timer wheel: how late the *removal* of an expired
-    /// entry may be. Reads never see an expired entry, at any resolution.
+    /// Bounds how long a load holds its key. A load that is older is *overdue*: the next call that
+    /// needs the key's value replaces it with a load of its own, and the calls that waited for the
+    /// old one wait for the new one. With a scheduler they do so when the time is over. None by
+    /// default.
+    ///
+    /// An overdue load is not stopped. Its value is stored if no newer load has replaced it, and
+    /// dropped otherwise. The time is that of the cache's ticker.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, Leased, ManualTicker};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache: Cache<&str, u32> = Cache::builder()
+    ///     .ticker(ticker.clone())
+    ///     .load_timeout(Duration::from_secs(5))
+    ///     .build();
+    /// let stuck = cache.lease("k"); // its holder never fills it
+    /// ticker.advance(Duration::from_secs(6));
+    /// assert_eq!(cache.get_with("k", || 1), 1);
+    /// # drop(stuck);
+    /// ```
+    pub fn load_timeout(mut self, time: Duration) -> Self {
+        self.limits.load_timeout = Some(time);
+        self
+    }
+
+    /// Width of the finest bucket of the timer wheel: how late the *removal* of an expired entry
+    /// may be. What reads see does not depend on it.
     ///
     /// The builder rounds it up to a power of two nanoseconds. The default is 2^30 ns (1.07 s), the
     /// finest 2^16 ns (65.536 µs), the widest 2^43 ns (2.4 hours); `build` refuses others. A finer
@@ -653,6 +680,7 @@ impl<K, V, S> fmt::Debug for CacheBuilder<K, V, S> {
             .field("expire_after", &self.policy.is_some())
             .field("time_to_live", &self.limits.time_to_live)
             .field("time_to_idle", &self.limits.time_to_idle)
+            .field("load_timeout", &self.limits.load_timeout)
             .field("expiry_resolution", &self.resolution)
             .field("coarse_reads", &self.coarse_reads)
             .field("scheduler", &self.scheduler)

@@ -56,10 +56,10 @@
 //!
 //! # How many entries stay
 //!
-//! [`max_capacity`](CacheBuilder::max_capacity) bounds the number of entries, or their weight with a
-//! [`weigher`](CacheBuilder::weigher). Expired entries go first; then the [`EvictionPolicy`] chooses.
-//! Reads reach it through buffers that may drop some, so recency is approximate. Deadlines never
-//! depend on that.
+//! [`max_capacity`](CacheBuilder::max_capacity) bounds the number of entries, or their weight with
+//! a [`weigher`](CacheBuilder::weigher). Expired entries go first; then the [`EvictionPolicy`]
+//! chooses. Reads reach it through buffers that may drop some, so recency is approximate. Deadlines
+//! never depend on that.
 //!
 //! # How to read
 //!
@@ -95,15 +95,16 @@
 //!
 //! - Only targets with 64-bit pointers. The map keeps bits of a key's hash in the upper bits of its
 //!   pointers, so an allocator that hands out addresses above 2^48 makes the call panic that needed
-//!   the memory; the cache is then as if the call had not been made. The tagged addresses of Android
-//!   on arm64 are fine.
-//! - Keys and values lie in memory of the cache, in chunks. Put values of more than a few KiB into a
-//!   `Box` or an `Arc`.
+//!   the memory; the cache is then as if the call had not been made. The tagged addresses of
+//!   Android on arm64 are fine.
+//! - Keys and values lie in memory of the cache, in chunks. Put values of more than a few KiB into
+//!   a `Box` or an `Arc`.
 //! - While an [`EntryRef`] lives, the cache frees nothing that it removes. An `EntryRef` that is
 //!   forgotten by [`std::mem::forget`] keeps everything that is removed later, for ever.
-//! - Notifications that wait are not bounded. A listener that never returns keeps every removed pair.
-//! - The first cache of a process measures the rate of the processor's time stamp counter, usually in
-//!   less than a millisecond, at worst in 200 ms.
+//! - Notifications that wait are not bounded. A listener that never returns keeps every removed
+//!   pair.
+//! - The first cache of a process measures the rate of the processor's time stamp counter, usually
+//!   in less than a millisecond, at worst in 200 ms.
 //!
 //! # Features
 //!
@@ -126,6 +127,7 @@ mod builder;
 mod cache;
 mod entry_ref;
 mod iter;
+mod loading;
 mod policy;
 
 mod snapshot;
@@ -141,7 +143,9 @@ mod wheel;
 
 mod buffer;
 mod list;
+mod load;
 
+pub mod compute;
 pub mod expiry;
 mod hash;
 pub mod listener;
@@ -163,7 +167,7 @@ mod tests;
 #[doc(hidden)]
 pub mod fuzzing;
 
-#[cfg(feature = "parts")]
+#[cfg(wheelhouse_parts)]
 #[doc(hidden)]
 pub mod parts;
 
@@ -176,6 +180,7 @@ pub use expiry::Expiry;
 pub use hash::{DefaultHasher, RandomState};
 pub use iter::Iter;
 pub use listener::RemovalCause;
+pub use loading::{EntrySelector, Filled, Lease, Leased, RefEntrySelector};
 pub use policy::Policy;
 pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};

@@ -11,3 +11,5 @@ pub mod settings;
 pub mod ledger;
 #[path = "../../tests/support/model/mod.rs"]
 pub mod model;
+#[path = "../../tests/support/loads.rs"]
+pub mod loads;

@@ -6,7 +6,7 @@
 use super::core::Core;
 use crate::sync::Ordering;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A handle's share of the state.
 pub(crate) struct Handle<K, V, S> {
@@ -18,6 +18,18 @@ impl<K, V, S> Handle<K, V, S> {
     pub(super) fn new(core: Arc<Core<K, V, S>>) -> Self {
         Self { core }
     }
+
+    /// The state, for what must not keep it alive.
+    pub(crate) fn downgrade(&self) -> Weak<Core<K, V, S>> {
+        Arc::downgrade(&self.core)
+    }
+}
+
+/// The state, if it has a handle still.
+pub(crate) fn with_handles<K, V, S>(core: &Weak<Core<K, V, S>>) -> Option<Arc<Core<K, V, S>>> {
+    let core = core.upgrade()?;
+    // Relaxed: a handle that goes at this very moment may be missed either way.
+    (core.handles.load(Ordering::Relaxed) > 0).then_some(core)
 }
 
 impl<K, V, S> Clone for Handle<K, V, S> {

@@ -12,6 +12,8 @@ use std::time::Duration;
 pub(crate) struct Limits {
     pub(crate) time_to_live: Option<Duration>,
     pub(crate) time_to_idle: Option<Duration>,
+    /// How old a load may become before another one may replace it.
+    pub(crate) load_timeout: Option<Duration>,
 }
 
 /// The policy and the limits of a cache, and what follows from them, worked out once.
@@ -135,6 +137,7 @@ mod tests {
         let limits = Limits {
             time_to_live: Some(Duration::from_secs(10)),
             time_to_idle: Some(Duration::from_secs(3)),
+            load_timeout: None,
         };
         let both = Lifetimes::<u8, u8>::new(None, limits);
         assert_eq!(both.wanted(NEVER, || 0, 0, &clock), 3 * SECOND);

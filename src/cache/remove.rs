@@ -2,8 +2,10 @@
 //! [`Core::take_out`].
 
 use super::core::Core;
+use super::gate::Explicit;
 use crate::contain::contain;
 use crate::listener::RemovalCause;
+use crate::load::By;
 use crate::maintenance::WriteOutcome;
 use crate::map::{END, Occupied, Revalidated, Shard};
 use crate::node::{Life, NodePtr};
@@ -13,8 +15,8 @@ use std::hash::{BuildHasher, Hash};
 
 /// Removals under one hold of a shard's lock when many are taken out.
 const REMOVALS_PER_LOCK: usize = 64;
-/// How often a removal calls `look` before it removes. If the node is replaced each time, perhaps by
-/// `look` itself (a value's `clone`), it then removes first and looks afterwards.
+/// How often a removal calls `look` before it removes. If the node is replaced each time, perhaps
+/// by `look` itself (a value's `clone`), it then removes first and looks afterwards.
 const MAX_LOOKS: u32 = 16;
 
 impl<K, V, S> Core<K, V, S>
@@ -22,12 +24,22 @@ where
     K: Hash + Eq,
     S: BuildHasher,
 {
-    /// Removes a key's entry. `look` sees a node before it is removed, with no lock held, perhaps
-    /// more than once; what it saw of the node that was removed is returned, unless that was due.
-    pub(super) fn take<Q, R>(&self, key: &Q, mut look: impl FnMut(NodePtr<K, V>) -> R) -> Option<R>
+    /// Removes a key's entry and revokes the key's load. `look` sees a node before it is removed,
+    /// with no lock held, perhaps more than once; what it saw of the node that was removed is
+    /// returned, unless that was due. If it answers `None`, nothing is removed; a removal that
+    /// `must_look` is never made before.
+    pub(crate) fn take<Q, R>(
+        &self,
+        key: &Q,
+        by: By,
+        must_look: bool,
+        mut look: impl FnMut(NodePtr<K, V>) -> Option<R>,
+    ) -> Option<R>
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
+        // Dropped after the pin: it wakes waiters.
+        let mut gate = Explicit::new(by);
         let hash = self.hash(key);
         let map = &self.shared.map;
         // Dropped after the pin if the last look panics.
@@ -39,18 +51,42 @@ where
         map.prefetch(hash);
         let pin = self.shared.pin();
         for looks in 1.. {
+            // Before the look-up: a load that ends in between has stored what the look-up missed.
+            let may_load = map.may_load(hash);
             let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
-            let node = probe.found?;
-            let seen = (looks <= MAX_LOOKS).then(|| look(node));
+            let Some(node) = probe.found else {
+                if must_look || !may_load {
+                    return None;
+                }
+                let mut shard = probe.lock();
+                if shard.revalidate(hash, &probe).is_some() && gate.knows_loads(&shard, hash) {
+                    gate.revoke(&mut shard);
+                    return None;
+                }
+                drop(shard);
+                gate.compare(|other| key.equivalent(other));
+                continue;
+            };
+            let seen = if must_look || looks <= MAX_LOOKS {
+                Some(look(node)?)
+            } else {
+                None
+            };
             let mut shard = probe.lock();
             let Some(Revalidated::Occupied(spot)) = shard.revalidate(hash, &probe) else {
                 continue;
             };
+            if !gate.knows_loads(&shard, hash) {
+                drop(shard);
+                gate.compare(|other| key.equivalent(other));
+                continue;
+            }
+            gate.revoke(&mut shard);
             let cause = self.take_out(&mut shard, spot, node);
             after.outcome = Some(self.took(&shard));
             drop(shard);
             // The pin keeps what was removed.
-            let seen = seen.unwrap_or_else(|| look(node));
+            let seen = seen.or_else(|| look(node))?;
             drop(probe);
             drop(pin);
             // Not when `after` is dropped: if this panics, the compiler would leak what is being
@@ -74,7 +110,7 @@ where
 
     /// Takes a node out and returns the cause: the one place where an entry leaves the map by an
     /// explicit call.
-    fn take_out<'a>(
+    pub(crate) fn take_out<'a>(
         &self,
         shard: &mut Shard<'a, K, V>,
         spot: Occupied<'a, K, V>,
@@ -86,7 +122,8 @@ where
         cause
     }
 
-    /// `Expired` if the node is due now, which is then final; else `Explicit`. Under the shard's lock.
+    /// `Expired` if the node is due now, which is then final; else `Explicit`. Under the shard's
+    /// lock.
     fn cause_of_leaving(&self, node: NodePtr<K, V>) -> RemovalCause {
         if node.deadline() == NEVER {
             return RemovalCause::Explicit;
@@ -99,7 +136,7 @@ where
         }
     }
 
-    fn took(&self, shard: &Shard<'_, K, V>) -> WriteOutcome {
+    pub(crate) fn took(&self, shard: &Shard<'_, K, V>) -> WriteOutcome {
         WriteOutcome {
             shard: shard.number(),
             pending: shard.pending(),
@@ -119,6 +156,12 @@ where
             while at < END {
                 let pin = self.shared.pin();
                 let mut shard = map.lock_shard(number);
+                // Loads that began before the call, once; what they have stored is removed.
+                let revoked = if at == 0 && shard.has_loads() {
+                    shard.revoke_loads(By::Blind)
+                } else {
+                    Vec::new()
+                };
                 let (mut taken, mut visited) = (0, 0);
                 while at < END && taken < REMOVALS_PER_LOCK && visited < REMOVALS_PER_LOCK {
                     visited += 1;
@@ -130,6 +173,7 @@ where
                 let outcome = self.took(&shard);
                 drop(shard);
                 drop(pin);
+                revoked.iter().for_each(|load| load.scatter());
                 if taken > 0 {
                     self.maintenance.after_write(&self.shared, outcome);
                 }
@@ -150,15 +194,29 @@ where
                     core: self,
                     outcome: None,
                 };
+                let mut gates = Vec::new();
                 let pin = self.shared.pin();
                 at = map.collect(number, at as u32, &pin, &mut nodes);
                 for node in nodes.drain(..) {
                     if !self.is_live(node) || keep(node.key(), node.value()) {
                         continue;
                     }
-                    let mut shard = map.lock_shard(number);
-                    if self.take_node(&mut shard, node) {
-                        after.outcome = Some(self.took(&shard));
+                    let mut gate = Explicit::new(By::Seeing);
+                    loop {
+                        let mut shard = map.lock_shard(number);
+                        if !gate.knows_loads(&shard, node.hash()) {
+                            drop(shard);
+                            gate.compare(|other| other == node.key());
+                            continue;
+                        }
+                        if self.take_node(&mut shard, node) {
+                            gate.revoke(&mut shard);
+                            after.outcome = Some(self.took(&shard));
+                        }
+                        break;
+                    }
+                    if gate.has_revoked() {
+                        gates.push(gate);
                     }
                 }
             }

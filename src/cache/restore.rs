@@ -4,7 +4,9 @@
 //! compared with no lock held, and the shard's lock confirms by addresses what was found.
 
 use super::core::Core;
+use super::gate::Explicit;
 use crate::listener::RemovalCause;
+use crate::load::By;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::{Making, NewNode, Times};
@@ -36,7 +38,9 @@ where
         if remaining.own.is_some() {
             self.lifetimes.note_own();
         }
+        let mut gate = Explicit::new(By::Blind);
         let outcome = loop {
+            gate.compare(|other| other == new.key());
             let pin = self.shared.pin();
             let probe = self
                 .shared
@@ -53,6 +57,10 @@ where
             }
             let times = self.times_of(remaining, now);
             let mut shard = probe.lock();
+            if !gate.knows_loads(&shard, hash) {
+                drop((shard, probe));
+                continue;
+            }
             let left = match shard.revalidate(hash, &probe) {
                 None => {
                     drop((shard, probe));
@@ -71,6 +79,7 @@ where
                     true
                 }
             };
+            gate.revoke(&mut shard);
             break WriteOutcome {
                 shard: shard.number(),
                 pending: shard.pending(),
@@ -79,6 +88,7 @@ where
                 left,
             };
         };
+        drop(gate);
         self.maintenance.after_write(&self.shared, outcome);
         true
     }

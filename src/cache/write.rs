@@ -8,8 +8,10 @@
 //! value is then stored as one that is due at once.
 
 use super::core::Core;
+use super::gate::{Check, Explicit, Gate, Written};
 use super::lifetimes::Lifetimes;
 use crate::listener::RemovalCause;
+use crate::load::By;
 use crate::maintenance::WriteOutcome;
 use crate::map::{Probe, Revalidated};
 use crate::node::{Making, NewNode, NodePtr, Times};
@@ -21,7 +23,7 @@ use std::time::Duration;
 
 /// Where the lifetime of a new value comes from.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Given {
+pub(crate) enum Given {
     /// From the policy of the cache.
     Policy,
     /// From the caller.
@@ -155,6 +157,16 @@ struct Overtaken<K, V> {
     pin: Pin,
 }
 
+/// What became of an attempt that made no write.
+enum Failed<K, V> {
+    Overtaken(Overtaken<K, V>),
+    Refused(NewNode<K, V>),
+}
+
+/// A write that its [`Gate`] refused, with what it would have stored.
+#[derive(Debug)]
+pub(crate) struct Refused<V>(pub(crate) V);
+
 /// How often one call asks the policy at most. The answer is overtaken if the deadline is moved or
 /// the key is written meanwhile, perhaps by the policy itself; the call then asks again. After so
 /// many times a write takes the last answer, and a read leaves the deadline where it is.
@@ -168,6 +180,24 @@ where
 {
     pub(super) fn put(&self, key: K, value: V, given: Given) {
         let hash = self.hash(&key);
+        let mut gate = Explicit::new(By::Blind);
+        let stored = self.put_through(hash, key, value, given, &mut gate);
+        drop(gate);
+        if let Ok(outcome) = stored {
+            self.maintenance.after_write(&self.shared, outcome);
+        }
+    }
+
+    /// Stores a value if the gate lets it. The caller is to call `after_write` with the outcome.
+    #[inline(always)]
+    pub(crate) fn put_through(
+        &self,
+        hash: u64,
+        key: K,
+        value: V,
+        given: Given,
+        gate: &mut impl Gate<K, V>,
+    ) -> Result<WriteOutcome, Refused<V>> {
         // The pin holds up loads that come after it, but not this.
         self.shared.map.prefetch(hash);
         let making = Making {
@@ -176,9 +206,9 @@ where
         };
         let new = NewNode::new(key, value, making);
         let pin = self.shared.pin();
-        match self.try_put(new, given, None, 1, pin) {
-            Ok(outcome) => self.maintenance.after_write(&self.shared, outcome),
-            Err(overtaken) => self.put_again(overtaken, given),
+        match self.try_put(new, given, None, 1, pin, gate) {
+            Ok(outcome) => Ok(outcome),
+            Err(failed) => self.put_again(failed, given, gate),
         }
     }
 
@@ -187,26 +217,31 @@ where
     // share would go through the stack.
     #[cold]
     #[inline(never)]
-    fn put_again(&self, overtaken: Overtaken<K, V>, given: Given) {
-        let Overtaken {
-            mut new,
-            mut asked,
-            mut pin,
-        } = overtaken;
+    fn put_again(
+        &self,
+        failed: Failed<K, V>,
+        given: Given,
+        gate: &mut impl Gate<K, V>,
+    ) -> Result<WriteOutcome, Refused<V>> {
+        let mut failed = failed;
         let mut asks = 1;
-        let outcome = loop {
+        loop {
+            let Overtaken { new, asked, pin } = match failed {
+                Failed::Overtaken(overtaken) => overtaken,
+                Failed::Refused(new) => return Err(Refused(new.into_value())),
+            };
+            gate.prepare(new.key());
             let last = if asks >= MAX_ASKS {
                 asked.for_good(|| self.shared.clock.now())
             } else {
                 None
             };
             asks += 1;
-            match self.try_put(new, given, last, asks, pin) {
-                Ok(outcome) => break outcome,
-                Err(overtaken) => Overtaken { new, asked, pin } = overtaken,
+            match self.try_put(new, given, last, asks, pin, gate) {
+                Ok(outcome) => return Ok(outcome),
+                Err(again) => failed = again,
             }
-        };
-        self.maintenance.after_write(&self.shared, outcome);
+        }
     }
 
     /// One attempt of a write, that number `asks`: with the answer that holds for good, if there is
@@ -221,17 +256,35 @@ where
         last: Option<Asked>,
         asks: u32,
         pin: Pin,
-    ) -> Result<WriteOutcome, Overtaken<K, V>> {
+        gate: &mut impl Gate<K, V>,
+    ) -> Result<WriteOutcome, Failed<K, V>> {
         let (hash, weight) = (new.hash(), new.weight());
         let map = &self.shared.map;
         let probe = map.probe(hash, &pin, |node| new.key() == node.key());
+        if !gate.look(probe.found) {
+            drop(probe);
+            drop(pin);
+            return Err(Failed::Refused(new));
+        }
         let asked = last.unwrap_or_else(|| self.ask(&new, &probe, given));
         let mut shard = probe.lock();
         let Some(revalidated) = shard.revalidate(hash, &probe) else {
             drop((shard, probe));
-            return Err(Overtaken { new, asked, pin });
+            return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
         };
         let now = asked.now;
+        match gate.check(&mut shard, hash, probe.found, now) {
+            Check::Pass => (),
+            Check::Again => {
+                drop((shard, probe));
+                return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
+            }
+            Check::Refuse => {
+                drop((shard, probe));
+                drop(pin);
+                return Err(Failed::Refused(new));
+            }
+        }
         let mut outcome = WriteOutcome {
             shard: shard.number(),
             pending: 0,
@@ -239,6 +292,8 @@ where
             now: Some(now),
             left: true,
         };
+        let mut former = None;
+        let mut kept_out = false;
         match revalidated {
             Revalidated::Vacant(vacancy) => {
                 let times = asked.times(None, &self.lifetimes, &self.shared.clock);
@@ -247,6 +302,7 @@ where
                 if self.shared.is_too_heavy(weight) {
                     self.shared.note_removed(|| weight, RemovalCause::Size);
                     shard.refuse(new, RemovalCause::Size);
+                    kept_out = true;
                 } else {
                     shard.add(vacancy, new, times);
                     outcome.left = false;
@@ -257,8 +313,9 @@ where
                 let Some((cause, kept)) = asked.supersede(old, &self.lifetimes, asks < MAX_ASKS)
                 else {
                     drop((shard, probe));
-                    return Err(Overtaken { new, asked, pin });
+                    return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
                 };
+                former = Some(cause);
                 let times = asked.times(kept, &self.lifetimes, &self.shared.clock);
                 outcome.deadline = times.deadline;
                 self.shared.note_written(Some((old, cause)));
@@ -266,11 +323,19 @@ where
                     self.shared.note_removed(|| weight, RemovalCause::Size);
                     shard.remove(spot, old, cause);
                     shard.refuse(new, RemovalCause::Size);
+                    kept_out = true;
                 } else {
                     shard.replace(spot, old, new, times, cause);
                 }
             }
         }
+        let written = Written {
+            cause: former,
+            kept: !kept_out,
+            deadline: outcome.deadline,
+            now,
+        };
+        gate.seal(&mut shard, written);
         outcome.pending = shard.pending();
         Ok(outcome)
     }

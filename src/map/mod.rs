@@ -23,11 +23,13 @@
 mod array;
 mod bucket;
 mod garbage;
+mod loads;
 mod table;
 mod tags;
 
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
+use crate::load::Loads;
 use crate::node::{Columns, Life, NewNode, NodePtr, Slab, Times};
 use crate::reclaim::Pin;
 use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard};
@@ -56,6 +58,9 @@ struct ShardCell<K, V> {
 struct Totals {
     entries: AtomicU64,
     weight: AtomicU64,
+    /// Loads that are listed, for removals of absent keys, which take no lock otherwise; see
+    /// [`Map::may_load`].
+    loads: AtomicU64,
 }
 
 impl Totals {
@@ -103,6 +108,8 @@ struct Locked<K, V> {
     state: TableState<K, V>,
     batch: Batch<K, V>,
     slab: Slab<K, V>,
+    /// The current loads of keys of this shard.
+    loads: Loads<K, V>,
     number: u32,
 }
 
@@ -183,11 +190,13 @@ impl<K, V> Map<K, V> {
                     state,
                     batch: Batch::new(),
                     slab: Slab::of_shard(shard, columns),
+                    loads: Loads::new(),
                     number: shard,
                 }),
                 totals: Totals {
                     entries: AtomicU64::new(0),
                     weight: AtomicU64::new(0),
+                    loads: AtomicU64::new(0),
                 },
             }
         };

@@ -9,7 +9,7 @@
 //! know stands in the [`entry`].
 //!
 //! ```text
-//!  hot: what a look-up reads                      side             columns: if needed    entry: the pass's part
+//!  hot: a look-up reads it                side             columns: if needed  entry: of the pass
 //! ┌──────────┬─────────────────┬───┬───┐  ┌──────┬─────────┐  ┌─────┐ ┌────────┐    ┌───────┬──────┬───────────┬───
 //! │ deadline │ entry life seen │ K │ V │  │ hash │ written │  │ own │ │ weight │    │ timer │ node │ bucket_id │ …
 //! └──────────┴─────────────────┴───┴───┘  └──────┴─────────┘  └─────┘ └────────┘    └───────┴──────┴───────────┴───
@@ -390,6 +390,11 @@ impl<K, V> NewNode<K, V> {
     #[inline]
     pub(crate) fn value(&self) -> &V {
         &self.value
+    }
+
+    /// The value of a node that is not let in; the key is dropped.
+    pub(crate) fn into_value(self) -> V {
+        self.value
     }
 
     #[inline]

@@ -291,8 +291,8 @@ impl<K, V> Emptied<K, V> {
 }
 
 impl<K, V> Slab<K, V> {
-    /// A slab without memory, for a cache of one shard.
-    #[cfg(any(test, fuzzing, feature = "parts"))]
+    /// A slab without memory, of the only shard.
+    #[cfg(any(test, fuzzing, wheelhouse_parts))]
     pub(crate) fn new(columns: Columns) -> Self {
         Self::of_shard(0, columns)
     }

@@ -21,6 +21,7 @@
 
 use super::Stats;
 use super::histogram::Histogram;
+use super::loads::LoadStats;
 use crate::listener::RemovalCause;
 use crate::stripe::{self, Padded};
 use crate::sync::{AtomicU64, Ordering};
@@ -51,6 +52,19 @@ pub(crate) struct Counters {
     passes: AtomicU64,
     pass_nanos: AtomicU64,
     lateness: Histogram,
+    loads: LoadCounters,
+}
+
+/// What is counted of loads. Not striped: beside a load the count is cheap.
+#[derive(Default)]
+struct LoadCounters {
+    begun: AtomicU64,
+    failed: AtomicU64,
+    discarded: AtomicU64,
+    waits: AtomicU64,
+    nanos: AtomicU64,
+    reloads: AtomicU64,
+    failed_reloads: AtomicU64,
 }
 
 impl Counters {
@@ -62,10 +76,47 @@ impl Counters {
             passes: AtomicU64::new(0),
             pass_nanos: AtomicU64::new(0),
             lateness: Histogram::new(),
+            loads: LoadCounters::default(),
         }
     }
 
-    // Called on the slow path of a hit, apart from the look-up.
+    /// A load began.
+    pub(crate) fn load_began(&self) {
+        self.loads.begun.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A load's code ran for so long.
+    pub(crate) fn load_took(&self, nanos: u64) {
+        self.loads.nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// A load ended without a value.
+    pub(crate) fn load_failed(&self) {
+        self.loads.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A load's value was not stored, since the load had been revoked or replaced.
+    pub(crate) fn load_discarded(&self) {
+        self.loads.discarded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A call waits for another call's load.
+    pub(crate) fn load_waited(&self) {
+        self.loads.waits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A load over a present entry began.
+    pub(crate) fn reload_began(&self) {
+        self.loads.reloads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A load over a present entry failed.
+    #[allow(dead_code, reason = "for the cache that reloads")]
+    pub(crate) fn reload_failed(&self) {
+        self.loads.failed_reloads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    // Called where a hit has consequences anyway, apart from the look-up.
     #[inline]
     pub(crate) fn hit(&self) {
         self.add(1, |stripe| &stripe.hits);
@@ -142,6 +193,15 @@ impl Counters {
             maintenance_passes: self.passes.load(Ordering::Relaxed),
             maintenance_time: Duration::from_nanos(self.pass_nanos.load(Ordering::Relaxed)),
             lateness: self.lateness.counts(),
+            loads: LoadStats {
+                begun: self.loads.begun.load(Ordering::Relaxed),
+                failed: self.loads.failed.load(Ordering::Relaxed),
+                discarded: self.loads.discarded.load(Ordering::Relaxed),
+                waits: self.loads.waits.load(Ordering::Relaxed),
+                nanos: self.loads.nanos.load(Ordering::Relaxed),
+                reloads: self.loads.reloads.load(Ordering::Relaxed),
+                failed_reloads: self.loads.failed_reloads.load(Ordering::Relaxed),
+            },
         }
     }
 }

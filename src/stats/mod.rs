@@ -2,6 +2,7 @@
 
 mod counters;
 mod histogram;
+mod loads;
 
 use crate::listener::RemovalCause;
 use counters::CAUSES;
@@ -58,6 +59,7 @@ pub struct Stats {
     maintenance_time: Duration,
     /// Counts of a histogram; `None` if nothing is recorded.
     lateness: Vec<u64>,
+    loads: loads::LoadStats,
 }
 
 impl Stats {
@@ -318,6 +320,7 @@ impl Sub for &Stats {
                 .maintenance_time
                 .saturating_sub(earlier.maintenance_time),
             lateness,
+            loads: self.loads.since(earlier.loads),
         }
     }
 }
@@ -338,6 +341,7 @@ impl fmt::Debug for Stats {
             .field("expired_by_maintenance", &self.expired_by_maintenance())
             .field("median_lateness", &self.expiry_lateness(0.5))
             .field("most_lateness", &self.expiry_lateness(1.0))
+            .field("loads", &self.loads)
             .finish()
     }
 }
@@ -370,7 +374,9 @@ mod tests {
              removals: {Expired: 0, Explicit: 0, Replaced: 0, Size: 1}, \
              removed_weight: {Expired: 0, Explicit: 0, Replaced: 0, Size: 7}, listener_panics: 0, \
              maintenance_passes: 0, maintenance_time: 0ns, \
-             expired_by_maintenance: 1, median_lateness: Some(5ns), most_lateness: Some(5ns) }"
+             expired_by_maintenance: 1, median_lateness: Some(5ns), most_lateness: Some(5ns), \
+             loads: LoadStats { begun: 0, failed: 0, discarded: 0, waits: 0, nanos: 0, \
+             reloads: 0, failed_reloads: 0 } }"
         );
     }
 

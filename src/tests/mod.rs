@@ -65,6 +65,12 @@
 //! | `grace::a_new_thread…` | the same for a record registered meanwhile |
 //! | `grace::a_reader_against_two_retirements…` | the same for both objects |
 //! | `grace::a_check_on_a_third_thread…` | the same; fails without the fence before the check |
+//! | `load::a_waiter_against_a_commit…` | it gets the value, or looks again |
+//! | `load::a_waiter_against_a_failure…` | it leads, or looks again |
+//! | `load::a_revocation_against_a_commit…` | the value is stored or the load revoked |
+//! | `load::a_turn_against_a_revocation…` | the waiter wakes, even if the leader is stuck |
+//! | `load::a_hand_over_against_a_revocation…` | the waiter leads, or looks again |
+//! | `load::a_waiter_that_leaves…` | the lead is passed on |
 //! | `weakened::two_posts…` | must fail: the token without its second check |
 //!
 //! DESIGN.md lists how many executions each takes; all together take about half a minute.
@@ -74,6 +80,7 @@ mod delivery;
 mod gate;
 mod grace;
 mod instants;
+mod load;
 mod moves;
 mod node_life;
 mod ring;

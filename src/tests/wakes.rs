@@ -71,7 +71,7 @@ impl Scene {
         if deadline == NEVER {
             self.waking.request_soon(&self.clock);
         } else {
-            self.waking.request_by(deadline, 0);
+            self.waking.request_by(deadline, 0, &steady());
         }
     }
 
@@ -80,7 +80,7 @@ impl Scene {
         _ = self.waking.begin();
         let drained = std::mem::take(&mut *self.batch.lock());
         let next = drained.into_iter().filter(|d| *d != NEVER).min();
-        self.waking.end(next, None, || 0);
+        self.waking.end(next, None, &steady(), || 0);
     }
 
     fn left(&self) -> Vec<u64> {
@@ -102,7 +102,7 @@ fn a_request_for_soon_against_a_run_is_held_if_the_run_missed_the_event() {
                 "the alarm was not set"
             );
             assert!(
-                scene.waking.end(None, None, || 0).is_some(),
+                scene.waking.end(None, None, &steady(), || 0).is_some(),
                 "no run is arranged"
             );
         }
@@ -122,7 +122,7 @@ fn two_requests_for_soon_against_a_run_are_held_if_the_run_missed_an_event() {
         writer.join().unwrap();
         if !scene.left().is_empty() {
             assert!(
-                scene.waking.end(None, None, || 0).is_some(),
+                scene.waking.end(None, None, &steady(), || 0).is_some(),
                 "no run is arranged"
             );
         }
@@ -159,4 +159,9 @@ fn requests_of_two_writers_arm_the_earlier_deadline() {
         writer.join().unwrap();
         assert!(scene.waking.is_due(50), "armed too late");
     });
+}
+
+/// A clock that converts one to one.
+fn steady() -> crate::time::Clock {
+    crate::time::Clock::custom(Box::new(crate::ManualTicker::new()))
 }

@@ -396,7 +396,7 @@ fn fits(history: &History, order: &[usize]) -> bool {
                     nexts.extend(
                         history
                             .rules
-                            .step(now.0, call, &readings, history.may_replace_during(call))
+                            .step(now.0, call, &readings, &history.beside(call))
                             .into_iter()
                             .map(|state| (state, now.1)),
                     );

@@ -18,6 +18,7 @@
 mod answers;
 #[path = "../support/linear/mod.rs"]
 mod linear;
+mod loading;
 mod memory;
 mod removals;
 #[path = "../support/mod.rs"]

@@ -127,8 +127,8 @@ impl Search<'_> {
                 Item::Advance(now) => vec![state.advanced(*now)],
                 Item::Call(call) => {
                     let readings = readings(self.history, call, state.clock);
-                    let replaced = self.history.may_replace_during(call);
-                    self.history.rules.step(state, call, &readings, replaced)
+                    let beside = self.history.beside(call);
+                    self.history.rules.step(state, call, &readings, &beside)
                 }
             };
             for next in nexts {

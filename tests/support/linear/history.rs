@@ -52,6 +52,12 @@ pub enum Op {
     SetExpiry(Option<u64>),
     Invalidate,
     Remove,
+    /// The key's value, or this one.
+    Load(Value),
+    /// Puts this value in the place of what its closure sees, or removes that.
+    Compute(Option<Value>),
+    /// Puts the value in if the key has the one with this number.
+    ReplaceIf(u32, Value),
 }
 
 /// What it returned; for a value its number.
@@ -60,6 +66,34 @@ pub enum Outcome {
     Done,
     Said(bool),
     Found(Option<u32>),
+    /// Of a compute: the number of the value that its closure saw, and its end.
+    Computed(Option<u32>, Ended),
+}
+
+/// How a compute ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The key was absent, or what the closure saw had expired.
+    Inserted,
+    Replaced,
+    Removed,
+    /// There was nothing to remove.
+    StillNone,
+    /// A write that came meanwhile counts as having come just after: the value was not stored.
+    Before,
+    /// It had no effect.
+    Overtaken,
+}
+
+/// What else went on during a call.
+#[derive(Clone, Debug, Default)]
+pub struct Beside {
+    /// A value may have come in.
+    pub replaced: bool,
+    /// An explicit write may have been made.
+    pub written: bool,
+    /// Numbers of the values that other calls may have loaded or computed.
+    pub loaded: Vec<u32>,
 }
 
 /// One operation of one thread.
@@ -99,13 +133,25 @@ pub struct History {
 }
 
 impl History {
-    /// Whether another call may store a value under the call's key while it runs.
-    pub fn may_replace_during(&self, call: &Call) -> bool {
-        self.calls.iter().any(|other| {
-            matches!(other.op, Op::Insert(_) | Op::InsertWithTtl(..))
-                && other.key == call.key
-                && other.overlaps(call)
-        })
+    /// What other calls of the call's key may have done while it ran.
+    pub fn beside(&self, call: &Call) -> Beside {
+        let mut beside = Beside::default();
+        let same = |other: &&Call| other.key == call.key && other.overlaps(call);
+        for other in self.calls.iter().filter(same) {
+            match other.op {
+                Op::Insert(_) | Op::InsertWithTtl(..) | Op::ReplaceIf(..) => {
+                    (beside.replaced, beside.written) = (true, true);
+                }
+                Op::Invalidate | Op::Remove => beside.written = true,
+                // Itself overlaps itself.
+                Op::Load(value) | Op::Compute(Some(value)) => {
+                    beside.replaced = true;
+                    beside.loaded.push(value.id);
+                }
+                Op::Compute(None) | Op::Get | Op::Contains | Op::SetExpiry(_) => (),
+            }
+        }
+        beside
     }
 
     /// Pairs of concurrent calls for the same key.

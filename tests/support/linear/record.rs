@@ -16,9 +16,10 @@ use std::sync::atomic::AtomicU64;
 
 use std::sync::atomic::Ordering::SeqCst;
 
+use wheelhouse::compute::{CompResult, Entry, Op as Then};
 use wheelhouse::{Cache, Expiry, Scheduler, Ticker, expiry};
 
-use super::history::{Advance, Answer, Call, Op, Outcome, Value};
+use super::history::{Advance, Answer, Call, Ended, Op, Outcome, Value};
 use super::spec::Rules;
 use crate::support::{Dice, OneHash};
 
@@ -446,8 +447,48 @@ impl Subject {
                 self.cache.invalidate(&key);
                 Outcome::Done
             }
+            Op::Load(value) => {
+                let load = || {
+                    pause();
+                    Stored(value)
+                };
+                id(Some(self.cache.get_with(key, load)))
+            }
+            Op::Compute(value) => self.compute(key, value),
+            Op::ReplaceIf(old, value) => {
+                let matches = |there: &Stored| {
+                    pause();
+                    there.0.id == old
+                };
+                Outcome::Said(self.cache.replace_if(&key, Stored(value), matches).is_ok())
+            }
         }
     }
+
+    fn compute(&self, key: Key, value: Option<Value>) -> Outcome {
+        let mut seen = None;
+        let result = self.cache.entry(key).and_compute_with(|entry| {
+            seen = entry.map(|entry| entry.value().0.id);
+            pause();
+            value.map_or(Then::Remove, |value| Then::Put(Stored(value)))
+        });
+        let ended = match result {
+            // One whose life is over at once was stored, too: no call can tell.
+            CompResult::Inserted(entry) if entry.is_stored() || is_due(&entry) => Ended::Inserted,
+            CompResult::ReplacedWith(entry) if entry.is_old_value_replaced() => Ended::Replaced,
+            CompResult::Inserted(_) | CompResult::ReplacedWith(_) => Ended::Before,
+            CompResult::Removed(_) => Ended::Removed,
+            CompResult::StillNone(_) => Ended::StillNone,
+            CompResult::Overtaken(_) => Ended::Overtaken,
+            CompResult::Unchanged(entry) => unreachable!("it was to change {entry:?}"),
+        };
+        Outcome::Computed(seen, ended)
+    }
+}
+
+/// Whether a value was stored with a life that was over at once.
+fn is_due(entry: &Entry<Key, Stored>) -> bool {
+    entry.time_left() == Some(Duration::ZERO)
 }
 
 fn id(found: Option<Stored>) -> Outcome {
@@ -481,12 +522,19 @@ pub fn plans(dice: &mut Dice, setup: &Setup, threads: usize, steps: usize) -> Ve
 
 fn step(dice: &mut Dice, setup: &Setup, key: u8, id: &mut u32) -> Step {
     let op = match dice.below(100) {
-        0..=16 => Op::Get,
-        // The last of them are a look-up of their own: they are looked up by sixteens.
+        0..=9 => Op::Get,
+        10..=16 => Op::Load(value(dice, setup, id)),
+        // The last of them are a look-up of their own: they go by sixteen.
         17..=24 => return Step::GetMany(key, dice.below(18) as u8),
         25..=32 => Op::Contains,
-        33..=49 => Op::Insert(value(dice, setup, id)),
-        50..=61 => Op::InsertWithTtl(value(dice, setup, id), units(dice, 0) * UNIT),
+        33..=44 => Op::Insert(value(dice, setup, id)),
+        45..=51 => Op::Compute((dice.below(4) > 0).then(|| value(dice, setup, id))),
+        52..=53 => {
+            // One of those that came in before, perhaps of this key.
+            let old = 1 + dice.below(u64::from(*id).max(1)) as u32;
+            Op::ReplaceIf(old, value(dice, setup, id))
+        }
+        54..=61 => Op::InsertWithTtl(value(dice, setup, id), units(dice, 0) * UNIT),
         62..=72 => Op::SetExpiry((dice.below(4) > 0).then(|| units(dice, 0) * UNIT)),
         73..=78 => Op::Invalidate,
         79..=85 => Op::Remove,

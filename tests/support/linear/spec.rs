@@ -3,13 +3,16 @@
 //! An operation takes effect at one moment between its call and its return.
 //!
 //! - Whether an entry is alive is judged by the clock *at that moment*.
-//! - A new lifetime counts from *a reading of the clock between the call and that moment*. Without
-//!   stopping the clock, a cache can do no better: it reads the time, then publishes, and time may
-//!   pass in between. It must not do worse, such as take a reading from before the call.
-//! - A read extends the deadline only if the entry still holds the value that was read: if the
-//!   value is replaced during the call, the read may return it without extending the deadline.
+//! - A new life counts from *a reading of the clock between the call and that moment*. No cache can
+//!   do better without stopping the clock: it reads the time, then publishes, and time may pass in
+//!   between. It must not do worse, such as take a reading from before the call.
+//! - A read extends only if the entry still holds the value that was read: one whose value is
+//!   replaced during the call may find it without extending anything.
+//! - A load finds a live value, or puts in its own, or takes that of another load that was under
+//!   way. If an explicit write may have come meanwhile, its value may not be stored.
+//! - A compute replaces exactly what its closure saw, or says that it did not.
 
-use super::history::{Answer, Call, Op, Outcome, Value};
+use super::history::{Answer, Beside, Call, Ended, Op, Outcome, Value};
 
 /// The deadline of an entry that never expires.
 pub const NEVER: u64 = u64::MAX;
@@ -75,17 +78,16 @@ impl State {
 }
 
 impl Rules {
-    /// The states that a call may lead to if it takes effect now; none if its outcome is
-    /// impossible. `readings` are the times that the clock has shown since the call began;
-    /// `replaced` says whether another call may have stored a value meanwhile.
-    pub fn step(&self, state: State, call: &Call, readings: &[u64], replaced: bool) -> Vec<State> {
+    /// The states that a call may lead to if it takes effect now; none if its outcome cannot be
+    /// had. `readings` are the times that the clock has shown since the call began.
+    pub fn step(&self, state: State, call: &Call, readings: &[u64], beside: &Beside) -> Vec<State> {
         let there = state.entry;
         let same = |holds: bool| if holds { vec![state] } else { Vec::new() };
         match (call.op, call.outcome) {
             (Op::Get, Outcome::Found(id)) => match there {
                 Some(entry) if id == Some(entry.value.id) => {
                     let mut states = self.after_read(state, entry, readings);
-                    if replaced {
+                    if beside.replaced {
                         states.push(state);
                     }
                     states
@@ -118,6 +120,50 @@ impl Rules {
                     Vec::new()
                 }
             }
+            (Op::Load(value), Outcome::Found(Some(id))) => {
+                let mut states = match there {
+                    // A hit, or a value that another call has put in meanwhile.
+                    Some(entry) if entry.value.id == id => {
+                        let mut states = self.after_read(state, entry, readings);
+                        states.push(state);
+                        states
+                    }
+                    None if id == value.id => self.after_insert(state, value, readings),
+                    _ => Vec::new(),
+                };
+                let shared = id != value.id && beside.loaded.contains(&id);
+                if shared || (id == value.id && beside.written) {
+                    states.push(state);
+                }
+                states
+            }
+            (Op::Compute(Some(value)), Outcome::Computed(seen, ended)) => match ended {
+                Ended::Inserted if there.is_none() => self.after_insert(state, value, readings),
+                Ended::Replaced if there.is_some_and(|entry| Some(entry.value.id) == seen) => {
+                    self.after_insert(state, value, readings)
+                }
+                Ended::Before => {
+                    let same_entry = there.is_none_or(|entry| Some(entry.value.id) == seen);
+                    same(beside.written && same_entry)
+                }
+                Ended::Overtaken => same(beside.written),
+                _ => Vec::new(),
+            },
+            (Op::Compute(None), Outcome::Computed(seen, ended)) => match ended {
+                Ended::Removed if there.is_some_and(|entry| Some(entry.value.id) == seen) => {
+                    vec![state.without()]
+                }
+                Ended::StillNone => same(there.is_none()),
+                Ended::Overtaken => same(beside.written),
+                _ => Vec::new(),
+            },
+            (Op::ReplaceIf(old, value), Outcome::Said(said)) => match there {
+                Some(entry) if said && entry.value.id == old => {
+                    self.after_insert(state, value, readings)
+                }
+                _ if said => Vec::new(),
+                there => same(there.is_none_or(|entry| entry.value.id != old)),
+            },
             (op, outcome) => unreachable!("{op:?} does not return {outcome:?}"),
         }
     }

@@ -1,0 +1,181 @@
+//! What computes take and return; see [`Cache::entry`](crate::Cache::entry).
+
+use std::fmt;
+use std::time::Duration;
+
+/// What a compute's closure wants done with the entry.
+///
+/// ```
+/// use wheelhouse::Cache;
+/// use wheelhouse::compute::{CompResult, Op};
+///
+/// let cache = Cache::new(100);
+/// cache.insert("visits", 9);
+/// let result = cache.entry("visits").and_compute_with(|entry| match entry {
+///     Some(entry) if *entry.value() >= 10 => Op::Remove,
+///     Some(entry) => Op::Put(entry.into_value() + 1),
+///     None => Op::Nop,
+/// });
+/// assert!(matches!(result, CompResult::ReplacedWith(entry) if *entry.value() == 10));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Op<V> {
+    /// Leave it as it is.
+    Nop,
+    /// Store this value, as `insert` does.
+    Put(V),
+    /// Store this value with this lifetime, as `insert_with_ttl` does.
+    PutWithTtl(V, Duration),
+    /// Remove it.
+    Remove,
+}
+
+/// What a compute did.
+///
+/// A write of the key while the closure runs decides what the result is:
+///
+/// | first write | `Nop` | `Put` | `Remove` |
+/// |---|---|---|---|
+/// | none | `Unchanged` or `StillNone` | `Inserted` or `ReplacedWith` | `Removed` or `StillNone` |
+/// | none, but the entry expired or was evicted | what the closure saw | `Inserted` | `StillNone` |
+/// | `insert`, `invalidate`: the compute counts as having come just before | what the closure saw | as without it, but not stored | `Overtaken(None)` |
+/// | `remove`, `remove_if`, `replace_if`, `retain`, a newer load: they have used what the closure saw | what the closure saw | `Overtaken(Some(value))` | `Overtaken(None)` |
+///
+/// ```
+/// use wheelhouse::Cache;
+/// use wheelhouse::compute::{CompResult, Op};
+///
+/// let cache: Cache<&str, u32> = Cache::new(100);
+/// let result = cache.entry("k").and_compute_with(|_| Op::Put(1));
+/// assert!(matches!(result, CompResult::Inserted(_)));
+/// let result = cache.entry("k").and_compute_with(|_| Op::Remove);
+/// assert!(matches!(result, CompResult::Removed(entry) if *entry.value() == 1));
+/// let result = cache.entry("k").and_compute_with(|_| Op::Nop);
+/// assert!(matches!(result, CompResult::StillNone("k")));
+/// ```
+#[derive(Clone, Debug)]
+pub enum CompResult<K, V> {
+    /// The key was absent and has this value now.
+    Inserted(Entry<K, V>),
+    /// The key had another value and has this one now.
+    ReplacedWith(Entry<K, V>),
+    /// The key had this value and is absent now.
+    Removed(Entry<K, V>),
+    /// The key has the value that the closure saw.
+    Unchanged(Entry<K, V>),
+    /// The key is absent.
+    StillNone(K),
+    /// Another write came first, and the compute had no effect. This is the value that it was to
+    /// store.
+    Overtaken(Option<V>),
+}
+
+/// An owned snapshot of an entry: it does not follow the cache.
+///
+/// ```
+/// let cache = wheelhouse::Cache::new(100);
+/// let entry = cache.entry("ada").or_insert(1815);
+/// assert_eq!((*entry.key(), *entry.value()), ("ada", 1815));
+/// assert!(entry.is_fresh() && entry.is_stored());
+/// ```
+#[derive(Clone)]
+pub struct Entry<K, V> {
+    pub(crate) key: K,
+    pub(crate) value: V,
+    pub(crate) fresh: bool,
+    pub(crate) replaced: bool,
+    pub(crate) stored: bool,
+    pub(crate) left: Option<Duration>,
+}
+
+impl<K, V> Entry<K, V> {
+    /// The key.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// assert_eq!(*cache.entry("ada").or_insert(1815).key(), "ada");
+    /// ```
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// The value.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// assert_eq!(*cache.entry("ada").or_insert(1815).value(), 1815);
+    /// ```
+    pub fn value(&self) -> &V {
+        &self.value
+    }
+
+    /// The value, out of the snapshot.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.entry("ada").or_insert(1815).into_value(), 1815);
+    /// ```
+    pub fn into_value(self) -> V {
+        self.value
+    }
+
+    /// Whether this very call made the value.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// assert!(cache.entry("ada").or_insert(1815).is_fresh());
+    /// assert!(!cache.entry("ada").or_insert(1852).is_fresh());
+    /// ```
+    pub fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// Whether this very call put the value in the place of a live one.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("ada", 1815);
+    /// let entry = cache.entry("ada").and_upsert_with(|_| 1852);
+    /// assert!(entry.is_old_value_replaced());
+    /// ```
+    pub fn is_old_value_replaced(&self) -> bool {
+        self.replaced
+    }
+
+    /// Whether the value was in the cache when the snapshot was taken. False for a value that could
+    /// not be kept, as in a cache of capacity 0, and if the key was written while the value was
+    /// made.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(0);
+    /// assert!(!cache.entry("ada").or_insert(1815).is_stored());
+    /// ```
+    pub fn is_stored(&self) -> bool {
+        self.stored
+    }
+
+    /// What was left of the entry's life when the snapshot was taken; `None` if it never expires,
+    /// or was not stored.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let cache = wheelhouse::Cache::builder().time_to_live(Duration::from_secs(60)).build();
+    /// assert!(cache.entry("ada").or_insert(1815).time_left() <= Some(Duration::from_secs(60)));
+    /// ```
+    pub fn time_left(&self) -> Option<Duration> {
+        self.left
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Entry<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("key", &self.key)
+            .field("value", &self.value)
+            .field("is_fresh", &self.fresh)
+            .field("is_stored", &self.stored)
+            .finish_non_exhaustive()
+    }
+}

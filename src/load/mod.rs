@@ -1,0 +1,25 @@
+//! Loads: one run of user code at a time makes the value of a key; others wait for its outcome.
+//!
+//! This folder is the part below the map: the state of one load ([`state`]), the list of the
+//! current loads of a shard ([`list`]), and the search for rings of threads that would wait for
+//! each other ([`ring`]). It knows neither map nor cache. The calls that load are in `loading`.
+//!
+//! # Invariants
+//!
+//! 1. A load is known by its address, never by its key.
+//! 2. A load stands in the list of its key's shard exactly while it is current. Both change in one
+//!    hold of that shard's lock, so at most one load of a key is current.
+//! 3. While a load is current, no explicit write of its key is made but its own: an explicit write
+//!    revokes the load in the hold of the shard's lock that makes the write.
+//! 4. A load has one leader at most. When a leader has ended, the longest-waiting waiter leads
+//!    next, as long as the load is current.
+//! 5. The lock of a load's state is taken inside a shard's lock, never around it. No waker is
+//!    called and no key or value is cloned, compared or dropped under either.
+
+mod list;
+mod ring;
+mod state;
+
+pub(crate) use list::{Known, Loads};
+pub(crate) use ring::{Ring, thread_number, wait_in};
+pub(crate) use state::{By, Failure, Load, Outcome, Shared, Ticket, Verdict, Want, wake_all};

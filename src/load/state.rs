@@ -1,0 +1,453 @@
+//! The state of one load: who leads, which calls wait, what came of it.
+//!
+//! # Phases
+//!
+//! | phase   | meaning                                                | next |
+//! |---------|--------------------------------------------------------|------|
+//! | Led     | a leader runs user code, or is about to                | Ending, Offered, Over |
+//! | Ending  | the leader's value is stored and yet to be published   | Offered, Over |
+//! | Offered | the leader has ended; one waiter has been told to lead | Led, Offered, Over |
+//! | Over    | no run is left                                         | – |
+//!
+//! Beside the phase, a load is *current* until a write revokes it, a newer load replaces it, or its
+//! last run has ended. Only a current load stores its value, takes new waiters, or gets another
+//! leader.
+//!
+//! # What becomes of a waiter
+//!
+//! | the run ends with         | waiter that accepts it | first other waiter | the rest |
+//! |---------------------------|------------------------|--------------------|----------|
+//! | a value, load current     | gets it                | leads              | wait on  |
+//! | a failure, load current   | gets it                | leads              | wait on  |
+//! | a value or failure, load not current | gets it     | looks again        | look again |
+//! | (revoked while it runs)   | waits on, unless it waits for a turn: then it looks again | | |
+//!
+//! A waiter for a turn (a compute) accepts nothing. Each waiter has a ticket. Tickets ascend, and a
+//! waiter that has to look again keeps its own, so a place in the order is never lost.
+
+use crate::contain::contain;
+use crate::sync::{AtomicU64, Mutex, Ordering};
+use std::any::{Any, TypeId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// A waiter's place in the order of all waiters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket(u64);
+
+impl Ticket {
+    /// The next ticket of the process.
+    pub(crate) fn draw() -> Self {
+        // Always the standard library's: a model's atomics cannot be static, and the order among
+        // tickets that are drawn at the same time means nothing.
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Which outcomes of another call's run a waiter accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// A value.
+    Value,
+    /// A value, or that there is none.
+    Optional,
+    /// A value, or an error of this type.
+    Fallible(TypeId),
+    /// None: the waiter wants to run its own code.
+    Turn,
+}
+
+impl Want {
+    fn accepts<V>(self, outcome: &Outcome<V>) -> bool {
+        match (self, outcome) {
+            (Self::Turn, _) | (_, Outcome::Nothing) => false,
+            (_, Outcome::Value(_)) => true,
+            (Self::Optional, Outcome::Failed(Failure::Absent)) => true,
+            (Self::Fallible(kind), Outcome::Failed(Failure::Error(error))) => {
+                (**error).type_id() == kind
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A run that made no value, as waiters may share it.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// The closure said that there is no value.
+    Absent,
+    /// The closure's error.
+    Error(Arc<dyn Any + Send + Sync>),
+}
+
+/// What is published of a run.
+#[derive(Debug)]
+pub(crate) enum Outcome<V> {
+    Value(Arc<Shared<V>>),
+    Failed(Failure),
+    /// Nothing that a waiter could use: a panic, a dropped future, a compute without a value.
+    Nothing,
+}
+
+impl<V> Clone for Outcome<V> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Value(shared) => Self::Value(Arc::clone(shared)),
+            Self::Failed(failure) => Self::Failed(failure.clone()),
+            Self::Nothing => Self::Nothing,
+        }
+    }
+}
+
+/// A value for waiters.
+#[derive(Debug)]
+pub(crate) struct Shared<V> {
+    pub(crate) value: V,
+    /// Whether it was stored.
+    pub(crate) stored: bool,
+    /// Its deadline in the cache.
+    pub(crate) deadline: u64,
+}
+
+/// What a waiter is told.
+#[derive(Debug)]
+pub(crate) enum Verdict<V> {
+    /// The run has ended with this.
+    Ended(Outcome<V>),
+    /// It leads from now on.
+    Leads,
+    /// The load is no longer current: look the key up again.
+    Retry,
+}
+
+/// The first write that revoked a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// A write that does not depend on what was there: `insert`, `invalidate`.
+    Blind,
+    /// A write that has seen what was there: `remove`, a conditional write, `retain`.
+    Seeing,
+    /// A newer load, since this one was overdue.
+    Newer,
+}
+
+/// The end of a run: which wakers to call, with no lock held, and whether the load has to leave the
+/// list of its shard.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) wakers: Vec<Waker>,
+    pub(crate) unlist: bool,
+}
+
+/// Wakes waiters. No lock may be held: a waker is user code. A panic of one does not keep the
+/// others asleep.
+pub(crate) fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        contain(|| waker.wake());
+    }
+}
+
+/// One load of a key, with the calls that wait for it.
+pub(crate) struct Load<K, V> {
+    hash: u64,
+    key: K,
+    /// The thread that runs the leader's code just now, or 0. Beside the lock, so that an async
+    /// leader notes each poll cheaply. Relaxed: a thread compares it with its own number, which it
+    /// has stored itself; the ring's lock orders the rest.
+    leader: AtomicU64,
+    state: Mutex<State<V>>,
+}
+
+struct State<V> {
+    phase: Phase,
+    current: bool,
+    revoked: Option<By>,
+    /// Cache time at which the run began, or at which the lead was offered.
+    began: u64,
+    queue: BTreeMap<Ticket, Waiter<V>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Led,
+    Ending,
+    Offered,
+    Over,
+}
+
+struct Waiter<V> {
+    want: Want,
+    /// The thread that waits, or 0 for a task.
+    thread: u64,
+    waker: Option<Waker>,
+    verdict: Option<Verdict<V>>,
+}
+
+impl<V> Waiter<V> {
+    fn waits(&self) -> bool {
+        self.verdict.is_none()
+    }
+
+    fn tell(&mut self, verdict: Verdict<V>, wakers: &mut Vec<Waker>) {
+        self.verdict = Some(verdict);
+        wakers.extend(self.waker.take());
+    }
+}
+
+impl<K, V> Load<K, V> {
+    /// A load whose leader is the calling code; `began` is cache time.
+    pub(crate) fn new(hash: u64, key: K, began: u64) -> Self {
+        Self {
+            hash,
+            key,
+            leader: AtomicU64::new(0),
+            state: Mutex::new(State {
+                phase: Phase::Led,
+                current: true,
+                revoked: None,
+                began,
+                queue: BTreeMap::new(),
+            }),
+        }
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub(crate) fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// The thread that runs the leader's code, or 0.
+    pub(crate) fn leader(&self) -> u64 {
+        self.leader.load(Ordering::Relaxed)
+    }
+
+    /// Notes which thread runs the leader's code from now on; says which one did.
+    pub(crate) fn set_leader(&self, thread: u64) -> u64 {
+        self.leader.swap(thread, Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_current(&self) -> bool {
+        self.state.lock().current
+    }
+
+    /// Which write revoked it first.
+    pub(crate) fn revoked(&self) -> Option<By> {
+        self.state.lock().revoked
+    }
+
+    /// Cache time at which the run began.
+    pub(crate) fn began(&self) -> u64 {
+        self.state.lock().began
+    }
+
+    /// A run begins.
+    pub(crate) fn set_began(&self, now: u64) {
+        self.state.lock().began = now;
+    }
+
+    /// Whether a waiter would share a value.
+    pub(crate) fn has_sharers(&self) -> bool {
+        let state = self.state.lock();
+        let mut waiters = state.queue.values();
+        waiters.any(|waiter| waiter.waits() && waiter.want != Want::Turn)
+    }
+
+    /// Adds a waiter; false if the load is no longer current. `thread` is 0 for a task.
+    pub(crate) fn join(
+        &self,
+        ticket: Ticket,
+        want: Want,
+        thread: u64,
+        waker: Option<Waker>,
+    ) -> bool {
+        let mut state = self.state.lock();
+        if !state.current {
+            drop(state);
+            return false;
+        }
+        let waiter = Waiter {
+            want,
+            thread,
+            waker,
+            verdict: None,
+        };
+        state.queue.insert(ticket, waiter);
+        true
+    }
+
+    /// What a waiter is told, which then no longer waits; `None` as long as it has to wait, for
+    /// which `waker` is kept.
+    pub(crate) fn poll(&self, ticket: Ticket, waker: Option<&Waker>) -> Option<Verdict<V>> {
+        // Cloned with no lock held: a waker is user code.
+        let mut fresh = None;
+        loop {
+            let mut state = self.state.lock();
+            let waiter = state.queue.get_mut(&ticket)?;
+            if waiter.verdict.is_some() {
+                let waiter = state.queue.remove(&ticket)?;
+                if let Some(Verdict::Leads) = waiter.verdict {
+                    state.phase = Phase::Led;
+                }
+                drop(state);
+                return waiter.verdict;
+            }
+            let waker = waker?;
+            // Compares two addresses.
+            if waiter
+                .waker
+                .as_ref()
+                .is_some_and(|held| held.will_wake(waker))
+            {
+                drop(state);
+                return None;
+            }
+            if let Some(fresh) = fresh.take() {
+                let former = waiter.waker.replace(fresh);
+                drop(state);
+                drop(former);
+                return None;
+            }
+            drop(state);
+            fresh = Some(waker.clone());
+        }
+    }
+
+    /// A waiter gives up. True if it had been told to lead: then the caller has to end that run.
+    pub(crate) fn leave(&self, ticket: Ticket) -> bool {
+        let mut state = self.state.lock();
+        let waiter = state.queue.remove(&ticket);
+        let led = matches!(
+            waiter,
+            Some(Waiter {
+                verdict: Some(Verdict::Leads),
+                ..
+            })
+        );
+        if led {
+            state.phase = Phase::Led;
+        }
+        drop(state);
+        led
+    }
+
+    /// The load is no longer current. Under the shard's lock; [`scatter`](Self::scatter) follows
+    /// when that was released.
+    pub(crate) fn revoke(&self, by: By) {
+        let mut state = self.state.lock();
+        state.current = false;
+        state.revoked.get_or_insert(by);
+    }
+
+    /// Tells waiters of a revoked load to look again: those that wait for a turn, and all if no
+    /// leader is at work or the load is overdue. With no lock held.
+    pub(crate) fn scatter(&self) {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        let State {
+            phase,
+            revoked,
+            queue,
+            ..
+        } = &mut *state;
+        let all = *phase == Phase::Offered || *revoked == Some(By::Newer);
+        for waiter in queue.values_mut() {
+            let offered = matches!(waiter.verdict, Some(Verdict::Leads));
+            if offered || (waiter.waits() && (all || waiter.want == Want::Turn)) {
+                waiter.tell(Verdict::Retry, &mut wakers);
+            }
+        }
+        if *phase == Phase::Offered {
+            *phase = Phase::Over;
+        }
+        drop(state);
+        wake_all(wakers);
+    }
+
+    /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
+    pub(crate) fn rouse(&self) {
+        let mut state = self.state.lock();
+        let waiters = state.queue.values_mut().filter(|waiter| waiter.waits());
+        let wakers = waiters.filter_map(|waiter| waiter.waker.take()).collect();
+        drop(state);
+        wake_all(wakers);
+    }
+
+    /// Whether any call waits.
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.state.lock().queue.is_empty()
+    }
+
+    /// The run's value has been stored. Under the shard's lock, in the hold that stored it. True if
+    /// the load goes on, since calls wait for their turn; else it is no longer current and has to
+    /// leave the list in the same hold.
+    pub(crate) fn seal(&self) -> bool {
+        let mut state = self.state.lock();
+        state.phase = Phase::Ending;
+        let mut waiters = state.queue.values();
+        let goes_on = waiters.any(|waiter| waiter.waits() && waiter.want == Want::Turn);
+        state.current = goes_on;
+        goes_on
+    }
+
+    /// The leader's run has ended: publishes its outcome and finds the next leader. Under the
+    /// shard's lock, unless the load is no longer current.
+    pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> Ended {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        let State {
+            phase,
+            current,
+            began,
+            queue,
+            ..
+        } = &mut *state;
+        *phase = Phase::Over;
+        self.leader.store(0, Ordering::Relaxed);
+        for waiter in queue.values_mut().filter(|waiter| waiter.waits()) {
+            if waiter.want.accepts(outcome) {
+                waiter.tell(Verdict::Ended(outcome.clone()), &mut wakers);
+            } else if !*current {
+                waiter.tell(Verdict::Retry, &mut wakers);
+            } else if *phase == Phase::Over {
+                *phase = Phase::Offered;
+                *began = now;
+                self.leader.store(waiter.thread, Ordering::Relaxed);
+                waiter.tell(Verdict::Leads, &mut wakers);
+            }
+        }
+        let unlist = *current && *phase == Phase::Over;
+        if unlist {
+            *current = false;
+        }
+        drop(state);
+        Ended { wakers, unlist }
+    }
+
+    /// The thread for which a waiter has to wait: `None` if it need not wait any more, or no thread
+    /// leads.
+    pub(super) fn blocks(&self, ticket: Ticket) -> Option<u64> {
+        let state = self.state.lock();
+        let waits = state.queue.get(&ticket).is_some_and(Waiter::waits);
+        drop(state);
+        let leader = self.leader();
+        (waits && leader != 0).then_some(leader)
+    }
+}
+
+impl<K, V> std::fmt::Debug for Load<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state.lock();
+        f.debug_struct("Load")
+            .field("hash", &self.hash)
+            .field("phase", &state.phase)
+            .field("current", &state.current)
+            .field("waiters", &state.queue.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,317 @@
+//! How a call comes to its part: the key's live value, the lead, or a place among the waiters.
+
+use super::commit::Lead;
+use super::key::{Key, Owned};
+use crate::cache::Core;
+use crate::listener::RemovalCause;
+use crate::load::{By, Known, Load, Ticket, Want};
+use crate::maintenance::WriteOutcome;
+use crate::map::{Revalidated, Shard};
+use crate::node::NodePtr;
+use crate::stats::Counters;
+use crate::time::NEVER;
+use equivalent::Equivalent;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+/// A value as a call got it.
+#[derive(Clone, Debug)]
+pub(crate) struct Got<V> {
+    pub(crate) value: V,
+    /// Whether the call's own code made it.
+    pub(crate) fresh: bool,
+    /// Whether it was in the cache at that moment.
+    pub(crate) stored: bool,
+    /// What was left of its life; `None` for ever.
+    pub(crate) left: Option<Duration>,
+}
+
+/// What a call wants of the key's load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) want: Want,
+    /// Whether the call's code runs though the key has a live entry.
+    pub(crate) over_present: bool,
+    /// Whether the call waits for another call's load.
+    pub(crate) may_wait: bool,
+    /// The thread that leads or waits; 0 for a task, or a lease.
+    pub(crate) thread: u64,
+}
+
+/// A call's part.
+pub(crate) enum Begun<'a, K, V, S> {
+    /// The key has a live entry.
+    Found(Got<V>),
+    /// The call leads; this is the live entry that it leads over.
+    Lead(Lead<'a, K, V, S>, Option<Got<V>>),
+    /// The call waits.
+    Joined(Arc<Load<K, V>>),
+    /// The call would have to wait, and does not want to.
+    Busy,
+}
+
+/// What the key has, under its shard's lock.
+enum There<K, V> {
+    Live(NodePtr<K, V>),
+    /// Nothing; an entry that was due has just left.
+    Nothing(Option<WriteOutcome>),
+}
+
+impl<K, V, S> Core<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Finds a call's part. `ticket` is the call's place in the order, drawn when it first waits.
+    pub(crate) fn begin<Y: Key<K>>(
+        &self,
+        key: &mut Y,
+        hash: u64,
+        ask: &Ask,
+        ticket: &mut Option<Ticket>,
+        waker: Option<&Waker>,
+    ) -> Begun<'_, K, V, S> {
+        let map = &self.shared.map;
+        let mut known = Known::new();
+        loop {
+            let now = self.load_clock();
+            let pin = self.shared.pin();
+            let probe = map.probe(hash, &pin, |node| key.query().equivalent(node.key()));
+            if !ask.over_present
+                && let Some(node) = probe.found
+                && self.is_live(node)
+            {
+                return Begun::Found(self.got(node));
+            }
+            let mut shard = probe.lock();
+            let Some(revalidated) = shard.revalidate(hash, &probe) else {
+                continue;
+            };
+            let mut overdue = None;
+            if shard.has_loads() {
+                if !shard.sort_out_loads(hash, &mut known) {
+                    drop((shard, probe));
+                    drop(pin);
+                    known.compare(|other| key.query().equivalent(other));
+                    continue;
+                }
+                if let Some(load) = known.mine() {
+                    if !self.is_overdue(load, now) {
+                        drop((shard, probe));
+                        drop(pin);
+                        if !ask.may_wait {
+                            return Begun::Busy;
+                        }
+                        let waits_already = ticket.is_some();
+                        let place = *ticket.get_or_insert_with(Ticket::draw);
+                        if load.join(place, ask.want, ask.thread, waker.cloned()) {
+                            // After it has joined: a caller that reads the count may rely on it.
+                            if !waits_already {
+                                self.count_loads(|counters| counters.load_waited());
+                            }
+                            let load = Arc::clone(load);
+                            self.watch_quietly(&load, now);
+                            return Begun::Joined(load);
+                        }
+                        if !waits_already {
+                            *ticket = None;
+                        }
+                        continue;
+                    }
+                    overdue = Some(Arc::clone(load));
+                }
+            }
+            if !key.is_ready() {
+                drop((shard, probe));
+                drop(pin);
+                key.prepare();
+                continue;
+            }
+            let there = self.settle(&mut shard, revalidated, probe.found);
+            if matches!(there, There::Live(_)) && !ask.over_present {
+                continue;
+            }
+            let Some(key) = key.take() else { continue };
+            let load = Arc::new(Load::new(hash, key, now));
+            if let Some(overdue) = &overdue {
+                shard.revoke_load(overdue, By::Newer);
+            }
+            shard.list_load(Arc::clone(&load));
+            drop(shard);
+            let mut lead = Lead::new(self, load);
+            lead.begins(ask.thread);
+            let seen = self.left_behind(there);
+            drop(probe);
+            drop(pin);
+            if let Some(overdue) = overdue {
+                overdue.scatter();
+            }
+            return self.lead_after(lead, seen);
+        }
+    }
+
+    /// A waiter that was told to lead finds its part; `None` if the load is no longer current.
+    pub(crate) fn take_up(&self, load: &Arc<Load<K, V>>, ask: &Ask) -> Option<Begun<'_, K, V, S>> {
+        // Passes the lead on if this call does not need it, or panics.
+        let mut lead = Lead::new(self, Arc::clone(load));
+        let map = &self.shared.map;
+        let hash = load.hash();
+        let began = self.load_clock();
+        loop {
+            let pin = self.shared.pin();
+            let probe = map.probe(hash, &pin, |node| load.key() == node.key());
+            if !ask.over_present
+                && let Some(node) = probe.found
+                && self.is_live(node)
+            {
+                let got = self.got(node);
+                drop(probe);
+                drop(pin);
+                drop(lead);
+                return Some(Begun::Found(got));
+            }
+            let mut shard = probe.lock();
+            let Some(revalidated) = shard.revalidate(hash, &probe) else {
+                continue;
+            };
+            if !load.is_current() {
+                drop((shard, probe));
+                drop(pin);
+                drop(lead);
+                return None;
+            }
+            let there = self.settle(&mut shard, revalidated, probe.found);
+            if matches!(there, There::Live(_)) && !ask.over_present {
+                continue;
+            }
+            drop(shard);
+            lead.begins(ask.thread);
+            load.set_began(began);
+            let seen = self.left_behind(there);
+            drop(probe);
+            drop(pin);
+            return Some(self.lead_after(lead, seen));
+        }
+    }
+
+    /// Begins a load over a live entry, whose value it returns as well. `None` if the key has no
+    /// live entry, or another call loads it.
+    #[allow(dead_code, reason = "the entrance for a cache that reloads")]
+    pub(crate) fn begin_reload(&self, key: K) -> Option<(Lead<'_, K, V, S>, Got<V>)>
+    where
+        K: Clone,
+    {
+        let hash = self.hash(&key);
+        let mut key = Owned(Some(key));
+        match self.begin(&mut key, hash, &Ask::turn(false), &mut None, None) {
+            Begun::Lead(lead, Some(seen)) => {
+                self.count_loads(Counters::reload_began);
+                Some((lead, seen))
+            }
+            Begun::Lead(lead, None) => {
+                lead.release();
+                None
+            }
+            Begun::Found(_) | Begun::Joined(_) | Begun::Busy => None,
+        }
+    }
+
+    /// What a key has: an entry that is due leaves now, as `Expired`.
+    fn settle<'s>(
+        &self,
+        shard: &mut Shard<'s, K, V>,
+        revalidated: Revalidated<'s, K, V>,
+        found: Option<NodePtr<K, V>>,
+    ) -> There<K, V> {
+        let (Revalidated::Occupied(spot), Some(node)) = (revalidated, found) else {
+            return There::Nothing(None);
+        };
+        let alive =
+            node.deadline() == NEVER || (node.deadline_if_alive(self.shared.clock.now())).is_some();
+        if alive {
+            return There::Live(node);
+        }
+        shard.remove(spot, node, RemovalCause::Expired);
+        self.shared
+            .note_removed(|| node.weight(), RemovalCause::Expired);
+        There::Nothing(Some(WriteOutcome {
+            shard: shard.number(),
+            pending: shard.pending(),
+            deadline: NEVER,
+            now: None,
+            left: true,
+        }))
+    }
+
+    /// What a leader sees of the live entry, with the pin still held; or the removal that is to be
+    /// followed up.
+    fn left_behind(&self, there: There<K, V>) -> Result<Got<V>, Option<WriteOutcome>> {
+        match there {
+            There::Live(node) => Ok(self.got(node)),
+            There::Nothing(outcome) => Err(outcome),
+        }
+    }
+
+    fn lead_after<'a>(
+        &'a self,
+        lead: Lead<'a, K, V, S>,
+        seen: Result<Got<V>, Option<WriteOutcome>>,
+    ) -> Begun<'a, K, V, S> {
+        let seen = match seen {
+            Ok(seen) => Some(seen),
+            Err(outcome) => {
+                if let Some(outcome) = outcome {
+                    self.maintenance.after_write(&self.shared, outcome);
+                }
+                None
+            }
+        };
+        Begun::Lead(lead, seen)
+    }
+
+    /// A live node's value. The pin is held; `Clone` is user code.
+    pub(crate) fn got(&self, node: NodePtr<K, V>) -> Got<V> {
+        let deadline = node.deadline();
+        Got {
+            value: node.value().clone(),
+            fresh: false,
+            stored: true,
+            left: self.left_until(deadline),
+        }
+    }
+
+    /// The live value of a key, without a trace.
+    pub(crate) fn peek_got<Q>(&self, hash: u64, key: &Q) -> Option<Got<V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let pin = self.shared.pin();
+        let hit = self.find_live(hash, key, &pin).ok()?;
+        Some(self.got(hit.node))
+    }
+}
+
+impl<K, V, S> Core<K, V, S> {
+    /// What is left until a deadline.
+    pub(crate) fn left_until(&self, deadline: u64) -> Option<Duration> {
+        if deadline == NEVER {
+            return None;
+        }
+        let clock = &self.shared.clock;
+        let now = clock.now();
+        clock.view(now).time_left(now, deadline)
+    }
+
+    /// Cache time, where loads need it: for a time-out, or for statistics.
+    pub(crate) fn load_clock(&self) -> u64 {
+        let timed = self.lifetimes.limits.load_timeout.is_some();
+        if timed || self.shared.counters.is_some() {
+            self.shared.clock.now()
+        } else {
+            0
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The end of a load: its value is stored if the load is still current, then published.
+
+use super::begin::Got;
+use crate::cache::{Check, Core, Gate, Given, Refused, Written};
+use crate::contain::contain;
+use crate::load::{By, Failure, Load, Outcome, Shared, wake_all};
+use crate::map::Shard;
+use crate::node::NodePtr;
+use crate::stats::Counters;
+use crate::time::{self, NEVER};
+use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+/// The right and the duty of a leader. If it is dropped without an outcome, the longest-waiting
+/// waiter leads next.
+pub(crate) struct Lead<'a, K, V, S> {
+    core: &'a Core<K, V, S>,
+    load: Arc<Load<K, V>>,
+    /// Whether the run was counted as begun, and has yet to be counted as ended.
+    runs: bool,
+    ended: bool,
+}
+
+/// What became of a leader's value.
+#[derive(Debug)]
+pub(crate) enum Committed<V> {
+    /// It was stored, or let in and could not be kept.
+    Stored {
+        /// The leader's own clone.
+        got: Got<V>,
+        /// Whether it took the place of a live value.
+        replaced: bool,
+    },
+    /// The load was no longer current: nothing was stored.
+    Revoked {
+        by: By,
+        /// What the key has now.
+        live: Option<Got<V>>,
+        value: V,
+    },
+}
+
+/// The gate of a load's own write.
+struct Commit<'l, K, V> {
+    load: &'l Arc<Load<K, V>>,
+    written: Option<Written>,
+}
+
+impl<K, V> Gate<K, V> for Commit<'_, K, V> {
+    fn check(
+        &mut self,
+        _: &mut Shard<'_, K, V>,
+        _: u64,
+        _: Option<NodePtr<K, V>>,
+        _: u64,
+    ) -> Check {
+        if self.load.is_current() {
+            Check::Pass
+        } else {
+            Check::Refuse
+        }
+    }
+
+    fn seal(&mut self, shard: &mut Shard<'_, K, V>, written: Written) {
+        if !self.load.seal() {
+            shard.unlist_load(self.load);
+        }
+        self.written = Some(written);
+    }
+
+    fn prepare(&mut self, _: &K) {}
+}
+
+impl<'a, K, V, S> Lead<'a, K, V, S> {
+    pub(super) fn new(core: &'a Core<K, V, S>, load: Arc<Load<K, V>>) -> Self {
+        Self {
+            core,
+            load,
+            runs: false,
+            ended: false,
+        }
+    }
+
+    /// The lead of a run that was counted before, as a [`Lease`](super::Lease) holds it.
+    pub(super) fn of_lease(core: &'a Core<K, V, S>, load: Arc<Load<K, V>>) -> Self {
+        let mut lead = Self::new(core, load);
+        lead.runs = true;
+        lead
+    }
+
+    /// Gives the lead away: nothing is done when this is dropped.
+    pub(super) fn into_load(mut self) -> Arc<Load<K, V>> {
+        self.ended = true;
+        Arc::clone(&self.load)
+    }
+
+    pub(super) fn core(&self) -> &'a Core<K, V, S> {
+        self.core
+    }
+
+    pub(crate) fn load(&self) -> &Arc<Load<K, V>> {
+        &self.load
+    }
+
+    /// User code is about to run; on this thread, if it is not 0.
+    pub(super) fn begins(&mut self, thread: u64) {
+        self.runs = true;
+        self.load.set_leader(thread);
+        self.core.count_loads(Counters::load_began);
+    }
+
+    /// Ends the run with no value.
+    pub(super) fn fail(mut self, failure: Failure) {
+        self.end(&Outcome::Failed(failure), true);
+    }
+
+    /// Ends the run of a compute that made no value, which is no failure.
+    pub(super) fn release(mut self) {
+        self.end(&Outcome::Nothing, false);
+    }
+
+    /// The same for a compute whose effect a write has overtaken.
+    pub(super) fn release_discarded(self) {
+        self.core.count_loads(Counters::load_discarded);
+        self.release();
+    }
+
+    fn end(&mut self, outcome: &Outcome<V>, failed: bool) {
+        self.ended = true;
+        if self.runs {
+            // A ticker that panics must not keep waiters asleep.
+            contain(|| self.core.count_time(&self.load));
+            if failed {
+                self.core.count_loads(Counters::load_failed);
+            }
+        }
+        self.core.end_run(&self.load, outcome);
+    }
+}
+
+impl<K, V, S> Lead<'_, K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Stores the value if the load is still current, and ends the run.
+    pub(crate) fn commit(mut self, value: V, given: Given) -> Committed<V> {
+        let core = self.core;
+        let load = Arc::clone(&self.load);
+        // User code, all of it with no lock held.
+        let for_waiters = load.has_sharers().then(|| value.clone());
+        let mine = value.clone();
+        let key = load.key().clone();
+        let mut gate = Commit {
+            load: &load,
+            written: None,
+        };
+        let outcome = match core.put_through(load.hash(), key, value, given, &mut gate) {
+            Ok(outcome) => outcome,
+            Err(Refused(value)) => return self.discard(value),
+        };
+        let written = gate.written.unwrap_or(Written {
+            cause: None,
+            kept: false,
+            deadline: NEVER,
+            now: 0,
+        });
+        let stored = written.kept && !time::is_due(written.now, written.deadline);
+        // A waiter may have come since.
+        let late = for_waiters.is_none() && load.has_sharers();
+        let late = late.then(|| catch_unwind(AssertUnwindSafe(|| mine.clone())));
+        let (for_waiters, panic) = match late {
+            None => (for_waiters, None),
+            Some(Ok(value)) => (Some(value), None),
+            Some(Err(panic)) => (None, Some(panic)),
+        };
+        self.end(&publish(for_waiters, stored, written.deadline), false);
+        core.maintenance.after_write(&core.shared, outcome);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+        Committed::Stored {
+            got: Got {
+                value: mine,
+                fresh: true,
+                stored,
+                left: (written.deadline != NEVER)
+                    .then(|| core.shared.clock.view(written.now))
+                    .and_then(|view| view.time_left(written.now, written.deadline)),
+            },
+            replaced: written.cause == Some(crate::RemovalCause::Replaced),
+        }
+    }
+
+    /// Ends the run of a load that was revoked: all get the live value, if there is one.
+    fn discard(mut self, value: V) -> Committed<V> {
+        let (core, load) = (self.core, Arc::clone(&self.load));
+        core.count_loads(Counters::load_discarded);
+        let live = core.peek_got(load.hash(), load.key());
+        let for_waiters = load
+            .has_sharers()
+            .then(|| live.as_ref().map_or(&value, |got| &got.value).clone());
+        self.end(&publish(for_waiters, false, NEVER), false);
+        Committed::Revoked {
+            by: load.revoked().unwrap_or(By::Blind),
+            live: live.map(|got| Got {
+                stored: false,
+                ..got
+            }),
+            value,
+        }
+    }
+}
+
+fn publish<V>(value: Option<V>, stored: bool, deadline: u64) -> Outcome<V> {
+    match value {
+        None => Outcome::Nothing,
+        Some(value) => Outcome::Value(Arc::new(Shared {
+            value,
+            stored,
+            deadline,
+        })),
+    }
+}
+
+impl<K, V, S> Drop for Lead<'_, K, V, S> {
+    fn drop(&mut self) {
+        if !self.ended {
+            let ran = self.runs;
+            self.end(&Outcome::Nothing, ran);
+        }
+    }
+}
+
+impl<K, V, S> Core<K, V, S> {
+    /// Publishes the outcome of a run and wakes the waiters.
+    pub(crate) fn end_run(&self, load: &Arc<Load<K, V>>, outcome: &Outcome<V>) {
+        let ended = if load.is_current() {
+            let now = contain(|| self.load_clock()).unwrap_or(0);
+            let mut shard = self.shared.map.lock(load.hash());
+            let ended = load.end(outcome, now);
+            if ended.unlist {
+                shard.unlist_load(load);
+            }
+            drop(shard);
+            if !ended.unlist {
+                self.watch_quietly(load, now);
+            }
+            ended
+        } else {
+            load.end(outcome, 0)
+        };
+        wake_all(ended.wakers);
+    }
+
+    pub(crate) fn count_loads(&self, count: impl FnOnce(&Counters)) {
+        if let Some(counters) = &self.shared.counters {
+            count(counters);
+        }
+    }
+
+    fn count_time(&self, load: &Load<K, V>) {
+        if let Some(counters) = &self.shared.counters {
+            let took = self.shared.clock.now().wrapping_sub(load.began());
+            // A clock that ran backwards shows a negative time.
+            let took = if took as i64 >= 0 { took } else { 0 };
+            let span = self.shared.clock.view(load.began()).span(took);
+            counters.load_took(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+        }
+    }
+}

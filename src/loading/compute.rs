@@ -1,0 +1,533 @@
+//! Computes: closures that see the live entry and say what becomes of it. They take turns.
+
+use super::begin::{Ask, Got};
+use super::commit::{Committed, Lead};
+use super::entry::{EntrySelector, hit_entry};
+use super::key::Key;
+use super::poll::{Loading, Seeker};
+use super::run::{End, Made};
+use crate::RemovalCause;
+use crate::cache::Given;
+use crate::compute::{CompResult, Entry, Op};
+use crate::load::{By, Want};
+use crate::map::Revalidated;
+use std::convert::Infallible;
+use std::future::Future;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+impl Ask {
+    /// Of a call that runs its own code, whether the key has an entry or not.
+    pub(crate) const fn turn(may_wait: bool) -> Self {
+        Self {
+            want: Want::Turn,
+            over_present: true,
+            may_wait,
+            thread: 0,
+        }
+    }
+}
+
+/// What an operation means.
+fn made<V, X>(op: Op<V>) -> Made<V, X> {
+    match op {
+        Op::Nop => Made::Keep,
+        Op::Put(value) => Made::Put(value, Given::Policy),
+        Op::PutWithTtl(value, ttl) => Made::Put(value, Given::Life(ttl)),
+        Op::Remove => Made::Remove,
+    }
+}
+
+fn try_made<V, X>(op: Result<Op<V>, X>) -> Made<V, X> {
+    op.map_or_else(Made::Broke, made)
+}
+
+/// The entry that a closure made, and whether it was put in the place of a live one; or the value,
+/// if a write that had used what the closure saw came first.
+fn written<K, V>(key: K, committed: Committed<V>) -> Result<Entry<K, V>, (By, Entry<K, V>)> {
+    match committed {
+        Committed::Stored { got, replaced } => Ok(Entry {
+            replaced,
+            ..Entry::of(key, got)
+        }),
+        Committed::Revoked { by, value, .. } => {
+            let got = Got {
+                value,
+                fresh: true,
+                stored: false,
+                left: None,
+            };
+            Err((by, Entry::of(key, got)))
+        }
+    }
+}
+
+/// What a compute says of its end. `Busy` is answered before.
+fn told<K, V, X>(key: K, end: End<V, X>) -> Result<CompResult<K, V>, X> {
+    let entry = |seen: Option<Got<V>>, key| match seen {
+        Some(got) => CompResult::Unchanged(Entry::of(key, got)),
+        None => CompResult::StillNone(key),
+    };
+    Ok(match end {
+        End::Put { seen, committed } => match written(key, committed) {
+            Ok(entry) if entry.replaced => CompResult::ReplacedWith(entry),
+            Ok(entry) => CompResult::Inserted(entry),
+            Err((By::Blind, entry)) if seen.is_some() => CompResult::ReplacedWith(entry),
+            Err((By::Blind, entry)) => CompResult::Inserted(entry),
+            Err((By::Seeing | By::Newer, entry)) => CompResult::Overtaken(Some(entry.value)),
+        },
+        End::Kept(seen) => entry(seen, key),
+        End::Removed(got) => CompResult::Removed(Entry {
+            stored: false,
+            ..Entry::of(key, got)
+        }),
+        End::NotRemoved { by: None } => CompResult::StillNone(key),
+        End::NotRemoved { by: Some(_) } => CompResult::Overtaken(None),
+        End::Broke(error) => return Err(error),
+        End::Found(_) | End::Failed(_) | End::Busy => {
+            unreachable!("a compute shares no outcome")
+        }
+    })
+}
+
+fn never<T>(result: Result<T, Infallible>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(never) => match never {},
+    }
+}
+
+fn upserted<K, V>(key: K, end: End<V, Infallible>) -> Entry<K, V> {
+    match end {
+        End::Put { committed, .. } => {
+            written(key, committed).unwrap_or_else(|(_, unstored)| unstored)
+        }
+        _ => unreachable!("an upsert puts a value"),
+    }
+}
+
+impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+    Y: Key<K>,
+{
+    #[track_caller]
+    fn compute<X>(
+        self,
+        may_wait: bool,
+        f: impl FnOnce(Option<Entry<K, V>>) -> Made<V, X>,
+    ) -> (K, End<V, X>) {
+        let key = self.key.copy();
+        let end = self
+            .cache
+            .core
+            .run(self.key, Ask::turn(may_wait), |seen: Option<&Got<V>>| {
+                f(seen.map(|got| Entry::of(key.clone(), got.clone())))
+            });
+        (key, end)
+    }
+
+    fn compute_async<F, X, R>(
+        self,
+        may_wait: bool,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+        convert: impl Fn(F::Output) -> Made<V, X>,
+        finish: impl FnOnce(&'a crate::Cache<K, V, S>, K, End<V, X>) -> R,
+    ) -> impl Future<Output = R>
+    where
+        F: Future,
+    {
+        let (key, seen_key, cache) = (self.key.copy(), self.key.copy(), self.cache);
+        let seeker = Seeker::new(cache, self.key, Ask::turn(may_wait), None);
+        let make = move |seen: Option<&Got<V>>| f(seen.map(|got| Entry::of(seen_key, got.clone())));
+        Loading::of_closure(seeker, make, convert, move |end| finish(cache, key, end))
+    }
+
+    /// The key's entry; or one with the value that `init` makes, if there is none or `replace_if`
+    /// says of its value that it has to be replaced.
+    ///
+    /// `replace_if` may be asked more than once: about each value that it would replace.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with`](crate::Cache::get_with), and if `replace_if` does.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("k", 1);
+    /// let entry = cache.entry("k").or_insert_with_if(|| 2, |value| *value < 2);
+    /// assert!(entry.is_fresh() && entry.is_old_value_replaced());
+    /// let entry = cache.entry("k").or_insert_with_if(|| 3, |value| *value < 2);
+    /// assert_eq!(entry.into_value(), 2);
+    /// ```
+    #[track_caller]
+    pub fn or_insert_with_if(
+        self,
+        init: impl FnOnce() -> V,
+        mut replace_if: impl FnMut(&V) -> bool,
+    ) -> Entry<K, V> {
+        if let Some(got) = hit_entry(self.cache, self.key.query())
+            && !replace_if(&got.value)
+        {
+            return Entry::of(self.key.into_owned(), got);
+        }
+        let (key, end) = self.compute::<Infallible>(true, |seen| match seen {
+            Some(seen) if !replace_if(&seen.value) => Made::Keep,
+            _ => Made::Put(init(), Given::Policy),
+        });
+        kept_or_made(key, end)
+    }
+
+    /// As [`or_insert_with_if`](Self::or_insert_with_if), with a closure `init` that returns a
+    /// future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](crate::Cache::get_with_async), and if `replace_if` does.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("k", 1);
+    /// let entry = cache.entry("k");
+    /// let entry = entry.or_insert_with_if_async(|| async { 2 }, |value| *value < 2).await;
+    /// assert_eq!(entry.into_value(), 2);
+    /// # }
+    /// ```
+    pub async fn or_insert_with_if_async<F>(
+        self,
+        init: impl FnOnce() -> F,
+        mut replace_if: impl FnMut(&V) -> bool,
+    ) -> Entry<K, V>
+    where
+        F: Future<Output = V>,
+    {
+        let hit = hit_entry(self.cache, self.key.query());
+        if let Some(got) = hit
+            && !replace_if(&got.value)
+        {
+            return Entry::of(self.key.into_owned(), got);
+        }
+        let make = |seen: Option<Entry<K, V>>| {
+            let keep = seen.is_some_and(|seen| !replace_if(&seen.value));
+            let init = (!keep).then(init);
+            async move {
+                match init {
+                    Some(init) => Some(init.await),
+                    None => None,
+                }
+            }
+        };
+        let convert = |value: Option<V>| {
+            value.map_or(Made::Keep, |value| {
+                Made::<V, Infallible>::Put(value, Given::Policy)
+            })
+        };
+        self.compute_async(true, make, convert, |_, key, end| kept_or_made(key, end))
+            .await
+    }
+
+    /// Stores the value that `f` makes of the live entry, or of none.
+    ///
+    /// No update is lost: closures of a key run one after the other. If the key is written while
+    /// `f` runs, its value is not stored, and [`is_stored`](Entry::is_stored) says so; the entry
+    /// carries the value in any case.
+    ///
+    /// # Panics
+    ///
+    /// As [`and_compute_with`](Self::and_compute_with).
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// for _ in 0..3 {
+    ///     cache.entry("visits").and_upsert_with(|old| old.map_or(1, |old| old.into_value() + 1));
+    /// }
+    /// assert_eq!(cache.get("visits"), Some(3));
+    /// ```
+    #[track_caller]
+    pub fn and_upsert_with(self, f: impl FnOnce(Option<Entry<K, V>>) -> V) -> Entry<K, V> {
+        let (key, end) = self.compute(true, |seen| Made::Put(f(seen), Given::Policy));
+        upserted(key, end)
+    }
+
+    /// As [`and_upsert_with`](Self::and_upsert_with), with a closure that returns a future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](crate::Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache = wheelhouse::Cache::new(100);
+    /// let entry = cache.entry("k").and_upsert_with_async(|_| async { 1 }).await;
+    /// assert_eq!(entry.into_value(), 1);
+    /// # }
+    /// ```
+    pub fn and_upsert_with_async<F>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+    ) -> impl Future<Output = Entry<K, V>>
+    where
+        F: Future<Output = V>,
+    {
+        let convert = |value| Made::Put(value, Given::Policy);
+        self.compute_async(true, f, convert, |_, key, end| upserted(key, end))
+    }
+
+    /// Does with the entry what `f` says, which sees the live entry.
+    ///
+    /// `f` runs with no lock held; `get` finds the old value meanwhile. Writers of the key do not
+    /// wait: [`CompResult`] says what comes of the compute then.
+    ///
+    /// # Panics
+    ///
+    /// If `f`, or other user code that an insert runs, panics. If the call would wait for a load
+    /// that its own thread leads, itself or through loads of other threads.
+    ///
+    /// ```
+    /// use wheelhouse::compute::{CompResult, Op};
+    ///
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("k", 1);
+    /// let result = cache.entry("k").and_compute_with(|entry| match entry {
+    ///     Some(entry) if *entry.value() == 1 => Op::Remove,
+    ///     _ => Op::Nop,
+    /// });
+    /// assert!(matches!(result, CompResult::Removed(_)));
+    /// assert_eq!(cache.get("k"), None);
+    /// ```
+    #[track_caller]
+    pub fn and_compute_with(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> Op<V>,
+    ) -> CompResult<K, V> {
+        let (key, end) = self.compute(true, |seen| made(f(seen)));
+        never(told(key, end))
+    }
+
+    /// As [`and_compute_with`](Self::and_compute_with), with a closure that returns a future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](crate::Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use wheelhouse::compute::{CompResult, Op};
+    ///
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let result = cache.entry("k").and_compute_with_async(|_| async { Op::Put(1) }).await;
+    /// assert!(matches!(result, CompResult::Inserted(_)));
+    /// # }
+    /// ```
+    pub fn and_compute_with_async<F>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+    ) -> impl Future<Output = CompResult<K, V>>
+    where
+        F: Future<Output = Op<V>>,
+    {
+        self.compute_async(true, f, made, |_, key, end| never(told(key, end)))
+    }
+
+    /// As [`and_compute_with`](Self::and_compute_with), if `f` succeeds.
+    ///
+    /// # Errors
+    ///
+    /// That of `f`: then nothing has changed.
+    ///
+    /// # Panics
+    ///
+    /// As `and_compute_with`.
+    ///
+    /// ```
+    /// use wheelhouse::compute::{CompResult, Op};
+    ///
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let result = cache.entry("k").and_try_compute_with(|_| "7".parse().map(Op::Put));
+    /// assert!(matches!(result, Ok(CompResult::Inserted(_))));
+    /// ```
+    #[track_caller]
+    pub fn and_try_compute_with<E>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
+    ) -> Result<CompResult<K, V>, E> {
+        let (key, end) = self.compute(true, |seen| try_made(f(seen)));
+        told(key, end)
+    }
+
+    /// As [`and_try_compute_with`](Self::and_try_compute_with), with a closure that returns a
+    /// future.
+    ///
+    /// # Errors
+    ///
+    /// That of `f`: then nothing has changed.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](crate::Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use wheelhouse::compute::Op;
+    ///
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let entry = cache.entry("k");
+    /// let result = entry.and_try_compute_with_async(|_| async { "7".parse().map(Op::Put) });
+    /// assert!(result.await.is_ok());
+    /// # }
+    /// ```
+    pub fn and_try_compute_with_async<E, F>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+    ) -> impl Future<Output = Result<CompResult<K, V>, E>>
+    where
+        F: Future<Output = Result<Op<V>, E>>,
+    {
+        self.compute_async(true, f, try_made, |_, key, end| told(key, end))
+    }
+
+    /// As [`and_try_compute_with`](Self::and_try_compute_with), but if another call loads or
+    /// computes the key just now, returns what the key has without calling `f`.
+    ///
+    /// # Errors
+    ///
+    /// That of `f`: then nothing has changed.
+    ///
+    /// # Panics
+    ///
+    /// If `f`, or other user code that an insert runs, panics.
+    ///
+    /// ```
+    /// use wheelhouse::compute::{CompResult, Op};
+    ///
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// cache.get_with("k", || {
+    ///     let result = cache
+    ///         .entry("k")
+    ///         .and_try_compute_if_nobody_else(|_| Ok::<_, ()>(Op::Put(2)));
+    ///     assert!(matches!(result, Ok(CompResult::StillNone("k"))));
+    ///     1
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn and_try_compute_if_nobody_else<E>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
+    ) -> Result<CompResult<K, V>, E> {
+        let cache = self.cache;
+        let (key, end) = self.compute(false, |seen| try_made(f(seen)));
+        told_if_free(cache, key, end)
+    }
+
+    /// As [`and_try_compute_if_nobody_else`](Self::and_try_compute_if_nobody_else), with a closure
+    /// that returns a future.
+    ///
+    /// # Errors
+    ///
+    /// That of `f`: then nothing has changed.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](crate::Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use wheelhouse::compute::Op;
+    ///
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let compute = |_| async { Ok::<_, ()>(Op::Put(2)) };
+    /// assert!(cache.entry("k").and_try_compute_if_nobody_else_async(compute).await.is_ok());
+    /// # }
+    /// ```
+    pub fn and_try_compute_if_nobody_else_async<E, F>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+    ) -> impl Future<Output = Result<CompResult<K, V>, E>>
+    where
+        F: Future<Output = Result<Op<V>, E>>,
+    {
+        self.compute_async(false, f, try_made, told_if_free)
+    }
+}
+
+fn kept_or_made<K, V>(key: K, end: End<V, Infallible>) -> Entry<K, V> {
+    match end {
+        End::Kept(Some(seen)) => Entry::of(key, seen),
+        end => upserted(key, end),
+    }
+}
+
+/// What a compute says that does not wait.
+fn told_if_free<K, V, S, X>(
+    cache: &crate::Cache<K, V, S>,
+    key: K,
+    end: End<V, X>,
+) -> Result<CompResult<K, V>, X>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    let End::Busy = end else {
+        return told(key, end);
+    };
+    let hash = cache.core.hash(&key);
+    Ok(match cache.core.peek_got(hash, &key) {
+        Some(got) => CompResult::Unchanged(Entry::of(key, got)),
+        None => CompResult::StillNone(key),
+    })
+}
+
+impl<K, V, S> Lead<'_, K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Removes the entry over which this run leads, if the load is still current.
+    pub(super) fn remove<X>(self, seen: Option<Got<V>>) -> End<V, X> {
+        let core = self.core();
+        let load = Arc::clone(self.load());
+        let hash = load.hash();
+        let map = &core.shared.map;
+        let (cause, outcome) = loop {
+            let pin = core.shared.pin();
+            let probe = map.probe(hash, &pin, |node| load.key() == node.key());
+            let mut shard = probe.lock();
+            let Some(revalidated) = shard.revalidate(hash, &probe) else {
+                continue;
+            };
+            if !load.is_current() {
+                drop((shard, probe));
+                drop(pin);
+                let by = load.revoked();
+                self.release_discarded();
+                return End::NotRemoved { by };
+            }
+            let (Revalidated::Occupied(spot), Some(node)) = (revalidated, probe.found) else {
+                break (None, None);
+            };
+            let cause = core.take_out(&mut shard, spot, node);
+            if !load.seal() {
+                shard.unlist_load(&load);
+            }
+            break (Some(cause), Some(core.took(&shard)));
+        };
+        self.release();
+        if let Some(outcome) = outcome {
+            core.maintenance.after_write(&core.shared, outcome);
+        }
+        match (cause, seen) {
+            (Some(RemovalCause::Explicit), Some(seen)) => End::Removed(seen),
+            _ => End::NotRemoved { by: None },
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Entry selectors: a key, and what to do with its entry. `or_*` make a value for an absent key.
+
+use super::begin::{Ask, Got};
+use super::get_with::{fallible, optional, put, put_fallible, put_optional, result, sure};
+use super::key::{ByRef, Key, Owned};
+use super::poll::{Loading, Seeker};
+use super::run::{End, Made};
+use crate::RandomState;
+use crate::cache::{Cache, Given};
+use crate::compute::Entry;
+use crate::load::Want;
+use equivalent::Equivalent;
+use std::borrow::ToOwned;
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A key of a cache, and what to do with its entry; from [`Cache::entry`].
+///
+/// At most one closure runs for a key at any time, whatever the method. The methods `or_*` make a
+/// value if the key has none; calls that come meanwhile share it, as those of
+/// [`get_with`](Cache::get_with) do. The methods `and_*` see the live entry and change it; they
+/// take turns, the one that has waited longest first.
+///
+/// ```
+/// let cache = wheelhouse::Cache::new(100);
+/// let entry = cache.entry("ada").or_insert_with(|| 1815);
+/// assert_eq!(*entry.value(), 1815);
+/// let entry = cache.entry("ada").and_upsert_with(|old| old.map_or(0, |old| old.into_value() + 1));
+/// assert_eq!(*entry.value(), 1816);
+/// ```
+#[must_use = "a selector does nothing by itself"]
+pub struct EntrySelector<'a, K, V, S = RandomState, Y = Owned<K>> {
+    pub(super) cache: &'a Cache<K, V, S>,
+    pub(super) key: Y,
+    // For the parameter, which `Y` stands for.
+    _key: std::marker::PhantomData<fn() -> K>,
+}
+
+/// A borrowed key of a cache, and what to do with its entry; from
+/// [`Cache::entry_by_ref`]. The key is made owned only where that is needed.
+///
+/// ```
+/// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
+/// assert_eq!(*cache.entry_by_ref("ada").or_insert(1815).value(), 1815);
+/// ```
+pub type RefEntrySelector<'a, K, Q, V, S = RandomState> =
+    EntrySelector<'a, K, V, S, ByRef<'a, Q, K>>;
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Begins what is to be done with the entry of a key.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// assert!(cache.entry("ada").or_insert(1815).is_fresh());
+    /// assert_eq!(cache.entry("ada").or_insert(0).into_value(), 1815);
+    /// ```
+    pub fn entry(&self, key: K) -> EntrySelector<'_, K, V, S> {
+        EntrySelector {
+            cache: self,
+            key: Owned(Some(key)),
+            _key: std::marker::PhantomData,
+        }
+    }
+
+    /// As [`entry`](Self::entry), by a borrowed form of the key.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.entry_by_ref("ada").or_default().into_value(), 0);
+    /// ```
+    pub fn entry_by_ref<'a, Q>(&'a self, key: &'a Q) -> RefEntrySelector<'a, K, Q, V, S>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        EntrySelector {
+            cache: self,
+            key: ByRef::new(key),
+            _key: std::marker::PhantomData,
+        }
+    }
+}
+
+/// A hit, as of a call that returns an entry.
+pub(super) fn hit_entry<K, V, S, Q>(cache: &Cache<K, V, S>, key: &Q) -> Option<Got<V>>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+    Q: Equivalent<K> + Hash + ?Sized,
+{
+    let found = cache.get_ref(key)?;
+    Some(Got {
+        value: found.value().clone(),
+        fresh: false,
+        stored: true,
+        left: found.time_left(),
+    })
+}
+
+impl<K, V> Entry<K, V> {
+    pub(super) fn of(key: K, got: Got<V>) -> Self {
+        Self {
+            key,
+            value: got.value,
+            fresh: got.fresh,
+            replaced: false,
+            stored: got.stored,
+            left: got.left,
+        }
+    }
+}
+
+fn put_with_ttl<V>((value, ttl): (V, Duration)) -> Made<V, Infallible> {
+    Made::Put(value, Given::Life(ttl))
+}
+
+impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+    Y: Key<K>,
+{
+    /// The hit, or what the load came to, with the key for the entry.
+    #[track_caller]
+    fn load(
+        self,
+        want: Want,
+        init: impl FnOnce() -> Made<V, Infallible>,
+    ) -> (K, End<V, Infallible>) {
+        if let Some(got) = hit_entry(self.cache, self.key.query()) {
+            return (self.key.into_owned(), End::Found(got));
+        }
+        let key = self.key.copy();
+        let end = self.cache.core.run(self.key, Ask::value(want), |_| init());
+        (key, end)
+    }
+
+    fn load_async<M, F, R>(
+        self,
+        want: Want,
+        init: M,
+        convert: impl Fn(F::Output) -> Made<V, Infallible>,
+        finish: impl FnOnce(K, End<V, Infallible>) -> R,
+    ) -> impl Future<Output = R>
+    where
+        M: FnOnce() -> F,
+        F: Future,
+    {
+        let key = self.key.copy();
+        let look = hit_entry::<K, V, S, Y::Query>;
+        let seeker = Seeker::new(self.cache, self.key, Ask::value(want), Some(look));
+        let make = move |_: Option<&Got<V>>| init();
+        Loading::of_closure(seeker, make, convert, move |end| finish(key, end))
+    }
+
+    /// The key's entry, or a new one with the default value.
+    ///
+    /// # Panics
+    ///
+    /// As [`or_insert_with`](Self::or_insert_with).
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.entry("k").or_default().into_value(), 0);
+    /// ```
+    #[track_caller]
+    pub fn or_default(self) -> Entry<K, V>
+    where
+        V: Default,
+    {
+        self.or_insert_with(V::default)
+    }
+
+    /// The key's entry, or a new one with this value.
+    ///
+    /// # Panics
+    ///
+    /// As [`or_insert_with`](Self::or_insert_with).
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// assert!(cache.entry("k").or_insert(1).is_fresh());
+    /// assert_eq!(cache.entry("k").or_insert(2).into_value(), 1);
+    /// ```
+    #[track_caller]
+    pub fn or_insert(self, value: V) -> Entry<K, V> {
+        self.or_insert_with(|| value)
+    }
+
+    /// The key's entry, or a new one with the value that `init` makes, as
+    /// [`get_with`](Cache::get_with) does it.
+    ///
+    /// # Panics
+    ///
+    /// As `get_with`.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.entry("k").or_insert_with(|| 1).into_value(), 1);
+    /// ```
+    #[track_caller]
+    pub fn or_insert_with(self, init: impl FnOnce() -> V) -> Entry<K, V> {
+        let (key, end) = self.load(Want::Value, || put(init()));
+        Entry::of(key, sure(end))
+    }
+
+    /// As [`or_insert_with`](Self::or_insert_with), with a lifetime that `init` knows: the entry
+    /// lives as long as one that [`insert_with_ttl`](Cache::insert_with_ttl) stores.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with`](Cache::get_with).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let cache = wheelhouse::Cache::new(100);
+    /// let entry = cache.entry("k").or_insert_with_ttl(|| (1, Duration::from_secs(60)));
+    /// assert_eq!(entry.time_left(), Some(Duration::from_secs(60)));
+    /// ```
+    #[track_caller]
+    pub fn or_insert_with_ttl(self, init: impl FnOnce() -> (V, Duration)) -> Entry<K, V> {
+        let (key, end) = self.load(Want::Value, || put_with_ttl(init()));
+        Entry::of(key, sure(end))
+    }
+
+    /// As [`or_insert_with`](Self::or_insert_with), if `init` makes a value.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with`](Cache::get_with).
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// assert!(cache.entry("k").or_optionally_insert_with(|| None).is_none());
+    /// ```
+    #[track_caller]
+    pub fn or_optionally_insert_with(
+        self,
+        init: impl FnOnce() -> Option<V>,
+    ) -> Option<Entry<K, V>> {
+        let (key, end) = self.load(Want::Optional, || put_optional(init()));
+        Some(Entry::of(key, optional(end)?))
+    }
+
+    /// As [`or_insert_with`](Self::or_insert_with), if `init` succeeds.
+    ///
+    /// # Errors
+    ///
+    /// That of `init`, or of the call that this one has waited for.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with`](Cache::get_with).
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let entry = cache.entry("k").or_try_insert_with(|| "7".parse());
+    /// assert_eq!(entry.unwrap().into_value(), 7);
+    /// ```
+    #[track_caller]
+    pub fn or_try_insert_with<E>(
+        self,
+        init: impl FnOnce() -> Result<V, E>,
+    ) -> Result<Entry<K, V>, Arc<E>>
+    where
+        E: Send + Sync + 'static,
+    {
+        let (key, end) = self.load(fallible::<E>(), || put_fallible(init()));
+        Ok(Entry::of(key, result(end)?))
+    }
+
+    /// As [`or_insert_with`](Self::or_insert_with), with a closure that returns a future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache = wheelhouse::Cache::new(100);
+    /// let entry = cache.entry("k").or_insert_with_async(|| async { 1 }).await;
+    /// assert_eq!(entry.into_value(), 1);
+    /// # }
+    /// ```
+    pub fn or_insert_with_async<F>(
+        self,
+        init: impl FnOnce() -> F,
+    ) -> impl Future<Output = Entry<K, V>>
+    where
+        F: Future<Output = V>,
+    {
+        self.load_async(Want::Value, init, put, |key, end| Entry::of(key, sure(end)))
+    }
+
+    /// As [`or_insert_with_ttl`](Self::or_insert_with_ttl), with a closure that returns a future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use std::time::Duration;
+    ///
+    /// let cache = wheelhouse::Cache::new(100);
+    /// let load = || async { (1, Duration::from_secs(60)) };
+    /// let entry = cache.entry("k").or_insert_with_ttl_async(load).await;
+    /// assert!(entry.time_left().is_some());
+    /// # }
+    /// ```
+    pub fn or_insert_with_ttl_async<F>(
+        self,
+        init: impl FnOnce() -> F,
+    ) -> impl Future<Output = Entry<K, V>>
+    where
+        F: Future<Output = (V, Duration)>,
+    {
+        self.load_async(Want::Value, init, put_with_ttl, |key, end| {
+            Entry::of(key, sure(end))
+        })
+    }
+
+    /// As [`or_optionally_insert_with`](Self::or_optionally_insert_with), with a closure that
+    /// returns a future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let entry = cache.entry("k").or_optionally_insert_with_async(|| async { None }).await;
+    /// assert!(entry.is_none());
+    /// # }
+    /// ```
+    pub fn or_optionally_insert_with_async<F>(
+        self,
+        init: impl FnOnce() -> F,
+    ) -> impl Future<Output = Option<Entry<K, V>>>
+    where
+        F: Future<Output = Option<V>>,
+    {
+        self.load_async(Want::Optional, init, put_optional, |key, end| {
+            Some(Entry::of(key, optional(end)?))
+        })
+    }
+
+    /// As [`or_try_insert_with`](Self::or_try_insert_with), with a closure that returns a future.
+    ///
+    /// # Errors
+    ///
+    /// That of `init`, or of the call that this one has waited for.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let entry = cache.entry("k").or_try_insert_with_async(|| async { "7".parse() }).await;
+    /// assert_eq!(entry.unwrap().into_value(), 7);
+    /// # }
+    /// ```
+    pub fn or_try_insert_with_async<E, F>(
+        self,
+        init: impl FnOnce() -> F,
+    ) -> impl Future<Output = Result<Entry<K, V>, Arc<E>>>
+    where
+        E: Send + Sync + 'static,
+        F: Future<Output = Result<V, E>>,
+    {
+        self.load_async(fallible::<E>(), init, put_fallible, |key, end| {
+            Ok(Entry::of(key, result(end)?))
+        })
+    }
+}
+
+impl<K: fmt::Debug, V, S, Y> fmt::Debug for EntrySelector<'_, K, V, S, Y> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EntrySelector").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,478 @@
+//! `get_with` and its kin: the value of a key, made at need.
+
+use super::begin::{Ask, Got};
+use super::key::{ByRef, Key, Owned};
+use super::poll::{Loading, Seeker};
+use super::run::{End, Made};
+use crate::cache::{Cache, Given};
+use crate::load::{Failure, Want};
+use equivalent::Equivalent;
+use std::any::{Any, TypeId};
+use std::borrow::ToOwned;
+use std::convert::Infallible;
+use std::future::Future;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+impl Ask {
+    /// Of a call that wants a value.
+    pub(crate) const fn value(want: Want) -> Self {
+        Self {
+            want,
+            over_present: false,
+            may_wait: true,
+            thread: 0,
+        }
+    }
+}
+
+pub(crate) fn put<V>(value: V) -> Made<V, Infallible> {
+    Made::Put(value, Given::Policy)
+}
+
+pub(crate) fn put_optional<V>(value: Option<V>) -> Made<V, Infallible> {
+    value.map_or(Made::Absent, put)
+}
+
+pub(crate) fn put_fallible<V, E>(value: Result<V, E>) -> Made<V, Infallible>
+where
+    E: Send + Sync + 'static,
+{
+    value.map_or_else(|error| Made::Error(Arc::new(error)), put)
+}
+
+pub(crate) fn fallible<E: 'static>() -> Want {
+    Want::Fallible(TypeId::of::<E>())
+}
+
+pub(crate) fn sure<V>(end: End<V, Infallible>) -> Got<V> {
+    end.got()
+        .unwrap_or_else(|_| unreachable!("it accepts values only"))
+}
+
+pub(crate) fn optional<V>(end: End<V, Infallible>) -> Option<Got<V>> {
+    end.got().ok()
+}
+
+pub(crate) fn result<V, E>(end: End<V, Infallible>) -> Result<Got<V>, Arc<E>>
+where
+    E: Send + Sync + 'static,
+{
+    end.got().map_err(|failure| match failure {
+        Some(Failure::Error(error)) => error_of(error),
+        _ => unreachable!("it accepts values and errors of its type only"),
+    })
+}
+
+/// An error as the call's own type: a waiter accepts no other.
+pub(crate) fn error_of<E: Send + Sync + 'static>(error: Arc<dyn Any + Send + Sync>) -> Arc<E> {
+    error
+        .downcast()
+        .unwrap_or_else(|_| unreachable!("it accepts errors of its type only"))
+}
+
+/// A plain hit, as of a call that returns a value.
+pub(crate) fn hit<K, V, S, Q>(cache: &Cache<K, V, S>, key: &Q) -> Option<Got<V>>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+    Q: Equivalent<K> + Hash + ?Sized,
+{
+    cache.get(key).map(|value| Got {
+        value,
+        fresh: false,
+        stored: true,
+        left: None,
+    })
+}
+
+/// # Loading
+///
+/// At most one closure runs for a key at any time, whatever the method. Calls that come meanwhile
+/// wait for its outcome and share it. A write of the key (`insert`, `invalidate`, `remove`, …)
+/// never waits for a load: it revokes the load, whose value is then returned and not stored.
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn load<Y: Key<K>>(
+        &self,
+        key: Y,
+        want: Want,
+        init: impl FnOnce() -> Made<V, Infallible>,
+    ) -> End<V, Infallible> {
+        self.core.run(key, Ask::value(want), |_| init())
+    }
+
+    fn load_async<Y, F, R>(
+        &self,
+        key: Y,
+        want: Want,
+        init: F,
+        convert: impl Fn(F::Output) -> Made<V, Infallible>,
+        finish: impl FnOnce(End<V, Infallible>) -> R,
+    ) -> impl Future<Output = R>
+    where
+        Y: Key<K>,
+        F: Future,
+    {
+        let seeker = Seeker::new(self, key, Ask::value(want), Some(hit::<K, V, S, Y::Query>));
+        Loading::of_future(seeker, init, convert, finish)
+    }
+
+    /// The value of a key; made by `init` and stored if the key is absent or its entry has expired.
+    ///
+    /// While `init` runs, other calls for the key wait and share its value. If `init` panics, the
+    /// call that has waited longest runs its own closure. If the key is written meanwhile, the
+    /// value that was written is returned; if the key was removed, the loaded value is returned and
+    /// not stored.
+    ///
+    /// # Panics
+    ///
+    /// If `init`, or other user code that an insert runs, panics. If the call would wait for a load
+    /// that its own thread leads, itself or through loads of other threads: the message names the
+    /// cache and the key's hash.
+    ///
+    /// # Cost
+    ///
+    /// A hit costs what [`get`](Self::get) costs. A miss that loads: one allocation and one clone
+    /// of the key and of the value, beside what `get` and `insert` take.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.get_with("ada", || 1815), 1815);
+    /// assert_eq!(cache.get_with("ada", || unreachable!("a hit")), 1815);
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn get_with(&self, key: K, init: impl FnOnce() -> V) -> V {
+        match self.get(&key) {
+            Some(value) => value,
+            None => sure(self.load(Owned(Some(key)), Want::Value, || put(init()))).value,
+        }
+    }
+
+    /// As [`get_with`](Self::get_with), by a borrowed form of the key.
+    ///
+    /// # Panics
+    ///
+    /// As `get_with`.
+    ///
+    /// # Cost
+    ///
+    /// As `get_with`; the key is made owned only if this call loads.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.get_with_by_ref("ada", || 1815), 1815);
+    /// assert_eq!(cache.get("ada"), Some(1815));
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn get_with_by_ref<Q>(&self, key: &Q, init: impl FnOnce() -> V) -> V
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        match self.get(key) {
+            Some(value) => value,
+            None => sure(self.load(ByRef::new(key), Want::Value, || put(init()))).value,
+        }
+    }
+
+    /// As [`get_with`](Self::get_with), if `init` makes a value. `None` is not stored; calls of
+    /// `optionally_get_with` that wait share it, others run their own closures.
+    ///
+    /// # Panics
+    ///
+    /// As `get_with`.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.optionally_get_with("ada", || None), None);
+    /// assert_eq!(cache.optionally_get_with("ada", || Some(1815)), Some(1815));
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn optionally_get_with(&self, key: K, init: impl FnOnce() -> Option<V>) -> Option<V> {
+        if let Some(value) = self.get(&key) {
+            return Some(value);
+        }
+        let init = || put_optional(init());
+        optional(self.load(Owned(Some(key)), Want::Optional, init)).map(|got| got.value)
+    }
+
+    /// As [`optionally_get_with`](Self::optionally_get_with), by a borrowed form of the key.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with`](Self::get_with).
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.optionally_get_with_by_ref("ada", || Some(1815)), Some(1815));
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn optionally_get_with_by_ref<Q>(
+        &self,
+        key: &Q,
+        init: impl FnOnce() -> Option<V>,
+    ) -> Option<V>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        if let Some(value) = self.get(key) {
+            return Some(value);
+        }
+        let init = || put_optional(init());
+        optional(self.load(ByRef::new(key), Want::Optional, init)).map(|got| got.value)
+    }
+
+    /// As [`get_with`](Self::get_with), if `init` succeeds. An error is not stored; calls with the
+    /// same error type that wait share it, others run their own closures.
+    ///
+    /// # Errors
+    ///
+    /// That of `init`, or of the call that this one has waited for.
+    ///
+    /// # Panics
+    ///
+    /// As `get_with`.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// let born = cache.try_get_with("ada", || "1815".parse::<u32>());
+    /// assert_eq!(born.unwrap(), 1815);
+    /// let error = cache.try_get_with("bob", || "?".parse::<u32>()).unwrap_err();
+    /// assert_eq!(error.to_string(), "invalid digit found in string");
+    /// assert_eq!(cache.get("bob"), None);
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn try_get_with<E>(&self, key: K, init: impl FnOnce() -> Result<V, E>) -> Result<V, Arc<E>>
+    where
+        E: Send + Sync + 'static,
+    {
+        if let Some(value) = self.get(&key) {
+            return Ok(value);
+        }
+        let init = || put_fallible(init());
+        result(self.load(Owned(Some(key)), fallible::<E>(), init)).map(|got| got.value)
+    }
+
+    /// As [`try_get_with`](Self::try_get_with), by a borrowed form of the key.
+    ///
+    /// # Errors
+    ///
+    /// As `try_get_with`.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with`](Self::get_with).
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
+    /// let born = cache.try_get_with_by_ref("ada", || "1815".parse::<u32>());
+    /// assert_eq!(born.unwrap(), 1815);
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn try_get_with_by_ref<Q, E>(
+        &self,
+        key: &Q,
+        init: impl FnOnce() -> Result<V, E>,
+    ) -> Result<V, Arc<E>>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+        E: Send + Sync + 'static,
+    {
+        if let Some(value) = self.get(key) {
+            return Ok(value);
+        }
+        let init = || put_fallible(init());
+        result(self.load(ByRef::new(key), fallible::<E>(), init)).map(|got| got.value)
+    }
+
+    /// As [`get_with`](Self::get_with), with a future. On a hit it is dropped without being polled.
+    ///
+    /// Works on any runtime. The future of the first call for a key is polled as part of that call.
+    /// If the call is dropped, the task that has waited longest polls its own future. A call takes
+    /// its place in the order when it is first polled.
+    ///
+    /// # Panics
+    ///
+    /// As `get_with`. Recursion within one poll is found: a task that would wait for a load which
+    /// it is just polling panics.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.get_with_async("ada", async { 1815 }).await, 1815);
+    /// assert_eq!(cache.get("ada"), Some(1815));
+    /// # }
+    /// ```
+    pub fn get_with_async(&self, key: K, init: impl Future<Output = V>) -> impl Future<Output = V> {
+        self.load_async(Owned(Some(key)), Want::Value, init, put, |end| {
+            sure(end).value
+        })
+    }
+
+    /// As [`get_with_async`](Self::get_with_async), by a borrowed form of the key.
+    ///
+    /// # Panics
+    ///
+    /// As `get_with_async`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.get_with_by_ref_async("ada", async { 1815 }).await, 1815);
+    /// # }
+    /// ```
+    pub fn get_with_by_ref_async<Q>(
+        &self,
+        key: &Q,
+        init: impl Future<Output = V>,
+    ) -> impl Future<Output = V>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        self.load_async(ByRef::new(key), Want::Value, init, put, |end| {
+            sure(end).value
+        })
+    }
+
+    /// As [`optionally_get_with`](Self::optionally_get_with), with a future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.optionally_get_with_async("ada", async { None }).await, None);
+    /// # }
+    /// ```
+    pub fn optionally_get_with_async(
+        &self,
+        key: K,
+        init: impl Future<Output = Option<V>>,
+    ) -> impl Future<Output = Option<V>> {
+        self.load_async(
+            Owned(Some(key)),
+            Want::Optional,
+            init,
+            put_optional,
+            |end| optional(end).map(|got| got.value),
+        )
+    }
+
+    /// As [`optionally_get_with_async`](Self::optionally_get_with_async), by a borrowed form of the
+    /// key.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
+    /// let born = cache.optionally_get_with_by_ref_async("ada", async { Some(1815) }).await;
+    /// assert_eq!(born, Some(1815));
+    /// # }
+    /// ```
+    pub fn optionally_get_with_by_ref_async<Q>(
+        &self,
+        key: &Q,
+        init: impl Future<Output = Option<V>>,
+    ) -> impl Future<Output = Option<V>>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        self.load_async(ByRef::new(key), Want::Optional, init, put_optional, |end| {
+            optional(end).map(|got| got.value)
+        })
+    }
+
+    /// As [`try_get_with`](Self::try_get_with), with a future.
+    ///
+    /// # Errors
+    ///
+    /// That of `init`, or of the call that this one has waited for.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let born = cache.try_get_with_async("ada", async { "1815".parse::<u32>() }).await;
+    /// assert_eq!(born.unwrap(), 1815);
+    /// # }
+    /// ```
+    pub fn try_get_with_async<E>(
+        &self,
+        key: K,
+        init: impl Future<Output = Result<V, E>>,
+    ) -> impl Future<Output = Result<V, Arc<E>>>
+    where
+        E: Send + Sync + 'static,
+    {
+        self.load_async(
+            Owned(Some(key)),
+            fallible::<E>(),
+            init,
+            put_fallible,
+            |end| result(end).map(|got| got.value),
+        )
+    }
+
+    /// As [`try_get_with_async`](Self::try_get_with_async), by a borrowed form of the key.
+    ///
+    /// # Errors
+    ///
+    /// As `try_get_with_async`.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
+    /// let born = cache.try_get_with_by_ref_async("ada", async { "1815".parse::<u32>() }).await;
+    /// assert_eq!(born.unwrap(), 1815);
+    /// # }
+    /// ```
+    pub fn try_get_with_by_ref_async<Q, E>(
+        &self,
+        key: &Q,
+        init: impl Future<Output = Result<V, E>>,
+    ) -> impl Future<Output = Result<V, Arc<E>>>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+        E: Send + Sync + 'static,
+    {
+        self.load_async(
+            ByRef::new(key),
+            fallible::<E>(),
+            init,
+            put_fallible,
+            |end| result(end).map(|got| got.value),
+        )
+    }
+}

@@ -1,0 +1,106 @@
+//! The key of a call that may load: owned, or borrowed and made owned at need.
+//!
+//! Public only as a parameter of [`EntrySelector`](crate::EntrySelector), and not to be named.
+
+use equivalent::Equivalent;
+use std::borrow::ToOwned;
+use std::hash::Hash;
+
+/// A key that is looked up, and handed to the load if the call comes to lead.
+pub trait Key<K> {
+    type Query: Equivalent<K> + Hash + ?Sized;
+
+    /// What is looked up; not after [`take`](Self::take).
+    fn query(&self) -> &Self::Query;
+
+    /// Makes the owned key, with no lock held: it may take user code.
+    fn prepare(&mut self);
+
+    /// The owned key, if it is there.
+    fn take(&mut self) -> Option<K>;
+
+    /// Whether `take` has the owned key.
+    fn is_ready(&self) -> bool;
+
+    /// A copy of the owned key; not after `take`.
+    fn copy(&self) -> K;
+
+    /// The owned key; not after `take`.
+    fn into_owned(self) -> K;
+}
+
+/// A key that the caller gave away.
+#[derive(Debug)]
+pub struct Owned<K>(pub(crate) Option<K>);
+
+impl<K: Hash + Eq + Clone> Key<K> for Owned<K> {
+    type Query = K;
+
+    fn query(&self) -> &K {
+        self.0.as_ref().expect("the key was handed to the load")
+    }
+
+    fn prepare(&mut self) {}
+
+    fn take(&mut self) -> Option<K> {
+        self.0.take()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn copy(&self) -> K {
+        self.query().clone()
+    }
+
+    fn into_owned(self) -> K {
+        self.0.expect("the key was handed to the load")
+    }
+}
+
+/// A key that the caller keeps.
+#[derive(Debug)]
+pub struct ByRef<'q, Q: ?Sized, K> {
+    query: &'q Q,
+    owned: Option<K>,
+}
+
+impl<'q, Q: ?Sized, K> ByRef<'q, Q, K> {
+    pub(crate) fn new(query: &'q Q) -> Self {
+        Self { query, owned: None }
+    }
+}
+
+impl<K, Q> Key<K> for ByRef<'_, Q, K>
+where
+    Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+{
+    type Query = Q;
+
+    fn query(&self) -> &Q {
+        self.query
+    }
+
+    fn prepare(&mut self) {
+        if self.owned.is_none() {
+            self.owned = Some(self.query.to_owned());
+        }
+    }
+
+    fn take(&mut self) -> Option<K> {
+        self.owned.take()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.owned.is_some()
+    }
+
+    fn copy(&self) -> K {
+        self.query.to_owned()
+    }
+
+    fn into_owned(self) -> K {
+        self.query.to_owned()
+    }
+}

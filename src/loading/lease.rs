@@ -1,0 +1,368 @@
+//! The leader's right as a value, for code that cannot run inside a closure.
+
+use super::begin::{Ask, Begun, Got};
+use super::commit::{Committed, Lead};
+use super::get_with::hit;
+use super::key::Owned;
+use super::poll::{Part, Seeker};
+use crate::RandomState;
+use crate::cache::{Cache, Core, Given, with_handles};
+use crate::load::{Failure, Load, Outcome, Verdict, Want, thread_number, wake_all};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::hash::{BuildHasher, Hash};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// What [`Cache::lease`] found.
+///
+/// ```
+/// use wheelhouse::{Cache, Leased};
+///
+/// let cache = Cache::new(100);
+/// if let Leased::Lease(lease) = cache.lease("ada") {
+///     lease.fill(1815);
+/// }
+/// assert!(matches!(cache.lease("ada"), Leased::Found(1815)));
+/// ```
+pub enum Leased<K, V, S = RandomState> {
+    /// The key's value.
+    Found(V),
+    /// The key is absent: the caller may load it.
+    Lease(Lease<K, V, S>),
+    /// Another call loads the key, and the time to wait is over. From
+    /// [`lease_timeout`](Cache::lease_timeout) only.
+    Busy,
+}
+
+/// The right to load a key. Other calls that need the key's value wait until the lease is filled,
+/// fails, or is dropped; after a drop, the call that has waited longest loads the key itself.
+///
+/// It can be sent to other threads and does not keep the cache alive.
+///
+/// ```
+/// use std::thread;
+/// use wheelhouse::{Cache, Leased};
+///
+/// let cache = Cache::new(100);
+/// let Leased::Lease(lease) = cache.lease("ada") else { unreachable!("the key is absent") };
+/// thread::spawn(move || lease.fill(1815)).join().unwrap();
+/// assert_eq!(cache.get("ada"), Some(1815));
+/// ```
+pub struct Lease<K, V, S = RandomState> {
+    core: Weak<Core<K, V, S>>,
+    /// Taken when the run has ended.
+    load: Option<Arc<Load<K, V>>>,
+}
+
+/// What became of a value that filled a [`Lease`].
+///
+/// ```
+/// use wheelhouse::{Cache, Filled, Leased};
+///
+/// let cache = Cache::new(100);
+/// let Leased::Lease(lease) = cache.lease("ada") else { unreachable!("the key is absent") };
+/// cache.insert("ada", 1852);
+/// assert!(matches!(lease.fill(1815), Filled::Lost { current: 1852, yours: 1815 }));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Filled<V> {
+    /// It was stored.
+    Stored,
+    /// The key was written meanwhile and has another value now.
+    Lost {
+        /// The key's value.
+        current: V,
+        /// The value that was not stored.
+        yours: V,
+    },
+    /// The key was written meanwhile and is absent now, or the cache is gone. This is the value
+    /// that was not stored.
+    Revoked(V),
+}
+
+impl<K, V, S> Lease<K, V, S> {
+    fn load(&self) -> &Arc<Load<K, V>> {
+        self.load
+            .as_ref()
+            .expect("a lease has its load until it ends")
+    }
+
+    /// The key to load.
+    ///
+    /// ```
+    /// # use wheelhouse::{Cache, Leased};
+    /// let cache: Cache<&str, u32> = Cache::new(100);
+    /// let Leased::Lease(lease) = cache.lease("ada") else { unreachable!("the key is absent") };
+    /// assert_eq!(*lease.key(), "ada");
+    /// ```
+    pub fn key(&self) -> &K {
+        self.load().key()
+    }
+
+    /// Whether a value would still be stored: no write of the key has come since, no newer load has
+    /// replaced this one, and the cache exists.
+    ///
+    /// ```
+    /// # use wheelhouse::{Cache, Leased};
+    /// let cache: Cache<&str, u32> = Cache::new(100);
+    /// let Leased::Lease(lease) = cache.lease("ada") else { unreachable!("the key is absent") };
+    /// assert!(lease.is_current());
+    /// cache.invalidate("ada");
+    /// assert!(!lease.is_current());
+    /// ```
+    pub fn is_current(&self) -> bool {
+        self.load().is_current() && with_handles(&self.core).is_some()
+    }
+
+    /// Ends the load with an error, which calls of `try_get_with` with this error type share.
+    ///
+    /// ```
+    /// # use wheelhouse::{Cache, Leased};
+    /// let cache: Cache<&str, u32> = Cache::new(100);
+    /// let Leased::Lease(lease) = cache.lease("ada") else { unreachable!("the key is absent") };
+    /// assert_eq!(*lease.fail("no such person"), "no such person");
+    /// assert_eq!(cache.get("ada"), None);
+    /// ```
+    pub fn fail<E: Send + Sync + 'static>(mut self, error: E) -> Arc<E> {
+        let error = Arc::new(error);
+        let shared = Failure::Error(Arc::<E>::clone(&error));
+        if let Some(load) = self.load.take() {
+            match with_handles(&self.core) {
+                Some(core) => Lead::of_lease(&core, load).fail(shared),
+                None => wake_all(load.end(&Outcome::Failed(shared), 0).wakers),
+            }
+        }
+        error
+    }
+}
+
+impl<K, V, S> Lease<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Stores the value, unless the key was written meanwhile, and gives it to the calls that wait.
+    ///
+    /// # Panics
+    ///
+    /// If user code that an insert runs panics; then the lease is given back.
+    ///
+    /// ```
+    /// # use wheelhouse::{Cache, Filled, Leased};
+    /// let cache = Cache::new(100);
+    /// let Leased::Lease(lease) = cache.lease("ada") else { unreachable!("the key is absent") };
+    /// assert_eq!(lease.fill(1815), Filled::Stored);
+    /// ```
+    pub fn fill(self, value: V) -> Filled<V> {
+        self.fill_as(value, Given::Policy)
+    }
+
+    /// As [`fill`](Self::fill), with a lifetime as of
+    /// [`insert_with_ttl`](Cache::insert_with_ttl).
+    ///
+    /// # Panics
+    ///
+    /// As `fill`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use wheelhouse::{Cache, Filled, Leased};
+    /// let cache = Cache::new(100);
+    /// let Leased::Lease(lease) = cache.lease("ada") else { unreachable!("the key is absent") };
+    /// assert_eq!(lease.fill_with_ttl(1815, Duration::from_secs(60)), Filled::Stored);
+    /// assert!(cache.get_ref("ada").unwrap().time_left().is_some());
+    /// ```
+    pub fn fill_with_ttl(self, value: V, ttl: Duration) -> Filled<V> {
+        self.fill_as(value, Given::Life(ttl))
+    }
+
+    fn fill_as(mut self, value: V, given: Given) -> Filled<V> {
+        let Some(core) = with_handles(&self.core) else {
+            // Dropping the lease wakes the waiters; there are none, since the cache is gone.
+            return Filled::Revoked(value);
+        };
+        let Some(load) = self.load.take() else {
+            return Filled::Revoked(value);
+        };
+        match Lead::of_lease(&core, load).commit(value, given) {
+            Committed::Stored { .. } => Filled::Stored,
+            Committed::Revoked {
+                live: Some(Got { value: current, .. }),
+                value: yours,
+                ..
+            } => Filled::Lost { current, yours },
+            Committed::Revoked { value, .. } => Filled::Revoked(value),
+        }
+    }
+}
+
+impl<K, V, S> Drop for Lease<K, V, S> {
+    fn drop(&mut self) {
+        let Some(load) = self.load.take() else {
+            return;
+        };
+        match with_handles(&self.core) {
+            Some(core) => drop(Lead::of_lease(&core, load)),
+            None => wake_all(load.end(&Outcome::Nothing, 0).wakers),
+        }
+    }
+}
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// The value of a key, or the right to load it. Waits while another call loads the key.
+    ///
+    /// # Panics
+    ///
+    /// If the call would wait for a load that its own thread leads, itself or through loads of
+    /// other threads. A lease is led by no thread: to wait for one never panics.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, Leased};
+    ///
+    /// let cache = Cache::new(100);
+    /// match cache.lease("ada") {
+    ///     Leased::Lease(lease) => drop(lease.fill(1815)),
+    ///     _ => unreachable!("the key is absent"),
+    /// }
+    /// assert!(matches!(cache.lease("ada"), Leased::Found(1815)));
+    /// ```
+    #[track_caller]
+    pub fn lease(&self, key: K) -> Leased<K, V, S> {
+        self.lease_within(key, None)
+    }
+
+    /// As [`lease`](Self::lease), but waits for `wait` at most; zero does not wait at all. The time
+    /// is real time, whatever the cache's ticker.
+    ///
+    /// Never panics for a deadlock: a call that would wait for a load of its own thread returns
+    /// [`Busy`](Leased::Busy) at once.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, Leased};
+    ///
+    /// let cache: Cache<&str, u32> = Cache::new(100);
+    /// let held = cache.lease("ada");
+    /// assert!(matches!(cache.lease_timeout("ada", Duration::ZERO), Leased::Busy));
+    /// # drop(held);
+    /// ```
+    #[track_caller]
+    pub fn lease_timeout(&self, key: K, wait: Duration) -> Leased<K, V, S> {
+        self.lease_within(key, Some(wait))
+    }
+
+    #[track_caller]
+    fn lease_within(&self, key: K, wait: Option<Duration>) -> Leased<K, V, S> {
+        if let Some(value) = self.get(&key) {
+            return Leased::Found(value);
+        }
+        let core = &*self.core;
+        // Beyond what a clock can say is for ever.
+        let until = wait.and_then(|wait| Instant::now().checked_add(wait));
+        let hash = core.hash(&key);
+        let mut key = Owned(Some(key));
+        let ask = Ask {
+            may_wait: wait != Some(Duration::ZERO),
+            ..Ask::value(Want::Value)
+        };
+        let waits = Ask {
+            thread: thread_number(),
+            ..ask
+        };
+        let mut ticket = None;
+        let mut begun = core.begin(&mut key, hash, &waits, &mut ticket, None);
+        loop {
+            let load = match begun {
+                Begun::Found(got) => return Leased::Found(got.value),
+                Begun::Busy => return Leased::Busy,
+                Begun::Lead(lead, _) => return Leased::Lease(self.lease_of(lead)),
+                Begun::Joined(load) => load,
+            };
+            let Some(place) = ticket else {
+                unreachable!("a call that waits has a ticket");
+            };
+            begun = match core.wait_until(&load, place, until) {
+                Ok(None) => {
+                    core.give_up(&load, place);
+                    return Leased::Busy;
+                }
+                Err(ring) => {
+                    core.give_up(&load, place);
+                    if wait.is_some() {
+                        return Leased::Busy;
+                    }
+                    panic!("{}", core.ring_message(&load, ring));
+                }
+                Ok(Some(Verdict::Ended(Outcome::Value(shared)))) => {
+                    return Leased::Found(shared.value.clone());
+                }
+                Ok(Some(Verdict::Leads)) => match core.take_up(&load, &waits) {
+                    Some(begun) => begun,
+                    None => core.begin(&mut key, hash, &waits, &mut ticket, None),
+                },
+                Ok(Some(_)) => core.begin(&mut key, hash, &waits, &mut ticket, None),
+            };
+        }
+    }
+
+    /// As [`lease`](Self::lease), for tasks.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use wheelhouse::{Cache, Leased};
+    ///
+    /// let cache = Cache::new(100);
+    /// if let Leased::Lease(lease) = cache.lease_async("ada").await {
+    ///     lease.fill(1815);
+    /// }
+    /// assert_eq!(cache.get("ada"), Some(1815));
+    /// # }
+    /// ```
+    pub fn lease_async(&self, key: K) -> impl Future<Output = Leased<K, V, S>> {
+        let ask = Ask::value(Want::Value);
+        let mut seeker = Seeker::new(self, Owned(Some(key)), ask, Some(hit::<K, V, S, K>));
+        poll_fn(move |cx| {
+            seeker.poll(cx).map(|part| match part {
+                Part::Found(got) => Leased::Found(got.value),
+                Part::Shared(Outcome::Value(shared)) => Leased::Found(shared.value.clone()),
+                Part::Lead(lead, _) => Leased::Lease(self.lease_of(lead)),
+                Part::Shared(_) | Part::Busy => unreachable!("it waits, and accepts values only"),
+            })
+        })
+    }
+
+    fn lease_of(&self, lead: Lead<'_, K, V, S>) -> Lease<K, V, S> {
+        lead.load().set_leader(0);
+        Lease {
+            core: self.core.downgrade(),
+            load: Some(lead.into_load()),
+        }
+    }
+}
+
+impl<K: fmt::Debug, V, S> fmt::Debug for Lease<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("key", self.key())
+            .field("is_current", &self.is_current())
+            .finish()
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug, S> fmt::Debug for Leased<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Found(value) => f.debug_tuple("Found").field(value).finish(),
+            Self::Lease(lease) => f.debug_tuple("Lease").field(lease).finish(),
+            Self::Busy => f.write_str("Busy"),
+        }
+    }
+}

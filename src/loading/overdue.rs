@@ -1,0 +1,71 @@
+//! Loads that last for too long.
+//!
+//! Each call that waits looks whether the load is overdue, whenever it wakes. If it is, the call
+//! begins anew, and its load replaces the overdue one. A load is never ended from outside; its
+//! waiters only have to wake in time. A thread wakes by itself. For tasks, and for threads whose
+//! cache has a ticker of its own, the scheduler is asked for a run at that moment, which wakes
+//! them.
+
+use crate::cache::Core;
+use crate::contain::contain;
+use crate::load::Load;
+use crate::time;
+use std::time::Duration;
+
+impl<K, V, S> Core<K, V, S> {
+    /// When a load becomes overdue, in cache time.
+    fn overdue_at(&self, load: &Load<K, V>) -> Option<u64> {
+        let most = self.lifetimes.limits.load_timeout?;
+        let began = load.began();
+        Some(self.shared.clock.view(began).deadline_after(began, most))
+    }
+
+    /// Whether a load has lasted for longer than the time-out.
+    pub(crate) fn is_overdue(&self, load: &Load<K, V>, now: u64) -> bool {
+        self.overdue_at(load)
+            .is_some_and(|deadline| time::is_due(now, deadline))
+    }
+
+    /// How long a waiter waits before it asks whether the load is overdue; `None` for ever.
+    pub(super) fn patience(&self, load: &Load<K, V>) -> Option<Duration> {
+        let deadline = self.overdue_at(load)?;
+        let clock = &self.shared.clock;
+        let now = clock.now();
+        clock.view(now).time_left(now, deadline)
+    }
+
+    /// Has waiters of a load wake when it becomes overdue.
+    pub(super) fn watch(&self, load: &Load<K, V>, now: u64) {
+        if let Some(deadline) = self.overdue_at(load) {
+            self.maintenance.request_run_by(&self.shared, deadline, now);
+        }
+    }
+
+    /// The same where a panic of the scheduler's alarm must not get out.
+    pub(super) fn watch_quietly(&self, load: &Load<K, V>, now: u64) {
+        contain(|| self.watch(load, now));
+    }
+
+    /// Wakes the waiters of overdue loads; says how long it is until the next load becomes overdue.
+    /// Called by the scheduler.
+    pub(crate) fn run_overdue(&self) -> Option<Duration> {
+        self.lifetimes.limits.load_timeout?;
+        let now = self.shared.clock.now();
+        let mut next: Option<Duration> = None;
+        for shard in 0..self.shared.map.shards() {
+            for load in self.shared.map.loads_of(shard) {
+                if self.is_overdue(&load, now) {
+                    load.rouse();
+                } else if load.has_waiters() {
+                    self.watch(&load, now);
+                    let view = self.shared.clock.view(now);
+                    let left = self
+                        .overdue_at(&load)
+                        .and_then(|at| view.time_left(now, at));
+                    next = next.into_iter().chain(left).min();
+                }
+            }
+        }
+        next
+    }
+}

@@ -1,0 +1,278 @@
+//! Loads of tasks: the leader's future is polled in place, a waiter leaves its waker.
+//!
+//! No runtime is needed: a waiter that is told to lead polls its own closure's future.
+#![allow(unsafe_code)]
+
+use super::begin::{Ask, Begun, Got};
+use super::commit::Lead;
+use super::key::Key;
+use super::run::{End, Made};
+use crate::cache::Cache;
+use crate::load::{Load, Outcome, Ring, Ticket, Verdict, thread_number};
+use std::future::Future;
+use std::hash::{BuildHasher, Hash};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// How a task looks its key up before it loads.
+pub(crate) type Look<K, V, S, Q> = fn(&Cache<K, V, S>, &Q) -> Option<Got<V>>;
+
+/// A task on its way to its part in a load.
+pub(crate) struct Seeker<'a, K, V, S, Y: Key<K>> {
+    cache: &'a Cache<K, V, S>,
+    key: Y,
+    hash: u64,
+    ask: Ask,
+    /// Until the first poll.
+    look: Option<Look<K, V, S, Y::Query>>,
+    ticket: Option<Ticket>,
+    waits: Option<Arc<Load<K, V>>>,
+    started: bool,
+}
+
+/// A task's part in a load.
+pub(crate) enum Part<'a, K, V, S> {
+    Found(Got<V>),
+    Shared(Outcome<V>),
+    Lead(Lead<'a, K, V, S>, Option<Got<V>>),
+    Busy,
+}
+
+impl<'a, K, V, S, Y: Key<K>> Seeker<'a, K, V, S, Y> {
+    /// `look` is what the first poll asks before anything else.
+    pub(crate) fn new(
+        cache: &'a Cache<K, V, S>,
+        key: Y,
+        ask: Ask,
+        look: Option<Look<K, V, S, Y::Query>>,
+    ) -> Self {
+        Self {
+            cache,
+            key,
+            hash: 0,
+            ask,
+            look,
+            ticket: None,
+            waits: None,
+            started: false,
+        }
+    }
+}
+
+impl<'a, K, V, S, Y> Seeker<'a, K, V, S, Y>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+    Y: Key<K>,
+{
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Part<'a, K, V, S>> {
+        let core = &*self.cache.core;
+        if !self.started {
+            self.started = true;
+            if let Some(look) = self.look.take()
+                && let Some(got) = look(self.cache, self.key.query())
+            {
+                return Poll::Ready(Part::Found(got));
+            }
+            self.hash = core.hash(self.key.query());
+        }
+        loop {
+            let begun = match (&self.waits, self.ticket) {
+                (Some(load), Some(ticket)) => match load.poll(ticket, Some(cx.waker())) {
+                    None => {
+                        let (me, leader) = (thread_number(), load.leader());
+                        if me != 0 && leader == me {
+                            let message = core.ring_message(load, Ring { others: 0 });
+                            self.stop();
+                            panic!("{message}");
+                        }
+                        if !core.is_overdue(load, core.load_clock()) {
+                            return Poll::Pending;
+                        }
+                        self.stop();
+                        None
+                    }
+                    Some(Verdict::Ended(outcome)) => {
+                        self.waits = None;
+                        return Poll::Ready(Part::Shared(outcome));
+                    }
+                    Some(Verdict::Leads) => {
+                        let load = self.waits.take();
+                        load.and_then(|load| core.take_up(&load, &self.ask))
+                    }
+                    Some(Verdict::Retry) => {
+                        self.waits = None;
+                        None
+                    }
+                },
+                _ => None,
+            };
+            let begun = begun.unwrap_or_else(|| {
+                core.begin(
+                    &mut self.key,
+                    self.hash,
+                    &self.ask,
+                    &mut self.ticket,
+                    Some(cx.waker()),
+                )
+            });
+            match begun {
+                Begun::Found(got) => return Poll::Ready(Part::Found(got)),
+                Begun::Lead(lead, seen) => return Poll::Ready(Part::Lead(lead, seen)),
+                Begun::Busy => return Poll::Ready(Part::Busy),
+                Begun::Joined(load) => self.waits = Some(load),
+            }
+        }
+    }
+}
+
+impl<K, V, S, Y: Key<K>> Seeker<'_, K, V, S, Y> {
+    /// Waits no longer.
+    fn stop(&mut self) {
+        if let (Some(load), Some(ticket)) = (self.waits.take(), self.ticket) {
+            self.cache.core.give_up(&load, ticket);
+        }
+    }
+}
+
+impl<K, V, S, Y: Key<K>> Drop for Seeker<'_, K, V, S, Y> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The lead, and the live entry that it leads over.
+type Leading<'a, K, V, S> = (Lead<'a, K, V, S>, Option<Got<V>>);
+
+/// What a leader is to run.
+enum Init<M, F> {
+    /// A closure that makes the future.
+    Make(M),
+    Run(F),
+    Gone,
+}
+
+/// A call's future: seeks its part, and runs its own future if that is to lead.
+///
+/// `convert` says what the future's output means, `finish` what the call returns.
+// The future before the lead: a leader that is dropped has ended its code before the next one runs.
+pub(crate) struct Loading<'a, K, V, S, Y: Key<K>, M, F, C, D> {
+    init: Init<M, F>,
+    lead: Option<Leading<'a, K, V, S>>,
+    seeker: Seeker<'a, K, V, S, Y>,
+    convert: C,
+    finish: Option<D>,
+}
+
+impl<'a, K, V, S, Y: Key<K>, F, C, D> Loading<'a, K, V, S, Y, fn(Option<&Got<V>>) -> F, F, C, D> {
+    /// A call whose future the caller has made.
+    pub(crate) fn of_future(
+        seeker: Seeker<'a, K, V, S, Y>,
+        future: F,
+        convert: C,
+        finish: D,
+    ) -> Self {
+        Self {
+            init: Init::Run(future),
+            lead: None,
+            seeker,
+            convert,
+            finish: Some(finish),
+        }
+    }
+}
+
+impl<'a, K, V, S, Y: Key<K>, M, F, C, D> Loading<'a, K, V, S, Y, M, F, C, D> {
+    /// A call whose closure makes the future.
+    pub(crate) fn of_closure(
+        seeker: Seeker<'a, K, V, S, Y>,
+        make: M,
+        convert: C,
+        finish: D,
+    ) -> Self {
+        Self {
+            init: Init::Make(make),
+            lead: None,
+            seeker,
+            convert,
+            finish: Some(finish),
+        }
+    }
+}
+
+impl<K, V, S, Y, M, F, C, D, X, R> Future for Loading<'_, K, V, S, Y, M, F, C, D>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+    Y: Key<K>,
+    M: FnOnce(Option<&Got<V>>) -> F,
+    F: Future,
+    C: Fn(F::Output) -> Made<V, X>,
+    D: FnOnce(End<V, X>) -> R,
+{
+    type Output = R;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
+        // SAFETY: of the fields only the future in `Init::Run` is ever pinned, and it is never
+        // moved from there: it is polled in place, and dropped in place by storing another `Init`.
+        // A future is moved into `Init::Run` before it is first polled. `Loading` is `Unpin` only
+        // if that future is, since there is no impl of its own, and its drop glue moves nothing.
+        let this = unsafe { self.get_unchecked_mut() };
+        if this.lead.is_none() {
+            let end = match this.seeker.poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Part::Lead(lead, seen)) => {
+                    this.lead = Some((lead, seen));
+                    None
+                }
+                Poll::Ready(Part::Found(got)) => Some(End::Found(got)),
+                Poll::Ready(Part::Shared(outcome)) => Some(this.seeker.cache.core.share(&outcome)),
+                Poll::Ready(Part::Busy) => Some(End::Busy),
+            };
+            if let Some(end) = end {
+                let finish = this.finish.take().expect("polled after it was ready");
+                return Poll::Ready(finish(end));
+            }
+        }
+        // Out of the future while user code runs: a panic passes the lead on.
+        let Some((lead, seen)) = this.lead.take() else {
+            unreachable!("the lead was found above");
+        };
+        if matches!(this.init, Init::Make(_))
+            && let Init::Make(make) = std::mem::replace(&mut this.init, Init::Gone)
+        {
+            this.init = Init::Run(make(seen.as_ref()));
+        }
+        let Init::Run(future) = &mut this.init else {
+            panic!("polled after it was ready, or after a panic");
+        };
+        // SAFETY: see above: pinned from here on, and never moved.
+        let future = unsafe { Pin::new_unchecked(future) };
+        lead.load().set_leader(thread_number());
+        let polled = future.poll(cx);
+        lead.load().set_leader(0);
+        let output = match polled {
+            Poll::Ready(output) => output,
+            Poll::Pending => {
+                this.lead = Some((lead, seen));
+                return Poll::Pending;
+            }
+        };
+        this.init = Init::Gone;
+        let made = (this.convert)(output);
+        let end = lead.conclude(seen, made);
+        let finish = this.finish.take().expect("polled after it was ready");
+        Poll::Ready(finish(end))
+    }
+}
+
+impl<K, V, S, Y: Key<K>, M, F, C, D> std::fmt::Debug for Loading<'_, K, V, S, Y, M, F, C, D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loading")
+            .field("leads", &self.lead.is_some())
+            .finish_non_exhaustive()
+    }
+}

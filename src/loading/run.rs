@@ -1,0 +1,259 @@
+//! Loads of threads: the leader runs its closure on its own stack, a waiter parks.
+
+use super::begin::{Ask, Begun, Got};
+use super::commit::{Committed, Lead};
+use super::key::Key;
+use crate::builder::about;
+use crate::cache::{Core, Given};
+use crate::load::{
+    By, Failure, Load, Outcome, Ring, Shared, Ticket, Verdict, thread_number, wait_in,
+};
+use crate::sync::Parker;
+use std::any::Any;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+/// What a closure made of a key. `X` is what only its own caller is to see.
+#[derive(Debug)]
+pub(crate) enum Made<V, X> {
+    Put(V, Given),
+    /// There is no value.
+    Absent,
+    Error(Arc<dyn Any + Send + Sync>),
+    /// A compute leaves things as they are.
+    Keep,
+    /// A compute removes the entry.
+    Remove,
+    /// A compute failed.
+    Broke(X),
+}
+
+/// What a call comes to.
+#[derive(Debug)]
+pub(crate) enum End<V, X> {
+    /// A value that the call's own closure did not make.
+    Found(Got<V>),
+    /// The closure's own value, with what its leader saw, and what became of it.
+    Put {
+        seen: Option<Got<V>>,
+        committed: Committed<V>,
+    },
+    Failed(Failure),
+    /// A compute left things as they were.
+    Kept(Option<Got<V>>),
+    /// A compute removed what it saw.
+    Removed(Got<V>),
+    /// A compute was to remove the entry, which had gone: by itself, or by a write.
+    NotRemoved {
+        by: Option<By>,
+    },
+    Broke(X),
+    /// The call does not wait.
+    Busy,
+}
+
+impl<V, X> End<V, X> {
+    /// The value, however it came.
+    pub(crate) fn got(self) -> Result<Got<V>, Option<Failure>> {
+        match self {
+            Self::Found(got) => Ok(got),
+            Self::Put { committed, .. } => Ok(committed.got()),
+            Self::Failed(failure) => Err(Some(failure)),
+            _ => Err(None),
+        }
+    }
+}
+
+impl<V> Committed<V> {
+    /// What the leader of a load gets: the live value, if the load was revoked and there is one.
+    pub(crate) fn got(self) -> Got<V> {
+        match self {
+            Self::Stored { got, .. } => got,
+            Self::Revoked {
+                live: Some(live), ..
+            } => live,
+            Self::Revoked { value, .. } => Got {
+                value,
+                fresh: true,
+                stored: false,
+                left: None,
+            },
+        }
+    }
+}
+
+impl<K, V, S> Core<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Runs a closure for a key in turn, or waits for another call's outcome.
+    ///
+    /// # Panics
+    ///
+    /// If the thread would wait for itself.
+    #[track_caller]
+    pub(crate) fn run<Y: Key<K>, X>(
+        &self,
+        mut key: Y,
+        ask: Ask,
+        closure: impl FnOnce(Option<&Got<V>>) -> Made<V, X>,
+    ) -> End<V, X> {
+        let hash = self.hash(key.query());
+        let ask = Ask {
+            thread: thread_number(),
+            ..ask
+        };
+        let mut ticket = None;
+        let mut begun = self.begin(&mut key, hash, &ask, &mut ticket, None);
+        loop {
+            let load = match begun {
+                Begun::Found(got) => return End::Found(got),
+                Begun::Busy => return End::Busy,
+                Begun::Lead(lead, seen) => {
+                    let made = closure(seen.as_ref());
+                    return lead.conclude(seen, made);
+                }
+                Begun::Joined(load) => load,
+            };
+            let Some(place) = ticket else {
+                unreachable!("a call that waits has a ticket");
+            };
+            begun = match self.wait(&load, place) {
+                Err(ring) => {
+                    self.give_up(&load, place);
+                    panic!("{}", self.ring_message(&load, ring));
+                }
+                Ok(Verdict::Ended(outcome)) => return self.share(&outcome),
+                Ok(Verdict::Leads) => match self.take_up(&load, &ask) {
+                    Some(begun) => begun,
+                    None => self.begin(&mut key, hash, &ask, &mut ticket, None),
+                },
+                Ok(Verdict::Retry) => self.begin(&mut key, hash, &ask, &mut ticket, None),
+            };
+        }
+    }
+
+    /// Waits as a thread.
+    fn wait(&self, load: &Arc<Load<K, V>>, ticket: Ticket) -> Result<Verdict<V>, Ring> {
+        let verdict = self.wait_until(load, ticket, None)?;
+        Ok(verdict.unwrap_or_else(|| unreachable!("it waits for ever")))
+    }
+
+    /// The same, but not for longer than `until`.
+    pub(super) fn wait_until(
+        &self,
+        load: &Arc<Load<K, V>>,
+        ticket: Ticket,
+        until: Option<Instant>,
+    ) -> Result<Option<Verdict<V>>, Ring> {
+        let parker = Parker::own();
+        let waker = Waker::from(Arc::clone(&parker));
+        if let Some(verdict) = load.poll(ticket, Some(&waker)) {
+            return Ok(Some(verdict));
+        }
+        wait_in(load, ticket, || {
+            loop {
+                if let Some(verdict) = load.poll(ticket, Some(&waker)) {
+                    return Some(verdict);
+                }
+                let patience = self.patience(load);
+                if patience == Some(Duration::ZERO) {
+                    self.give_up(load, ticket);
+                    return Some(Verdict::Retry);
+                }
+                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+                if left == Some(Duration::ZERO) {
+                    return None;
+                }
+                match patience.into_iter().chain(left).min() {
+                    None => parker.park(),
+                    Some(time) => parker.park_for(time),
+                }
+            }
+        })
+    }
+
+    /// What a call gets of another call's outcome.
+    pub(super) fn share<X>(&self, outcome: &Outcome<V>) -> End<V, X> {
+        match outcome {
+            Outcome::Value(shared) => End::Found(self.got_shared(shared)),
+            Outcome::Failed(failure) => End::Failed(failure.clone()),
+            Outcome::Nothing => unreachable!("a waiter accepts a value or a failure"),
+        }
+    }
+
+    fn got_shared(&self, shared: &Shared<V>) -> Got<V> {
+        Got {
+            value: shared.value.clone(),
+            fresh: false,
+            stored: shared.stored,
+            left: self.left_until(shared.deadline),
+        }
+    }
+}
+
+impl<K, V, S> Core<K, V, S> {
+    /// A waiter goes. If it had been told to lead, the next one does.
+    pub(super) fn give_up(&self, load: &Arc<Load<K, V>>, ticket: Ticket) {
+        if load.leave(ticket) {
+            drop(Lead::new(self, Arc::clone(load)));
+        }
+    }
+
+    /// What to say of a ring.
+    pub(super) fn ring_message(&self, load: &Load<K, V>, ring: Ring) -> String {
+        let key = format!("the key with the hash {:#018x}", load.hash());
+        let who = match ring.others {
+            0 => "which this thread leads itself".to_string(),
+            1 => {
+                "whose leader, another thread, waits for a load that this thread leads".to_string()
+            }
+            others => format!(
+                "whose leader waits, through {others} threads, for a load that this thread leads"
+            ),
+        };
+        let fault = format!(
+            "deadlock: this call would wait for the load of {key}, {who}; the call is refused"
+        );
+        about(self.shared.name.as_deref(), &fault)
+    }
+}
+
+impl<K, V, S> Lead<'_, K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Ends the run with what its closure made.
+    pub(super) fn conclude<X>(self, seen: Option<Got<V>>, made: Made<V, X>) -> End<V, X> {
+        match made {
+            Made::Put(value, given) => End::Put {
+                seen,
+                committed: self.commit(value, given),
+            },
+            Made::Absent => {
+                self.fail(Failure::Absent);
+                End::Failed(Failure::Absent)
+            }
+            Made::Error(error) => {
+                let failure = Failure::Error(error);
+                self.fail(failure.clone());
+                End::Failed(failure)
+            }
+            Made::Keep => {
+                self.release();
+                End::Kept(seen)
+            }
+            Made::Remove => self.remove(seen),
+            Made::Broke(error) => {
+                drop(self);
+                End::Broke(error)
+            }
+        }
+    }
+}

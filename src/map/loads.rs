@@ -1,0 +1,72 @@
+//! The loads of a shard's keys: what the map keeps for `load`, in the same holds of its locks.
+
+use super::{Map, Shard};
+use crate::load::{By, Known, Load};
+use crate::sync::Ordering;
+use std::sync::Arc;
+
+impl<K, V> Map<K, V> {
+    /// Whether a key of this hash may have a load. No lock.
+    #[inline]
+    pub(crate) fn may_load(&self, hash: u64) -> bool {
+        let slice = &self.shards[self.shard_of(hash)];
+        // Acquire, partner: the release in `note_loads`. A caller that misses a load since it has
+        // ended sees what that load has stored.
+        slice.totals.loads.load(Ordering::Acquire) != 0
+    }
+
+    /// The loads of one shard's keys.
+    pub(crate) fn loads_of(&self, shard: usize) -> Vec<Arc<Load<K, V>>> {
+        if self.shards[shard].totals.loads.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let shard = self.lock_shard(shard);
+        shard.locked.loads.iter().cloned().collect()
+    }
+}
+
+impl<K, V> Shard<'_, K, V> {
+    /// Whether any key of this shard has a load.
+    #[inline]
+    pub(crate) fn has_loads(&self) -> bool {
+        !self.locked.loads.is_empty()
+    }
+
+    /// Finds the load of a call's key; see `Loads::sort_out`.
+    #[cold]
+    pub(crate) fn sort_out_loads(&self, hash: u64, known: &mut Known<K, V>) -> bool {
+        self.locked.loads.sort_out(hash, known)
+    }
+
+    /// Lists a load that begins.
+    pub(crate) fn list_load(&mut self, load: Arc<Load<K, V>>) {
+        self.locked.loads.add(load);
+        self.note_loads();
+    }
+
+    /// Takes a load out of the list that is no longer current.
+    pub(crate) fn unlist_load(&mut self, load: &Arc<Load<K, V>>) {
+        self.locked.loads.remove(load);
+        self.note_loads();
+    }
+
+    /// Revokes a listed load.
+    #[cold]
+    pub(crate) fn revoke_load(&mut self, load: &Arc<Load<K, V>>, by: By) {
+        load.revoke(by);
+        self.unlist_load(load);
+    }
+
+    /// Revokes all loads of this shard's keys.
+    #[cold]
+    pub(crate) fn revoke_loads(&mut self, by: By) -> Vec<Arc<Load<K, V>>> {
+        let revoked = self.locked.loads.revoke_all(by);
+        self.note_loads();
+        revoked
+    }
+
+    fn note_loads(&self) {
+        let loads = self.locked.loads.len() as u64;
+        self.totals.loads.store(loads, Ordering::Release);
+    }
+}

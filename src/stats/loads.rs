@@ -1,0 +1,138 @@
+//! What [`Stats`] says about loads.
+
+use super::Stats;
+use std::time::Duration;
+
+/// Counts of loads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LoadStats {
+    pub(super) begun: u64,
+    pub(super) failed: u64,
+    pub(super) discarded: u64,
+    pub(super) waits: u64,
+    pub(super) nanos: u64,
+    pub(super) reloads: u64,
+    pub(super) failed_reloads: u64,
+}
+
+impl LoadStats {
+    pub(super) fn since(self, earlier: Self) -> Self {
+        Self {
+            begun: self.begun.saturating_sub(earlier.begun),
+            failed: self.failed.saturating_sub(earlier.failed),
+            discarded: self.discarded.saturating_sub(earlier.discarded),
+            waits: self.waits.saturating_sub(earlier.waits),
+            nanos: self.nanos.saturating_sub(earlier.nanos),
+            reloads: self.reloads.saturating_sub(earlier.reloads),
+            failed_reloads: self.failed_reloads.saturating_sub(earlier.failed_reloads),
+        }
+    }
+}
+
+impl Stats {
+    /// How many loads began, failed ones and computes included.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// cache.get_with("ada", || 1815);
+    /// cache.get_with("ada", || 1852); // a hit
+    /// assert_eq!(cache.stats().loads(), 1);
+    /// ```
+    pub fn loads(&self) -> u64 {
+        self.loads.begun
+    }
+
+    /// How many loads ended without a value: their code returned an error or `None`, or panicked,
+    /// or its future was dropped. A compute that stores nothing is no failure.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::<_, u32>::builder().record_stats().build();
+    /// assert_eq!(cache.optionally_get_with("ada", || None), None);
+    /// assert_eq!(cache.stats().load_failures(), 1);
+    /// ```
+    pub fn load_failures(&self) -> u64 {
+        self.loads.failed
+    }
+
+    /// How many loads made a value that was not stored, since the key had been written meanwhile or
+    /// a newer load had replaced an overdue one.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// let value = cache.get_with("ada", || {
+    ///     cache.invalidate("ada");
+    ///     1815
+    /// });
+    /// assert_eq!((value, cache.get("ada")), (1815, None));
+    /// assert_eq!(cache.stats().loads_discarded(), 1);
+    /// ```
+    pub fn loads_discarded(&self) -> u64 {
+        self.loads.discarded
+    }
+
+    /// How many calls waited for another call's load. Each counts once, when it begins to wait.
+    ///
+    /// ```
+    /// use std::{sync::mpsc, thread};
+    ///
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// let other = cache.clone();
+    /// let (began, begun) = mpsc::channel();
+    /// let leader = thread::spawn(move || {
+    ///     other.get_with("ada", || {
+    ///         began.send(()).unwrap();
+    ///         while other.stats().load_waits() == 0 {
+    ///             thread::yield_now();
+    ///         }
+    ///         1815
+    ///     })
+    /// });
+    /// begun.recv().unwrap();
+    /// assert_eq!(cache.get_with("ada", || unreachable!()), 1815);
+    /// assert_eq!(cache.stats().load_waits(), 1);
+    /// # leader.join().unwrap();
+    /// ```
+    pub fn load_waits(&self) -> u64 {
+        self.loads.waits
+    }
+
+    /// How long loads took together, by the cache's ticker.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache = Cache::builder().record_stats().ticker(ticker.clone()).build();
+    /// cache.get_with("ada", || {
+    ///     ticker.advance(Duration::from_secs(2));
+    ///     1815
+    /// });
+    /// assert_eq!(cache.stats().load_time(), Duration::from_secs(2));
+    /// ```
+    pub fn load_time(&self) -> Duration {
+        Duration::from_nanos(self.loads.nanos)
+    }
+
+    /// How many loads of a key that had a live entry began as reloads.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// cache.get_with("ada", || 1815);
+    /// assert_eq!(cache.stats().reloads(), 0);
+    /// ```
+    pub fn reloads(&self) -> u64 {
+        self.loads.reloads
+    }
+
+    /// How many reloads failed.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// cache.get_with("ada", || 1815);
+    /// assert_eq!(cache.stats().reload_failures(), 0);
+    /// ```
+    pub fn reload_failures(&self) -> u64 {
+        self.loads.failed_reloads
+    }
+}

@@ -1,0 +1,201 @@
+//! `get_all_with`: one closure for the keys that a call leads.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+use wheelhouse::{Cache, Leased};
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(30), "{what}");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn duplicates_are_folded_and_hits_are_not_loaded() {
+    let cache: Cache<u64, u64> = Cache::builder().record_stats().build();
+    cache.insert(1, 10);
+    let mut runs = 0;
+    let values = cache.get_all_with([3, 1, 2, 3, 1], |keys| {
+        runs += 1;
+        assert_eq!(keys, [3, 2]);
+        Ok::<_, ()>(vec![Some(30), None])
+    });
+    assert_eq!(
+        values.unwrap(),
+        [Some(30), Some(10), None, Some(30), Some(10)]
+    );
+    assert_eq!(runs, 1);
+    assert_eq!((cache.get(&3), cache.get(&2)), (Some(30), None));
+    let none: Vec<u64> = Vec::new();
+    assert_eq!(
+        cache.get_all_with(none, |_| -> Result<_, ()> { unreachable!() }),
+        Ok(vec![])
+    );
+}
+
+#[test]
+fn an_error_fails_its_own_keys() {
+    let cache: Cache<u64, u64> = Cache::new(10);
+    cache.insert(1, 10);
+    let failed = cache.get_all_with([1, 2], |_| Err("closed"));
+    assert_eq!(*failed.unwrap_err(), "closed");
+    assert_eq!((cache.get(&1), cache.get(&2)), (Some(10), None));
+    assert_eq!(cache.get_with(2, || 20), 20);
+}
+
+#[test]
+fn another_number_of_values_panics_and_names_both() {
+    let cache: Cache<u64, u64> = Cache::new(10);
+    let panicked =
+        std::panic::catch_unwind(|| cache.get_all_with([1, 2, 3], |_| Ok::<_, ()>(vec![Some(1)])));
+    let message = *panicked.unwrap_err().downcast::<String>().unwrap();
+    assert!(
+        message.contains("3 keys") && message.contains("1 values"),
+        "{message}"
+    );
+    assert_eq!(
+        cache.get_all_with([1], |_| Ok::<_, ()>(vec![Some(1)])),
+        Ok(vec![Some(1)])
+    );
+}
+
+#[test]
+fn overlapping_calls_in_opposite_order_load_each_key_once() {
+    for _ in 0..200 {
+        let cache: Cache<u64, u64> = Cache::new(1_000);
+        let loaded = Mutex::new(Vec::new());
+        let all = Barrier::new(4);
+        thread::scope(|scope| {
+            for number in 0..4 {
+                let (cache, loaded, all) = (&cache, &loaded, &all);
+                scope.spawn(move || {
+                    let keys: Vec<u64> = if number % 2 == 0 {
+                        (0..20).collect()
+                    } else {
+                        (0..20).rev().collect()
+                    };
+                    all.wait();
+                    let values = cache.get_all_with(keys.clone(), |keys| {
+                        loaded.lock().unwrap().extend_from_slice(keys);
+                        Ok::<_, ()>(keys.iter().map(|key| Some(key * 2)).collect())
+                    });
+                    let expected: Vec<_> = keys.iter().map(|key| Some(key * 2)).collect();
+                    assert_eq!(values.unwrap(), expected);
+                });
+            }
+        });
+        let mut loaded = loaded.into_inner().unwrap();
+        loaded.sort_unstable();
+        assert_eq!(loaded, (0..20).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn its_own_keys_are_stored_before_it_waits_for_others() {
+    let cache: Cache<u64, u64> = Cache::builder().record_stats().build();
+    let Leased::Lease(lease) = cache.lease(1) else {
+        panic!()
+    };
+    let other = cache.clone();
+    let bulk = thread::spawn(move || {
+        other.get_all_with([1, 2], |keys| {
+            assert_eq!(keys, [2]);
+            Ok::<_, ()>(vec![Some(20)])
+        })
+    });
+    until("its own key is stored", || cache.contains_key(&2));
+    lease.fill(10);
+    assert_eq!(bulk.join().unwrap(), Ok(vec![Some(10), Some(20)]));
+}
+
+#[test]
+fn it_runs_again_for_a_key_whose_other_leader_failed() {
+    let cache: Cache<u64, u64> = Cache::builder().record_stats().build();
+    let lease = cache.lease(1);
+    let other = cache.clone();
+    let (asked, keys_asked) = mpsc::channel();
+    let bulk = thread::spawn(move || {
+        other.get_all_with([1, 2], |keys| {
+            asked.send(keys.to_vec()).unwrap();
+            Ok::<_, ()>(keys.iter().map(|key| Some(key * 10)).collect())
+        })
+    });
+    until("its own key is stored", || cache.contains_key(&2));
+    drop(lease);
+    assert_eq!(bulk.join().unwrap(), Ok(vec![Some(10), Some(20)]));
+    assert_eq!(keys_asked.iter().collect::<Vec<_>>(), [vec![2], vec![1]]);
+}
+
+#[test]
+fn nothing_that_cannot_be_kept_is_loaded_twice() {
+    let cache: Cache<u64, u64> = Cache::builder().max_capacity(0).record_stats().build();
+    let Leased::Lease(lease) = cache.lease(1) else {
+        panic!()
+    };
+    let other = cache.clone();
+    let bulk = thread::spawn(move || {
+        other.get_all_with([1], |_| -> Result<_, ()> {
+            unreachable!("another call leads")
+        })
+    });
+    until("it waits", || cache.stats().load_waits() == 1);
+    lease.fill(10);
+    assert_eq!(bulk.join().unwrap(), Ok(vec![Some(10)]));
+}
+
+#[test]
+fn a_panic_in_the_closure_lets_others_load() {
+    let cache: Cache<u64, u64> = Cache::builder().record_stats().build();
+    let other = cache.clone();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let (began, begun) = mpsc::channel();
+    let bulk = thread::spawn(move || {
+        let wait = other.clone();
+        other.get_all_with([1, 2], |_| -> Result<_, ()> {
+            began.send(()).unwrap();
+            until("they wait", || wait.stats().load_waits() == 2);
+            panic!("the bulk load gave up")
+        })
+    });
+    begun.recv().unwrap();
+    thread::scope(|scope| {
+        for key in [1, 2] {
+            let (cache, runs) = (&cache, &runs);
+            scope.spawn(move || {
+                let load = || {
+                    runs.fetch_add(1, Ordering::SeqCst);
+                    key
+                };
+                assert_eq!(cache.get_with(key, load), key);
+            });
+        }
+    });
+    assert!(bulk.join().is_err());
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn tasks_share_what_others_load() {
+    let cache: Cache<u64, u64> = Cache::builder().record_stats().build();
+    let loaded = Mutex::new(Vec::new());
+    let one = |keys: Vec<u64>| {
+        cache.get_all_with_async(keys, |keys: Vec<u64>| {
+            let loaded = &loaded;
+            async move {
+                loaded.lock().unwrap().extend_from_slice(&keys);
+                tokio::task::yield_now().await;
+                Ok::<_, ()>(keys.iter().map(|key| Some(key * 2)).collect())
+            }
+        })
+    };
+    let (left, right) = tokio::join!(one(vec![1, 2, 3]), one(vec![4, 3, 2]));
+    assert_eq!(left, Ok(vec![Some(2), Some(4), Some(6)]));
+    assert_eq!(right, Ok(vec![Some(8), Some(6), Some(4)]));
+    let mut loaded = loaded.into_inner().unwrap();
+    loaded.sort_unstable();
+    assert_eq!(loaded, [1, 2, 3, 4]);
+}

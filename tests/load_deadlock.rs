@@ -1,0 +1,274 @@
+//! Threads that would wait for themselves are told, and no others.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex, OnceLock, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+use wheelhouse::compute::Op;
+use wheelhouse::{Cache, Expiry, Leased, ManualTicker};
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    panic.downcast_ref::<String>().cloned().unwrap_or_default()
+}
+
+/// Runs a call that must be refused, and gives its message.
+fn refused<T>(call: impl FnOnce() -> T) -> String {
+    let began = Instant::now();
+    let Err(panic) = catch_unwind(AssertUnwindSafe(call)) else {
+        panic!("it was not refused");
+    };
+    assert!(began.elapsed() < Duration::from_secs(1));
+    let message = message(&*panic);
+    assert!(message.contains("deadlock"), "{message}");
+    message
+}
+
+#[test]
+fn a_load_that_loads_its_own_key_is_refused() {
+    let cache: Cache<u64, u64> = Cache::builder().name("users").build();
+    let text = refused(|| cache.get_with(1, || cache.get_with(1, || 2)));
+    assert!(
+        text.contains("cache \"users\"") && text.contains("hash 0x"),
+        "{text}"
+    );
+    // The panic went through the outer load; the key is usable.
+    assert_eq!(cache.get_with(1, || 3), 3);
+}
+
+#[test]
+fn the_inner_panic_may_be_caught_and_the_outer_load_goes_on() {
+    let cache: Cache<u64, u64> = Cache::new(10);
+    let value = cache.get_with(1, || {
+        refused(|| cache.try_get_with::<()>(1, || Ok(2)));
+        refused(|| cache.optionally_get_with_by_ref(&1, || None));
+        refused(|| cache.entry(1).and_compute_with(|_| Op::Nop));
+        refused(|| cache.entry(1).or_insert(5));
+        refused(|| cache.lease(1));
+        refused(|| cache.get_all_with([1], |_| Ok::<_, ()>(vec![None])));
+        assert!(matches!(
+            cache.lease_timeout(1, Duration::MAX),
+            Leased::Busy
+        ));
+        3
+    });
+    assert_eq!((value, cache.get(&1)), (3, Some(3)));
+}
+
+#[test]
+fn the_panic_names_the_caller() {
+    static WHERE: Mutex<Option<(String, u32)>> = Mutex::new(None);
+    let cache: Cache<u64, u64> = Cache::new(10);
+    let former = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if let Some(at) = info.location()
+            && info
+                .payload()
+                .downcast_ref::<String>()
+                .is_some_and(|text| text.contains("0x"))
+        {
+            *WHERE.lock().unwrap() = Some((at.file().to_string(), at.line()));
+        }
+        former(info);
+    }));
+    let line = line!() + 1;
+    let call = || cache.get_with(1, || cache.get_with(1, || 2));
+    assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
+    let at = WHERE.lock().unwrap().take();
+    // Other tests of this file may have panicked in between, all of them from this file.
+    let (file, at) = at.expect("it was heard");
+    assert!(file.ends_with("load_deadlock.rs"), "{file}:{at} for {line}");
+}
+
+#[test]
+fn two_threads_and_two_caches_in_a_ring() {
+    for _ in 0..100 {
+        let caches: [Cache<u64, u64>; 2] = [Cache::new(10), Cache::new(10)];
+        let both_lead = Barrier::new(2);
+        let refusals = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for at in 0..2_usize {
+                let (caches, both_lead, refusals) = (&caches, &both_lead, &refusals);
+                scope.spawn(move || {
+                    let call = || {
+                        caches[at].get_with(at as u64, || {
+                            both_lead.wait();
+                            caches[1 - at].get_with(1 - at as u64, || 7) + 1
+                        })
+                    };
+                    if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
+                        assert!(message(&*panic).contains("deadlock"));
+                        refusals.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert_eq!(refusals.into_inner(), 1, "one gives way, the other goes on");
+    }
+}
+
+#[test]
+fn three_threads_in_a_ring() {
+    let cache: Cache<u64, u64> = Cache::new(10);
+    let all_lead = Barrier::new(3);
+    let refusals = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for at in 0..3_u64 {
+            let (cache, all_lead, refusals) = (&cache, &all_lead, &refusals);
+            scope.spawn(move || {
+                let call = || {
+                    cache.get_with(at, || {
+                        all_lead.wait();
+                        cache.get_with((at + 1) % 3, || 7)
+                    })
+                };
+                refusals.fetch_add(
+                    usize::from(catch_unwind(AssertUnwindSafe(call)).is_err()),
+                    Ordering::SeqCst,
+                );
+            });
+        }
+    });
+    assert_eq!(refusals.into_inner(), 1);
+}
+
+#[test]
+fn chains_are_no_rings() {
+    // Key n is made of key n + 1; many threads begin anywhere.
+    for round in 0..300 {
+        let cache: Cache<u64, u64> = Cache::new(1_000);
+        thread::scope(|scope| {
+            for number in 0..4 {
+                let cache = &cache;
+                scope.spawn(move || {
+                    fn make(cache: &Cache<u64, u64>, key: u64) -> u64 {
+                        cache.get_with(key, || {
+                            if key == 12 {
+                                return 0;
+                            }
+                            thread::yield_now();
+                            make(cache, key + 1) + 1
+                        })
+                    }
+                    let from = (number * 3 + round) % 12;
+                    assert_eq!(make(cache, from), 12 - from);
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn ten_thousand_rounds_without_a_false_alarm() {
+    let cache: Cache<u64, u64> = Cache::new(1_000);
+    thread::scope(|scope| {
+        for number in 0..4_u64 {
+            let cache = &cache;
+            scope.spawn(move || {
+                for round in 0..2_500 {
+                    // Always from a lower key to a higher one: no ring can be.
+                    let low = (round * 7 + number) % 5;
+                    let value = cache.get_with(low, || {
+                        let high = 5 + (round + number) % 5;
+                        cache.entry(high).and_upsert_with(|_| round).into_value();
+                        low
+                    });
+                    assert_eq!(value, low);
+                    if round % 3 == 0 {
+                        cache.invalidate(&low);
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_lease_is_led_by_no_thread() {
+    let cache: Cache<u64, u64> = Cache::builder().record_stats().build();
+    let Leased::Lease(lease) = cache.lease(1) else {
+        panic!()
+    };
+    let other = cache.clone();
+    let filling = thread::spawn(move || {
+        while other.stats().load_waits() == 0 {
+            thread::yield_now();
+        }
+        lease.fill(4);
+    });
+    // The very thread that took the lease waits for it.
+    assert_eq!(cache.get_with(1, || unreachable!()), 4);
+    filling.join().unwrap();
+}
+
+#[test]
+fn recursion_out_of_a_policy_is_refused() {
+    struct Recursing(Arc<OnceLock<Cache<u64, u64>>>);
+    impl Expiry<u64, u64> for Recursing {
+        fn expire_after_create(&self, key: &u64, _: &u64, _: Instant) -> Option<Duration> {
+            self.0.get()?.get_with(*key, || 2);
+            None
+        }
+    }
+    let cell = Arc::new(OnceLock::new());
+    let cache: Cache<u64, u64> = Cache::builder()
+        .ticker(ManualTicker::new())
+        .expire_after(Recursing(Arc::clone(&cell)))
+        .build();
+    cell.set(cache.clone()).unwrap();
+    refused(|| cache.get_with(1, || 1));
+    assert_eq!(cache.get(&1), None);
+    assert!(matches!(cache.lease(1), Leased::Lease(_)));
+}
+
+#[test]
+fn a_listener_may_load() {
+    let cell: Arc<OnceLock<Cache<u64, u64>>> = Arc::default();
+    let (theirs, (heard, told)) = (Arc::clone(&cell), mpsc::channel());
+    let cache: Cache<u64, u64> = Cache::builder()
+        .removal_listener(move |key: &u64, _: &u64, _| {
+            if *key == 1 {
+                let cache = theirs.get().unwrap();
+                heard.send(cache.get_with(1, || 50)).unwrap();
+                heard
+                    .send(cache.entry(2).or_insert(60).into_value())
+                    .unwrap();
+            }
+        })
+        .build();
+    cell.set(cache.clone()).unwrap();
+    cache.insert(1, 1);
+    cache.invalidate(&1);
+    cache.run_pending_tasks();
+    assert_eq!((told.recv(), told.recv()), (Ok(50), Ok(60)));
+    assert_eq!(cache.get(&1), Some(50));
+}
+
+#[test]
+fn a_destructor_may_load() {
+    static CACHE: OnceLock<Cache<u64, Arc<Loads>>> = OnceLock::new();
+    static LOADED: AtomicUsize = AtomicUsize::new(0);
+    #[derive(Debug)]
+    struct Loads(u64);
+    impl Drop for Loads {
+        fn drop(&mut self) {
+            if self.0 > 0 {
+                let cache = CACHE.get().unwrap();
+                cache.get_with(100 + self.0, || Arc::new(Loads(0)));
+                LOADED.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+    let cache = CACHE.get_or_init(|| Cache::new(1_000));
+    cache.get_with(1, || Arc::new(Loads(1)));
+    cache.invalidate(&1);
+    for _ in 0..100 {
+        cache.run_pending_tasks();
+        if LOADED.load(Ordering::SeqCst) == 1 {
+            break;
+        }
+        thread::yield_now();
+    }
+    assert!(cache.contains_key(&101));
+}
