@@ -164,7 +164,7 @@ fn one_value_is_removed_once() {
 }
 
 #[test]
-fn a_dead_value_is_refused_from_its_deadline_on() {
+fn an_expired_value_is_refused_from_its_deadline_on() {
     let read = |now, outcome| {
         story(LIVE_TEN)
             .call(0, 1, insert(1), Done)
@@ -183,7 +183,7 @@ fn a_dead_value_is_refused_from_its_deadline_on() {
 }
 
 #[test]
-fn a_dead_key_does_not_come_back() {
+fn an_expired_key_does_not_come_back() {
     story(LIVE_TEN)
         .call(0, 1, insert(1), Done)
         .clock(2, 10)
