@@ -448,7 +448,7 @@ fn a_token_is_taken_once() {
 }
 
 #[test]
-fn or_insert_with_if_replaces_a_value_that_the_closure_names_stale() {
+fn or_insert_with_if_replaces_a_value_that_the_closure_chooses() {
     let cache: Cache<u64, u64> = Cache::new(10);
     cache.insert(1, 1);
     let entry = cache

@@ -103,7 +103,7 @@ fn the_last_drop_ends_after_all_runs_of_the_alarm() {
         cache.invalidate(&0);
         cache.invalidate(&1);
         let (_, task) = timer.take().expect("a removal is to be delivered");
-        let runs = [task.clone(), task].map(|task| thread::spawn(move || drop(task.run())));
+        let runs = [task.clone(), task].map(|task| thread::spawn(move || _ = task.run()));
         // Whichever thread drops the last handle: afterwards, one of the two has seen the end.
         let other = cache.clone();
         let seen =
