@@ -32,8 +32,8 @@ impl Goal {
         self.reached_at(state.drained, state.done, || state.left(plan))
     }
 
-    /// `drained` shards were drained in turn and `work` was done since the cache was built. `left`
-    /// is called at most once.
+    /// `drained` and `done` count the shards drained in turn and the units of work done since the
+    /// cache was built. `left` is called at most once.
     fn reached_at(&mut self, drained: u64, done: u64, left: impl FnOnce() -> usize) -> bool {
         if drained < self.drained {
             return false;

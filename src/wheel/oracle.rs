@@ -22,7 +22,7 @@ const CROWD: usize = 400;
 
 type Timed = NodePtr<u64, u64>;
 
-/// Nodes that are freed together with the arena.
+/// Makes nodes, which are freed when this is dropped.
 pub(super) struct Nodes {
     slab: Slab<u64, u64>,
     made: u64,
