@@ -8,6 +8,7 @@ use crate::listener::{Listener, RemovalCause};
 use crate::maintenance::{Maintenance, Setup};
 use crate::map::Map;
 use crate::node::Columns;
+use crate::refresh::Refresh;
 use crate::scheduler::Scheduler;
 use crate::shared::{Shared, SharedSetup};
 use crate::stripe;
@@ -55,6 +56,7 @@ pub struct CacheBuilder<K, V, S = RandomState> {
     scheduler: Option<Scheduler>,
     listener: Option<Listener<K, V>>,
     record_stats: bool,
+    refresh: Option<Box<dyn Refresh<K, V>>>,
     hasher: S,
 }
 
@@ -74,6 +76,7 @@ impl<K, V> CacheBuilder<K, V, RandomState> {
             scheduler: None,
             listener: None,
             record_stats: false,
+            refresh: None,
             hasher: RandomState::new(),
         }
     }
@@ -413,6 +416,16 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
+    /// Says from when on entries are stale. For a cache that loads by itself.
+    pub(crate) fn set_refresh(&mut self, policy: Box<dyn Refresh<K, V>>) {
+        self.refresh = Some(policy);
+    }
+
+    /// Puts the cache's name before a fault.
+    pub(crate) fn fault(&self, fault: &str) -> BuildError {
+        BuildError(about(self.name.as_deref(), fault))
+    }
+
     /// Hashes keys with this instead of [`RandomState`].
     ///
     /// ```
@@ -438,6 +451,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
             scheduler: self.scheduler,
             listener: self.listener,
             record_stats: self.record_stats,
+            refresh: self.refresh,
             hasher,
         }
     }
@@ -510,6 +524,7 @@ where
             queue: self.max_capacity.is_some(),
             own: lifetimes.kept_apart,
             weight: self.weigher.is_some(),
+            refresh: self.refresh.is_some(),
         };
         let map = Map::new(shards(self.max_capacity), self.initial_capacity, columns);
         let waker = scheduler.waker(name.as_deref());
@@ -532,14 +547,16 @@ where
             waker,
         };
         let maintenance = Maintenance::new(&shared, setup);
-        Cache::from_core(Core::new(
+        let mut core = Core::new(
             shared,
             maintenance,
             lifetimes,
             self.weigher,
             self.hasher,
             !hash::fills_all_bits::<S>(),
-        ))
+        );
+        core.refresh = self.refresh;
+        Cache::from_core(core)
     }
 
     fn validate(&self) -> Result<(), String> {

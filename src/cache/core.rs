@@ -7,6 +7,7 @@ use crate::maintenance::Maintenance;
 use crate::map::Look;
 use crate::node::{Life, NodePtr};
 use crate::reclaim::Pin;
+use crate::refresh::Refresh;
 use crate::scheduler::Task;
 use crate::shared::Shared;
 use crate::sync::{AtomicBool, Ordering};
@@ -24,6 +25,8 @@ pub(crate) struct Core<K, V, S> {
     /// Whether hashes are spread, since the hasher may leave bits empty.
     spread: bool,
     weigher: Option<Weigher<K, V>>,
+    /// From when on entries are stale, where the cache reloads.
+    pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
     /// A hit takes no call, as a rule: it moves no deadline and counts nothing, so all that it may
     /// leave behind is a read event.
     pub(super) swift: bool,
@@ -145,6 +148,7 @@ impl<K, V, S> Core<K, V, S> {
             hasher,
             spread,
             weigher,
+            refresh: None,
         }
     }
 

@@ -5,6 +5,7 @@ mod gate;
 mod limits;
 mod many;
 mod read;
+mod refresh;
 mod remove;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;
@@ -14,6 +15,7 @@ use self::core::Once;
 pub(crate) use self::core::{Core, Hit, Lifetimes, Weigher};
 pub(crate) use gate::{Check, Explicit, Gate, Written};
 pub(crate) use limits::Limits;
+pub(crate) use refresh::{FromLoad, set_refresh};
 pub(crate) use write::{Given, Refused};
 
 use crate::builder::CacheBuilder;

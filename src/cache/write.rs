@@ -6,6 +6,7 @@
 
 use super::core::Core;
 use super::gate::{Check, Explicit, Gate, Written};
+use super::refresh::{FromLoad, set_refresh};
 use crate::listener::RemovalCause;
 use crate::load::By;
 use crate::maintenance::WriteOutcome;
@@ -24,6 +25,8 @@ pub(crate) enum Given {
     Policy,
     /// The caller.
     Life(Duration),
+    /// A loader, as far as it knows.
+    Loaded(FromLoad),
 }
 
 /// What came of asking.
@@ -184,6 +187,16 @@ where
             return Err(Failed::Refused(new));
         }
         let asked = last.unwrap_or_else(|| self.ask(&new, &probe, given));
+        let refresh = self.refresh.as_ref().and_then(|policy| {
+            let life = self.life_of(asked.answer, probe.found);
+            self.ask_refresh(
+                &**policy,
+                (new.key(), new.value()),
+                probe.found,
+                given,
+                life,
+            )
+        });
         let mut shard = probe.lock();
         let Some(revalidated) = shard.revalidate(hash, &probe) else {
             drop((shard, probe));
@@ -222,7 +235,8 @@ where
                     shard.refuse(new, RemovalCause::Size);
                     kept_out = true;
                 } else {
-                    shard.add(vacancy, new, times);
+                    let node = shard.add(vacancy, new, times);
+                    set_refresh(node, refresh, now);
                     outcome.left = false;
                 }
             }
@@ -243,7 +257,8 @@ where
                     shard.refuse(new, RemovalCause::Size);
                     kept_out = true;
                 } else {
-                    shard.replace(spot, old, new, times, cause);
+                    let node = shard.replace(spot, old, new, times, cause);
+                    set_refresh(node, refresh, now);
                 }
             }
         }
@@ -268,8 +283,17 @@ where
                 self.lifetimes.note_own();
                 return Asked::life(Some(life));
             }
-            (Given::Policy, None) => return Asked::life(None),
-            (Given::Policy, Some(policy)) => policy,
+            (
+                Given::Loaded(FromLoad {
+                    life: Some(life), ..
+                }),
+                _,
+            ) => {
+                self.lifetimes.note_own();
+                return Asked::life(life);
+            }
+            (Given::Policy | Given::Loaded(_), None) => return Asked::life(None),
+            (Given::Policy | Given::Loaded(_), Some(policy)) => policy,
         };
         let clock = &self.shared.clock;
         if self.lifetimes.policy_plain && self.lifetimes.policy_updates {

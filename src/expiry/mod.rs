@@ -16,6 +16,7 @@ mod ready;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub(crate) use ready::random_unit;
 pub use ready::{
     Accessing, Creating, Jittered, Never, Writing, accessing, creating, jittered, never, writing,
 };

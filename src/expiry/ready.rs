@@ -450,7 +450,7 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
 }
 
 /// A pseudo-random number in `[0, 1)`, from a SplitMix64 generator of this thread.
-fn random_unit() -> f64 {
+pub(crate) fn random_unit() -> f64 {
     thread_local! {
         /// 0 until the thread asks for the first time. Has no destructor, so it can be used while
         /// the thread ends.

@@ -126,7 +126,7 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
         self.release();
     }
 
-    fn end(&mut self, outcome: &Outcome<V>, failed: bool) {
+    pub(super) fn end(&mut self, outcome: &Outcome<V>, failed: bool) {
         self.ended = true;
         if self.runs {
             // A ticker that panics must not keep waiters asleep.
@@ -193,7 +193,7 @@ where
     }
 
     /// Ends the run of a load that was revoked: all get the live value, if there is one.
-    fn discard(mut self, value: V) -> Committed<V> {
+    pub(super) fn discard(mut self, value: V) -> Committed<V> {
         let (core, load) = (self.core, Arc::clone(&self.load));
         core.count_loads(Counters::load_discarded);
         let live = core.peek_got(load.hash(), load.key());
@@ -212,7 +212,7 @@ where
     }
 }
 
-fn publish<V>(value: Option<V>, stored: bool, deadline: u64) -> Outcome<V> {
+pub(super) fn publish<V>(value: Option<V>, stored: bool, deadline: u64) -> Outcome<V> {
     match value {
         None => Outcome::Nothing,
         Some(value) => Outcome::Value(Arc::new(Shared {
