@@ -27,10 +27,12 @@ pub use source::IntoLoading;
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::contain::contain;
+use crate::entry_ref::EntryRef;
 use crate::load::{Load, Ticket, Verdict, Want};
 use crate::loading::{Ask, Begun, ByRef, End, Loading, Made, Right, Seeker, fallible};
 use crate::node::is_stale;
 use crate::sync::Parker;
+use crate::time::NEVER;
 use builder::Spawner;
 use drive::Drives;
 use equivalent::Equivalent;
@@ -297,11 +299,13 @@ where
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         match &self.inner.source {
             Source::Blocking(loader) => {
-                let keys: Vec<K> = self.reload_among(keys);
+                let keys: Vec<K> = keys.into_iter().collect();
+                let stale = self.stale_among(&keys);
                 let load = |keys: &[K]| self.timed(|| loader.load_many(keys));
-                let values = self
-                    .cache
-                    .get_all_as(keys, load, |(value, took)| put(value, took));
+                let store = |(value, took)| put(value, took);
+                let values = self.cache.get_all_as(keys, load, store);
+                // After the read, which is to find the old values.
+                stale.iter().for_each(|key| self.reload(key));
                 values.map_err(|error| (*error).clone())
             }
             Source::Async(_) => block_on(self.get_all_async(keys), self.looks()),
@@ -332,7 +336,8 @@ where
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
-        let keys: Vec<K> = self.reload_among(keys);
+        let keys: Vec<K> = keys.into_iter().collect();
+        let stale = self.stale_among(&keys);
         let store = |(value, took)| put(value, took);
         let values = match &self.inner.source {
             Source::Blocking(loader) => {
@@ -351,6 +356,7 @@ where
                 self.cache.get_all_as_async(keys, load, store).await
             }
         };
+        stale.iter().for_each(|key| self.reload(key));
         values.map_err(|error| (*error).clone())
     }
 
@@ -377,8 +383,8 @@ where
         let value = V::clone(&entry);
         let refresh = entry.refresh();
         drop(entry);
-        if let Some((at, now)) = refresh {
-            self.reload_if_stale(key, at, now);
+        if refresh.is_some_and(|(at, now)| self.is_stale(at, now)) {
+            self.reload(key);
         }
         Some(value)
     }
@@ -473,20 +479,13 @@ where
         }
     }
 
-    /// Starts a reload if a look-up at `now` has found its entry stale. `now` is 0 if the look-up
-    /// needed no clock.
+    /// Whether an entry was stale at the time of its look-up; `now` is 0 if that needed no clock.
     #[inline]
-    fn reload_if_stale<Q>(&self, key: &Q, at: u64, now: u64)
-    where
-        Q: Equivalent<K> + Hash + ?Sized,
-    {
-        let stale = if now == 0 {
-            at != crate::time::NEVER && is_stale(at, self.cache.core.shared.clock.glance())
+    fn is_stale(&self, at: u64, now: u64) -> bool {
+        if now == 0 {
+            at != NEVER && is_stale(at, self.cache.core.shared.clock.glance())
         } else {
             is_stale(at, now)
-        };
-        if stale {
-            self.reload(key);
         }
     }
 
@@ -503,20 +502,18 @@ where
         }
     }
 
-    /// Starts reloads of those keys that are stale.
-    fn reload_among(&self, keys: impl IntoIterator<Item = K>) -> Vec<K> {
-        let keys: Vec<K> = keys.into_iter().collect();
-        if self.cache.core.refresh.is_some() {
-            for key in &keys {
-                let entry = self.cache.peek_ref(key);
-                let refresh = entry.as_ref().and_then(|entry| entry.refresh());
-                drop(entry);
-                if let Some((at, now)) = refresh {
-                    self.reload_if_stale(key, at, now);
-                }
-            }
+    /// Those keys that are stale.
+    fn stale_among(&self, keys: &[K]) -> Vec<K> {
+        if self.cache.core.refresh.is_none() {
+            return Vec::new();
         }
-        keys
+        let stale = |key: &&K| {
+            let entry = self.cache.peek_ref(*key);
+            let refresh = entry.as_ref().and_then(EntryRef::refresh);
+            drop(entry);
+            refresh.is_some_and(|(at, now)| self.is_stale(at, now))
+        };
+        keys.iter().filter(stale).cloned().collect()
     }
 
     fn now(&self) -> u64 {
