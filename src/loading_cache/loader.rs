@@ -168,11 +168,11 @@ impl<V> Loaded<V> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use wheelhouse::{Cache, Loaded, loader_fn};
+    /// use wheelhouse::{Cache, Loaded, LoadingCache, loader_fn};
     ///
     /// let life = Duration::from_secs(60);
     /// let load = loader_fn(move |key: &u32| Ok::<_, ()>(Loaded::new(key * 2).expires_in(life)));
-    /// let cache = Cache::builder().loading(load).build();
+    /// let cache: LoadingCache<u32, u32, ()> = Cache::builder().loading(load).build();
     /// cache.get(&4).unwrap();
     /// assert!(cache.cache().peek_ref(&4).unwrap().time_left().unwrap() <= life);
     /// ```
