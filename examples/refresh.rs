@@ -53,7 +53,11 @@ fn main() {
         took.sort_unstable();
         println!(
             "{:16} 99.9 % of {} reads under {:?}, the longest {:?}, {} backend calls a second",
-            if refreshes { "with refresh:" } else { "without refresh:" },
+            if refreshes {
+                "with refresh:"
+            } else {
+                "without refresh:"
+            },
             took.len(),
             took[took.len() * 999 / 1000],
             took[took.len() - 1],
@@ -82,7 +86,9 @@ fn read(records: &Records) -> Vec<Duration> {
                 })
             })
             .collect();
-        let took = readers.into_iter().map(|reader| reader.join().expect("no read panics"));
+        let took = readers
+            .into_iter()
+            .map(|reader| reader.join().expect("no read panics"));
         took.flatten().collect()
     })
 }

@@ -379,6 +379,17 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
+        let core = &self.cache.core;
+        core.get_fresh(core.hash(key), key)
+            .or_else(|| self.get_and_reload(key))
+    }
+
+    /// The value of a key that is absent, or stale, or took more than one look.
+    #[inline(never)]
+    fn get_and_reload<Q>(&self, key: &Q) -> Option<V>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
         let entry = self.cache.get_ref(key)?;
         let value = V::clone(&entry);
         let refresh = entry.refresh();
