@@ -16,6 +16,7 @@ use wheelhouse::{
 const SECOND: Duration = Duration::from_secs(1);
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Spawner = fn(Task);
 type Users = LoadingCache<u64, u64, String>;
 
 fn until(what: &str, holds: impl Fn() -> bool) {
@@ -272,7 +273,7 @@ fn reloads_are_handed_to_the_spawner_once() {
 
 #[test]
 fn a_spawner_that_drops_or_panics_gives_the_right_back() {
-    let spawners: [(&str, fn(Task)); 2] = [
+    let spawners: [(&str, Spawner); 2] = [
         ("drops", |task| drop(task)),
         ("panics", |_| panic!("told to panic in the spawner")),
     ];
@@ -478,4 +479,39 @@ async fn tasks_of_a_runtime_share_loads() {
     let all = users.get_all_async(0..10).await.unwrap();
     assert_eq!(all, (0..10).map(|key| Some(key * 2)).collect::<Vec<_>>());
     assert!(calls.load(Ordering::SeqCst) >= 10);
+}
+
+#[test]
+fn a_panic_of_the_expiry_policy_reaches_all_who_wait_and_leaves_the_key_usable() {
+    let (backend, bad) = (Arc::<Backend>::default(), Arc::new(AtomicUsize::new(1)));
+    let told = Arc::clone(&bad);
+    let policy = wheelhouse::expiry::writing(move |_: &u64, _: &u64| {
+        assert_eq!(
+            told.load(Ordering::SeqCst),
+            0,
+            "told to panic in the expiry policy"
+        );
+        Some(100 * SECOND)
+    });
+    let users: Users = Cache::builder()
+        .expire_after(policy)
+        .loading(Remote(Arc::clone(&backend)))
+        .build();
+    let bell = Arc::<Bell>::default();
+    let mut one = Box::pin(users.get_async(&1));
+    let mut other = Box::pin(users.get_async(&1));
+    assert!(poll(one.as_mut(), &bell).is_pending());
+    assert!(poll(other.as_mut(), &bell).is_pending());
+    backend.permits.add_permits(1);
+    assert_eq!(
+        poll(one.as_mut(), &bell),
+        Poll::Ready(Err(LoadError::Panicked))
+    );
+    assert_eq!(
+        poll(other.as_mut(), &bell),
+        Poll::Ready(Err(LoadError::Panicked))
+    );
+    bad.store(0, Ordering::SeqCst);
+    backend.permits.add_permits(1);
+    assert_eq!(users.get(&1), Ok(11));
 }

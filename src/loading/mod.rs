@@ -43,5 +43,5 @@ pub(crate) use begin::{Ask, Begun};
 pub(crate) use get_with::{error_of, fallible};
 pub(crate) use key::ByRef;
 pub(crate) use poll::{Loading, Seeker};
-pub(crate) use reload::{Remade, Right, leave, pass_on};
+pub(crate) use reload::{Dropped, Remade, Right, leave, pass_on};
 pub(crate) use run::{End, Made};

@@ -32,8 +32,19 @@ pub(crate) struct Right<K: Eq + 'static, V: 'static, S> {
     load: Option<Arc<Load<K, V>>>,
     /// For a reload: the entry's moment of refresh while it is under way.
     until: Option<u64>,
-    /// What waiters get if this is dropped; without it, the next of them leads.
-    dropped: Option<fn() -> Failure>,
+    /// What waiters get of a panic on the way to the commit.
+    failure: fn() -> Failure,
+    /// What becomes of waiters if this is dropped.
+    dropped: Dropped,
+}
+
+/// What becomes of the waiters of a right that is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dropped {
+    /// They share a failure.
+    Fails,
+    /// The next of them leads.
+    PassesOn,
 }
 
 impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
@@ -42,13 +53,15 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
         lead: Lead<'_, K, V, S>,
         core: Weak<Core<K, V, S>>,
         until: Option<u64>,
-        dropped: Option<fn() -> Failure>,
+        failure: fn() -> Failure,
+        dropped: Dropped,
     ) -> Self {
         lead.load().set_leader(0);
         Self {
             core,
             load: Some(lead.into_load()),
             until,
+            failure,
             dropped,
         }
     }
@@ -57,7 +70,8 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
     pub(crate) fn taken_over(
         core: &Arc<Core<K, V, S>>,
         load: Arc<Load<K, V>>,
-        dropped: Option<fn() -> Failure>,
+        failure: fn() -> Failure,
+        dropped: Dropped,
     ) -> Self
     where
         K: Hash + Clone + Send + Sync,
@@ -68,7 +82,7 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
         lead.load().set_began(core.shared.clock.now());
         lead.begins(0);
         let until = core.mark_reload(lead.load());
-        Self::of(lead, Arc::downgrade(core), until, dropped)
+        Self::of(lead, Arc::downgrade(core), until, failure, dropped)
     }
 
     /// Whether the key had a live entry when the run began.
@@ -116,7 +130,8 @@ where
             return;
         };
         let until = self.until;
-        let lead = Lead::of_lease(&core, Arc::clone(&load));
+        let mut lead = Lead::of_lease(&core, Arc::clone(&load));
+        lead.fails_as(self.failure);
         let done = contain(|| match remade {
             Remade::New(value, from) => drop(lead.commit(value, Given::Loaded(from))),
             Remade::Unchanged(old, from) => lead.keep(old, from),
@@ -154,8 +169,8 @@ impl<K: Eq + 'static, V: 'static, S> Drop for Right<K, V, S> {
             return;
         };
         let outcome = match self.dropped {
-            Some(failure) => Outcome::Failed(failure()),
-            None => Outcome::Nothing,
+            Dropped::Fails => Outcome::Failed((self.failure)()),
+            Dropped::PassesOn => Outcome::Nothing,
         };
         match self.core.upgrade() {
             Some(core) => {

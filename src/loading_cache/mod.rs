@@ -29,7 +29,7 @@ use crate::cache::Cache;
 use crate::contain::contain;
 use crate::entry_ref::EntryRef;
 use crate::load::{Load, Ticket, Verdict, Want};
-use crate::loading::{Ask, Begun, ByRef, End, Loading, Made, Right, Seeker, fallible};
+use crate::loading::{Ask, Begun, ByRef, Dropped, End, Loading, Made, Right, Seeker, fallible};
 use crate::node::is_stale;
 use crate::sync::Parker;
 use crate::time::NEVER;
@@ -37,7 +37,7 @@ use builder::Spawner;
 use drive::Drives;
 use equivalent::Equivalent;
 use refreshing::{answer, refreshing};
-use source::{BoxFuture, Futures, Source, between, dropped, failure, put, remade};
+use source::{BoxFuture, Futures, Source, between, failure, panicked, put, remade};
 use std::any::TypeId;
 use std::borrow::ToOwned;
 use std::convert::Infallible;
@@ -234,7 +234,8 @@ where
     ///
     /// # Errors
     ///
-    /// As `get`.
+    /// As `get`. For an async loader, a panic of other user code (the expiry policy, the weigher)
+    /// is a [`LoadError::Panicked`], too.
     ///
     /// # Panics
     ///
@@ -430,7 +431,13 @@ where
         let wait = match core.begin(&mut ByRef::new(&key), hash, &ask, &mut ticket, None) {
             Begun::Lead(lead, seen) => {
                 let until = seen.and_then(|_| core.mark_reload(lead.load()));
-                let right = Right::of(lead, Arc::downgrade(core), until, Some(dropped::<E>));
+                let right = Right::of(
+                    lead,
+                    Arc::downgrade(core),
+                    until,
+                    panicked::<E>,
+                    Dropped::Fails,
+                );
                 self.launch_and_wait(right, Ticket::draw())
             }
             Begun::Joined(load) => {
@@ -509,7 +516,13 @@ where
         let core = &self.cache.core;
         if let Some((lead, until)) = core.begin_reload(core.hash(key), key) {
             let weak = Arc::downgrade(core);
-            self.launch(Right::of(lead, weak, Some(until), Some(dropped::<E>)));
+            self.launch(Right::of(
+                lead,
+                weak,
+                Some(until),
+                panicked::<E>,
+                Dropped::Fails,
+            ));
         }
     }
 
@@ -639,7 +652,13 @@ where
         match begun {
             Begun::Found(got) => Ok(got.value),
             Begun::Lead(lead, _) => {
-                let right = Right::of(lead, Arc::downgrade(core), None, None);
+                let right = Right::of(
+                    lead,
+                    Arc::downgrade(core),
+                    None,
+                    panicked::<E>,
+                    Dropped::PassesOn,
+                );
                 let load = Arc::clone(right.load());
                 let place = *ticket.get_or_insert_with(Ticket::draw);
                 load.join_own(place, want, Some(waker.clone()));

@@ -1,12 +1,12 @@
 //! A refresh under way, as its caller sees it.
 
 use super::loader::LoadError;
-use super::source::dropped;
+use super::source::panicked;
 use super::wait::Wait;
 use super::{Inner, LoadingCache};
 use crate::cache::{Cache, Core};
-use crate::load::{Failure, Outcome, Ticket, Verdict};
-use crate::loading::{Right, error_of};
+use crate::load::{By, Failure, Outcome, Ticket, Verdict};
+use crate::loading::{Dropped, Right, error_of};
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
@@ -124,7 +124,7 @@ where
             self.wait.pass_on();
             return false;
         };
-        let right = Right::taken_over(&core, load, Some(dropped::<E>));
+        let right = Right::taken_over(&core, load, panicked::<E>, Dropped::Fails);
         let users = LoadingCache {
             cache: Cache { core },
             inner,
@@ -136,7 +136,7 @@ where
     /// The load is no longer current, and says nothing.
     fn look_up(&self) -> Result<Option<V>, LoadError<E>> {
         let load = self.wait.load();
-        if load.revoked() != Some(crate::load::By::Newer)
+        if load.revoked() != Some(By::Newer)
             && let Some(core) = self.core.upgrade()
             && !core.is_overdue(load, core.load_clock())
         {

@@ -116,8 +116,8 @@ pub(super) fn failure<E: Send + Sync + 'static>(error: LoadError<E>) -> Failure 
     Failure::Error(error)
 }
 
-/// What waiters get of a task that was dropped.
-pub(super) fn dropped<E: Send + Sync + 'static>() -> Failure {
+/// What waiters get of a panic, or of a task that was dropped.
+pub(super) fn panicked<E: Send + Sync + 'static>() -> Failure {
     failure(LoadError::<E>::Panicked)
 }
 
@@ -135,7 +135,7 @@ pub(super) fn remade<V, E: Send + Sync + 'static>(
         took,
     };
     match (made, old) {
-        (None, _) => Remade::Failed(dropped::<E>()),
+        (None, _) => Remade::Failed(panicked::<E>()),
         (Some(Err(error)), _) => Remade::Failed(failure(LoadError::Failed(Arc::new(error)))),
         (Some(Ok(Reloaded::New(loaded))), _) => {
             Remade::New(loaded.value, from(loaded.life, loaded.refresh))

@@ -12,7 +12,7 @@ pub(crate) struct Refresh {
 
 impl Refresh {
     /// A node that is never stale.
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             at: AtomicU64::new(NEVER),
             failures: AtomicU32::new(0),

@@ -2,7 +2,7 @@
 
 use super::{Refresh, Write};
 use crate::expiry::random_unit;
-use crate::sync::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Entries are stale a fixed time after they were written or reloaded.
