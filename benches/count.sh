@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# Instructions per operation, counted by callgrind: the same on a quiet and on a noisy machine, so that a regression shows in CI.
+# Instructions per operation, counted by callgrind: the same on a quiet and on a noisy machine, so
+# that a regression shows in CI.
 #
 #   benches/count.sh              print the table
 #   benches/count.sh --save       also make it the baseline (benches/count.baseline)
-#   benches/count.sh --check      fail if an operation takes over 5 % more instructions than the baseline says, or if it names other
-#                                 operations than these: --save, when one has come or gone
+#   benches/count.sh --check      fail if an operation takes over 5 % more instructions than the
+#                                 baseline says, or if the baseline names other operations: after
+#                                 adding or removing one, make a new baseline with --save
 #   TOLERANCE=10 benches/count.sh --check
 #
-# Under valgrind no counter is trusted as a clock, so what is counted of entries with deadlines is the way of machines without one: there a call
-# asks the system's clock.
+# Under valgrind the time stamp counter is not trusted as a clock. So with deadlines the counts are
+# those of a machine without a trusted counter, where each call asks the system's clock.
 #
-# Counts depend on the compiler: a baseline is good for the rustc named in its first line, and compared with no other. And on the number of
-# processors, of which a cache makes its shards: all is counted on one.
+# Counts depend on the compiler: a baseline holds for the rustc named in its first line, and is
+# compared with no other. They also depend on the number of processors, which sets the number of
+# shards, so everything is counted on one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -38,7 +41,7 @@ fi
         echo "nothing was counted for $operation" >&2
         exit 2
     fi
-    echo "$operation $((total / count))" | tee -a "$table" | awk '{ printf "%-20s %8d instructions\n", $1, $2 }'
+    echo "$operation $((total / count))" | tee -a "$table" | awk '{ printf "%-26s %8d instructions\n", $1, $2 }'
 done
 
 case $mode in

@@ -5,4 +5,12 @@ cd "$(dirname "$0")/.."
 
 cargo bench --no-run -p wheelhouse-bench
 cargo build --release -p wheelhouse-bench
-timeout --kill-after=5 300 "${CARGO_TARGET_DIR:-target}/release/wheelhouse-bench" --quick --rounds 1 --threads 2 all cancel-aged cancel-any
+program="${CARGO_TARGET_DIR:-target}/release/wheelhouse-bench"
+timeout --kill-after=5 300 "$program" --quick --rounds 1 --threads 2 all cancel-aged cancel-any
+
+# The results can be written again from the figures of that run.
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+"$program" report target/wheelhouse-bench/figures.json --results "$results/RESULTS.md" --svg "$results"
+grep -q '^### hit-zipf' "$results/RESULTS.md"
+grep -q '</svg>' "$results/hit-cost.svg"

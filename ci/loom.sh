@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The models of the private races (src/tests), under every interleaving up to a bound on preemptions. Prints how many each took.
+# The models of the private races (src/tests), under every interleaving up to a bound on
+# preemptions. Prints how many each took.
 #
 #   ci/loom.sh                          all models
 #   ci/loom.sh ring                     those whose names contain this
@@ -18,9 +19,9 @@ export RUSTFLAGS="--cfg wheelhouse_loom ${RUSTFLAGS:-}"
 # Fast, but with the debug assertions.
 export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true
 
-cargo test --lib --release --no-run
+cargo test -p wheelhouse-models --lib --release --no-run
 # The ordinary unit tests, whose names have `tests::` further back, are run elsewhere.
-mapfile -t models < <(cargo test --quiet --lib --release -- --list --format terse | sed -n 's/^\(tests::.*\): test$/\1/p' | grep -F -- "${1:-}")
+mapfile -t models < <(cargo test -p wheelhouse-models --quiet --lib --release -- --list --format terse | sed -n 's/^\(tests::.*\): test$/\1/p' | grep -F -- "${1:-}")
 if [ "${#models[@]}" -eq 0 ]; then
     echo "no model${1:+ with $1 in its name}" >&2
     exit 2
@@ -28,9 +29,9 @@ fi
 
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
-timeout --kill-after=5 "${LOOM_LIMIT:-300}" cargo test --lib --release -- --exact --show-output "${models[@]}" 2>&1 | tee "$report"
+timeout --kill-after=5 "${LOOM_LIMIT:-300}" cargo test -p wheelhouse-models --lib --release -- --exact --show-output "${models[@]}" 2>&1 | tee "$report"
 
-# One model is wrong on purpose. If it is not there, or does not fail, the others show nothing.
+# One model is wrong on purpose. If it is missing, or does not fail, the others show nothing.
 if [ $# -eq 0 ] && ! grep -q '^test tests::weakened::.* - should panic .*ok$' "$report"; then
     echo "the model that must fail was not seen to fail" >&2
     exit 1

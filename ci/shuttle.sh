@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Whole caches under random schedules (tests/schedules says what that covers and what not).
 #
-#   ci/shuttle.sh                                   each scenario under 5,000 schedules of each of two kinds
+#   ci/shuttle.sh                 each scenario under 5,000 schedules of each of two kinds
 #   ci/shuttle.sh alarm                             the scenarios whose names contain this
 #   WHEELHOUSE_SCHEDULES=500000 ci/shuttle.sh       a wider search
+#   FEATURES=crossbeam-epoch ci/shuttle.sh          the same on the second implementation of pins
 #   WHEELHOUSE_REPLAY=91… ci/shuttle.sh NAME        one schedule again, as a failure has printed it
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,5 +16,5 @@ export RUSTFLAGS="--cfg wheelhouse_shuttle ${RUSTFLAGS:-}"
 # Fast, but with the debug assertions.
 export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true
 
-cargo test --release --test schedules --no-run
-timeout --kill-after=5 "${SHUTTLE_LIMIT:-600}" cargo test --release --test schedules -- --show-output "$@"
+cargo test -p wheelhouse-models --release --features "${FEATURES:-}" --test schedules --no-run
+timeout --kill-after=5 "${SHUTTLE_LIMIT:-600}" cargo test -p wheelhouse-models --release --features "${FEATURES:-}" --test schedules -- --show-output "$@"

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Churn on two caches, with forty looks at memory, entries and what hangs in the wheels. Fails unless all of it stays flat.
+# Churn on two caches, with forty looks at memory, entries and what hangs in the wheels. Fails
+# unless all of it stays flat.
 #
 #   ci/soak.sh        ten minutes
 #   ci/soak.sh 60     an hour
+#   FEATURES=crossbeam-epoch ci/soak.sh    on the second implementation of pins
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,5 +16,5 @@ case $minutes in
     ;;
 esac
 export SOAK_SECONDS=$((minutes * 60))
-cargo test --release --test soak --no-run
-timeout --kill-after=10 $((SOAK_SECONDS + 120)) cargo test --release --test soak -- --nocapture
+cargo test --release --features "${FEATURES:-}" --test soak --no-run
+timeout --kill-after=10 $((SOAK_SECONDS + 120)) cargo test --release --features "${FEATURES:-}" --test soak -- --nocapture

@@ -1,12 +1,14 @@
 //! A DNS cache: every record brings its own time to live, and the cache takes it from the value.
 //!
-//! Addresses live as long as the answer says, "no such name" lives as long as the zone's negative TTL says, and a zero TTL is
-//! used once and never served from the cache. A read does not extend anything: `expiry::writing` is asked on create and update.
+//! Addresses live as long as the answer says, "no such name" lives as long as the zone's negative
+//! TTL says, and a zero TTL is used once and never served from the cache. A read does not extend
+//! anything: `expiry::writing` is asked on create and update.
 //!
 //! Run: `cargo run --example dns`
 //!
-//! Expect: a table of questions over five virtual minutes, each with who answered it (cache or upstream) and what life is left.
-//! Every answer is checked; the program panics if the cache ever disagrees.
+//! Expect: a table of questions over five virtual minutes, each answered by the cache or by the
+//! upstream server, with the time to live that is left. Every answer is checked; the program panics
+//! if the cache ever disagrees.
 
 use std::cell::Cell;
 use std::net::Ipv4Addr;

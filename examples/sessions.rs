@@ -1,12 +1,14 @@
-//! Sessions with a sliding expiry: every use of a session gives it its whole idle time again, a look at it does not.
+//! Sessions with a sliding expiry: every use of a session restarts its idle time; `peek_ref` does
+//! not.
 //!
-//! Each user has an idle time of their own, so a cache-wide `time_to_idle` would not do: the policy asks the session. Reads go
-//! through `get_ref`, which hands out a reference instead of a clone; the session lives in the cache and nowhere else.
+//! Each user has an idle time of their own, so a cache-wide `time_to_idle` would not do: the policy
+//! asks the session. Reads go through `get_ref`, which hands out a reference instead of a clone;
+//! the session lives in the cache and nowhere else.
 //!
 //! Run: `cargo run --example sessions`
 //!
-//! Expect: a short story told line by line, at once, because the clock is a `ManualTicker`. Every line is also checked; the
-//! program exits with a panic if the cache ever disagrees.
+//! Expect: a short story told line by line, at once, because the clock is a `ManualTicker`. Every
+//! line is also checked; the program exits with a panic if the cache ever disagrees.
 
 use std::time::Duration;
 

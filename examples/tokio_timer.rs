@@ -1,12 +1,14 @@
 //! Maintenance from an event loop: no thread of the cache's own, a tokio timer wakes it.
 //!
-//! The cache tells an `Alarm` when it wants to work next. This one passes the wish on to a task of the runtime that sleeps until
-//! then; a later wish replaces an earlier one, and the task ends with the cache, because the cache owns the sending half.
+//! The cache tells an `Alarm` when it wants to work next. This one passes the request on to a task
+//! of the runtime that sleeps until then; a later request replaces an earlier one, and the task
+//! ends with the cache, because the cache owns the sending half.
 //!
 //! Run: `cargo run --release --example tokio_timer`
 //!
-//! Expect: about two seconds in which nobody calls the cache and yet every entry is heard to expire soon after its deadline, on a
-//! runtime with one thread; then the number of wake-ups. The program panics if an entry is early, missing or very late.
+//! Expect: about two seconds without a call of the cache, in which every entry expires soon after
+//! its deadline, on a runtime with one thread; then the number of wake-ups. The program panics if
+//! an entry is early, missing or very late.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
@@ -17,32 +19,34 @@ use tokio::time::{sleep, sleep_until};
 use wheelhouse::{Alarm, Cache, MaintenanceTask, RemovalCause, Scheduler};
 
 /// When to run, and what.
-type Wish = (tokio::time::Instant, MaintenanceTask);
+type Request = (tokio::time::Instant, MaintenanceTask);
 
-/// Called by whichever thread writes to the cache, so it only notes the wish and never blocks.
-struct TokioAlarm(UnboundedSender<Wish>);
+/// Called by whichever thread writes to the cache, so it only notes the request and never blocks.
+struct TokioAlarm(UnboundedSender<Request>);
 
 impl Alarm for TokioAlarm {
     fn set(&self, after: Duration, task: MaintenanceTask) {
-        // An error means that the runtime is gone: then entries still expire for readers, and leave with the next write.
+        // An error means that the runtime is gone: then entries still expire for readers, and leave
+        // with the next write.
         _ = self.0.send((tokio::time::Instant::now() + after, task));
     }
 }
 
-/// Sleeps until the latest wish and grants it. Listeners run here too; slow ones belong into `spawn_blocking`.
-async fn grant_wishes(mut wishes: UnboundedReceiver<Wish>, wake_ups: Arc<AtomicU32>) {
-    let mut next: Option<Wish> = None;
+/// Sleeps until the latest request is due and runs it. Listeners run here too; slow ones belong
+/// into `spawn_blocking`.
+async fn run_requests(mut requests: UnboundedReceiver<Request>, wake_ups: Arc<AtomicU32>) {
+    let mut next: Option<Request> = None;
     loop {
         let due = next.as_ref().map(|(due, _)| *due);
         tokio::select! {
-            wish = wishes.recv() => match wish {
-                Some(wish) => next = Some(wish),
+            request = requests.recv() => match request {
+                Some(request) => next = Some(request),
                 None => return,
             },
             () = sleep_until(due.unwrap_or_else(tokio::time::Instant::now)), if due.is_some() => {
                 let Some((_, task)) = next.take() else { continue };
                 wake_ups.fetch_add(1, Relaxed);
-                // A wish that the run itself makes waits in the channel and is taken over this one.
+                // A request that the run itself makes waits in the channel and replaces this one.
                 next = task.run().map(|after| (tokio::time::Instant::now() + after, task));
             }
         }
@@ -53,8 +57,8 @@ async fn grant_wishes(mut wishes: UnboundedReceiver<Wish>, wake_ups: Arc<AtomicU
 async fn main() {
     const ENTRIES: u64 = 1000;
     let wake_ups = Arc::new(AtomicU32::new(0));
-    let (wish, wishes) = unbounded_channel();
-    let timer = tokio::spawn(grant_wishes(wishes, Arc::clone(&wake_ups)));
+    let (request, requests) = unbounded_channel();
+    let timer = tokio::spawn(run_requests(requests, Arc::clone(&wake_ups)));
 
     let (heard, expired) = mpsc::channel();
     let cache: Cache<u64, Instant> = Cache::builder()
@@ -65,11 +69,11 @@ async fn main() {
             // The receiver lives to the end of the program.
             _ = heard.send((due, Instant::now()));
         })
-        .scheduler(Scheduler::custom(TokioAlarm(wish)))
+        .scheduler(Scheduler::custom(TokioAlarm(request)))
         .build();
 
     println!(
-        "{ENTRIES} entries, each with a life of its own of up to two seconds; nobody calls the cache from here on"
+        "{ENTRIES} entries, each with a lifetime of its own of up to two seconds; no call of the cache from here on"
     );
     for number in 0..ENTRIES {
         // The long lives first, so that the alarm has to move forward again and again.

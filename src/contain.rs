@@ -1,4 +1,5 @@
-//! Panics that go no further: those of user code that runs on somebody else's call, or on nobody's.
+//! Panics that go no further: those of user code that runs on a thread whose call has nothing to do
+//! with it, or on a thread of the crate.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,8 +9,8 @@ pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(answer) => Some(answer),
         Err(payload) => {
-            // What the panic carried is the user's too, and may panic when it is dropped, which
-            // carries something in its turn. After a few of these it is left alone.
+            // The payload is the user's too. It may panic when it is dropped, with a payload in
+            // its turn. After a few of these the last one is leaked.
             let mut carried = payload;
             for _ in 0..3 {
                 match catch_unwind(AssertUnwindSafe(move || drop(carried))) {

@@ -1,4 +1,4 @@
-//! Removal listeners: what they are told, and what is promised about the telling.
+//! Removal listeners: what they are given, and what the crate promises about the calls.
 //!
 //! A listener is a closure `Fn(&K, &V, RemovalCause)` given to the builder with `removal_listener`.
 //! The promises:
@@ -7,28 +7,29 @@
 //!   value that left.
 //! - **In order for each key.** Of two values that lived under one key, the one that left first is
 //!   reported first. Between different keys there is no order.
-//! - **After the fact.** When the listener runs, the removal is visible. It does not tell what the
+//! - **After the fact.** When the listener runs, the removal is visible. It does not say what the
 //!   cache holds now: the key may be back with another value.
 //! - **No lock held.** The listener may call any method of the same cache, also for the same key.
 //!   `run_pending_tasks` called from inside a listener returns without waiting for the
-//!   notifications under way.
-//! - **Nobody waits.** A slow listener delays neither callers of `get` and `insert` nor other
-//!   caches; notifications wait in memory meanwhile. `run_pending_tasks` does wait: before it
-//!   returns, everything due has been delivered. With
-//!   [`Scheduler::disabled`](crate::Scheduler::disabled), where nobody else would ever tell, a
-//!   write that finds more than a thousand notifications waiting delivers some of them.
+//!   notifications that are being delivered.
+//! - **A slow listener delays no call.** Neither callers of `get` and `insert` nor other caches
+//!   wait for it: with [`Scheduler::background`](crate::Scheduler::background) it runs on the
+//!   cache's own notifier thread, and notifications wait in memory meanwhile. `run_pending_tasks`
+//!   and the drop of the last handle do wait: before they return, everything that was due has been
+//!   delivered. With [`Scheduler::disabled`](crate::Scheduler::disabled), where no thread delivers,
+//!   a write that finds more than a thousand notifications waiting delivers some of them.
 //! - **Panics end here.** A panic in the listener is caught and counted, after the process's panic
 //!   hook has reported it. That notification counts as delivered, and the listener stays in use.
-//! - **Not at the end.** What is stored when the last handle of the cache is dropped is dropped
-//!   without a notification, entries past their deadlines that nobody has removed by then included.
-//!   Removals that happened before are still delivered.
+//! - **Not for what is alive at the end.** Entries stored when the last handle of the cache is
+//!   dropped are dropped without a notification, also those past their deadlines that no pass has
+//!   removed. Removals that happened before are delivered before the drop returns.
 //!
 //! The cause of each is a [`RemovalCause`], whose page lists which call leads to which.
 //!
 //! # A listener that calls its cache
 //!
-//! A listener that owns a handle of its own cache keeps that cache, and its thread, alive for ever.
-//! One that holds it weakly does not:
+//! A listener that owns a handle of its own cache keeps that cache, and its threads, alive for
+//! ever. One that holds it weakly does not:
 //!
 //! ```
 //! use std::sync::{Arc, Weak};
@@ -36,7 +37,7 @@
 //!
 //! type Counts = Cache<String, u32>;
 //!
-//! // What was taken out last stays to be seen.
+//! // Keeps a copy of the value that was removed last.
 //! let cache: Arc<Counts> = Arc::new_cyclic(|cache: &Weak<Counts>| {
 //!     let cache = cache.clone();
 //!     Cache::builder()
@@ -59,7 +60,7 @@ use std::fmt;
 ///
 /// | what happened | cause |
 /// |---|---|
-/// | the deadline passed, whoever noticed: a pass, the background thread, or a call below that met the dead entry | [`Expired`](Self::Expired) |
+/// | the deadline passed, and a pass or one of the calls below found the entry | [`Expired`](Self::Expired) |
 /// | `invalidate`, `remove`, `invalidate_all` | [`Explicit`](Self::Explicit) |
 /// | `retain`, for entries its closure declined | [`Explicit`](Self::Explicit) |
 /// | `insert`, `insert_with_ttl` on a key that was present | [`Replaced`](Self::Replaced), for the old value |

@@ -3,27 +3,29 @@
 //!
 //! # How it works
 //!
-//! The pass [`post`](Notifier::post)s nodes that left the cache; the node itself carries key and
-//! value, so a notification costs no copy and the listener sees the very value that left.
-//! [`deliver`](Notifier::deliver) tries to take the *token*; its holder calls the listener for each
-//! node in order, with no lock held. Whoever finds the token taken goes away: the holder looks at
-//! the queue once more after it has given the token back, so nothing is left lying.
+//! The pass [`post`](Notifier::post)s nodes that left the cache. The node itself carries key and
+//! value, so a notification costs no copy and the listener gets the very value that left. A thread
+//! that [`deliver`](Notifier::deliver)s tries to take the *token*. Its holder calls the listener
+//! for each node in order, with no lock held. A thread that finds the token taken leaves the work
+//! to the holder, which gives the token back and then looks at the queue once more, so that no
+//! notification stays behind. Which threads deliver, and when, is decided in
+//! `maintenance/delivery.rs`.
 //!
 //! # Invariants
 //!
 //! 1. Nodes are posted in the order of the removals of each key, and delivered in the order of
 //!    posting: one queue, one holder of the token.
-//! 2. A posted node is not freed before it was delivered: delivered nodes come back through
-//!    [`Delivered`] alone.
-//! 3. If the queue is not empty, then somebody has the token and will look again, or nobody was
-//!    asked to deliver since the post.
+//! 2. A posted node is freed only after it was delivered: delivered nodes come back only through
+//!    [`Delivered`].
+//! 3. If the queue is not empty, then either a thread holds the token and will look again, or no
+//!    thread was asked to deliver since the last post.
 //!
 //! # Cost
 //!
-//! A post is a copy of 16 bytes for each notification under a lock of the notifier's own, for the
-//! whole pass once; where the listener keeps up, it allocates nothing. Undelivered notifications
-//! are not bounded: none may be lost and no caller may be held up by a slow listener, so a listener
-//! that never returns keeps every removed value.
+//! A post copies 16 bytes for each notification, under a lock of the notifier's own that is taken
+//! once for each pass; where the listener keeps up, a post allocates nothing. The queue has no
+//! bound, since no notification may be lost and no caller may wait for a slow listener: a listener
+//! that never returns keeps every removed value in memory.
 
 use crate::contain::contain;
 use crate::listener::{Listener, RemovalCause};
@@ -34,34 +36,34 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Calls of the listener between two looks at the clock.
-pub(crate) const CHUNK: usize = 32;
+pub(crate) const CALLS_PER_LOOK: usize = 32;
 
-/// Notifications of a block.
-const BLOCK: usize = 128;
-/// How many emptied blocks are kept.
-const SPARE: usize = 4;
+/// Notifications in a block of the queue.
+const BLOCK_LEN: usize = 128;
+/// How many emptied blocks are kept to be filled again.
+const MAX_SPARE_BLOCKS: usize = 4;
 
-/// Notifications posted after a call of `deliver_all` that it delivers all the same.
-const BEYOND: u64 = 1024;
+/// How many notifications that were posted after a call of `deliver_all` it delivers as well.
+const EXTRA_DELIVERIES: u64 = 1024;
 
 thread_local! {
     /// Whether this thread is inside a listener of any cache.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is inside a listener: it must not wait for deliveries, its own above
-/// all.
+/// Whether the calling thread is inside a listener. Such a thread must not wait for deliveries: its
+/// own goes on only after the listener has returned.
 pub(crate) fn inside_listener() -> bool {
     INSIDE.try_with(Cell::get).unwrap_or(false)
 }
 
-/// One removal to be told.
+/// One removal to be delivered.
 pub(crate) struct Notification<K, V> {
     pub(crate) node: NodePtr<K, V>,
     pub(crate) cause: RemovalCause,
 }
 
-/// The right to deliver, and who waits for it.
+/// The right to deliver, which one thread has at a time.
 pub(crate) struct Token {
     taken: AtomicBool,
 }
@@ -74,7 +76,7 @@ impl Token {
     }
 
     /// Runs `work` while holding the token, again and again until `is_empty` says that nothing is
-    /// left after the token was given back. Goes away at once if another thread has the token.
+    /// left after the token was given back. Returns at once if another thread has the token.
     ///
     /// SeqCst on both sides: a poster pushes, then tries to take the token; a holder gives it back,
     /// then looks for more. If the poster finds it taken, its push lies before the holder's giving
@@ -105,31 +107,35 @@ impl Drop for GiveBack<'_> {
     }
 }
 
-/// What waits to be told.
+/// The notifications that wait.
 struct Queue<K, V> {
-    /// What was posted, in order, in blocks: however many wait, a post copies none of them.
+    /// In the order of posting, in blocks, so that a post copies none of those that wait already.
     blocks: VecDeque<Vec<Notification<K, V>>>,
-    /// Blocks that were delivered and emptied, to be filled again, and where delivered nodes are
-    /// gathered.
+    /// Blocks that were delivered and emptied, to be filled again.
     spare: Vec<Vec<Notification<K, V>>>,
+    /// The room in which the holder of the token gathers delivered nodes.
     nodes: Vec<NodePtr<K, V>>,
 }
 
 impl<K, V> Queue<K, V> {
-    /// Takes what a pass has gathered.
+    /// Moves what a pass has gathered to the end of the queue.
     fn extend(&mut self, gathered: &mut Vec<Notification<K, V>>) {
         let mut rest = gathered.drain(..);
         while rest.len() > 0 {
-            if self.blocks.back().is_none_or(|last| last.len() == BLOCK) {
-                // Most caches tell a few things at a time.
-                let few = self.blocks.is_empty() && rest.len() < BLOCK;
-                let room = if few { rest.len() } else { BLOCK };
+            if self
+                .blocks
+                .back()
+                .is_none_or(|last| last.len() == BLOCK_LEN)
+            {
+                // Most caches have a few notifications at a time.
+                let few = self.blocks.is_empty() && rest.len() < BLOCK_LEN;
+                let room = if few { rest.len() } else { BLOCK_LEN };
                 let block = self.spare.pop();
                 self.blocks
                     .push_back(block.unwrap_or_else(|| Vec::with_capacity(room)));
             }
             if let Some(last) = self.blocks.back_mut() {
-                let room = BLOCK - last.len();
+                let room = BLOCK_LEN - last.len();
                 last.extend(rest.by_ref().take(room));
             }
         }
@@ -143,20 +149,20 @@ pub(crate) struct Notifier<K, V> {
     token: Token,
     posted: AtomicU64,
     delivered: AtomicU64,
-    /// For those who wait until `delivered` has reached what they saw posted.
+    /// For threads that wait until `delivered` has reached the count that they saw posted.
     gate: Mutex<()>,
     moved: Condvar,
     panics: AtomicU64,
 }
 
-/// What is left of a block while it is delivered; goes back to where it came from if delivery
-/// stops, for whatever reason. Whoever has it has the token, so nobody has taken a later one
-/// meanwhile.
+/// A block while it is delivered. If delivery stops, for whatever reason, what is left of it goes
+/// back to the front of the queue: the holder of the token has it, so no thread has taken a later
+/// block meanwhile.
 struct Left<'a, K, V> {
     block: Vec<Notification<K, V>>,
-    /// So many of them were told.
+    /// How many of the block were delivered.
     told: usize,
-    /// Those that were told and have yet to go where delivered nodes go.
+    /// Those that were delivered and not handed to [`Delivered`] yet.
     nodes: Vec<NodePtr<K, V>>,
     queue: &'a Mutex<Queue<K, V>>,
 }
@@ -169,7 +175,7 @@ impl<K, V> Drop for Left<'_, K, V> {
         queue.nodes = std::mem::take(&mut self.nodes);
         if !block.is_empty() {
             queue.blocks.push_front(block);
-        } else if queue.spare.len() < SPARE {
+        } else if queue.spare.len() < MAX_SPARE_BLOCKS {
             queue.spare.push(block);
         }
     }
@@ -206,7 +212,7 @@ impl<K, V> Notifier<K, V> {
             return;
         }
         let mut queue = self.queue.lock();
-        // Release, partner: `deliver_all`: who sees the count sees nothing less than the posts.
+        // Release, partner `deliver_all`: a thread that sees the count also sees the posts.
         self.posted
             .fetch_add(gathered.len() as u64, Ordering::Release);
         queue.extend(gathered);
@@ -220,8 +226,8 @@ impl<K, V> Notifier<K, V> {
     }
 
     /// Delivers until nothing is left or `go_on`, asked now and then, says no; unless another
-    /// thread does so already. True if it was `go_on` that ended it. A panic of the listener is
-    /// counted and goes no further.
+    /// thread does so already. True if `go_on` ended it. A panic of the listener is counted and
+    /// goes no further.
     pub(crate) fn deliver(
         &self,
         mut go_on: impl FnMut() -> bool,
@@ -235,7 +241,7 @@ impl<K, V> Notifier<K, V> {
             || {
                 while let Some(mut left) = self.next() {
                     while left.told < left.block.len() {
-                        while left.nodes.len() < CHUNK
+                        while left.nodes.len() < CALLS_PER_LOOK
                             && let Some(&Notification { node, cause }) = left.block.get(left.told)
                         {
                             left.told += 1;
@@ -291,8 +297,8 @@ impl<K, V> Notifier<K, V> {
         self.moved.notify_all();
     }
 
-    /// Delivers, or waits for those who do, until everything posted before the call was delivered.
-    /// Not for listeners.
+    /// Delivers, or waits for the thread that does, until everything posted before the call was
+    /// delivered. Not for a thread inside a listener.
     pub(crate) fn deliver_all(&self, done: Delivered<'_, K, V>) {
         debug_assert!(!inside_listener());
         if self.listener.is_none() {
@@ -302,15 +308,15 @@ impl<K, V> Notifier<K, V> {
         let reached =
             |count: u64| self.delivered.load(Ordering::Acquire).wrapping_sub(count) as i64 >= 0;
         loop {
-            // What listeners themselves have brought about is heard as well, up to a bound: others
-            // may post for as long as this thread goes on.
-            self.deliver(|| !reached(target + BEYOND), done);
+            // What the listener's own calls have posted is delivered as well, up to a bound: other
+            // threads may post for as long as this thread goes on.
+            self.deliver(|| !reached(target + EXTRA_DELIVERIES), done);
             let mut gate = self.gate.lock();
             if reached(target) {
                 return;
             }
-            // Another thread delivers. It may stop early and leave the rest to us, without a
-            // further notice: hence the timeout.
+            // Another thread delivers. It may stop early and leave the rest without waking this
+            // thread: hence the timeout.
             self.moved.wait_for(&mut gate, Duration::from_millis(1));
         }
     }

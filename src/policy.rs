@@ -1,4 +1,4 @@
-//! A look at the settings of a cache in force.
+//! The settings of a cache, and its time.
 
 use crate::builder::about;
 use crate::cache::Core;
@@ -7,9 +7,9 @@ use crate::wheel_snapshot::WheelSnapshot;
 use equivalent::Equivalent;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// The settings of a cache in force, from [`Cache::policy`](crate::Cache::policy).
+/// The settings of a cache and its time, from [`Cache::policy`](crate::Cache::policy).
 ///
 /// ```
 /// use std::time::Duration;
@@ -23,7 +23,7 @@ use std::time::Duration;
 /// assert_eq!(policy.time_to_idle(), None);
 /// ```
 pub struct Policy<'a, K, V, S> {
-    core: &'a Core<K, V, S>,
+    pub(crate) core: &'a Core<K, V, S>,
 }
 
 impl<'a, K, V, S> Policy<'a, K, V, S> {
@@ -31,8 +31,34 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         Self { core }
     }
 
-    /// The bound on the weight of all entries, which is their number unless there is a weigher;
-    /// `None` if there is none.
+    /// The cache's time, as an [`Expiry`](crate::Expiry) is told it.
+    ///
+    /// On the default clock it agrees with [`Instant::now`]. On a [`Ticker`](crate::Ticker) it
+    /// moves as the ticker does, from the moment at which the cache was built.
+    ///
+    /// Use it where a test or a program compares its own deadlines with what a policy was told.
+    ///
+    /// # Cost
+    ///
+    /// One reading of the clock.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let time = ManualTicker::new();
+    /// let cache: Cache<u8, u8> = Cache::builder().ticker(time.clone()).build();
+    /// let before = cache.policy().now();
+    /// time.advance(Duration::from_secs(5));
+    /// assert_eq!(cache.policy().now() - before, Duration::from_secs(5));
+    /// ```
+    pub fn now(&self) -> Instant {
+        let clock = &self.core.shared.clock;
+        clock.instant(clock.now())
+    }
+
+    /// The bound on the weight of all entries, which is their number unless the cache has a
+    /// weigher; `None` for an unbounded cache.
     ///
     /// ```
     /// use wheelhouse::Cache;
@@ -46,22 +72,22 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         self.core.shared.max_capacity()
     }
 
-    /// Moves the bound of a cache that was built with one. A smaller bound evicts in the next
-    /// passes, a bounded number of entries each; after
-    /// [`run_pending_tasks`](crate::Cache::run_pending_tasks) it holds.
+    /// Changes the bound of a cache that was built with one. After a smaller bound each maintenance
+    /// pass evicts a bounded number of entries;
+    /// [`run_pending_tasks`](crate::Cache::run_pending_tasks) evicts all that are too many.
     ///
-    /// Entries of weight 0 stay whatever the bound. How many shards the cache has was settled by
-    /// the bound it was built with.
+    /// Entries of weight 0 are never evicted. The number of shards does not change; it follows from
+    /// the bound that the cache was built with.
     ///
     /// # Panics
     ///
-    /// If the cache was built without `max_capacity`: its entries have no place for what a size
-    /// policy needs to know. Build with a bound of `u64::MAX` to set one later.
+    /// If the cache was built without `max_capacity`, since its entries then have no fields for the
+    /// size policy. Build with a bound of `u64::MAX` to set one later.
     ///
     /// # Cost
     ///
-    /// The maintenance lock. Visits all entries if the new bound is below what a single entry
-    /// weighs, else a few.
+    /// Takes the maintenance lock. Visits all entries if one of them weighs more than the new
+    /// bound, else a few.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -88,7 +114,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         }
     }
 
-    /// Who goes when the cache is full; of no meaning in an unbounded one.
+    /// The eviction policy. It has no effect on an unbounded cache.
     ///
     /// ```
     /// use wheelhouse::{Cache, EvictionPolicy};
@@ -106,7 +132,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// use std::time::Duration;
     ///
     /// let minute = Duration::from_secs(60);
-    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().time_to_live(minute).build();
+    /// let cache: wheelhouse::Cache<u8, u8> =
+    ///     wheelhouse::Cache::builder().time_to_live(minute).build();
     /// assert_eq!(cache.policy().time_to_live(), Some(minute));
     /// ```
     pub fn time_to_live(&self) -> Option<Duration> {
@@ -119,7 +146,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// use std::time::Duration;
     ///
     /// let minute = Duration::from_secs(60);
-    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().time_to_idle(minute).build();
+    /// let cache: wheelhouse::Cache<u8, u8> =
+    ///     wheelhouse::Cache::builder().time_to_idle(minute).build();
     /// assert_eq!(cache.policy().time_to_idle(), Some(minute));
     /// ```
     pub fn time_to_idle(&self) -> Option<Duration> {
@@ -140,9 +168,9 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         self.core.maintenance.resolution()
     }
 
-    /// A picture of the timer wheel, for viewers and for the curious.
+    /// A snapshot of the timer wheel, for viewers.
     ///
-    /// Writes that still wait in a buffer are taken in first.
+    /// Writes that still wait in a buffer are drained first.
     ///
     /// # Panics
     ///
@@ -177,8 +205,9 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// What a key's entry weighs, as the weigher said when it was written; 1 without a weigher.
-    /// `None` if the key is absent or its entry has expired. Leaves no trace: no use is noted.
+    /// The weight of a key's entry, which the weigher returned when the entry was written; 1
+    /// without a weigher. `None` if the key is absent or its entry has expired. Does not count as
+    /// a use of the entry.
     ///
     /// # Panics
     ///
@@ -189,7 +218,8 @@ where
     /// As [`peek_ref`](crate::Cache::peek_ref).
     ///
     /// ```
-    /// let cache = wheelhouse::Cache::builder().weigher(|_: &u8, text: &&str| text.len() as u32).build();
+    /// let cache =
+    ///     wheelhouse::Cache::builder().weigher(|_: &u8, text: &&str| text.len() as u32).build();
     /// cache.insert(3, "three");
     /// assert_eq!(cache.policy().weight_of(&3), Some(5));
     /// assert_eq!(cache.policy().weight_of(&4), None);

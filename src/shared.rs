@@ -14,7 +14,9 @@ use crate::stats::Counters;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::Clock;
 
-/// See the module docs.
+/// See the module docs. Calls read it and seldom write it: on its own cache lines, apart from
+/// those that maintenance writes.
+#[repr(align(128))]
 pub(crate) struct Shared<K, V> {
     pub(crate) map: Map<K, V>,
     pub(crate) clock: Clock,

@@ -1,17 +1,18 @@
 //! Which stripe a thread uses, and the padding that keeps stripes apart.
 //!
-//! A striped structure (read rings, counters) gives each thread a place of its own as long as there
-//! are enough places. A thread's number is drawn once, from a counter; numbers of ended threads are
-//! used again, lowest first, so that a program which starts and ends threads all day stays on the
-//! low stripes.
+//! A striped structure (read rings, counters) gives each thread a stripe of its own as long as
+//! there are enough stripes. A thread draws its number once. Numbers of ended threads are used
+//! again, lowest first, so a program that starts and ends threads all day stays on the low stripes.
 //!
-//! Cost: a thread-local load; the first call of a thread takes a process-wide lock.
+//! # Cost
+//!
+//! A thread-local load. The first call of a thread takes a lock of the process.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Two cache lines: adjacent-line prefetch makes neighbours share more than one.
+/// A value on its own cache lines: two, since adjacent-line prefetch fetches them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
@@ -25,23 +26,23 @@ impl<T> std::ops::Deref for Padded<T> {
     }
 }
 
-const UNKNOWN: usize = usize::MAX;
-/// The number of every thread in its last moments, when its own is given back; far above those of
-/// the living.
-const LAPSED: usize = usize::MAX >> 1;
+/// The value of `NUMBER` in a thread that has drawn no number yet.
+const NOT_DRAWN: usize = usize::MAX;
+/// The number of a thread that is ending and has returned its own; far above the others.
+const RETURNED: usize = usize::MAX >> 1;
 
 thread_local! {
-    // Plain cell without a destructor: the fast path is one load.
-    static NUMBER: Cell<usize> = const { Cell::new(UNKNOWN) };
+    // A plain cell without a destructor: the fast path is one load.
+    static NUMBER: Cell<usize> = const { Cell::new(NOT_DRAWN) };
     static LEASE: Lease = Lease::take();
 }
 
-/// Numbers handed back by ended threads, and the next never used one. Always `std`'s lock: models
-/// fix the number.
+/// The numbers that ended threads have returned, and the next number that was never used. Always
+/// `std`'s lock: models fix the number.
 static FREE: std::sync::Mutex<(BinaryHeap<Reverse<usize>>, usize)> =
     std::sync::Mutex::new((BinaryHeap::new(), 0));
 
-/// A thread's number, given back when the thread ends.
+/// A thread's number, returned when the thread ends.
 struct Lease(usize);
 
 impl Lease {
@@ -60,9 +61,9 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Before another thread can have the number. A thread without the cell draws again, and in
-        // vain.
-        _ = NUMBER.try_with(|number| number.set(LAPSED));
+        // Before another thread can draw the number. A thread whose cell is gone draws again and
+        // gets `RETURNED`.
+        _ = NUMBER.try_with(|number| number.set(RETURNED));
         let mut free = FREE.lock().unwrap_or_else(|e| e.into_inner());
         free.0.push(Reverse(self.0));
     }
@@ -70,12 +71,12 @@ impl Drop for Lease {
 
 /// The calling thread's number: small, dense, unique among live threads.
 ///
-/// During a thread's last moments (thread-local destructors) it is a large one, shared with other
-/// threads that are about to end.
+/// While a thread runs its thread-local destructors, its number is a large one that all ending
+/// threads share.
 #[inline]
 pub(crate) fn number() -> usize {
     let number = NUMBER.get();
-    if number != UNKNOWN {
+    if number != NOT_DRAWN {
         return number;
     }
     draw()
@@ -83,7 +84,7 @@ pub(crate) fn number() -> usize {
 
 #[cold]
 fn draw() -> usize {
-    let number = LEASE.try_with(|lease| lease.0).unwrap_or(LAPSED);
+    let number = LEASE.try_with(|lease| lease.0).unwrap_or(RETURNED);
     NUMBER.set(number);
     number
 }
@@ -102,8 +103,8 @@ mod tests {
     fn numbers_of_ended_threads_are_used_again() {
         let mine = number();
         assert_eq!(mine, number());
-        // There are no more numbers than threads were alive at once, so one after another they meet
-        // a known one soon, whatever else the process does.
+        // There are no more numbers than threads were alive at once. So threads that run one after
+        // the other soon draw a number for the second time, whatever else the process does.
         let mut drawn = std::collections::HashSet::new();
         let mut threads = (0..10_000).map(|_| std::thread::spawn(number).join().unwrap());
         assert!(

@@ -1,7 +1,8 @@
-//! Deadlines are exact: when an entry goes, what moves a deadline, and what leaves it alone.
+//! Deadlines are exact: when an entry expires, what moves a deadline, and what leaves it unchanged.
 
 mod support;
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use support::rig::{KEY, NEW, OLD, Rig};
 use support::script::{Answer, Asked};
 use support::{HOUR, LONGEST, NS, SPAN, nanos, secs};
 use wheelhouse::RemovalCause::{Expired, Explicit, Replaced};
-use wheelhouse::{Cache, Expiry, ManualTicker};
+use wheelhouse::{Cache, Expiry, ManualTicker, Ticker};
 
 #[test]
 fn at_exactly_its_deadline_an_entry_is_gone() {
@@ -39,7 +40,7 @@ fn at_exactly_its_deadline_an_entry_is_gone() {
         assert!(!rig.cache.contains_key(&KEY));
         assert_eq!(rig.cache.iter().count(), 0);
         assert!(!rig.cache.set_expiry(&KEY, None));
-        // Due is due, even if the bucket that holds the entry lasts longer.
+        // An entry is due at its deadline, even if the bucket that holds it ends later.
         assert_eq!(rig.heard(), [(KEY, NEW, Expired)], "{life:?}");
         assert_eq!(rig.cache.entry_count(), 0);
     }
@@ -84,7 +85,7 @@ fn zero_is_stored_but_never_visible() {
     assert!(!rig.cache.contains_key(&KEY));
     assert_eq!(rig.heard(), [(KEY, OLD, Expired)]);
 
-    // The read that brings the end still got its value.
+    // The read that makes the entry expire still returns its value.
     let rig = Rig::present();
     rig.script.on_read(Answer::After(Duration::ZERO));
     assert_eq!(rig.cache.get(&KEY), Some(OLD));
@@ -178,7 +179,7 @@ fn an_unchanged_duration_leaves_the_deadline_exactly_where_it_is() {
     assert_eq!(rig.left(), None);
 }
 
-/// A policy that takes its time: the clock moves while it answers.
+/// A slow policy: the clock advances while it answers.
 struct Slow {
     clock: ManualTicker,
     answer: Arc<Mutex<Option<Duration>>>,
@@ -219,7 +220,7 @@ impl Expiry<u32, u32> for Slow {
 }
 
 #[test]
-fn the_time_of_a_new_deadline_is_read_after_the_policy_has_run() {
+fn a_new_deadline_counts_from_the_instant_that_the_policy_was_told() {
     let clock = ManualTicker::new();
     let answer = Arc::new(Mutex::new(Some(secs(10))));
     let policy = Slow {
@@ -232,24 +233,58 @@ fn the_time_of_a_new_deadline_is_read_after_the_policy_has_run() {
         .build();
     let left = || cache.peek_ref(&KEY).map(|entry| entry.time_left());
     cache.insert(KEY, OLD);
-    assert_eq!(left(), Some(Some(secs(10))));
+    assert_eq!(left(), Some(Some(secs(8))));
     clock.advance(secs(1));
     cache.insert(KEY, NEW);
-    assert_eq!(left(), Some(Some(secs(10))));
+    assert_eq!(left(), Some(Some(secs(8))));
     clock.advance(secs(1));
     assert_eq!(cache.get(&KEY), Some(NEW));
-    assert_eq!(left(), Some(Some(secs(10))));
+    assert_eq!(left(), Some(Some(secs(8))));
 
-    // The clock moved by two seconds while the policy made up its mind to change nothing.
+    // The clock advanced by two seconds while the policy decided to change nothing.
     *answer.lock().unwrap() = None;
     assert_eq!(cache.get(&KEY), Some(NEW));
-    assert_eq!(left(), Some(Some(secs(8))));
-    cache.insert(KEY, OLD);
     assert_eq!(left(), Some(Some(secs(6))));
+    cache.insert(KEY, OLD);
+    assert_eq!(left(), Some(Some(secs(4))));
 }
 
 #[test]
-fn an_entry_that_falls_due_while_its_update_is_asked_goes_as_expired() {
+fn an_answer_that_has_passed_by_the_time_it_is_given_is_due_at_once() {
+    let clock = ManualTicker::new();
+    let heard = Record::new();
+    let answer = Arc::new(Mutex::new(Some(secs(2))));
+    let policy = Slow {
+        clock: clock.clone(),
+        answer: Arc::clone(&answer),
+    };
+    let cache = Cache::builder()
+        .expire_after(policy)
+        .ticker(clock.clone())
+        .removal_listener(heard.listener())
+        .build();
+    cache.insert(KEY, OLD);
+    assert!(!cache.contains_key(&KEY));
+    cache.run_pending_tasks();
+    assert_eq!(heard.take(), [(KEY, OLD, Expired)]);
+
+    // An update and a read of an entry that has an hour left.
+    for act in [
+        (|cache| cache.insert(KEY, NEW)) as fn(&Cache<u32, u32>),
+        |cache| assert_eq!(cache.get(&KEY), Some(OLD)),
+    ] {
+        cache.insert_with_ttl(KEY, OLD, HOUR);
+        act(&cache);
+        assert_eq!(cache.get(&KEY), None);
+        cache.run_pending_tasks();
+        let (key, _, cause) = heard.take().pop().unwrap();
+        assert_eq!((key, cause), (KEY, Expired));
+        assert_eq!(cache.entry_count(), 0);
+    }
+}
+
+#[test]
+fn an_entry_that_was_alive_when_its_update_was_asked_is_replaced() {
     let clock = ManualTicker::new();
     let heard = Record::new();
     let policy = Slow {
@@ -261,18 +296,119 @@ fn an_entry_that_falls_due_while_its_update_is_asked_goes_as_expired() {
         .ticker(clock.clone())
         .removal_listener(heard.listener())
         .build();
-    cache.insert(KEY, OLD);
-    clock.advance(secs(9));
-    // One second is left, and the policy thinks for two.
+    cache.insert_with_ttl(KEY, OLD, secs(1));
+    // One second is left, and the policy takes two. No other call finds the entry expired.
     cache.insert(KEY, NEW);
-    assert_eq!(
-        cache
-            .peek_ref(&KEY)
-            .map(|entry| (*entry, entry.time_left())),
-        Some((NEW, Some(secs(10))))
-    );
+    let shown = cache.peek_ref(&KEY).map(|e| (*e, e.time_left()));
+    assert_eq!(shown, Some((NEW, Some(secs(8)))));
     cache.run_pending_tasks();
-    assert_eq!(heard.take(), [(KEY, OLD, Expired)]);
+    assert_eq!(heard.take(), [(KEY, OLD, Replaced)]);
+}
+
+/// A clock that advances by 7 ns with each reading.
+#[derive(Clone, Default)]
+struct Restless(Arc<AtomicU64>);
+
+impl Ticker for Restless {
+    fn nanos(&self) -> u64 {
+        self.0.fetch_add(7, Relaxed)
+    }
+}
+
+/// An entry expires at a fixed instant, whatever happens to it.
+struct ValidUntil(Arc<OnceLock<Instant>>);
+
+impl ValidUntil {
+    /// The first call sets the deadline an hour later.
+    fn left(&self, told: Instant) -> Option<Duration> {
+        let end = *self.0.get_or_init(|| told + HOUR);
+        Some(end - told)
+    }
+}
+
+impl Expiry<u32, u32> for ValidUntil {
+    fn expire_after_create(&self, _: &u32, _: &u32, at: Instant) -> Option<Duration> {
+        self.left(at)
+    }
+
+    fn expire_after_update(
+        &self,
+        _: &u32,
+        _: &u32,
+        at: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        self.left(at)
+    }
+
+    fn expire_after_read(
+        &self,
+        _: &u32,
+        _: &u32,
+        at: Instant,
+        _: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        self.left(at)
+    }
+}
+
+#[test]
+fn what_is_valid_until_an_instant_ends_at_exactly_that_instant() {
+    let valid_until = Arc::new(OnceLock::new());
+    let clock = Restless::default();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .expire_after(ValidUntil(Arc::clone(&valid_until)))
+        .ticker(clock.clone())
+        .build();
+    let readings = |act: &dyn Fn()| {
+        let before = clock.0.load(Relaxed);
+        act();
+        (clock.0.load(Relaxed) - before) / 7
+    };
+    // The first write of a cache also arranges a wake-up for its deadline.
+    cache.insert_with_ttl(1, 1, HOUR);
+    let told = clock.0.load(Relaxed);
+    assert_eq!(readings(&|| cache.insert(2, 1)), 1, "create");
+    let end = told + HOUR.as_nanos() as u64;
+    let ends = || {
+        // The clock shows this when `time_left` reads it, after the reading of the look-up.
+        let now = clock.0.load(Relaxed) + 7;
+        let left = cache.peek_ref(&2).unwrap().time_left().unwrap();
+        now + left.as_nanos() as u64
+    };
+    assert_eq!(ends(), end, "create");
+    for value in 2..20 {
+        assert_eq!(readings(&|| cache.insert(2, value)), 1, "update");
+        assert_eq!(ends(), end, "update");
+        assert_eq!(readings(&|| assert_eq!(cache.get(&2), Some(value))), 1);
+        assert_eq!(ends(), end, "read");
+        assert_eq!(readings(&|| assert!(cache.get_ref(&2).is_some())), 1);
+        assert_eq!(ends(), end, "read");
+    }
+    // Alive at the last moment before the deadline, expired at the deadline.
+    clock.0.store(end - 1, Relaxed);
+    assert!(cache.contains_key(&2));
+    clock.0.store(end, Relaxed);
+    assert!(!cache.contains_key(&2));
+}
+
+#[test]
+fn an_extending_read_reads_the_clock_once() {
+    let clock = Restless::default();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .expire_after(wheelhouse::expiry::accessing(|_: &u32, _: &u32| Some(HOUR)))
+        .ticker(clock.clone())
+        .build();
+    cache.insert(1, 1);
+    for _ in 0..10 {
+        let before = clock.0.load(Relaxed);
+        assert_eq!(cache.get(&1), Some(1));
+        assert_eq!(clock.0.load(Relaxed), before + 7);
+        let left = cache.peek_ref(&1).unwrap().time_left();
+        // The deadline counts from that reading; the clock was read twice more since.
+        assert_eq!(left, Some(HOUR - nanos(14)));
+    }
 }
 
 #[test]

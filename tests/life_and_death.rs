@@ -1,22 +1,22 @@
-//! Caches that go while they are used, threads that go while they use them, thousands of both, and
-//! a thread that never comes.
+//! Caches that are dropped while they are used, threads that end while they use them, thousands of
+//! both; how many threads the crate starts, and what happens if none can be started.
 
 mod support;
 
 use std::cell::RefCell;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use support::census::{Census, Counted};
-use support::{Dice, HOUR, millis, must_end, secs};
+use support::{Dice, Gate, HOUR, millis, must_end, secs};
 use wheelhouse::RemovalCause::Expired;
 use wheelhouse::{Cache, ManualTicker, Scheduler};
 
-/// Longer than any promise here takes, even on a loaded machine.
+/// Longer than any action here takes, even on a loaded machine.
 const SOON: Duration = secs(20);
 
-/// The tests of this file look at the process as a whole, so they run one by one.
+/// The tests of this file measure the whole process, so they run one by one.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -31,20 +31,27 @@ fn comes_true(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Threads of this process that belong to a cache; 0 where the system does not tell.
-fn cache_threads() -> usize {
+/// Threads of this process that the crate has started, by name (15 bytes of it), sorted; empty if
+/// the system does not list threads.
+fn thread_names() -> Vec<String> {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
-        return 0;
+        return Vec::new();
     };
     let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
-    tasks
+    let mut names: Vec<String> = tasks
         .flatten()
-        .filter_map(|task| name(task).ok())
-        .filter(|name| name.starts_with("wheelhouse-"))
-        .count()
+        .filter_map(|task| Some(name(task).ok()?.trim_end().to_string()))
+        .filter(|name| name.starts_with("wheelhouse"))
+        .collect();
+    names.sort_unstable();
+    names
 }
 
-/// Memory that this process has resident, in KiB; 0 where the system does not tell.
+fn cache_threads() -> usize {
+    thread_names().len()
+}
+
+/// Resident memory of this process, in KiB; 0 if the system does not report it.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok());
@@ -109,7 +116,7 @@ fn the_last_handle_may_go_during_a_pass() {
         for key in 0..2_000u32 {
             cache.insert_with_ttl(key, census.counted(key), millis(2));
         }
-        // The driver is at it by now, or just before, or done.
+        // The scheduler thread is in its run by now, just before it, or just after it.
         let began = Instant::now();
         while began.elapsed() < Duration::from_micros(1_500 + round * 20) {
             std::hint::spin_loop();
@@ -124,7 +131,7 @@ thread_local! {
     static LAST: RefCell<Option<Late>> = const { RefCell::new(None) };
 }
 
-/// Reads and writes a cache in the last moments of its thread.
+/// A value that reads and writes a cache when its thread ends.
 struct Late(Cache<u32, Counted<u32>>, Census);
 
 impl Drop for Late {
@@ -149,7 +156,7 @@ fn threads_that_end_leave_nothing_behind_in_the_rings() {
     for round in 0..300 {
         let (cache, census) = (cache.clone(), census.clone());
         std::thread::spawn(move || {
-            // A few events each: no ring is full, so nobody drains them before the thread ends.
+            // A few events each: no ring is full, so none is drained before the thread ends.
             for key in 0..5 {
                 drop(cache.get(&(round * 7 % 100 + key)));
             }
@@ -175,7 +182,7 @@ fn thousands_of_caches_leave_no_thread_and_no_memory() {
             let builder = Cache::builder().expiry_resolution(millis(1));
             let cache = match n % 4 {
                 0 => builder.max_capacity(100).build(),
-                // No thread for these: nothing is ever scheduled.
+                // These caches start no thread, because they never schedule a run.
                 1 => builder.scheduler(Scheduler::disabled()).build(),
                 2 => builder.coarse_reads(millis(1)).build(),
                 _ => builder.build(),
@@ -196,8 +203,8 @@ fn thousands_of_caches_leave_no_thread_and_no_memory() {
         held.push(resident());
     }
     println!("resident after each thousand caches, in KiB: {held:?}");
-    // Whatever the allocator keeps, four thousand more caches take no more of it: a leak of 1 KiB
-    // each would show. A sanitizer keeps what was freed for a while.
+    // Four thousand more caches take no more memory, whatever the allocator keeps: a leak of 1 KiB
+    // each would show. A sanitizer keeps freed memory for a while.
     assert!(
         cfg!(wheelhouse_single) || held[4] <= held[0] + 4_000,
         "{held:?}"
@@ -238,17 +245,17 @@ fn a_reference_held_for_a_million_writes_holds_their_memory_and_no_longer() {
         println!(
             "{WRITES} writes in {took:.1?} under a reference: {alive} values held, resident {before} → {full} → {after} KiB"
         );
-        assert_eq!(census.alive(), 100, "held by nobody");
+        assert_eq!(census.alive(), 100, "no reference holds them");
         held.push(full);
     }
-    // A sanitizer keeps what was freed for a while, to see that nobody uses it.
+    // A sanitizer keeps freed memory for a while, to detect its use.
     assert!(
         cfg!(wheelhouse_single) || held[1] <= held[0] + held[0] / 4,
         "the second time takes more: {held:?} KiB"
     );
 }
 
-/// Run by the test below in a process of its own, where no thread can be started.
+/// The test below runs it in a process of its own, where no thread can be started.
 #[test]
 #[ignore = "a part of a_thread_that_cannot_be_started_leaves_maintenance_to_the_callers"]
 fn in_a_process_without_threads() {
@@ -275,13 +282,13 @@ fn in_a_process_without_threads() {
         while began.elapsed() < millis(40) {
             std::hint::spin_loop();
         }
-        // Callers do the expiry, a bit each.
+        // Callers do the expiry, a few entries each.
         for key in 0..5_000 {
             assert_eq!(cache.get(&key), None);
             cache.insert_with_ttl(key + 10_000, key, HOUR);
         }
         let left = cache.entry_count();
-        assert!(left < 7_500, "{left} entries: nobody removed the dead");
+        assert!(left < 7_500, "{left} entries: no call removed the dead");
         cache.run_pending_tasks();
         assert_eq!(cache.entry_count(), 5_000);
         let told = heard.take();
@@ -292,7 +299,8 @@ fn in_a_process_without_threads() {
         assert_eq!((cache.entry_count(), heard.take().len()), (4_999, 1));
     }
     for _ in 0..2 {
-        // Asked for coarse, and exact after all: a time that nobody renews would stand still.
+        // Coarse reads were requested, and look-ups are exact all the same: a time that no thread
+        // renews would stand still.
         let cache = Cache::builder()
             .coarse_reads(secs(1))
             .scheduler(Scheduler::disabled())
@@ -309,8 +317,8 @@ fn in_a_process_without_threads() {
 #[test]
 fn a_thread_that_cannot_be_started_leaves_maintenance_to_the_callers() {
     let _alone = alone();
-    // A stack that no address space has room for. The test program itself runs one test on its
-    // first thread.
+    // A stack larger than any address space. The test harness runs a single test on its first
+    // thread.
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "in_a_process_without_threads"])
         .args(["--ignored", "--nocapture", "--test-threads=1"])
@@ -326,18 +334,131 @@ fn a_thread_that_cannot_be_started_leaves_maintenance_to_the_callers() {
 }
 
 #[test]
-fn a_shared_thread_goes_with_the_last_cache_and_comes_again() {
+fn the_thread_goes_with_the_last_cache_and_comes_again() {
     let _alone = alone();
-    let scheduler = Scheduler::background();
     for round in 0..20u32 {
-        let cache: Cache<u32, u32> = Cache::builder().scheduler(scheduler.clone()).build();
+        let cache: Cache<u32, u32> = Cache::builder().build();
         cache.insert_with_ttl(round, 0, HOUR);
-        let other = Cache::builder().scheduler(scheduler.clone()).build();
+        let other = Cache::builder().build();
         other.insert_with_ttl(round, 0, HOUR);
         assert!(cache_threads() <= 1);
         drop(cache);
         other.insert_with_ttl(round, 1, secs(1));
         drop(other);
-        comes_true("the thread has nobody left", || cache_threads() == 0);
+        comes_true("no cache is left for the thread", || cache_threads() == 0);
     }
+}
+
+/// As the system shows it, truncated.
+#[cfg(target_os = "linux")]
+#[test]
+fn one_thread_serves_all_caches_and_one_more_each_that_has_something_to_tell() {
+    let _alone = alone();
+    comes_true("threads of other tests end", || cache_threads() == 0);
+    let heard = support::record::Record::new();
+    let caches: Vec<Cache<u32, u32>> = (0..50)
+        .map(|n| {
+            let builder = Cache::builder().expiry_resolution(millis(1));
+            match n {
+                0..10 => builder.removal_listener(heard.listener()),
+                10..20 => builder
+                    .name(format!("n{n}"))
+                    .removal_listener(heard.listener()),
+                _ => builder,
+            }
+            .build()
+        })
+        .collect();
+    assert_eq!(thread_names(), [""; 0], "nothing is scheduled");
+    for cache in &caches {
+        cache.insert_with_ttl(1, 1, HOUR);
+        cache.insert_with_ttl(2, 2, HOUR);
+    }
+    comes_true("the thread names itself", || cache_threads() == 1);
+    assert_eq!(thread_names(), ["wheelhouse"]);
+    // Caches without a listener deliver nothing.
+    caches[20..].iter().for_each(|cache| cache.invalidate(&1));
+    for told in [0, 10, 11] {
+        caches[told].insert_with_ttl(3, 3, millis(2));
+    }
+    comes_true("all three are told", || heard.count() == 3);
+    // The thread sets its name itself, so it is visible a moment after the thread.
+    let expected = [
+        "wheelhouse",
+        "wheelhouse-list",
+        "wheelhouse-n10",
+        "wheelhouse-n11",
+    ];
+    comes_true("threads and their names", || thread_names() == expected);
+    // Each notifier thread ends with its cache, the scheduler thread with the last one.
+    let rest = caches.into_iter().enumerate();
+    let kept: Vec<_> = rest
+        .filter_map(|(n, cache)| (n == 30).then_some(cache))
+        .collect();
+    comes_true("the notifier threads end", || {
+        thread_names() == ["wheelhouse"]
+    });
+    drop(kept);
+    comes_true("the common thread ends", || cache_threads() == 0);
+}
+
+/// Each write requests an earlier run than all before, for one cache after the other.
+#[test]
+fn thousands_of_caches_are_served_by_one_thread() {
+    let _alone = alone();
+    const CACHES: u32 = 3_000;
+    let caches: Vec<Cache<u32, u32>> = (0..CACHES)
+        .map(|_| Cache::builder().expiry_resolution(millis(1)).build())
+        .collect();
+    for round in 1..=5 {
+        for cache in &caches {
+            cache.insert_with_ttl(round, 0, HOUR / round);
+        }
+    }
+    for cache in &caches {
+        cache.insert_with_ttl(9, 0, millis(20));
+    }
+    comes_true("an entry of each cache expires", || {
+        caches.iter().all(|cache| cache.entry_count() == 5)
+    });
+    assert!(cache_threads() <= 1);
+}
+
+/// A destructor of one cache holds the scheduler thread up; the writers of another do its work.
+#[test]
+fn writers_do_the_work_of_a_thread_that_is_late_by_far() {
+    /// A value whose destructor reports that it runs, and waits.
+    struct Stuck(std::sync::mpsc::Sender<()>, Arc<Gate>);
+    impl Drop for Stuck {
+        fn drop(&mut self) {
+            self.0.send(()).ok();
+            self.1.wait();
+        }
+    }
+
+    let _alone = alone();
+    let (gate, clock) = (Gate::new(), ManualTicker::new());
+    let (entered, enters) = std::sync::mpsc::channel();
+    let holder = Cache::builder().expiry_resolution(millis(1)).build();
+    holder.insert_with_ttl(1, Stuck(entered, Arc::clone(&gate)), millis(1));
+    enters.recv_timeout(SOON).expect("dropped by the scheduler");
+    let heard = support::record::Record::new();
+    let cache = Cache::builder()
+        .ticker(clock.clone())
+        .scheduler(Scheduler::background())
+        .removal_listener(heard.listener())
+        .build();
+    (0..1_000).for_each(|key| cache.insert_with_ttl(key, key, secs(10)));
+    // Due, but not very late yet: the thread should remove it.
+    clock.advance(secs(12));
+    cache.insert_with_ttl(2_000, 0, HOUR);
+    assert_eq!(cache.entry_count(), 1_001);
+    clock.advance(secs(10));
+    for key in 2_001..2_100 {
+        clock.advance(millis(1));
+        cache.insert_with_ttl(key, 0, HOUR);
+    }
+    assert_eq!(cache.entry_count(), 100, "writers have removed the rest");
+    comes_true("the notifier thread tells", || heard.count() == 1_000);
+    gate.open();
 }

@@ -239,7 +239,7 @@ fn a_late_result_is_stored_though_its_waiters_were_roused() {
     let (_, task) = note.0.lock().unwrap().take().expect("a run was asked for");
     ticker.advance(Duration::from_secs(6));
     task.run();
-    // Nobody polls the waiter before the late leader.
+    // The late leader is polled before the waiter.
     assert_eq!(late.poll(), Poll::Ready(1));
     assert_eq!((waiter.poll(), cache.get(&1)), (Poll::Ready(1), Some(1)));
 }

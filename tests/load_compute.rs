@@ -71,12 +71,11 @@ fn what_an_operation_does_when_nothing_comes_between() {
     assert!(matches!(failed, Err("no")));
 }
 
+/// A compute's result, what the key has afterwards, and what the listener heard.
+type Overtaken = (CompResult<u64, u32>, Option<u32>, Vec<(u32, RemovalCause)>);
+
 /// What a compute says if `write` comes while its closure runs.
-fn overtaken(
-    before: Option<u32>,
-    write: impl Fn(&Cache<u64, u32>),
-    op: Op<u32>,
-) -> (CompResult<u64, u32>, Option<u32>, Vec<(u32, RemovalCause)>) {
+fn overtaken(before: Option<u32>, write: impl Fn(&Cache<u64, u32>), op: Op<u32>) -> Overtaken {
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = Arc::clone(&told);
     let cache: Cache<u64, u32> = Cache::builder()

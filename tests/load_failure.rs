@@ -227,14 +227,14 @@ impl Expiry<Key, Value> for Policy {
 #[test]
 fn a_panic_at_any_step_leaves_the_key_usable() {
     let calls: [fn(&Cache<Key, Value>); 9] = [
-        |cache| drop(cache.get_with(Key(1), || Value(1))),
-        |cache| drop(cache.try_get_with(Key(1), || Err::<Value, u8>(1))),
-        |cache| drop(cache.entry(Key(1)).or_insert(Value(1))),
-        |cache| drop(cache.entry(Key(1)).and_upsert_with(|_| Value(2))),
-        |cache| drop(cache.entry(Key(1)).and_compute_with(|_| Op::Remove)),
+        |cache| _ = cache.get_with(Key(1), || Value(1)),
+        |cache| _ = cache.try_get_with(Key(1), || Err::<Value, u8>(1)),
+        |cache| _ = cache.entry(Key(1)).or_insert(Value(1)),
+        |cache| _ = cache.entry(Key(1)).and_upsert_with(|_| Value(2)),
+        |cache| _ = cache.entry(Key(1)).and_compute_with(|_| Op::Remove),
         |cache| {
             let load = |keys: &[Key]| Ok::<_, u8>(keys.iter().map(|_| Some(Value(3))).collect());
-            drop(cache.get_all_with([Key(1), Key(4)], load));
+            _ = cache.get_all_with([Key(1), Key(4)], load);
         },
         |cache| {
             if let Leased::Lease(lease) = cache.lease(Key(1)) {

@@ -1,4 +1,4 @@
-//! How far a bounded cache may be over its bound while writers on every core insert as fast as they
+//! How far a bounded cache may exceed its bound while writers on every core insert as fast as they
 //! can: the documented figure.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,10 +35,8 @@ fn writers_on_every_core_do_not_run_away_from_eviction() {
             }
             stop.store(true, Ordering::Relaxed);
         });
-        // A thread that finds its shard at the limit may add one more before it waits; and the pass
-        // in hand has taken out up to two batches whose evictions are still to come.
-        let shards = (4 * cores).next_power_of_two().min(1024) as u64;
-        let bound = CAPACITY + (shards + 2) * LIMIT + 2 * threads as u64;
+        // Each thread may add one more event before it notices.
+        let bound = CAPACITY + CAPACITY / 4 + 256 + threads as u64;
         assert!(
             most <= bound,
             "{threads} threads: {most} entries, the bound is {bound}"
@@ -48,8 +46,8 @@ fn writers_on_every_core_do_not_run_away_from_eviction() {
     }
 }
 
-/// Each new entry weighs as much as a thousand of those that have to go: as many victims as entries
-/// would not do.
+/// Each new entry weighs as much as a thousand of those to be evicted: with as many victims as
+/// entries it would not be enough.
 #[test]
 fn heavy_writes_do_not_run_away_from_the_eviction_of_light_entries() {
     const LIGHT: u64 = 100_000;

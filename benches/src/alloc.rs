@@ -1,7 +1,8 @@
-//! A global allocator that can count: bytes asked for, bytes the C library really set aside, and calls.
+//! A global allocator that can count: bytes asked for, bytes the C library really set aside, and
+//! calls.
 //!
-//! It counts only in the child processes that measure memory. Elsewhere every call pays one relaxed load of a flag that never
-//! changes, the same for each peer.
+//! It counts only in the child processes that measure memory. Elsewhere every call pays one relaxed
+//! load of a flag that never changes, the same for each peer.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -58,7 +59,8 @@ pub fn tally() -> Tally {
     }
 }
 
-/// Gives free pages back to the system, so that a resident size shows what is held and not what the C library keeps for later.
+/// Gives free pages back to the system, so that a resident size shows what is held and not what the
+/// C library keeps for later.
 pub fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: `malloc_trim` has no preconditions.
@@ -105,7 +107,8 @@ unsafe fn count_out(block: *mut u8, size: usize) {
     }
 }
 
-// SAFETY: every block comes from and goes back to `System` with the caller's own layout; counting touches no block.
+// SAFETY: every block comes from and goes back to `System` with the caller's own layout; counting
+// touches no block.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: passed on; the block is fresh from `System`.
@@ -138,7 +141,8 @@ unsafe impl GlobalAlloc for Counting {
             // SAFETY: passed on.
             return unsafe { System.realloc(block, layout, size) };
         }
-        // SAFETY: passed on; the old size is read before the block may move, and a failed call leaves the old block alive.
+        // SAFETY: passed on; the old size is read before the block may move, and a failed call
+        // leaves the old block alive.
         unsafe {
             let before = usable(block);
             let moved = System.realloc(block, layout, size);

@@ -1,4 +1,5 @@
-//! One clock for deadlines, lateness and latencies: the TSC through quanta, as nanoseconds since its first use.
+//! One clock for deadlines, lateness and latencies: the time stamp counter through quanta, as
+//! nanoseconds since its first use.
 
 use std::sync::OnceLock;
 

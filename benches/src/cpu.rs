@@ -16,8 +16,9 @@ pub fn count() -> usize {
     }
 }
 
-/// Pins the calling worker. Workers are dealt out from the last core downwards, since the first takes most interrupts; past the number
-/// of cores they double up. Threads that a cache starts by itself are never pinned: caches are built on a thread that is not.
+/// Pins the calling worker. Workers are dealt out from the last core downwards, since the first
+/// takes most interrupts; past the number of cores they double up. Threads that a cache starts by
+/// itself are never pinned: caches are built on a thread that is not.
 pub fn pin(worker: usize) {
     let cores = cores();
     if !cores.is_empty() {

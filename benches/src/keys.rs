@@ -1,6 +1,7 @@
 //! Key streams with fixed seeds, drawn before anything is timed.
 //!
-//! A key is the mixed number of its rank, so popular keys do not lie side by side in any table, and distinct ranks give distinct keys.
+//! A key is the mixed number of its rank, so popular keys do not lie side by side in any table, and
+//! distinct ranks give distinct keys.
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use rand_distr::{Distribution, Zipf};
@@ -25,7 +26,8 @@ pub fn value(key: u64) -> u64 {
     !key
 }
 
-/// `len` ranks below `of`, Zipf with [`SKEW`], rank 0 the most popular. Each worker has its own stream.
+/// `len` ranks below `of`, Zipf with [`SKEW`], rank 0 the most popular. Each worker has its own
+/// stream.
 pub fn zipf_ranks(of: usize, len: usize, worker: usize) -> Vec<u32> {
     let zipf = Zipf::new(of as f64, SKEW).expect("the set is not empty and the skew is positive");
     let mut random = StdRng::seed_from_u64(0x5EED_0001 + worker as u64);

@@ -1,13 +1,24 @@
-//! No number without its machine.
+//! Where and with what a run was measured, and what the parts cost there that no cache can do
+//! without: two machines can be compared only beside these.
 
-use std::fs;
+use std::{
+    fs,
+    hint::black_box,
+    process::Command,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::floors::Floors;
+use crate::{
+    cpu,
+    measure::{on_a_core, timed_here},
+    peer::Hasher,
+};
 
 /// Where and with what a run was measured.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
     pub processor: String,
     pub cores: usize,
@@ -20,7 +31,8 @@ pub struct Machine {
     pub versions: Vec<String>,
     pub date: String,
     pub load: String,
-    pub floors: Floors,
+    /// Parts and their cost on one core, in nanoseconds.
+    pub parts: Vec<(String, f64)>,
 }
 
 impl Machine {
@@ -28,7 +40,7 @@ impl Machine {
     pub fn here() -> Self {
         Self {
             processor: processor(),
-            cores: crate::cpu::count(),
+            cores: cpu::count(),
             memory: line_of("/proc/meminfo", "MemTotal").unwrap_or_else(|| "unknown".into()),
             kernel: first_line("/proc/sys/kernel/osrelease"),
             rustc: env!("BENCH_RUSTC").into(),
@@ -37,43 +49,42 @@ impl Machine {
             commit: env!("BENCH_COMMIT").into(),
             versions: env!("BENCH_VERSIONS")
                 .split(';')
-                .map(str::to_owned)
+                .map(String::from)
                 .collect(),
-            date: date(),
+            date: today(),
             load: first_line("/proc/loadavg"),
-            floors: Floors::here(),
+            parts: on_a_core(parts),
         }
     }
 
-    /// For the head of the output.
-    pub fn print(&self) {
-        println!("{} at {}", self.versions.join(", "), self.commit);
-        println!(
-            "{} x {}, {} memory, kernel {}",
-            self.cores, self.processor, self.memory, self.kernel
-        );
-        let flags = if self.flags.is_empty() {
-            String::new()
-        } else {
-            format!(", flags {}", self.flags)
-        };
-        println!(
-            "{}, profile {}{flags}; {}; load average {}",
-            self.rustc, self.profile, self.date, self.load
-        );
-        let Floors {
-            counter,
-            instant,
-            exchange,
-            hash,
-        } = self.floors;
-        println!(
-            "ns on one core: reading the counter {counter:.1}, Instant::now {instant:.1}, an exchange {exchange:.1}, hashing a u64 {hash:.1}"
+    /// As a list in Markdown.
+    pub fn describe(&self) -> String {
+        let parts = self
+            .parts
+            .iter()
+            .map(|(part, nanos)| format!("{part} {nanos:.1}"));
+        let mut text = format!(
+            "- Commit {}, {}\n- {} x {}, {} memory, kernel {}, load average {}\n- {}, profile {}{}\n\
+             - Nanoseconds on one core: {}\n- Versions: {}\n",
+            self.commit,
+            self.date,
+            self.cores,
+            self.processor,
+            self.memory,
+            self.kernel,
+            self.load,
+            self.rustc,
+            self.profile,
+            if self.flags.is_empty() {
+                String::new()
+            } else {
+                format!(", flags {}", self.flags)
+            },
+            parts.collect::<Vec<_>>().join(", "),
+            self.versions.join(", "),
         );
         if cfg!(debug_assertions) {
-            println!(
-                "built without optimisation: none of these figures means anything, add --release"
-            );
+            text += "- Built without optimisation, so no figure means anything: add --release\n";
         }
         let load = self
             .load
@@ -81,11 +92,39 @@ impl Machine {
             .next()
             .and_then(|load| load.parse::<f64>().ok());
         if load.is_some_and(|load| load > 0.5) {
-            println!(
-                "the machine is not quiet (load above 0.5): ratios may hold, pauses and tails do not"
-            );
+            text +=
+                "- The machine was not quiet (load above 0.5): ratios may hold, pauses do not\n";
         }
+        text
     }
+}
+
+/// The shortest of some counts each: what others do on the core only adds.
+fn parts() -> Vec<(String, f64)> {
+    const OPERATIONS: usize = 20_000;
+    fn shortest<T>(part: impl Fn(u64) -> T) -> f64 {
+        let count = |_| {
+            let run = || {
+                for n in 0..OPERATIONS as u64 {
+                    black_box(part(black_box(n)));
+                }
+            };
+            timed_here(false, OPERATIONS, run).0
+        };
+        (0..25).map(count).fold(f64::INFINITY, f64::min)
+    }
+    let (clock, hasher, word) = (quanta::Clock::new(), Hasher::new(), AtomicU64::new(0));
+    [
+        ("reading the counter", shortest(|_| clock.raw())),
+        ("`Instant::now`", shortest(|_| Instant::now())),
+        (
+            "an atomic exchange",
+            shortest(|n| word.swap(n, Ordering::SeqCst)),
+        ),
+        ("hashing a `u64`", shortest(|n| hasher.hash_one(n))),
+    ]
+    .map(|(part, nanos)| (part.to_owned(), nanos))
+    .to_vec()
 }
 
 /// Its name, with the numbers that tell it from others of that name.
@@ -100,9 +139,8 @@ fn processor() -> String {
 }
 
 fn first_line(file: &str) -> String {
-    fs::read_to_string(file).map_or("unknown".into(), |text| {
-        text.lines().next().unwrap_or_default().to_owned()
-    })
+    let text = fs::read_to_string(file).unwrap_or_else(|_| "unknown".into());
+    text.lines().next().unwrap_or_default().to_owned()
 }
 
 fn line_of(file: &str, name: &str) -> Option<String> {
@@ -111,36 +149,9 @@ fn line_of(file: &str, name: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Today in UTC, from the days since 1970.
-fn date() -> String {
-    let seconds = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |time| time.as_secs());
-    let mut day = (seconds / 86_400) as i64;
-    let mut year = 1970;
-    let leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    while day >= 365 + i64::from(leap(year)) {
-        day -= 365 + i64::from(leap(year));
-        year += 1;
-    }
-    let months = [
-        31,
-        28 + i64::from(leap(year)),
-        31,
-        30,
-        31,
-        30,
-        31,
-        31,
-        30,
-        31,
-        30,
-        31,
-    ];
-    let mut month = 0;
-    while day >= months[month] {
-        day -= months[month];
-        month += 1;
-    }
-    format!("{year}-{:02}-{:02}", month + 1, day + 1)
+fn today() -> String {
+    let date = Command::new("date").args(["-u", "+%F"]).output();
+    date.map_or("unknown date".into(), |date| {
+        String::from_utf8_lossy(&date.stdout).trim().to_owned()
+    })
 }

@@ -1,22 +1,21 @@
 //! `cargo run --release -p wheelhouse-bench -- all`: see the README beside this package.
 
 use std::{
+    error::Error,
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
 };
 
 use clap::Parser;
 use wheelhouse_bench::{
     alloc::Counting,
-    figures,
+    bars,
     machine::Machine,
     peer::Role,
-    report::{Report, plot, table},
+    report::{Report, plot, results, table},
     setup::Setup,
     workloads::{self, memory},
-    yardstick::Yardstick,
 };
 
 #[global_allocator]
@@ -26,7 +25,8 @@ static ALLOCATOR: Counting = Counting;
 #[derive(Debug, Parser)]
 #[command(version, after_help = workload_list())]
 struct Arguments {
-    /// all, figures (what a first version must show), bars (what a release is held to), or workloads by name
+    /// all, bars, or workloads by name; or: report FILE, which writes the results anew from the
+    /// JSON file of an earlier run
     #[arg(required = true, value_name = "WORKLOAD")]
     what: Vec<String>,
 
@@ -34,7 +34,7 @@ struct Arguments {
     #[arg(long)]
     quick: bool,
 
-    /// rounds of each contest [default: 5, quick: 2, ratio: 1]; the storm takes at most 3, the largest timers 2
+    /// rounds of each contest [default: 5, quick: 2, ratio: 1]; long contests take fewer
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
 
@@ -42,7 +42,8 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
 
-    /// run only these peers, as the tables call them or up to a comma or a blank in that; separated by commas that no blank follows
+    /// run only these peers, as the tables call them or up to a comma or a blank in that; separated
+    /// by commas that no blank follows
     #[arg(long, value_name = "PEERS")]
     only: Vec<String>,
 
@@ -50,21 +51,23 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "PATH")]
     traces: Vec<PathBuf>,
 
-    /// count the CPU time of the workers instead of elapsed time: for a machine that is not quiet. What a cache does on threads of
-    /// its own is not in it
+    /// count the CPU time of the workers instead of elapsed time: for a machine that is not quiet.
+    /// What a cache does on threads of its own is not in it
     #[arg(long)]
     cpu: bool,
 
-    /// seconds to spend in each contest on waiting for quiet cores, and on running laps again that somebody else on the machine has
-    /// disturbed [default: 3, quick: 0]
-    #[arg(long, value_name = "SECONDS")]
-    patience: Option<u32>,
-
-    /// write all figures, each round of them, to this file [default for all: target/wheelhouse-bench/figures.json]
+    /// write all figures, each round of them, to this file
+    /// [default for all: target/wheelhouse-bench/figures.json]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// write plots into this folder [default for all: target/wheelhouse-bench]
+    /// write the tables as Markdown to this file [default for all: benches/RESULTS.md; for a quick
+    /// run target/wheelhouse-bench/RESULTS.md]
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
+
+    /// write plots into this folder [default for all: benches/plots; for a quick run
+    /// target/wheelhouse-bench]
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
 
@@ -73,8 +76,8 @@ struct Arguments {
     strict: bool,
 }
 
-/// Where `all` leaves its figures and plots if nothing else is said.
-const RESULTS: &str = "target/wheelhouse-bench";
+/// Where figures go that are not to be committed.
+const SCRATCH: &str = "target/wheelhouse-bench";
 
 fn workload_list() -> String {
     let lines = workloads::ALL
@@ -90,199 +93,176 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let mut arguments = Arguments::parse();
-    if let Some(unknown) = arguments.what.iter().find(|name| !known(name)) {
-        eprintln!(
-            "there is no workload {unknown}: choose all, figures, bars or from\n{}",
-            workload_list()
-        );
-        return ExitCode::FAILURE;
+    let outcome = match &arguments.what[..] {
+        [report, file] if report == "report" => {
+            let file = PathBuf::from(file);
+            name_files(&mut arguments);
+            arguments.json = None;
+            write_anew(&arguments, &file).map(|()| true)
+        }
+        what => match what.iter().find(|name| !known(name)) {
+            Some(unknown) => Err(format!(
+                "there is no workload {unknown}: choose all, bars, report FILE, or from\n{}",
+                workload_list()
+            )
+            .into()),
+            None => {
+                if arguments.is_asked("all") {
+                    name_files(&mut arguments);
+                }
+                run(&arguments, &raw)
+            }
+        },
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
     }
-    if arguments.what.iter().any(|what| what == "all")
-        && let Err(error) = leave_results(&mut arguments)
-    {
-        eprintln!("cannot make the folder {RESULTS}: {error}");
-        return ExitCode::FAILURE;
-    }
-    run(&arguments, &raw)
 }
 
-/// Whoever runs everything wants to have it: files are written though none were named.
-fn leave_results(arguments: &mut Arguments) -> std::io::Result<()> {
-    let folder = Path::new(RESULTS);
-    if arguments.json.is_none() {
-        fs::create_dir_all(folder)?;
-        arguments.json = Some(folder.join("figures.json"));
+impl Arguments {
+    fn is_asked(&self, name: &str) -> bool {
+        self.what.iter().any(|what| what == name)
     }
-    arguments.svg.get_or_insert_with(|| folder.to_owned());
-    Ok(())
+}
+
+/// A run of everything writes files though none were named.
+fn name_files(arguments: &mut Arguments) {
+    let scratch = Path::new(SCRATCH);
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (results, plots) = match arguments.quick {
+        true => (scratch.join("RESULTS.md"), scratch.to_owned()),
+        false => (package.join("RESULTS.md"), package.join("plots")),
+    };
+    arguments
+        .json
+        .get_or_insert_with(|| scratch.join("figures.json"));
+    arguments.results.get_or_insert(results);
+    arguments.svg.get_or_insert(plots);
 }
 
 fn known(name: &str) -> bool {
-    ["all", "figures", "bars"].contains(&name)
-        || workloads::ALL.iter().any(|workload| workload.name == name)
+    let mut workloads = workloads::ALL.iter();
+    ["all", "bars"].contains(&name) || workloads.any(|workload| workload.name == name)
 }
 
-fn run(arguments: &Arguments, raw: &[String]) -> ExitCode {
+/// Writes the results of an earlier run again, from its JSON file.
+fn write_anew(arguments: &Arguments, file: &Path) -> Result<(), Box<dyn Error>> {
+    let cannot = |error: &dyn Error| format!("cannot read {}: {error}", file.display());
+    let text = fs::read_to_string(file).map_err(|error| cannot(&error))?;
+    let mut report: Report = serde_json::from_str(&text).map_err(|error| cannot(&error))?;
+    report.verdicts = bars::judge(&bars::all(), &report);
+    write_files(arguments, &report)
+}
+
+/// Runs what was asked for; the answer is whether all was as it must be.
+fn run(arguments: &Arguments, raw: &[String]) -> Result<bool, Box<dyn Error>> {
+    if let Some(folder) = arguments.json.as_ref().and_then(|file| file.parent()) {
+        fs::create_dir_all(folder)?;
+    }
     let setup = setup(arguments);
     let machine = Machine::here();
-    machine.print();
+    print!("{}", machine.describe());
     if setup.cpu {
-        println!("times per operation are CPU time of the workers, not elapsed time");
+        println!("Times per operation are CPU time of the workers, not elapsed time.");
     }
-    let mut report = Report::new(
-        machine,
-        format!("wheelhouse-bench {}", raw.join(" ")),
-        arguments.json.clone(),
+    let command = format!(
+        "cargo run --release -p wheelhouse-bench -- {}",
+        raw.join(" ")
     );
-    let asked = |name: &str| arguments.what.iter().any(|what| what == name);
+    let mut report = Report::new(machine, command, arguments.json.clone());
 
-    if asked("figures") {
-        figures::run_needed(&figures::first_version(), &setup, &mut report);
-    }
-    if asked("bars") {
-        figures::run_needed(&figures::release(), &setup, &mut report);
+    let (all, bars) = (arguments.is_asked("all"), bars::all());
+    if arguments.is_asked("bars") {
+        bars::run_needed(&bars, &setup, &mut report);
     }
     for workload in workloads::ALL {
-        let had = report
-            .contests
-            .iter()
-            .any(|contest| contest.workload == workload.name);
-        let in_all = asked("all") && !workloads::LONG.contains(&workload.name);
-        if (in_all || asked(workload.name)) && !had {
+        let in_all = all && !workloads::LONG.contains(&workload.name);
+        if (in_all || arguments.is_asked(workload.name)) && !report.has(workload.name) {
             (workload.run)(&setup, &mut report);
         }
     }
-
-    let mut verdicts = Vec::new();
-    for (title, checks, wanted) in [
-        (
-            "Figures of a first version",
-            figures::first_version(),
-            asked("figures"),
-        ),
-        (
-            "Bars of a release",
-            figures::release(),
-            asked("bars") || asked("all"),
-        ),
-    ] {
-        if wanted {
-            let judged = figures::judge(&checks, &report);
-            figures::print(title, &judged);
-            verdicts.extend(judged);
-        }
+    if all || arguments.is_asked("bars") {
+        report.verdicts = bars::judge(&bars, &report);
+        print!("{}", table::of_bars(&report.verdicts));
     }
-    let missed = verdicts.iter().any(|verdict| verdict.met == Some(false));
-    report.checks = verdicts;
-    let laps = setup.yardstick.laps();
-    println!(
-        "\n{} of {} laps ran beside somebody else's work on the same cores, or on cores that moved; {} figures, with ~, have no round that counts",
-        laps.disturbed,
-        laps.all,
-        report.disturbed()
-    );
-    finish(arguments, &setup, &report, missed)
-}
-
-fn setup(arguments: &Arguments) -> Setup {
-    let rounds = arguments
-        .rounds
-        .map_or(if arguments.quick { 2 } else { 5 }, |rounds| {
-            rounds as usize
-        });
-    let mut threads: Vec<usize> = arguments
-        .threads
-        .iter()
-        .map(|&threads| usize::from(threads))
-        .collect();
-    if threads.is_empty() {
-        threads = if arguments.quick {
-            vec![1, 2]
-        } else {
-            Setup::default_threads()
-        };
-    }
-    threads.sort_unstable();
-    threads.dedup();
-    let lists_only = arguments
-        .what
-        .iter()
-        .all(|what| what == "figures" || what == "bars");
-    let only = if arguments.only.is_empty() && lists_only {
-        figures::PEERS.iter().map(|&peer| peer.to_owned()).collect()
-    } else {
-        names(&arguments.only)
-    };
-    let mut setup = Setup::new(arguments.quick, rounds, threads, only);
-    setup.cpu = arguments.cpu;
-    setup.replays = arguments.rounds.map_or(1, |rounds| rounds as usize);
-    setup.traces.clone_from(&arguments.traces);
-    let patience = arguments
-        .patience
-        .unwrap_or(if arguments.quick { 0 } else { 3 });
-    setup.yardstick = Yardstick::new(Duration::from_secs(patience.into()));
-    setup
-}
-
-/// The peers named in these lists: apart at each comma that no blank follows, since names have commas, too.
-fn names(lists: &[String]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for list in lists {
-        let mut goes_on = false;
-        for part in list.split(',') {
-            match names.last_mut() {
-                Some(name) if goes_on && part.starts_with(' ') => {
-                    name.push(',');
-                    name.push_str(part);
-                }
-                _ => names.push(part.to_owned()),
-            }
-            goes_on = true;
-        }
-    }
-    names.retain(|name| !name.is_empty());
-    names
-}
-
-fn finish(arguments: &Arguments, setup: &Setup, report: &Report, missed: bool) -> ExitCode {
-    print!("{}", table::notes());
-    let mut failed = false;
+    print!("{}", results::notes());
+    let mut right = true;
     for failure in report.failures() {
         println!(
             "FAILED {} / {}, {}: {}",
             failure.workload, failure.variant, failure.peer, failure.why
         );
         // What another crate does wrong is shown, but fails nothing here.
-        failed |= failure.role == Role::Subject;
+        right &= failure.role != Role::Subject;
     }
-    if let Err(error) = report.save() {
-        eprintln!("cannot write the JSON file: {error}");
-        failed = true;
+    report.save()?;
+    write_files(arguments, &report)?;
+    for unmet in setup.unmet().iter().filter(|_| !arguments.only.is_empty()) {
+        eprintln!("no peer in what was run is called \"{unmet}\"");
+        right = false;
     }
-    if let Some(folder) = &arguments.svg
-        && let Err(error) = plot::write_all(report, folder)
-    {
-        eprintln!("cannot write the plots to {}: {error}", folder.display());
-        failed = true;
+    let missed = report
+        .verdicts
+        .iter()
+        .any(|verdict| verdict.met() == Some(false));
+    Ok(right && !(arguments.strict && missed))
+}
+
+fn write_files(arguments: &Arguments, report: &Report) -> Result<(), Box<dyn Error>> {
+    if let Some(file) = &arguments.results {
+        fs::write(file, results::markdown(report))?;
     }
-    if !failed {
-        for (what, path) in [("figures", &arguments.json), ("plots", &arguments.svg)] {
-            if let Some(path) = path {
-                println!("{what} are in {}", path.display());
-            }
-        }
+    if let Some(folder) = &arguments.svg {
+        plot::write_all(report, folder)?;
     }
-    if !arguments.only.is_empty() {
-        for unmet in setup.unmet() {
-            eprintln!("no peer in what was run is called \"{unmet}\"");
-            failed = true;
-        }
+    let named = [&arguments.json, &arguments.results, &arguments.svg];
+    for path in named.into_iter().flatten() {
+        println!("written: {}", path.display());
     }
-    if failed || (arguments.strict && missed) {
-        ExitCode::FAILURE
+    Ok(())
+}
+
+fn setup(arguments: &Arguments) -> Setup {
+    let quick = arguments.quick;
+    let rounds = arguments.rounds.map(|rounds| rounds as usize);
+    let mut threads: Vec<usize> = arguments.threads.iter().copied().map(usize::from).collect();
+    if threads.is_empty() {
+        threads = match quick {
+            true => vec![1, 2],
+            false => Setup::default_threads(),
+        };
+    }
+    threads.sort_unstable();
+    threads.dedup();
+    let only = if arguments.only.is_empty() && arguments.what == ["bars"] {
+        bars::peers(&bars::all())
     } else {
-        ExitCode::SUCCESS
-    }
+        names(&arguments.only)
+    };
+    let mut setup = Setup::new(
+        quick,
+        rounds.unwrap_or(if quick { 2 } else { 5 }),
+        threads,
+        only,
+    );
+    setup.cpu = arguments.cpu;
+    setup.replays = rounds.unwrap_or(1);
+    setup.traces.clone_from(&arguments.traces);
+    setup.plots.clone_from(&arguments.svg);
+    setup
+}
+
+/// The peers named in these lists, apart at each comma that no blank follows: names have commas,
+/// too.
+fn names(lists: &[String]) -> Vec<String> {
+    let within = lists.join(",").replace(", ", "\n");
+    let names = within.split(',').filter(|name| !name.is_empty());
+    names.map(|name| name.replace('\n', ", ")).collect()
 }
 
 #[cfg(test)]
@@ -291,20 +271,13 @@ mod tests {
 
     #[test]
     fn a_name_may_have_a_comma_in_it() {
-        let named = |lists: &[&str]| {
-            names(
-                &lists
-                    .iter()
-                    .map(|list| list.to_string())
-                    .collect::<Vec<_>>(),
-            )
-        };
+        let named =
+            |lists: &[&str]| names(&lists.iter().map(|&list| list.into()).collect::<Vec<_>>());
         assert_eq!(named(&[]), [""; 0]);
-        assert_eq!(named(&["wheelhouse,moka"]), ["wheelhouse", "moka"]);
+        let lists = ["moka,wheelhouse, 16 at once,moka", "stretto,"];
         assert_eq!(
-            named(&["moka,wheelhouse, 16 at once,moka", "stretto"]),
+            named(&lists),
             ["moka", "wheelhouse, 16 at once", "moka", "stretto"]
         );
-        assert_eq!(named(&["moka,", ",stretto"]), ["moka", "stretto"]);
     }
 }

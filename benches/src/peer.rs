@@ -1,7 +1,12 @@
-//! What every cache here can be asked to do. A workload is written once over [`Peer`] and compiled for each cache: no virtual call, no
-//! shared wrapper in a measured loop.
+//! What every cache here can be asked to do. A workload is written once over [`Peer`] and compiled
+//! for each cache: no virtual call and no shared wrapper in a measured loop.
 
 use std::{hash::Hash, sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+/// The hasher of every peer that takes one.
+pub type Hasher = ahash::RandomState;
 
 /// What may be a key.
 pub trait Key: Hash + Eq + Clone + Send + Sync + 'static {}
@@ -59,7 +64,7 @@ impl Left {
     }
 }
 
-/// Hears what leaves a cache.
+/// Called with what leaves a cache.
 pub type Listener<K, V> = Arc<dyn Fn(&K, &V, Left) + Send + Sync>;
 
 /// What a workload wants built.
@@ -73,14 +78,16 @@ pub struct Plan<K, V> {
     pub expiring: Expiring,
     /// How long each entry lives.
     pub lifetime: Lifetime<K, V>,
-    /// One lifetime for all, for a peer that knows no other; `None` where that would not be the same work.
+    /// One lifetime for all, for a peer that knows no other; `None` where that would not be the
+    /// same work.
     pub uniform: Option<Duration>,
-    /// Hears removals.
+    /// Called for removals.
     pub listener: Option<Listener<K, V>>,
 }
 
 impl<K, V> Plan<K, V> {
-    /// The upper bound, for a peer that must be given one: without any, one far above what any workload inserts.
+    /// The upper bound, for a peer that must be given one. A plan without a bound gives one far
+    /// above what any workload inserts.
     pub fn bound(&self) -> u64 {
         self.capacity.unwrap_or(1 << 40)
     }
@@ -93,7 +100,7 @@ impl<K, V> Plan<K, V> {
         Ok(())
     }
 
-    /// For a peer that tells nobody of removals, or not as workloads need it, for the reason `why`.
+    /// For a peer that reports no removals, or not as workloads need it, for the reason `why`.
     pub fn without_listener(&self, why: &'static str) -> Result<(), Problem> {
         if self.listener.is_some() {
             return Err(Problem::Unsupported(why));
@@ -111,29 +118,29 @@ pub enum Problem {
     Wrong(String),
 }
 
-/// In which rank a peer is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a peer is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// wheelhouse itself.
     Subject,
     /// A cache, or a timer structure: what "the best peer" is chosen from.
     Cache,
-    /// A bare map or no cache at all: shown, not ranked.
+    /// A bare map, or no cache at all: shown, but never "the best".
     Floor,
 }
 
-/// Name and rank of a peer.
+/// Name and role of a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Card {
     /// As the tables call it.
     pub name: &'static str,
-    /// In which rank it is compared.
+    /// How it is compared.
     pub role: Role,
 }
 
 /// One cache.
 pub trait Peer<K: Key, V: Value>: Sized + Send + Sync + 'static {
-    /// Name and rank.
+    /// Name and role.
     const CARD: Card;
 
     /// Why it sits out a workload that evicts all the time, if it does.
@@ -150,7 +157,8 @@ pub trait Peer<K: Key, V: Value>: Sized + Send + Sync + 'static {
         self.get(key).map(|value| read(&value))
     }
 
-    /// Looks all of them up, several at once where the peer is there for that, and counts the answers that are `right`.
+    /// Looks all of them up, several at once where that is what the peer is for, and counts the
+    /// answers that are `right`.
     #[inline]
     fn count_right(&self, keys: &[K], right: impl Fn(&K, &V) -> bool) -> u64 {
         let mut count = 0;
@@ -171,9 +179,4 @@ pub trait Peer<K: Key, V: Value>: Sized + Send + Sync + 'static {
 
     /// Number of entries, if the peer can tell.
     fn entries(&self) -> Option<u64>;
-
-    /// For how long a thread of its own was off its processor at most, in nanoseconds, if it watches that.
-    fn thread_was_off(&self) -> Option<u64> {
-        None
-    }
 }

@@ -5,10 +5,8 @@ use std::{
     collections::BTreeSet,
     io::{IsTerminal, Write, stderr},
     path::PathBuf,
-    time::{Duration, Instant},
+    time::Instant,
 };
-
-use crate::yardstick::Yardstick;
 
 /// Settings of a run, and its progress line.
 #[derive(Debug)]
@@ -27,9 +25,9 @@ pub struct Setup {
     pub replays: usize,
     /// Files and folders of traces; empty for the default folder.
     pub traces: Vec<PathBuf>,
-    /// What laps are judged by. Has no patience unless another one is set.
-    pub yardstick: Yardstick,
-    /// Of `only` the names that some peer had.
+    /// Folder for plots, if any are wanted.
+    pub plots: Option<PathBuf>,
+    /// The names in `only` that some peer had.
     met: RefCell<BTreeSet<String>>,
     progress: RefCell<Progress>,
 }
@@ -37,7 +35,6 @@ pub struct Setup {
 #[derive(Debug)]
 struct Progress {
     started: Instant,
-    stage: String,
     width: usize,
 }
 
@@ -46,7 +43,6 @@ impl Setup {
     pub fn new(quick: bool, rounds: usize, threads: Vec<usize>, only: Vec<String>) -> Self {
         let progress = RefCell::new(Progress {
             started: Instant::now(),
-            stage: String::new(),
             width: 0,
         });
         Self {
@@ -57,7 +53,7 @@ impl Setup {
             only,
             replays: 1,
             traces: Vec::new(),
-            yardstick: Yardstick::new(Duration::ZERO),
+            plots: None,
             met: RefCell::default(),
             progress,
         }
@@ -104,28 +100,18 @@ impl Setup {
         wanted
     }
 
-    /// The names that no peer had who might have run so far.
+    /// The names in `only` that no peer had so far.
     pub fn unmet(&self) -> Vec<&str> {
         let met = self.met.borrow();
         let unmet = self.only.iter().filter(|only| !met.contains(*only));
         unmet.map(String::as_str).collect()
     }
 
-    /// Names what is being run; shown before each step.
-    pub fn stage(&self, stage: impl Into<String>) {
-        self.progress.borrow_mut().stage = stage.into();
-    }
-
     /// Shows where the run is.
     pub fn step(&self, step: &str) {
         let mut progress = self.progress.borrow_mut();
         let seconds = progress.started.elapsed().as_secs();
-        let line = format!(
-            "{:2}:{:02} {}: {step}",
-            seconds / 60,
-            seconds % 60,
-            progress.stage
-        );
+        let line = format!("{:2}:{:02} {step}", seconds / 60, seconds % 60);
         let width = progress.width.max(line.chars().count());
         if stderr().is_terminal() {
             eprint!("\r{line:<width$}");
@@ -152,20 +138,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_are_meant_by_name_or_by_its_beginning() {
+    fn peers_are_chosen_by_name_or_by_its_beginning() {
         let only = |names: &[&str]| {
             let names = names.iter().map(|name| name.to_string()).collect();
             Setup::new(true, 1, vec![1], names)
         };
         assert!(only(&[]).wants("moka"));
-        let setup = only(&["moka", "wheelhouse, coarse reads", "nobody"]);
+        let setup = only(&["moka", "wheelhouse, coarse reads", "no such peer"]);
         assert_eq!(
             setup.unmet(),
-            ["moka", "wheelhouse, coarse reads", "nobody"]
+            ["moka", "wheelhouse, coarse reads", "no such peer"]
         );
         assert!(setup.wants("moka") && setup.wants("moka, driven every 10 ms"));
         assert!(!setup.wants("mini-moka") && !setup.wants("mokaccino"));
         assert!(!setup.wants("wheelhouse") && setup.wants("wheelhouse, coarse reads"));
-        assert_eq!(setup.unmet(), ["nobody"]);
+        assert_eq!(setup.unmet(), ["no such peer"]);
     }
 }

@@ -1,6 +1,7 @@
 //! Numbers that look random and are the same in every run.
 
-/// A stable 64-bit mix of `n` (the finaliser of SplitMix64): a small change of `n` changes half of the bits.
+/// A stable 64-bit mix of `n` (the finaliser of SplitMix64): a small change of `n` changes half of
+/// the bits.
 pub(crate) fn mixed(n: u64) -> u64 {
     let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -8,7 +9,8 @@ pub(crate) fn mixed(n: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A stable number in `0.0..1.0` drawn for `n` and a `purpose`, so that one `n` gives independent draws.
+/// A stable number in `0.0..1.0` drawn for `n` and a `purpose`, so that one `n` gives independent
+/// draws.
 pub(crate) fn share(n: u64, purpose: u64) -> f64 {
     (mixed(n ^ mixed(purpose)) >> 11) as f64 / (1u64 << 53) as f64
 }

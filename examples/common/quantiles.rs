@@ -10,7 +10,8 @@ impl Quantiles {
         Self(samples)
     }
 
-    /// The smallest sample that is not below a share `q` of all, by the nearest-rank rule; zero without samples.
+    /// The smallest sample that is not below a share `q` of all, by the nearest-rank rule; zero
+    /// without samples.
     pub(crate) fn at(&self, q: f64) -> Duration {
         let rank = (q * self.0.len() as f64).ceil() as usize;
         let index = rank.clamp(1, self.0.len().max(1)) - 1;

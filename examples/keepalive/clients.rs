@@ -1,4 +1,5 @@
-//! The clients: each beats until its part says otherwise, and notes when it sees the server's close.
+//! The clients: each beats until its part says otherwise, and notes when it sees the server's
+//! close.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

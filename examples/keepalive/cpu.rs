@@ -1,30 +1,23 @@
-//! CPU time of one thread, found by its name, where the system tells (Linux).
+//! CPU time of the cache's own threads, where the system tells (Linux).
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// CPU time, user and system, of all threads whose name has `part` in it; `None` where the system does not tell or no such
-/// thread runs. A nanosecond count where the kernel keeps one, else in steps of its clock tick, 10 ms.
-pub(crate) fn thread_time(part: &str) -> Option<Duration> {
-    // The kernel keeps 15 bytes of a name, so a long one may have lost its end.
-    let tasks = fs::read_dir("/proc/self/task").ok()?;
-    let mut total = None;
-    for task in tasks.flatten() {
-        let path = task.path();
-        let named = fs::read_to_string(path.join("comm")).is_ok_and(|name| is_part(&name, part));
-        if let Some(time) = named.then(|| read_time(&path)).flatten() {
-            *total.get_or_insert(Duration::ZERO) += time;
-        }
-    }
-    total
-}
+/// How the names of all threads begin that wheelhouse starts. The kernel keeps 15 bytes of a name.
+const CACHE_THREADS: &str = "wheelhouse";
 
-/// Whether a thread name, perhaps cut by the kernel in the middle of `part`, names the thread that is looked for.
-fn is_part(name: &str, part: &str) -> bool {
-    let name = name.trim_end();
-    let cut = name.len() == 15 && (4..part.len()).any(|len| name.ends_with(&part[..len]));
-    name.contains(part) || cut
+/// CPU time, user and system, of all threads that wheelhouse has started; `None` where the system
+/// does not tell or no such thread runs. A nanosecond count where the kernel keeps one, else in
+/// steps of its clock tick, 10 ms.
+pub(crate) fn of_cache_threads() -> Option<Duration> {
+    let tasks = fs::read_dir("/proc/self/task").ok()?;
+    let times = tasks.flatten().filter_map(|task| {
+        let name = fs::read_to_string(task.path().join("comm")).ok()?;
+        name.starts_with(CACHE_THREADS)
+            .then(|| read_time(&task.path()))?
+    });
+    times.reduce(|sum, time| sum + time)
 }
 
 fn read_time(task: &Path) -> Option<Duration> {
@@ -44,8 +37,9 @@ fn parse_schedstat(text: &str) -> Option<Duration> {
         .map(Duration::from_nanos)
 }
 
-/// `stat`: fields 14 and 15 are user and system time in clock ticks, a hundred a second on every Linux a program meets; the
-/// second field, a name in parentheses, may hold spaces, so count from its end.
+/// `stat`: fields 14 and 15 are user and system time in clock ticks, a hundred a second on every
+/// Linux a program meets; the second field, a name in parentheses, may hold spaces, so count from
+/// its end.
 fn parse_stat(text: &str) -> Option<Duration> {
     let (_, after_name) = text.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace().skip(11);
@@ -70,10 +64,22 @@ mod tests {
     }
 
     #[test]
-    fn knows_a_cut_name() {
-        assert!(is_part("keepalive\n", "keepalive"));
-        assert!(is_part("wheelhouse-keep\n", "keepalive"));
-        assert!(!is_part("tokio-runtime-w\n", "keepalive"));
-        assert!(!is_part("server\n", "keepalive"));
+    #[cfg(target_os = "linux")]
+    fn counts_the_threads_of_the_cache_and_no_others() {
+        let (started, has_started) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let before = of_cache_threads();
+        let thread = std::thread::Builder::new()
+            .name("wheelhouse-in-a-test".into())
+            .spawn(move || {
+                started.send(()).unwrap();
+                ended.recv()
+            })
+            .unwrap();
+        has_started.recv().unwrap();
+        assert_eq!(before, None, "the thread of the test is counted");
+        assert!(of_cache_threads().is_some());
+        drop(end);
+        assert!(thread.join().unwrap().is_err());
     }
 }

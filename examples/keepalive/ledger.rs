@@ -1,7 +1,8 @@
 //! The server's own record of every connection, kept beside the cache and judged without asking it.
 //!
-//! Times are nanoseconds of the standard library's monotonic clock since the start; zero means "not yet". Each field has one
-//! writer: `last_beat` and `refused` the server's thread, `dropped` and `closed` the removal listener, `close_seen` the clients.
+//! Times are nanoseconds of the standard library's monotonic clock since the start; zero means "not
+//! yet". Each field has one writer: `last_beat` and `refused` the server's thread, `dropped` and
+//! `closed` the removal listener, `close_seen` the clients.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -9,14 +10,15 @@ use std::time::{Duration, Instant};
 
 use crate::plan::Plan;
 
-/// The cache's clock and the standard one are calibrated apart; over a few seconds they may disagree by this much.
+/// The cache's clock and the standard one are calibrated apart; over a few seconds they may
+/// disagree by this much.
 const CLOCK_SLACK: Duration = Duration::from_millis(2);
 
 #[derive(Default)]
 pub(crate) struct Record {
     silence: Duration,
-    /// When the last heartbeat that the cache took was received: read before the cache was called, so the deadline is never
-    /// before `last_beat + silence`.
+    /// When the last heartbeat that the cache took was received: read before the cache was called,
+    /// so the deadline is never before `last_beat + silence`.
     last_beat: AtomicU64,
     /// When a heartbeat came and the cache no longer knew the connection.
     refused: AtomicU64,
@@ -121,7 +123,8 @@ impl Ledger {
         self.records.iter().filter_map(seen).collect()
     }
 
-    /// Connections that were served and not notified exactly once. Meant for the very end, when all have left.
+    /// Connections that were served and not notified exactly once. Meant for the very end, when all
+    /// have left.
     pub(crate) fn wrongly_notified(&self) -> usize {
         let wrong = |record: &&Record| {
             let expected = u32::from(record.last_beat.load(Relaxed) != 0);

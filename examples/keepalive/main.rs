@@ -1,17 +1,21 @@
-//! The main job: a TCP server that holds one cache entry per connection and drops the ones that fall silent.
+//! The main job: a TCP server that holds one cache entry per connection and drops the ones that
+//! fall silent.
 //!
-//! Every client says in its first bytes how long it may stay silent (as in MQTT), and the server stores its socket in the cache
-//! with that expiry. Each received heartbeat is a read of the entry, which extends the deadline. Nobody polls for dead
-//! connections: the removal listener hears `Expired` and shuts the socket, and the client sees the close. Most clients beat on
-//! time, some fall silent at some point and wait to be dropped, some close by themselves.
+//! Every client says in its first bytes how long it may stay silent (as in MQTT), and the server
+//! stores its socket in the cache with that expiry. Each received heartbeat is a read of the entry,
+//! which extends the deadline. Nothing polls for dead connections: the cache calls the removal
+//! listener with `Expired`, which shuts the socket, and the client sees the close. Most clients
+//! beat on time, some fall silent at some point and wait to be dropped, some close by themselves.
 //!
-//! Run: `cargo run --release --example keepalive` (about 15 s), shorter: `-- --connections 200 --seconds 4`.
+//! Run: `cargo run --release --example keepalive` (about 15 s), shorter: `-- --connections 200
+//! --seconds 4`.
 //!
-//! Expect: a live line of counts, then a table: connections kept, dropped and closed, all judged against the server's own record
-//! of the last heartbeat it received; wrongly dropped or kept (0); how late the drops came after their deadlines; CPU time of the
-//! cache's maintenance thread. The exit status is 1 if anything was wrong.
+//! Expect: a live line of counts, then a table: connections kept, dropped and closed, all judged
+//! against the server's own record of the last heartbeat it received; wrongly dropped or kept (0);
+//! how late the drops came after their deadlines; CPU time of the cache's own threads. The exit
+//! status is 1 if anything was wrong.
 //!
-//! Four threads do it all: this one watches, one serves, one plays the clients, one is the cache's maintenance.
+//! Three threads beside the cache's own: this one watches, one serves, one plays the clients.
 
 mod clients;
 mod cpu;
@@ -31,18 +35,24 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
 use tokio::sync::watch;
 
 use ledger::Ledger;
-use plan::{Args, Plan};
+use plan::{Args, HELP, Plan};
 use report::Report;
 
-/// How the maintenance thread is found in the process's list of threads.
+/// The cache's name, which its threads bear, too.
 const CACHE_NAME: &str = "keepalive";
 
 fn main() -> ExitCode {
-    let outcome = Plan::new(&Args::parse()).and_then(|plan| run(&plan));
+    let outcome = match Args::parse(std::env::args().skip(1)) {
+        Ok(Some(args)) => Plan::new(&args).and_then(|plan| run(&plan)),
+        Ok(None) => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Err(message) => Err(message),
+    };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -72,8 +82,9 @@ fn run(plan: &Plan) -> Result<bool, String> {
 
     watch_until_end(plan, &ledger);
     let verdicts = ledger.judge(ledger.now());
-    let maintenance_cpu = cpu::thread_time(CACHE_NAME);
-    // A close travels through the kernel to the clients' thread: give it a moment before they are told to go home.
+    let cache_cpu = cpu::of_cache_threads();
+    // A close travels through the kernel to the clients' thread: give it a moment before they are
+    // told to go home.
     wait_until(Duration::from_secs(3), || ledger.all_closes_seen());
 
     // The clients go first, so that the server still hears every close.
@@ -86,13 +97,7 @@ fn run(plan: &Plan) -> Result<bool, String> {
         .map_err(|_| "the server's thread panicked")??;
     cache.run_pending_tasks();
 
-    let report = Report::new(
-        plan,
-        &verdicts,
-        &ledger,
-        cache.entry_count(),
-        maintenance_cpu,
-    );
+    let report = Report::new(plan, &verdicts, &ledger, cache.entry_count(), cache_cpu);
     print!("{report}");
     Ok(report.is_right())
 }

@@ -2,28 +2,80 @@
 
 use std::time::Duration;
 
-use clap::Parser;
-
 use crate::mixed::share;
 
-/// One cache entry per TCP connection; the silent ones are dropped
-#[derive(Parser)]
+/// What `--help` prints. The defaults stand in [`Args::default`].
+pub(crate) const HELP: &str = "\
+One cache entry per TCP connection; the silent ones are dropped
+
+Options, each followed by a whole number:
+  -c, --connections  Connections to open; each takes two open files, since server and clients
+                     are one process [2000]
+  -s, --seconds      How long to run [14]
+      --silence-ms   Longest silence that a client may ask for; each client asks for between
+                     half of it and all of it [1500]
+      --resolution-ms
+                     Width of the cache's finest bucket: a drop comes at most this much, plus
+                     the wake-up time, after its deadline [16]
+      --allowance-ms Time that a drop may take beyond the resolution before it counts as
+                     wrongly kept; generous, for busy machines [1000]
+  -h, --help         This text
+";
+
+/// The arguments as they were given. Read by hand: a parser would take longer to build than the
+/// rest of the example.
+#[derive(Clone)]
 pub(crate) struct Args {
-    /// Connections to open; each takes two open files, as server and clients are one process
-    #[arg(long, short, default_value_t = 2000)]
     connections: u32,
-    /// How long to run
-    #[arg(long, short, default_value_t = 14)]
     seconds: u64,
-    /// Longest silence a client may ask for; every client asks for between half of it and all of it
-    #[arg(long, default_value_t = 1500)]
     silence_ms: u64,
-    /// Width of the cache's finest bucket: a drop comes at most this much, and the wake-up time, after its deadline
-    #[arg(long, default_value_t = 16)]
     resolution_ms: u64,
-    /// Time a drop may take over the resolution before it counts as wrongly kept; generous, for busy machines
-    #[arg(long, default_value_t = 1000)]
     allowance_ms: u64,
+}
+
+impl Default for Args {
+    fn default() -> Self {
+        Self {
+            connections: 2000,
+            seconds: 14,
+            silence_ms: 1500,
+            resolution_ms: 16,
+            allowance_ms: 1000,
+        }
+    }
+}
+
+impl Args {
+    /// Reads `--name number` and `--name=number`; `None` if help was asked for.
+    pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Option<Self>, String> {
+        let mut args = Self::default();
+        let mut words = words.into_iter();
+        while let Some(word) = words.next() {
+            let (name, value) = match word.split_once('=') {
+                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+                None => (word, None),
+            };
+            if ["-h", "--help"].contains(&name.as_str()) {
+                return Ok(None);
+            }
+            let mut number = |most: u64| {
+                let value = value.clone().or_else(|| words.next()).unwrap_or_default();
+                let parsed = value.parse().ok().filter(|&number| number <= most);
+                parsed.ok_or_else(|| {
+                    format!("{name} is \"{value}\"; a whole number up to {most} is needed")
+                })
+            };
+            match name.as_str() {
+                "-c" | "--connections" => args.connections = number(1 << 20)? as u32,
+                "-s" | "--seconds" => args.seconds = number(86_400)?,
+                "--silence-ms" => args.silence_ms = number(86_400_000)?,
+                "--resolution-ms" => args.resolution_ms = number(86_400_000)?,
+                "--allowance-ms" => args.allowance_ms = number(86_400_000)?,
+                _ => return Err(format!("there is no option {name}; --help lists them")),
+            }
+        }
+        Ok(Some(args))
+    }
 }
 
 /// Checked arguments.
@@ -135,7 +187,23 @@ mod tests {
     use super::*;
 
     fn plan(line: &str) -> Result<Plan, String> {
-        Plan::new(&Args::try_parse_from(format!("keepalive {line}").split_whitespace()).unwrap())
+        let args = Args::parse(line.split_whitespace().map(str::to_owned))?;
+        Plan::new(&args.expect("no help was asked for"))
+    }
+
+    #[test]
+    fn arguments_are_read_and_wrong_ones_named() {
+        let plan = plan("-c 7 --seconds=20 --silence-ms 900").unwrap();
+        assert_eq!((plan.connections, plan.run_for.as_secs()), (7, 20));
+        assert_eq!(plan.longest_silence, Duration::from_millis(900));
+        let refused = |line: &str| {
+            let words = line.split_whitespace().map(str::to_owned);
+            Args::parse(words).err().unwrap()
+        };
+        assert!(refused("--connections many").contains("--connections is \"many\""));
+        assert!(refused("--connections").contains("whole number"));
+        assert!(refused("--colour 1").contains("--colour"));
+        assert!(Args::parse(["--help".to_owned()]).unwrap().is_none());
     }
 
     #[test]

@@ -14,7 +14,8 @@ pub(crate) struct Report {
     closed: usize,
     lateness: Quantiles,
     dropped: usize,
-    /// Clients that meant to beat on time and could not: the machine was too busy. Their drop is right all the same.
+    /// Clients that meant to beat on time and could not: the machine was too busy. Their drop is
+    /// right all the same.
     dropped_steady: usize,
     close_delay: Quantiles,
     wrongly_dropped: Vec<Duration>,
@@ -23,7 +24,7 @@ pub(crate) struct Report {
     wrongly_notified: usize,
     left_over: u64,
     run_time: Duration,
-    maintenance_cpu: Option<Duration>,
+    cache_cpu: Option<Duration>,
 }
 
 impl Report {
@@ -32,7 +33,7 @@ impl Report {
         verdicts: &[Verdict],
         ledger: &Ledger,
         left_over: u64,
-        maintenance_cpu: Option<Duration>,
+        cache_cpu: Option<Duration>,
     ) -> Self {
         let count = |wanted: Verdict| {
             verdicts
@@ -80,7 +81,7 @@ impl Report {
             wrongly_notified: ledger.wrongly_notified(),
             left_over,
             run_time: ledger.now(),
-            maintenance_cpu,
+            cache_cpu,
         }
     }
 
@@ -121,14 +122,14 @@ impl fmt::Display for Report {
             "close seen by client  p50 / p99 / max",
             &Spread(&self.close_delay),
         )?;
-        match self.maintenance_cpu {
+        match self.cache_cpu {
             Some(used) => {
                 let share = 100.0 * used.as_secs_f64() / self.run_time.as_secs_f64();
                 let used = format!("{:.1} ms ({share:.2} % of one core)", millis(used));
-                row("CPU time of the cache's maintenance thread", &used)?;
+                row("CPU time of the cache's own threads", &used)?;
             }
             None => row(
-                "CPU time of the cache's maintenance thread",
+                "CPU time of the cache's own threads",
                 &"not available on this system",
             )?,
         }

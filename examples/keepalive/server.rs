@@ -1,4 +1,5 @@
-//! The server: accepts connections, stores each in the cache, reads heartbeats. The cache does the dropping.
+//! The server: accepts connections, stores each in the cache, reads heartbeats. The cache does the
+//! dropping.
 
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::ledger::Ledger;
 use crate::plan::Plan;
 use crate::threads::{single_threaded, spawn_named, told_to_stop};
 
-/// A client's first bytes: its number and the silence it asks for in milliseconds, both `u32`, big-endian.
+/// A client's first bytes: its number and the silence it asks for in milliseconds, both `u32`,
+/// big-endian.
 pub(crate) const HELLO_LEN: usize = 8;
 
 /// The value of the cache: what is needed to end a connection.
@@ -40,8 +42,9 @@ pub(crate) fn session_cache(plan: &Plan, ledger: &Arc<Ledger>) -> Cache<u32, Ses
             move |&id: &u32, session: &Session, cause: RemovalCause| match cause {
                 RemovalCause::Expired => {
                     ledger.heard_expired(id);
-                    // Wakes the connection's task with end-of-file and sends the client a FIN. It fails only if the client has
-                    // gone in the meantime, and then there is nothing left to shut.
+                    // Wakes the connection's task with end-of-file and sends the client a FIN. It
+                    // fails only if the client has gone in the meantime, and then there is nothing
+                    // left to shut.
                     _ = SockRef::from(&*session.socket).shutdown(Shutdown::Both);
                 }
                 RemovalCause::Explicit => ledger.heard_explicit(id),
@@ -117,7 +120,8 @@ async fn serve(socket: Arc<TcpStream>, cache: Cache<u32, Session>, ledger: Arc<L
             ledger.refused(id, received_at);
         }
     }
-    // The client closed, or the listener shut the socket; then the entry has gone already and this does nothing.
+    // The client closed, or the listener shut the socket; then the entry has gone already and this
+    // does nothing.
     cache.invalidate(&id);
 }
 

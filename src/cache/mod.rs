@@ -1,21 +1,38 @@
-//! The cache: each method is a step in the map, an event, and perhaps a little maintenance.
+//! The cache: the public handle, and what its methods do.
+//!
+//! | file | is |
+//! |------|----|
+//! | [`core`] | the state that all handles share |
+//! | [`lookup`] | the flow of all look-ups; [`many`]: batches of them |
+//! | [`extend`] | reads that move a deadline |
+//! | [`mod@write`] | inserting, and deadlines set by hand |
+//! | [`remove`] | taking entries out |
+//! | [`lifetimes`] | the policy and the limits of a cache |
+//!
+//! A call walks from here to the map and from there to the node. What it leaves behind is an event
+//! in a buffer, and now and then a little maintenance.
 
 mod core;
+mod extend;
 mod gate;
-mod limits;
+mod handle;
+mod lifetimes;
+mod lookup;
 mod many;
-mod read;
 mod refresh;
 mod remove;
+mod restore;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;
 mod write;
 
-use self::core::Once;
-pub(crate) use self::core::{Core, Hit, Lifetimes, Weigher};
+pub(crate) use self::core::{Core, Weigher};
 pub(crate) use gate::{Check, Explicit, Gate, Written};
-pub(crate) use limits::Limits;
+pub(crate) use handle::with_handles;
+pub(crate) use lifetimes::{Lifetimes, Limits};
+pub(crate) use lookup::Hit;
 pub(crate) use refresh::{FromLoad, set_refresh};
+pub(crate) use restore::Remaining;
 pub(crate) use write::{Given, Refused};
 
 use crate::builder::CacheBuilder;
@@ -27,6 +44,8 @@ use crate::policy::Policy;
 use crate::scheduler::Task;
 use crate::stats::Stats;
 use equivalent::Equivalent;
+use handle::Handle;
+use lookup::{Cloned, Contained, Referenced};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -35,23 +54,23 @@ use std::time::Duration;
 
 /// A concurrent cache in which every entry may have a deadline of its own.
 ///
-/// A `Cache` is a handle: a clone shares the same entries. When the last handle is dropped, all
-/// entries are dropped (without notifications), and what was removed before is told to the
-/// listener.
+/// A `Cache` is a handle: a clone shares the same entries. When the drop of the last handle
+/// returns, all entries were dropped (without notifications), and all earlier removals were told to
+/// the listener; [Dropping the last handle](crate#dropping-the-last-handle) says what it waits for.
 ///
-/// # Who is asked about a lifetime
+/// # When the policy is asked
 ///
 /// | operation | key absent | present | expired, not yet removed |
 /// |---|---|---|---|
 /// | [`insert`](Self::insert) | [create] | [update] with the new value | the old value leaves as `Expired`, then create |
 /// | [`insert_with_ttl`](Self::insert_with_ttl) | the given lifetime | the given lifetime | the old value leaves as `Expired`; the given lifetime |
-/// | [`get`](Self::get), [`get_many`](Self::get_many), [`get_ref`](Self::get_ref) | – | [read] | nobody: a miss |
-/// | [`peek_ref`](Self::peek_ref), [`contains_key`](Self::contains_key), [`iter`](Self::iter), [`retain`](Self::retain) | – | nobody | skipped |
+/// | [`get`](Self::get), [`get_many`](Self::get_many), [`get_ref`](Self::get_ref) | – | [read] | not asked: a miss |
+/// | [`peek_ref`](Self::peek_ref), [`contains_key`](Self::contains_key), [`iter`](Self::iter), [`retain`](Self::retain) | – | not asked | skipped |
 /// | [`set_expiry`](Self::set_expiry) | `false` | the deadline is set, `true` | `false` |
-/// | [`invalidate`](Self::invalidate), [`remove`](Self::remove) | – | nobody; cause `Explicit` | cause `Expired`; `remove` returns `None` |
+/// | [`invalidate`](Self::invalidate), [`remove`](Self::remove) | – | not asked; cause `Explicit` | cause `Expired`; `remove` returns `None` |
 ///
-/// Without a policy, an entry inserted by `insert` has no lifetime of its own, whatever its
-/// predecessor had.
+/// Without a policy, an entry inserted by `insert` has no lifetime of its own, whatever the
+/// replaced entry had.
 ///
 /// [create]: crate::Expiry::expire_after_create
 /// [update]: crate::Expiry::expire_after_update
@@ -59,10 +78,10 @@ use std::time::Duration;
 ///
 /// # Panics in user code
 ///
-/// A panic in [`Expiry`](crate::Expiry), the weigher, `Hash`, `Eq` or `Clone` passes on to the
-/// caller, and the cache is as if the call had not been made. No lock is held while they run; they
-/// may call the same cache. A panic in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm)
-/// may reach the caller after the write was made. All cases stand under [When callbacks
+/// A panic in [`Expiry`](crate::Expiry), the weigher, `Hash`, `Eq` or `Clone` reaches the caller,
+/// and the cache is as if the call had not been made. No lock is held while they run; they may call
+/// the same cache. A panic in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach
+/// the caller after the write was made. All cases are described under [When callbacks
 /// misbehave](crate#when-callbacks-misbehave).
 ///
 /// # Example
@@ -71,52 +90,54 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// use wheelhouse::{Cache, expiry};
 ///
-/// /// A token and how long its issuer vouches for it.
-/// struct Token { text: String, good_for: Duration }
+/// /// A token, and how long it is valid from when it was issued.
+/// #[derive(Clone)]
+/// struct Token {
+///     text: String,
+///     valid_for: Duration,
+/// }
 ///
-/// let tokens: Cache<String, std::sync::Arc<Token>> = Cache::builder()
+/// let tokens: Cache<String, Token> = Cache::builder()
 ///     .max_capacity(100_000)
-///     .expire_after(expiry::writing(|_: &String, token: &std::sync::Arc<Token>| Some(token.good_for)))
+///     .expire_after(expiry::writing(|_: &String, token: &Token| Some(token.valid_for)))
 ///     .build();
-/// tokens.insert("ada".into(), Token { text: "s3cret".into(), good_for: Duration::from_secs(900) }.into());
+/// let quarter = Duration::from_secs(900);
+/// tokens.insert("ada".into(), Token { text: "s3cret".into(), valid_for: quarter });
 /// assert_eq!(tokens.get("ada").unwrap().text, "s3cret");
 /// ```
 pub struct Cache<K, V, S = RandomState> {
-    pub(crate) core: Arc<Core<K, V, S>>,
+    pub(crate) core: Handle<K, V, S>,
 }
 
 impl<K, V, S> Clone for Cache<K, V, S> {
-    /// Another handle to the same entries: one reference count.
+    /// Another handle to the same entries.
     fn clone(&self) -> Self {
         Self {
-            core: Arc::clone(&self.core),
+            core: self.core.clone(),
         }
     }
 }
 
-// What is left after a panic in user code is promised (callbacks.md), so a handle may be carried
-// out of one. What keys, values and hasher hide is their own affair; what policy, weigher,
-// listener, ticker and alarm hide is reached by the cache alone, which goes on using them.
+// A cache is whole after a panic in user code (callbacks.md), so a handle may cross
+// `catch_unwind`. Keys, values and hasher answer for their own state. The state of policy, weigher,
+// listener, ticker and alarm is reached by the cache alone, which goes on using them.
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> UnwindSafe for Cache<K, V, S> {}
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for Cache<K, V, S> {}
 
 impl<K, V> Cache<K, V, RandomState> {
-    /// Begins the settings of a cache.
-    ///
-    /// # Cost
-    ///
-    /// Next to nothing: what the settings ask for is made by [`build`](CacheBuilder::build).
+    /// Returns the settings of a cache without a bound, to be changed and then built.
     ///
     /// ```
     /// use std::time::Duration;
     /// use wheelhouse::Cache;
     ///
-    /// let cache: Cache<u64, String> = Cache::builder().time_to_live(Duration::from_secs(60)).build();
+    /// let cache: Cache<u64, String> =
+    ///     Cache::builder().time_to_live(Duration::from_secs(60)).build();
     /// cache.insert(1, "one".into());
     /// assert_eq!(cache.get(&1).as_deref(), Some("one"));
     /// ```
     pub fn builder() -> CacheBuilder<K, V, RandomState> {
-        CacheBuilder::new()
+        CacheBuilder::default()
     }
 }
 
@@ -125,12 +146,12 @@ where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    /// A cache of at most this many entries, with all other settings at their defaults.
+    /// Builds a cache of at most this many entries, with all other settings at their defaults.
     ///
     /// # Cost
     ///
-    /// That of [`build`](CacheBuilder::build): some allocations, whatever the capacity; memory for
-    /// entries is taken as they come.
+    /// As [`build`](CacheBuilder::build): some allocations, whatever the capacity. Memory for
+    /// entries is allocated as they come.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -148,35 +169,29 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    pub(crate) fn from_core(core: Core<K, V, S>) -> Self {
-        let core = Arc::new(core);
-        let weak: Weak<Core<K, V, S>> = Arc::downgrade(&core);
-        core.maintenance.enlist(weak as Weak<dyn Task>);
-        Self { core }
-    }
-
-    /// The value of a key, cloned; `None` if the key is absent or its entry has expired.
+    /// Returns the value of a key, cloned; `None` if the key is absent or its entry has expired.
     ///
     /// Counts as a read: the policy's [`expire_after_read`](crate::Expiry::expire_after_read) is
-    /// asked, and the use is noted for the size policy. With values that are dear to clone, store
-    /// an `Arc` or use [`get_ref`](Self::get_ref).
+    /// asked, and the use is noted for the size policy. If values are expensive to clone, store an
+    /// `Arc` or use [`get_ref`](Self::get_ref).
     ///
-    /// Whether it has expired is judged when it is found: a `Clone`, or a policy that leaves the
-    /// deadline, may take until after it.
+    /// Whether the entry has expired is decided when it is found. `Clone` and the policy run after
+    /// that, and may take until after the deadline.
     ///
     /// # Panics
     ///
     /// If the key's `Hash` or `Eq`, the value's `Clone` or the policy does; then the read has moved
-    /// no deadline. A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach
+    /// no deadline. A panic in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach
     /// the caller, too: see [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
-    /// No allocation. No lock and no write to shared memory, unless the read moves the deadline (to
-    /// an earlier moment or to never: under the shard's lock), is the first use of the entry since
-    /// maintenance last looked, or meets an entry that is due. May drain the read buffer of a
-    /// bounded cache when it is full; where nobody wakes, who meets an entry that is due does a
-    /// small part of the expiry.
+    /// No allocation. At most one reading of the clock. No lock and no write to shared memory,
+    /// except if the read moves the deadline (under the shard's lock, if to an earlier moment or to
+    /// never), is the first use of the entry since maintenance last looked, or finds an expired
+    /// entry. May drain the read buffer of a bounded cache when it is full. With
+    /// [`Scheduler::disabled`](crate::Scheduler::disabled), a read that finds an expired entry also
+    /// expires a few others.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -190,29 +205,73 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        let core = &*self.core;
-        let hash = core.hash(key);
-        if core.swift
-            && let Some(pin) = core.shared.pin_alone()
-        {
-            return match core.look_once(hash, key, &pin) {
-                Once::Alive(hit) => {
-                    let value = hit.node.value().clone();
-                    if core.maintenance.should_record(hit.node) {
-                        return core.get_news(hit.node, value, pin);
-                    }
-                    Some(value)
-                }
-                Once::Absent => None,
-                Once::Met(node) => core.get_met(hash, key, node, pin),
-                Once::Unclear => core.get_on(hash, key, pin),
-            };
-        }
-        core.get_one(hash, key)
+        self.core.look_up::<Cloned, Q>(key)
     }
 
-    /// A look at a key's entry without cloning it; `None` if the key is absent or its entry has
-    /// expired.
+    /// Stores a value. A value that was there leaves with the cause `Replaced`, or `Expired` if it
+    /// had expired.
+    ///
+    /// The policy is asked for the lifetime: about a new entry, or about the update of a present
+    /// one. The deadline counts from the instant that the policy is told. It is read once, after
+    /// the weigher has run; that instant is also when the value counts as written.
+    ///
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq`, the weigher or the policy does; then the cache is as it was. A
+    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller,
+    /// too, perhaps after the write was made: see [When callbacks
+    /// misbehave](crate#when-callbacks-misbehave).
+    ///
+    /// # Cost
+    ///
+    /// Allocates only when the table or the memory for entries must grow. Takes the shard's lock
+    /// for a moment, and reads the clock once. Every now and then, when enough writes wait in its
+    /// shard, runs a small bounded maintenance pass.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("ada", 1815);
+    /// cache.insert("ada", 1852);
+    /// assert_eq!(cache.get("ada"), Some(1852));
+    /// ```
+    pub fn insert(&self, key: K, value: V) {
+        self.core.put(key, value, Given::Policy);
+    }
+
+    /// Stores a value that lives for `ttl` from now. The policy is not asked. Works on any cache.
+    ///
+    /// Zero: stored, never visible, removed as `Expired`. More than 2^62 ns (146 years) counts as
+    /// 2^62 ns. Cache-wide limits still hold: the earliest deadline counts. Later reads and updates
+    /// ask the policy as usual, and may move this deadline.
+    ///
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq` or the weigher does; then the cache is as it was. A
+    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller,
+    /// too, perhaps after the write was made: see [When callbacks
+    /// misbehave](crate#when-callbacks-misbehave).
+    ///
+    /// # Cost
+    ///
+    /// As [`insert`](Self::insert).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache = Cache::builder().ticker(ticker.clone()).build();
+    /// cache.insert_with_ttl("k", 1, Duration::from_secs(5));
+    /// ticker.advance(Duration::from_nanos(4_999_999_999));
+    /// assert_eq!(cache.get("k"), Some(1));
+    /// ticker.advance(Duration::from_nanos(1));
+    /// assert_eq!(cache.get("k"), None);
+    /// ```
+    pub fn insert_with_ttl(&self, key: K, value: V, ttl: Duration) {
+        self.core.put(key, value, Given::Life(ttl));
+    }
+
+    /// Returns a reference to a key's entry; `None` if the key is absent or its entry has expired.
     ///
     /// Counts as a read, as [`get`](Self::get) does.
     ///
@@ -237,25 +296,53 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let core = &*self.core;
-        let hash = core.hash(key);
-        if core.swift
-            && let Some(pin) = core.shared.pin_alone()
-        {
-            return match core.look_once(hash, key, &pin) {
-                Once::Alive(hit) if core.maintenance.should_record(hit.node) => {
-                    core.ref_news(hit, pin)
-                }
-                Once::Alive(hit) => Some(EntryRef::new(hit, core, pin.into_pin())),
-                Once::Absent => None,
-                Once::Met(node) => core.ref_met(hash, key, node, pin),
-                Once::Unclear => core.ref_on(hash, key, pin),
-            };
-        }
-        core.ref_one(hash, key)
+        self.core.look_up::<Referenced<true>, Q>(key)
     }
 
-    /// A look at a key's entry that leaves no trace: no policy is asked, no use is noted.
+    /// Returns the values of several keys, cloned, in the order of the keys; `None` for each key
+    /// that is absent or whose entry has expired.
+    ///
+    /// It does for each key what [`get`](Self::get) does, statistics and the policy's
+    /// [`expire_after_read`](crate::Expiry::expire_after_read) included. It only shares the cost.
+    /// It is not a snapshot: each key is looked up at some moment of the call, not necessarily in
+    /// order.
+    ///
+    /// `keys` may call the cache: it is asked for the next keys when those before have been looked
+    /// up.
+    ///
+    /// # Panics
+    ///
+    /// If `keys`, the key's `Hash` or `Eq`, the value's `Clone` or the policy does. What was read
+    /// before counts as read. A panic in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm)
+    /// may reach the caller, too: see [When callbacks
+    /// misbehave](crate#when-callbacks-misbehave).
+    ///
+    /// # Cost
+    ///
+    /// One allocation, for the answers. Sixteen keys at a time share a pin, one reading of the
+    /// clock, and the wait for memory: with many entries, a key of a batch costs a fraction of a
+    /// `get`. With fewer than four keys `get` is the better choice. Where reads move deadlines,
+    /// only the fetching is shared.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("ada".to_string(), 1815);
+    /// cache.insert("bob".to_string(), 1955);
+    /// assert_eq!(cache.get_many(["bob", "eve", "ada"]), [Some(1955), None, Some(1815)]);
+    ///
+    /// let keys = vec!["ada".to_string()];
+    /// assert_eq!(cache.get_many(&keys), [Some(1815)]);
+    /// ```
+    pub fn get_many<'a, Q>(&self, keys: impl IntoIterator<Item = &'a Q>) -> Vec<Option<V>>
+    where
+        Q: Equivalent<K> + Hash + ?Sized + 'a,
+        V: Clone,
+    {
+        self.core.get_many(keys)
+    }
+
+    /// Returns a reference to a key's entry without counting as a read: no policy is asked, no use
+    /// is noted.
     ///
     /// # Panics
     ///
@@ -265,8 +352,8 @@ where
     ///
     /// # Cost
     ///
-    /// As [`get_ref`](Self::get_ref), and no write to shared memory unless it meets an entry that
-    /// is due.
+    /// As [`get_ref`](Self::get_ref), and no write to shared memory unless it finds an expired
+    /// entry.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -278,22 +365,11 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let core = &*self.core;
-        let hash = core.hash(key);
-        if core.swift
-            && let Some(pin) = core.shared.pin_alone()
-        {
-            return match core.look_once(hash, key, &pin) {
-                Once::Alive(hit) => Some(EntryRef::new(hit, core, pin.into_pin())),
-                Once::Absent => None,
-                Once::Met(node) => core.peek_met(hash, key, node, pin),
-                Once::Unclear => core.peek_on(hash, key, pin),
-            };
-        }
-        core.peek_one(hash, key)
+        self.core.look_up::<Referenced<false>, Q>(key)
     }
 
-    /// Whether the key has a live entry. Leaves no trace, like [`peek_ref`](Self::peek_ref).
+    /// Returns whether the key has an entry that has not expired. Does not count as a read, like
+    /// [`peek_ref`](Self::peek_ref).
     ///
     /// # Panics
     ///
@@ -315,89 +391,16 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let core = &*self.core;
-        let hash = core.hash(key);
-        if let Some(pin) = core.shared.pin_alone() {
-            return match core.look_once(hash, key, &pin) {
-                Once::Alive(_) => true,
-                Once::Absent => false,
-                Once::Met(node) => core.has_met(hash, key, node, pin),
-                Once::Unclear => core.has_on(hash, key, pin),
-            };
-        }
-        core.has_one(hash, key)
+        self.core.look_up::<Contained, Q>(key)
     }
 
-    /// Stores a value. What was there before leaves with the cause `Replaced`, or `Expired` if it
-    /// was due.
+    /// Sets how long an entry lives from now; `None` removes its deadline. Returns false if the key
+    /// is absent or its entry has expired.
     ///
-    /// The policy is asked for the lifetime: about a new entry, or about the update of a live one.
-    ///
-    /// # Panics
-    ///
-    /// If the key's `Hash` or `Eq`, the weigher or the policy does; then the cache is as it was. A
-    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller,
-    /// too, perhaps after the write was made: see [When callbacks
-    /// misbehave](crate#when-callbacks-misbehave).
-    ///
-    /// # Cost
-    ///
-    /// No allocation but for room, when what there was is taken; the shard's lock for a few dozen
-    /// nanoseconds. At most two readings of the clock with a policy, one if it looks at [key and
-    /// value alone](crate::Expiry::looks_at_the_entry_alone); one without. Every now and then, when
-    /// its shard has gathered enough writes, a small bounded maintenance pass.
-    ///
-    /// ```
-    /// let cache = wheelhouse::Cache::new(100);
-    /// cache.insert("ada", 1815);
-    /// cache.insert("ada", 1852);
-    /// assert_eq!(cache.get("ada"), Some(1852));
-    /// ```
-    pub fn insert(&self, key: K, value: V) {
-        self.core.put(key, value, Given::Policy);
-    }
-
-    /// Stores a value that lives for `ttl` from now, whatever the policy would say. Works on any
-    /// cache.
-    ///
-    /// Zero: stored, never visible, removed as `Expired`. More than 2^62 ns (146 years) counts as
-    /// that. Cache-wide limits still hold: the earliest deadline does. From then on the policy is
-    /// asked as about any entry, so one that answers reads moves this deadline, too.
-    ///
-    /// # Panics
-    ///
-    /// If the key's `Hash` or `Eq` or the weigher does; then the cache is as it was. A
-    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller,
-    /// too, perhaps after the write was made: see [When callbacks
-    /// misbehave](crate#when-callbacks-misbehave).
-    ///
-    /// # Cost
-    ///
-    /// As [`insert`](Self::insert), with one reading of the clock.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::{Cache, ManualTicker};
-    ///
-    /// let ticker = ManualTicker::new();
-    /// let cache = Cache::builder().ticker(ticker.clone()).build();
-    /// cache.insert_with_ttl("k", 1, Duration::from_secs(5));
-    /// ticker.advance(Duration::from_nanos(4_999_999_999));
-    /// assert_eq!(cache.get("k"), Some(1));
-    /// ticker.advance(Duration::from_nanos(1));
-    /// assert_eq!(cache.get("k"), None);
-    /// ```
-    pub fn insert_with_ttl(&self, key: K, value: V, ttl: Duration) {
-        self.core.put(key, value, Given::Life(ttl));
-    }
-
-    /// Sets how long an entry lives from now; `None` lets it live for ever. False if the key is
-    /// absent or its entry has expired.
-    ///
-    /// Zero ends its life at once: the entry leaves as `Expired`. More than 2^62 ns (146 years)
-    /// counts as that. Cache-wide limits still hold: the earliest deadline does. Counts as a use
-    /// for `time_to_idle`, and neither as a read nor as a write: the policy is asked again when one
-    /// comes, and may then move the deadline.
+    /// Zero: the entry expires at once. More than 2^62 ns (146 years) counts as 2^62 ns. Cache-wide
+    /// limits still hold: the earliest deadline counts. Counts as a use for `time_to_idle`, and
+    /// neither as a read nor as a write. Later reads and updates ask the policy as usual, and may
+    /// move this deadline.
     ///
     /// # Panics
     ///
@@ -408,7 +411,8 @@ where
     ///
     /// # Cost
     ///
-    /// The shard's lock, one reading of the clock; now and then a small bounded maintenance pass.
+    /// Takes the shard's lock and reads the clock once. Now and then runs a small bounded
+    /// maintenance pass.
     ///
     /// ```
     /// use std::time::Duration;
@@ -428,7 +432,7 @@ where
         self.core.set_life(key, life)
     }
 
-    /// Removes a key's entry, with the cause `Explicit`, or `Expired` if it was due.
+    /// Removes a key's entry, with the cause `Explicit`, or `Expired` if it had expired.
     ///
     /// # Panics
     ///
@@ -438,7 +442,8 @@ where
     ///
     /// # Cost
     ///
-    /// The shard's lock if the key is present; now and then a small bounded maintenance pass.
+    /// Takes the shard's lock if the key is present. Now and then runs a small bounded maintenance
+    /// pass.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -484,8 +489,8 @@ where
             .take(key, By::Seeing, false, |node| Some(node.value().clone()))
     }
 
-    /// Removes all entries that are present at the call; each is told to the listener. Entries that
-    /// come in meanwhile may or may not be removed.
+    /// Removes all entries that are present at the call, with a notification for each. Entries that
+    /// are inserted meanwhile may or may not be removed.
     ///
     /// # Panics
     ///
@@ -495,8 +500,8 @@ where
     ///
     /// # Cost
     ///
-    /// Proportional to the number of entries; each shard's lock is held for 64 removals at a time,
-    /// and the call does its share of the maintenance.
+    /// Proportional to the number of entries. Holds a shard's lock for 64 removals at a time, and
+    /// does its share of the maintenance.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -539,11 +544,12 @@ where
 
     /// How many entries are stored now, expired ones that were not yet removed included.
     ///
-    /// Exact after [`run_pending_tasks`](Self::run_pending_tasks) on a cache that nobody else uses.
+    /// Exact as long as no other thread writes: it counts every write that has returned. While
+    /// other threads write, it may miss some of their last writes, or count them early.
     ///
     /// # Cost
     ///
-    /// Takes each shard's lock for a moment.
+    /// One load for each shard, and no lock.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -562,10 +568,12 @@ where
     ///
     /// # Cost
     ///
-    /// Takes each shard's lock for a moment.
+    /// One load for each shard, and no lock.
     ///
     /// ```
-    /// let cache = wheelhouse::Cache::builder().weigher(|_: &u8, text: &String| text.len() as u32).build();
+    /// let cache = wheelhouse::Cache::builder()
+    ///     .weigher(|_: &u8, text: &String| text.len() as u32)
+    ///     .build();
     /// cache.insert(1, "one".to_string());
     /// cache.insert(3, "three".to_string());
     /// assert_eq!(cache.weighted_size(), 8);
@@ -574,10 +582,10 @@ where
         self.core.shared.map.weight()
     }
 
-    /// Does all work that is due: removes every expired entry, evicts down to the bound, tells the
-    /// listener, and frees the memory that no reader holds. Before it returns, all notifications
-    /// for this have been delivered, unless it is called from inside a listener: then they follow
-    /// after that listener returns.
+    /// Does all maintenance that is due: removes every expired entry, evicts down to the bound,
+    /// delivers the notifications, and frees the memory that no reader holds. All notifications
+    /// have been delivered when it returns, except if it is called from inside a listener: then
+    /// they follow after that listener has returned.
     ///
     /// # Panics
     ///
@@ -587,9 +595,9 @@ where
     ///
     /// # Cost
     ///
-    /// Proportional to the work that is due, in bounded passes: other callers are not held up. The
-    /// listener, and destructors of removed values, may run on the calling thread. May wait for a
-    /// listener that runs on another thread, and for a second at most for destructors that do.
+    /// Proportional to the work that is due, in bounded passes: other callers need not wait for it.
+    /// The listener and the destructors of removed values may run on the calling thread. May wait
+    /// for a listener that runs on another thread, and at most a second for destructors there.
     ///
     /// ```
     /// use std::time::Duration;
@@ -607,14 +615,15 @@ where
         self.core.maintenance.finish(&self.core.shared);
     }
 
-    /// How long it is until the timer wheel has work next, for event loops: `None` if nothing is
+    /// Returns the time until the timer wheel has work next, for event loops: `None` if nothing is
     /// scheduled, zero if there is work.
     ///
-    /// Not always a deadline: an entry that is far from its own is filed again on the way. A loop
-    /// that sleeps for so long, then calls [`run_pending_tasks`](Self::run_pending_tasks) and asks
-    /// again, removes each entry within [`expiry_resolution`](crate::Policy::expiry_resolution)
-    /// after its deadline; as long as others write meanwhile, it needs
-    /// [`Scheduler::custom`](crate::Scheduler::custom), which tells it of an earlier one.
+    /// It is not always a deadline: an entry whose deadline is far away moves to a finer level of
+    /// the wheel first. A loop that sleeps for so long, then calls
+    /// [`run_pending_tasks`](Self::run_pending_tasks) and asks again, removes each entry within
+    /// [`expiry_resolution`](crate::Policy::expiry_resolution) after its deadline. If other threads
+    /// write meanwhile, use [`Scheduler::custom`](crate::Scheduler::custom): it tells the loop of
+    /// an earlier deadline.
     ///
     /// # Panics
     ///
@@ -624,7 +633,7 @@ where
     ///
     /// # Cost
     ///
-    /// Takes in the writes that wait in buffers, in bounded passes.
+    /// Drains the write buffers first, in bounded passes.
     ///
     /// ```
     /// use std::time::Duration;
@@ -639,6 +648,15 @@ where
     pub fn next_maintenance_in(&self) -> Option<Duration> {
         self.core.maintenance.next_in(&self.core.shared)
     }
+
+    pub(crate) fn from_core(core: Core<K, V, S>) -> Self {
+        let core = Arc::new(core);
+        let weak: Weak<Core<K, V, S>> = Arc::downgrade(&core);
+        core.maintenance.enlist(weak as Weak<dyn Task>);
+        Self {
+            core: Handle::new(core),
+        }
+    }
 }
 
 impl<K, V, S> Cache<K, V, S> {
@@ -646,8 +664,8 @@ impl<K, V, S> Cache<K, V, S> {
     ///
     /// Weakly consistent: a key that is there during the whole iteration is shown exactly once,
     /// with its value of some moment of the iteration; one that comes or goes meanwhile may be
-    /// shown or not. Leaves no trace: no policy is asked, no use is noted. Expired entries are
-    /// skipped.
+    /// shown or not. Does not count as a read: no policy is asked, no use is noted. Expired entries
+    /// are skipped.
     ///
     /// # Panics
     ///
@@ -670,7 +688,7 @@ impl<K, V, S> Cache<K, V, S> {
         Iter::new(&self.core)
     }
 
-    /// The name given to the builder.
+    /// Returns the name given to the builder.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().name("dns").build();
@@ -680,13 +698,13 @@ impl<K, V, S> Cache<K, V, S> {
         self.core.shared.name.as_deref()
     }
 
-    /// What happened so far: hits, misses, removals by cause, how late entries expired. All 0
-    /// unless the cache was built with [`record_stats`](CacheBuilder::record_stats).
+    /// Returns the statistics so far: hits, misses, removals by cause, how late entries expired.
+    /// All are 0 unless the cache was built with [`record_stats`](CacheBuilder::record_stats).
     ///
     /// # Cost
     ///
-    /// No lock; sums up some dozens of counters and copies 496. For every few seconds, not for
-    /// every look-up.
+    /// Takes no lock. Sums up dozens of counters and copies hundreds: call it every few seconds,
+    /// not with every look-up.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();
@@ -700,7 +718,7 @@ impl<K, V, S> Cache<K, V, S> {
         self.core.maintenance.stats(&self.core.shared)
     }
 
-    /// The settings in force.
+    /// Returns the settings in force.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::new(100);

@@ -1,12 +1,15 @@
 //! From when on an entry is stale: asked of the refresh policy with no lock held, set in the hold
 //! of the shard's lock that stores the value.
 
-use super::core::{Core, Once};
-use super::write::{Answer, Given};
-use crate::node::{NodePtr, is_stale};
+use super::core::Core;
+use super::lookup::{Hit, Lookup};
+use super::write::Given;
+use crate::node::NodePtr;
+use crate::reclaim::Pin;
 use crate::refresh::{Occasion, Refresh, Write};
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
+use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 /// What a loader said of its value.
@@ -24,42 +27,17 @@ pub(crate) struct FromLoad {
 
 /// Sets the moment of a node that has just come in. Under the shard's lock.
 #[inline]
-pub(crate) fn set_refresh<K, V>(node: NodePtr<K, V>, after: Option<Duration>, now: u64) {
-    if let Some(after) = after
+pub(crate) fn set_refresh<K, V>(node: NodePtr<K, V>, at: Option<u64>) {
+    if let Some(at) = at
         && let Some(refresh) = node.refresh()
     {
-        refresh.set(time::deadline_after(now, after));
+        refresh.set(at);
     }
 }
 
 impl<K: 'static, V: 'static, S> Core<K, V, S> {
-    /// The life that a new value gets by an answer; `None` for ever.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn life_of(&self, answer: Answer, found: Option<NodePtr<K, V>>) -> Option<Duration> {
-        let own = match answer {
-            Answer::Life(life) => life,
-            Answer::Keep => found.and_then(|node| self.left_of(node)),
-        };
-        self.limited(own)
-    }
-
-    /// What is left of a node's own life.
-    fn left_of(&self, node: NodePtr<K, V>) -> Option<Duration> {
-        match node.own_deadline() {
-            NEVER => None,
-            own => time::time_left(self.shared.clock.now(), own),
-        }
-    }
-
-    /// A life that begins now, within the limits of the cache.
-    pub(crate) fn limited(&self, own: Option<Duration>) -> Option<Duration> {
-        let limits = &self.lifetimes.limits;
-        let all = [own, limits.time_to_live, limits.time_to_idle];
-        all.into_iter().flatten().min()
-    }
-
-    /// Asks the refresh policy about a value that comes in. User code: no lock is held.
+    /// Asks the refresh policy about a value that comes in at `now` with an own deadline: from when
+    /// on it is stale. User code: no lock is held.
     #[cold]
     #[inline(never)]
     pub(crate) fn ask_refresh(
@@ -68,94 +46,108 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         (key, value): (&K, &V),
         found: Option<NodePtr<K, V>>,
         given: Given,
-        life: Option<Duration>,
-    ) -> Option<Duration> {
-        let now = self.shared.clock.now();
+        (now, own): (u64, u64),
+    ) -> Option<u64> {
+        let clock = &self.shared.clock;
         let load = match given {
             Given::Loaded(load) => Some(load),
             _ => None,
         };
-        if let Some(FromLoad {
+        let after = if let Some(FromLoad {
             refresh: Some(after),
             ..
         }) = load
         {
-            return Some(after);
-        }
-        let lives = |node: NodePtr<K, V>| !time::is_due(now, node.deadline());
-        let occasion = match load {
-            Some(load) if load.reload => Occasion::Reload,
-            _ if found.is_some_and(lives) => Occasion::Update,
-            _ => Occasion::Create,
+            after
+        } else {
+            let lives = |node: NodePtr<K, V>| !time::is_due(now, node.deadline());
+            let occasion = match load {
+                Some(load) if load.reload => Occasion::Reload,
+                _ if found.is_some_and(lives) => Occasion::Update,
+                _ => Occasion::Create,
+            };
+            let deadline = self.lifetimes.wanted(own, || now, now, clock);
+            let write = Write {
+                occasion,
+                at: clock.instant(now),
+                life: match deadline {
+                    NEVER => None,
+                    deadline => clock.view(now).time_left(now, deadline),
+                },
+                took: load.map(|load| load.took),
+            };
+            policy.refresh_after(key, value, write)?
         };
-        let write = Write {
-            occasion,
-            at: self.shared.clock.instant(now),
-            life,
-            took: load.map(|load| load.took),
-        };
-        policy.refresh_after(key, value, write)
+        Some(clock.view(now).deadline_after(now, after))
     }
-}
 
-impl<K: 'static, V: 'static, S> Core<K, V, S> {
-    /// The own deadline of a live entry that a reload has left unchanged: the one that an update
-    /// gives it. User code: no lock is held.
-    pub(crate) fn deadline_of_unchanged(
+    /// The own deadline and the wanted one of a live entry that a reload has left unchanged: those
+    /// that an update gives it. User code: no lock is held.
+    pub(crate) fn deadlines_of_unchanged(
         &self,
         node: NodePtr<K, V>,
         now: u64,
         deadline: u64,
         life: Option<Option<Duration>>,
-    ) -> u64 {
-        if let Some(life) = life {
-            self.lifetimes.note_own();
-            return time::deadline_in(now, life);
-        }
-        let Some(policy) = &self.lifetimes.policy else {
-            return NEVER;
+    ) -> (u64, u64) {
+        let clock = &self.shared.clock;
+        let own = match (life, &self.lifetimes.policy) {
+            (Some(life), _) => {
+                self.lifetimes.note_own();
+                clock.view(now).deadline_in(now, life)
+            }
+            (None, None) => NEVER,
+            (None, Some(_)) if !self.lifetimes.policy_asks.updates => node.own_deadline(),
+            (None, Some(policy)) => {
+                let (key, value) = (node.key(), node.value());
+                match policy.deadline_after_update(key, value, clock, now, deadline) {
+                    own if own == deadline => node.own_deadline(),
+                    own => own,
+                }
+            }
         };
-        if !self.lifetimes.policy_updates {
-            return node.own_deadline();
-        }
-        let left = time::time_left(now, deadline);
-        let updated_at = self.told(|| now);
-        let asked = policy.expire_after_update(node.key(), node.value(), updated_at, left);
-        if asked == left {
-            node.own_deadline()
-        } else {
-            time::deadline_in(self.shared.clock.now(), asked)
-        }
+        (own, self.lifetimes.wanted(own, || now, now, clock))
     }
 }
 
-impl<K: 'static, V: 'static, S> Core<K, V, S> {
-    /// A `get` whose one look finds a live entry that is not stale; `None` says nothing. This is
-    /// the short way of [`Cache::get`](crate::Cache::get), with one comparison more.
+/// A `get` that tells, beside the value, from when on the entry is stale, and the reading of the
+/// clock at which it was judged; 0 where none was needed.
+enum Timed {}
+
+impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
+    type Answer<'a> = Option<(V, u64, u64)>;
+    type Taken = V;
+    const IS_READ: bool = true;
+
+    #[inline(always)]
+    fn take(node: NodePtr<K, V>) -> V {
+        node.value().clone()
+    }
+
+    #[inline(always)]
+    fn found<'a, S>(
+        _: &'a Core<K, V, S>,
+        hit: Hit<K, V>,
+        value: V,
+        _pin: impl FnOnce() -> Pin,
+    ) -> <Self as Lookup<K, V>>::Answer<'a> {
+        let at = hit.node.refresh().map_or(NEVER, |refresh| refresh.at());
+        Some((value, at, hit.now))
+    }
+
+    #[inline(always)]
+    fn absent<'a>() -> <Self as Lookup<K, V>>::Answer<'a> {
+        None
+    }
+}
+
+impl<K: 'static, V: Clone + 'static, S: BuildHasher> Core<K, V, S> {
+    /// A `get`, with the entry's moment of refresh and the time of the look-up.
     #[inline]
-    pub(crate) fn get_fresh<Q>(&self, hash: u64, key: &Q) -> Option<V>
+    pub(crate) fn get_timed<Q>(&self, key: &Q) -> Option<(V, u64, u64)>
     where
-        Q: Equivalent<K> + ?Sized,
-        V: Clone,
+        Q: Equivalent<K> + Hash + ?Sized,
     {
-        if !self.swift {
-            return None;
-        }
-        let pin = self.shared.pin_alone()?;
-        let Once::Alive(hit) = self.look_once(hash, key, &pin) else {
-            return None;
-        };
-        if let Some(refresh) = hit.node.refresh() {
-            let at = refresh.at();
-            // A look-up that needed no clock knows no time.
-            if at != NEVER && (hit.now == 0 || is_stale(at, hit.now)) {
-                return None;
-            }
-        }
-        let value = hit.node.value().clone();
-        if self.maintenance.should_record(hit.node) {
-            return self.get_news(hit.node, value, pin);
-        }
-        Some(value)
+        self.look_up::<Timed, Q>(key)
     }
 }

@@ -1,4 +1,5 @@
-//! Taking entries out: one, those that a closure refuses, all.
+//! Taking entries out: one, those that a closure refuses, all. Every explicit removal goes through
+//! [`Core::take_out`].
 
 use super::core::Core;
 use super::gate::Explicit;
@@ -13,10 +14,10 @@ use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 
 /// Removals under one hold of a shard's lock when many are taken out.
-const CHUNK: usize = 64;
-/// How often a removal looks at a node that is replaced meanwhile, perhaps by the look itself, a
-/// value's `clone`. Then it removes first and looks afterwards.
-const LOOKS: u32 = 16;
+const REMOVALS_PER_LOCK: usize = 64;
+/// How often a removal calls `look` before it removes. If the node is replaced each time, perhaps
+/// by `look` itself (a value's `clone`), it then removes first and looks afterwards.
+const MAX_LOOKS: u32 = 16;
 
 impl<K, V, S> Core<K, V, S>
 where
@@ -50,23 +51,23 @@ where
         map.prefetch(hash);
         let pin = self.shared.pin();
         for looks in 1.. {
+            // Before the look-up: a load that ends in between has stored what the look-up missed.
+            let may_load = map.may_load(hash);
             let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
             let Some(node) = probe.found else {
-                if must_look || !map.may_load(hash) {
+                if must_look || !may_load {
                     return None;
                 }
                 let mut shard = probe.lock();
-                if shard.revalidate(hash, &probe).is_some() {
-                    if gate.knows_loads(&shard, hash) {
-                        gate.revoke(&mut shard);
-                        return None;
-                    }
+                if shard.revalidate(hash, &probe).is_some() && gate.knows_loads(&shard, hash) {
+                    gate.revoke(&mut shard);
+                    return None;
                 }
                 drop(shard);
                 gate.compare(|other| key.equivalent(other));
                 continue;
             };
-            let seen = if must_look || looks <= LOOKS {
+            let seen = if must_look || looks <= MAX_LOOKS {
                 Some(look(node)?)
             } else {
                 None
@@ -98,7 +99,7 @@ where
         unreachable!("a loop without an end");
     }
 
-    /// Takes a node of this shard out, unless it had gone before; whether it had not.
+    /// Takes a node of this shard out. False if it had left the map before.
     fn take_node(&self, shard: &mut Shard<'_, K, V>, node: NodePtr<K, V>) -> bool {
         let spot = shard.find_node(node.hash(), node);
         spot.is_some_and(|spot| {
@@ -107,7 +108,8 @@ where
         })
     }
 
-    /// Takes a node out and says for which cause.
+    /// Takes a node out and returns the cause: the one place where an entry leaves the map by an
+    /// explicit call.
     pub(crate) fn take_out<'a>(
         &self,
         shard: &mut Shard<'a, K, V>,
@@ -120,7 +122,8 @@ where
         cause
     }
 
-    /// `Expired` if the node is due now, for good; else `Explicit`. Under the shard's lock.
+    /// `Expired` if the node is due now, which is then final; else `Explicit`. Under the shard's
+    /// lock.
     fn cause_of_leaving(&self, node: NodePtr<K, V>) -> RemovalCause {
         if node.deadline() == NEVER {
             return RemovalCause::Explicit;
@@ -143,8 +146,8 @@ where
         }
     }
 
-    /// Removes all entries that are present now. Entries that come in meanwhile may or may not be
-    /// removed; one visit of each shard is made, so it ends whatever others do.
+    /// Removes all entries that are present now. Entries that are inserted meanwhile may or may not
+    /// be removed. Each shard is visited once, so the call ends under constant writes.
     pub(super) fn take_all(&self) {
         let map = &self.shared.map;
         let mut nodes = Vec::new();
@@ -160,7 +163,7 @@ where
                     Vec::new()
                 };
                 let (mut taken, mut visited) = (0, 0);
-                while at < END && taken < CHUNK && visited < CHUNK {
+                while at < END && taken < REMOVALS_PER_LOCK && visited < REMOVALS_PER_LOCK {
                     visited += 1;
                     at = map.collect(number, at as u32, &pin, &mut nodes);
                     for node in nodes.drain(..) {
@@ -178,7 +181,7 @@ where
         }
     }
 
-    /// Removes the live entries for which `keep` says no. `keep` runs with no lock held.
+    /// Removes the live entries for which `keep` returns false. `keep` runs with no lock held.
     pub(super) fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
         let map = &self.shared.map;
         let mut nodes = Vec::new();

@@ -1,11 +1,15 @@
 //! Inserting, and setting a deadline by hand.
 //!
-//! A write asks the policy first, with no lock held, then takes the shard's lock and confirms by
-//! addresses that what it asked about still holds; else it starts over. So a callback may call the
-//! cache, may panic, may take its time.
+//! A write looks the key up, reads the clock once, and asks the policy, with no lock held. Then it
+//! takes the shard's lock and confirms by addresses that what it asked about is still there; else
+//! it starts over. So a callback may call the cache, may panic, may take its time.
+//!
+//! The deadline counts from that one reading. It may have passed by the time the lock is taken: the
+//! value is then stored as one that is due at once.
 
 use super::core::Core;
 use super::gate::{Check, Explicit, Gate, Written};
+use super::lifetimes::Lifetimes;
 use super::refresh::{FromLoad, set_refresh};
 use crate::listener::RemovalCause;
 use crate::load::By;
@@ -13,64 +17,143 @@ use crate::maintenance::WriteOutcome;
 use crate::map::{Probe, Revalidated};
 use crate::node::{Making, NewNode, NodePtr, Times};
 use crate::reclaim::Pin;
-use crate::time::{self, NEVER};
+use crate::time::{self, Clock, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-/// Who says how long a new value lives.
+/// Where the lifetime of a new value comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Given {
-    /// The cache's policy.
+    /// From the policy of the cache.
     Policy,
-    /// The caller.
+    /// From the caller.
     Life(Duration),
     /// A loader, as far as it knows.
     Loaded(FromLoad),
 }
 
-/// What came of asking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// The deadline stays exactly where it is.
-    Keep,
-    /// A life from the moment of the write.
-    Life(Option<Duration>),
-}
-
-/// A question to the policy and its answer.
+/// A reading of the clock, and the deadline that was decided on at that moment.
 #[derive(Clone, Copy)]
 struct Asked {
+    /// What the policy was told, and when the value counts as written.
+    now: u64,
     answer: Answer,
-    /// Whether it was about an entry that was there and alive, not about a new one.
-    about: bool,
-    /// The deadline of which the policy was told, if it answered with just that.
-    told: Option<u64>,
+}
+
+/// A decision about the own deadline of a value that comes in.
+#[derive(Clone, Copy)]
+enum Answer {
+    /// This deadline, for a new entry, or whatever is there.
+    New(u64),
+    /// This deadline, for an entry that was there and alive.
+    Moved(u64),
+    /// The entry was there and alive, and its deadline stays. With the deadline that the policy was
+    /// told of; without, if it was not asked.
+    Kept(Option<u64>),
 }
 
 impl Asked {
-    /// A life that does not depend on what is there.
-    fn life(life: Option<Duration>) -> Self {
-        Self {
-            answer: Answer::Life(life),
-            about: false,
-            told: None,
+    /// The answer as it is taken when the policy is not asked again, whatever is there by then.
+    /// `None` if it was not asked at all.
+    fn for_good(self, now: impl FnOnce() -> u64) -> Option<Self> {
+        match self.answer {
+            Answer::New(own) | Answer::Moved(own) | Answer::Kept(Some(own)) => Some(Self {
+                now: now(),
+                answer: Answer::New(own),
+            }),
+            Answer::Kept(None) => None,
         }
     }
 
-    /// The answer as it is taken when the policy is not to be asked again, whatever is there by
-    /// then. `None` if it was not asked at all.
-    fn for_good(self, now: impl FnOnce() -> u64) -> Option<Self> {
-        match (self.answer, self.told) {
-            (Answer::Life(life), _) => Some(Self::life(life)),
-            (Answer::Keep, Some(deadline)) => Some(Self::life(time::time_left(now(), deadline))),
-            (Answer::Keep, None) => None,
+    /// Ends the life of an entry that is about to be replaced: for which cause it leaves, and the
+    /// own deadline that the new value keeps if the answer is to keep it.
+    ///
+    /// `None` if the policy has to be asked again: the entry fell due since, so the answer has to
+    /// be about a new one; or its deadline is not the one that the policy kept, and `may_ask`.
+    // Always inlined: an answer of two, one of them optional, would go through the stack.
+    #[inline(always)]
+    fn supersede<K, V>(
+        &self,
+        old: NodePtr<K, V>,
+        lifetimes: &Lifetimes<K, V>,
+        may_ask: bool,
+    ) -> Option<(RemovalCause, Option<u64>)> {
+        let cause = self.judge(old)?;
+        if cause != RemovalCause::Replaced {
+            return Some((cause, None));
+        }
+        let told = match self.answer {
+            Answer::Kept(told) if may_ask => told,
+            _ => None,
+        };
+        // It may have ended even so: a reader whose clock is ahead has found it due.
+        let kept = self.last_deadline(old, told, lifetimes)?;
+        Some((cause, Some(kept)))
+    }
+
+    /// For which cause the old value leaves; `None` if the policy was asked about a live entry, and
+    /// it was found due since.
+    fn judge<K, V>(&self, old: NodePtr<K, V>) -> Option<RemovalCause> {
+        loop {
+            let deadline = old.deadline();
+            if !time::is_due(self.now, deadline) {
+                return Some(RemovalCause::Replaced);
+            }
+            if old.claim(deadline, self.now) {
+                let about_new = matches!(self.answer, Answer::New(_));
+                return about_new.then_some(RemovalCause::Expired);
+            }
+        }
+    }
+
+    /// The last own deadline of an entry that is being replaced. Where reads extend, extensions end
+    /// here: a reader that comes too late starts over and finds the new value.
+    ///
+    /// `None` if it has ended, or is not the one that the policy was `told` of: the policy might
+    /// answer differently about that.
+    fn last_deadline<K, V>(
+        &self,
+        old: NodePtr<K, V>,
+        told: Option<u64>,
+        lifetimes: &Lifetimes<K, V>,
+    ) -> Option<u64> {
+        let deadline = match (lifetimes.reads_extend, told) {
+            (true, Some(told)) => old.freeze_from(told, self.now)?,
+            (true, None) => old.freeze(self.now)?,
+            (false, _) => old.deadline(),
+        };
+        if told.is_some_and(|told| told != deadline) {
+            return None;
+        }
+        Some(if lifetimes.kept_apart {
+            old.own_deadline()
+        } else {
+            deadline
+        })
+    }
+
+    /// The times of a node that is about to come in.
+    // Always inlined: arguments and answer would go through the stack.
+    #[inline(always)]
+    fn times<K, V>(&self, kept: Option<u64>, lifetimes: &Lifetimes<K, V>, clock: &Clock) -> Times {
+        let now = self.now;
+        let own = match self.answer {
+            Answer::New(own) | Answer::Moved(own) => own,
+            Answer::Kept(_) => kept.unwrap_or(NEVER),
+        };
+        // `NEVER` marks a time of writing that is not known: 1 ns later is as good.
+        let written = if now == NEVER { now + 1 } else { now };
+        Times {
+            written,
+            deadline: lifetimes.wanted(own, || written, now, clock),
+            own,
         }
     }
 }
 
 /// A write that has to be tried again: the key came or went since it was looked up, or the answer
-/// is about what is no longer so.
+/// no longer fits what is there.
 struct Overtaken<K, V> {
     new: NewNode<K, V>,
     asked: Asked,
@@ -87,10 +170,10 @@ enum Failed<K, V> {
 #[derive(Debug)]
 pub(crate) struct Refused<V>(pub(crate) V);
 
-/// How often a write or a read asks the policy, if each time its answer is overtaken: by a deadline
-/// that is moved, which then stays where it was moved to, or by another write, as from within the
-/// policy itself. Whoever does that all the time must not hold others up for ever.
-pub(super) const ASKS: u32 = 16;
+/// How often one call asks the policy at most. The answer is overtaken if the deadline is moved or
+/// the key is written meanwhile, perhaps by the policy itself; the call then asks again. After so
+/// many times a write takes the last answer, and a read leaves the deadline where it is.
+pub(super) const MAX_ASKS: u32 = 16;
 
 impl<K, V, S> Core<K, V, S>
 where
@@ -151,7 +234,7 @@ where
                 Failed::Refused(new) => return Err(Refused(new.into_value())),
             };
             gate.prepare(new.key());
-            let last = if asks >= ASKS {
+            let last = if asks >= MAX_ASKS {
                 asked.for_good(|| self.shared.clock.now())
             } else {
                 None
@@ -188,22 +271,19 @@ where
         }
         let asked = last.unwrap_or_else(|| self.ask(&new, &probe, given));
         let refresh = self.refresh.as_ref().and_then(|policy| {
-            let life = self.life_of(asked.answer, probe.found);
-            self.ask_refresh(
-                &**policy,
-                (new.key(), new.value()),
-                probe.found,
-                given,
-                life,
-            )
+            let own = match asked.answer {
+                Answer::New(own) | Answer::Moved(own) => own,
+                Answer::Kept(_) => probe.found.map_or(NEVER, |old| old.own_deadline()),
+            };
+            let entry = (new.key(), new.value());
+            self.ask_refresh(&**policy, entry, probe.found, given, (asked.now, own))
         });
         let mut shard = probe.lock();
         let Some(revalidated) = shard.revalidate(hash, &probe) else {
             drop((shard, probe));
             return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
         };
-        // Read under the lock: a life begins when the write happens, however long the wait was.
-        let now = self.shared.clock.now();
+        let now = asked.now;
         match gate.check(&mut shard, hash, probe.found, now) {
             Check::Pass => (),
             Check::Again => {
@@ -227,7 +307,7 @@ where
         let mut kept_out = false;
         match revalidated {
             Revalidated::Vacant(vacancy) => {
-                let times = self.times(asked.answer, None, now);
+                let times = asked.times(None, &self.lifetimes, &self.shared.clock);
                 outcome.deadline = times.deadline;
                 self.shared.note_written(None);
                 if self.shared.is_too_heavy(weight) {
@@ -236,19 +316,19 @@ where
                     kept_out = true;
                 } else {
                     let node = shard.add(vacancy, new, times);
-                    set_refresh(node, refresh, now);
+                    set_refresh(node, refresh);
                     outcome.left = false;
                 }
             }
             Revalidated::Occupied(spot) => {
                 let old = probe.found.expect("revalidated at the node that was found");
-                let told = asked.told.filter(|_| asks < ASKS);
-                let Some((cause, kept)) = self.supersede(old, &asked, told, now) else {
+                let Some((cause, kept)) = asked.supersede(old, &self.lifetimes, asks < MAX_ASKS)
+                else {
                     drop((shard, probe));
                     return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
                 };
                 former = Some(cause);
-                let times = self.times(asked.answer, kept, now);
+                let times = asked.times(kept, &self.lifetimes, &self.shared.clock);
                 outcome.deadline = times.deadline;
                 self.shared.note_written(Some((old, cause)));
                 if self.shared.is_too_heavy(weight) {
@@ -258,7 +338,7 @@ where
                     kept_out = true;
                 } else {
                     let node = shard.replace(spot, old, new, times, cause);
-                    set_refresh(node, refresh, now);
+                    set_refresh(node, refresh);
                 }
             }
         }
@@ -273,146 +353,42 @@ where
         Ok(outcome)
     }
 
-    /// Asks the policy about the value that comes in. No lock is held.
-    // Always inlined, as what else the attempt consists of: the second attempt is a second place
-    // that calls it.
+    /// Reads the clock, once, and asks the policy about the value that comes in. No lock is held.
+    // Always inlined, as the rest of an attempt: the second attempt is a second caller.
     #[inline(always)]
     fn ask(&self, new: &NewNode<K, V>, probe: &Probe<'_, K, V>, given: Given) -> Asked {
-        let policy = match (given, &self.lifetimes.policy) {
-            (Given::Life(life), _) => {
-                self.lifetimes.note_own();
-                return Asked::life(Some(life));
-            }
+        if let Given::Life(_) | Given::Loaded(FromLoad { life: Some(_), .. }) = given {
+            self.lifetimes.note_own();
+        }
+        // After all user code that made the value, and just before the policy is asked.
+        let clock = &self.shared.clock;
+        let now = clock.now();
+        let answer = match (given, &self.lifetimes.policy) {
+            (Given::Life(life), _) => Answer::New(clock.view(now).deadline_after(now, life)),
             (
                 Given::Loaded(FromLoad {
                     life: Some(life), ..
                 }),
                 _,
-            ) => {
-                self.lifetimes.note_own();
-                return Asked::life(life);
-            }
-            (Given::Policy | Given::Loaded(_), None) => return Asked::life(None),
-            (Given::Policy | Given::Loaded(_), Some(policy)) => policy,
-        };
-        let clock = &self.shared.clock;
-        if self.lifetimes.policy_plain && self.lifetimes.policy_updates {
-            // The same answer whether an entry is there or not: that need not be found out here.
-            let life = policy.expire_after_create(new.key(), new.value(), clock.base());
-            return Asked::life(life);
-        }
-        let there = probe.found.and_then(|old| {
-            let now = clock.now();
-            // Final, so that the create callback is right whatever happens next.
-            let deadline = old.deadline_if_alive(now)?;
-            Some((now, deadline))
-        });
-        match there {
-            Some(_) if !self.lifetimes.policy_updates => Asked {
-                answer: Answer::Keep,
-                about: true,
-                told: None,
-            },
-            Some((now, deadline)) => {
-                let left = time::time_left(now, deadline);
-                let updated_at = self.told(|| now);
-                let asked = policy.expire_after_update(new.key(), new.value(), updated_at, left);
-                Asked {
-                    answer: if asked == left {
-                        Answer::Keep
-                    } else {
-                        Answer::Life(asked)
-                    },
-                    about: true,
-                    told: (asked == left).then_some(deadline),
+            ) => Answer::New(clock.view(now).deadline_in(now, life)),
+            (Given::Policy | Given::Loaded(_), None) => Answer::New(NEVER),
+            (Given::Policy | Given::Loaded(_), Some(policy)) => {
+                // Final if the entry is due: so an answer about a new entry stays right.
+                let there = probe.found.and_then(|old| old.deadline_if_alive(now));
+                let (key, value) = (new.key(), new.value());
+                match there {
+                    None => Answer::New(policy.deadline_of_new(key, value, clock, now)),
+                    Some(_) if !self.lifetimes.policy_asks.updates => Answer::Kept(None),
+                    Some(deadline) => {
+                        match policy.deadline_after_update(key, value, clock, now, deadline) {
+                            own if own == deadline => Answer::Kept(Some(deadline)),
+                            own => Answer::Moved(own),
+                        }
+                    }
                 }
             }
-            None => Asked::life(policy.expire_after_create(
-                new.key(),
-                new.value(),
-                self.told(|| clock.now()),
-            )),
-        }
-    }
-
-    /// Ends the life of an entry whose successor is about to come in: for which cause it leaves,
-    /// and the own deadline that the successor keeps if the answer is to keep it.
-    ///
-    /// `None` if the policy has to be asked again: the entry fell due since, so the answer has to
-    /// be about a new one; or its deadline was moved from where the policy was `told` that it is.
-    // Always inlined: an answer of two, one of them optional, would go through the stack.
-    #[inline(always)]
-    fn supersede(
-        &self,
-        old: NodePtr<K, V>,
-        asked: &Asked,
-        told: Option<u64>,
-        now: u64,
-    ) -> Option<(RemovalCause, Option<u64>)> {
-        let cause = self.judge(old, asked, now)?;
-        if cause != RemovalCause::Replaced {
-            return Some((cause, None));
-        }
-        // It may have ended even so: a reader whose clock is ahead has found it due.
-        let kept = self.last_deadline(old, told, now)?;
-        Some((cause, Some(kept)))
-    }
-
-    /// For which cause the old value leaves; `None` if the policy was asked about an entry that is
-    /// due by now.
-    fn judge(&self, old: NodePtr<K, V>, asked: &Asked, now: u64) -> Option<RemovalCause> {
-        loop {
-            let deadline = old.deadline();
-            if deadline == NEVER {
-                return Some(RemovalCause::Replaced);
-            }
-            if !time::is_due(now, deadline) {
-                return Some(RemovalCause::Replaced);
-            }
-            if old.claim(deadline, now) {
-                return (!asked.about).then_some(RemovalCause::Expired);
-            }
-        }
-    }
-
-    /// The own deadline that a replaced entry had at last. Where reads extend, they end here: a
-    /// reader who comes too late starts over and meets the new value.
-    ///
-    /// `None` if it has ended, or is another one than the policy was `told` of: what the policy
-    /// would have said of that, nobody knows.
-    fn last_deadline(&self, old: NodePtr<K, V>, told: Option<u64>, now: u64) -> Option<u64> {
-        let deadline = match (self.lifetimes.reads_extend, told) {
-            (true, Some(told)) => old.freeze_from(told, now)?,
-            (true, None) => old.freeze(now)?,
-            (false, _) => old.deadline(),
         };
-        if told.is_some_and(|told| told != deadline) {
-            return None;
-        }
-        Some(if self.lifetimes.kept_apart {
-            old.own_deadline()
-        } else {
-            deadline
-        })
-    }
-
-    /// The times of a node that is about to come in.
-    // Always inlined: arguments and answer would go through the stack.
-    #[inline(always)]
-    fn times(&self, answer: Answer, kept: Option<u64>, now: u64) -> Times {
-        let own = match (answer, kept) {
-            (Answer::Keep, Some(kept)) => kept,
-            (Answer::Keep, None) => NEVER,
-            (Answer::Life(life), _) => time::deadline_in(now, life),
-        };
-        // `NEVER` marks a time of writing that is not known; the one nanosecond that reads the same
-        // goes by.
-        let written = if now == NEVER { now + 1 } else { now };
-        Times {
-            written,
-            deadline: self.lifetimes.limits.wanted(own, || written, now),
-            own,
-        }
+        Asked { now, answer }
     }
 
     /// Sets a deadline by hand; false if the key is absent or its entry is due.
@@ -434,13 +410,14 @@ where
             if shard.find_node(hash, node).is_none() {
                 continue;
             }
-            let now = self.shared.clock.now();
+            let clock = &self.shared.clock;
+            let now = clock.now();
             let judged = node.deadline();
             if time::is_due(now, judged) && node.claim(judged, now) {
                 return false;
             }
-            let own = time::deadline_in(now, life);
-            let wanted = (self.lifetimes.limits).wanted(own, || node.written(), now);
+            let own = clock.view(now).deadline_in(now, life);
+            let wanted = (self.lifetimes).wanted(own, || node.written(), now, clock);
             if !shard.move_deadline(node, judged, own, wanted) {
                 continue;
             }

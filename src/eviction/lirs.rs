@@ -234,6 +234,11 @@ impl<K, V> Lirs<K, V> {
         self.window.len() + self.protected.len() + self.tail.len()
     }
 
+    /// The queues, from the one that is evicted from first to the one that is evicted from last.
+    pub(super) fn queues(&mut self) -> [&mut Weighed<K, V>; 3] {
+        [&mut self.window, &mut self.tail, &mut self.protected]
+    }
+
     pub(super) fn set_max(&mut self, max: u64) {
         self.max = max;
         self.sizer.set_max(max);

@@ -40,6 +40,10 @@ impl<K, V> Lru<K, V> {
         self.queue.oldest()
     }
 
+    pub(super) fn queue(&mut self) -> &mut Weighed<K, V> {
+        &mut self.queue
+    }
+
     pub(super) fn weight(&self) -> u64 {
         self.queue.weight()
     }

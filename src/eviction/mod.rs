@@ -32,6 +32,7 @@ mod queue;
 mod set_dueling;
 #[cfg(test)]
 mod tests;
+mod walk;
 mod window;
 
 use crate::list::{List, Queue};
@@ -335,11 +336,6 @@ impl<K, V> Eviction<K, V> {
             Order::Lirs(lirs) => lirs.victim(),
             Order::Lru(lru) => lru.victim(),
         }
-    }
-
-    /// Whether a node of the caller's choice may go rather than the policy's victim.
-    pub(crate) fn may_give_up(&self, node: NodePtr<K, V>) -> bool {
-        node.entry().queue_id() >= FIRST_FREE && self.overweight.len() == 0
     }
 
     /// The weight of all known nodes.

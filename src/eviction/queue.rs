@@ -8,6 +8,9 @@
 //! 1. An entry is in a queue if and only if its `queue_id` is that queue's number (so list 1
 //!    holds).
 //! 2. `weight` is the sum of the weights of the entries, each of which is at least 1.
+//! 3. `cursor` is an entry of this queue, or `None`. Every entry that was behind the cursor when a
+//!    walk began, and that stays in the queue, is visited: it leaves its place only towards the
+//!    newest end, which the walk has yet to reach.
 
 use super::OUT;
 use crate::list::{List, Queue};
@@ -15,6 +18,8 @@ use crate::node::EntryPtr;
 
 pub(super) struct Weighed<K, V> {
     list: List<K, V, Queue>,
+    /// The entry that a walk visits next (queue 3).
+    cursor: Option<EntryPtr<K, V>>,
     weight: u64,
     queue_id: u8,
 }
@@ -24,6 +29,7 @@ impl<K, V> Weighed<K, V> {
     pub(super) const fn new(queue_id: u8) -> Self {
         Self {
             list: List::new(),
+            cursor: None,
             weight: 0,
             queue_id,
         }
@@ -55,6 +61,7 @@ impl<K, V> Weighed<K, V> {
             "unlinked from a queue it is not in"
         );
         let was_oldest = self.list.front() == Some(entry);
+        self.step_over(entry);
         self.list.unlink(entry);
         self.weight -= u64::from(entry.weight());
         entry.set_queue_id(OUT);
@@ -77,7 +84,34 @@ impl<K, V> Weighed<K, V> {
     }
 
     pub(super) fn move_to_newest(&mut self, entry: EntryPtr<K, V>) {
+        self.step_over(entry);
         self.list.move_to_back(entry);
+    }
+
+    /// Moves the cursor of a walk on if it stands on an entry that is about to leave its place.
+    #[inline]
+    fn step_over(&mut self, entry: EntryPtr<K, V>) {
+        if self.cursor == Some(entry) {
+            self.cursor = List::<K, V, Queue>::next(entry);
+        }
+    }
+
+    /// Begins a walk from the oldest entry to the newest. It replaces one that was under way.
+    pub(super) fn begin_walk(&mut self) {
+        self.cursor = self.list.front();
+    }
+
+    /// Goes on with the walk for at most `most` entries; returns how many it visited, fewer than
+    /// `most` only at the end. An entry that is used during the walk may be visited twice.
+    pub(super) fn walk(&mut self, most: usize, visit: &mut impl FnMut(EntryPtr<K, V>)) -> usize {
+        for visited in 0..most {
+            let Some(entry) = self.cursor else {
+                return visited;
+            };
+            self.cursor = List::<K, V, Queue>::next(entry);
+            visit(entry);
+        }
+        most
     }
 
     /// Changes the weight of an entry that is linked here.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::Adaptive, EvictionPolicy::Lru];
 
-/// A key from here on hashes like one of the first 256: somebody has seen to that.
+/// A key from here on hashes like one of the first 256, as an attacker would choose it.
 const FLOOD: u64 = 1 << 32;
 
 type Owned = NodePtr<u64, ()>;
@@ -617,4 +617,36 @@ fn a_return_after_a_deadline_does_not_widen_the_window() {
         "{} after {before}",
         window(&cache)
     );
+}
+
+#[test]
+fn a_walk_visits_all_that_stays_from_the_coldest_to_the_hottest() {
+    for (policy, max) in [(EvictionPolicy::Lru, 100), (EvictionPolicy::Adaptive, 100)] {
+        let mut cache = Model::new(policy, max);
+        (0..100).for_each(|key| _ = cache.request(key));
+        (50..60).for_each(|key| _ = cache.read(key));
+        let mut walk = cache.policy.begin_walk();
+        let mut keys = Vec::new();
+        let mut steps = 0;
+        while cache
+            .policy
+            .walk(&mut walk, 7, |entry| keys.push(*entry.node().key()))
+        {
+            steps += 1;
+            // The policy goes on meanwhile: what was visited leaves, what is ahead is used.
+            cache.remove(keys[0] + steps % 2);
+            cache.read(70 + steps % 10);
+        }
+        let met: std::collections::HashSet<u64> = keys.iter().copied().collect();
+        let missed: Vec<_> = cache
+            .nodes
+            .keys()
+            .filter(|key| !met.contains(key))
+            .collect();
+        assert!(missed.is_empty(), "{policy:?}: {missed:?} were not visited");
+        if policy == EvictionPolicy::Lru {
+            let last: Vec<_> = keys.iter().rev().take(10).collect();
+            assert!(last.iter().all(|&&key| (50..80).contains(&key)), "{last:?}");
+        }
+    }
 }

@@ -1,65 +1,83 @@
 //! Per-entry expiry: the [`Expiry`] trait, and ready policies for the common cases.
 //!
-//! | policy | asked on create | on update | on read |
+//! | policy | on create | on update | on read |
 //! |---|---|---|---|
-//! | [`creating(f)`](creating) | yes | keeps the deadline | keeps the deadline |
-//! | [`writing(f)`](writing) | yes | yes | keeps the deadline |
-//! | [`accessing(f)`](accessing) | yes | yes | yes |
+//! | [`creating(f)`](creating) | asks `f` | keeps the deadline | keeps the deadline |
+//! | [`writing(f)`](writing) | asks `f` | asks `f` | keeps the deadline |
+//! | [`accessing(f)`](accessing) | asks `f` | asks `f` | asks `f` |
 //! | [`never()`](fn@never) | never expires | keeps the deadline | keeps the deadline |
+//! | [`writes_only(policy)`](writes_only) | as `policy` | as `policy` | keeps the deadline |
 //! | [`jittered(policy, fraction)`](jittered) | as `policy`, shortened at random | likewise | likewise |
 //!
-//! For one lifetime that holds for all entries, `time_to_live` and `time_to_idle` of the builder
-//! are simpler.
+//! For one lifetime that holds for all entries, use
+//! [`time_to_live`](crate::CacheBuilder::time_to_live) and
+//! [`time_to_idle`](crate::CacheBuilder::time_to_idle) of the builder.
 
+mod erased;
 mod ready;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub(crate) use erased::{Asks, Lifetime, erase};
 pub(crate) use ready::random_unit;
 pub use ready::{
-    Accessing, Creating, Jittered, Never, Writing, accessing, creating, jittered, never, writing,
+    Accessing, Creating, Jittered, Never, WritesOnly, Writing, accessing, creating, jittered,
+    never, writes_only, writing,
 };
 
 /// Decides for each entry how long it lives.
 ///
-/// Give an implementation to the builder with `expire_after`. The cache asks it when an entry is
-/// created, when its value is replaced, and when it is read; each answer is the lifetime from that
-/// moment on. All methods have defaults: together they mean an entry that never expires.
+/// Give an implementation to the builder with
+/// [`expire_after`](crate::CacheBuilder::expire_after). The cache asks it when an entry is created,
+/// when its value is replaced, and when it is read. All methods have defaults: together they mean
+/// an entry that never expires.
+///
+/// A policy whose reads change nothing is best given as
+/// [`expiry::writes_only(policy)`](writes_only): the cache then does not ask it on reads, and a hit
+/// costs as much as on an entry with a fixed deadline.
 ///
 /// # Answers
 ///
 /// - `None`: the entry never expires.
-/// - `Some(d)`: the deadline is `d` after now. At exactly its deadline the entry is expired.
+/// - `Some(d)`: the deadline is `d` after the instant that this call was given (`created_at`,
+///   `updated_at`, `read_at`). So a policy that answers `valid_until - created_at` makes an entry
+///   expire at exactly `valid_until`. At its deadline the entry is expired.
 /// - `Some(Duration::ZERO)`: due at once. The entry is stored but never visible, and leaves with
-///   the cause `Expired`.
+///   the cause `Expired`. So does an entry whose deadline has passed when the method returns.
 /// - A `d` above 2^62 ns (146 years) counts as 2^62 ns. Nothing overflows.
 /// - `duration_until_expiry`, returned as it came: the deadline stays exactly where it is, without
 ///   drift and without a write to shared memory.
 ///
-/// "Now" is read after the method has returned, so the time that it takes does not shorten the life
-/// of the entry. With `time_to_live` or `time_to_idle` on the same cache, the earliest of the
-/// deadlines holds, and `duration_until_expiry` is what is left until that one. Returned as it
-/// came, it leaves the deadline that the policy itself gave.
+/// The instant is read once for each call, after the code that makes the value has run and just
+/// before the policy is asked; a read takes the instant at which it found the entry. With
+/// `time_to_live` or `time_to_idle` on the same cache, the earliest of the deadlines holds, and
+/// `duration_until_expiry` is what is left until that one. Returned as it came, it leaves the
+/// deadline that the policy itself gave.
 ///
-/// # Who calls, and when
+/// # When it is called
 ///
-/// The thread that called the cache, within that call. No lock of the cache is held meanwhile, so a
-/// method may call the cache, also for the same key. It may be called from many threads at once,
-/// and more than once for a call that has to start over because another thread changed the entry
-/// meanwhile: so the answer should depend on the arguments, and side effects do not belong here.
+/// The thread that called the cache calls the policy, within that call. No lock of the cache is
+/// held meanwhile, so a method may call the cache, also for the same key. Many threads may call it
+/// at once. If another thread changes the entry meanwhile, the call starts over and asks again. So
+/// the answer should depend on the arguments, and should have no side effects.
 ///
 /// | operation | key absent | key present | expired but still stored |
 /// |---|---|---|---|
-/// | `insert` | [`expire_after_create`](Self::expire_after_create) | [`expire_after_update`](Self::expire_after_update), with the new value | [`expire_after_create`](Self::expire_after_create) |
-/// | `get`, `get_many`, `get_ref` | – | [`expire_after_read`](Self::expire_after_read) | –, it is a miss |
+/// | `insert` | [create] | [update], with the new value | [create] |
+/// | `get`, `get_many`, `get_ref` | – | [read] | –, it is a miss |
 /// | `insert_with_ttl`, `set_expiry` | – | – | – |
-/// | `peek_ref`, `contains_key`, `iter`, `retain`, `invalidate`, `remove` | – | – | – |
+/// | all others | – | – | – |
+///
+/// [create]: Self::expire_after_create
+/// [update]: Self::expire_after_update
+/// [read]: Self::expire_after_read
 ///
 /// # Time
 ///
 /// The [`Instant`]s are computed from the ticker of the cache: the difference between two of them
-/// is time of that ticker. Under a `ManualTicker` they bear no relation to [`Instant::now`].
+/// is time of that ticker. Under a [`ManualTicker`](crate::ManualTicker) they are unrelated to
+/// [`Instant::now`].
 ///
 /// # Panics
 ///
@@ -114,13 +132,12 @@ pub use ready::{
 pub trait Expiry<K, V>: Send + Sync + 'static {
     /// Returns the lifetime of a new entry; by default `None`, so that it never expires.
     ///
-    /// Called by `insert` for a key that is absent, or whose entry is past its deadline.
-    /// `created_at` is the time of the call. For the meaning of the answer and of a panic see [the
-    /// trait](Self#answers).
+    /// `insert` calls it for a key that is absent, or whose entry is past its deadline. For the
+    /// meaning of the answer and of a panic see [the trait](Self#answers).
     ///
     /// # Cost
     ///
-    /// Part of each creating `insert`; runs on the caller's thread with no lock held.
+    /// Part of each `insert` of a new key.
     #[allow(unused_variables, reason = "the names are documentation")]
     fn expire_after_create(&self, key: &K, value: &V, created_at: Instant) -> Option<Duration> {
         None
@@ -129,14 +146,13 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     /// Returns the lifetime of an entry whose value is being replaced; by default its deadline
     /// stays.
     ///
-    /// Called by `insert` for a key that is present. `value` is the new value and `updated_at` the
-    /// time of the call. `duration_until_expiry` is what is left until the present deadline, `None`
-    /// if there is none. For the meaning of the answer and of a panic see [the
-    /// trait](Self#answers).
+    /// `insert` calls it for a key that is present. `value` is the new value.
+    /// `duration_until_expiry` is what is left until the present deadline, `None` if there is none.
+    /// For the meaning of the answer and of a panic see [the trait](Self#answers).
     ///
     /// # Cost
     ///
-    /// Part of each replacing `insert`; runs on the caller's thread with no lock held.
+    /// Part of each `insert` of a present key.
     #[allow(unused_variables, reason = "the names are documentation")]
     fn expire_after_update(
         &self,
@@ -150,17 +166,16 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
 
     /// Returns the lifetime of an entry that is being read; by default its deadline stays.
     ///
-    /// Called by `get`, `get_many` and `get_ref` on a hit. `read_at` is the time of the call,
-    /// `last_modified_at` that of the last write of the value. `duration_until_expiry` is what is
-    /// left until the present deadline, `None` if there is none. The answer applies only if the
-    /// entry still holds the value that was read. For the meaning of the answer and of a panic see
-    /// [the trait](Self#answers).
+    /// `get`, `get_many` and `get_ref` call it on a hit. `last_modified_at` is when the value was
+    /// written. `duration_until_expiry` is what is left until the present deadline, `None` if there
+    /// is none. The answer applies only if the entry still holds the value that was read. For the
+    /// meaning of the answer and of a panic see [the trait](Self#answers).
     ///
     /// # Cost
     ///
-    /// Part of each hit; runs on the caller's thread with no lock held. An answer other than
-    /// `duration_until_expiry` adds a write to the entry's memory, which is what makes hits on one
-    /// hot key slow when many threads share it.
+    /// Part of each hit, unless the policy is given as [`writes_only`]. An answer other than
+    /// `duration_until_expiry` writes to the entry's memory: hits on one hot key are then slow
+    /// where many threads share it.
     #[allow(unused_variables, reason = "the names are documentation")]
     fn expire_after_read(
         &self,
@@ -173,100 +188,10 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
         duration_until_expiry
     }
 
-    /// Returns whether a read can change the deadline; by default `true`, which is always right.
-    ///
-    /// An optional hint. Asked once, when the cache is built. `false` promises that
-    /// [`expire_after_read`](Self::expire_after_read) always returns `duration_until_expiry`; the
-    /// cache then need not call it, and hits become cheaper. If the promise is broken the answers
-    /// may be ignored.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::{Duration, Instant};
-    /// use wheelhouse::{Expiry, expiry};
-    ///
-    /// struct Lease;
-    /// impl Expiry<u32, Duration> for Lease {
-    ///     fn expire_after_create(&self, _: &u32, granted: &Duration, _: Instant) -> Option<Duration> {
-    ///         Some(*granted)
-    ///     }
-    ///     fn reacts_to_reads(&self) -> bool {
-    ///         false // `expire_after_read` is the trait's own, which leaves the deadline
-    ///     }
-    /// }
-    /// assert!(!Lease.reacts_to_reads() && Lease.reacts_to_updates());
-    ///
-    /// // The ready policies say what they do.
-    /// let idle = expiry::accessing(|_: &u32, _: &u32| Some(Duration::from_secs(60)));
-    /// assert!(Expiry::<u32, u32>::reacts_to_reads(&idle));
-    /// let fixed = expiry::writing(|_: &u32, _: &u32| Some(Duration::from_secs(60)));
-    /// assert!(!Expiry::<u32, u32>::reacts_to_reads(&fixed));
-    /// ```
-    fn reacts_to_reads(&self) -> bool {
-        true
-    }
-
-    /// Returns whether an update can change the deadline; by default `true`, which is always right.
-    ///
-    /// An optional hint. Asked once, when the cache is built. `false` promises that
-    /// [`expire_after_update`](Self::expire_after_update) always returns `duration_until_expiry`;
-    /// the cache then need not call it. If the promise is broken the answers may be ignored.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::{Expiry, expiry};
-    ///
-    /// let anew = expiry::writing(|_: &u32, _: &u32| Some(Duration::from_secs(60)));
-    /// assert!(Expiry::<u32, u32>::reacts_to_updates(&anew));
-    /// let once = expiry::creating(|_: &u32, _: &u32| Some(Duration::from_secs(60)));
-    /// assert!(!Expiry::<u32, u32>::reacts_to_updates(&once));
-    /// ```
-    fn reacts_to_updates(&self) -> bool {
-        true
-    }
-
-    /// Returns whether the methods look at the [`Instant`]s they are given; by default `true`,
-    /// which is always right.
-    ///
-    /// An optional hint. Asked once, when the cache is built. `false` spares the cache from
-    /// computing them: every `Instant` that the methods are given is then the same arbitrary one.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use wheelhouse::{Expiry, expiry};
-    ///
-    /// let policy = expiry::creating(|_: &u32, _: &u32| None);
-    /// assert!(!Expiry::<u32, u32>::looks_at_times(&policy));
-    /// ```
-    fn looks_at_times(&self) -> bool {
-        true
-    }
-
-    /// Returns whether every answer depends on key and value alone; by default `false`, which is
-    /// always right.
-    ///
-    /// An optional hint. Asked once, when the cache is built. `true` promises that those of the
-    /// methods that react (see [`reacts_to_reads`](Self::reacts_to_reads),
-    /// [`reacts_to_updates`](Self::reacts_to_updates)) give the same answer for the same key and
-    /// value, whatever has happened and however much time was left. The cache may then ask
-    /// [`expire_after_create`](Self::expire_after_create) about an update and say nothing of the
-    /// time that was left, which spares a write a reading of the clock.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::{Expiry, expiry};
-    ///
-    /// let policy = expiry::writing(|_: &u32, seconds: &u32| Some(Duration::from_secs((*seconds).into())));
-    /// assert!(Expiry::<u32, u32>::looks_at_the_entry_alone(&policy));
-    /// ```
-    fn looks_at_the_entry_alone(&self) -> bool {
-        false
+    /// Private to this crate: what the policy has to be asked. No other crate can name the type.
+    #[doc(hidden)]
+    fn __asks(&self) -> Asks {
+        Asks::ALL
     }
 }
 
@@ -310,20 +235,8 @@ macro_rules! forward {
                 )
             }
 
-            fn reacts_to_reads(&self) -> bool {
-                (**self).reacts_to_reads()
-            }
-
-            fn reacts_to_updates(&self) -> bool {
-                (**self).reacts_to_updates()
-            }
-
-            fn looks_at_times(&self) -> bool {
-                (**self).looks_at_times()
-            }
-
-            fn looks_at_the_entry_alone(&self) -> bool {
-                (**self).looks_at_the_entry_alone()
+            fn __asks(&self) -> Asks {
+                (**self).__asks()
             }
         }
     };

@@ -1,8 +1,8 @@
-//! The ready policies: what the table in the parent module lists.
+//! The ready-made policies, which the table of the parent module lists.
 //!
 //! Each is a small named type around a closure, so that a cache's builder, a field or a function's
-//! return type can name it. None holds state that changes, so one policy may serve many threads
-//! without them meeting.
+//! return type can name it. None has mutable state, so threads that share one policy do not
+//! contend.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,16 +10,18 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use super::Expiry;
+use super::erased::Asks;
 use crate::time::{MAX_LIFE_NANOS, saturating_nanos};
 
-/// Gives each new entry the lifetime that `lifetime` returns, and leaves it alone from then on.
+/// Gives each new entry the lifetime that `lifetime` returns; later reads and writes do not change
+/// it.
 ///
 /// Neither a read nor a new value for the key moves the deadline. `None` means that the entry never
 /// expires; for other special values see [`Expiry`](Expiry#answers).
 ///
 /// # Examples
 ///
-/// An answer is worth as long as its origin said, however often it is refreshed:
+/// Use it for an answer whose lifetime its origin has set, however often it is refreshed:
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,7 +30,9 @@ use crate::time::{MAX_LIFE_NANOS, saturating_nanos};
 /// let time = ManualTicker::new();
 /// let cache = Cache::builder()
 ///     .ticker(time.clone())
-///     .expire_after(expiry::creating(|_: &&str, seconds: &u64| Some(Duration::from_secs(*seconds))))
+///     .expire_after(expiry::creating(|_: &&str, seconds: &u64| {
+///         Some(Duration::from_secs(*seconds))
+///     }))
 ///     .build();
 ///
 /// cache.insert("a", 10);
@@ -41,7 +45,7 @@ use crate::time::{MAX_LIFE_NANOS, saturating_nanos};
 ///
 /// # Panics
 ///
-/// Not itself; a panic in `lifetime` reaches the caller of the cache, see
+/// None of its own; a panic in `lifetime` reaches the caller of the cache, see
 /// [`Expiry`](Expiry#panics).
 ///
 /// # Cost
@@ -54,7 +58,7 @@ where
     Creating { lifetime }
 }
 
-/// Gives an entry the lifetime that `lifetime` returns, anew with each value written.
+/// Gives an entry the lifetime that `lifetime` returns, again with each value written.
 ///
 /// A read does not move the deadline. `None` means that the entry never expires; for other special
 /// values see [`Expiry`](Expiry#answers).
@@ -68,7 +72,9 @@ where
 /// let time = ManualTicker::new();
 /// let cache = Cache::builder()
 ///     .ticker(time.clone())
-///     .expire_after(expiry::writing(|_: &&str, seconds: &u64| Some(Duration::from_secs(*seconds))))
+///     .expire_after(expiry::writing(|_: &&str, seconds: &u64| {
+///         Some(Duration::from_secs(*seconds))
+///     }))
 ///     .build();
 ///
 /// cache.insert("a", 10);
@@ -82,7 +88,7 @@ where
 ///
 /// # Panics
 ///
-/// Not itself; a panic in `lifetime` reaches the caller of the cache, see
+/// None of its own; a panic in `lifetime` reaches the caller of the cache, see
 /// [`Expiry`](Expiry#panics).
 ///
 /// # Cost
@@ -95,7 +101,7 @@ where
     Writing { lifetime }
 }
 
-/// Gives an entry the lifetime that `lifetime` returns, anew with each write and each read.
+/// Gives an entry the lifetime that `lifetime` returns, again with each write and each read.
 ///
 /// `None` means that the entry never expires; for other special values see
 /// [`Expiry`](Expiry#answers).
@@ -109,7 +115,9 @@ where
 /// let time = ManualTicker::new();
 /// let cache = Cache::builder()
 ///     .ticker(time.clone())
-///     .expire_after(expiry::accessing(|_: &&str, seconds: &u64| Some(Duration::from_secs(*seconds))))
+///     .expire_after(expiry::accessing(|_: &&str, seconds: &u64| {
+///         Some(Duration::from_secs(*seconds))
+///     }))
 ///     .build();
 ///
 /// cache.insert("a", 10);
@@ -123,7 +131,7 @@ where
 ///
 /// # Panics
 ///
-/// Not itself; a panic in `lifetime` reaches the caller of the cache, see
+/// None of its own; a panic in `lifetime` reaches the caller of the cache, see
 /// [`Expiry`](Expiry#panics).
 ///
 /// # Cost
@@ -136,10 +144,10 @@ where
     Accessing { lifetime }
 }
 
-/// Lets no entry expire, unless its deadline is set by hand.
+/// Lets no entry expire, unless a caller sets its deadline.
 ///
-/// The policy of a cache whose lifetimes all come from `insert_with_ttl` and `set_expiry`. A
-/// deadline set by them stays when the value is replaced by a plain `insert`.
+/// Use it for a cache whose lifetimes all come from `insert_with_ttl` and `set_expiry`. A deadline
+/// set by them stays when the value is replaced by a plain `insert`.
 ///
 /// # Examples
 ///
@@ -166,21 +174,20 @@ pub fn never() -> Never {
     Never
 }
 
-/// Shortens the lifetimes that `policy` gives by a random share of up to `fraction`.
+/// Shortens the lifetimes that `policy` gives by a random fraction, at most `fraction`.
 ///
-/// Entries written together then do not expire together, and whatever refills them is not asked for
-/// all at once. With a `fraction` of 0.1 a lifetime of 60 s becomes one between 54 s and 60 s, each
-/// as likely as the others. Lifetimes are only ever shortened: no entry outlives what `policy`
-/// said.
+/// Entries written together then expire at different times, and the source that refills them is not
+/// asked for all of them at once. With a `fraction` of 0.1 a lifetime of 60 s becomes one between
+/// 54 s and 60 s, uniformly distributed. A lifetime is never made longer than `policy` said.
 ///
 /// - An answer equal to `duration_until_expiry` passes through unchanged, so the deadline stays
-///   where it is and repeated reads do not wear it down.
+///   where it is and repeated reads do not shorten it.
 /// - `None` and `Some(Duration::ZERO)` pass through unchanged.
 /// - A lifetime above 2^62 ns (146 years) counts as 2^62 ns before it is shortened.
 /// - With a `fraction` of 0.0 it answers as `policy` does.
 ///
-/// The shares are pseudo-random, drawn from a generator of the calling thread with a random seed:
-/// they cannot be reproduced, and they are not fit for secrets.
+/// The fractions are pseudo-random, from a generator of the calling thread with a random seed: they
+/// cannot be reproduced, and must not be used for secrets.
 ///
 /// # Examples
 ///
@@ -202,7 +209,7 @@ pub fn never() -> Never {
 ///
 /// # Cost
 ///
-/// A few nanoseconds for each new lifetime; no lock, no shared state.
+/// A few instructions for each new lifetime; no lock, no shared state.
 #[track_caller]
 pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
     assert!(
@@ -210,6 +217,60 @@ pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
         "jittered was given the fraction {fraction}; allowed is 0.0 (lifetimes as they are) to 1.0 (down to nothing)",
     );
     Jittered { policy, fraction }
+}
+
+/// Asks `policy` about writes only: no read calls it or moves a deadline.
+///
+/// Use it for a policy whose `expire_after_read` would return its argument. The cache then does not
+/// prepare that call on each hit, so a hit costs the same as with a deadline fixed by
+/// [`insert_with_ttl`](crate::Cache::insert_with_ttl).
+///
+/// A policy that does answer reads may be passed as well: the cache then ignores its answers to
+/// reads. The adaptor works with any policy, and in either order with [`jittered`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use wheelhouse::{Cache, Expiry, ManualTicker, expiry};
+///
+/// /// A lease lives as long as it was granted, counted from when it was written.
+/// struct LeaseExpiry;
+///
+/// impl Expiry<u32, Duration> for LeaseExpiry {
+///     fn expire_after_create(&self, _: &u32, granted: &Duration, _: Instant) -> Option<Duration> {
+///         Some(*granted)
+///     }
+///
+///     fn expire_after_update(
+///         &self,
+///         _: &u32,
+///         granted: &Duration,
+///         _: Instant,
+///         _: Option<Duration>,
+///     ) -> Option<Duration> {
+///         Some(*granted)
+///     }
+/// }
+///
+/// let time = ManualTicker::new();
+/// let cache = Cache::builder()
+///     .ticker(time.clone())
+///     .expire_after(expiry::writes_only(LeaseExpiry))
+///     .build();
+///
+/// cache.insert(1, Duration::from_secs(10));
+/// time.advance(Duration::from_secs(9));
+/// assert!(cache.get(&1).is_some());
+/// time.advance(Duration::from_secs(1));
+/// assert!(cache.get(&1).is_none());
+/// ```
+///
+/// # Cost
+///
+/// Hits do not call the policy. Writes call it as they would without this adaptor.
+pub fn writes_only<P>(policy: P) -> WritesOnly<P> {
+    WritesOnly { policy }
 }
 
 /// The policy made by [`creating`].
@@ -241,6 +302,12 @@ pub struct Jittered<P> {
     fraction: f64,
 }
 
+/// The policy made by [`writes_only`].
+#[derive(Clone, Copy, Debug)]
+pub struct WritesOnly<P> {
+    policy: P,
+}
+
 impl<F> fmt::Debug for Creating<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Creating").finish_non_exhaustive()
@@ -267,20 +334,8 @@ where
         (self.lifetime)(key, value)
     }
 
-    fn reacts_to_reads(&self) -> bool {
-        false
-    }
-
-    fn reacts_to_updates(&self) -> bool {
-        false
-    }
-
-    fn looks_at_times(&self) -> bool {
-        false
-    }
-
-    fn looks_at_the_entry_alone(&self) -> bool {
-        true
+    fn __asks(&self) -> Asks {
+        Asks::NOTHING
     }
 }
 
@@ -302,16 +357,11 @@ where
         (self.lifetime)(key, value)
     }
 
-    fn reacts_to_reads(&self) -> bool {
-        false
-    }
-
-    fn looks_at_times(&self) -> bool {
-        false
-    }
-
-    fn looks_at_the_entry_alone(&self) -> bool {
-        true
+    fn __asks(&self) -> Asks {
+        Asks {
+            updates: true,
+            ..Asks::NOTHING
+        }
     }
 }
 
@@ -344,44 +394,35 @@ where
         (self.lifetime)(key, value)
     }
 
-    fn looks_at_times(&self) -> bool {
-        false
-    }
-
-    fn looks_at_the_entry_alone(&self) -> bool {
-        true
+    fn __asks(&self) -> Asks {
+        Asks {
+            times: false,
+            ..Asks::ALL
+        }
     }
 }
 
 impl<K, V> Expiry<K, V> for Never {
-    fn reacts_to_reads(&self) -> bool {
-        false
-    }
-
-    fn reacts_to_updates(&self) -> bool {
-        false
-    }
-
-    fn looks_at_times(&self) -> bool {
-        false
+    fn __asks(&self) -> Asks {
+        Asks::NOTHING
     }
 }
 
 impl<P> Jittered<P> {
-    /// The lifetime with a random share cut off.
+    /// The lifetime, shortened by a random fraction.
     fn shorten(&self, life: Option<Duration>) -> Option<Duration> {
         if self.fraction == 0.0 {
             return life;
         }
-        // Cut to the longest life first: the cache would do so afterwards and take the jitter away.
+        // First limit it to the longest lifetime: the cache would do so afterwards and remove the
+        // jitter.
         let nanos = saturating_nanos(life?).min(MAX_LIFE_NANOS);
         let cut = nanos as f64 * self.fraction * random_unit();
-        // Rounding a life of many days to f64 may carry the cut past it.
+        // Rounding a lifetime of many days to f64 may make the cut longer than the lifetime.
         Some(Duration::from_nanos(nanos.saturating_sub(cut as u64)))
     }
 
-    /// As [`shorten`](Self::shorten), but a lifetime that means "leave the deadline" is passed on
-    /// untouched.
+    /// As [`shorten`](Self::shorten), but an answer that leaves the deadline passes unchanged.
     fn shorten_unless(
         &self,
         unchanged: Option<Duration>,
@@ -431,28 +472,41 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
         self.shorten_unless(duration_until_expiry, life)
     }
 
-    fn reacts_to_reads(&self) -> bool {
-        self.policy.reacts_to_reads()
+    fn __asks(&self) -> Asks {
+        self.policy.__asks()
+    }
+}
+
+impl<K, V, P: Expiry<K, V>> Expiry<K, V> for WritesOnly<P> {
+    fn expire_after_create(&self, key: &K, value: &V, created_at: Instant) -> Option<Duration> {
+        self.policy.expire_after_create(key, value, created_at)
     }
 
-    fn reacts_to_updates(&self) -> bool {
-        self.policy.reacts_to_updates()
+    fn expire_after_update(
+        &self,
+        key: &K,
+        value: &V,
+        updated_at: Instant,
+        duration_until_expiry: Option<Duration>,
+    ) -> Option<Duration> {
+        self.policy
+            .expire_after_update(key, value, updated_at, duration_until_expiry)
     }
 
-    fn looks_at_times(&self) -> bool {
-        self.policy.looks_at_times()
-    }
+    // `expire_after_read` is the trait's default, which leaves the deadline.
 
-    // But for chance, which favours no method.
-    fn looks_at_the_entry_alone(&self) -> bool {
-        self.policy.looks_at_the_entry_alone()
+    fn __asks(&self) -> Asks {
+        Asks {
+            reads: false,
+            ..self.policy.__asks()
+        }
     }
 }
 
 /// A pseudo-random number in `[0, 1)`, from a SplitMix64 generator of this thread.
 pub(crate) fn random_unit() -> f64 {
     thread_local! {
-        /// 0 until the thread asks for the first time. Has no destructor, so it can be used while
+        /// 0 until the thread draws its first number. Has no destructor, so it can be used while
         /// the thread ends.
         static STATE: Cell<u64> = const { Cell::new(0) };
     }
@@ -481,8 +535,10 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const LEFT: Option<Duration> = Some(Duration::from_millis(250));
 
-    /// The answers to create, update and read, and the hints for read and update.
+    /// The answers to create, update and read, and whether the policy is called on reads and
+    /// updates.
     fn answers(policy: &dyn Expiry<u32, u64>) -> ([Option<Duration>; 3], [bool; 2]) {
+        let asks = policy.__asks();
         let now = Instant::now();
         (
             [
@@ -490,7 +546,7 @@ mod tests {
                 policy.expire_after_update(&1, &9, now, LEFT),
                 policy.expire_after_read(&1, &9, now, LEFT, now),
             ],
-            [policy.reacts_to_reads(), policy.reacts_to_updates()],
+            [asks.reads, asks.updates],
         )
     }
 
@@ -499,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_reacts_to_what_its_name_says() {
+    fn each_policy_is_asked_what_its_name_says() {
         let nine = Some(9 * SECOND);
         assert_eq!(
             answers(&creating(seconds)),
@@ -514,10 +570,14 @@ mod tests {
             ([nine, nine, nine], [true, true])
         );
         assert_eq!(answers(&never()), ([None, LEFT, LEFT], [false, false]));
+        assert_eq!(
+            answers(&writes_only(accessing(seconds))),
+            ([nine, nine, LEFT], [false, true])
+        );
     }
 
     #[test]
-    fn the_defaults_keep_the_deadline_and_hint_nothing() {
+    fn the_defaults_keep_the_deadline_and_are_asked_everything() {
         struct Defaults;
         impl Expiry<u32, u64> for Defaults {}
         assert_eq!(answers(&Defaults), ([None, LEFT, LEFT], [true, true]));
@@ -530,6 +590,8 @@ mod tests {
         }
         let shared: Arc<dyn Expiry<u32, u64>> = Arc::new(accessing(seconds));
         assert_eq!(answers(&Arc::clone(&shared)), answers(&*shared));
+        let boxed: Box<dyn Expiry<u32, u64>> = Box::new(writes_only(jittered(shared, 0.0)));
+        assert_eq!(answers(&boxed), answers(&writing(seconds)));
     }
 
     #[test]

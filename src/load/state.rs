@@ -311,7 +311,7 @@ impl<K, V> Load<K, V> {
                 drop(state);
                 return waiter.verdict;
             }
-            let Some(waker) = waker else { return None };
+            let waker = waker?;
             // Compares two addresses.
             if waiter
                 .waker

@@ -8,7 +8,7 @@ use crate::load::{By, Known, Load, Ticket, Want};
 use crate::maintenance::WriteOutcome;
 use crate::map::{Revalidated, Shard};
 use crate::node::NodePtr;
-use crate::time::{self, NEVER};
+use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -104,14 +104,19 @@ where
                         if !ask.may_wait {
                             return Begun::Busy;
                         }
-                        let place = *ticket.get_or_insert_with(|| {
-                            self.count_loads(|counters| counters.load_waited());
-                            Ticket::draw()
-                        });
+                        let waits_already = ticket.is_some();
+                        let place = *ticket.get_or_insert_with(Ticket::draw);
                         if load.join(place, ask.want, ask.thread, waker.cloned()) {
+                            // After it has joined: a caller that reads the count may rely on it.
+                            if !waits_already {
+                                self.count_loads(|counters| counters.load_waited());
+                            }
                             let load = Arc::clone(load);
                             self.watch_quietly(&load, now);
                             return Begun::Joined(load);
+                        }
+                        if !waits_already {
+                            *ticket = None;
                         }
                         continue;
                     }
@@ -272,7 +277,9 @@ impl<K, V, S> Core<K, V, S> {
         if deadline == NEVER {
             return None;
         }
-        time::time_left(self.shared.clock.now(), deadline)
+        let clock = &self.shared.clock;
+        let now = clock.now();
+        clock.view(now).time_left(now, deadline)
     }
 
     /// Cache time, where loads need it: for a time-out, or for statistics.

@@ -194,7 +194,9 @@ where
                 value: mine,
                 fresh: true,
                 stored,
-                left: time::time_left(written.now, written.deadline),
+                left: (written.deadline != NEVER)
+                    .then(|| core.shared.clock.view(written.now))
+                    .and_then(|view| view.time_left(written.now, written.deadline)),
             },
             replaced: written.cause == Some(crate::RemovalCause::Replaced),
         }
@@ -275,7 +277,9 @@ impl<K, V, S> Core<K, V, S> {
         if let Some(counters) = &self.shared.counters {
             let took = self.shared.clock.now().wrapping_sub(load.began());
             // A clock that ran backwards shows a negative time.
-            counters.load_took(if took as i64 >= 0 { took } else { 0 });
+            let took = if took as i64 >= 0 { took } else { 0 };
+            let span = self.shared.clock.view(load.began()).span(took);
+            counters.load_took(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
         }
     }
 }

@@ -6,7 +6,7 @@ use super::get_with::hit;
 use super::key::Owned;
 use super::poll::{Part, Seeker};
 use crate::RandomState;
-use crate::cache::{Cache, Core, Given};
+use crate::cache::{Cache, Core, Given, with_handles};
 use crate::load::{Failure, Load, Outcome, Verdict, Want, thread_number, wake_all};
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -112,7 +112,7 @@ impl<K, V, S> Lease<K, V, S> {
     /// assert!(!lease.is_current());
     /// ```
     pub fn is_current(&self) -> bool {
-        self.load().is_current() && self.core.strong_count() > 0
+        self.load().is_current() && with_handles(&self.core).is_some()
     }
 
     /// Ends the load with an error, which calls of `try_get_with` with this error type share.
@@ -128,7 +128,7 @@ impl<K, V, S> Lease<K, V, S> {
         let error = Arc::new(error);
         let shared = Failure::Error(Arc::<E>::clone(&error));
         if let Some(load) = self.load.take() {
-            match self.core.upgrade() {
+            match with_handles(&self.core) {
                 Some(core) => Lead::of_lease(&core, load).fail(shared),
                 None => wake_all(load.end(&Outcome::Failed(shared), 0).wakers),
             }
@@ -179,7 +179,7 @@ where
     }
 
     fn fill_as(mut self, value: V, given: Given) -> Filled<V> {
-        let Some(core) = self.core.upgrade() else {
+        let Some(core) = with_handles(&self.core) else {
             // Dropping the lease wakes the waiters; there are none, since the cache is gone.
             return Filled::Revoked(value);
         };
@@ -203,7 +203,7 @@ impl<K, V, S> Drop for Lease<K, V, S> {
         let Some(load) = self.load.take() else {
             return;
         };
-        match self.core.upgrade() {
+        match with_handles(&self.core) {
             Some(core) => drop(Lead::of_lease(&core, load)),
             None => wake_all(load.end(&Outcome::Nothing, 0).wakers),
         }
@@ -342,7 +342,7 @@ where
     fn lease_of(&self, lead: Lead<'_, K, V, S>) -> Lease<K, V, S> {
         lead.load().set_leader(0);
         Lease {
-            core: Arc::downgrade(&self.core),
+            core: self.core.downgrade(),
             load: Some(lead.into_load()),
         }
     }

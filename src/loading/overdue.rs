@@ -1,9 +1,10 @@
 //! Loads that last for too long.
 //!
 //! Each call that waits looks whether the load is overdue, whenever it wakes. If it is, the call
-//! begins anew, and its load replaces the overdue one. So nobody has to end a load; its waiters
-//! only have to wake in time. A thread wakes by itself. For tasks, and for threads whose cache has a
-//! ticker of its own, the scheduler is asked for a run at that moment, which wakes them.
+//! begins anew, and its load replaces the overdue one. A load is never ended from outside; its
+//! waiters only have to wake in time. A thread wakes by itself. For tasks, and for threads whose
+//! cache has a ticker of its own, the scheduler is asked for a run at that moment, which wakes
+//! them.
 
 use crate::cache::Core;
 use crate::contain::contain;
@@ -15,7 +16,8 @@ impl<K, V, S> Core<K, V, S> {
     /// When a load becomes overdue, in cache time.
     fn overdue_at(&self, load: &Load<K, V>) -> Option<u64> {
         let most = self.lifetimes.limits.load_timeout?;
-        Some(time::deadline_after(load.began(), most))
+        let began = load.began();
+        Some(self.shared.clock.view(began).deadline_after(began, most))
     }
 
     /// Whether a load has lasted for longer than the time-out.
@@ -27,13 +29,15 @@ impl<K, V, S> Core<K, V, S> {
     /// How long a waiter waits before it asks whether the load is overdue; `None` for ever.
     pub(super) fn patience(&self, load: &Load<K, V>) -> Option<Duration> {
         let deadline = self.overdue_at(load)?;
-        time::time_left(self.shared.clock.now(), deadline)
+        let clock = &self.shared.clock;
+        let now = clock.now();
+        clock.view(now).time_left(now, deadline)
     }
 
     /// Has waiters of a load wake when it becomes overdue.
     pub(super) fn watch(&self, load: &Load<K, V>, now: u64) {
         if let Some(deadline) = self.overdue_at(load) {
-            self.maintenance.request_run_by(deadline, now);
+            self.maintenance.request_run_by(&self.shared, deadline, now);
         }
     }
 
@@ -54,8 +58,11 @@ impl<K, V, S> Core<K, V, S> {
                     load.rouse();
                 } else if load.has_waiters() {
                     self.watch(&load, now);
-                    let left = self.overdue_at(&load).map(|at| time::time_left(now, at));
-                    next = next.into_iter().chain(left.flatten()).min();
+                    let view = self.shared.clock.view(now);
+                    let left = self
+                        .overdue_at(&load)
+                        .and_then(|at| view.time_left(now, at));
+                    next = next.into_iter().chain(left).min();
                 }
             }
         }

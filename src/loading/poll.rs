@@ -143,6 +143,9 @@ impl<K, V, S, Y: Key<K>> Drop for Seeker<'_, K, V, S, Y> {
     }
 }
 
+/// The lead, and the live entry that it leads over.
+type Leading<'a, K, V, S> = (Lead<'a, K, V, S>, Option<Got<V>>);
+
 /// What a leader is to run.
 enum Init<M, F> {
     /// A closure that makes the future.
@@ -157,7 +160,7 @@ enum Init<M, F> {
 // The future before the lead: a leader that is dropped has ended its code before the next one runs.
 pub(crate) struct Loading<'a, K, V, S, Y: Key<K>, M, F, C, D> {
     init: Init<M, F>,
-    lead: Option<(Lead<'a, K, V, S>, Option<Got<V>>)>,
+    lead: Option<Leading<'a, K, V, S>>,
     seeker: Seeker<'a, K, V, S, Y>,
     convert: C,
     finish: Option<D>,

@@ -1,7 +1,7 @@
 //! Reloads over live entries, and the right to load as a value that keeps no cache alive.
 
 use super::commit::{Lead, publish};
-use crate::cache::{Core, FromLoad, Given, set_refresh};
+use crate::cache::{Core, FromLoad, Given, set_refresh, with_handles};
 use crate::contain::contain;
 use crate::load::{By, Failure, Known, Load, Outcome, Ticket, wake_all};
 use crate::maintenance::WriteOutcome;
@@ -68,7 +68,8 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
 
     /// The right of a waiter that was told to lead.
     pub(crate) fn taken_over(
-        core: &Arc<Core<K, V, S>>,
+        core: &Core<K, V, S>,
+        weak: Weak<Core<K, V, S>>,
         load: Arc<Load<K, V>>,
         failure: fn() -> Failure,
         dropped: Dropped,
@@ -82,7 +83,7 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
         lead.load().set_began(core.shared.clock.now());
         lead.begins(0);
         let until = core.mark_reload(lead.load());
-        Self::of(lead, Arc::downgrade(core), until, failure, dropped)
+        Self::of(lead, weak, until, failure, dropped)
     }
 
     /// Whether the key had a live entry when the run began.
@@ -99,7 +100,7 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
     }
 
     pub(crate) fn core(&self) -> Option<Arc<Core<K, V, S>>> {
-        self.core.upgrade()
+        with_handles(&self.core)
     }
 
     /// The cache's time; `None` if the cache is gone.
@@ -172,7 +173,7 @@ impl<K: Eq + 'static, V: 'static, S> Drop for Right<K, V, S> {
             Dropped::Fails => Outcome::Failed((self.failure)()),
             Dropped::PassesOn => Outcome::Nothing,
         };
-        match self.core.upgrade() {
+        match with_handles(&self.core) {
             Some(core) => {
                 contain(|| core.back_off(&load, self.until));
                 Lead::of_lease(&core, load).end(&outcome, true);
@@ -199,7 +200,7 @@ pub(crate) fn leave<K, V, S>(core: &Weak<Core<K, V, S>>, load: &Arc<Load<K, V>>,
 
 /// A waiter that was told to lead does not: the next one does.
 pub(crate) fn pass_on<K, V, S>(core: &Weak<Core<K, V, S>>, load: &Arc<Load<K, V>>) {
-    match core.upgrade() {
+    match with_handles(core) {
         Some(core) => drop(Lead::new(&core, Arc::clone(load))),
         None => wake_all(load.end(&Outcome::Nothing, 0).wakers),
     }
@@ -343,10 +344,9 @@ where
 
     /// When the right to a reload that begins now falls due again.
     fn reload_until(&self, now: u64) -> u64 {
-        match self.lifetimes.limits.load_timeout {
-            Some(most) => time::deadline_after(now, most),
-            None => time::deadline_after(now, Duration::from_nanos(MAX_LIFE_NANOS)),
-        }
+        let most = self.lifetimes.limits.load_timeout;
+        let most = most.unwrap_or(Duration::from_nanos(MAX_LIFE_NANOS));
+        self.shared.clock.view(now).deadline_after(now, most)
     }
 
     /// Moves the deadlines of an entry that a reload has left unchanged, if the load is current.
@@ -370,11 +370,11 @@ where
                     Kept::Revoked
                 };
             };
-            let own = self.deadline_of_unchanged(node, now, deadline, from.life);
-            let life = self.limited(self.left_until(own));
+            let (own, wanted) = self.deadlines_of_unchanged(node, now, deadline, from.life);
             let refresh = self.refresh.as_ref().and_then(|policy| {
                 let entry = (node.key(), node.value());
-                self.ask_refresh(&**policy, entry, Some(node), Given::Loaded(*from), life)
+                let given = Given::Loaded(*from);
+                self.ask_refresh(&**policy, entry, Some(node), given, (now, own))
             });
             let mut shard = map.lock(hash);
             if shard.find_node(hash, node).is_none() {
@@ -383,22 +383,18 @@ where
             if !load.is_current() {
                 return Kept::Revoked;
             }
-            let now = self.shared.clock.now();
             let judged = node.deadline();
             if time::is_due(now, judged) {
                 continue;
             }
-            let limits = &self.lifetimes.limits;
-            let written = if now == NEVER { now + 1 } else { now };
-            let wanted = limits.wanted(own, || written, now);
-            node.set_written(written);
+            node.set_written(if now == NEVER { now + 1 } else { now });
             if !shard.move_deadline(node, judged, own, wanted) {
                 continue;
             }
             if let Some(cell) = node.refresh() {
                 cell.set(NEVER);
             }
-            set_refresh(node, refresh, now);
+            set_refresh(node, refresh);
             if !load.seal() {
                 shard.unlist_load(load);
             }
@@ -434,7 +430,7 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
         // A policy that panics is asked no more about this value.
         let next = next.flatten();
         let now = self.shared.clock.now();
-        let next = next.map_or(NEVER, |next| time::deadline_after(now, next));
+        let next = self.shared.clock.view(now).deadline_in(now, next);
         refresh.fail(until, next);
     }
 }

@@ -25,7 +25,7 @@ pub use refreshing::Refreshing;
 pub use source::IntoLoading;
 
 use crate::RandomState;
-use crate::cache::Cache;
+use crate::cache::{Cache, Core};
 use crate::contain::contain;
 use crate::entry_ref::EntryRef;
 use crate::load::{Load, Ticket, Verdict, Want};
@@ -45,7 +45,7 @@ use std::fmt;
 use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use wait::Wait;
@@ -104,6 +104,53 @@ where
     source: Source<K, V, E>,
     workers: Arc<Workers<K, V, S>>,
     drives: Arc<Drives<K, V, S>>,
+}
+
+impl<K, V, E, S> Inner<K, V, E, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    E: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Runs a reload or a load in the background, and waits for it.
+    fn launch_and_wait(
+        &self,
+        core: &Core<K, V, S>,
+        weak: &Weak<Core<K, V, S>>,
+        right: Right<K, V, S>,
+        ticket: Ticket,
+    ) -> Wait<K, V, S> {
+        let load = Arc::clone(right.load());
+        load.join_own(ticket, Want::Any(TypeId::of::<LoadError<E>>()), None);
+        let attached = match &self.source {
+            Source::Async(loader) if !self.drives.can_spawn() => {
+                Some(self.drives.start(&load, drive(Arc::clone(loader), right)))
+            }
+            _ => {
+                self.launch(core, right);
+                None
+            }
+        };
+        let drives = Arc::clone(&self.drives);
+        Wait::new(Weak::clone(weak), drives, load, ticket, attached)
+    }
+
+    /// Runs a reload or a load in the background.
+    fn launch(&self, core: &Core<K, V, S>, right: Right<K, V, S>) {
+        match &self.source {
+            Source::Blocking(loader) => {
+                let now = core.load_clock();
+                let overdue = |load: &Load<K, V>| core.is_overdue(load, now);
+                self.workers.push(loader, right, overdue);
+            }
+            Source::Async(loader) => {
+                let load = Arc::clone(right.load());
+                let attached = self.drives.start(&load, drive(Arc::clone(loader), right));
+                self.drives.spawn(attached);
+            }
+        }
+    }
 }
 
 impl<K, V, E, S> Drop for Inner<K, V, E, S>
@@ -380,22 +427,8 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let core = &self.cache.core;
-        core.get_fresh(core.hash(key), key)
-            .or_else(|| self.get_and_reload(key))
-    }
-
-    /// The value of a key that is absent, or stale, or took more than one look.
-    #[inline(never)]
-    fn get_and_reload<Q>(&self, key: &Q) -> Option<V>
-    where
-        Q: Equivalent<K> + Hash + ?Sized,
-    {
-        let entry = self.cache.get_ref(key)?;
-        let value = V::clone(&entry);
-        let refresh = entry.refresh();
-        drop(entry);
-        if refresh.is_some_and(|(at, now)| self.is_stale(at, now)) {
+        let (value, at, now) = self.cache.core.get_timed(key)?;
+        if self.is_stale(at, now) {
             self.reload(key);
         }
         Some(value)
@@ -431,14 +464,9 @@ where
         let wait = match core.begin(&mut ByRef::new(&key), hash, &ask, &mut ticket, None) {
             Begun::Lead(lead, seen) => {
                 let until = seen.and_then(|_| core.mark_reload(lead.load()));
-                let right = Right::of(
-                    lead,
-                    Arc::downgrade(core),
-                    until,
-                    panicked::<E>,
-                    Dropped::Fails,
-                );
-                self.launch_and_wait(right, Ticket::draw())
+                let right = Right::of(lead, core.downgrade(), until, panicked::<E>, Dropped::Fails);
+                let weak = core.downgrade();
+                (self.inner).launch_and_wait(core, &weak, right, Ticket::draw())
             }
             Begun::Joined(load) => {
                 let Some(ticket) = ticket else {
@@ -451,50 +479,14 @@ where
         refreshing(wait, self)
     }
 
-    /// Runs a reload or a load in the background, and waits for it.
-    fn launch_and_wait(&self, right: Right<K, V, S>, ticket: Ticket) -> Wait<K, V, S> {
-        let load = Arc::clone(right.load());
-        load.join_own(ticket, Want::Any(TypeId::of::<LoadError<E>>()), None);
-        let attached = match &self.inner.source {
-            Source::Async(loader) if !self.inner.drives.can_spawn() => Some(
-                self.inner
-                    .drives
-                    .start(&load, drive(Arc::clone(loader), right)),
-            ),
-            _ => {
-                self.launch(right);
-                None
-            }
-        };
-        self.wait_for(load, ticket, attached)
-    }
-
     fn wait_for(
         &self,
         load: Arc<Load<K, V>>,
         ticket: Ticket,
         attached: Option<drive::Attached<K, V, S>>,
     ) -> Wait<K, V, S> {
-        let core = Arc::downgrade(&self.cache.core);
+        let core = self.cache.core.downgrade();
         Wait::new(core, Arc::clone(&self.inner.drives), load, ticket, attached)
-    }
-
-    /// Runs a reload or a load in the background.
-    fn launch(&self, right: Right<K, V, S>) {
-        match &self.inner.source {
-            Source::Blocking(loader) => {
-                let core = &self.cache.core;
-                let now = core.load_clock();
-                let overdue = |load: &Load<K, V>| core.is_overdue(load, now);
-                self.inner.workers.push(loader, right, overdue);
-            }
-            Source::Async(loader) => {
-                let load = Arc::clone(right.load());
-                let future = drive(Arc::clone(loader), right);
-                let attached = self.inner.drives.start(&load, future);
-                self.inner.drives.spawn(attached);
-            }
-        }
     }
 
     /// Whether an entry was stale at the time of its look-up; `now` is 0 if that needed no clock.
@@ -515,14 +507,9 @@ where
     {
         let core = &self.cache.core;
         if let Some((lead, until)) = core.begin_reload(core.hash(key), key) {
-            let weak = Arc::downgrade(core);
-            self.launch(Right::of(
-                lead,
-                weak,
-                Some(until),
-                panicked::<E>,
-                Dropped::Fails,
-            ));
+            let (weak, until) = (core.downgrade(), Some(until));
+            let right = Right::of(lead, weak, until, panicked::<E>, Dropped::Fails);
+            self.inner.launch(core, right);
         }
     }
 
@@ -654,7 +641,7 @@ where
             Begun::Lead(lead, _) => {
                 let right = Right::of(
                     lead,
-                    Arc::downgrade(core),
+                    core.downgrade(),
                     None,
                     panicked::<E>,
                     Dropped::PassesOn,

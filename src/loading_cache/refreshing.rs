@@ -4,7 +4,7 @@ use super::loader::LoadError;
 use super::source::panicked;
 use super::wait::Wait;
 use super::{Inner, LoadingCache};
-use crate::cache::{Cache, Core};
+use crate::cache::{Core, with_handles};
 use crate::load::{By, Failure, Outcome, Ticket, Verdict};
 use crate::loading::{Dropped, Right, error_of};
 use std::fmt;
@@ -102,7 +102,7 @@ where
     Refreshing {
         inner: Box::new(Of {
             wait,
-            core: Arc::downgrade(&users.cache.core),
+            core: users.cache.core.downgrade(),
             inner: Arc::downgrade(&users.inner),
         }),
         looks: users.looks(),
@@ -120,16 +120,13 @@ where
     /// cache is gone.
     fn take_over(&mut self) -> bool {
         let load = Arc::clone(self.wait.load());
-        let (Some(core), Some(inner)) = (self.core.upgrade(), self.inner.upgrade()) else {
+        let (Some(core), Some(inner)) = (with_handles(&self.core), self.inner.upgrade()) else {
             self.wait.pass_on();
             return false;
         };
-        let right = Right::taken_over(&core, load, panicked::<E>, Dropped::Fails);
-        let users = LoadingCache {
-            cache: Cache { core },
-            inner,
-        };
-        self.wait = users.launch_and_wait(right, Ticket::draw());
+        let weak = Weak::clone(&self.core);
+        let right = Right::taken_over(&core, weak, load, panicked::<E>, Dropped::Fails);
+        self.wait = inner.launch_and_wait(&core, &self.core, right, Ticket::draw());
         true
     }
 
@@ -137,7 +134,7 @@ where
     fn look_up(&self) -> Result<Option<V>, LoadError<E>> {
         let load = self.wait.load();
         if load.revoked() != Some(By::Newer)
-            && let Some(core) = self.core.upgrade()
+            && let Some(core) = with_handles(&self.core)
             && !core.is_overdue(load, core.load_clock())
         {
             let live = core.peek_got(load.hash(), load.key());

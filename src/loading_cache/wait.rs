@@ -2,7 +2,7 @@
 
 use super::drive::{Attached, Drives};
 use crate::builder::about;
-use crate::cache::Core;
+use crate::cache::{Core, with_handles};
 use crate::load::{Load, Ticket, Verdict, thread_number};
 use crate::loading::{leave, pass_on};
 use std::hash::{BuildHasher, Hash};
@@ -57,7 +57,7 @@ where
             self.attached = None;
             return Poll::Ready(verdict);
         }
-        if let Some(core) = self.core.upgrade() {
+        if let Some(core) = with_handles(&self.core) {
             let (me, leader) = (thread_number(), self.load.leader());
             if me != 0 && leader == me {
                 let hash = self.load.hash();

@@ -1,36 +1,52 @@
-//! When maintenance has to run next, and who is told.
+//! When maintenance runs next, and the requests for it.
 //!
 //! # How it works
 //!
-//! Two requests: *soon* (a write left something to tell, to evict or to free; it may wait a moment
-//! so that many share one pass) and *by a moment* (an entry's deadline). `armed` is the moment for
-//! which a run is arranged already, so a writer whose entry comes later passes by with one load.
+//! A writer makes two kinds of request. *Soon*: its write left a notification to deliver, an entry
+//! to evict or memory to free; the run may come [`COALESCE_DELAY`] later, so that many writes share
+//! one run. *By a moment*: its entry has a deadline. `armed` is the moment for which a run is
+//! arranged; a writer whose entry is due later finds that with one load and requests nothing.
 //!
-//! # Invariant
+//! # Invariants
 //!
 //! 1. A run that begins clears both requests *before* it drains the batches; a writer requests
-//!    *after* it has pushed its event. The shard's lock lies between: so either the run drains the
-//!    event, or the writer sees the requests cleared and requests anew.
+//!    *after* it has pushed its event. The shard's lock lies between. So either the run drains the
+//!    event, or the writer sees the requests cleared and requests again.
 //! 2. After a run, `armed` is not later than the earliest of the wheel's next deadline and every
-//!    request made meanwhile. Changes happen under `gate`; the waker is told under it too, so that
-//!    its last word is the earliest moment.
-//! 3. A run that a panic ends before it arranged the next, a ticker's or an alarm's, leaves `armed`
-//!    as early as it was and asks for another run after [`RETRY`].
-//! 4. A request that the waker did not hear, since it panicked, is not held for arranged: the next
-//!    one tells anew, and has a run come within [`RETRY`], which sees to what was not heard.
+//!    request made meanwhile. Changes happen under `gate`, and the waker is called under it too, so
+//!    its last call names the earliest moment.
+//! 3. If a panic of a ticker or an alarm ends a run before it has arranged the next one, `armed`
+//!    stays as early as it was, and another run is requested after [`RETRY`].
+//! 4. A request whose call of the waker panicked does not count as arranged: the next request calls
+//!    the waker again, and has a run come within [`RETRY`], which does the work of both.
+//! 5. What is arranged is arranged in one process. A writer checks now and then whether the process
+//!    is still the same; in a child made by `fork` it requests a run, which does what was arranged
+//!    in the parent.
 
 use crate::contain::contain;
 use crate::scheduler::Waker;
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::time::{self, Clock, NEVER};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process;
 use std::time::Duration;
 
-/// How long a request for *soon* may wait.
-pub(crate) const LINGER: Duration = Duration::from_millis(10);
+/// How long a request for *soon* waits, so that one run serves many writes.
+pub(crate) const COALESCE_DELAY: Duration = Duration::from_millis(10);
 
 /// How long after a panic maintenance is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// How long writers take it that the process is the same, in nanoseconds. A `fork` itself takes
+/// longer.
+const CHECK_INTERVAL: u64 = 50_000;
+
+/// Of the passes of writers that have read no clock, one in so many checks the process.
+const UNCHECKED_PASSES: u32 = 8;
+
+/// How long after `armed` the scheduler thread counts as stuck, in nanoseconds: writers then run
+/// passes in its place.
+const STUCK_AFTER: u64 = 5_000_000_000;
 
 /// A run that has begun; see invariant 3.
 #[must_use]
@@ -52,6 +68,11 @@ impl Drop for Begun<'_> {
 #[derive(Debug)]
 pub(crate) struct Waking {
     armed: AtomicU64,
+    /// From this moment of cache time on, a writer checks the process.
+    check_at: AtomicU64,
+    process: AtomicU32,
+    /// Passes of writers that have read no clock.
+    unchecked: AtomicU32,
     soon: AtomicBool,
     /// Taken for each change; inside is how long the last run wanted to wait before it looks again
     /// for memory that readers hold.
@@ -63,25 +84,28 @@ impl Waking {
     pub(crate) fn new(waker: Waker) -> Self {
         Self {
             armed: AtomicU64::new(NEVER),
+            // Cache time begins at 0: the first write checks.
+            check_at: AtomicU64::new(0),
+            process: AtomicU32::new(process::id()),
+            unchecked: AtomicU32::new(0),
             soon: AtomicBool::new(false),
             gate: Mutex::new(None),
             waker,
         }
     }
 
-    /// Whether nobody wakes, so that callers have to run due work themselves.
+    /// Whether no thread wakes the cache, so that callers have to run due work themselves.
     #[inline]
     pub(crate) fn is_up_to_callers(&self) -> bool {
         self.waker.is_none()
     }
 
-    /// The cache's end of the arrangement, to be called once, when the cache has its address.
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
     }
 
-    /// Whether nobody has requested for a run within [`LINGER`] yet, and there is somebody to hear
-    /// it.
+    /// Whether no run within [`COALESCE_DELAY`] is requested yet, and there is a thread or an alarm
+    /// to request it from.
     ///
     /// SeqCst: see invariant 1; the partner is `begin`.
     #[inline]
@@ -89,7 +113,7 @@ impl Waking {
         !self.soon.load(Ordering::SeqCst) && !self.waker.is_none()
     }
 
-    /// Requests for a run within [`LINGER`].
+    /// Requests a run within [`COALESCE_DELAY`].
     #[inline]
     pub(crate) fn request_soon(&self, clock: &Clock) {
         if self.is_unrequested() {
@@ -101,12 +125,13 @@ impl Waking {
     fn arrange_soon(&self, clock: &Clock) {
         let mut retry = self.gate.lock();
         let armed = self.armed.load(Ordering::SeqCst);
-        // Before the request is noted: if the ticker panics, the next one who requests must find it
-        // open.
+        // Before the request is noted: if the ticker panics, the next writer has to request again.
         let after = if armed == NEVER {
-            LINGER
+            COALESCE_DELAY
         } else {
-            time::time_left(clock.now(), armed).map_or(LINGER, |left| left.min(LINGER))
+            let now = clock.now();
+            let left = clock.view(now).time_left(now, armed);
+            left.map_or(COALESCE_DELAY, |left| left.min(COALESCE_DELAY))
         };
         if !self.soon.swap(true, Ordering::SeqCst) {
             self.tell(after, || {
@@ -124,26 +149,27 @@ impl Waking {
         time::is_before(moment, self.armed.load(Ordering::SeqCst), now)
     }
 
-    /// Requests for a run at `moment` at the latest.
+    /// Requests a run at `moment` at the latest.
     #[inline]
-    pub(crate) fn request_by(&self, moment: u64, now: u64) {
+    pub(crate) fn request_by(&self, moment: u64, now: u64, clock: &Clock) {
         if self.is_late_for(moment, now) {
-            self.arrange_by(moment, now);
+            self.arrange_by(moment, now, clock);
         }
     }
 
     #[cold]
-    fn arrange_by(&self, moment: u64, now: u64) {
+    fn arrange_by(&self, moment: u64, now: u64, clock: &Clock) {
         let mut retry = self.gate.lock();
         let former = self.armed.load(Ordering::SeqCst);
         if !time::is_before(moment, former, now) {
             return;
         }
         self.armed.store(moment, Ordering::SeqCst);
-        let left = time::time_left(now, moment).unwrap_or(LINGER);
-        let soon = self.soon.load(Ordering::SeqCst).then_some(LINGER);
-        // What is told now replaces what was told before, so it has to stand for every reason to
-        // run. The retry begins anew: not to be late would take a clock.
+        let left = clock.view(now).time_left(now, moment);
+        let left = left.unwrap_or(COALESCE_DELAY);
+        let soon = self.soon.load(Ordering::SeqCst).then_some(COALESCE_DELAY);
+        // This call of the waker replaces the one before, so it has to come early enough for every
+        // reason to run. The retry's wait begins anew: to know what is left of it takes a clock.
         let after = soon.into_iter().chain(*retry).fold(left, Duration::min);
         self.tell(after, || {
             *retry = Some(RETRY);
@@ -154,7 +180,7 @@ impl Waking {
         });
     }
 
-    /// Tells the waker, which may be the user's. If it panics, `undo` takes the request back
+    /// Calls the waker, which may be the user's. If it panics, `undo` takes the request back
     /// (waking 4).
     fn tell(&self, after: Duration, undo: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.waker.wake(after))) {
@@ -163,19 +189,69 @@ impl Waking {
         }
     }
 
-    /// Whether there is a moment to wait for. Without one nobody needs to read a clock.
+    /// Whether a run is arranged for a moment. If not, no clock need be read.
     #[inline]
     pub(crate) fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed) != NEVER
     }
 
-    /// Whether work is due that a caller should do because nobody wakes.
+    /// Whether the moment for which a run is arranged has come.
     #[inline]
     pub(crate) fn is_due(&self, now: u64) -> bool {
         time::is_due(now, self.armed.load(Ordering::Relaxed))
     }
 
-    /// A run begins. The answer is to be held until it has ended.
+    /// Whether a writer has to [`check`](Self::check) now.
+    ///
+    /// Relaxed: a check too many, or too late by a little, does no harm.
+    #[inline]
+    pub(crate) fn needs_check(&self, now: u64) -> bool {
+        now.wrapping_sub(self.check_at.load(Ordering::Relaxed)) as i64 >= 0
+    }
+
+    /// Checks that the threads on which the cache relies are there and run. False if the scheduler
+    /// thread is late by far, so that the caller should run a pass.
+    #[cold]
+    pub(crate) fn check(&self, now: u64) -> bool {
+        let next = now.wrapping_add(CHECK_INTERVAL);
+        self.check_at.store(next, Ordering::Relaxed);
+        self.check_process();
+        let armed = self.armed.load(Ordering::Relaxed);
+        !(self.waker.is_shared()
+            && armed != NEVER
+            && time::is_due(now, armed.wrapping_add(STUCK_AFTER)))
+    }
+
+    /// The same for a writer that has read no clock.
+    pub(crate) fn check_now_and_then(&self) {
+        // Relaxed, and not exact: a statistic.
+        let count = self.unchecked.load(Ordering::Relaxed);
+        self.unchecked
+            .store(count.wrapping_add(1), Ordering::Relaxed);
+        if count.is_multiple_of(UNCHECKED_PASSES) {
+            self.check_process();
+        }
+    }
+
+    /// In a process made by `fork`, requests a run (waking 5).
+    #[cold]
+    pub(crate) fn check_process(&self) {
+        let process = process::id();
+        if self.process.load(Ordering::Relaxed) == process
+            || self.process.swap(process, Ordering::Relaxed) == process
+        {
+            return;
+        }
+        let _gate = self.gate.lock();
+        // A run that was requested soon, or had begun and is to arrange the next, was the parent's.
+        self.soon.store(false, Ordering::SeqCst);
+        self.tell(COALESCE_DELAY, || {
+            // Not of this process either: the next check tries again.
+            self.process.store(!process, Ordering::Relaxed);
+        });
+    }
+
+    /// A run begins. The caller holds the answer until the run has ended.
     pub(crate) fn begin(&self) -> Begun<'_> {
         self.soon.store(false, Ordering::SeqCst);
         Begun {
@@ -184,7 +260,7 @@ impl Waking {
         }
     }
 
-    /// A run has failed that began when `armed` was waited for.
+    /// A run has failed that began when it was arranged for `armed`.
     #[cold]
     fn try_again(&self, armed: u64) {
         let mut retry = self.gate.lock();
@@ -199,28 +275,28 @@ impl Waking {
         });
     }
 
-    /// A run has ended with work left at `next`, and perhaps a reason to come back after `retry`.
-    /// Arranges the next run, the requests made meanwhile included, and says when that is.
+    /// A run has ended; work is left for `next`, and perhaps a reason to come back after `retry`.
+    /// Arranges the next run, for the requests made meanwhile too, and says when that is. `reading`
+    /// is asked for the time of `clock` if a moment is to be waited for.
     pub(crate) fn end(
         &self,
         next: Option<u64>,
         retry: Option<Duration>,
-        clock: impl FnOnce() -> u64,
+        clock: &Clock,
+        reading: impl FnOnce() -> u64,
     ) -> Option<Duration> {
         let mut gate = self.gate.lock();
-        // Somebody may have requested for a moment though the run has left nothing: that one has to
-        // be told as a time from now, too.
+        // A writer may have requested a moment though the run has left nothing: the waker needs
+        // that one as a time from now, too.
         let armed = self.armed.load(Ordering::SeqCst);
         let timed = next.is_some() || armed != NEVER;
-        let now = if timed { clock() } else { 0 };
+        let now = if timed { reading() } else { 0 };
         *gate = retry;
         let armed = time::earlier(armed, next.unwrap_or(NEVER), now);
         self.armed.store(armed, Ordering::SeqCst);
-        let soon = self.soon.load(Ordering::SeqCst).then_some(LINGER);
-        let after = [time::time_left(now, armed), soon, retry]
-            .into_iter()
-            .flatten()
-            .min();
+        let soon = self.soon.load(Ordering::SeqCst).then_some(COALESCE_DELAY);
+        let left = (armed != NEVER).then(|| clock.view(now).time_left(now, armed));
+        let after = [left.flatten(), soon, retry].into_iter().flatten().min();
         if let Some(after) = after {
             self.waker.wake(after);
         }

@@ -74,6 +74,11 @@ pub(crate) fn is_taggable(at: usize, size: usize) -> bool {
     if tests::REFUSES.get() {
         return false;
     }
+    fits(at, size)
+}
+
+/// [`is_taggable`], whatever a test says.
+pub(crate) fn fits(at: usize, size: usize) -> bool {
     at.checked_add(size)
         .is_some_and(|end| (at | end) & TAG == 0 && (TOP_BYTE || end >> TAG_SHIFT == 0))
 }

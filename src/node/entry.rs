@@ -246,6 +246,11 @@ impl<K, V> EntryPtr<K, V> {
         unsafe { self.0.byte_add(POLICY_LINKS).cast().as_ref() }
     }
 
+    /// Where it is, as a number: to know it again while a cache lives.
+    pub(crate) fn address(self) -> usize {
+        self.0.addr().get()
+    }
+
     /// The current node.
     #[inline]
     pub(crate) fn node(self) -> NodePtr<K, V> {

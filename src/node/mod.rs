@@ -9,7 +9,7 @@
 //! know stands in the [`entry`].
 //!
 //! ```text
-//!  hot: what a look-up reads                      side             columns: if needed    entry: the pass's part
+//!  hot: a look-up reads it                side             columns: if needed  entry: of the pass
 //! ┌──────────┬─────────────────┬───┬───┐  ┌──────┬─────────┐  ┌─────┐ ┌────────┐    ┌───────┬──────┬───────────┬───
 //! │ deadline │ entry life seen │ K │ V │  │ hash │ written │  │ own │ │ weight │    │ timer │ node │ bucket_id │ …
 //! └──────────┴─────────────────┴───┴───┘  └──────┴─────────┘  └─────┘ └────────┘    └───────┴──────┴───────────┴───
@@ -69,7 +69,7 @@ use crate::time;
 use address::High;
 #[cfg(test)]
 pub(crate) use address::tests::REFUSES;
-pub(crate) use address::{TAG_BITS, TAG_SHIFT, is_taggable, refuse};
+pub(crate) use address::{TAG_BITS, TAG_SHIFT, fits, is_taggable, refuse};
 pub(crate) use entry::{EntryPtr, Links};
 pub(crate) use refresh::{Refresh, is_stale};
 pub(crate) use slab::{Columns, Emptied, Slab};

@@ -53,7 +53,7 @@ impl Table {
                 let old = probe.found.expect("revalidated at what was found");
                 shard.replace(spot, old, new, Times::NONE, RemovalCause::Replaced);
             }
-            None => unreachable!("nobody else writes"),
+            None => unreachable!("there is no other writer"),
         }
         let pending = shard.pending();
         drop(shard);
@@ -72,7 +72,7 @@ impl Table {
         };
         let mut shard = self.map.lock(hash);
         let Some(Revalidated::Occupied(spot)) = shard.revalidate(hash, &probe) else {
-            unreachable!("nobody else writes");
+            unreachable!("there is no other writer");
         };
         shard.remove(spot, node, RemovalCause::Explicit);
         let pending = shard.pending();

@@ -1,9 +1,9 @@
-//! Doors for the benchmarks of this repository, which live in a package of their own: private
-//! parts, each by itself. Compiled with the feature `parts` only, and no part of the public
+//! Private parts of the cache, one by one, for the benchmarks of this repository, which live in a
+//! package of their own. Compiled under `cfg(wheelhouse_parts)` only, and no part of the public
 //! contract: any version may change it.
 //!
-//! Each door owns the nodes that its part hangs up, so that its calls are safe in any order. None
-//! is meant for two threads.
+//! Each type here owns the nodes that its part links, so its calls are safe in any order. None is
+//! meant for several threads.
 
 mod map;
 mod nodes;

@@ -5,7 +5,7 @@ use crate::eviction::{Eviction, EvictionPolicy};
 use crate::node::Columns;
 use crate::time;
 
-/// What a bounded cache does to know who goes, without the cache.
+/// The choice of victims in a bounded cache, without the cache.
 #[allow(missing_debug_implementations)]
 pub struct Order {
     nodes: Nodes,

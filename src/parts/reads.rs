@@ -5,7 +5,7 @@ use crate::buffer::read::ReadBuffer;
 use crate::node::NodePtr;
 use crate::reclaim::Domain;
 
-/// What a hit in a bounded cache leaves behind, without the cache.
+/// The record of a hit in a bounded cache, without the cache.
 #[allow(missing_debug_implementations)]
 pub struct Reads {
     nodes: Nodes,

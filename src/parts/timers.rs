@@ -47,8 +47,7 @@ impl Timers {
         true
     }
 
-    /// Goes on to `now` and lets `fired` hear the number of each timer that ended with a tick that
-    /// is over.
+    /// Advances to `now` and calls `fired` with the number of each timer whose tick is over.
     pub fn advance(&mut self, now: u64, mut fired: impl FnMut(u32)) {
         let mut budget = usize::MAX;
         while let Some(node) = self.wheel.next_due(now, &mut budget) {

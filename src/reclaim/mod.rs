@@ -1,57 +1,72 @@
-//! Pins and grace periods: when may memory that left the map be freed.
+//! Pins and grace periods: when may memory that left the map be freed?
 //!
 //! # How it works
 //!
-//! A reader holds a [`Pin`] while it looks at nodes. Whoever has taken objects out of every shared
-//! place asks for a
-//! [`Grace`]: it is *over* once no pin taken before the request is held any more. Only this question is answered here; the
-//! freeing, and with it the user's `Drop`, is for [`Retired`], whose owner does it where it wants,
-//! never inside somebody's pin.
+//! A reader holds a [`Pin`] while it uses nodes. A pass that has unlinked objects from every shared
+//! place begins a [`Grace`]: it is *over* once no pin is held that was taken before it began. This
+//! module answers that question only. Freeing, and with it the user's `Drop`, is the part of
+//! [`Retired`]: its owner frees outside of every pin and lock.
 //!
-//! Each cache has a [`Domain`] of its own, so that an `EntryRef` held long on one cache holds no
-//! memory of another.
+//! Each cache has its own [`Domain`], so an `EntryRef` that is held on one cache keeps no memory of
+//! another cache.
 //!
 //! | file | is |
 //! |------|----|
-//! | [`epoch`] | the protocol: an epoch, a record for each thread, what a grace period waits for; with the proof |
-//! | [`pins`] | the records that a thread has, and how a pin finds its own with one comparison |
-//! | [`retired`] | the queue of what waits to be freed |
+//! | [`scheme`]: `own/` | the default: an epoch, a record for each thread, the proof |
+//! | [`scheme`]: `crossbeam.rs` | the same interface over `crossbeam-epoch`, a collector for each domain (feature `crossbeam-epoch`) |
+//! | [`records`] | the records of the calling thread, found by the domain's number |
+//! | [`retired`] | the queue of objects that wait to be freed |
 //!
-//! The first has models under loom (`src/tests/grace/`); those of other protocols step over it.
+//! One of the two schemes is compiled. Both export `Domain`, `Grace`, `Pin` and `SolePin` here, and
+//! `Record` and `Registration` to `records`; no other module knows which one it is. Their tests
+//! (`tests.rs`) are the same. `own/epoch.rs` has models under loom (`src/tests/grace/`); models of
+//! other protocols step over it.
 //!
 //! # Invariants
 //!
-//! 1. `RECENT` is `(0, null)` or points to a record that this thread's `RECORDS` owns and that is
-//!    of the domain whose number stands beside it: every removal from `RECORDS` resets it first.
-//!    Domains are numbered from 1 and a number is never used again.
-//! 2. A record outlives its pins. `RECORDS` lets go of one only while it has none, or makes it an
-//!    *orphan*, which owns itself: the last pin to go takes that share over.
-//! 3. A record is written to by the thread that registered it alone: its pins cannot be sent.
-//!    Others look whether it is pinned, and since when.
+//! 1. `RECENT` (`records.rs`) is `(0, null)`, or it points to the record of a registration that
+//!    this thread's `REGISTRATIONS` owns, and its number is the number of that record's domain.
+//!    Every removal from `REGISTRATIONS` resets it first. Domains are numbered from 1, and a number
+//!    is never used again.
+//! 2. A record outlives its pins. Own scheme: `REGISTRATIONS` releases a record only while it has
+//!    no pin, or makes it an *orphan*, which owns itself; the last pin then takes that share over.
+//!    crossbeam-epoch: a guard keeps its participant alive.
+//! 3. Only the thread that registered a record writes it: pins cannot be sent. Other threads read
+//!    whether it is pinned, and since which epoch.
 //!
 //! # Cost
 //!
-//! A pin takes 6 ns, nearly all of it the exchange by which it is made known; a nested one a fence
-//! and a count. A thread that goes from cache to cache looks its record up each time among those of
-//! all caches that it uses. Nothing is written that threads share; the epoch is read, which changes
-//! with each grace period: once for 128 removals, for a large array, or for each run. Nothing is
-//! allocated but a record of 256 bytes for the first pin of a thread in a domain, freed when the
-//! thread ends or, for a domain that is gone, at the thread's next registration anywhere. A grace
-//! period costs its beginner a fence, and each look at it some nanoseconds for each living thread
-//! that has been in the domain, up to the first that holds it up, which is asked first the next
-//! time.
+//! A pin costs one store and one full fence; a nested pin a fence and a count. A thread that
+//! changes from cache to cache finds its record in a hash table (`records`), at a cost that does
+//! not depend on the number of caches. A pin writes nothing that threads share. It reads the epoch,
+//! which changes with each grace period: one for 128 removals, for a large array, or for each run.
+//!
+//! The first pin of a thread in a domain allocates its record (256 bytes). The record is freed when
+//! the thread ends. The record of a dropped domain is freed at a later registration of the thread:
+//! a thread keeps at most as many of these as it has records of living domains, or three.
+//!
+//! A grace period costs the pass that begins it a fence. Each check reads one word for each living
+//! thread that has used the domain, up to the first that is still pinned from before; the next
+//! check reads that thread's word first. DESIGN.md has the figures of both schemes.
 //!
 //! # Origin
 //!
 //! Epoch-based reclamation: K. Fraser, "Practical lock-freedom", 2004. The pin is that of
-//! `crossbeam-epoch`. There, each thread keeps bags of deferred functions and helps now and then to
-//! move the epoch on, in steps that every pinned thread has to follow. Here nobody has to follow: a
-//! record says since which epoch it is pinned, and to compare is enough.
+//! `crossbeam-epoch`. There each thread keeps bags of deferred functions, and every 128th pin tries
+//! to advance the epoch, which waits for every pinned thread to follow. The own scheme needs no
+//! advance: a record says since which epoch it is pinned, and one comparison is enough.
 
-mod epoch;
-mod pins;
+mod records;
 mod retired;
+#[cfg(feature = "crossbeam-epoch")]
+#[path = "crossbeam.rs"]
+mod scheme;
+#[cfg(not(feature = "crossbeam-epoch"))]
+#[path = "own/mod.rs"]
+mod scheme;
 
-use crate::sync::of_epochs as door;
-pub(crate) use pins::{Domain, Grace, Pin, SolePin};
 pub(crate) use retired::{Ready, Retire, Retired, is_freeing};
+pub(crate) use scheme::{Domain, Grace, Pin, SolePin};
+
+#[cfg(test)]
+mod tests;

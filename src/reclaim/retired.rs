@@ -1,12 +1,12 @@
-//! What was unlinked and waits to be freed: a queue in four stages.
+//! The objects that were unlinked and wait to be freed: a queue in four stages.
 //!
 //! ```text
-//! retire ──► open ──seal──► waiting ──grace over──► sweeping ──swept──► ready ──► freed by whoever takes it
+//! retire ──► open ──seal──► waiting ──grace over──► sweeping ──swept──► ready ──► freed by the thread that takes it
 //! ```
 //!
 //! The grace period covers readers. The sweep covers pointers that readers and writers left behind
-//! in buffers: after the grace period nobody adds such a pointer any more, so one complete drain of
-//! every buffer, begun after it, has seen the last of them.
+//! in buffers: after the grace period no thread adds such a pointer any more, so one complete drain
+//! of every buffer, begun after it, has taken the last of them.
 //!
 //! # Invariants
 //!
@@ -14,15 +14,15 @@
 //!    its grace period is over.
 //! 2. An item leaves `sweeping` only by [`Retired::swept`], which the pass calls after a complete
 //!    drain of every batch and ring that began after [`Retired::turn`] said so.
-//! 3. So an item in `ready` is in nobody's hands (node 1, table 4).
+//! 3. So no thread and no buffer has a pointer to an item in `ready` (node 1, table 4).
 //!
-//! What left first is freed first, chunk by chunk; within what is freed together the last goes
-//! first, so that a chain of slots to which each is added in front begins with the first.
+//! Chunks are freed in the order in which they were filled. Within one call the last item is freed
+//! first, so that a chain of slots, to which each is added in front, begins with the first.
 //! `node/pool.rs` says what the order is good for; no user is promised one.
 //!
 //! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time.
-//! What somebody is freeing just then is in no stage any more; [`Retired::away`] tells when it has
-//! gone.
+//! Items that a thread is freeing are in no stage any more; [`Retired::away`] tells when they are
+//! freed.
 #![allow(unsafe_code)]
 
 use super::{Domain, Grace};
@@ -33,56 +33,56 @@ use std::collections::VecDeque;
 use std::sync::atomic::fence;
 use std::sync::{Arc, Weak};
 
-/// Something that may be freed once nobody can reach it.
+/// An object that may be freed once no thread can reach it.
 pub(crate) trait Retire {
-    /// Whether freeing runs destructors of the user's, which may panic.
+    /// Whether freeing runs the user's destructors, which may panic.
     const RUNS_USER_CODE: bool;
 
-    /// Where its memory goes.
+    /// Where freed memory is collected.
     type Memory;
 
-    /// How many nodes, or things of their size, it takes the memory of.
+    /// Its memory, in nodes.
     fn size(&self) -> usize;
 
-    /// Asks the processor for what destroying it and giving it back will touch.
+    /// Prefetches what destroying it and giving it back will touch.
     fn prefetch(&self);
 
     /// Runs its destructors.
     ///
     /// # Safety
     ///
-    /// Nobody can reach it any more, and it is destroyed once.
+    /// No thread can reach it any more, and it is destroyed once.
     unsafe fn destroy(&mut self);
 
     /// Gives its memory back.
     ///
     /// # Safety
     ///
-    /// It was destroyed, and nobody can reach it.
+    /// It was destroyed, and no thread can reach it.
     unsafe fn give_back(self, memory: &mut Self::Memory);
 }
 
 /// The queue; see the module docs. For the holder of the maintenance lock.
 pub(crate) struct Retired<T: Retire> {
     open: ChunkedVec<T>,
-    /// Of what is in `open`, together.
+    /// The sizes of the items in `open`, added up.
     size: usize,
     waiting: ChunkedVec<T>,
-    /// That of `waiting`; none if nothing waits.
+    /// The grace period of `waiting`; `None` if nothing waits.
     grace: Option<Grace>,
     sweeping: ChunkedVec<T>,
-    /// Chunks, from the first to the last to become ready.
+    /// Chunks, in the order in which they became ready.
     ready: VecDeque<Vec<T>>,
-    /// What was emptied, to be filled again: a cache in its stride allocates nothing here.
+    /// Emptied containers, to be filled again: in steady state nothing is allocated here.
     spare: Spare<T>,
-    /// Shared with what was taken to be freed, until it is; and what it was before, as far as that
-    /// is still shared.
+    /// Each `Ready` that was taken shares this until it is freed.
     away: Arc<()>,
+    /// Earlier values of `away` that are still shared.
     away_before: Vec<Weak<()>>,
 }
 
-/// Items that nobody can reach any more, to be freed with [`free`](Self::free), then to be [given
-/// back](Retired::reuse).
+/// Items that no thread can reach any more, to be freed with [`free`](Self::free), then to be
+/// [given back](Retired::reuse).
 #[must_use]
 pub(crate) struct Ready<T: Retire> {
     items: ChunkedVec<T>,
@@ -90,15 +90,15 @@ pub(crate) struct Ready<T: Retire> {
     _away: Option<Arc<()>>,
 }
 
-/// What was being freed at some moment.
+/// The items that threads were freeing at some moment.
 pub(crate) struct Away(Vec<Weak<()>>);
 
 impl Away {
-    /// Whether all of it is freed.
+    /// Whether all of them are freed.
     pub(crate) fn is_over(&self) -> bool {
         let over = self.0.iter().all(|away| away.strong_count() == 0);
-        // Partner: the release with which the last of each is dropped. What its destructors did is
-        // seen by whoever hears yes.
+        // Partner: the release with which the last share of each is dropped. A caller that is told
+        // `true` sees what the destructors did.
         fence(Ordering::Acquire);
         over
     }
@@ -111,22 +111,22 @@ struct Spare<T: Retire> {
     memory: Option<T::Memory>,
 }
 
-/// Items in chunks: however many there are, no step of the pass copies an item, or allocates for
-/// more than a chunk of them and the list of chunks.
+/// Items in chunks: however many there are, no step of the pass copies an item, or allocates more
+/// than one chunk and the list of chunks.
 struct ChunkedVec<T> {
     chunks: Vec<Vec<T>>,
 }
 
-/// Items of a chunk.
-const CHUNK: usize = 128;
-/// How many items ahead are fetched.
-const AHEAD: usize = 8;
-/// The least room that a pile begins with: most caches retire a few items at a time.
-const FEW: usize = 4;
-/// For how many chunks an empty pile keeps room.
-const MOSTLY: usize = 16;
-/// How many emptied chunks are kept.
-const SPARE: usize = 4;
+/// Items in a chunk.
+const CHUNK_ITEMS: usize = 128;
+/// How many items before its turn an item is prefetched.
+const PREFETCH_DISTANCE: usize = 8;
+/// The room of a first chunk: most caches retire a few items at a time.
+const FIRST_CHUNK_ITEMS: usize = 4;
+/// An empty list of chunks keeps room for at most so many.
+const KEPT_LIST_ROOM: usize = 16;
+/// At most so many emptied chunks are kept.
+const SPARE_CHUNKS: usize = 4;
 
 impl<T> ChunkedVec<T> {
     const fn new() -> Self {
@@ -135,11 +135,15 @@ impl<T> ChunkedVec<T> {
 
     #[inline]
     fn push(&mut self, item: T, spare: &mut Vec<Vec<T>>) {
-        if self.chunks.last().is_none_or(|chunk| chunk.len() >= CHUNK) {
+        if self
+            .chunks
+            .last()
+            .is_none_or(|chunk| chunk.len() >= CHUNK_ITEMS)
+        {
             self.open_chunk(spare);
         }
-        // Only now: handed over to where a chunk is opened, the item would go through the stack
-        // each time.
+        // Pushed here: as a parameter of `open_chunk` the item would go through the stack each
+        // time.
         if let Some(chunk) = self.chunks.last_mut() {
             chunk.push(item);
         }
@@ -147,7 +151,11 @@ impl<T> ChunkedVec<T> {
 
     #[cold]
     fn open_chunk(&mut self, spare: &mut Vec<Vec<T>>) {
-        let room = if self.chunks.is_empty() { FEW } else { CHUNK };
+        let room = if self.chunks.is_empty() {
+            FIRST_CHUNK_ITEMS
+        } else {
+            CHUNK_ITEMS
+        };
         let chunk = spare.pop().unwrap_or_else(|| Vec::with_capacity(room));
         self.chunks.push(chunk);
     }
@@ -160,9 +168,9 @@ impl<T> ChunkedVec<T> {
         }
     }
 
-    /// Gives back the room for more chunks than there are mostly.
-    fn forget_the_crowd(&mut self) {
-        if self.chunks.is_empty() && self.chunks.capacity() > MOSTLY {
+    /// Gives back the room for an unusual number of chunks.
+    fn shrink_if_empty(&mut self) {
+        if self.chunks.is_empty() && self.chunks.capacity() > KEPT_LIST_ROOM {
             self.chunks = Vec::new();
         }
     }
@@ -177,13 +185,13 @@ impl<T> ChunkedVec<T> {
 }
 
 thread_local! {
-    /// Whether this thread is freeing: a destructor that calls the cache must not begin another
-    /// round inside this one, and so on until the stack ends.
+    /// Whether this thread is freeing. A destructor that calls the cache must not begin another
+    /// round inside this one, which could go on until the stack overflows.
     static FREEING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is inside a destructor that is run from here; then the round in hand
-/// frees the rest.
+/// Whether the calling thread is inside a destructor that is run from here; then the round that
+/// runs it frees the rest.
 pub(crate) fn is_freeing() -> bool {
     FREEING.try_with(Cell::get).unwrap_or(false)
 }
@@ -193,6 +201,10 @@ impl<T: Retire> Ready<T> {
         self.items.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
     /// Frees all of them. What became of their memory has to be seen to by the caller. Outside of
     /// locks and pins: destructors are the user's.
     pub(crate) fn free(&mut self, memory: impl FnOnce() -> T::Memory) -> &mut T::Memory {
@@ -200,29 +212,32 @@ impl<T: Retire> Ready<T> {
         let outer = FREEING
             .try_with(|freeing| freeing.replace(true))
             .unwrap_or(false);
-        // The last first: see the module docs.
+        // The last item first: see the module docs.
         for chunk in self.items.chunks.iter_mut().rev() {
             Self::free_chunk(chunk, memory);
         }
         _ = FREEING.try_with(|freeing| freeing.set(outer));
-        // Those that are not kept go here, with no lock held.
-        self.items.chunks.truncate(SPARE);
+        // The others are freed here, with no lock held.
+        self.items.chunks.truncate(SPARE_CHUNKS);
         memory
     }
 
     fn free_chunk(chunk: &mut Vec<T>, memory: &mut T::Memory) {
-        chunk.iter().rev().take(AHEAD).for_each(T::prefetch);
+        chunk
+            .iter()
+            .rev()
+            .take(PREFETCH_DISTANCE)
+            .for_each(T::prefetch);
         while let Some(mut item) = chunk.pop() {
-            // They are in no cache of the processor's any more: one after the other, a chunk would
-            // take 20 us.
-            if chunk.len() >= AHEAD {
-                chunk[chunk.len() - AHEAD].prefetch();
+            // Retired items have mostly left the processor's caches, so their misses must overlap.
+            if chunk.len() >= PREFETCH_DISTANCE {
+                chunk[chunk.len() - PREFETCH_DISTANCE].prefetch();
             }
             if T::RUNS_USER_CODE {
-                // A destructor that panics must not keep the rest from being freed, nor end the
-                // thread that happens to do it; the process's panic hook has reported it.
+                // If a destructor panics, the rest must be freed all the same, and the thread that
+                // frees must go on. The process's panic hook has reported the panic.
                 contain(|| {
-                    // SAFETY: retired 3; taken out of the vector, so destroyed once.
+                    // SAFETY: retired 3. It is out of the vector, so it is destroyed once.
                     unsafe { item.destroy() }
                 });
             }
@@ -251,10 +266,10 @@ impl<T: Retire> Retired<T> {
         }
     }
 
-    /// What others have taken and have not freed yet.
+    /// The items that were taken and are not freed yet.
     pub(crate) fn away(&mut self) -> Away {
         self.away_before.retain(|away| away.strong_count() > 0);
-        // As in `Away::is_over`: whoever has the lock next is not told of what is forgotten here.
+        // As in `Away::is_over`: later holders of the lock do not ask for what is forgotten here.
         fence(Ordering::Acquire);
         if Arc::strong_count(&self.away) > 1 {
             let away = std::mem::replace(&mut self.away, Arc::new(()));
@@ -270,8 +285,8 @@ impl<T: Retire> Retired<T> {
         self.open.push(item, &mut self.spare.chunks);
     }
 
-    /// Looks whether the grace period is over; true if a sweep has to begin now. Costs nothing
-    /// while none is under way.
+    /// Checks whether the grace period is over. Returns `true` if a sweep has to begin now. Costs
+    /// nothing while no grace period is under way.
     pub(crate) fn turn(&mut self, domain: &Domain) -> bool {
         if self.sweeping.is_empty()
             && self
@@ -286,12 +301,12 @@ impl<T: Retire> Retired<T> {
         false
     }
 
-    /// A complete drain of all buffers has ended that began after [`turn`](Self::turn) asked for
-    /// it.
+    /// To be called after a complete drain of all buffers that began after [`turn`](Self::turn)
+    /// returned `true`.
     pub(crate) fn swept(&mut self) {
         let swept = &mut self.sweeping.chunks;
         if self.ready.is_empty() {
-            // As mostly: however much it is, nothing is copied.
+            // The usual case: however many there are, nothing is copied.
             let emptied = std::mem::replace(&mut self.ready, std::mem::take(swept).into());
             *swept = emptied.into();
         } else {
@@ -303,8 +318,8 @@ impl<T: Retire> Retired<T> {
         !self.sweeping.is_empty()
     }
 
-    /// Begins a grace period for what has gathered, if that is of at least `enough` size and none
-    /// is under way. Whether it did.
+    /// Begins a grace period for the open items, if their size is at least `enough` and no grace
+    /// period is under way. Returns whether it did.
     pub(crate) fn seal(&mut self, domain: &Domain, enough: usize) -> bool {
         if self.grace.is_some() || self.size < enough.max(1) {
             return false;
@@ -315,8 +330,8 @@ impl<T: Retire> Retired<T> {
         true
     }
 
-    /// Takes out items that may be freed, up to `most` and what fills the chunk; none inside a
-    /// destructor that is run from here.
+    /// Takes items that may be freed: whole chunks, until there are `most` or more. Takes none
+    /// inside a destructor that is run from here.
     pub(crate) fn take_ready(&mut self, most: usize) -> Ready<T> {
         if most == 0 || self.ready.is_empty() || is_freeing() {
             return Ready {
@@ -340,13 +355,13 @@ impl<T: Retire> Retired<T> {
         }
     }
 
-    /// Takes back what was emptied.
+    /// Takes back emptied containers.
     pub(crate) fn reuse(&mut self, freed: Ready<T>) {
         let Ready {
             mut items, memory, ..
         } = freed;
         debug_assert_eq!(items.len(), 0, "not freed yet");
-        let room = SPARE.saturating_sub(self.spare.chunks.len());
+        let room = SPARE_CHUNKS.saturating_sub(self.spare.chunks.len());
         self.spare.chunks.extend(items.chunks.drain(..).take(room));
         for pile in [
             &mut items,
@@ -354,9 +369,9 @@ impl<T: Retire> Retired<T> {
             &mut self.waiting,
             &mut self.sweeping,
         ] {
-            pile.forget_the_crowd();
+            pile.shrink_if_empty();
         }
-        if self.ready.is_empty() && self.ready.capacity() > MOSTLY {
+        if self.ready.is_empty() && self.ready.capacity() > KEPT_LIST_ROOM {
             self.ready = VecDeque::new();
         }
         self.spare.taken = items;
@@ -371,7 +386,7 @@ impl<T: Retire> Retired<T> {
             && self.ready.is_empty()
     }
 
-    /// What is in all stages together takes the memory of so many nodes.
+    /// The sizes of the items in all stages, added up.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         let stages = [&self.open, &self.waiting, &self.sweeping];
@@ -380,12 +395,12 @@ impl<T: Retire> Retired<T> {
         items.map(Retire::size).sum()
     }
 
-    /// How much may be freed.
+    /// The number of items that may be freed.
     pub(crate) fn ready(&self) -> usize {
         self.ready.iter().map(Vec::len).sum()
     }
 
-    /// Frees everything in every stage. For the last owner: no reader, no buffer is left.
+    /// Takes everything out of every stage. For the last owner: no reader and no buffer is left.
     pub(crate) fn take_all(&mut self) -> Ready<T> {
         self.grace = None;
         let mut items = ChunkedVec {
@@ -467,15 +482,15 @@ mod tests {
     fn a_few_are_taken_at_a_time() {
         let freed = Rc::new(Cell::new(0));
         let mut retired = Retired::new();
-        let all = 5 * CHUNK + 7;
+        let all = 5 * CHUNK_ITEMS + 7;
         for _ in 0..all {
             retired.retire(Counted(Rc::clone(&freed)));
         }
         retired.sweeping.append(&mut retired.open);
         retired.swept();
-        let some = *retired.take_ready(CHUNK + 8).free(|| 0);
+        let some = *retired.take_ready(CHUNK_ITEMS + 8).free(|| 0);
         assert_eq!(freed.get(), some);
-        assert!((CHUNK + 8..=2 * CHUNK + 7).contains(&some));
+        assert!((CHUNK_ITEMS + 8..=2 * CHUNK_ITEMS + 7).contains(&some));
         let rest = *retired.take_all().free(|| 0);
         assert_eq!((freed.get(), some + rest), (all, all));
     }
@@ -487,14 +502,14 @@ mod tests {
         let mut retired = Retired::new();
         let mut places = Vec::new();
         for round in 1..=4 {
-            for _ in 0..2 * CHUNK {
+            for _ in 0..2 * CHUNK_ITEMS {
                 retired.retire(Counted(Rc::clone(&freed)));
             }
             retired.seal(&domain, 1);
-            assert!(retired.turn(&domain), "nobody holds it up");
+            assert!(retired.turn(&domain), "no pin is held");
             retired.swept();
-            let mut ready = retired.take_ready(2 * CHUNK);
-            // The containers, the memory's included, are those of the first round.
+            let mut ready = retired.take_ready(2 * CHUNK_ITEMS);
+            // The containers are those of the first round, that of the memory included.
             let mut here: Vec<_> = ready.items.chunks.iter().map(Vec::as_ptr).collect();
             here.sort();
             if round == 1 {
@@ -503,16 +518,16 @@ mod tests {
                 assert_eq!(here, places);
             }
             let back = *ready.free(|| 0);
-            assert_eq!((freed.get(), back), (round * 2 * CHUNK, freed.get()));
+            assert_eq!((freed.get(), back), (round * 2 * CHUNK_ITEMS, freed.get()));
             retired.reuse(ready);
         }
-        // However much there was, only so much is kept.
-        for _ in 0..20 * CHUNK {
+        // However many there were, only so many are kept.
+        for _ in 0..20 * CHUNK_ITEMS {
             retired.retire(Counted(Rc::clone(&freed)));
         }
         let mut all = retired.take_all();
         all.free(|| 0);
         retired.reuse(all);
-        assert_eq!(retired.spare.chunks.len(), SPARE);
+        assert_eq!(retired.spare.chunks.len(), SPARE_CHUNKS);
     }
 }

@@ -1,37 +1,36 @@
-//! A lock for short holds: taken by one exchange, given back by one store.
+//! A lock for short holds: locked by one exchange, unlocked by one store.
 //!
 //! # Why
 //!
-//! Each write takes its shard's lock, for some hundred nanoseconds. A mutex that wakes its waiters
-//! has to look for them when it is given back, by a second locked instruction; and such an
-//! instruction waits until all stores before it are done, those to the fresh node and the bucket
-//! included, which the processor's caches may have to fetch first. Without it a replacement takes 6
-//! percent less, an insert at capacity or a cancelled timer 5 to 8. An exchange, too, leaves the
-//! processor more room than a compare-exchange does.
+//! Each write takes its shard's lock for a short time. A mutex that wakes its waiters has to check
+//! for them when it is unlocked, by a second locked instruction. Such an instruction waits until
+//! all stores before it are done, those to the fresh node and the bucket included, whose lines the
+//! processor may have to fetch first. Without it a replacement takes 6 percent less time, an insert
+//! at capacity or a cancelled timer 5 to 8. An exchange, too, delays the processor less than a
+//! compare-exchange does.
 //!
 //! # How it works
 //!
-//! Nobody is woken: who finds it taken looks again. At first after some pauses, for some ten to
-//! some hundred microseconds, as long as the processor makes a pause: an interrupt that has come to
-//! the holder is mostly over by then. Then after naps of [`NAP`], since the holder may have lost
-//! the processor, perhaps to this very thread. No sooner, and no `yield` at all, though it would
-//! let the holder run: a thread that gives its processor away to one that has much work, as the
-//! scheduler's at a mass expiry, gets it back when that one's time slice has ended, milliseconds
-//! after the lock was given back.
+//! No waiter is woken: a thread that finds the lock taken checks again. At first it checks after
+//! pauses, for some ten to some hundred microseconds, depending on how long the processor makes a
+//! pause: an interrupt of the holder is mostly over by then. Later it checks after naps of
+//! [`NAP`], since the holder may have lost the processor, perhaps to this very thread. It does not
+//! nap earlier, and it never yields, though that would let the holder run: a thread that yields to
+//! a busy one, such as the scheduler thread at a mass expiry, runs again when that one's time slice
+//! has ended, milliseconds after the lock was unlocked.
 //!
-//! Not for holds that last, nor with user code inside but the ticker's: the maintenance lock is
-//! another one.
+//! Not for long holds, nor for holds with user code inside, the ticker's apart: the maintenance
+//! lock is another one.
 //!
 //! # Invariants
 //!
-//! 1. `taken` is true from an exchange that found it false until the store of who made that
-//!    exchange: so there is one holder.
+//! 1. `taken` is true from an exchange that found it false until the store of the thread that made
+//!    that exchange: so there is one holder.
 //!
 //! # Cost
 //!
-//! About 5 ns when nobody else is there. There is no order among those who wait, and no bound on a
-//! wait but that holds are short and mostly far between: who has come to naps has a chance with
-//! each of them.
+//! One exchange and one store if the lock is free. Waiters have no order, and a wait has no bound
+//! but that holds are short and mostly far apart: a napping thread has a chance with each nap.
 //!
 //! # Origin
 //!
@@ -48,15 +47,15 @@ use std::time::Duration;
 pub(crate) type ShortMutex<T> = Mutex<Latch, T>;
 pub(crate) type ShortMutexGuard<'a, T> = MutexGuard<'a, Latch, T>;
 
-/// How many pauses of the processor a waiting thread makes before it looks again; twice as many
-/// each time. Seldom, since two threads that take turns with every write bring each line that they
-/// write to the other, and both are the slower for it.
-const PAUSES: u32 = 8;
-/// From this look on as many pauses as before it.
-const LONGEST: u32 = 4;
-/// How often it looks after pauses, before it sleeps.
-const SPINS: u32 = 40;
-/// How long it sleeps, each time.
+/// The pauses of a waiting thread before its second check; twice as many before each later one.
+/// They are many, since two threads that take turns with every write move each line that they write
+/// to the other processor, and both get slower.
+const FIRST_PAUSES: u32 = 8;
+/// The number of pauses doubles so often.
+const DOUBLINGS: u32 = 4;
+/// The checks after pauses, before the first nap.
+const CHECKS_BEFORE_NAPS: u32 = 40;
+/// The length of a nap.
 const NAP: Duration = Duration::from_micros(50);
 
 /// Whether a mutex is taken; see the module docs.
@@ -65,19 +64,19 @@ pub(crate) struct Latch {
 }
 
 impl Latch {
-    /// Takes it when others have given it back.
+    /// Takes the lock once its holder has unlocked it.
     #[cold]
     #[inline(never)]
     fn wait(&self) {
-        let mut looks = 0;
+        let mut checks = 0;
         loop {
-            if looks < SPINS {
-                (0..PAUSES << looks.min(LONGEST)).for_each(|_| spin_loop());
+            if checks < CHECKS_BEFORE_NAPS {
+                (0..FIRST_PAUSES << checks.min(DOUBLINGS)).for_each(|_| spin_loop());
             } else {
                 sleep(NAP);
             }
-            looks = looks.saturating_add(1);
-            // A look first: an exchange would take the line from the holder each time.
+            checks = checks.saturating_add(1);
+            // A load first: an exchange would take the line from the holder each time.
             if !self.taken.load(Ordering::Relaxed) && self.try_lock() {
                 return;
             }
@@ -123,7 +122,7 @@ mod tests {
     use std::sync::Arc;
     use std::thread::{self, yield_now};
 
-    /// So many threads, each of which counts so often under the lock: in a plain number, which
+    /// Threads that each count so many times under the lock, in a plain number, which
     /// ThreadSanitizer watches.
     fn count(threads: u64, times: u64, hold: impl Fn(u64) + Send + Copy + 'static) {
         let counter = Arc::new(ShortMutex::new(0));
@@ -151,9 +150,9 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_holder_that_lost_the_processor_gets_its_turn() {
-        // More threads than processors, and holders that let others run, or sleep for longer than
-        // anybody looks.
+    fn a_thread_that_waits_for_a_holder_without_a_processor_gets_its_turn() {
+        // More threads than processors, and holders that yield, or sleep for longer than a waiter
+        // pauses.
         count(16, 200, |count| {
             if count % 100 == 0 {
                 sleep(20 * NAP);
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_one_is_refused_and_a_panic_gives_it_back() {
+    fn a_taken_lock_is_refused_and_a_panic_unlocks_it() {
         let mutex = Arc::new(ShortMutex::new(()));
         let held = mutex.lock();
         assert!(mutex.try_lock().is_none());

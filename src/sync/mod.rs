@@ -1,17 +1,19 @@
-//! The one door to atomics, locks and threads, so that models can swap them.
+//! The one door to atomics, locks and threads, so that models can replace them.
 //!
 //! Every other file imports from here and sees no `cfg`. With `--cfg wheelhouse_loom` the types
-//! come from [loom](https://docs.rs/loom), which runs a model under every interleaving (up to a
-//! bound); with `--cfg wheelhouse_shuttle` from [shuttle](https://docs.rs/shuttle), which runs
-//! larger ones under many random ones; otherwise they are the standard library's and
-//! `parking_lot`'s. The other sides are wrapped to look like the plain one, never the reverse.
+//! come from [loom](https://docs.rs/loom), which runs a model under every interleaving up to a
+//! bound; with `--cfg wheelhouse_shuttle` from [shuttle](https://docs.rs/shuttle), which runs
+//! larger models under many random interleavings; otherwise from the standard library and
+//! `parking_lot`. The explorers' types are wrapped to look like the plain ones, never the reverse.
+//! Both explorers are dependencies of the package `models` alone, which builds these sources once
+//! more.
 //!
 //! There are two kinds of lock: `Mutex`, for holds that may last a while, and `ShortMutex`
 //! (`latch`).
 //!
 //! `Arc` and `Weak` are always the standard library's: no protocol of this crate rests on the
-//! orderings of a reference count, but for the wait for what others are freeing (`reclaim`,
-//! `Away`).
+//! orderings of a reference count, except the wait for items that other threads are freeing
+//! (`reclaim`, `Away`).
 
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 mod latch;
@@ -24,47 +26,31 @@ pub(crate) const IS_MODEL: bool = cfg!(any(wheelhouse_loom, wheelhouse_shuttle))
 #[cfg_attr(wheelhouse_loom, allow(dead_code, unused_imports))]
 mod plain {
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
-    use std::sync::atomic::Ordering;
-    use std::sync::atomic::compiler_fence;
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
     };
     pub(crate) use std::thread_local;
 
-    /// A release store followed by a full fence: no later load of this thread is done before all
-    /// others can see it.
-    ///
-    /// On x86-64 both are one exchange: the processor lets no load pass a locked instruction, and
-    /// the compiler's fence keeps the compiler from it. By the letter of the language an exchange
-    /// is no fence for what stands around it; crossbeam-epoch does the same. It takes 5 ns. So does
-    /// a fence by Rust 1.95, which makes a locked instruction of it; by Rust 1.88, which makes
-    /// `mfence`, that takes 22.
-    #[inline]
-    pub(crate) fn store_before_loads(word: &AtomicU64, value: u64) {
-        if cfg!(all(target_arch = "x86_64", not(miri))) {
-            word.swap(value, Ordering::SeqCst);
-            compiler_fence(Ordering::SeqCst);
-        } else {
-            word.store(value, Ordering::Release);
-            fence(Ordering::SeqCst);
-        }
-    }
-
     /// Makes `count` zeroed words null pointers, which they are already.
     ///
     /// # Safety
     ///
-    /// `at` names `count` zeroed words that nobody else uses yet.
+    /// `at` names `count` zeroed words that no other thread uses yet.
     #[allow(unsafe_code)]
     #[inline]
     pub(crate) unsafe fn null_pointers<T>(_at: *mut AtomicPtr<T>, _count: usize) {}
 
-    /// Waits for so long.
+    /// Sleeps.
     pub(crate) fn nap(time: std::time::Duration) {
         std::thread::sleep(time);
     }
 
-    /// Unlocks, and hands the lock over if somebody waits for it.
+    /// Lets another thread have the processor.
+    pub(crate) fn yield_now() {
+        std::thread::yield_now();
+    }
+
+    /// Unlocks, and hands the lock to a waiting thread if there is one.
     #[inline]
     pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
         MutexGuard::unlock_fair(guard);
@@ -78,29 +64,21 @@ mod model {
     #[cfg(wheelhouse_shuttle)]
     use shuttle as explorer;
 
-    /// Where threads are not the system's, what is a thread's own is not either.
+    /// shuttle's threads are not the system's, so they need thread-locals of their own.
     #[cfg(wheelhouse_shuttle)]
     pub(crate) use explorer::thread_local;
     #[cfg(wheelhouse_loom)]
     pub(crate) use std::thread_local;
 
-    /// An explorer's mutex is as good for short holds.
+    /// An explorer's mutex serves for short holds, too.
     pub(crate) use self::Mutex as ShortMutex;
     pub(crate) use explorer::sync::MutexGuard;
     pub(crate) use explorer::sync::MutexGuard as ShortMutexGuard;
     pub(crate) use explorer::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
     };
-    use std::sync::atomic::Ordering;
 
-    /// A release store followed by a full fence.
-    #[cfg_attr(wheelhouse_loom, allow(dead_code, reason = "for models"))]
-    pub(crate) fn store_before_loads(word: &AtomicU64, value: u64) {
-        word.store(value, Ordering::Release);
-        fence(Ordering::SeqCst);
-    }
-
-    /// The explorer's mutex with `parking_lot`'s face: no poisoning.
+    /// The explorer's mutex with `parking_lot`'s interface: no poisoning.
     #[derive(Debug)]
     pub(crate) struct Mutex<T>(explorer::sync::Mutex<T>);
 
@@ -128,8 +106,8 @@ mod model {
         }
     }
 
-    /// The explorer's condition variable with `parking_lot`'s face; an explorer has no time, so a
-    /// timed wait ends at once or not at all.
+    /// The explorer's condition variable with `parking_lot`'s interface; an explorer has no time,
+    /// so a timed wait ends at once or not at all.
     #[derive(Debug, Default)]
     pub(crate) struct Condvar(explorer::sync::Condvar);
 
@@ -147,14 +125,10 @@ mod model {
             self.wait(guard);
         }
 
-        /// Over at once: who waits with a timeout looks again anyway.
+        /// Returns at once: a thread that waits with a timeout checks again anyway.
         #[cfg(wheelhouse_shuttle)]
         pub(crate) fn wait_for<T>(&self, _: &mut MutexGuard<'_, T>, _: std::time::Duration) {
             explorer::thread::yield_now();
-        }
-
-        pub(crate) fn notify_one(&self) {
-            self.0.notify_one();
         }
 
         pub(crate) fn notify_all(&self) {
@@ -168,19 +142,19 @@ mod model {
         wait: impl FnOnce(MutexGuard<'a, T>) -> MutexGuard<'a, T>,
     ) {
         #[allow(unsafe_code)]
-        // SAFETY: `guard` is moved out and a guard is moved back in before anyone can look; an
-        // explorer's `wait` does not unwind except to end the whole model, which aborts.
+        // SAFETY: `guard` is moved out, and a guard is moved back in before it is used again. An
+        // explorer's `wait` unwinds only to end the whole model, which aborts.
         unsafe {
             let held = std::ptr::read(guard);
             std::ptr::write(guard, wait(held));
         }
     }
 
-    /// Makes `count` zeroed words null pointers: an explorer's carry more than the address.
+    /// Makes `count` zeroed words null pointers: an explorer's pointers hold more than an address.
     ///
     /// # Safety
     ///
-    /// `at` names `count` words that nobody else uses yet.
+    /// `at` names `count` words that no other thread uses yet.
     #[allow(unsafe_code)]
     pub(crate) unsafe fn null_pointers<T>(at: *mut AtomicPtr<T>, count: usize) {
         for i in 0..count {
@@ -189,8 +163,13 @@ mod model {
         }
     }
 
-    /// Lets others run: an explorer has no time.
+    /// Lets other threads run: an explorer has no time.
     pub(crate) fn nap(_: std::time::Duration) {
+        explorer::thread::yield_now();
+    }
+
+    /// Lets another thread have the processor.
+    pub(crate) fn yield_now() {
         explorer::thread::yield_now();
     }
 
@@ -208,13 +187,15 @@ pub(crate) use parker::Parker;
 pub(crate) use plain::*;
 pub(crate) use std::sync::atomic::Ordering;
 
-/// What the epochs are made of. loom steps over them: each operation begins with the full fence of
-/// a pin, behind which an ordering of the map that is too weak might never show. They have models
-/// of their own.
+/// What the epochs are made of. The fence of a pin and that of a grace period have a name each, so
+/// that a model can take one of them away. loom steps over the epochs: each operation begins with
+/// the full fence of a pin, which could hide an ordering of the map that is too weak. They have
+/// models of their own (`src/tests/grace/`).
+#[cfg_attr(feature = "crossbeam-epoch", allow(unused_imports))]
 pub(crate) mod of_epochs {
     #[cfg(wheelhouse_loom)]
     use super::plain as door;
     #[cfg(not(wheelhouse_loom))]
     use crate::sync as door;
-    pub(crate) use door::{AtomicU64, Mutex, fence, store_before_loads};
+    pub(crate) use door::{AtomicU64, Mutex, fence as grace_fence, fence as pin_fence};
 }

@@ -50,7 +50,7 @@ impl Parker {
 
     fn unpark(&self) {
         *self.woken.lock() = true;
-        self.changed.notify_one();
+        self.changed.notify_all();
     }
 }
 

@@ -1,4 +1,4 @@
-//! The listener's token: who posts against who delivers.
+//! The listener's token: a thread that posts against a thread that delivers.
 
 use super::{Owned, explore};
 use crate::listener::RemovalCause;
@@ -32,7 +32,7 @@ impl Scene {
         self.queue.lock().push_back(item);
         self.token.run(
             || {
-                // Relaxed: the token has to order the two.
+                // Relaxed: the token has to order the two accesses.
                 assert!(!self.inside.load(Ordering::Relaxed), "two deliver at once");
                 self.inside.store(true, Ordering::Relaxed);
                 let items = std::mem::take(&mut *self.queue.lock());

@@ -1,14 +1,14 @@
 //! Models of the private races, run under every interleaving up to a bound on preemptions by
 //! [loom](https://docs.rs/loom).
 //!
-//! Each model has two or three threads with a few operations each and holds one claim. They run the
-//! crate's own structures, on real nodes; [`weakened`] alone is a copy, and two modules of
-//! [`grace`] stand on doors, made wrong on purpose to show that a model can fail. Run them with
-//! `ci/loom.sh`, which also names the bound.
+//! Each model has two or three threads with a few operations each and tests one claim. The models
+//! run the crate's own structures, on real nodes. Two show that a model can fail: [`weakened`] is a
+//! wrong copy, and two modules of [`grace`] lack a fence. Run them with `ci/loom.sh`, which also
+//! names the bound.
 //!
-//! loom remembers one last reader of an atomic, so a thread that looks at a value before it stores
-//! hides an earlier reader, and interleavings of the two are left out. Hence the thread that stores
-//! is the model's main one, which loom lets run first, and the one that only reads is spawned.
+//! loom remembers one last reader of an atomic. If a thread loads a value before it stores, it
+//! hides an earlier reader, and loom skips interleavings of the two. So the thread that stores is
+//! the model's main one, which loom runs first, and the thread that only reads is spawned.
 //!
 //! | model | claim |
 //! |-------|-------|
@@ -18,7 +18,7 @@
 //! | `ring::a_complete_drain_against_an_offer…` | it has taken what was offered before it |
 //! | `swap_batch::two_writers_against_a_hand_over…` | no event is lost, each writer's order holds |
 //! | `wakes::a_request_for_soon_against_a_run…` | an event that the run missed has a run arranged |
-//! | `wakes::two_requestes_for_soon_against_a_run…` | the same for a second event |
+//! | `wakes::two_requests_for_soon_against_a_run…` | the same for a second event |
 //! | `wakes::a_request_by_a_deadline_against_a_run…` | the earliest deadline is armed, drained or not |
 //! | `wakes::requests_of_two_writers…` | the earlier deadline is armed |
 //! | `status::a_requirement_against_a_pass…` | seen by the pass, or answered by another |
@@ -49,25 +49,40 @@
 //! | `whole::a_removal_against_a_look_up_of_a_dead…` | what was dead is not returned |
 //! | `whole::a_new_deadline_against_the_end…` | a key that was seen dead does not come back |
 //! | `whole::two_inserts…` | one value stays, and one entry is counted |
+//! | `told::a_reader_against_a_correction…` | its told instants do not go back, and no segment is torn |
+//! | `told::a_reader_against_two_corrections…` | the same |
+//! | `told::a_reader_of_an_old_segment…` | the same where it waits for no correction |
+//! | `told::a_correction_that_reads…` | must fail: the counter is read before the mark is set |
 //! | `delivery::two_posts…` | each is delivered once, by one thread at a time |
 //! | `delivery::posts_in_order_against_a_delivery…` | they are delivered once, in order |
-//! | `grace::a_reader_against_a_retirement…` | nobody uses what was freed; must fail without either fence |
-//! | `grace::a_reader_that_comes_again…` | nobody uses what was freed |
+//! | `gate::a_thread_that_enters…`, `gate::two_threads_that_enter…` | after the close, no thread is at work and none comes |
+//! | `grace::a_reader_against_a_retirement…` | no reader uses what was freed; must fail without either fence |
+//! | `grace::a_reader_that_comes_again…` | no reader uses what was freed |
 //! | `grace::two_readers…` | the same |
 //! | `grace::a_new_thread…` | the same, though its record comes and goes meanwhile |
 //! | `grace::a_reader_against_two_retirements…` | the same for both objects |
+//! | `grace::a_check_on_a_third_thread…` | the same, where a third thread checks and frees; must fail without the fence before the check |
+//! | `load::a_waiter_against_a_commit…` | it gets the value, or looks again |
+//! | `load::a_waiter_against_a_failure…` | it leads, or looks again |
+//! | `load::a_revocation_against_a_commit…` | the value is stored or the load revoked |
+//! | `load::a_turn_against_a_revocation…` | the waiter for a turn wakes, though the leader is stuck |
+//! | `load::a_hand_over_against_a_revocation…` | the waiter leads, or looks again |
+//! | `load::a_waiter_that_leaves…` | the lead is passed on |
 //! | `weakened::two_posts…` | must fail: the token without its second look |
 //!
-//! How many executions each takes stands in DESIGN.md; all together take about half a minute.
+//! DESIGN.md lists how many executions each takes; all together take about half a minute.
 #![allow(unsafe_code)]
 
 mod delivery;
+mod gate;
 mod grace;
+mod load;
 mod moves;
 mod node_life;
 mod ring;
 mod status;
 mod swap_batch;
+mod told;
 mod wakes;
 mod weakened;
 mod whole;
@@ -78,7 +93,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Preemptions per execution if the environment names no bound.
+/// Preemptions per execution if the environment variable is not set.
 const PREEMPTIONS: usize = 3;
 /// Switching points of one execution; a model that reaches this many spins.
 const BRANCHES: usize = 20_000;
@@ -88,7 +103,7 @@ fn explore<F: Fn() + Send + Sync + 'static>(model: F) {
     let mut builder = Builder::new();
     builder.preemption_bound.get_or_insert(PREEMPTIONS);
     builder.max_branches = BRANCHES;
-    // Not loom's: it counts across executions.
+    // A std atomic, not loom's: it counts across executions.
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
     let began = Instant::now();
@@ -109,7 +124,7 @@ fn explore<F: Fn() + Send + Sync + 'static>(model: F) {
 /// The nodes of the models.
 type Node = NodePtr<u64, u64>;
 
-/// A node with its key for hash and value, not yet published.
+/// A node whose key is its hash and its value, not yet published.
 fn new_node(key: u64) -> NewNode<u64, u64> {
     let making = Making {
         hash: key,
@@ -118,8 +133,8 @@ fn new_node(key: u64) -> NewNode<u64, u64> {
     NewNode::new(key, key, making)
 }
 
-/// Owns a published node for the length of a model: it is dropped when every thread of the model
-/// has been joined.
+/// Owns a published node as long as the model runs: the node is dropped when every thread of the
+/// model has been joined.
 struct Owned(
     Node,
     #[expect(dead_code, reason = "keeps the node's memory")] Slab<u64, u64>,

@@ -1,24 +1,24 @@
 //! Requests for a run: a writer against a run that clears them, drains, and arranges the next
 //! (waking 1 and 2).
 
-// The file is private to `maintenance`; compiled once more here, it is the same source.
+// The file is private to `maintenance`; compiled here a second time from the same source.
 #[allow(dead_code)]
 #[path = "../maintenance/waking.rs"]
 mod waking;
 
 use super::explore;
 use crate::ManualTicker;
-use crate::scheduler::{Alarm, Job, MaintenanceTask, Task, Waker};
+use crate::scheduler::{Alarm, MaintenanceTask, Task, TaskRef, Waker};
 use crate::sync::Mutex;
 use crate::time::{Clock, NEVER};
 use loom::sync::Arc;
 use loom::thread;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 use waking::Waking;
 
-/// Counts what it is told. The count is no part of the model, hence not loom's.
+/// A scheduler that counts its requests. The counter is no part of the model, hence not loom's.
 #[derive(Clone, Default)]
 struct Told(std::sync::Arc<AtomicUsize>);
 
@@ -28,7 +28,7 @@ impl Alarm for Told {
     }
 }
 
-/// A task that is never run; an alarm needs one to be told of.
+/// A task that is never run; an alarm is set with one.
 struct Nothing;
 
 impl Task for Nothing {
@@ -37,6 +37,10 @@ impl Task for Nothing {
     }
 
     fn deliver(&self) {}
+
+    fn notifier_name(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A shard's batch (of deadlines), the requests, and the alarm.
@@ -50,12 +54,9 @@ struct Scene {
 impl Scene {
     fn new() -> Arc<Self> {
         let told = Told::default();
-        let waker = Waker::Alarm {
-            alarm: std::sync::Arc::new(told.clone()),
-            task: OnceLock::new(),
-        };
+        let waker = Waker::of_alarm(told.clone());
         let task: Weak<dyn Task> = Weak::<Nothing>::new();
-        waker.enlist(task, Job::Maintenance);
+        waker.enlist(TaskRef::new(task));
         Arc::new(Self {
             batch: Mutex::new(Vec::new()),
             waking: Waking::new(waker),
@@ -70,16 +71,16 @@ impl Scene {
         if deadline == NEVER {
             self.waking.request_soon(&self.clock);
         } else {
-            self.waking.request_by(deadline, 0);
+            self.waking.request_by(deadline, 0, &steady());
         }
     }
 
     /// A run: clears the requests, drains, arranges the next for what it found.
     fn run(&self) {
-        self.waking.begin();
+        _ = self.waking.begin();
         let drained = std::mem::take(&mut *self.batch.lock());
         let next = drained.into_iter().filter(|d| *d != NEVER).min();
-        self.waking.end(next, None, || 0);
+        self.waking.end(next, None, &steady(), || 0);
     }
 
     fn left(&self) -> Vec<u64> {
@@ -96,9 +97,12 @@ fn a_request_for_soon_against_a_run_is_held_if_the_run_missed_the_event() {
         scene.run();
         writer.join().unwrap();
         if !scene.left().is_empty() {
-            assert!(scene.told.0.load(Ordering::Relaxed) > 0, "nobody was woken");
             assert!(
-                scene.waking.end(None, None, || 0).is_some(),
+                scene.told.0.load(Ordering::Relaxed) > 0,
+                "the alarm was not set"
+            );
+            assert!(
+                scene.waking.end(None, None, &steady(), || 0).is_some(),
                 "no run is arranged"
             );
         }
@@ -106,7 +110,7 @@ fn a_request_for_soon_against_a_run_is_held_if_the_run_missed_the_event() {
 }
 
 #[test]
-fn two_requestes_for_soon_against_a_run_are_held_if_the_run_missed_an_event() {
+fn two_requests_for_soon_against_a_run_are_held_if_the_run_missed_an_event() {
     explore(|| {
         let scene = Scene::new();
         let theirs = Arc::clone(&scene);
@@ -118,7 +122,7 @@ fn two_requestes_for_soon_against_a_run_are_held_if_the_run_missed_an_event() {
         writer.join().unwrap();
         if !scene.left().is_empty() {
             assert!(
-                scene.waking.end(None, None, || 0).is_some(),
+                scene.waking.end(None, None, &steady(), || 0).is_some(),
                 "no run is arranged"
             );
         }
@@ -136,9 +140,12 @@ fn a_request_by_a_deadline_against_a_run_arms_no_later_than_that() {
         });
         scene.run();
         writer.join().unwrap();
-        // Drained or not: the earliest deadline is waited for.
+        // Whether drained or not: the earliest deadline is arranged for.
         assert!(scene.waking.is_due(50), "armed too late");
-        assert!(scene.told.0.load(Ordering::Relaxed) > 0, "nobody was woken");
+        assert!(
+            scene.told.0.load(Ordering::Relaxed) > 0,
+            "the alarm was not set"
+        );
     });
 }
 
@@ -152,4 +159,9 @@ fn requests_of_two_writers_arm_the_earlier_deadline() {
         writer.join().unwrap();
         assert!(scene.waking.is_due(50), "armed too late");
     });
+}
+
+/// A clock that converts one to one.
+fn steady() -> crate::time::Clock {
+    crate::time::Clock::custom(Box::new(crate::ManualTicker::new()))
 }

@@ -1,46 +1,43 @@
-//! A time for look-ups that is cheap to read: stored every now and then, instead of taken from the
-//! processor's counter.
+//! A time for look-ups that is cheap to read: a thread stores it every now and then, so a look-up
+//! does not read the processor's counter.
 //!
 //! # How it works
 //!
-//! A cache with `coarse_reads` has a [`Coarse`]: a word that shows what the cache's clock showed a
-//! moment ago. One thread of the process, the [`Keeper`]'s, renews the words of all such caches,
-//! each time half of the shortest staleness has gone by. It starts with the first of these caches
-//! and ends with the last; it knows words and clocks, never a cache, so it keeps none alive and
-//! runs no code of the user's.
+//! A cache with `coarse_reads` has a [`Coarse`]: a word that holds a recent reading of the cache's
+//! clock. One thread of the process renews the words of all such caches, twice in the shortest
+//! staleness that one of them asks for. The thread starts with the first of these caches and ends
+//! with the last. Its [`Keeper`] knows words and clocks, but no cache: so it keeps no cache alive
+//! and runs no code of the user's.
 //!
 //! # Invariants
 //!
-//! 1. A word shows a past reading of the very clock that the cache reads elsewhere: it is never
-//!    ahead of it. So a look-up that goes by it sees nothing expire early.
-//! 2. A word never goes back. So a later look-up never finds alive what an earlier one has found
-//!    due.
-//! 3. A thread is running exactly while there are members; `running` changes under the roster's
+//! 1. A word holds a past reading of the same clock that the cache reads elsewhere, so it is never
+//!    ahead of that clock. A look-up that goes by it sees nothing expire early.
+//! 2. A word never goes back. A later look-up never finds alive what an earlier one found due.
+//! 3. The thread runs exactly while the keeper has words. `running` changes under the members'
 //!    lock.
 //!
 //! # Cost
 //!
-//! Two loads for a look-up. For the process a thread that wakes twice in each staleness: 20 to 80
-//! microseconds each time, nearly all of it the system's, on the virtual machine where this was
-//! written.
+//! Two loads for a look-up. For the process, a thread that wakes twice in each staleness; nearly
+//! all of that cost is the system's.
 
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-// The standard library's also in models: their caches have a ticker, hence no coarse time.
+// The standard library's also in models: caches there have a ticker, so they have no coarse time.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The least staleness that may be asked for. Here the keeper takes 3 percent of a core, what ten
-/// million hits a second in a small set save, and on a busy machine a thread is often woken later
-/// than that.
+/// The least staleness that may be asked for. A shorter one would cost more of a core than it
+/// saves, and a busy machine often wakes a thread later than that.
 pub(crate) const FINEST: Duration = Duration::from_millis(1);
 
-/// The greatest. With two wake-ups a second there is nothing left to save; and by default what
-/// expired a second ago is being removed, which ends every look-up's sight of it.
+/// The greatest staleness. Two wake-ups a second cost nothing that is worth saving; and by default
+/// an entry that expired a second ago is removed, so no look-up finds it.
 pub(crate) const COARSEST: Duration = Duration::from_secs(1);
 
-/// The members of a process.
+/// The keeper of the process.
 static PROCESS: Keeper = Keeper::new(start);
 
 /// A time that lags behind a clock.
@@ -57,26 +54,26 @@ struct Word {
 }
 
 impl Coarse {
-    /// A time at most `staleness` behind `clock`, as long as the system wakes the keeper in time.
-    /// `None` if there can be no keeper, which has been reported then.
+    /// A time at most `staleness` behind `clock`, as long as the system wakes the thread in time.
+    /// `None` if the thread cannot be started; this has been reported then.
     pub(super) fn of(
         clock: impl Fn() -> u64 + Send + Sync + 'static,
         staleness: Duration,
     ) -> Option<Self> {
-        PROCESS.take_in(clock, staleness)
+        PROCESS.add(clock, staleness)
     }
 
     #[inline]
     pub(super) fn now(&self) -> u64 {
-        // Relaxed: nothing but the time is learnt from it; and looks at one word that happen one
-        // after the other never see it go back.
+        // Relaxed: a look-up learns only the time from it, and successive loads of one word never
+        // see it go back.
         self.word.shows.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Coarse {
     fn drop(&mut self) {
-        self.keeper.let_go(&self.word);
+        self.keeper.remove(&self.word);
     }
 }
 
@@ -88,32 +85,32 @@ impl fmt::Debug for Coarse {
 
 impl Word {
     fn renew(&self) {
-        // Not a store: another core's counter may be behind by a little.
+        // Not a store: the counter of another core may be a little behind.
         self.shows.fetch_max((self.clock)(), Ordering::Relaxed);
     }
 }
 
-/// A thread to be, and the words that it renews.
+/// The words of a process, and the thread that renews them.
 pub(crate) struct Keeper {
-    roster: Mutex<Roster>,
+    members: Mutex<Members>,
     changed: Condvar,
     start: fn(&'static Keeper) -> io::Result<()>,
 }
 
-struct Roster {
-    members: Vec<Arc<Word>>,
+struct Members {
+    words: Vec<Arc<Word>>,
     running: bool,
     /// How long the thread sleeps between renewals.
     asleep_for: Duration,
-    /// That it could not be started has been said.
+    /// It has been reported that the thread could not be started.
     reported: bool,
 }
 
 impl Keeper {
     pub(crate) const fn new(start: fn(&'static Keeper) -> io::Result<()>) -> Self {
         Self {
-            roster: Mutex::new(Roster {
-                members: Vec::new(),
+            members: Mutex::new(Members {
+                words: Vec::new(),
                 running: false,
                 asleep_for: Duration::MAX,
                 reported: false,
@@ -123,8 +120,8 @@ impl Keeper {
         }
     }
 
-    /// Makes a word for a clock and sees to it that it is renewed.
-    pub(crate) fn take_in(
+    /// Makes a word for a clock, which the thread renews from now on.
+    pub(crate) fn add(
         &'static self,
         clock: impl Fn() -> u64 + Send + Sync + 'static,
         staleness: Duration,
@@ -132,15 +129,15 @@ impl Keeper {
         let word = Arc::new(Word {
             shows: AtomicU64::new(clock()),
             clock: Box::new(clock),
-            // Half, so that a thread that is woken late, by as much again, still keeps the promise.
+            // Half, so that a thread which is woken late by as much again keeps the promise.
             period: staleness / 2,
         });
-        let mut roster = self.lock();
-        if !roster.running {
+        let mut members = self.lock();
+        if !members.running {
             if let Err(error) = (self.start)(self) {
-                if !roster.reported {
-                    roster.reported = true;
-                    // Not `eprintln`, which panics where standard error is closed.
+                if !members.reported {
+                    members.reported = true;
+                    // Not `eprintln`: it panics where standard error is closed.
                     _ = writeln!(
                         io::stderr(),
                         "wheelhouse: the thread for coarse reads could not be started ({error}); look-ups go by the exact clock"
@@ -148,39 +145,39 @@ impl Keeper {
                 }
                 return None;
             }
-            roster.running = true;
+            members.running = true;
         }
-        if word.period < roster.asleep_for {
+        if word.period < members.asleep_for {
             self.changed.notify_one();
         }
-        roster.members.push(Arc::clone(&word));
+        members.words.push(Arc::clone(&word));
         Some(Coarse { word, keeper: self })
     }
 
-    fn let_go(&self, word: &Arc<Word>) {
-        let mut roster = self.lock();
-        if let Some(at) = roster.members.iter().position(|m| Arc::ptr_eq(m, word)) {
-            roster.members.swap_remove(at);
+    fn remove(&self, word: &Arc<Word>) {
+        let mut members = self.lock();
+        if let Some(at) = members.words.iter().position(|m| Arc::ptr_eq(m, word)) {
+            members.words.swap_remove(at);
         }
-        if roster.members.is_empty() {
+        if members.words.is_empty() {
             self.changed.notify_one();
         }
     }
 
-    /// The thread's life.
+    /// What the thread runs.
     fn keep(&self) {
-        let mut roster = self.lock();
-        while let Some(period) = roster.renew() {
-            roster.asleep_for = period;
-            let waited = self.changed.wait_timeout(roster, period);
-            roster = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let mut members = self.lock();
+        while let Some(period) = members.renew() {
+            members.asleep_for = period;
+            let waited = self.changed.wait_timeout(members, period);
+            members = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        roster.running = false;
-        roster.asleep_for = Duration::MAX;
+        members.running = false;
+        members.asleep_for = Duration::MAX;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Roster> {
-        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Renews all words, in place of the thread.
@@ -189,7 +186,7 @@ impl Keeper {
         self.lock().renew();
     }
 
-    /// One of a test's own, kept for ever where a leak detector sees it.
+    /// A keeper for one test, kept for ever where a leak detector sees it.
     #[cfg(test)]
     pub(crate) fn of_a_test(start: fn(&'static Self) -> io::Result<()>) -> &'static Self {
         static KEPT: Mutex<Vec<&'static Keeper>> = Mutex::new(Vec::new());
@@ -200,11 +197,11 @@ impl Keeper {
     }
 }
 
-impl Roster {
-    /// Renews all words; says when to do so again, if there are any.
+impl Members {
+    /// Renews all words. Returns after how long to do so again, if there are any.
     fn renew(&self) -> Option<Duration> {
-        self.members.iter().for_each(|word| word.renew());
-        self.members.iter().map(|word| word.period).min()
+        self.words.iter().for_each(|word| word.renew());
+        self.words.iter().map(|word| word.period).min()
     }
 }
 
@@ -223,7 +220,7 @@ mod tests {
 
     fn member(keeper: &'static Keeper, ticker: &ManualTicker) -> Option<Coarse> {
         let ticker = ticker.clone();
-        keeper.take_in(move || ticker.nanos(), STALENESS)
+        keeper.add(move || ticker.nanos(), STALENESS)
     }
 
     /// Waits for what the thread does.
@@ -273,7 +270,7 @@ mod tests {
         let (keeper, ticker) = (Keeper::of_a_test(start), ManualTicker::new());
         let slow = {
             let ticker = ticker.clone();
-            keeper.take_in(move || ticker.nanos(), Duration::from_secs(3_600))
+            keeper.add(move || ticker.nanos(), Duration::from_secs(3_600))
         };
         until(|| keeper.lock().asleep_for == Duration::from_secs(1_800));
         let fast = member(keeper, &ticker);
@@ -292,10 +289,10 @@ mod tests {
             drop(member(keeper, &ticker));
         }
         let many: Vec<_> = (0..2_000).map(|_| member(keeper, &ticker)).collect();
-        assert_eq!(keeper.lock().members.len(), 2_000);
+        assert_eq!(keeper.lock().words.len(), 2_000);
         drop(many);
         until(|| !keeper.lock().running);
-        assert!(keeper.lock().members.is_empty());
+        assert!(keeper.lock().words.is_empty());
     }
 
     #[test]
@@ -304,7 +301,7 @@ mod tests {
         for _ in 0..2 {
             assert!(member(keeper, &ManualTicker::new()).is_none());
         }
-        let roster = keeper.lock();
-        assert!(roster.reported && !roster.running && roster.members.is_empty());
+        let members = keeper.lock();
+        assert!(members.reported && !members.running && members.words.is_empty());
     }
 }

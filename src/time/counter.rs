@@ -1,15 +1,19 @@
-//! The default clock: the processor's time stamp counter where it runs at a constant rate, the
+//! The default clock: the processor's time stamp counter where that runs at a constant rate, the
 //! system's monotonic clock elsewhere.
 //!
 //! # How it works
 //!
-//! quanta decides which of the two it is, and measures the counter's rate. Where it is the counter
-//! of an x86-64 processor it is read here directly ([`Direct`]): through quanta's door a reading is
-//! a call and a choice, which costs a hit 2 ns. The rate is taken over as a fraction, so that the
-//! upper half of one product is the time.
+//! quanta decides which of the two it is, and measures the rate of the counter. The counter of an
+//! x86-64 processor is then read here without quanta ([`Direct`]), since a reading by quanta is a
+//! call and a branch. The rate is kept as a fraction of 2^64, so the upper half of one product is
+//! the time.
 //!
-//! This is the one module that names quanta.
+//! This is the only module that names quanta.
 #![allow(unsafe_code)]
+
+use super::discipline::{Discipline, Readings};
+use std::sync::OnceLock;
+use std::time::Instant;
 
 /// A clock that starts at 0 when it is made; a clone shows the same.
 #[derive(Clone)]
@@ -20,23 +24,48 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    pub(super) fn new() -> Self {
+    fn first() -> Self {
         let clock = quanta::Clock::new();
         // After the calibration.
         let origin = clock.raw();
         Self { clock, origin }
     }
 
-    /// Nanoseconds since it was made; 0 for readings before that, from the counter of another core.
+    /// A counter that starts now, the discipline of all counters of the process, and what its
+    /// counter shows now.
+    pub(super) fn start() -> (Self, &'static Discipline, u64) {
+        static PROCESS: OnceLock<(Counter, Discipline)> = OnceLock::new();
+        let (first, discipline) = PROCESS.get_or_init(|| {
+            let counter = Self::first();
+            let base = Instant::now();
+            let readings = Machine {
+                direct: counter.direct(),
+                counter: counter.clone(),
+                base,
+            };
+            (counter, Discipline::new(base, Box::new(readings)))
+        });
+        let clock = first.clock.clone();
+        let origin = clock.raw();
+        let shown = first.at(origin);
+        (Self { clock, origin }, discipline, shown)
+    }
+
+    /// Nanoseconds since it was made. 0 for an earlier reading, as another core's counter may show.
     pub(super) fn now(&self) -> u64 {
-        self.clock.delta_as_nanos(self.origin, self.clock.raw())
+        self.at(self.clock.raw())
+    }
+
+    /// What [`now`](Self::now) is at this reading.
+    fn at(&self, raw: u64) -> u64 {
+        self.clock.delta_as_nanos(self.origin, raw)
     }
 
     /// The same clock, read without quanta where that is possible.
     pub(super) fn direct(&self) -> Direct {
         if shows_counter(&self.clock) {
-            // In 2^40 ticks; ticks of a nanosecond and more are no rate, and no such processor is
-            // known.
+            // Of 2^40 ticks. A tick of a nanosecond or more cannot be kept as a rate; no such
+            // processor is known.
             let nanos = self.clock.delta_as_nanos(0, 1 << 40);
             Direct {
                 origin: self.origin,
@@ -59,8 +88,8 @@ pub(super) struct Direct {
 impl Direct {
     pub(super) const NONE: Self = Self { origin: 0, rate: 0 };
 
-    /// Nanoseconds since the [`Counter`] was made, 0 before that; `None` where the counter is no
-    /// clock.
+    /// Nanoseconds since the [`Counter`] was made, 0 for an earlier reading; `None` where the
+    /// processor's counter is no clock.
     #[inline]
     pub(super) fn now(self) -> Option<u64> {
         if self.rate == 0 {
@@ -71,11 +100,28 @@ impl Direct {
     }
 }
 
+/// The two clocks of the machine that the discipline compares.
+struct Machine {
+    direct: Direct,
+    counter: Counter,
+    base: Instant,
+}
+
+impl Readings for Machine {
+    fn counter(&self) -> u64 {
+        self.direct.now().unwrap_or_else(|| self.counter.now())
+    }
+
+    fn program(&self) -> u64 {
+        super::saturating_nanos(self.base.elapsed())
+    }
+}
+
 /// Whether the clock's raw readings are the processor's counter.
 fn shows_counter(clock: &quanta::Clock) -> bool {
-    // The counter never goes back on one core, so a reading of the clock between two of its own is
-    // one of it, unless the thread changes cores among counters that differ. Any other clock is
-    // some fifteen powers of ten away, or stands still.
+    // The counter never goes back on one core. So a raw reading that lies between two readings of
+    // the counter is the counter's, unless the thread changes to a core whose counter differs. The
+    // readings of any other clock are many powers of ten away.
     cfg!(target_arch = "x86_64")
         && (0..3).any(|_| {
             let before = read();
@@ -88,9 +134,9 @@ fn shows_counter(clock: &quanta::Clock) -> bool {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn read() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction, and it changes nothing but two registers.
-    // Where a system forbids it to programs, quanta, which reads it the same way, has ended the
-    // process before.
+    // SAFETY: every x86-64 processor has this instruction, and it changes only two registers. Where
+    // a system forbids it to programs, quanta has ended the process before, since quanta reads the
+    // counter in the same way.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
@@ -105,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_direct_reading_is_quantas() {
-        let counter = Counter::new();
+        let (counter, _, _) = Counter::start();
         let direct = counter.direct();
         for _ in 0..1_000 {
             let before = counter.now();

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 /// The deadline of an entry that never expires.
 ///
-/// An odd-looking value rather than 0 or `u64::MAX`, which a clock does meet. [`deadline_after`]
-/// steps over it, so a deadline that equals it was never meant as a point in time.
+/// An odd value, since a clock does show 0 and `u64::MAX`. No deadline that is made here falls on
+/// it by chance: [`deadline_at`] steps over it.
 pub(crate) const NEVER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The longest lifetime, 2^62 ns (146 years). Longer ones are cut to it, see time 2.
+/// The longest lifetime, 2^62 ns (146 years). A longer one is cut to it, see time 2.
 pub(crate) const MAX_LIFE_NANOS: u64 = 1 << 62;
 
 /// Whether an entry with this deadline is expired: at exactly its deadline it is.
@@ -31,8 +31,8 @@ pub(crate) fn is_past(now: u64, deadline: u64) -> bool {
 ///
 /// A deadline that would fall on the reserved value moves 1 ns later, or 1 ns earlier for a life of
 /// zero, which must be due at once.
-#[inline]
-pub(crate) fn deadline_after(now: u64, life: Duration) -> u64 {
+#[cfg(test)]
+fn deadline_after(now: u64, life: Duration) -> u64 {
     deadline_at(now, saturating_nanos(life).min(MAX_LIFE_NANOS))
 }
 
@@ -50,8 +50,8 @@ pub(super) fn deadline_at(now: u64, life: u64) -> u64 {
 }
 
 /// The deadline of a life that starts `now` and lasts forever if `None`.
-#[inline]
-pub(crate) fn deadline_in(now: u64, life: Option<Duration>) -> u64 {
+#[cfg(test)]
+fn deadline_in(now: u64, life: Option<Duration>) -> u64 {
     match life {
         Some(life) => deadline_after(now, life),
         None => NEVER,
@@ -59,8 +59,8 @@ pub(crate) fn deadline_in(now: u64, life: Option<Duration>) -> u64 {
 }
 
 /// What is left until the deadline: `None` if it never comes, zero if it is due.
-#[inline]
-pub(crate) fn time_left(now: u64, deadline: u64) -> Option<Duration> {
+#[cfg(test)]
+fn time_left(now: u64, deadline: u64) -> Option<Duration> {
     if deadline == NEVER {
         None
     } else if is_due(now, deadline) {
@@ -91,7 +91,7 @@ pub(crate) fn earlier(a: u64, b: u64, now: u64) -> u64 {
 /// The duration in nanoseconds, at most `u64::MAX`.
 #[inline]
 pub(crate) fn saturating_nanos(duration: Duration) -> u64 {
-    // In 64 bits: by way of `as_nanos` it takes three times as long, on every read that extends.
+    // In 64 bits: `as_nanos` calculates in 128, which takes longer on each read that extends.
     duration
         .as_secs()
         .saturating_mul(1_000_000_000)

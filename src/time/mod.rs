@@ -1,9 +1,15 @@
 //! Time: the clock of a cache, over the machine's counter or a source of the program's.
 //!
 //! *Cache time* is a `u64` count of nanoseconds that starts at 0 when the cache is built and wraps
-//! past `u64::MAX`. A [`Ticker`] supplies readings of any origin; [`Clock`] subtracts the reading
-//! it took at construction, so nothing else in the crate knows about origins. A *deadline* is a
-//! point in cache time, or [`NEVER`].
+//! past `u64::MAX`. A [`Ticker`] supplies readings of any origin. [`Clock`] subtracts the reading
+//! that it took at construction, so no other module knows about origins. A *deadline* is a point in
+//! cache time, or [`NEVER`].
+//!
+//! *The program's time* is what `Instant::now()` shows. A *told instant* is the point of the
+//! program's time that a policy is told for a reading of the clock. On the default clock, cache
+//! time is the counter at its nominal rate, and a [`View`] converts between the two times. So a
+//! look-up, which compares two points of cache time, pays nothing for the conversion. On a ticker,
+//! cache time is the program's time.
 //!
 //! Invariants, which other modules cite as "time 1" and so on:
 //!
@@ -13,29 +19,40 @@
 //!    it may step over `NEVER`) ahead of the `now` it was made from. Half of the signed range
 //!    therefore stays free, so the clock may run backwards by 146 years before a comparison means
 //!    the wrong thing.
-//! 3. No function that reads or compares times takes a lock, allocates or panics; only a caller's
-//!    [`Ticker`] can.
+//! 3. No function that compares times takes a lock, allocates or panics. No function that reads or
+//!    converts them allocates or waits for a lock; only a [`Ticker`] of the program's can panic.
+//! 4. Told instants never go back in one thread, as long as the counter does not. `segment` holds
+//!    the proof.
+//! 5. Told instants agree with the program's time, and durations are converted at its rate, within
+//!    the bounds that `discipline` states.
 //!
-//! Sources of time are [`ticker`]'s, the arithmetic of deadlines is [`deadline`]'s. The default
-//! clock is [`counter`]'s; [`coarse`] has a time for look-ups that lags behind it.
+//! | file | content |
+//! |------|---------|
+//! | [`ticker`] | sources of time that a program supplies |
+//! | [`deadline`] | the arithmetic of deadlines |
+//! | [`counter`] | the default clock |
+//! | [`coarse`] | a time for look-ups that lags behind a clock |
+//! | [`view`] | the conversion between cache time and the program's time |
+//! | [`segment`] | the conversion of the present, published to all threads |
+//! | [`discipline`] | how it is kept in step with `Instant::now()` |
 
 pub(crate) mod coarse;
 mod counter;
 mod deadline;
+mod discipline;
+pub(crate) mod segment;
 mod ticker;
-#[allow(dead_code)]
-mod view;
+pub(crate) mod view;
 
 use coarse::Coarse;
 use counter::{Counter, Direct};
+use discipline::Discipline;
 use std::time::{Duration, Instant};
 
 pub(crate) use deadline::{
-    MAX_LIFE_NANOS, NEVER, deadline_after, deadline_in, earlier, is_before, is_due, is_past,
-    saturating_nanos, time_left,
+    MAX_LIFE_NANOS, NEVER, earlier, is_before, is_due, is_past, saturating_nanos,
 };
 pub use ticker::{ManualTicker, Ticker};
-#[allow(unused_imports)]
 pub(crate) use view::View;
 
 /// The clock of one cache: readings in cache time.
@@ -47,8 +64,7 @@ pub(crate) struct Clock {
     /// What look-ups go by instead.
     coarse: Option<Coarse>,
     source: Source,
-    /// What the machine's clock showed at construction; cache time 0 for those who want an
-    /// [`Instant`].
+    /// The instant from which told instants are counted: for a ticker that of construction.
     base: Instant,
     /// How often look-ups have asked for a time in line.
     #[cfg(any(fuzzing, wheelhouse_shuttle))]
@@ -57,7 +73,12 @@ pub(crate) struct Clock {
 
 /// An enum rather than `Box<dyn Ticker>` for both, so that the default costs no indirect call.
 enum Source {
-    Counter(Counter),
+    Counter {
+        counter: Counter,
+        discipline: &'static Discipline,
+        /// What the counter of the discipline showed at cache time 0.
+        origin: u64,
+    },
     /// A ticker, and what it showed at construction.
     Custom(Box<dyn Ticker>, u64),
 }
@@ -66,31 +87,34 @@ impl Clock {
     /// The default clock: the processor's time stamp counter where it runs at a constant rate, else
     /// the monotonic clock of the operating system.
     ///
-    /// The first call in a process measures the rate of the counter against the system's clock,
-    /// which keeps that thread busy for 0.6 ms on the machine where this was written, at worst for
-    /// 200 ms. Later calls, from any cache, take the rate as measured. It was off by 2 to 18 parts
-    /// per million there.
+    /// The first call in a process measures the rate of the counter against the system's clock.
+    /// This keeps the thread busy for less than a millisecond as a rule, at worst for 200 ms. Later
+    /// calls, from any cache, use the rate as measured.
     pub(crate) fn tsc() -> Self {
-        // Calibrates first, so that its origin and `base` name the same moment.
-        let counter = Counter::new();
+        let (counter, discipline, origin) = Counter::start();
         Self {
             direct: counter.direct(),
             glanced: counter.direct(),
             coarse: None,
-            source: Source::Counter(counter),
-            base: Instant::now(),
+            base: discipline.base(),
+            source: Source::Counter {
+                counter,
+                discipline,
+                origin,
+            },
             #[cfg(any(fuzzing, wheelhouse_shuttle))]
             asked: Default::default(),
         }
     }
 
     /// The same clock, whose [`glance`](Self::glance) shows what it showed up to `staleness` ago. A
-    /// custom clock stays as it is, as does any where no thread can be started for that.
+    /// custom clock stays as it is. So does any clock if no thread can be started for that.
     pub(crate) fn with_coarse_glances(self, staleness: Duration) -> Self {
-        let Source::Counter(counter) = &self.source else {
+        let Source::Counter { counter, .. } = &self.source else {
             return self;
         };
-        // Read in the same way: the two round differently, and the coarse time must not be ahead.
+        // Read in the same way as `now` does: the two ways round differently, and the coarse time
+        // must not be ahead.
         let (direct, counter) = (self.direct, counter.clone());
         let read = move || direct.now().unwrap_or_else(|| counter.now());
         match Coarse::of(read, staleness) {
@@ -125,17 +149,17 @@ impl Clock {
     /// Now, in cache time.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
-        // One question instead of two: which source, and can it be read directly.
+        // One branch instead of two: which source it is, and whether it can be read directly.
         self.direct.now().unwrap_or_else(|| self.now_indirectly())
     }
 
-    /// Now, as look-ups may see it that move no deadline: [`now`](Self::now), or some time ago
-    /// where the cache has coarse reads.
+    /// Now, as a look-up may see it that moves no deadline: [`now`](Self::now), or an earlier
+    /// reading where the cache has coarse reads.
     ///
     /// Never ahead of `now`.
     #[inline]
     pub(crate) fn glance(&self) -> u64 {
-        // The same question as in `now`; a second one only where the answer is no.
+        // The same branch as in `now`, and a second one only where the answer is no.
         self.glanced.now().unwrap_or_else(|| match &self.coarse {
             Some(coarse) => coarse.now(),
             None => self.now_indirectly(),
@@ -146,8 +170,8 @@ impl Clock {
     #[inline]
     pub(crate) fn glance_in_line(&self) -> Option<u64> {
         let glanced = self.glanced.now();
-        // Fuzzers and explorers set the time by a call: they are told every other time, to see both
-        // ways of a look-up.
+        // Fuzzers and models set the time by a call. They get an answer every other time, so that
+        // they take both ways of a look-up.
         #[cfg(any(fuzzing, wheelhouse_shuttle))]
         let glanced = glanced.or_else(|| {
             let asked = self
@@ -167,7 +191,7 @@ impl Clock {
     #[inline(never)]
     fn now_indirectly(&self) -> u64 {
         match &self.source {
-            Source::Counter(counter) => counter.now(),
+            Source::Counter { counter, .. } => counter.now(),
             Source::Custom(ticker, origin) => ticker.nanos().wrapping_sub(*origin),
         }
     }
@@ -177,33 +201,19 @@ impl Clock {
     ///
     /// The reading comes first: that order is what keeps told instants from going back in a thread.
     #[inline]
-    #[allow(dead_code)]
     pub(crate) fn view(&self, now: u64) -> View {
-        View::identity(self.base, now)
+        match &self.source {
+            Source::Counter {
+                discipline, origin, ..
+            } => discipline.view(now, *origin),
+            Source::Custom(..) => View::identity(self.base, now),
+        }
     }
 
-    /// The [`Instant`] of cache time 0.
-    #[inline]
-    pub(crate) fn base(&self) -> Instant {
-        self.base
-    }
-
-    /// The point `now` of cache time as an [`Instant`], such that differences between two of them
-    /// are cache time.
-    ///
-    /// Where the platform cannot represent the result it is the instant at which the cache was
-    /// built.
+    /// The point `now` of cache time, which was read just before, as a policy is told it.
     #[inline]
     pub(crate) fn instant(&self, now: u64) -> Instant {
-        // Signed, since a clock that ran backwards shows a time before its origin.
-        let offset = now as i64;
-        let distance = Duration::from_nanos(offset.unsigned_abs());
-        let shifted = if offset >= 0 {
-            self.base.checked_add(distance)
-        } else {
-            self.base.checked_sub(distance)
-        };
-        shifted.unwrap_or(self.base)
+        self.view(now).instant(now)
     }
 }
 

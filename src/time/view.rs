@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// A rate close to 1, as its distance from 1 in units of 2^-48. Zero is exactly 1, so a custom
 /// ticker is converted without rounding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Rate(i64);
+pub(crate) struct Rate(i64);
 
 /// One consistent snapshot of the conversion. See [`Clock::view`](super::Clock::view).
 ///
@@ -34,12 +34,55 @@ pub(crate) struct View {
 }
 
 impl Rate {
-    pub(super) const ONE: Self = Self(0);
+    pub(crate) const ONE: Self = Self(0);
+
+    /// 1 and 2^-`power`.
+    pub(crate) const fn fraction(power: u32) -> Self {
+        Self(1 << (48 - power))
+    }
+
+    /// What was measured over these spans, of which `counter` is not 0; cut to what is
+    /// [extreme](Self::is_extreme).
+    pub(super) fn measured(program: u64, counter: u64) -> Self {
+        let gained = i128::from(program) - i128::from(counter);
+        let distance = (gained << 48) / i128::from(counter);
+        let most = i128::from(Self::EXTREME);
+        Self(distance.clamp(-most, most) as i64)
+    }
+
+    /// An eighth: far more than any pair of sound clocks differs by.
+    const EXTREME: i64 = 1 << 45;
+
+    /// Whether this is no rate of sound clocks.
+    pub(super) fn is_extreme(self) -> bool {
+        self.0.abs() >= Self::EXTREME
+    }
+
+    /// Whether the two differ by more than `bound` does from 1.
+    pub(super) fn differs_from(self, other: Self, bound: Self) -> bool {
+        self.0.abs_diff(other.0) > bound.0.unsigned_abs()
+    }
+
+    /// The inverse, rounded down: there and back again is no longer than before.
+    pub(crate) fn inverse(self) -> Self {
+        let one = 1_i128 << 48;
+        let inverse = (one * one).div_euclid(one + i128::from(self.0));
+        Self((inverse - one) as i64)
+    }
+
+    pub(crate) fn to_bits(self) -> u64 {
+        self.0 as u64
+    }
+
+    #[inline]
+    pub(crate) fn of_bits(bits: u64) -> Self {
+        Self(bits as i64)
+    }
 
     /// `nanos` at this rate, rounded down.
     #[inline]
-    pub(super) fn of(self, nanos: i64) -> i64 {
-        // The product fits: a rate is less than 2^48 away from 1 by its construction.
+    pub(crate) fn of(self, nanos: i64) -> i64 {
+        // The product fits: a rate is at most an eighth away from 1.
         let shift = (i128::from(nanos) * i128::from(self.0)) >> 48;
         nanos.saturating_add(shift as i64)
     }

@@ -324,16 +324,6 @@ impl<K, V> Wheel<K, V> {
         self.resume_at = OVERDUE;
     }
 
-    /// The node that hangs in the bucket under the finest hand for longest: if nobody has moved its
-    /// deadline, it is due before the tick ends.
-    pub(crate) fn nearest(&self) -> Option<NodePtr<K, V>> {
-        let bucket_id = level::bucket_id_of(0, self.spans.hand(0, self.now));
-        self.buckets.as_ref()?.by_id[usize::from(bucket_id)]
-            .entries
-            .front()
-            .map(EntryPtr::node)
-    }
-
     /// No more nodes than these are pending.
     pub(crate) fn pending_len(&self) -> usize {
         let Some(buckets) = &self.buckets else {

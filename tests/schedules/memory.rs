@@ -10,7 +10,7 @@ use wheelhouse::{Cache, ManualTicker};
 use crate::explore;
 use crate::support::census::Census;
 
-/// Knows whether it was dropped while somebody could still see it.
+/// Shows whether it was dropped.
 struct Witness(Arc<AtomicBool>);
 
 impl Drop for Witness {
@@ -19,8 +19,8 @@ impl Drop for Witness {
     }
 }
 
-/// A reference is held over look-ups, while others replace, remove and expire what it refers to and
-/// free all they can.
+/// A reference is held during look-ups, while other threads replace, remove and expire its entry
+/// and free all they can.
 #[test]
 fn what_is_held_is_not_dropped() {
     explore(|| {
@@ -67,8 +67,8 @@ fn what_is_held_is_not_dropped() {
     });
 }
 
-/// The last handle goes on some thread, in the middle of what others had begun; nothing is left and
-/// nothing dropped twice.
+/// The last handle is dropped on any thread, while other threads are in the middle of their calls;
+/// nothing is left and nothing is dropped twice.
 #[test]
 fn the_last_handle_takes_everything_along() {
     explore(|| {

@@ -1,4 +1,4 @@
-//! Whether maintenance is woken in time, by nobody but the alarm.
+//! Whether the alarm alone wakes maintenance in time, and what the last drop waits for.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,11 +7,12 @@ use shuttle::thread;
 use wheelhouse::{Alarm, Cache, MaintenanceTask, ManualTicker, Scheduler};
 
 use crate::support::Dice;
+use crate::support::census::Census;
 use crate::{dice, explore};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A timer with one wish: the last one counts, as the contract has it.
+/// A timer with one request: the last one counts, as the contract of `Alarm` says.
 #[derive(Clone, Default)]
 struct Timer(Arc<Mutex<Option<(Duration, MaintenanceTask)>>>);
 
@@ -38,9 +39,9 @@ fn write(cache: &Cache<u64, u64>, mut dice: Dice) {
     }
 }
 
-/// Writers leave deadlines, earlier ones after later ones; a timer thread runs what it is told,
-/// when it is told, at any moment in between. When the writers have gone, following the alarm alone
-/// removes every entry, at its time.
+/// Writers leave deadlines, earlier ones after later ones; a timer thread runs the tasks that it
+/// receives, at any moment in between. When the writers have ended, the alarm alone makes
+/// maintenance remove every entry, at its time.
 #[test]
 fn following_the_alarm_removes_every_entry() {
     explore(|| {
@@ -75,7 +76,53 @@ fn following_the_alarm_removes_every_entry() {
         assert_eq!(
             cache.entry_count(),
             0,
-            "entries whose deadline nobody was woken for"
+            "entries for whose deadline no run came"
         );
+    });
+}
+
+/// Two threads run the task while others drop their handles. When the drop of the last one returns,
+/// each removal was delivered and every value dropped.
+#[test]
+fn the_last_drop_ends_after_all_runs_of_the_alarm() {
+    explore(|| {
+        let (census, timer) = (Census::default(), Timer::default());
+        let told: Arc<Mutex<u64>> = Arc::default();
+        let count = Arc::clone(&told);
+        let cache = Cache::builder()
+            .ticker(ManualTicker::new())
+            .scheduler(Scheduler::custom(timer.clone()))
+            .removal_listener(move |_: &u64, _: &_, _| {
+                thread::yield_now();
+                *count.lock().unwrap() += 1;
+            })
+            .build();
+        for key in 0..4 {
+            cache.insert(key, census.counted(key));
+        }
+        cache.invalidate(&0);
+        cache.invalidate(&1);
+        let (_, task) = timer.take().expect("a removal is to be told");
+        let runs = [task.clone(), task].map(|task| thread::spawn(move || drop(task.run())));
+        // Whichever thread drops the last handle: afterwards, one of the two has seen the end.
+        let other = cache.clone();
+        let seen =
+            |census: &Census, told: &Arc<Mutex<u64>>| (census.alive(), *told.lock().unwrap());
+        let (theirs, heard) = (census.clone(), Arc::clone(&told));
+        let dropping = thread::spawn(move || {
+            drop(other);
+            seen(&theirs, &heard)
+        });
+        drop(cache);
+        let here = seen(&census, &told);
+        let there = dropping.join().unwrap();
+        assert!(
+            here == (0, 2) || there == (0, 2),
+            "values alive and removals told: {here:?}, {there:?}"
+        );
+        for run in runs {
+            run.join().unwrap();
+        }
+        assert_eq!(seen(&census, &told), (0, 2));
     });
 }

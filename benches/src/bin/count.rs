@@ -1,10 +1,19 @@
-//! A fixed number of one operation on one thread, for an instruction counter: `count.sh` runs it under callgrind, which counts only what
-//! happens inside [`measured`]. Time, threads and hash seeds are fixed, so two runs differ by next to nothing.
+//! A fixed number of one operation on one thread, for an instruction counter: `count.sh` runs it
+//! under callgrind, which counts only what happens inside [`measured`]. Time, threads and hash
+//! seeds are fixed, so two runs differ by next to nothing.
 
-use std::{hint::black_box, process::ExitCode, time::Duration};
+use std::{
+    hint::black_box,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
-use wheelhouse::{Cache, CacheBuilder, ManualTicker, Scheduler, expiry};
-use wheelhouse_bench::{keys, peers::Hasher};
+use wheelhouse::{Cache, CacheBuilder, Expiry, ManualTicker, Scheduler, expiry};
+use wheelhouse_bench::{
+    keys,
+    peer::Hasher,
+    peers::{AsTold, OnCreate},
+};
 
 /// Entries there before the counting starts.
 const RESIDENT: u64 = 10_000;
@@ -19,104 +28,72 @@ fn measured(run: &mut dyn FnMut()) {
     run();
 }
 
-struct Operation {
-    name: &'static str,
-    run: fn(),
+/// The operations by name.
+const OPERATIONS: &[(&str, fn())] = &[
+    ("get-hit", || each(cache(Expire::Never), get)),
+    ("get-hit-expiry", || each(cache(Expire::Create), get)),
+    ("get-hit-user-policy", || each(cache(Expire::ByUser), get)),
+    ("get-hit-user-read-policy", || {
+        each(cache(Expire::ByUserAsTold), get)
+    }),
+    ("get-hit-user-extend", || {
+        each(cache(Expire::OrdinaryExtend), get)
+    }),
+    ("get-hit-writes-only", || {
+        each(cache(Expire::WritesOnly), get)
+    }),
+    ("get-hit-extend", || each(cache(Expire::Access), get)),
+    ("get-ref-hit", || each(cache(Expire::Create), get_ref)),
+    ("get-many-hit-expiry", get_many),
+    ("get-miss", || each(cache(Expire::Create), miss)),
+    ("contains-key", || each(cache(Expire::Create), contains_key)),
+    ("replace", || each(cache(Expire::Never), replace)),
+    ("replace-expiry", || each(cache(Expire::Write), replace)),
+    ("replace-bounded-expiry", || {
+        let roomy = builder(Expire::Write).max_capacity(RESIDENT * 4);
+        each(filled(roomy), replace)
+    }),
+    ("insert-new", || each(cache(Expire::Never), insert)),
+    ("insert-new-expiry", || each(cache(Expire::Write), insert)),
+    ("insert-at-capacity", || {
+        let full = builder(Expire::Never).max_capacity(RESIDENT);
+        each(filled(full), insert)
+    }),
+    ("insert-invalidate", || {
+        each(cache(Expire::Write), insert_and_invalidate)
+    }),
+    ("set-expiry", || each(cache(Expire::Create), set_expiry)),
+    ("run-pending-idle", || {
+        each(cache(Expire::Create), |cache, _, _| {
+            cache.run_pending_tasks()
+        })
+    }),
+    ("expire", expire),
+];
+
+fn get(cache: &Counted, key: u64, _: u64) -> Option<u64> {
+    cache.get(&key)
 }
 
-const OPERATIONS: &[Operation] = &[
-    Operation {
-        name: "get-hit",
-        run: || each(cache(Expire::Never), |cache, key, _| cache.get(&key)),
-    },
-    Operation {
-        name: "get-hit-expiry",
-        run: || each(cache(Expire::Create), |cache, key, _| cache.get(&key)),
-    },
-    Operation {
-        name: "get-hit-extend",
-        run: || each(cache(Expire::Access), |cache, key, _| cache.get(&key)),
-    },
-    Operation {
-        name: "get-ref-hit",
-        run: || {
-            each(cache(Expire::Create), |cache, key, _| {
-                cache.get_ref(&key).map(|entry| *entry)
-            })
-        },
-    },
-    Operation {
-        name: "get-many-hit-expiry",
-        run: get_many,
-    },
-    Operation {
-        name: "get-miss",
-        run: || each(cache(Expire::Create), |cache, _, fresh| cache.get(&fresh)),
-    },
-    Operation {
-        name: "contains-key",
-        run: || {
-            each(cache(Expire::Create), |cache, key, _| {
-                cache.contains_key(&key)
-            })
-        },
-    },
-    Operation {
-        name: "replace",
-        run: || each(cache(Expire::Never), |cache, key, _| cache.insert(key, 1)),
-    },
-    Operation {
-        name: "replace-expiry",
-        run: || each(cache(Expire::Write), |cache, key, _| cache.insert(key, 1)),
-    },
-    Operation {
-        name: "replace-bounded-expiry",
-        run: || {
-            let roomy = builder(Expire::Write).max_capacity(RESIDENT * 4);
-            each(filled(roomy), |cache, key, _| cache.insert(key, 1))
-        },
-    },
-    Operation {
-        name: "insert-new",
-        run: || {
-            each(cache(Expire::Never), |cache, _, fresh| {
-                cache.insert(fresh, 1)
-            })
-        },
-    },
-    Operation {
-        name: "insert-new-expiry",
-        run: || {
-            each(cache(Expire::Write), |cache, _, fresh| {
-                cache.insert(fresh, 1)
-            })
-        },
-    },
-    Operation {
-        name: "insert-at-capacity",
-        run: || each(bounded(), |cache, _, fresh| cache.insert(fresh, 1)),
-    },
-    Operation {
-        name: "insert-invalidate",
-        run: || each(cache(Expire::Write), insert_and_invalidate),
-    },
-    Operation {
-        name: "set-expiry",
-        run: || each(cache(Expire::Create), set_expiry),
-    },
-    Operation {
-        name: "run-pending-idle",
-        run: || {
-            each(cache(Expire::Create), |cache, _, _| {
-                cache.run_pending_tasks()
-            })
-        },
-    },
-    Operation {
-        name: "expire",
-        run: expire,
-    },
-];
+fn get_ref(cache: &Counted, key: u64, _: u64) -> Option<u64> {
+    cache.get_ref(&key).map(|entry| *entry)
+}
+
+fn miss(cache: &Counted, _: u64, fresh: u64) -> Option<u64> {
+    cache.get(&fresh)
+}
+
+fn contains_key(cache: &Counted, key: u64, _: u64) -> bool {
+    cache.contains_key(&key)
+}
+
+fn replace(cache: &Counted, key: u64, _: u64) {
+    cache.insert(key, 1);
+}
+
+fn insert(cache: &Counted, _: u64, fresh: u64) {
+    cache.insert(fresh, 1);
+}
 
 fn insert_and_invalidate(cache: &Counted, _: u64, fresh: u64) {
     cache.insert(fresh, 1);
@@ -127,23 +104,50 @@ fn set_expiry(cache: &Counted, key: u64, fresh: u64) -> bool {
     cache.set_expiry(&key, Some(Duration::from_secs(60 + fresh % 1024)))
 }
 
+/// A policy as a user writes it, with a new lifetime on each read.
+struct OrdinaryExtend;
+
+impl Expiry<u64, u64> for OrdinaryExtend {
+    fn expire_after_create(&self, key: &u64, value: &u64, _: Instant) -> Option<Duration> {
+        lifetime(key, value)
+    }
+
+    fn expire_after_read(
+        &self,
+        key: &u64,
+        value: &u64,
+        _: Instant,
+        _: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        lifetime(key, value)
+    }
+}
+
 enum Expire {
+    OrdinaryExtend,
+    WritesOnly,
     Never,
+    /// By the ready policies.
     Create,
     Write,
     Access,
+    /// By a policy as a user writes it, which overrides create alone.
+    ByUser,
+    /// The same, which also overrides read and returns what it was told.
+    ByUserAsTold,
 }
 
-fn lifetime(key: &u64, _: &u64) -> Option<Duration> {
-    Some(Duration::from_secs(1 + key % 3600))
+fn life(key: &u64, _: &u64) -> Duration {
+    Duration::from_secs(1 + key % 3600)
+}
+
+fn lifetime(key: &u64, value: &u64) -> Option<Duration> {
+    Some(life(key, value))
 }
 
 fn cache(expire: Expire) -> Counted {
     filled(builder(expire))
-}
-
-fn bounded() -> Counted {
-    filled(builder(Expire::Never).max_capacity(RESIDENT))
 }
 
 fn builder(expire: Expire) -> CacheBuilder<u64, u64, Hasher> {
@@ -154,8 +158,12 @@ fn builder(expire: Expire) -> CacheBuilder<u64, u64, Hasher> {
     match expire {
         Expire::Never => builder,
         Expire::Create => builder.expire_after(expiry::creating(lifetime)),
+        Expire::OrdinaryExtend => builder.expire_after(OrdinaryExtend),
+        Expire::WritesOnly => builder.expire_after(expiry::writes_only(OrdinaryExtend)),
         Expire::Write => builder.expire_after(expiry::writing(lifetime)),
         Expire::Access => builder.expire_after(expiry::accessing(lifetime)),
+        Expire::ByUser => builder.expire_after(OnCreate(life)),
+        Expire::ByUserAsTold => builder.expire_after(AsTold(life)),
     }
 }
 
@@ -172,8 +180,8 @@ fn filled(builder: CacheBuilder<u64, u64, Hasher>) -> Counted {
     cache
 }
 
-/// Runs `operation` on every resident key in turn, with a fresh key beside it, and lets the cache finish: what an operation puts off is
-/// counted with it.
+/// Runs `operation` on every resident key in turn, with a fresh key beside it, and lets the cache
+/// finish: what an operation puts off is counted with it.
 fn each<T>(cache: Counted, operation: impl Fn(&Counted, u64, u64) -> T) {
     let pairs: Vec<(u64, u64)> = (0..COUNTED)
         .map(|turn| (keys::key(turn % RESIDENT), keys::key(RESIDENT + turn)))
@@ -200,7 +208,7 @@ fn get_many() {
     });
 }
 
-/// All of [`COUNTED`] entries expire, a minute at a time, cascades and an idle listener included.
+/// All of [`COUNTED`] entries expire, a minute at a time, cascades and a listener included.
 fn expire() {
     let ticker = ManualTicker::new();
     let cache: Counted = Cache::<u64, u64>::builder()
@@ -230,22 +238,19 @@ fn expire() {
 }
 
 fn main() -> ExitCode {
-    let asked = std::env::args().nth(1);
-    match asked.as_deref() {
-        Some("--list") => {
-            for operation in OPERATIONS {
-                println!("{} {COUNTED}", operation.name);
-            }
+    let asked = std::env::args().nth(1).unwrap_or_default();
+    if asked == "--list" {
+        for (name, _) in OPERATIONS {
+            println!("{name} {COUNTED}");
+        }
+        return ExitCode::SUCCESS;
+    }
+    match OPERATIONS.iter().find(|(name, _)| *name == asked) {
+        Some((_, run)) => {
+            run();
             ExitCode::SUCCESS
         }
-        Some(name) if OPERATIONS.iter().any(|operation| operation.name == name) => {
-            OPERATIONS
-                .iter()
-                .filter(|operation| operation.name == name)
-                .for_each(|operation| (operation.run)());
-            ExitCode::SUCCESS
-        }
-        _ => {
+        None => {
             eprintln!("usage: count --list | OPERATION");
             ExitCode::FAILURE
         }

@@ -1,7 +1,6 @@
 //! dashmap: a bare map of locked shards.
 
-use super::Hasher;
-use crate::peer::{Card, Key, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Hasher, Key, Peer, Plan, Problem, Role, Value};
 
 /// `dashmap::DashMap`.
 pub struct DashMap<K, V>(dashmap::DashMap<K, V, Hasher>);
@@ -40,17 +39,5 @@ impl<K: Key, V: Value> Peer<K, V> for DashMap<K, V> {
         self.0.get(key).map(|entry| read(entry.value()))
     }
 
-    #[inline]
-    fn insert(&self, key: K, value: V) {
-        self.0.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&self, key: &K) {
-        self.0.remove(key);
-    }
-
-    fn entries(&self) -> Option<u64> {
-        Some(self.0.len() as u64)
-    }
+    calls!(insert, remove, len);
 }

@@ -2,8 +2,7 @@
 
 use foyer_memory::{Cache, CacheBuilder, CacheProperties, EvictionConfig, LfuConfig, LruConfig};
 
-use super::Hasher;
-use crate::peer::{Card, Key, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Hasher, Key, Peer, Plan, Problem, Role, Value};
 
 /// `foyer_memory::Cache`.
 pub struct Foyer<K: Key, V: Value>(Cache<K, V, Hasher, CacheProperties>);
@@ -47,17 +46,5 @@ impl<K: Key, V: Value> Peer<K, V> for Foyer<K, V> {
         self.0.get(key).map(|entry| read(entry.value()))
     }
 
-    #[inline]
-    fn insert(&self, key: K, value: V) {
-        self.0.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&self, key: &K) {
-        self.0.remove(key);
-    }
-
-    fn entries(&self) -> Option<u64> {
-        Some(self.0.entries() as u64)
-    }
+    calls!(insert, remove, entries);
 }

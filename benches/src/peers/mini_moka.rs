@@ -2,8 +2,7 @@
 
 use mini_moka::sync::{Cache, ConcurrentCacheExt};
 
-use super::Hasher;
-use crate::peer::{Card, Expiring, Key, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Expiring, Hasher, Key, Peer, Plan, Problem, Role, Value};
 
 /// `mini_moka::sync::Cache`.
 pub struct MiniMoka<K, V>(Cache<K, V, Hasher>);
@@ -37,21 +36,9 @@ impl<K: Key, V: Value> Peer<K, V> for MiniMoka<K, V> {
         self.0.get(key)
     }
 
-    #[inline]
-    fn insert(&self, key: K, value: V) {
-        self.0.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&self, key: &K) {
-        self.0.invalidate(key);
-    }
+    calls!(insert, invalidate, entry_count);
 
     fn settle(&self) {
         self.0.sync();
-    }
-
-    fn entries(&self) -> Option<u64> {
-        Some(self.0.entry_count())
     }
 }

@@ -1,5 +1,25 @@
-//! The peers, one file each. All that let the hasher be chosen get ahash, wheelhouse's own default, so that a difference is the
-//! cache's and not the hash function's; every other setting is the peer's default.
+//! The peers, one file each. All that let the hasher be chosen get ahash, wheelhouse's own default,
+//! so that a difference is the cache's and not the hash function's. Every other setting is the
+//! peer's default.
+
+/// The calls of a peer that has them under these names.
+macro_rules! calls {
+    ($insert:ident, $remove:ident, $entries:ident) => {
+        #[inline]
+        fn insert(&self, key: K, value: V) {
+            self.0.$insert(key, value);
+        }
+
+        #[inline]
+        fn remove(&self, key: &K) {
+            self.0.$remove(key);
+        }
+
+        fn entries(&self) -> Option<u64> {
+            Some(self.0.$entries() as u64)
+        }
+    };
+}
 
 mod dashmap;
 mod foyer;
@@ -8,21 +28,29 @@ mod moka;
 mod papaya;
 mod quick_cache;
 mod quick_cache_deadline;
+mod quick_cache_queue;
 mod stretto;
 mod tinyufo;
 mod wheelhouse;
 
 pub use self::{
-    dashmap::DashMap, foyer::Foyer, mini_moka::MiniMoka, moka::Moka, papaya::Papaya,
-    quick_cache::QuickCache, quick_cache_deadline::QuickCacheDeadline, stretto::Stretto,
-    tinyufo::TinyUfo, wheelhouse::Batches, wheelhouse::CoarseReads, wheelhouse::IdleLimit,
-    wheelhouse::Wheelhouse,
+    dashmap::DashMap,
+    foyer::Foyer,
+    mini_moka::MiniMoka,
+    moka::Moka,
+    papaya::Papaya,
+    quick_cache::QuickCache,
+    quick_cache_deadline::QuickCacheDeadline,
+    quick_cache_queue::QuickCacheQueue,
+    stretto::Stretto,
+    tinyufo::TinyUfo,
+    wheelhouse::{
+        AsTold, Batches, CoarseReads, IdleLimit, OnCreate, ReadsAsTold, Ready, Style, Wheelhouse,
+        WritesOnly,
+    },
 };
 
 use crate::peer::{Key, Peer, Value};
-
-/// The hasher of every peer that takes one.
-pub type Hasher = ahash::RandomState;
 
 /// Meets each peer with its own type.
 pub trait Visit<K: Key, V: Value> {
@@ -38,6 +66,7 @@ pub fn each<K: Key, V: Value>(visit: &mut impl Visit<K, V>) {
     visit.meet::<QuickCache<K, V>>();
     visit.meet::<QuickCacheDeadline<K, V, quanta::Instant>>();
     visit.meet::<QuickCacheDeadline<K, V, std::time::Instant>>();
+    visit.meet::<QuickCacheQueue<K, V>>();
     visit.meet::<Stretto<K, V>>();
     visit.meet::<TinyUfo<K, V>>();
     visit.meet::<Foyer<K, V>>();
@@ -45,35 +74,57 @@ pub fn each<K: Key, V: Value>(visit: &mut impl Visit<K, V>) {
     visit.meet::<Papaya<K, V>>();
 }
 
-/// What the tables say below themselves about peers that do not do quite the same.
+/// What to know about peers that do not do quite the same.
 pub const NOTES: &[(&str, &str)] = &[
     (
+        "wheelhouse",
+        "an ordinary policy, as a user writes it: one method for each operation that sets a deadline",
+    ),
+    (
+        "wheelhouse, reads as told",
+        "a policy that overrides the method for reads and returns what it was told",
+    ),
+    (
+        "wheelhouse, writes_only",
+        "the ordinary policy under `expiry::writes_only`, which never asks it for reads",
+    ),
+    (
+        "wheelhouse, creating",
+        "the ready policy `expiry::creating`",
+    ),
+    (
         "wheelhouse, coarse reads",
-        "look-ups go by a time that is up to 10 ms old, so a hit reads no clock; wheelhouse alone is exact",
+        "look-ups use a time that is up to 10 ms old, so a hit reads no clock",
     ),
     (
         "wheelhouse, 16 at once",
-        "get_many in place of get: sixteen keys share a pin and a reading of the clock, and what comes from memory comes for all at once",
+        "`get_many` in place of `get`: sixteen keys share a pin and a reading of the clock",
     ),
     (
         "wheelhouse, idle limit",
-        "one idle limit for all entries in place of a policy: no user code runs between look-up and new deadline, so the clock is read once",
+        "one idle limit for all entries in place of a policy",
     ),
     (
         "quick_cache+deadline",
-        "quick_cache with a deadline kept in each value and compared with quanta's clock on every hit; nothing is removed until it is read",
+        "a deadline in each value, compared with quanta's clock on every hit; nothing is removed \
+         on time, and no listener is called",
     ),
     (
         "quick_cache+Instant",
-        "the same by the standard library's clock, as one would write it without another crate",
+        "the same with the standard library's clock",
+    ),
+    (
+        "quick_cache+DelayQueue",
+        "equal promises, as a user would write them: quick_cache, a `DelayQueue` of tokio-util under \
+         a mutex, and a thread that removes on time and calls the listener",
     ),
     (
         "moka",
-        "has no thread of its own: unless somebody drives it, its callers do its work, and the storm's CPU ns/entry leaves theirs out",
+        "has no thread of its own: its callers do its work, unless the workload drives it",
     ),
     (
         "mini-moka",
-        "knows one lifetime for all entries, not one per entry: time_to_live, or time_to_idle where reads extend",
+        "knows one lifetime for all entries, not one per entry",
     ),
     (
         "stretto",
@@ -81,11 +132,7 @@ pub const NOTES: &[(&str, &str)] = &[
     ),
     ("TinyUFO", "keeps the hash of a key, not the key"),
     (
-        "dashmap",
-        "bare map, a floor: no bound, no order of use, no expiry",
-    ),
-    (
-        "papaya",
-        "bare map, a floor: no bound, no order of use, no expiry",
+        "dashmap, papaya",
+        "bare maps, as floors: no bound, no eviction policy, no expiry",
     ),
 ];

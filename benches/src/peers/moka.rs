@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use moka::{Expiry, notification::RemovalCause, sync::Cache};
 
-use super::Hasher;
-use crate::peer::{Card, Expiring, Key, Left, Lifetime, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Expiring, Hasher, Key, Left, Lifetime, Peer, Plan, Problem, Role, Value};
 
 /// `moka::sync::Cache`.
 pub struct Moka<K, V>(Cache<K, V, Hasher>);
@@ -80,21 +79,9 @@ impl<K: Key, V: Value> Peer<K, V> for Moka<K, V> {
         self.0.get(key)
     }
 
-    #[inline]
-    fn insert(&self, key: K, value: V) {
-        self.0.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&self, key: &K) {
-        self.0.invalidate(key);
-    }
+    calls!(insert, invalidate, entry_count);
 
     fn settle(&self) {
         self.0.run_pending_tasks();
-    }
-
-    fn entries(&self) -> Option<u64> {
-        Some(self.0.entry_count())
     }
 }

@@ -1,7 +1,7 @@
 //! papaya: a bare map without locks.
 
-use super::{Hasher, dashmap::fits};
-use crate::peer::{Card, Key, Peer, Plan, Problem, Role, Value};
+use super::dashmap::fits;
+use crate::peer::{Card, Hasher, Key, Peer, Plan, Problem, Role, Value};
 
 /// `papaya::HashMap`, pinned for each operation.
 pub struct Papaya<K, V>(papaya::HashMap<K, V, Hasher>);

@@ -5,8 +5,7 @@ use quick_cache::{
     sync::{Cache, DefaultLifecycle},
 };
 
-use super::Hasher;
-use crate::peer::{Card, Key, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Hasher, Key, Peer, Plan, Problem, Role, Value};
 
 /// `quick_cache::sync::Cache`.
 pub struct QuickCache<K, V>(Inside<K, V>);
@@ -42,17 +41,5 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCache<K, V> {
         self.0.get(key)
     }
 
-    #[inline]
-    fn insert(&self, key: K, value: V) {
-        self.0.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&self, key: &K) {
-        self.0.remove(key);
-    }
-
-    fn entries(&self) -> Option<u64> {
-        Some(self.0.len() as u64)
-    }
+    calls!(insert, remove, len);
 }

@@ -1,6 +1,6 @@
-//! quick_cache with expiry by hand: the deadline lies in the value, a hit reads the clock and compares. What one writes when the
-//! fastest cache at hand has no expiry. By the standard library's clock, which is the one at hand, or by quanta's, for which one has to know
-//! what the other costs.
+//! quick_cache with expiry by hand: the deadline lies in the value, and a hit reads the clock and
+//! compares. Nothing is removed on time and no listener is called. By the standard library's clock,
+//! which is the one at hand, or by quanta's, which costs less.
 
 use std::{marker::PhantomData, ops::Add, time::Duration};
 
@@ -9,8 +9,8 @@ use ::quick_cache::{
     sync::{Cache, DefaultLifecycle},
 };
 
-use super::{Hasher, quick_cache};
-use crate::peer::{Card, Expiring, Key, Lifetime, Peer, Plan, Problem, Role, Value};
+use super::quick_cache;
+use crate::peer::{Card, Expiring, Hasher, Key, Lifetime, Peer, Plan, Problem, Role, Value};
 
 /// `quick_cache::sync::Cache` with a deadline in each value, by the clock of `M`.
 pub struct QuickCacheDeadline<K, V, M> {
@@ -72,7 +72,7 @@ impl<K: Key, V: Value, M: Moment> Peer<K, V> for QuickCacheDeadline<K, V, M> {
             }
             Expiring::Create | Expiring::Write => {}
         }
-        plan.without_listener("nobody looks for what has expired")?;
+        plan.without_listener("what has expired is not removed")?;
         Ok(Self {
             cache: quick_cache::build(plan),
             lifetime: plan.lifetime,

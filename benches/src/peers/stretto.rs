@@ -5,8 +5,7 @@ use stretto::{
     DefaultUpdateValidator,
 };
 
-use super::Hasher;
-use crate::peer::{Card, Expiring, Key, Lifetime, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Expiring, Hasher, Key, Lifetime, Peer, Plan, Problem, Role, Value};
 
 /// `stretto::Cache`.
 pub struct Stretto<K: Key, V: Value> {

@@ -1,179 +1,279 @@
-//! wheelhouse with its default settings (exact TSC clock, background scheduler), with look-ups by a coarse time, with many look-ups by one
-//! call, and with an idle limit in place of a policy.
+//! wheelhouse with its default settings and an ordinary policy, as a user writes it; then with
+//! other policies and settings, each as a peer of its own.
 
-use std::time::Duration;
+use std::{
+    marker::PhantomData,
+    time::{Duration, Instant},
+};
 
-use wheelhouse::{Cache, CacheBuilder, RemovalCause, expiry};
+use wheelhouse::{Cache, CacheBuilder, Expiry, RemovalCause, expiry};
 
-use crate::peer::{Card, Expiring, Key, Left, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Expiring, Key, Left, Lifetime, Peer, Plan, Problem, Role, Value};
+
+/// A policy that sets a deadline when an entry is created, and overrides nothing else.
+pub struct OnCreate<K, V>(pub Lifetime<K, V>);
+
+impl<K: Key, V: Value> Expiry<K, V> for OnCreate<K, V> {
+    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
+        Some((self.0)(key, value))
+    }
+}
+
+/// A policy that sets a deadline with every write.
+struct OnWrite<K, V>(Lifetime<K, V>);
+
+impl<K: Key, V: Value> Expiry<K, V> for OnWrite<K, V> {
+    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
+        Some((self.0)(key, value))
+    }
+
+    fn expire_after_update(
+        &self,
+        key: &K,
+        value: &V,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        Some((self.0)(key, value))
+    }
+}
+
+/// A policy that sets a deadline on create, and overrides the method for reads without changing
+/// anything there.
+pub struct AsTold<K, V>(pub Lifetime<K, V>);
+
+impl<K: Key, V: Value> Expiry<K, V> for AsTold<K, V> {
+    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
+        Some((self.0)(key, value))
+    }
+
+    fn expire_after_read(
+        &self,
+        _: &K,
+        _: &V,
+        _: Instant,
+        left: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        left
+    }
+}
+
+/// A policy by which every write and every read sets a deadline.
+struct OnAccess<K, V>(Lifetime<K, V>);
+
+impl<K: Key, V: Value> Expiry<K, V> for OnAccess<K, V> {
+    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
+        Some((self.0)(key, value))
+    }
+
+    fn expire_after_update(
+        &self,
+        key: &K,
+        value: &V,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        Some((self.0)(key, value))
+    }
+
+    fn expire_after_read(
+        &self,
+        key: &K,
+        value: &V,
+        _: Instant,
+        _: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        Some((self.0)(key, value))
+    }
+}
+
+/// The policy whose reads are never asked.
+fn writes_only<K: Key, V: Value>(policy: impl Expiry<K, V>) -> Result<impl Expiry<K, V>, Problem> {
+    Ok(wheelhouse::expiry::writes_only(policy))
+}
+
+type Built<K, V> = Result<CacheBuilder<K, V>, Problem>;
+
+/// How a cache is set up beside what the plan asks for.
+pub trait Style: Send + Sync + 'static {
+    /// As the tables call it.
+    const NAME: &'static str;
+    /// Whether many look-ups are one call of `get_many` for each sixteen.
+    const BATCHED: bool = false;
+
+    /// Sets it up.
+    fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
+        Ok(ordinary(builder, plan))
+    }
+}
+
+/// An ordinary policy for what the plan asks for.
+fn ordinary<K: Key, V: Value>(
+    builder: CacheBuilder<K, V>,
+    plan: &Plan<K, V>,
+) -> CacheBuilder<K, V> {
+    match plan.expiring {
+        Expiring::Never => builder,
+        Expiring::Create => builder.expire_after(OnCreate(plan.lifetime)),
+        Expiring::Write => builder.expire_after(OnWrite(plan.lifetime)),
+        Expiring::Access => builder.expire_after(OnAccess(plan.lifetime)),
+    }
+}
+
+/// Default settings and an ordinary policy.
+pub struct Ordinary;
+/// An ordinary policy that overrides the method for reads and changes nothing there.
+pub struct ReadsAsTold;
+/// The ordinary policy, its reads never asked.
+pub struct WritesOnly;
+/// The ready policy `expiry::creating`.
+pub struct Ready;
+/// Look-ups by a time that a thread stores every five milliseconds.
+pub struct CoarseReads;
+/// One idle limit for all entries in place of a policy.
+pub struct IdleLimit;
+/// Sixteen keys to a call, where many are looked up.
+pub struct Batches;
+
+impl Style for Ordinary {
+    const NAME: &'static str = "wheelhouse";
+}
+
+impl Style for Batches {
+    const NAME: &'static str = "wheelhouse, 16 at once";
+    const BATCHED: bool = true;
+}
+
+impl Style for ReadsAsTold {
+    const NAME: &'static str = "wheelhouse, reads as told";
+
+    fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
+        Ok(builder.expire_after(AsTold(plan.lifetime)))
+    }
+}
+
+impl Style for WritesOnly {
+    const NAME: &'static str = "wheelhouse, writes_only";
+
+    fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
+        Ok(builder.expire_after(writes_only(OnCreate(plan.lifetime))?))
+    }
+}
+
+impl Style for Ready {
+    const NAME: &'static str = "wheelhouse, creating";
+
+    fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
+        let lifetime = plan.lifetime;
+        let lives = move |key: &K, value: &V| Some(lifetime(key, value));
+        Ok(builder.expire_after(expiry::creating(lives)))
+    }
+}
+
+impl Style for CoarseReads {
+    const NAME: &'static str = "wheelhouse, coarse reads";
+
+    fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
+        Ok(ordinary(builder, plan).coarse_reads(Duration::from_millis(10)))
+    }
+}
+
+impl Style for IdleLimit {
+    const NAME: &'static str = "wheelhouse, idle limit";
+
+    fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
+        let idle = plan.uniform.filter(|_| plan.expiring == Expiring::Access);
+        let idle = idle.ok_or(Problem::Unsupported("not the same work"))?;
+        Ok(builder.time_to_idle(idle))
+    }
+}
 
 /// The cache that this package is about.
-pub struct Wheelhouse<K, V>(Cache<K, V>);
+pub struct Wheelhouse<K, V, S = Ordinary> {
+    cache: Cache<K, V>,
+    style: PhantomData<S>,
+}
 
-impl<K: Key, V: Value> Wheelhouse<K, V> {
+impl<K: Key, V: Value, S: Style> Wheelhouse<K, V, S> {
     /// Builds what `plan` asks for, with settings that a plan does not know.
     pub fn with(
         plan: &Plan<K, V>,
         set: impl FnOnce(CacheBuilder<K, V>) -> CacheBuilder<K, V>,
-    ) -> Self {
+    ) -> Result<Self, Problem> {
         let mut builder = Cache::<K, V>::builder();
         if let Some(capacity) = plan.capacity {
             builder = builder.max_capacity(capacity);
         }
-        let lifetime = plan.lifetime;
-        let lives = move |key: &K, value: &V| Some(lifetime(key, value));
-        builder = match plan.expiring {
-            Expiring::Never => builder,
-            Expiring::Create => builder.expire_after(expiry::creating(lives)),
-            Expiring::Write => builder.expire_after(expiry::writing(lives)),
-            Expiring::Access => builder.expire_after(expiry::accessing(lives)),
-        };
         if let Some(listener) = plan.listener.clone() {
             builder = builder.removal_listener(move |key: &K, value: &V, cause| {
                 listener(key, value, Left::of(cause == RemovalCause::Expired));
             });
         }
-        Self(set(builder).build())
+        Ok(Self {
+            cache: set(S::set(builder, plan)?).build(),
+            style: PhantomData,
+        })
     }
 }
-
-impl<K: Key, V: Value> Peer<K, V> for Wheelhouse<K, V> {
-    const CARD: Card = Card {
-        name: "wheelhouse",
-        role: Role::Subject,
-    };
-
-    fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
-        Ok(Self::with(plan, |builder| builder))
-    }
-
-    #[inline]
-    fn get(&self, key: &K) -> Option<V> {
-        self.0.get(key)
-    }
-
-    #[inline]
-    fn look<R>(&self, key: &K, read: impl FnOnce(&V) -> R) -> Option<R> {
-        self.0.get_ref(key).map(|entry| read(&entry))
-    }
-
-    #[inline]
-    fn insert(&self, key: K, value: V) {
-        self.0.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&self, key: &K) {
-        self.0.invalidate(key);
-    }
-
-    fn settle(&self) {
-        self.0.run_pending_tasks();
-    }
-
-    fn entries(&self) -> Option<u64> {
-        Some(self.0.entry_count())
-    }
-}
-
-/// The calls of a peer that is wheelhouse, built otherwise.
-macro_rules! as_wheelhouse {
-    () => {
-        #[inline]
-        fn get(&self, key: &K) -> Option<V> {
-            self.0.get(key)
-        }
-
-        #[inline]
-        fn insert(&self, key: K, value: V) {
-            self.0.insert(key, value);
-        }
-
-        #[inline]
-        fn remove(&self, key: &K) {
-            self.0.remove(key);
-        }
-
-        fn settle(&self) {
-            self.0.settle();
-        }
-
-        fn entries(&self) -> Option<u64> {
-            self.0.entries()
-        }
-    };
-}
-
-/// wheelhouse whose look-ups go by a time that a thread stores every five milliseconds.
-pub struct CoarseReads<K, V>(Wheelhouse<K, V>);
-
-impl<K: Key, V: Value> Peer<K, V> for CoarseReads<K, V> {
-    const CARD: Card = Card {
-        name: "wheelhouse, coarse reads",
-        role: Role::Subject,
-    };
-
-    fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
-        let staleness = Duration::from_millis(10);
-        let coarse = Wheelhouse::with(plan, |builder| builder.coarse_reads(staleness));
-        Ok(Self(coarse))
-    }
-
-    as_wheelhouse!();
-}
-
-/// wheelhouse as it is by default, asked for sixteen keys at once where many are looked up.
-pub struct Batches<K, V>(Wheelhouse<K, V>);
 
 /// As many as `get_many` looks up together.
 const BATCH: usize = 16;
 
-impl<K: Key, V: Value> Peer<K, V> for Batches<K, V> {
+impl<K: Key, V: Value, S: Style> Peer<K, V> for Wheelhouse<K, V, S> {
     const CARD: Card = Card {
-        name: "wheelhouse, 16 at once",
+        name: S::NAME,
         role: Role::Subject,
     };
 
     fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
-        Wheelhouse::build(plan).map(Self)
+        Self::with(plan, |builder| builder)
+    }
+
+    #[inline]
+    fn get(&self, key: &K) -> Option<V> {
+        self.cache.get(key)
+    }
+
+    #[inline]
+    fn look<R>(&self, key: &K, read: impl FnOnce(&V) -> R) -> Option<R> {
+        self.cache.get_ref(key).map(|entry| read(&entry))
     }
 
     #[inline]
     fn count_right(&self, keys: &[K], right: impl Fn(&K, &V) -> bool) -> u64 {
+        let is_right = |key, value: Option<V>| value.is_some_and(|value| right(key, &value));
         let mut count = 0;
-        for keys in keys.chunks(BATCH) {
-            let values = self.0.0.get_many(keys);
-            for (key, value) in keys.iter().zip(values) {
-                count += u64::from(value.is_some_and(|value| right(key, &value)));
+        if S::BATCHED {
+            for keys in keys.chunks(BATCH) {
+                for (key, value) in keys.iter().zip(self.cache.get_many(keys)) {
+                    count += u64::from(is_right(key, value));
+                }
+            }
+        } else {
+            for key in keys {
+                count += u64::from(is_right(key, self.cache.get(key)));
             }
         }
         count
     }
 
-    as_wheelhouse!();
-}
-
-/// wheelhouse without a policy: one idle limit for all entries, which every read extends.
-pub struct IdleLimit<K, V>(Wheelhouse<K, V>);
-
-impl<K: Key, V: Value> Peer<K, V> for IdleLimit<K, V> {
-    const CARD: Card = Card {
-        name: "wheelhouse, idle limit",
-        role: Role::Subject,
-    };
-
-    fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
-        let Some(idle) = plan.uniform.filter(|_| plan.expiring == Expiring::Access) else {
-            return Err(Problem::Unsupported("not the same work"));
-        };
-        let plan = Plan {
-            expiring: Expiring::Never,
-            ..plan.clone()
-        };
-        Ok(Self(Wheelhouse::with(&plan, |builder| {
-            builder.time_to_idle(idle)
-        })))
+    #[inline]
+    fn insert(&self, key: K, value: V) {
+        self.cache.insert(key, value);
     }
 
-    as_wheelhouse!();
+    #[inline]
+    fn remove(&self, key: &K) {
+        self.cache.invalidate(key);
+    }
+
+    fn settle(&self) {
+        self.cache.run_pending_tasks();
+    }
+
+    fn entries(&self) -> Option<u64> {
+        Some(self.cache.entry_count())
+    }
 }

@@ -1,212 +1,221 @@
-//! Tables for a terminal.
+//! Tables, as Markdown that a terminal shows as well.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::{fmt::Write, iter};
 
 use super::{Report, Row};
 use crate::{
-    contest::{Heading, Metric, Shown},
+    figure::{HIT_PERCENT, Heading, Shown, Verdict},
     peer::Role,
-    peers::NOTES,
-    relay::Common,
 };
 
-/// How many ranked columns stand side by side before the table is broken.
-const ABREAST: usize = 3;
-const MOKA: &str = "moka";
+/// The cache that this package is about.
+const SUBJECT: &str = "wheelhouse";
 
-/// The table of one contest.
+/// The table of one contest, with a line for each peer: wheelhouse first, floors last.
 pub fn of(report: &Report, heading: &Heading) -> String {
-    let rows: Vec<&Row> = report.rows_of(heading.workload, &heading.variant).collect();
-    let peers = peers_in_order(&rows);
-    let best = report.best_of(heading.workload, &heading.variant);
-    let table = Table { rows, peers, best };
+    let rows: Vec<&Row> = report
+        .rows_of(&heading.workload, &heading.variant)
+        .collect();
+    let mut peers: Vec<(bool, bool, &str)> = Vec::new();
+    let mut columns: Vec<(usize, &str, Shown)> = Vec::new();
+    for row in &rows {
+        let floor = row.role == Role::Floor;
+        let peer = (floor, !row.peer.starts_with(SUBJECT), row.peer.as_str());
+        if !peers.contains(&peer) {
+            peers.push(peer);
+        }
+        let column = (row.threads, row.metric.as_str(), row.shown);
+        if !columns.contains(&column) {
+            columns.push(column);
+        }
+    }
+    peers.sort_by_key(|(floor, other, _)| (*floor, *other));
+    let several = columns.iter().any(|(threads, ..)| *threads != 1);
+    let row = |peer: &str, (threads, metric, _): (usize, &str, Shown)| {
+        let mut rows = rows.iter();
+        rows.find(|row| row.peer == peer && row.threads == threads && row.metric == metric)
+    };
+
+    let mut titles = vec![String::new()];
+    for (threads, metric, shown) in &columns {
+        titles.push(match (several, threads) {
+            (false, _) => (*metric).to_owned(),
+            (true, 1) => format!("{metric}, 1 thread"),
+            (true, _) => format!("{metric}, {threads} threads"),
+        });
+        if *shown == Shown::Ranked {
+            titles.push("to best".into());
+        }
+    }
+    let lines = peers.iter().map(|(_, _, peer)| {
+        let mut line = vec![(*peer).to_owned()];
+        for &column in &columns {
+            let row = row(peer, column);
+            match column.2 {
+                Shown::Median => line.push(cell(row.map(|row| row.median()))),
+                Shown::Worst => line.push(cell(row.map(|row| row.high()))),
+                Shown::Ranked => {
+                    let others = peers.iter().filter_map(|(_, _, peer)| {
+                        let other = column_of_cache(peer, column, &rows)?;
+                        Some(other.median())
+                    });
+                    let best = others.reduce(f64::min);
+                    line.push(row.map_or("-".into(), |row| spread(row)));
+                    line.push(ratio(row.map(|row| row.median()), best));
+                }
+            }
+        }
+        line
+    });
     let mut text = format!(
-        "\n{} / {}\n  {}\n",
+        "\n### {}: {}\n\n{}.\n\n",
         heading.workload, heading.variant, heading.about
     );
-    let columns = table.columns();
-    let ranked: Vec<Column> = columns
-        .iter()
-        .copied()
-        .filter(|(_, metric)| metric.shown == Shown::Ranked)
-        .collect();
-    for block in ranked.chunks(ABREAST) {
-        table.write_ranked(&mut text, block);
-    }
-    for block in 0..=u8::MAX {
-        let of_block = |shown| shown == Shown::Median(block) || shown == Shown::Worst(block);
-        let plain: Vec<Column> = columns
-            .iter()
-            .copied()
-            .filter(|(_, metric)| of_block(metric.shown))
-            .collect();
-        if plain.is_empty() {
-            break;
-        }
-        table.write_plain(&mut text, &plain);
+    if !peers.is_empty() {
+        text += &grid(&titles, &lines.collect::<Vec<_>>());
     }
     write_missing(&mut text, report, heading);
     text
 }
 
-/// How far apart the workers' cores were, below the tables of what was run together.
-pub fn of_distances(apart: &BTreeMap<usize, Common>) -> String {
-    apart.iter().fold(String::new(), |mut text, (threads, common)| {
-        let Common { nanos, laps, of } = common;
-        let _ = writeln!(
-            text,
-            "\n  {threads} threads: {nanos:.0} ns from core to core in {laps} of {of} laps: the most, of the quiet ones if there were any"
-        );
-        text
+fn column_of_cache<'a>(
+    peer: &str,
+    (threads, metric, _): (usize, &str, Shown),
+    rows: &[&'a Row],
+) -> Option<&'a Row> {
+    rows.iter().copied().find(|row| {
+        row.role == Role::Cache
+            && row.peer == peer
+            && row.threads == threads
+            && row.metric == metric
     })
 }
 
-/// What to know about the peers beside their figures.
-pub fn notes() -> String {
-    NOTES
-        .iter()
-        .fold(String::from("\nNotes\n"), |mut text, (peer, note)| {
-            let _ = writeln!(text, "  {peer}: {note}");
-            text
-        })
-}
-
-/// Number of workers and metric.
-type Column = (usize, Metric);
-
-struct Table<'a> {
-    rows: Vec<&'a Row>,
-    peers: Vec<&'a str>,
-    best: BTreeMap<(usize, String), f64>,
-}
-
-/// wheelhouse first, floors last.
-fn peers_in_order<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
-    let mut peers: Vec<(bool, &str)> = Vec::new();
-    for row in rows {
-        let entry = (row.role == Role::Floor, row.peer.as_str());
-        if !peers.contains(&entry) {
-            peers.push(entry);
+/// The table of contests that are a line each: hits in percent, with a column for each peer.
+pub fn of_lines(report: &Report, headings: &[&Heading]) -> String {
+    let Some(first) = headings.first() else {
+        return String::new();
+    };
+    let is_meant = |row: &&Row| {
+        let mut headings = headings.iter();
+        headings.any(|heading| row.is_of(&heading.workload, &heading.variant))
+    };
+    let mut peers: Vec<(&str, Role)> = Vec::new();
+    for row in report.rows.iter().filter(is_meant) {
+        if !peers.iter().any(|(peer, _)| *peer == row.peer) {
+            peers.push((&row.peer, row.role));
         }
     }
-    peers.sort_by_key(|(floor, peer)| (*floor, !peer.starts_with("wheelhouse")));
-    peers.into_iter().map(|(_, peer)| peer).collect()
-}
-
-impl Table<'_> {
-    fn columns(&self) -> Vec<Column> {
-        let mut columns = Vec::new();
-        for row in &self.rows {
-            if !columns.contains(&(row.threads, row.kind)) {
-                columns.push((row.threads, row.kind));
-            }
-        }
-        columns
-    }
-
-    fn row(&self, peer: &str, (threads, metric): Column) -> Option<&Row> {
-        self.rows
+    let mut titles = vec![String::new()];
+    titles.extend(peers.iter().map(|(peer, _)| (*peer).to_owned()));
+    titles.extend(["best peer".into(), "wheelhouse to it".into()]);
+    let line = |name: String, hits: &[Option<f64>]| {
+        let of_caches = iter::zip(&peers, hits).filter(|((_, role), _)| *role == Role::Cache);
+        let best = of_caches.filter_map(|(_, hits)| *hits).reduce(f64::max);
+        let subject = peers.iter().position(|(peer, _)| *peer == SUBJECT);
+        let gap = subject.and_then(|own| Some(hits[own]? - best?));
+        let percent = |hits: &Option<f64>| hits.map_or("-".into(), |hits| format!("{hits:.2}"));
+        let mut cells = vec![name];
+        cells.extend(hits.iter().map(percent));
+        cells.push(percent(&best));
+        cells.push(gap.map_or("-".into(), |gap| format!("{gap:+.2}")));
+        cells
+    };
+    let mut lines = Vec::new();
+    let mut sums = vec![Some(0.0); peers.len()];
+    for heading in headings {
+        let (workload, variant) = (&heading.workload, &heading.variant);
+        let hits: Vec<Option<f64>> = peers
             .iter()
-            .copied()
-            .find(|row| row.peer == peer && row.threads == threads && row.kind == metric)
-    }
-
-    fn write_ranked(&self, text: &mut String, columns: &[Column]) {
-        let beside_moka = self.peers.contains(&MOKA);
-        let moka = |cell: String| {
-            if beside_moka {
-                format!(" {cell:>6}")
-            } else {
-                String::new()
-            }
-        };
-        let several = self.columns().iter().any(|(threads, _)| *threads != 1);
-        let mut titles = format!("  {:<28}", "");
-        let mut names = titles.clone();
-        for (threads, metric) in columns {
-            let title = match (several, threads) {
-                (false, _) => metric.name.to_owned(),
-                (true, 1) => format!("{}, 1 thread", metric.name),
-                (true, _) => format!("{}, {threads} threads", metric.name),
-            };
-            let under = format!(
-                "  {:>8} {:>15}{} {:>6}",
-                "median",
-                "low-high",
-                moka("/moka".into()),
-                "/best"
-            );
-            let _ = write!(titles, "  {title:<0$}", under.len() - 2);
-            names.push_str(&under);
-        }
-        let _ = writeln!(text, "{}\n{names}", titles.trim_end());
-        for peer in &self.peers {
-            let mut line = format!("  {peer:<28}");
-            for &column in columns {
-                let Some(row) = self.row(peer, column) else {
-                    let _ = write!(
-                        line,
-                        "  {:>8} {:>15}{} {:>6}",
-                        "-",
-                        "",
-                        moka(String::new()),
-                        ""
-                    );
-                    continue;
-                };
-                let to_moka = ratio(row.median, self.row(MOKA, column).map(|moka| moka.median));
-                let best = self
-                    .best
-                    .get(&(column.0, column.1.name.to_owned()))
-                    .copied();
-                let range = format!("{}-{}", number(row.low), number(row.high));
-                let (median, to_best) = (row.shown(), ratio(row.median, best));
-                let _ = write!(
-                    line,
-                    "  {median:>8} {range:>15}{} {to_best:>6}",
-                    moka(to_moka)
-                );
-            }
-            let _ = writeln!(text, "{}", line.trim_end());
-        }
-    }
-
-    fn write_plain(&self, text: &mut String, columns: &[Column]) {
-        let several = columns.iter().any(|(threads, _)| *threads != columns[0].0);
-        let titles: Vec<String> = columns
-            .iter()
-            .map(|(threads, metric)| {
-                if several {
-                    format!("{} {threads}t", metric.name)
-                } else {
-                    metric.name.to_owned()
-                }
-            })
+            .map(|(peer, _)| report.row(workload, variant, 1, HIT_PERCENT.name, peer))
+            .map(|row| row.map(Row::median))
             .collect();
-        let _ = write!(text, "  {:<28}", "");
-        for title in &titles {
-            let _ = write!(text, "  {title:>8}");
+        for (sum, hits) in iter::zip(&mut sums, &hits) {
+            *sum = Some(*sum)
+                .flatten()
+                .zip(*hits)
+                .map(|(sum, hits)| sum + hits);
+        }
+        lines.push(line(variant.clone(), &hits));
+    }
+    let count = headings.len();
+    if count > 1 {
+        let mean = |sum: &Option<f64>| sum.map(|sum| sum / count as f64);
+        let means: Vec<Option<f64>> = sums.iter().map(mean).collect();
+        lines.push(line(format!("mean of {count} lines"), &means));
+    }
+    let mut text = format!("\n### {}\n\n{}.\n\n", first.workload, first.about);
+    text += &grid(&titles, &lines);
+    for heading in headings {
+        write_missing(&mut text, report, heading);
+    }
+    text
+}
+
+/// The table of bars.
+pub fn of_bars(verdicts: &[Verdict]) -> String {
+    let titles = ["", "measured", "bar", "", "from"].map(String::from);
+    let lines = verdicts.iter().map(|verdict| {
+        let met = match verdict.met() {
+            Some(true) => "met",
+            Some(false) => "MISSED",
+            None if verdict.value.is_none() => "no data",
+            None => "shown",
+        };
+        let limit = verdict.limit.map(|limit| format!("<= {}", number(limit)));
+        vec![
+            verdict.what.clone(),
+            cell(verdict.value),
+            limit.unwrap_or_else(|| "-".into()),
+            met.into(),
+            verdict.detail.clone(),
+        ]
+    });
+    let lines: Vec<_> = lines.collect();
+    format!("\n### Bars\n\n{}", grid(&titles, &lines))
+}
+
+/// A Markdown table whose columns are aligned: the first to the left, the others to the right.
+pub fn grid(titles: &[String], lines: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = iter::once(titles).chain(lines.iter().map(Vec::as_slice));
+        let widths = cells.map(|line| line[column].chars().count());
+        widths.max().unwrap_or(0).max(3)
+    };
+    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
+    let mut text = String::new();
+    let mut write_line = |cells: &[String]| {
+        for (column, (cell, &width)) in iter::zip(cells, &widths).enumerate() {
+            let _ = match column {
+                0 => write!(text, "| {cell:<width$} |"),
+                _ => write!(text, " {cell:>width$} |"),
+            };
         }
         text.push('\n');
-        for peer in &self.peers {
-            let _ = write!(text, "  {peer:<28}");
-            for (&column, title) in columns.iter().zip(&titles) {
-                let worst = matches!(column.1.shown, Shown::Worst(_));
-                let cell = self.row(peer, column).map_or("-".into(), |row| {
-                    number(if worst { row.high } else { row.median })
-                });
-                let _ = write!(text, "  {cell:>0$}", title.chars().count().max(8));
-            }
-            text.push('\n');
-        }
+    };
+    write_line(titles);
+    let dashes = widths
+        .iter()
+        .enumerate()
+        .map(|(column, &width)| match column {
+            0 => "-".repeat(width),
+            _ => "-".repeat(width - 1) + ":",
+        });
+    write_line(&dashes.collect::<Vec<_>>());
+    for line in lines {
+        write_line(line);
     }
+    text
 }
 
 fn write_missing(text: &mut String, report: &Report, heading: &Heading) {
     let mut absent: Vec<(&str, Vec<&str>)> = Vec::new();
-    for missing in report.missing_of(heading) {
+    let of_heading = |missing: &&super::Missing| {
+        missing.workload == heading.workload && missing.variant == heading.variant
+    };
+    for missing in report.missing.iter().filter(of_heading) {
         if missing.failed {
-            let _ = writeln!(text, "  FAILED {}: {}", missing.peer, missing.why);
+            let _ = writeln!(text, "\nFAILED {}: {}", missing.peer, missing.why);
         } else if let Some((_, peers)) = absent.iter_mut().find(|(why, _)| *why == missing.why) {
             peers.push(&missing.peer);
         } else {
@@ -214,13 +223,26 @@ fn write_missing(text: &mut String, report: &Report, heading: &Heading) {
         }
     }
     for (why, peers) in absent {
-        let _ = writeln!(text, "  not here ({why}): {}", peers.join(", "));
+        let _ = writeln!(text, "\nNot in this table ({why}): {}.", peers.join(", "));
     }
 }
 
-fn ratio(value: f64, to: Option<f64>) -> String {
-    to.filter(|to| *to > 0.0)
-        .map_or("-".into(), |to| format!("{:.2}", value / to))
+fn spread(row: &Row) -> String {
+    let median = number(row.median());
+    if row.rounds.len() == 1 {
+        return median;
+    }
+    format!("{median} ({}-{})", number(row.low()), number(row.high()))
+}
+
+fn cell(value: Option<f64>) -> String {
+    value.map_or("-".into(), number)
+}
+
+fn ratio(value: Option<f64>, to: Option<f64>) -> String {
+    let to = to.filter(|to| *to > 0.0);
+    let ratio = value.zip(to).map(|(value, to)| value / to);
+    ratio.map_or("-".into(), |ratio| format!("{ratio:.2}"))
 }
 
 /// Three significant digits, no exponent.
@@ -239,6 +261,10 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        figure::{NS_PER_OP, Reading},
+        peer::Card,
+    };
 
     #[test]
     fn numbers_keep_three_digits() {
@@ -248,5 +274,53 @@ mod tests {
         assert_eq!(number(12.39), "12.4");
         assert_eq!(number(1239.4), "1239");
         assert_eq!(number(123_900.0), "123.9k");
+    }
+
+    fn cells(text: &str, first: &str) -> Vec<String> {
+        let line = text.lines().find(|line| line.starts_with(first)).unwrap();
+        line.split('|').map(|cell| cell.trim().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_table_has_medians_spreads_and_ratios_to_the_best_cache() {
+        let heading = Heading::new("w", "v", "About it");
+        let mut report = Report::default();
+        let values = [
+            ("wheelhouse", Role::Subject, &[5.0, 1.0, 3.0][..]),
+            ("peer", Role::Cache, &[6.0, 6.0, 9.0]),
+            ("map", Role::Floor, &[0.5]),
+        ];
+        for (name, role, rounds) in values {
+            for &value in rounds {
+                let reading = Reading::new(1, NS_PER_OP, value);
+                report.add(&heading, Card { name, role }, &[reading]);
+            }
+        }
+        let text = of(&report, &heading);
+        assert_eq!(cells(&text, "| wheel")[2..4], ["3.00 (1.00-5.00)", "0.50"]);
+        assert_eq!(cells(&text, "| peer")[2..4], ["6.00 (6.00-9.00)", "1.00"]);
+        assert_eq!(cells(&text, "| map")[2..4], ["0.50", "0.08"]);
+    }
+
+    #[test]
+    fn the_gap_is_to_the_best_cache_and_not_to_a_limit() {
+        let mut report = Report::default();
+        let headings = ["2 entries", "4 entries"].map(|variant| Heading {
+            is_line: true,
+            ..Heading::new("ratio", variant, "About it")
+        });
+        for (heading, more) in iter::zip(&headings, [2.0, 4.0]) {
+            for (name, role, hits) in [
+                (SUBJECT, Role::Subject, 50.0),
+                ("moka", Role::Cache, 47.5),
+                ("optimum", Role::Floor, 90.0),
+            ] {
+                let reading = Reading::new(1, HIT_PERCENT, hits + more);
+                report.add(heading, Card { name, role }, &[reading]);
+            }
+        }
+        let text = of_lines(&report, &headings.each_ref());
+        let mean = cells(&text, "| mean of 2 lines");
+        assert_eq!(mean[2..7], ["53.00", "50.50", "93.00", "50.50", "+2.50"]);
     }
 }

@@ -1,11 +1,11 @@
-//! Insert one, invalidate another, with many alive: what the start and the cancelling of a timer cost.
+//! Insert one, invalidate another, with many alive: what the start and the cancelling of a timer
+//! cost.
 
-use super::race::{self, Race, expect_len, fill, plan};
+use super::race::{self, Race, by_expiring, expect_len, fill, plan, time};
 use crate::{
-    contest::Outcome,
+    figure::Outcome,
     keys,
-    measure::{Work, timed},
-    peer::{Expiring, Peer, Problem},
+    peer::{Expiring, Peer},
     report::Report,
     setup::Setup,
 };
@@ -15,7 +15,6 @@ pub(super) const AGED: &str = "cancel-aged";
 pub(super) const ANY: &str = "cancel-any";
 
 const ALIVE: usize = 100_000;
-const SLICES: usize = 20;
 /// How often each entry alive has made room for another in a cache that is no longer young.
 const AGE: usize = 20;
 
@@ -27,7 +26,7 @@ struct Cancel {
     pairs: usize,
 }
 
-/// Who makes room.
+/// Which entry is invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaves {
     /// The one that came first.
@@ -47,12 +46,12 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
     race("cancel", 0, Leaves::Oldest, setup, report);
 }
 
-/// In one that has done so for a while: what leaves its memory in order, and what shuffles it, is seen only then.
+/// In a cache that has done so for a while: whether that shuffles its memory shows only then.
 pub(super) fn aged(setup: &Setup, report: &mut Report) {
     race(AGED, setup.size(AGE, 2), Leaves::Oldest, setup, report);
 }
 
-/// The same in no order, so that nothing can keep one.
+/// The same in no order, so that no cache can keep one.
 pub(super) fn any(setup: &Setup, report: &mut Report) {
     race(ANY, setup.size(AGE, 2), Leaves::Any, setup, report);
 }
@@ -94,13 +93,14 @@ impl Cancel {
 impl Race for Cancel {
     type K = u64;
     type V = u64;
+    type Variant = Expiring;
 
     fn workload(&self) -> &'static str {
         self.name
     }
 
     fn about(&self) -> String {
-        let who = match self.leaves {
+        let which = match self.leaves {
             Leaves::Oldest => "the oldest",
             Leaves::Any => "any other",
         };
@@ -109,53 +109,39 @@ impl Race for Cancel {
             age => format!(", after {age} times as many have left"),
         };
         format!(
-            "u64 -> u64, one insert of a new key and one invalidation of {who} (time of the pair); {ALIVE} alive{age}"
+            "u64 -> u64, one insert of a new key and one invalidation of {which} (time of the pair); {ALIVE} alive{age}"
         )
     }
 
-    fn variants(&self) -> &'static [Expiring] {
-        &[Expiring::Never, Expiring::Write]
+    fn variants(&self) -> Vec<(String, Expiring)> {
+        by_expiring(&[Expiring::Never, Expiring::Write])
     }
 
     fn round<P: Peer<u64, u64>>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
         let mut readings = Vec::new();
         for threads in setup.threads_within_cores() {
             let alive = ALIVE / threads;
-            let slice = self.pairs / SLICES;
             let streams: Vec<_> = (0..threads)
                 .map(|worker| self.stream(worker, alive))
                 .collect();
-            let past = |worker: usize| streams[worker].split_at(self.age * alive);
-            let done = timed(
-                &setup.yardstick,
-                Work {
-                    threads,
-                    slices: SLICES,
-                    operations: slice,
-                    prepare: || {
-                        let cache = P::build(&plan(expiring, ALIVE, Some(ALIVE as u64 * 4)))?;
-                        let first = (0..threads).flat_map(|worker| Self::first(worker, alive));
-                        fill(&cache, first.map(|key| (key, keys::value(key))))?;
-                        Ok::<_, Problem>(cache)
-                    },
-                    warm: |cache: &P, worker: usize| {
-                        let (before, _) = past(worker);
-                        if !before.is_empty() {
-                            churn(cache, before);
-                            cache.settle();
-                        }
-                    },
-                    run: |cache: &P, worker: usize, number: usize| {
-                        let (_, timed) = past(worker);
-                        churn(cache, &timed[number * slice..][..slice])
-                    },
-                },
-            )?;
+            let parts = |worker: usize| streams[worker].split_at(self.age * alive);
+            let cache = P::build(&plan(expiring, ALIVE, Some(ALIVE as u64 * 4)))?;
+            let first = (0..threads).flat_map(|worker| Self::first(worker, alive));
+            fill(&cache, first.map(|key| (key, keys::value(key))))?;
+            let warm = |worker: usize| {
+                let (before, _) = parts(worker);
+                if !before.is_empty() {
+                    churn(&cache, before);
+                    cache.settle();
+                }
+            };
+            let run = |worker: usize| churn(&cache, parts(worker).1);
+            let done = time(setup, threads, self.pairs, warm, run);
             // stretto puts both off and drops some.
             if P::CARD.name != "stretto" {
-                expect_len(&done.on, (alive * threads) as u64)?;
+                expect_len(&cache, (alive * threads) as u64)?;
             }
-            readings.extend(done.timing.readings(setup, threads));
+            readings.push(done.reading());
         }
         Ok(readings)
     }
@@ -177,7 +163,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn as_many_leave_as_come_and_nobody_twice() {
+    fn as_many_leave_as_come_and_none_twice() {
         for leaves in [Leaves::Oldest, Leaves::Any] {
             let cancel = Cancel {
                 name: "test",

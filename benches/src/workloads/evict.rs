@@ -1,17 +1,13 @@
 //! Read, and insert on a miss, in a cache that holds a tenth of the keys.
 
-use super::race::{self, Race, plan, waken};
+use super::race::{self, Race, by_expiring, plan, time, waken};
 use crate::{
-    contest::{HIT_PERCENT, Outcome, Reading},
+    figure::{HIT_PERCENT, Outcome, Reading},
     keys,
-    measure::{Work, piece, timed},
     peer::{Expiring, Peer, Problem},
     report::Report,
     setup::Setup,
 };
-
-/// Slices of a stream's second half.
-const SLICES: usize = 16;
 
 struct Evict {
     keys: usize,
@@ -41,6 +37,7 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
 impl Race for Evict {
     type K = u64;
     type V = u64;
+    type Variant = Expiring;
 
     fn workload(&self) -> &'static str {
         "evict"
@@ -55,8 +52,12 @@ impl Race for Evict {
         )
     }
 
-    fn variants(&self) -> &'static [Expiring] {
-        &[Expiring::Never, Expiring::Write]
+    fn rounds(&self, setup: &Setup) -> usize {
+        setup.rounds.min(3)
+    }
+
+    fn variants(&self) -> Vec<(String, Expiring)> {
+        by_expiring(&[Expiring::Never, Expiring::Write])
     }
 
     fn round<P: Peer<u64, u64>>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
@@ -67,29 +68,15 @@ impl Race for Evict {
         let mut readings = Vec::new();
         for threads in setup.threads.clone() {
             let half = self.streams[0].len() / 2;
-            let (warm, slice) = (half / threads, half / SLICES);
-            let done = timed(
-                &setup.yardstick,
-                Work {
-                    threads,
-                    slices: SLICES,
-                    operations: slice,
-                    prepare: || {
-                        let cache = P::build(&plan(expiring, capacity, Some(capacity as u64)))?;
-                        waken(&cache);
-                        Ok::<_, Problem>(cache)
-                    },
-                    warm: |cache: &P, worker: usize| {
-                        read_through(cache, &self.streams[worker][..warm]);
-                    },
-                    run: |cache: &P, worker: usize, number: usize| {
-                        let stream = &self.streams[worker][half..];
-                        read_through(cache, piece(stream, slice, number))
-                    },
-                },
-            )?;
-            let cache = &done.on;
-            let percent = 100.0 * done.sum as f64 / (threads * SLICES * slice) as f64;
+            let warm = half / threads;
+            let cache = P::build(&plan(expiring, capacity, Some(capacity as u64)))?;
+            waken(&cache);
+            let before = |worker: usize| {
+                read_through(&cache, &self.streams[worker][..warm]);
+            };
+            let run = |worker: usize| read_through(&cache, &self.streams[worker][half..]);
+            let done = time(setup, threads, half, before, run);
+            let percent = 100.0 * done.sum as f64 / (threads * half) as f64;
             self.judge(percent)?;
             cache.settle();
             // Peers cut into shards may hold a little more.
@@ -101,7 +88,7 @@ impl Race for Evict {
                     "{entries} entries where {capacity} are allowed"
                 )));
             }
-            readings.extend(done.timing.readings(setup, threads));
+            readings.push(done.reading());
             readings.push(Reading::new(threads, HIT_PERCENT, percent));
         }
         Ok(readings)
@@ -109,12 +96,13 @@ impl Race for Evict {
 }
 
 impl Evict {
-    /// Nothing can hit more often than a cache that always holds the most popular tenth, and a sound policy is not far behind.
+    /// Nothing can hit more often than a cache that always holds the most popular tenth, and a
+    /// sound policy is not far behind.
     fn judge(&self, percent: f64) -> Result<(), Problem> {
         let most = 100.0 * self.share_of_most_popular;
         if percent > most + 1.0 {
             Err(Problem::Wrong(format!(
-                "{percent:.1} % hits where {most:.1} % is the most that the bound permits: it holds more than it may"
+                "{percent:.1} % hits, more than the bound permits ({most:.1} %)"
             )))
         } else if percent < most - 15.0 {
             Err(Problem::Wrong(format!(

@@ -1,11 +1,10 @@
 //! Inserts of new keys into a cache that was told to expect few.
 
-use super::race::{self, Race, expect_len, plan, waken};
+use super::race::{self, Race, by_expiring, expect_len, plan, time, waken};
 use crate::{
-    contest::Outcome,
+    figure::Outcome,
     keys,
-    measure::{Work, timed},
-    peer::{Expiring, Peer, Problem},
+    peer::{Expiring, Peer},
     report::Report,
     setup::Setup,
 };
@@ -30,6 +29,7 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
 impl Race for Grow {
     type K = u64;
     type V = u64;
+    type Variant = Expiring;
 
     fn workload(&self) -> &'static str {
         "grow"
@@ -42,38 +42,27 @@ impl Race for Grow {
         )
     }
 
-    fn variants(&self) -> &'static [Expiring] {
-        &[Expiring::Never, Expiring::Write]
+    fn rounds(&self, setup: &Setup) -> usize {
+        setup.rounds.min(3)
+    }
+
+    fn variants(&self) -> Vec<(String, Expiring)> {
+        by_expiring(&[Expiring::Never, Expiring::Write])
     }
 
     fn round<P: Peer<u64, u64>>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
         let mut readings = Vec::new();
         for threads in setup.threads_within_cores() {
             let share = self.entries / threads;
-            let done = timed(
-                &setup.yardstick,
-                Work {
-                    threads,
-                    // In one: what an insert costs depends on how many there are.
-                    slices: 1,
-                    operations: share,
-                    prepare: || {
-                        let plan = plan(expiring, 1024, Some(self.entries as u64 * 4));
-                        let cache = P::build(&plan)?;
-                        waken(&cache);
-                        Ok::<_, Problem>(cache)
-                    },
-                    warm: |_: &P, _: usize| (),
-                    run: |cache: &P, worker: usize, _: usize| {
-                        insert(cache, &self.keys[worker * share..][..share])
-                    },
-                },
-            )?;
+            let cache = P::build(&plan(expiring, 1024, Some(self.entries as u64 * 4)))?;
+            waken(&cache);
+            let run = |worker: usize| insert(&cache, &self.keys[worker * share..][..share]);
+            let done = time(setup, threads, share, |_| (), run);
             // stretto drops writes that come faster than its one thread can take them.
             if P::CARD.name != "stretto" {
-                expect_len(&done.on, (share * threads) as u64)?;
+                expect_len(&cache, (share * threads) as u64)?;
             }
-            readings.extend(done.timing.readings(setup, threads));
+            readings.push(done.reading());
         }
         Ok(readings)
     }

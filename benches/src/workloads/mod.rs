@@ -1,17 +1,16 @@
 //! The workloads by name.
 
-mod arcs;
 mod cancel;
 mod evict;
 mod grow;
-mod hit;
+pub mod many_caches;
 pub mod memory;
-mod mix;
 pub(crate) mod race;
 pub mod ratio;
-mod replace;
+pub mod sleepers;
+pub mod small;
+mod steady;
 pub mod storm;
-mod strings;
 pub mod timers;
 
 use crate::{report::Report, setup::Setup};
@@ -34,32 +33,32 @@ pub const ALL: &[Workload] = &[
     Workload {
         name: "hit-zipf",
         about: "every read hits; 10,922 keys, Zipf 0.99, bounded caches",
-        run: hit::zipf,
+        run: steady::hit_zipf,
     },
     Workload {
         name: "hit-unbounded",
         about: "the same without a bound",
-        run: hit::unbounded,
+        run: steady::hit_unbounded,
     },
     Workload {
         name: "hit-uniform",
         about: "every read hits; 1M keys, all equally likely",
-        run: hit::uniform,
+        run: steady::hit_uniform,
     },
     Workload {
         name: "hit-one",
         about: "every read hits one hot key",
-        run: hit::one,
+        run: steady::hit_one,
     },
     Workload {
         name: "replace",
         about: "replaces existing keys; 10,922 keys, Zipf 0.99",
-        run: replace::run,
+        run: steady::replace,
     },
     Workload {
         name: "mix",
         about: "75 % reads, 25 % replacements; 10,922 keys, Zipf 0.99",
-        run: mix::run,
+        run: steady::mix,
     },
     Workload {
         name: "evict",
@@ -67,13 +66,13 @@ pub const ALL: &[Workload] = &[
         run: evict::run,
     },
     Workload {
-        name: "ratio",
-        about: "hit ratios on real traces, beside LRU and the clairvoyant optimum",
+        name: ratio::NAME,
+        about: "hit ratios on real traces, and where values expire, beside exact LRU and the optimum",
         run: ratio::run,
     },
     Workload {
-        name: "ratio-curves",
-        about: "hit ratios over the size of the cache, for a plot; some minutes, so only when asked for by name",
+        name: ratio::CURVES,
+        about: "hit ratios over the size of the cache, for a plot; only by name",
         run: ratio::curves,
     },
     Workload {
@@ -88,31 +87,46 @@ pub const ALL: &[Workload] = &[
     },
     Workload {
         name: cancel::AGED,
-        about: "the same in a cache whose entries have all left twenty times; some minutes, so only when asked for by name",
+        about: "the same in a cache whose entries have all left twenty times; only by name",
         run: cancel::aged,
     },
     Workload {
         name: cancel::ANY,
-        about: "the same, but any entry leaves in place of the oldest; some minutes, so only when asked for by name",
+        about: "the same, but any entry leaves in place of the oldest; only by name",
         run: cancel::any,
     },
     Workload {
         name: "strings",
         about: "every read hits; keys are strings of 29 bytes",
-        run: strings::run,
+        run: steady::strings,
     },
     Workload {
         name: "arcs-clone",
         about: "every read hits and clones an Arc out",
-        run: arcs::clone,
+        run: steady::arcs_clone,
     },
     Workload {
         name: "arcs-look",
-        about: "every read hits and looks at the value in place where the peer can",
-        run: arcs::look,
+        about: "every read hits and reads the value in place where the peer can",
+        run: steady::arcs_look,
     },
     Workload {
-        name: "storm",
+        name: small::NAME,
+        about: "small caches under several threads: beyond the bound, values alive, throughput",
+        run: small::run,
+    },
+    Workload {
+        name: many_caches::NAME,
+        about: "get in turns over 10 to 4,000 caches in one thread; a first insert",
+        run: many_caches::run,
+    },
+    Workload {
+        name: sleepers::NAME,
+        about: "hits beside 0, 64 and 512 sleeping threads that once used the cache",
+        run: sleepers::run,
+    },
+    Workload {
+        name: storm::NAME,
         about: "1M entries due within two seconds: lateness, pauses of a caller, CPU time",
         run: storm::run,
     },

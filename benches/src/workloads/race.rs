@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use crate::{
-    contest::{Contest, Contestant, Heading, Outcome, contests},
+    contest::{Contest, Contestant, contests},
+    figure::{Heading, Outcome},
     keys,
-    peer::{Expiring, Key, Peer, Plan, Problem, Value},
+    measure::{Done, Work, timed},
+    peer::{Expiring, Key, Lifetime, Peer, Plan, Problem, Value},
     peers::{self, Visit},
     report::Report,
     setup::Setup,
@@ -15,59 +17,85 @@ use crate::{
 pub(crate) trait Race {
     type K: Key;
     type V: Value;
+    /// In what the variants of the workload differ.
+    type Variant: Copy + 'static;
 
     fn workload(&self) -> &'static str;
 
     fn about(&self) -> String;
 
-    fn variants(&self) -> &'static [Expiring];
+    /// The variants by name.
+    fn variants(&self) -> Vec<(String, Self::Variant)>;
 
-    /// Shows what takes part in a variant of this workload beside the peers of all.
-    fn also(&self, _expiring: Expiring, _visit: &mut impl Visit<Self::K, Self::V>) {}
+    /// How many rounds it is worth; long workloads take fewer.
+    fn rounds(&self, setup: &Setup) -> usize {
+        setup.rounds
+    }
+
+    /// Shows the peers that take part in a variant of this workload beside those of all workloads.
+    fn also(&self, _variant: Self::Variant, _visit: &mut impl Visit<Self::K, Self::V>) {}
 
     /// Builds one cache, runs it with each number of workers, checks what it did.
-    fn round<P: Peer<Self::K, Self::V>>(&self, setup: &Setup, expiring: Expiring) -> Outcome;
+    fn round<P: Peer<Self::K, Self::V>>(&self, setup: &Setup, variant: Self::Variant) -> Outcome;
 }
 
-struct Gather<'a, R> {
+/// Variants that differ in what sets a deadline.
+pub(crate) fn by_expiring(all: &[Expiring]) -> Vec<(String, Expiring)> {
+    let named = all
+        .iter()
+        .map(|expiring| (expiring.label().into(), *expiring));
+    named.collect()
+}
+
+struct Gather<'a, R: Race> {
     race: &'a R,
     setup: &'a Setup,
-    expiring: Expiring,
+    variant: R::Variant,
     contestants: Vec<Contestant<'a>>,
 }
 
 impl<R: Race> Visit<R::K, R::V> for Gather<'_, R> {
     fn meet<P: Peer<R::K, R::V>>(&mut self) {
-        let (race, setup, expiring) = (self.race, self.setup, self.expiring);
-        self.contestants.push(Contestant {
-            card: P::CARD,
-            run: Box::new(move |_| race.round::<P>(setup, expiring)),
-        });
+        let (race, setup, variant) = (self.race, self.setup, self.variant);
+        let run = move || race.round::<P>(setup, variant);
+        self.contestants.push(Contestant::new(P::CARD, run));
     }
+}
+
+/// Runs a piece of work as the setup says.
+pub(crate) fn time(
+    setup: &Setup,
+    threads: usize,
+    operations: usize,
+    warm: impl Fn(usize) + Sync,
+    run: impl Fn(usize) -> u64 + Sync,
+) -> Done {
+    timed(&Work {
+        threads,
+        operations,
+        cpu: setup.cpu,
+        warm,
+        run,
+    })
 }
 
 /// Runs all variants of a race, in turns.
 pub(crate) fn run<R: Race>(race: &R, setup: &Setup, report: &mut Report) {
-    let variants = race.variants().iter().map(|&expiring| {
+    let variants = race.variants().into_iter().map(|(name, variant)| {
         let mut gather = Gather {
             race,
             setup,
-            expiring,
+            variant,
             contestants: Vec::new(),
         };
         peers::each(&mut gather);
-        race.also(expiring, &mut gather);
-        let heading = Heading {
-            workload: race.workload(),
-            variant: expiring.label().into(),
-            about: race.about(),
-        };
+        race.also(variant, &mut gather);
         Contest {
-            heading,
+            heading: Heading::new(race.workload(), name, race.about()),
             contestants: gather.contestants,
         }
     });
-    contests(setup, report, setup.rounds, variants.collect());
+    contests(setup, report, race.rounds(setup), variants.collect());
 }
 
 /// An hour or two: longer than any run, different for each entry.
@@ -77,17 +105,27 @@ pub(crate) fn hours(key: &u64, _: &u64) -> Duration {
 
 /// A plan for `u64` to `u64` whose entries outlive the run.
 pub(crate) fn plan(expiring: Expiring, expected: usize, capacity: Option<u64>) -> Plan<u64, u64> {
+    plan_of(expiring, expected, capacity, hours)
+}
+
+/// A plan for other types; `lifetime` must outlive the run, too.
+pub(crate) fn plan_of<K, V>(
+    expiring: Expiring,
+    expected: usize,
+    capacity: Option<u64>,
+    lifetime: Lifetime<K, V>,
+) -> Plan<K, V> {
     Plan {
         capacity,
         expected,
         expiring,
-        lifetime: hours,
+        lifetime,
         uniform: Some(Duration::from_secs(3600)),
         listener: None,
     }
 }
 
-/// Inserts `entries` and sees to it that each is there: some peers drop writes under pressure, or put them off.
+/// Inserts `entries` until each is there: some peers drop writes under pressure, or put them off.
 pub(crate) fn fill<K: Key, V: Value, P: Peer<K, V>>(
     cache: &P,
     entries: impl Iterator<Item = (K, V)> + Clone,
@@ -113,7 +151,8 @@ pub(crate) fn fill<K: Key, V: Value, P: Peer<K, V>>(
     ))
 }
 
-/// Lets threads that the cache starts at first need start here: a pinned worker would bind them to its own core.
+/// Makes the cache start its threads here: those that a pinned worker starts would be bound to its
+/// core.
 pub(crate) fn waken(cache: &impl Peer<u64, u64>) {
     let key = keys::key(u64::MAX >> 1);
     cache.insert(key, keys::value(key));
@@ -137,7 +176,8 @@ pub(crate) fn expect(what: &str, right: u64, expected: u64) -> Result<(), Proble
     }
 }
 
-/// Fails unless the cache holds `expected` entries when it has done all its work. A peer that cannot tell is believed.
+/// Fails unless the cache holds `expected` entries when it has done all its work. A peer that
+/// cannot tell passes.
 pub(crate) fn expect_len<K: Key, V: Value>(
     cache: &impl Peer<K, V>,
     expected: u64,

@@ -1,14 +1,17 @@
-//! What a caller does who helps, and how much at a time.
+//! What a caller does to help maintenance, and how much at a time.
 
-use super::super::pass::SWEEPS_A_TICK;
-use super::super::runs::May;
-use super::super::{CALLER_BUDGET, LIMIT, Plan, RUN_BUDGET};
+use super::super::pass::SWEEPS_PER_TICK;
+use super::super::writers::May;
+use super::super::{BATCH_HARD_LIMIT, CALLER_BUDGET, Plan, RUN_BUDGET};
 use super::node;
 use crate::{Cache, ManualTicker};
 use std::ops::Range;
 use std::time::Duration;
 
-/// A cache that is `over` its bound of 10 entries, all of which were taken in.
+/// The number of events that may wait in a cache of any bound while its writers cannot help.
+const UNHELPED: usize = 32;
+
+/// A cache that is `over` its bound of 10 entries, with all events drained.
 fn over_by(over: u32) -> Cache<u32, u32> {
     let cache = Cache::builder()
         .max_capacity(10)
@@ -21,9 +24,10 @@ fn over_by(over: u32) -> Cache<u32, u32> {
     cache
 }
 
-/// Writes to all of the keys: so many at a time that nobody has to wait, while nobody can help.
+/// Writes to all of the keys: few enough at a time that no writer has to wait, while no thread can
+/// help.
 fn unhelped(cache: &Cache<u32, u32>, keys: Range<u32>, write: impl Fn(u32)) {
-    for some in keys.collect::<Vec<_>>().chunks(LIMIT / 2) {
+    for some in keys.collect::<Vec<_>>().chunks(UNHELPED) {
         let passes = cache.core.maintenance.hold_passes();
         some.iter().for_each(|&key| write(key));
         drop(passes);
@@ -52,7 +56,7 @@ const HELP: Plan = Plan {
 fn a_debt_is_paid_until_it_is_gone_or_the_weight_is_no_longer_far_over() {
     const ONCE: u64 = RUN_BUDGET as u64;
     // `far_over_is_more_than_a_full_batch_of_the_heaviest` says where that ends.
-    let near = 2 * LIMIT as u64;
+    let near = 2 * BATCH_HARD_LIMIT as u64;
     let over = near + 10 * ONCE;
     for (debt, paid) in [
         (1, ONCE),
@@ -63,9 +67,9 @@ fn a_debt_is_paid_until_it_is_gone_or_the_weight_is_no_longer_far_over() {
     ] {
         let cache = over_by(over as u32);
         let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
-        // What others bring meanwhile is not for this caller to take in.
+        // A caller does not drain what other threads write meanwhile.
         let passes = maintenance.hold_passes();
-        (0..100).for_each(|key| cache.insert(1_000_000 + key, 0));
+        (0..UNHELPED as u32).for_each(|key| cache.insert(1_000_000 + key, 0));
         drop(passes);
         let (state, more) = maintenance.repay(
             shared,
@@ -78,13 +82,14 @@ fn a_debt_is_paid_until_it_is_gone_or_the_weight_is_no_longer_far_over() {
         assert!(more, "far from done");
         drop(state);
         let pending = |shard| shared.map.lock_shard(shard).pending();
-        assert_eq!((0..shared.map.shards()).map(pending).sum::<usize>(), 100);
+        let pending: usize = (0..shared.map.shards()).map(pending).sum();
+        assert_eq!(pending, UNHELPED);
     }
 }
 
 #[test]
 fn a_debt_that_nothing_pays_is_let_be() {
-    let over = 4 * LIMIT as u32;
+    let over = 4 * BATCH_HARD_LIMIT as u32;
     let cache = over_by(over);
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let plan = Plan {
@@ -95,7 +100,7 @@ fn a_debt_that_nothing_pays_is_let_be() {
     assert_eq!(state.excess(), u64::from(over));
 }
 
-/// Leaves more entries to be freed than a few passes free; how many.
+/// Leaves more entries to free than a few passes free; returns how many.
 fn leave_to_free(cache: &Cache<u32, u32>) -> usize {
     let maintenance = &cache.core.maintenance;
     let keys = 1_000_000..1_000_000 + 8 * RUN_BUDGET as u32;
@@ -103,7 +108,7 @@ fn leave_to_free(cache: &Cache<u32, u32>) -> usize {
     unhelped(cache, keys, |key| cache.invalidate(&key));
     for _ in 0..100 {
         drain(cache);
-        let ready = maintenance.state.lock().retired.ready();
+        let ready = maintenance.state.lock().freeing.retired.ready();
         if ready >= 6 * RUN_BUDGET {
             return ready;
         }
@@ -113,15 +118,15 @@ fn leave_to_free(cache: &Cache<u32, u32>) -> usize {
 
 #[test]
 fn so_much_is_freed_at_a_time() {
-    // Whole chunks go.
+    // Whole chunks are freed.
     let once = 2 * RUN_BUDGET..2 * RUN_BUDGET + 128;
-    let cache = over_by(4 * LIMIT as u32);
+    let cache = over_by(4 * BATCH_HARD_LIMIT as u32);
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     for may in [May::Nothing, May::Free, May::Deliver] {
         let before = leave_to_free(&cache);
         let (state, _) =
             maintenance.repay(shared, maintenance.state.lock(), 1, HELP.repaying(), may);
-        let freed = before - state.retired.ready();
+        let freed = before - state.freeing.retired.ready();
         drop(state);
         if may == May::Nothing {
             assert_eq!(freed, 0, "a caller that holds a pin");
@@ -131,7 +136,7 @@ fn so_much_is_freed_at_a_time() {
     }
     let before = leave_to_free(&cache);
     maintenance.run_pass(shared, HELP.repaying(), |_| ());
-    let freed = before - maintenance.state.lock().retired.ready();
+    let freed = before - maintenance.state.lock().freeing.retired.ready();
     assert!(once.contains(&freed), "{freed}");
 }
 
@@ -164,13 +169,12 @@ fn what_is_over_the_bound_looks_into_a_crowded_bucket_some_times_a_tick() {
         .ticker(clock.clone())
         .build();
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
-    let passes = maintenance.hold_passes();
-    (0..1_000).for_each(|key| cache.insert_with_ttl(key, 0, tick / 2));
-    drop(passes);
-    drain(&cache);
+    unhelped(&cache, 0..1_000, |key| {
+        cache.insert_with_ttl(key, 0, tick / 2);
+    });
     let swept_at = || {
         let mut state = maintenance.state.lock();
-        // Too little to empty the bucket, so that it stays crowded.
+        // Too small a budget to empty the bucket, so that it stays crowded.
         let plan = Plan {
             budget: 4,
             drain: false,
@@ -179,7 +183,7 @@ fn what_is_over_the_bound_looks_into_a_crowded_bucket_some_times_a_tick() {
         maintenance.pass(shared, &mut state, plan);
         state.swept_at
     };
-    let pause = tick / SWEEPS_A_TICK as u32;
+    let pause = tick / SWEEPS_PER_TICK as u32;
     let nanos = |time: Duration| time.as_nanos() as u64;
     clock.advance(pause);
     assert_eq!(swept_at(), nanos(pause));

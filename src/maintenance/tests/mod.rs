@@ -1,4 +1,4 @@
-//! What shows from inside only: when memory may go, and when a writer helps.
+//! What only private state shows: when memory may be freed, and when a writer helps.
 
 mod delivering;
 mod flood;
@@ -6,23 +6,26 @@ mod helping;
 mod succession;
 mod waking;
 
-use super::pass::{ORDERED_RENEWALS, RENEWALS};
-use super::{ENOUGH, Eviction, LIMIT, Plan, State, enough};
+use super::pass::{ORDERED_RENEWALS_PER_TURNOVER, Pass, RENEWALS_PER_TURNOVER};
+use super::{
+    BATCH_HARD_LIMIT, BATCH_SOFT_LIMIT, Eviction, Plan, SOFT_LIMITS_PER_BOUND, State,
+    batch_soft_limit,
+};
 use crate::eviction::EvictionPolicy;
 use crate::node::NodePtr;
 use crate::{Cache, ManualTicker};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The node of a key, for as long as the entry is there.
+/// The node of a key, as long as the entry is in the map.
 fn node(cache: &Cache<u32, u32>, key: u32) -> NodePtr<u32, u32> {
     let pin = cache.core.shared.pin();
     let hit = cache.core.find_live(cache.core.hash(&key), &key, &pin);
     hit.expect("it is there").node
 }
 
-/// Passes of the least budget until the one entry that was removed may be freed; how many of them
-/// left the sweep unfinished.
+/// Runs passes of the smallest budget until the one entry that was removed may be freed; returns
+/// how many of them left the sweep unfinished.
 fn sweep_by_small_steps(cache: &Cache<u32, u32>) -> usize {
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let least = Plan {
@@ -31,21 +34,21 @@ fn sweep_by_small_steps(cache: &Cache<u32, u32>) -> usize {
     };
     let mut in_between = 0;
     for _ in 0..100 {
-        // Something waits in many shards, so that a pass with so small a budget does not come
+        // Events wait in many shards, so that a pass with so small a budget does not complete a
         // round.
         for key in 0..64 {
             assert!(cache.set_expiry(&key, Some(Duration::from_secs(60))));
         }
         let mut state = maintenance.state.lock();
-        while maintenance.pass(shared, &mut state, least) {
-            if state.retired.ready() > 0 {
+        while maintenance.pass(shared, &mut state, least).more {
+            if state.freeing.retired.ready() > 0 {
                 assert_eq!(
-                    state.unswept, 0,
+                    state.freeing.unswept, 0,
                     "shards whose batches may name what is freed"
                 );
                 return in_between;
             }
-            in_between += usize::from(state.retired.is_sweeping());
+            in_between += usize::from(state.freeing.retired.is_sweeping());
         }
     }
     panic!("an entry was removed, and is not freed");
@@ -67,18 +70,31 @@ fn nothing_is_freed_before_each_shard_was_drained_after_the_grace_period() {
 #[test]
 fn a_writer_helps_sooner_the_smaller_its_cache() {
     for shards in [1, 2, 8, 64] {
-        for share in [1, 2, 5, ENOUGH as u64 - 1, ENOUGH as u64] {
-            let max = share * 8 * shards as u64;
-            assert_eq!(enough(max, shards), share as usize);
-            assert_eq!(enough(max + 8 * shards as u64 - 1, shards), share as usize);
+        for share in [
+            1,
+            2,
+            5,
+            BATCH_SOFT_LIMIT as u64 - 1,
+            BATCH_SOFT_LIMIT as u64,
+        ] {
+            let max = share * SOFT_LIMITS_PER_BOUND * shards as u64;
+            assert_eq!(batch_soft_limit(Some(max), shards), share as usize);
+            assert_eq!(
+                batch_soft_limit(
+                    Some(max + SOFT_LIMITS_PER_BOUND * shards as u64 - 1),
+                    shards
+                ),
+                share as usize
+            );
         }
-        assert_eq!(enough(0, shards), 1);
-        assert_eq!(enough(u64::MAX, shards), ENOUGH);
+        assert_eq!(batch_soft_limit(Some(0), shards), 1);
+        assert_eq!(batch_soft_limit(Some(u64::MAX), shards), BATCH_SOFT_LIMIT);
+        assert_eq!(batch_soft_limit(None, shards), BATCH_SOFT_LIMIT);
     }
 }
 
-/// What shows when a bounded cache of this policy wants to hear of another read: `change` does so
-/// many things that count towards it.
+/// Shows when a bounded cache of this policy wants to record another read: `change` makes this many
+/// changes that count towards it.
 fn a_share_makes_the_next_read_news(
     policy: EvictionPolicy,
     renewals: usize,
@@ -90,7 +106,7 @@ fn a_share_makes_the_next_read_news(
         .weigher(|_, &weight| weight)
         .ticker(ManualTicker::new())
         .build();
-    // Ten are a share.
+    // Ten changes are one part of a turnover.
     let entries = 10 * renewals as u32;
     let write = || (0..entries).for_each(|key| cache.insert(key, 1));
     write();
@@ -98,9 +114,15 @@ fn a_share_makes_the_next_read_news(
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let of_a_writer = Plan {
         own: Some(0),
+        renew: false,
         ..Plan::RUN
     };
-    let pass = |plan| while maintenance.pass(shared, &mut maintenance.state.lock(), plan) {};
+    let pass = |plan| {
+        while maintenance
+            .pass(shared, &mut maintenance.state.lock(), plan)
+            .more
+        {}
+    };
     let should_record = || {
         let reads = maintenance.reads.as_ref().expect("it is bounded");
         reads.should_record(node(&cache, 1))
@@ -119,8 +141,8 @@ fn a_share_makes_the_next_read_news(
     pass(of_a_writer);
     assert!(!should_record(), "the last share counts no more");
     if policy == EvictionPolicy::Adaptive {
-        // What grew goes back to what it weighed, and nobody has to go for what is as heavy as
-        // before.
+        // An entry that grew returns to its former weight; a replacement of equal weight evicts
+        // nothing.
         write();
         write();
         pass(of_a_writer);
@@ -143,14 +165,14 @@ fn a_share_makes_the_next_read_news(
 fn a_share_of_a_turnover_makes_the_next_read_news() {
     for writes in [1, 2] {
         let mut next = 1_000_000;
-        // Written twice before a pass sees it, it is one that came all the same.
+        // A new key written twice before a pass sees it is still one insertion.
         let come = |cache: &Cache<u32, u32>, count| {
             for key in next..next + count {
                 (0..writes).for_each(|_| cache.insert(key, 1));
             }
             next += count;
         };
-        a_share_makes_the_next_read_news(EvictionPolicy::Adaptive, RENEWALS, come);
+        a_share_makes_the_next_read_news(EvictionPolicy::Adaptive, RENEWALS_PER_TURNOVER, come);
     }
 }
 
@@ -161,14 +183,14 @@ fn values_that_grow_count_towards_a_share() {
         weight += 1;
         (2..2 + count).for_each(|key| cache.insert(key, weight));
     };
-    a_share_makes_the_next_read_news(EvictionPolicy::Adaptive, RENEWALS, grow);
+    a_share_makes_the_next_read_news(EvictionPolicy::Adaptive, RENEWALS_PER_TURNOVER, grow);
 }
 
 #[test]
 fn where_order_is_the_promise_replaced_values_count_towards_a_share() {
     let replace =
         |cache: &Cache<u32, u32>, count| (2..2 + count).for_each(|key| cache.insert(key, 1));
-    a_share_makes_the_next_read_news(EvictionPolicy::Lru, ORDERED_RENEWALS, replace);
+    a_share_makes_the_next_read_news(EvictionPolicy::Lru, ORDERED_RENEWALS_PER_TURNOVER, replace);
 }
 
 #[test]
@@ -178,7 +200,8 @@ fn a_key_written_again_and_again_before_a_pass_keeps_its_standing() {
             .max_capacity(1_000)
             .ticker(ManualTicker::new())
             .build();
-        // What comes first fills the core; what comes when the cache is full goes into the window.
+        // The first entries fill the protected queue; entries inserted when the cache is full enter
+        // the window.
         for keys in [0..1_000, 1_000..1_100] {
             keys.for_each(|key| cache.insert(key, 0));
             cache.run_pending_tasks();
@@ -246,7 +269,10 @@ fn a_pass_evicts_more_than_came_in_but_no_crowd() {
         drop(state);
         (0..came as u32).for_each(|key| cache.insert(10_000 * (came as u32 + 1) + key, 0));
         state = maintenance.state.lock();
-        assert!(maintenance.pass(shared, &mut state, plan), "far from done");
+        assert!(
+            maintenance.pass(shared, &mut state, plan).more,
+            "far from done"
+        );
         let left = before - len(&state);
         assert!(
             left > came && left <= (came + 16).max(32),
@@ -265,9 +291,9 @@ fn an_entry_that_was_extended_since_the_wheel_gave_it_out_goes_back() {
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let node = node(&cache, 1);
     let mut state = maintenance.state.lock();
-    // As the wheel leaves it.
+    // The state in which the wheel leaves it.
     state.wheel.deschedule(node);
-    maintenance.expire_one(shared, &mut state, node, shared.clock.now());
+    Pass::new(maintenance, shared, &mut state, Plan::RUN).expire_one(node, shared.clock.now());
     drop(state);
     assert_eq!(cache.get(&1), Some(1));
     maintenance.check_invariants(shared);
@@ -291,7 +317,7 @@ fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
         ..Plan::RUN
     };
     let mut there = 0;
-    // A few at a time, or writers would help and evict.
+    // A few at a time, otherwise writers would help and evict.
     for more in [4, 1].into_iter().chain([33; 31]).chain([1, 1]) {
         (there..there + more).for_each(|key| cache.insert(key, 0));
         there += more;
@@ -301,11 +327,11 @@ fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
         assert_eq!(state.excess(), over * HEAVY);
         assert_eq!(
             state.is_far_over(),
-            over > LIMIT as u64 + 1,
+            over > BATCH_HARD_LIMIT as u64 + 1,
             "over by {over}"
         );
     }
-    assert_eq!(there - 4, LIMIT as u32 + 2);
+    assert_eq!(there - 4, BATCH_HARD_LIMIT as u32 + 2);
 }
 
 #[test]
@@ -319,7 +345,7 @@ fn one_pass_removes_all_that_is_due_within_its_budget() {
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let mut state = maintenance.state.lock();
     assert!(
-        !maintenance.pass(shared, &mut state, Plan::RUN),
+        !maintenance.pass(shared, &mut state, Plan::RUN).more,
         "work is left"
     );
     assert_eq!(shared.map.len(), 0);
@@ -332,8 +358,8 @@ fn a_writer_waits_for_no_pass_before_its_batch_is_full() {
     let (done, is_done) = mpsc::channel();
     let writer = cache.clone();
     let thread = std::thread::spawn(move || {
-        // Twice what makes a writer help, in all shards.
-        (0..2 * (ENOUGH * writer.core.shared.map.shards()) as u32)
+        // Twice the number of events that makes a writer help, in all shards.
+        (0..2 * (BATCH_SOFT_LIMIT * writer.core.shared.map.shards()) as u32)
             .for_each(|key| writer.insert(key, 0));
         done.send(()).ok();
     });
@@ -343,7 +369,7 @@ fn a_writer_waits_for_no_pass_before_its_batch_is_full() {
     thread.join().expect("no panic");
 }
 
-/// A cache of so many entries, which nobody wakes.
+/// A cache of this many entries without a scheduler.
 fn filled(entries: u32) -> Cache<u32, u32> {
     let cache: Cache<u32, u32> = Cache::builder()
         .ticker(ManualTicker::new())
@@ -375,7 +401,7 @@ fn a_run_ends_what_growing_and_shrinking_tables_have_begun() {
 
 #[test]
 fn a_cache_that_is_dropped_amid_a_move_frees_both_arrays() {
-    // Seen by LeakSanitizer and by AddressSanitizer.
+    // LeakSanitizer and AddressSanitizer check this.
     let amid = |entries| filled(entries).core.shared.map.is_resizing();
     assert!((1_000..40_000).step_by(1_000).any(amid));
 }
@@ -387,12 +413,12 @@ fn writers_free_the_arrays_that_growing_tables_leave() {
     for key in 0..300_000 {
         cache.insert(key, 0);
         if key % 64 == 0 {
-            at_last = cache.core.maintenance.state.lock().retired.held();
+            at_last = cache.core.maintenance.state.lock().freeing.retired.held();
             most = most.max(at_last);
         }
     }
-    // All arrays but those in use: 300,000 entries, 5 a bucket, and half as many buckets once more
-    // for each size before that.
+    // All arrays except those in use: 300,000 entries, 5 a bucket, and for each earlier size half
+    // as many buckets.
     assert!(most > 1_000, "nothing was shown");
     assert!(at_last < 100, "{at_last} buckets are held");
 }

@@ -173,17 +173,18 @@ impl<K, V> TablePart<K, V> {
         if whole.is_null() {
             handle_alloc_error(layout)
         }
-        if !node::is_taggable(whole.addr(), layout.size()) {
+        if buckets == 1 {
             // An overflow bucket may be needed in the middle of a move, which cannot stop there: a
             // link at such an address would be taken for a node, so it is as good as no memory.
-            if buckets == 1 {
+            if !node::fits(whole.addr(), layout.size()) {
                 handle_alloc_error(layout)
             }
+        } else if !node::is_taggable(whole.addr(), layout.size()) {
             // SAFETY: allocated above with this layout; nothing points to it.
             unsafe { dealloc(whole, layout) };
             node::refuse(whole.addr(), layout.size());
         }
-        let at = if buckets < HAND_ALIGNED_FROM {
+        if buckets < HAND_ALIGNED_FROM {
             whole.cast()
         } else {
             // The first boundary of a bucket behind the room for an address.
@@ -195,8 +196,7 @@ impl<K, V> TablePart<K, V> {
             // `at` is, too.
             unsafe { at.cast::<*mut u8>().sub(1).write(whole) };
             at.cast::<Bucket<K, V>>()
-        };
-        at
+        }
     }
 }
 

@@ -1,15 +1,15 @@
-//! The protocol with a grace period whose looks may be taken before the objects are out of reach.
+//! The protocol without the fence of the grace period: its check may come before the unlinking.
 
 mod door {
     use crate::sync::Ordering;
-    pub(super) use crate::sync::{AtomicU64, Mutex, store_before_loads};
+    pub(super) use crate::sync::{AtomicU64, Mutex, fence as pin_fence};
 
-    pub(super) fn fence(_: Ordering) {}
+    pub(super) fn grace_fence(_: Ordering) {}
 }
 
-#[path = "../../reclaim/epoch.rs"]
-#[expect(dead_code, reason = "what a thread does at its end is its own matter")]
+#[path = "../../reclaim/own/epoch.rs"]
+#[expect(dead_code, reason = "the models of the protocol end no thread")]
 mod epoch;
 #[path = "models.rs"]
-#[expect(dead_code, reason = "one of them is enough to fail")]
+#[expect(dead_code, reason = "one or two of them are enough to fail")]
 pub(super) mod models;

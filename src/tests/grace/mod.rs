@@ -1,9 +1,9 @@
-//! Pins against grace periods: what is freed after one is in nobody's hands.
+//! Pins against grace periods: no reader uses an object that was freed after one.
 //!
-//! The other models step over the epochs that caches pin (`sync/mod.rs`, `of_epochs`). So the
-//! protocol is compiled here once more, from the same file, on loom's atomics: as it is in `right`,
-//! and in two modules on doors that each lack one of its fences. What comes after a fence can then
-//! be done before what comes before it, and the object is used after it was freed.
+//! The other models skip the epochs that caches pin (`sync/mod.rs`, `of_epochs`). So the protocol
+//! is compiled here once more, from the same file, on loom's atomics: unchanged in `right`, and in
+//! two more modules where it lacks one of its two fences. Without a fence, an access after it may
+//! happen before an access in front of it, and a reader uses a freed object.
 
 mod grace_without_fence;
 mod pin_without_fence;
@@ -11,7 +11,7 @@ mod right;
 
 use super::explore;
 
-/// A model on the doors of the module that names it.
+/// Explores a model with the fences of a module.
 macro_rules! explore_on {
     ($doors:ident, $model:ident) => {
         explore(|| $doors::models::$model())
@@ -49,6 +49,17 @@ fn a_reader_against_two_retirements_uses_nothing_freed() {
 }
 
 #[test]
+fn a_check_on_a_third_thread_uses_nothing_freed() {
+    explore_on!(right, a_check_on_a_third_thread);
+}
+
+#[test]
+#[should_panic(expected = "Concurrent read and write accesses")]
+fn a_check_on_a_third_thread_must_fail_without_a_fence_before_the_check() {
+    explore_on!(grace_without_fence, a_check_on_a_third_thread);
+}
+
+#[test]
 #[should_panic(expected = "Concurrent read and write accesses")]
 fn a_reader_against_a_retirement_must_fail_without_a_fence_in_the_pin() {
     explore_on!(pin_without_fence, a_reader);
@@ -56,6 +67,6 @@ fn a_reader_against_a_retirement_must_fail_without_a_fence_in_the_pin() {
 
 #[test]
 #[should_panic(expected = "Concurrent read and write accesses")]
-fn a_reader_against_a_retirement_must_fail_without_a_fence_before_the_look() {
+fn a_reader_against_a_retirement_must_fail_without_a_fence_before_the_check() {
     explore_on!(grace_without_fence, a_reader);
 }

@@ -1,17 +1,17 @@
-//! The models, for whatever doors the protocol beside this stands on.
+//! The models, with the fences of the module that includes this file.
 
 use super::epoch::{Epoch, Record};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use loom::cell::UnsafeCell;
 use loom::thread::{self, JoinHandle};
 use std::sync::Arc;
 
-/// Something that can be found, and freed.
+/// An object that readers can find, and that is freed.
 struct Object {
     /// Whether readers find it.
     linked: AtomicU64,
-    /// To be read by those who have found it, written by who frees it: loom refuses the one beside
-    /// the other.
+    /// A reader that has found the object reads this, and freeing writes it. loom reports a read
+    /// concurrent with the write.
     alive: UnsafeCell<bool>,
 }
 
@@ -20,12 +20,11 @@ struct Shared {
     objects: [Object; 2],
 }
 
-// SAFETY: that nobody reads what is written is what the models are to show; loom watches it.
+// SAFETY: the models show that no thread reads during a write; loom checks it.
 unsafe impl Sync for Shared {}
 
-/// How often a retirement asks whether its grace period is over, before it leaves the object where
-/// it is.
-const LOOKS: usize = 2;
+/// How often a grace period is checked before the model gives up and does not free the object.
+const CHECKS: usize = 2;
 
 impl Object {
     fn new() -> Self {
@@ -35,7 +34,7 @@ impl Object {
         }
     }
 
-    /// Looks for it, and uses it if it is found. Under a pin.
+    /// Looks the object up under a pin, and reads it if it is found.
     fn use_it(&self) {
         if self.linked.load(Ordering::Acquire) == 1 {
             // SAFETY: as above.
@@ -53,25 +52,35 @@ impl Shared {
         })
     }
 
-    /// Looks for the first objects under a pin.
+    /// Looks the first objects up under a pin.
     fn read(&self, record: &Record, objects: usize) {
         record.enter(&self.epoch);
         self.objects[..objects].iter().for_each(Object::use_it);
-        assert!(!record.leave(), "nobody has made it an orphan");
+        assert!(!record.leave(), "it is no orphan");
     }
 
-    /// Takes an object out, and frees it if nobody holds it up.
+    /// Unlinks an object, and frees it if its grace period ends.
     fn retire(&self, number: usize) {
+        let target = self.unlink(number);
+        self.free(number, target);
+    }
+
+    /// Unlinks an object and begins a grace period; its target.
+    fn unlink(&self, number: usize) -> u64 {
+        self.objects[number].linked.store(0, Ordering::Release);
+        self.epoch.begin_grace()
+    }
+
+    /// Frees an object if the grace period with this target ends.
+    fn free(&self, number: usize, target: u64) {
         let object = &self.objects[number];
-        object.linked.store(0, Ordering::Release);
-        let target = self.epoch.begin_grace();
-        if (0..LOOKS).any(|_| self.epoch.has_passed(target)) {
+        if (0..CHECKS).any(|_| self.epoch.has_passed(target)) {
             // SAFETY: as above.
             object.alive.with_mut(|alive| unsafe { *alive = false });
         }
     }
 
-    /// A thread whose record has been there before, and which reads so many times.
+    /// A thread that reads this many times; its record was registered before.
     fn reader(self: &Arc<Self>, times: usize, objects: usize) -> JoinHandle<()> {
         let (shared, record) = (Arc::clone(self), self.epoch.register());
         thread::spawn(move || (0..times).for_each(|_| shared.read(&record, objects)))
@@ -116,7 +125,7 @@ pub(in super::super) fn a_reader_with_two_pins() {
     reader.join().unwrap();
 }
 
-/// It comes and goes in the middle of the retirement.
+/// A reader that begins and ends in the middle of the retirement.
 pub(in super::super) fn a_new_thread() {
     let shared = Shared::new();
     let theirs = Arc::clone(&shared);
@@ -129,11 +138,30 @@ pub(in super::super) fn a_new_thread() {
     reader.join().unwrap();
 }
 
-/// What passes for the second object must not pass for the first, nor the other way round.
+/// A check that passes for the second object must not pass for the first, and the other way round.
 pub(in super::super) fn two_retirements() {
     let shared = Shared::new();
     let reader = shared.reader(2, 2);
     shared.retire(0);
     shared.retire(1);
     reader.join().unwrap();
+}
+
+/// The pass that finds the grace period over runs on another thread than the one that began it. The
+/// target moves from one to the other under a lock, as it does under the maintenance lock.
+pub(in super::super) fn a_check_on_a_third_thread() {
+    let shared = Shared::new();
+    let reader = shared.reader(1, 1);
+    let begun = Arc::new(Mutex::new(None));
+    let (theirs, hears) = (Arc::clone(&shared), Arc::clone(&begun));
+    let checker = thread::spawn(move || {
+        let target = *hears.lock();
+        if let Some(target) = target {
+            theirs.free(0, target);
+        }
+    });
+    let target = shared.unlink(0);
+    *begun.lock() = Some(target);
+    reader.join().unwrap();
+    checker.join().unwrap();
 }

@@ -1,17 +1,15 @@
-//! The protocol with a pin that is made known at leisure.
+//! The protocol without the fence of the pin: its store may reach other threads after its loads.
 
 mod door {
     use crate::sync::Ordering;
-    pub(super) use crate::sync::{AtomicU64, Mutex, fence};
+    pub(super) use crate::sync::{AtomicU64, Mutex, fence as grace_fence};
 
-    pub(super) fn store_before_loads(word: &AtomicU64, value: u64) {
-        word.store(value, Ordering::Release);
-    }
+    pub(super) fn pin_fence(_: Ordering) {}
 }
 
-#[path = "../../reclaim/epoch.rs"]
-#[expect(dead_code, reason = "what a thread does at its end is its own matter")]
+#[path = "../../reclaim/own/epoch.rs"]
+#[expect(dead_code, reason = "the models of the protocol end no thread")]
 mod epoch;
 #[path = "models.rs"]
-#[expect(dead_code, reason = "one of them is enough to fail")]
+#[expect(dead_code, reason = "one or two of them are enough to fail")]
 pub(super) mod models;

@@ -1,9 +1,11 @@
 //! The protocol as it is.
 
-use crate::sync as door;
+mod door {
+    pub(super) use crate::sync::{AtomicU64, Mutex, fence as grace_fence, fence as pin_fence};
+}
 
-#[path = "../../reclaim/epoch.rs"]
-#[expect(dead_code, reason = "what a thread does at its end is its own matter")]
+#[path = "../../reclaim/own/epoch.rs"]
+#[expect(dead_code, reason = "the models of the protocol end no thread")]
 mod epoch;
 #[path = "models.rs"]
 pub(super) mod models;

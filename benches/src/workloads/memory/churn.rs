@@ -35,7 +35,7 @@ pub(super) fn measure(seconds: u64) -> Result<Figures, Problem> {
         for _ in 0..RATE {
             let key = keys::key(inserted);
             cache.insert(key, keys::value(key));
-            // A twentieth of a second's inserts ago: alive, if it was given more than its share of a second.
+            // Inserted a twentieth of a second ago.
             let earlier = keys::key(inserted.saturating_sub(RATE / 20));
             match inserted % 10 {
                 3 => cache.invalidate(&earlier),
@@ -54,7 +54,8 @@ pub(super) fn measure(seconds: u64) -> Result<Figures, Problem> {
             resident_then = resident() - resident_before;
         }
     }
-    // Each entry lives for at most two minutes, once more if it was read, and a bucket of the wheel; no more than these can be there.
+    // Each entry lives for at most two minutes, once more if it was read, and a bucket of the
+    // wheel.
     if most > RATE * (2 * LONGEST + 4) {
         return Err(Problem::Wrong(format!(
             "{most} entries at once: they do not leave when they are due"
@@ -74,7 +75,6 @@ pub(super) fn measure(seconds: u64) -> Result<Figures, Problem> {
             "resident growth %",
             100.0 * (resident_end / resident_then - 1.0),
         ),
-        ("inserts", inserted as f64),
     ]
     .map(|(name, figure)| (name.to_owned(), figure))
     .to_vec())

@@ -1,7 +1,8 @@
-//! Memory, each peer in a process of its own, so that no other peer's free pages and no earlier workload are in the figures.
+//! Memory, each peer in a process of its own, so that the figures hold no free pages of another
+//! peer or of an earlier workload.
 //!
-//! Two kinds of child: *entries* fills a cache and empties it again; *churn* lets an hour of virtual time pass over wheelhouse, the one
-//! peer with a clock that can be turned.
+//! Two kinds of child: *entries* fills a cache and empties it again; *churn* lets an hour of
+//! virtual time pass over wheelhouse, the one peer with a clock that can be set.
 
 mod churn;
 mod entries;
@@ -12,7 +13,8 @@ use std::{
 };
 
 use crate::{
-    contest::{Contestant, Heading, Metric, Outcome, Reading, Shown, contest},
+    contest::{Contest, Contestant, contests},
+    figure::{Heading, Metric, Outcome, Reading},
     peer::{Card, Expiring, Key, Peer, Problem, Role, Value},
     peers::{self, Visit},
     report::Report,
@@ -23,78 +25,29 @@ use crate::{
 pub const PROBE: &str = "memory-probe";
 
 /// Bytes set aside by the C library for each entry, rounding included.
-pub const USABLE: Metric = Metric {
-    name: "B/entry",
-    shown: Shown::Ranked,
-};
+pub const USABLE: Metric = Metric::ranked("B/entry");
 /// Allocations alive for each entry.
-pub const LIVE: Metric = Metric {
-    name: "allocations/entry",
-    shown: Shown::Median(0),
-};
+pub const LIVE: Metric = Metric::median("allocations/entry");
 
-/// Per-entry expiry in a cache that no size limits, so that no order of use need be kept.
+/// Per-entry expiry in a cache without a bound, which needs no order of use.
 pub const UNBOUNDED: &str = "per-entry expiry, no bound";
 
 const METRICS: &[Metric] = &[
     USABLE,
-    Metric {
-        name: "B asked for/entry",
-        shown: Shown::Median(0),
-    },
+    Metric::median("B asked for/entry"),
     LIVE,
-    Metric {
-        name: "calls/insert",
-        shown: Shown::Median(0),
-    },
-    Metric {
-        name: "resident B/entry",
-        shown: Shown::Median(0),
-    },
-    Metric {
-        name: "resident MiB full",
-        shown: Shown::Median(1),
-    },
-    Metric {
-        name: "emptied",
-        shown: Shown::Median(1),
-    },
-    Metric {
-        name: "emptied, trimmed",
-        shown: Shown::Median(1),
-    },
-    Metric {
-        name: "held MiB emptied",
-        shown: Shown::Median(1),
-    },
-    Metric {
-        name: "entries (mean)",
-        shown: Shown::Median(0),
-    },
-    Metric {
-        name: "held MiB early",
-        shown: Shown::Median(0),
-    },
-    Metric {
-        name: "held MiB at end",
-        shown: Shown::Median(0),
-    },
-    Metric {
-        name: "resident MiB early",
-        shown: Shown::Median(0),
-    },
-    Metric {
-        name: "resident MiB at end",
-        shown: Shown::Median(0),
-    },
-    Metric {
-        name: "resident growth %",
-        shown: Shown::Worst(0),
-    },
-    Metric {
-        name: "inserts",
-        shown: Shown::InFileOnly,
-    },
+    Metric::median("calls/insert"),
+    Metric::median("resident B/entry"),
+    Metric::median("resident MiB full"),
+    Metric::median("emptied"),
+    Metric::median("emptied, trimmed"),
+    Metric::median("held MiB emptied"),
+    Metric::median("entries (mean)"),
+    Metric::median("held MiB early"),
+    Metric::median("held MiB at end"),
+    Metric::median("resident MiB early"),
+    Metric::median("resident MiB at end"),
+    Metric::worst("resident growth %"),
 ];
 
 /// Figures of a child, by metric.
@@ -103,90 +56,57 @@ type Figures = Vec<(String, f64)>;
 /// Runs both kinds.
 pub fn run(setup: &Setup, report: &mut Report) {
     let count = setup.size(1_000_000, 300_000);
-    for (expiring, bounded) in [
-        (Expiring::Never, true),
-        (Expiring::Write, true),
-        (Expiring::Write, false),
-    ] {
-        let mut names = Names(Vec::new());
-        peers::each::<u64, u64>(&mut names);
-        let entrants = names
-            .0
-            .into_iter()
-            .map(|card| {
-                child_of(
-                    card,
-                    vec![
-                        "entries".into(),
-                        card.name.into(),
-                        flag(expiring).into(),
-                        if bounded { "bounded" } else { "unbounded" }.into(),
-                        count.to_string(),
-                    ],
-                )
-            })
-            .collect();
-        let heading = Heading {
-            workload: "memory",
-            variant: if bounded {
-                expiring.label().into()
-            } else {
-                UNBOUNDED.into()
-            },
-            about: format!(
-                "u64 -> u64, {count} entries inserted, then all removed; each peer in its own process"
-            ),
+    let about = format!(
+        "u64 -> u64, {count} entries inserted, then all removed; each peer in its own process"
+    );
+    let mut cards = Cards(Vec::new());
+    peers::each::<u64, u64>(&mut cards);
+    let entries = |variant: &str, expiring: &'static str, bound: &'static str| {
+        let child = |card: &Card| {
+            let count = count.to_string();
+            child_of(*card, ["entries", card.name, expiring, bound, &count])
         };
-        contest(setup, report, &heading, 1, entrants);
-    }
-    churn_only(setup, report);
-}
-
-fn churn_only(setup: &Setup, report: &mut Report) {
-    let seconds = setup.size(3600, 900);
-    let heading = Heading {
-        workload: "memory",
-        variant: "churn".into(),
-        about: format!(
-            "{seconds} s of virtual time (early: after a sixth), {} inserts a second living 1 to 120 s, a tenth invalidated, a tenth extended by reads; \
-             no peer's clock can be turned like that",
-            churn::RATE
-        ),
+        Contest {
+            heading: Heading::new("memory", variant, &*about),
+            contestants: cards.0.iter().map(child).collect(),
+        }
     };
-    let card = Card {
+    let seconds = setup.size(3600, 900);
+    let churn = format!(
+        "{seconds} s of virtual time (early: after a sixth), {} inserts a second living 1 to 120 s, \
+         a tenth invalidated, a tenth extended by reads; only wheelhouse has a clock that can be set",
+        churn::RATE
+    );
+    let subject = Card {
         name: "wheelhouse",
         role: Role::Subject,
     };
-    contest(
-        setup,
-        report,
-        &heading,
-        1,
-        vec![child_of(card, vec!["churn".into(), seconds.to_string()])],
-    );
+    let all = vec![
+        entries(Expiring::Never.label(), "never", "bounded"),
+        entries(Expiring::Write.label(), "write", "bounded"),
+        entries(UNBOUNDED, "write", "unbounded"),
+        Contest {
+            heading: Heading::new("memory", "churn", churn),
+            contestants: vec![child_of(
+                subject,
+                ["churn", &seconds.to_string(), "", "", ""],
+            )],
+        },
+    ];
+    contests(setup, report, 1, all);
 }
 
-struct Names(Vec<Card>);
+struct Cards(Vec<Card>);
 
-impl<K: Key, V: Value> Visit<K, V> for Names {
+impl<K: Key, V: Value> Visit<K, V> for Cards {
     fn meet<P: Peer<K, V>>(&mut self) {
         self.0.push(P::CARD);
     }
 }
 
-fn flag(expiring: Expiring) -> &'static str {
-    if expiring == Expiring::Never {
-        "never"
-    } else {
-        "write"
-    }
-}
-
-fn child_of<'a>(card: Card, arguments: Vec<String>) -> Contestant<'a> {
-    Contestant {
-        card,
-        run: Box::new(move |_| child(&arguments)),
-    }
+fn child_of<'a>(card: Card, arguments: [&str; 5]) -> Contestant<'a> {
+    let arguments = arguments.map(String::from);
+    Contestant::new(card, move || child(&arguments))
 }
 
 /// Starts this program again to measure one thing.
@@ -231,21 +151,16 @@ const UNSUPPORTED: &[&str] = &[
 /// The child's side: measures what `arguments` say and prints it.
 pub fn probe(arguments: &[String]) {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let number = |text: &str| text.parse().unwrap_or(0);
     let outcome = match arguments[..] {
-        ["entries", peer, flag, bound, count] => {
-            let expiring = if flag == "never" {
-                Expiring::Never
-            } else {
-                Expiring::Write
+        ["entries", peer, expiring, bound, count] => {
+            let expiring = match expiring {
+                "never" => Expiring::Never,
+                _ => Expiring::Write,
             };
-            entries::measure(
-                peer,
-                expiring,
-                bound == "bounded",
-                count.parse().unwrap_or(0),
-            )
+            entries::measure(peer, expiring, bound == "bounded", number(count) as usize)
         }
-        ["churn", seconds] => churn::measure(seconds.parse().unwrap_or(0)),
+        ["churn", seconds, ..] => churn::measure(number(seconds)),
         _ => Err(Problem::Wrong(format!(
             "{PROBE} does not know {arguments:?}"
         ))),

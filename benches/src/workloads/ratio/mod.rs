@@ -1,108 +1,185 @@
-//! Hit ratios: real traces, replayed by one thread that reads and inserts on a miss.
+//! Hit ratios: requests replayed by one thread that reads and inserts on a miss. Real traces, and
+//! requests for values that expire, in virtual time.
 //!
-//! The caches run as their users run them: nobody calls for maintenance between two requests, so what a cache puts off is part of its
-//! result. wheelhouse has no scheduler here, because its timing would make the result depend on the machine's load; its callers do the
-//! work, and a replay differs from the next only by the random keys of the hashers and of the policy. `--rounds` shows by how much.
-//!
-//! Beside the caches stand exact LRU and the clairvoyant optimum.
+//! No cache is ever beyond its bound: each insert is followed by all the maintenance that it calls
+//! for. A replay differs from the next only by the random keys of hashers and policies; `--rounds`
+//! shows by how much. Beside the caches stand exact LRU and a cache that knows the future.
 
 mod caches;
 mod limits;
+mod lives;
+mod requests;
 mod sizes;
 
 use std::{
     num::NonZeroUsize,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
 };
 
 use crate::{
-    contest::{HIT_PERCENT, Heading, Metric, Reading, Shown},
+    figure::{HIT_PERCENT, Heading, Reading},
     peer::{Card, Problem, Role},
     report::{
         Report,
-        ratio::{self, Line},
+        plot::{self, Panel},
+        table,
     },
     setup::Setup,
     traces::{self, Found, Trace},
 };
 
 use caches::{CACHES, Entrant};
+use requests::Requests;
 
-/// Name of the table on the command line.
+/// Name of the table of real traces.
 pub const NAME: &str = "ratio";
+/// Name of the table of values that expire.
+pub const LIVES: &str = "ratio-lives";
 /// Name of the curves.
 pub const CURVES: &str = "ratio-curves";
-/// A cache that gives up the least recently used entry.
-pub const LRU: Card = Card {
-    name: "exact LRU",
-    role: Role::Floor,
-};
-/// A cache that knows the future.
-pub const OPTIMUM: Card = Card {
-    name: "optimum",
-    role: Role::Floor,
-};
-/// Entries held beyond the bound, percent of it, on average.
-pub const OVER_MEAN: Metric = Metric {
-    name: "over the bound, mean %",
-    shown: Shown::InFileOnly,
-};
-/// As [`OVER_MEAN`], the most that was seen.
-pub const OVER_MOST: Metric = Metric {
-    name: "over the bound, most %",
-    shown: Shown::InFileOnly,
-};
+
+/// Caches that no user can have, and their hits.
+type Limit = (Card, fn(&Requests, NonZeroUsize) -> u64);
+const LIMITS: [Limit; 2] = [
+    (floor("exact LRU"), limits::lru),
+    (floor("optimum"), limits::optimum),
+];
+
+const fn floor(name: &'static str) -> Card {
+    let role = Role::Floor;
+    Card { name, role }
+}
+
 /// Requests of a trace below which it is a sample of a format and not a load.
 const TOO_SHORT: usize = 1_000;
 /// Requests of a trace above which a quick run leaves it out.
 const TOO_LONG: usize = 200_000;
 
-/// Replays all traces at the sizes of the table, and prints it.
+/// Replays all traces at the sizes of the table, then values that expire.
 pub fn run(setup: &Setup, report: &mut Report) {
-    let lines = replay_all(setup, report, NAME, sizes::of, |_| true);
-    if !lines.is_empty() {
-        print!("{}", ratio::table(report, &lines));
+    let about = |name: &str| match sizes::place(name) {
+        Some(_) => "Hits in percent of the requests, by trace and entries allowed",
+        None => "The same for traces that are not in the list of sizes",
+    };
+    let mut lines = replay_traces(setup, report, NAME, about, sizes::of, |_| true);
+    for (name, requests, sizes) in expiring(setup) {
+        for size in sizes.map(|size| NonZeroUsize::new(size).expect("no size is 0")) {
+            let heading = Heading {
+                is_line: true,
+                ..Heading::new(LIVES, format!("{name}, {size}"), EXPIRING)
+            };
+            replay(setup, report, &heading, &CACHES, &requests, size);
+            lines.push(heading);
+        }
+    }
+    setup.clear();
+    report.save_so_far();
+    while let Some(first) = lines.first().cloned() {
+        let is_same = |line: &Heading| line.workload == first.workload && line.about == first.about;
+        let (table, others): (Vec<_>, Vec<_>) = lines.into_iter().partition(is_same);
+        print!(
+            "{}",
+            table::of_lines(report, &table.iter().collect::<Vec<_>>())
+        );
+        lines = others;
     }
 }
 
-/// Replays the traces that the table's mean is taken of, at sizes that give a curve; `--svg` draws them.
+const EXPIRING: &str = "Hits in percent of the requests where values expire, by load and entries \
+    allowed. Lives are a second to an hour, uniform in their logarithm (the trace at its own times, \
+    Zipf 0.99 over 200,000 keys at 1,000 requests a second), or half a second for each of 500 hot \
+    keys, to which every second request goes, beside 10,000 keys that live for an hour";
+
+/// The loads of values that expire: name, requests, entries allowed.
+fn expiring(setup: &Setup) -> Vec<(&'static str, Requests, [usize; 2])> {
+    let mut loads = vec![
+        (
+            "Zipf",
+            lives::zipf(setup.size(2_000_000, 200_000)),
+            [5_000, 20_000],
+        ),
+        (
+            "short-lived hot keys",
+            lives::short_lived(setup.size(1_000_000, 100_000)),
+            [1_000, 5_000],
+        ),
+    ];
+    let found = traces::find(&setup.traces).unwrap_or_default();
+    let timed = found.iter().find(|found| found.name == "cloudphysics");
+    let trace = timed.and_then(|found| Trace::read(&found.path).ok());
+    match trace.and_then(lives::of_trace) {
+        Some(requests) => loads.insert(0, ("cloudphysics", requests, [5_000, 20_000])),
+        None => println!("\n{LIVES}: no trace with times, so made-up requests only"),
+    }
+    loads
+}
+
+/// Replays the traces of the table at sizes that give a curve, and draws them.
 pub fn curves(setup: &Setup, report: &mut Report) {
     let sizes = |name: &str, distinct| match sizes::place(name) {
         Some(_) => sizes::doubling(distinct),
         None => Vec::new(),
     };
-    report.ratios = replay_all(setup, report, CURVES, sizes, |entrant| entrant.curve);
+    let about = |_: &str| "Hits in percent of the requests, over the size of the cache";
+    let lines = replay_traces(setup, report, CURVES, about, sizes, |entrant| entrant.curve);
+    let (Some(folder), false) = (&setup.plots, lines.is_empty()) else {
+        return;
+    };
+    let drawn = lines.chunk_by(|one, other| trace_of(one) == trace_of(other));
+    let panels: Vec<Panel> = drawn.map(|lines| panel(report, lines)).collect();
+    let title = "hits, percent of the requests, over the size of the cache, percent of the keys";
+    if let Err(error) = plot::panels(title, &panels, &folder.join("hit-ratios.svg")) {
+        eprintln!("cannot draw the curves: {error}");
+    }
+}
+
+fn trace_of(heading: &Heading) -> &str {
+    heading.variant.split(',').next().unwrap_or_default()
+}
+
+fn panel(report: &Report, lines: &[Heading]) -> Panel {
+    let caches = CACHES.iter().filter(|entrant| entrant.curve);
+    let cards = caches.map(|entrant| entrant.card).chain([LIMITS[1].0]);
+    let hits = |line: &Heading, peer: &str| {
+        let row = report.row(CURVES, &line.variant, 1, HIT_PERCENT.name, peer);
+        row.map(|row| row.median())
+    };
+    let curve = |card: Card| {
+        let values = lines.iter().filter_map(|line| hits(line, card.name));
+        (card.name.to_owned(), values.collect())
+    };
+    // Sizes double up to half of the keys.
+    let steps = (1..=lines.len() as i32).rev();
+    Panel {
+        title: trace_of(&lines[0]).to_owned(),
+        steps: steps
+            .map(|halvings| format!("{:.1}", 100.0 * 0.5_f64.powi(halvings)))
+            .collect(),
+        curves: cards.map(curve).collect(),
+    }
 }
 
 /// Replays every trace, at the sizes that are given for it, with the caches that take part.
-fn replay_all(
+fn replay_traces(
     setup: &Setup,
     report: &mut Report,
     workload: &'static str,
+    about: impl Fn(&str) -> &'static str,
     sizes_of: impl Fn(&str, usize) -> Vec<NonZeroUsize>,
     takes_part: impl Fn(&Entrant) -> bool,
-) -> Vec<Line> {
-    let mut found = match find(setup) {
+) -> Vec<Heading> {
+    let mut found = match traces::find(&setup.traces) {
         Ok(found) => found,
         Err(why) => {
-            println!("\n{workload}: skipped: {why}");
+            println!("\n{workload}: skipped: {why}; name a file or a folder with --traces");
             return Vec::new();
         }
     };
     found.sort_by_key(|found| sizes::place(&found.name).unwrap_or(usize::MAX));
-    let entrants: Vec<Entrant> = CACHES
-        .into_iter()
-        .filter(|entrant| takes_part(entrant) && setup.wants(entrant.card.name))
-        .collect();
+    let entrants: Vec<Entrant> = CACHES.into_iter().filter(takes_part).collect();
     let mut lines = Vec::new();
-    for (index, Found { name, path }) in found.iter().enumerate() {
-        setup.stage(format!(
-            "{workload}, trace {} of {}",
-            index + 1,
-            found.len()
-        ));
-        setup.step(&format!("{name}, reading"));
+    for Found { name, path } in &found {
+        setup.step(&format!("{workload}, {name}: reading"));
         let trace = match Trace::read(path) {
             Ok(trace) => trace,
             Err(why) => {
@@ -114,23 +191,15 @@ fn replay_all(
         if trace.keys.len() < TOO_SHORT || (setup.quick && trace.keys.len() > TOO_LONG) {
             continue;
         }
-        for size in sizes_of(name, trace.distinct) {
-            let line = Line {
-                trace: name.clone(),
-                size: size.get(),
-                reference: sizes::place(name).is_some(),
-            };
+        let sizes = sizes_of(name, trace.distinct);
+        let requests = Requests::without_deadlines(trace.keys);
+        for size in sizes {
             let heading = Heading {
-                workload,
-                variant: line.variant(),
-                about: format!(
-                    "{} requests for {} keys, room for {size}; get, then insert on a miss",
-                    trace.keys.len(),
-                    trace.distinct
-                ),
+                is_line: true,
+                ..Heading::new(workload, format!("{name}, {size}"), about(name))
             };
-            replay(setup, report, &heading, &entrants, &trace.keys, size);
-            lines.push(line);
+            replay(setup, report, &heading, &entrants, &requests, size);
+            lines.push(heading);
         }
         report.save_so_far();
     }
@@ -138,57 +207,32 @@ fn replay_all(
     lines
 }
 
-fn find(setup: &Setup) -> Result<Vec<Found>, String> {
-    if setup.traces.is_empty() {
-        let folder = traces::default_folder().ok_or_else(|| {
-            format!(
-                "no traces in {}; name a file or a folder with --traces",
-                traces::DEFAULT_FOLDER
-            )
-        })?;
-        return find_in(&folder);
-    }
-    let found: Result<Vec<_>, _> = setup.traces.iter().map(|path| find_in(path)).collect();
-    Ok(found?.concat())
-}
-
-fn find_in(path: &Path) -> Result<Vec<Found>, String> {
-    match traces::find(path) {
-        Ok(found) if found.is_empty() => Err(format!("no trace in {}", path.display())),
-        Ok(found) => Ok(found),
-        Err(why) => Err(format!("cannot read {}: {why}", path.display())),
-    }
-}
-
-/// Replays one trace at one size with every cache that takes part.
+/// Replays requests at one size with every cache that takes part.
 fn replay(
     setup: &Setup,
     report: &mut Report,
     heading: &Heading,
     entrants: &[Entrant],
-    keys: &[u64],
+    requests: &Requests,
     size: NonZeroUsize,
 ) {
-    let percent = |part: f64, whole: usize| 100.0 * part / whole as f64;
-    for entrant in entrants {
-        setup.step(&format!("{}, {}", heading.variant, entrant.card.name));
+    let percent = |hits: u64| {
+        let percent = 100.0 * hits as f64 / requests.keys.len() as f64;
+        [Reading::new(1, HIT_PERCENT, percent)]
+    };
+    let step = |card: Card| {
+        setup.step(&format!(
+            "{}, {}: {}",
+            heading.workload, heading.variant, card.name
+        ));
+        setup.wants(card.name)
+    };
+    for entrant in entrants.iter().filter(|entrant| step(entrant.card)) {
         for _ in 0..setup.replays {
             // A peer that panics has lost this line, not the run.
-            let played = catch_unwind(AssertUnwindSafe(|| (entrant.play)(keys, size)))
-                .unwrap_or_else(|_| Err(Problem::Wrong("panicked".into())));
-            match played {
-                Ok(played) => {
-                    let mut readings = vec![Reading::new(
-                        1,
-                        HIT_PERCENT,
-                        percent(played.hits as f64, keys.len()),
-                    )];
-                    if let Some((mean, most)) = played.over {
-                        readings.push(Reading::new(1, OVER_MEAN, percent(mean, size.get())));
-                        readings.push(Reading::new(1, OVER_MOST, percent(most as f64, size.get())));
-                    }
-                    report.add(heading, entrant.card, &readings);
-                }
+            let hits = catch_unwind(AssertUnwindSafe(|| (entrant.play)(requests, size)));
+            match hits.unwrap_or_else(|_| Err(Problem::Wrong("panicked".into()))) {
+                Ok(hits) => report.add(heading, entrant.card, &percent(hits)),
                 Err(problem) => {
                     report.add_problem(heading, entrant.card, problem);
                     break;
@@ -196,14 +240,7 @@ fn replay(
             }
         }
     }
-    for (card, hits) in [
-        (LRU, limits::lru as fn(&[u64], NonZeroUsize) -> u64),
-        (OPTIMUM, limits::optimum),
-    ] {
-        if setup.wants(card.name) {
-            setup.step(&format!("{}, {}", heading.variant, card.name));
-            let ratio = percent(hits(keys, size) as f64, keys.len());
-            report.add(heading, card, &[Reading::new(1, HIT_PERCENT, ratio)]);
-        }
+    for (card, hits) in LIMITS.into_iter().filter(|(card, _)| step(*card)) {
+        report.add(heading, card, &percent(hits(requests, size)));
     }
 }

@@ -24,7 +24,7 @@ const REFERENCE: &[(&str, &[usize])] = &[
 /// Sizes of any other trace: hundredths of its keys.
 const HUNDREDTHS: [usize; 4] = [2, 5, 10, 20];
 
-/// The place of a trace in the table's first part, whose mean is taken; `None` if it belongs to the second.
+/// The place of a trace in the first table; `None` if it belongs to the second.
 pub(super) fn place(trace: &str) -> Option<usize> {
     REFERENCE.iter().position(|(name, _)| *name == trace)
 }

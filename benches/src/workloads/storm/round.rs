@@ -1,25 +1,28 @@
 //! One storm over one cache.
 
 use std::{
+    panic::resume_unwind,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::Duration,
 };
 
+use hdrhistogram::Histogram;
+
 use super::{
     super::race::{expect, fill},
-    Built, CPU, LATE_MAX, LATE_P50, LATE_P99, NOTIFIED, OFF, PASS,
+    Built, CPU, LATE_MAX, LATE_P50, LATE_P99, NOTIFIED, PASS,
     caller::{self, Calls},
-    listener::Heard,
 };
 use crate::{
-    clock,
-    contest::Reading,
-    cpu, keys,
+    clock, cpu,
+    figure::Reading,
+    keys,
     peer::{Expiring, Left, Listener, Peer, Plan, Problem, Role},
+    tail,
 };
 
 /// A value that belongs to no storm: lives for an hour.
@@ -29,13 +32,14 @@ const AFTER: u64 = 2_500_000_000;
 /// How often the driven moka is driven.
 const DRIVE: Duration = Duration::from_millis(10);
 
-/// What is to come over a cache.
+/// What is to come over a cache. Times are nanoseconds.
 #[derive(Clone, Copy)]
 pub(super) struct Storm {
     pub(super) entries: u64,
-    /// Deadlines are spread evenly over this, ns.
+    /// Deadlines are spread evenly over this.
     pub(super) window: u64,
-    /// From the first insert to the first deadline, ns; doubled if the cache cannot take the entries in that time.
+    /// From the first insert to the first deadline; doubled if the cache cannot take the entries in
+    /// that time.
     pub(super) lead: u64,
     /// Whether a thread calls `run_pending_tasks` again and again.
     pub(super) driven: bool,
@@ -50,6 +54,13 @@ fn lifetime(_: &u64, value: &u64) -> Duration {
     }
 }
 
+/// What the listener was told.
+struct Heard {
+    late: Histogram<u64>,
+    /// Sum of the keys, wrapping: right only if each came once.
+    keys: u64,
+}
+
 /// What one storm gave, and what its caller saw.
 pub(super) type Passed = (Vec<Reading>, Option<Calls>);
 
@@ -59,12 +70,13 @@ pub(super) fn round<P: Peer<u64, u64>>(
     role: Role,
     build: Built<P>,
 ) -> Result<Option<Passed>, Problem> {
-    let heard = Arc::new(Heard::default());
+    let heard = Arc::new(Mutex::new(Heard {
+        late: tail::histogram(),
+        keys: 0,
+    }));
     let (cache, listens) = built(build, &heard)?;
-    fill(
-        &cache,
-        (0..keys::SMALL as u64).map(|rank| (keys::key(rank), RESIDENT)),
-    )?;
+    let residents = 0..keys::SMALL as u64;
+    fill(&cache, residents.map(|rank| (keys::key(rank), RESIDENT)))?;
     let first = clock::nanos() + storm.lead;
     let mut sum = 0u64;
     for rank in 0..storm.entries {
@@ -79,43 +91,46 @@ pub(super) fn round<P: Peer<u64, u64>>(
     clock::sleep_until(first - 50_000_000);
     let watch = watch(&cache, storm, first + storm.window + AFTER);
 
+    let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = heard.late.len();
     if role == Role::Subject {
-        expect("expired entries notified", heard.count(), storm.entries)?;
-        expect("sum of the keys notified", heard.sum(), sum)?;
+        expect("expired entries notified", count, storm.entries)?;
+        expect("sum of the keys notified", heard.keys, sum)?;
     }
     let mut readings = Vec::new();
+    let mut read = |metric, value| readings.push(Reading::new(1, metric, value));
     if listens {
-        let share = 100.0 * heard.count() as f64 / storm.entries as f64;
-        readings.push(Reading::new(1, NOTIFIED, share));
+        read(NOTIFIED, 100.0 * count as f64 / storm.entries as f64);
     }
-    if let Some((p50, p99, longest)) = heard.lateness() {
-        readings.push(Reading::new(1, LATE_P50, p50));
-        readings.push(Reading::new(1, LATE_P99, p99));
-        readings.push(Reading::new(1, LATE_MAX, longest));
-        let cpu = watch.cpu.as_nanos() as f64 / heard.count() as f64;
-        readings.push(Reading::new(1, CPU, cpu));
+    if count > 0 {
+        let late = |quantile| heard.late.value_at_quantile(quantile) as f64 / 1e6;
+        read(LATE_P50, late(0.5));
+        read(LATE_P99, late(0.99));
+        read(LATE_MAX, late(1.0));
+        read(CPU, watch.cpu.as_nanos() as f64 / count as f64);
     }
     if storm.driven {
-        readings.push(Reading::new(1, PASS, watch.pass as f64 / 1e6));
+        read(PASS, watch.pass as f64 / 1e6);
     }
-    if let Some(calls) = &watch.calls {
-        readings.extend(calls.readings());
-    }
-    if let Some(off) = cache.thread_was_off() {
-        readings.push(Reading::new(1, OFF, off as f64 / 1e3));
-    }
+    readings.extend(watch.calls.iter().flat_map(Calls::readings));
     Ok(Some((readings, watch.calls)))
 }
 
 /// Builds with a listener if the peer has one, else without; says which.
-fn built<P: Peer<u64, u64>>(build: Built<P>, heard: &Arc<Heard>) -> Result<(P, bool), Problem> {
+fn built<P: Peer<u64, u64>>(
+    build: Built<P>,
+    heard: &Arc<Mutex<Heard>>,
+) -> Result<(P, bool), Problem> {
     let hears = Arc::clone(heard);
-    let listener: Listener<u64, u64> = Arc::new(move |key, value, left| {
+    let listener: Listener<u64, u64> = Arc::new(move |key, deadline, left| {
         if left == Left::Expired {
-            hears.expired(*key, *value);
+            let late = clock::nanos().saturating_sub(*deadline);
+            let mut heard = hears.lock().unwrap_or_else(PoisonError::into_inner);
+            tail::record(&mut heard.late, late);
+            heard.keys = heard.keys.wrapping_add(*key);
         }
     });
-    let plan = Plan {
+    let mut plan = Plan {
         capacity: None,
         expected: 1 << 16,
         expiring: Expiring::Write,
@@ -123,16 +138,11 @@ fn built<P: Peer<u64, u64>>(build: Built<P>, heard: &Arc<Heard>) -> Result<(P, b
         uniform: None,
         listener: Some(listener),
     };
-    match build(&plan) {
-        Ok(cache) => Ok((cache, true)),
-        Err(_) => Ok((
-            build(&Plan {
-                listener: None,
-                ..plan
-            })?,
-            false,
-        )),
+    if let Ok(cache) = build(&plan) {
+        return Ok((cache, true));
     }
+    plan.listener = None;
+    Ok((build(&plan)?, false))
 }
 
 struct Watch {
@@ -145,41 +155,36 @@ struct Watch {
 fn watch<P: Peer<u64, u64>>(cache: &P, storm: Storm, end: u64) -> Watch {
     let over = AtomicBool::new(false);
     let stream = keys::keys_of(&keys::zipf_ranks(keys::SMALL, 1 << 16, 0));
+    let drive = || {
+        let mut longest = 0;
+        while !over.load(Relaxed) {
+            let began = clock::nanos();
+            cache.settle();
+            longest = longest.max(clock::nanos() - began);
+            thread::sleep(DRIVE);
+        }
+        longest
+    };
     thread::scope(|scope| {
         let (process, own) = (cpu::process_time(), cpu::thread_time());
-        let driver = storm.driven.then(|| {
-            scope.spawn(|| {
-                let mut longest = 0;
-                while !over.load(Relaxed) {
-                    let began = clock::nanos();
-                    cache.settle();
-                    longest = longest.max(clock::nanos() - began);
-                    thread::sleep(DRIVE);
-                }
-                longest
-            })
-        });
-        let caller = storm
-            .called
-            .then(|| scope.spawn(|| caller::call(cache, &stream, RESIDENT, end)));
+        let driver = storm.driven.then(|| scope.spawn(drive));
+        let call = || caller::call(cache, &stream, RESIDENT, end);
+        let caller = storm.called.then(|| scope.spawn(call));
         clock::sleep_until(end);
         over.store(true, Relaxed);
-        let calls = caller.map(|caller| {
-            caller
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        });
-        let pass = driver.map_or(0, |driver| {
-            driver
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        });
-        let others =
-            (cpu::thread_time() - own) + calls.as_ref().map_or(Duration::ZERO, |calls| calls.cpu);
+        let calls = caller.map(joined);
+        let pass = driver.map_or(0, joined);
+        let callers = calls.as_ref().map_or(Duration::ZERO, |calls| calls.cpu);
+        let others = (cpu::thread_time() - own) + callers;
         Watch {
             cpu: (cpu::process_time() - process).saturating_sub(others),
             pass,
             calls,
         }
     })
+}
+
+/// What a thread returned; its panic goes on in the calling thread.
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }

@@ -61,7 +61,8 @@ impl Timers for Delayed {
         let step = Duration::from_millis(now - self.now);
         self.now = now;
         let queue = &mut self.queue;
-        // Without `unconstrained` tokio would make the queue pretend to be empty after some timers, so that other tasks get their turn.
+        // Without `unconstrained` tokio would make the queue pretend to be empty after some timers,
+        // so that other tasks get their turn.
         let expired = unconstrained(poll_fn(|context| {
             let mut fired = 0;
             while let Poll::Ready(Some(_)) = queue.poll_expired(context) {

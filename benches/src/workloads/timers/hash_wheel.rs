@@ -1,4 +1,5 @@
-//! `hierarchical_hash_wheel_timer`: four wheels of 256 buckets, ticks of 1 ms, cancelling through a hash map.
+//! `hierarchical_hash_wheel_timer`: four wheels of 256 buckets, ticks of 1 ms, cancelling through a
+//! hash map.
 
 use std::time::Duration;
 

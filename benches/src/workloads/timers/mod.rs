@@ -1,16 +1,16 @@
 //! The wheel beside other timer structures, on one thread.
 //!
-//! All carry a number and hand out a handle: wheelhouse's wheel through a door to private parts, since it is no structure of its own
-//! in the public contract. Beside it stands the whole cache used as a timer: `insert_with_ttl` starts one, `invalidate` cancels it, a
-//! manual clock and `run_pending_tasks` advance it; map, hashing, memory reclamation and the removal listener are in its figures.
+//! All carry a number and hand out a handle. wheelhouse's wheel is private and reached through
+//! `wheelhouse::parts`, which exists under `cfg(wheelhouse_parts)` only. Beside it stands the whole
+//! cache used as a timer: `insert_with_ttl` starts one, `invalidate` cancels it, a manual clock and
+//! `run_pending_tasks` advance it. Map, hashing, reclamation and the listener are in its figures.
 
 mod delay_queue;
 mod hash_wheel;
 mod sorted;
+#[cfg(wheelhouse_parts)]
 mod wheel;
 mod whole_cache;
-
-use std::time::Duration;
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
@@ -18,17 +18,16 @@ use self::{
     delay_queue::Delayed,
     hash_wheel::HashWheel,
     sorted::{Heap, Tree},
-    wheel::Wheel,
     whole_cache::WholeCache,
 };
 use super::race::expect;
 use crate::{
-    contest::{Contestant, Heading, Metric, PACE, Reading, Shown, contest},
-    measure::timed_here,
-    peer::{Card, Problem},
+    contest::{Contest, Contestant, contests},
+    figure::{Heading, Metric, Outcome, Reading},
+    measure::{on_a_core, timed_here},
+    peer::Card,
     report::Report,
     setup::Setup,
-    yardstick::Ruler,
 };
 
 /// One timer structure. Times are milliseconds since it was made.
@@ -57,18 +56,9 @@ const HOUR: u64 = 3_600_000;
 /// Time goes on by a second at a time.
 const STEP: u64 = 1_000;
 /// Start and cancel.
-pub const PAIR: Metric = Metric {
-    name: "start+cancel ns",
-    shown: Shown::Ranked,
-};
-const FIRE: Metric = Metric {
-    name: "fire ns",
-    shown: Shown::Ranked,
-};
-const START: Metric = Metric {
-    name: "start ns",
-    shown: Shown::Ranked,
-};
+pub const PAIR: Metric = Metric::ranked("start+cancel ns");
+const FIRE: Metric = Metric::ranked("fire ns");
+const START: Metric = Metric::ranked("start ns");
 
 /// What the tables call a size.
 pub fn variant(timers: usize) -> String {
@@ -87,16 +77,18 @@ pub fn run(setup: &Setup, report: &mut Report) {
         &[100_000, 1_000_000, 6_000_000]
     };
     for &timers in sizes {
-        let heading = Heading {
-            workload: "timers",
-            variant: variant(timers),
-            about: format!(
-                "{timers} timers due within an hour; then each of a million starts cancels another (time of the pair); then an hour in steps of 1 s"
+        let heading = Heading::new(
+            "timers",
+            variant(timers),
+            format!(
+                "{timers} timers due within an hour; then each of {} starts cancels another (time \
+                 of the pair); then an hour in steps of 1 s",
+                pairs(timers)
             ),
-        };
+        );
         let dues = dues(timers);
-        let entrants = vec![
-            entrant::<Wheel>(setup, &dues, timers),
+        let contestants = vec![
+            wheel_alone(setup, &dues, timers),
             entrant::<WholeCache>(setup, &dues, timers),
             entrant::<Delayed>(setup, &dues, timers),
             entrant::<HashWheel>(setup, &dues, timers),
@@ -104,13 +96,34 @@ pub fn run(setup: &Setup, report: &mut Report) {
             entrant::<Tree>(setup, &dues, timers),
         ];
         // Six million timers take most of a minute for one round of all.
-        let rounds = if timers > 1_000_000 {
-            setup.rounds.min(2)
-        } else {
-            setup.rounds
+        let rounds = match timers {
+            ..1_000_000 => setup.rounds,
+            1_000_000 => setup.rounds.min(2),
+            _ => 1,
         };
-        contest(setup, report, &heading, rounds, entrants);
+        let contest = Contest {
+            heading,
+            contestants,
+        };
+        contests(setup, report, rounds, vec![contest]);
     }
+}
+
+#[cfg(wheelhouse_parts)]
+fn wheel_alone<'a>(setup: &'a Setup, dues: &'a [u64], timers: usize) -> Contestant<'a> {
+    entrant::<wheel::Wheel>(setup, dues, timers)
+}
+
+/// Without its private parts the wheel cannot be measured alone.
+#[cfg(not(wheelhouse_parts))]
+fn wheel_alone<'a>(_: &'a Setup, _: &'a [u64], _: usize) -> Contestant<'a> {
+    use crate::peer::{Problem, Role};
+    let card = Card {
+        name: "wheelhouse",
+        role: Role::Subject,
+    };
+    let why = "needs RUSTFLAGS with --cfg wheelhouse_parts, as .cargo/config.toml sets it";
+    Contestant::new(card, move || Err(Problem::Unsupported(why)))
 }
 
 /// For each timer ever started, when it is due.
@@ -126,52 +139,25 @@ fn pairs(timers: usize) -> usize {
 }
 
 fn entrant<'a, T: Timers>(setup: &'a Setup, dues: &'a [u64], timers: usize) -> Contestant<'a> {
-    Contestant {
-        card: T::CARD,
-        run: Box::new(move |_| {
-            let lap = |wait| round::<T>(setup.yardstick.ruler(), wait, setup.cpu, dues, timers);
-            Ok(setup.yardstick.best_of(lap)?.0)
-        }),
-    }
+    let cpu = setup.cpu;
+    let run = move || on_a_core(|| round::<T>(cpu, dues, timers));
+    Contestant::new(T::CARD, run)
 }
 
-/// The readings of one round, and how disturbed it was.
-fn round<T: Timers>(
-    ruler: Ruler<'_>,
-    wait: Duration,
-    cpu: bool,
-    dues: &[u64],
-    timers: usize,
-) -> Result<(Vec<Reading>, f64), Problem> {
-    // A thread of its own, so that it can be pinned without pinning what comes later.
-    std::thread::scope(|scope| {
-        let run = || {
-            crate::cpu::pin(0);
-            ruler.wait(wait);
-            let before = ruler.lay();
-            let mut structure = T::new(timers);
-            let (started, mut handles) =
-                timed_here(cpu, timers, || start_all(&mut structure, &dues[..timers]));
-            let (paired, ()) = timed_here(cpu, pairs(timers), || {
-                pair_all(&mut structure, &dues[timers..], timers, &mut handles)
-            });
-            let between = ruler.lay();
-            let (fired, count) = timed_here(cpu, timers, || advance_all(&mut structure));
-            expect("timers fired", count, timers as u64)?;
-            let pace = before.max(between).max(ruler.lay());
-            let readings = vec![
-                Reading::new(1, START, started),
-                Reading::new(1, PAIR, paired),
-                Reading::new(1, FIRE, fired),
-                Reading::new(1, PACE, pace),
-            ];
-            Ok((readings, pace))
-        };
-        scope
-            .spawn(run)
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+fn round<T: Timers>(cpu: bool, dues: &[u64], timers: usize) -> Outcome {
+    let mut structure = T::new(timers);
+    let (started, mut handles) =
+        timed_here(cpu, timers, || start_all(&mut structure, &dues[..timers]));
+    let (paired, ()) = timed_here(cpu, pairs(timers), || {
+        pair_all(&mut structure, &dues[timers..], timers, &mut handles)
+    });
+    let (fired, count) = timed_here(cpu, timers, || advance_all(&mut structure));
+    expect("timers fired", count, timers as u64)?;
+    Ok(vec![
+        Reading::new(1, START, started),
+        Reading::new(1, PAIR, paired),
+        Reading::new(1, FIRE, fired),
+    ])
 }
 
 #[inline(never)]
@@ -198,7 +184,8 @@ fn pair_all<T: Timers>(structure: &mut T, dues: &[u64], first: usize, handles: &
     structure.settle();
 }
 
-/// An hour and a few seconds: the last deadlines, rounded up to the coarsest tick among the structures.
+/// An hour and a few seconds: the last deadlines, rounded up to the coarsest tick among the
+/// structures.
 #[inline(never)]
 fn advance_all<T: Timers>(structure: &mut T) -> u64 {
     (1..=(HOUR + 5_000) / STEP)
@@ -230,7 +217,8 @@ mod tests {
 
     #[test]
     fn all_structures_agree() {
-        fires_what_is_due_and_not_what_was_cancelled::<Wheel>();
+        #[cfg(wheelhouse_parts)]
+        fires_what_is_due_and_not_what_was_cancelled::<wheel::Wheel>();
         fires_what_is_due_and_not_what_was_cancelled::<WholeCache>();
         fires_what_is_due_and_not_what_was_cancelled::<Delayed>();
         fires_what_is_due_and_not_what_was_cancelled::<HashWheel>();

@@ -1,4 +1,5 @@
-//! The two structures that one reaches for first: a heap, whose cancelled timers stay until their time comes, and a sorted map.
+//! The two structures of the standard library: a heap, whose cancelled timers stay until their time
+//! comes, and a sorted map.
 
 use std::{
     cmp::Reverse,

@@ -1,0 +1,261 @@
+//! Equal promises as a user would write them: quick_cache for the values, a `DelayQueue` of
+//! tokio-util under a mutex for the deadlines, and a thread that removes what is due and calls the
+//! listener. All writes take the mutex, so that a timer never fires for another value of its key.
+
+use std::{
+    future::poll_fn,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
+    thread::{self, JoinHandle},
+    time::Instant,
+};
+
+use ::quick_cache::{Lifecycle, UnitWeighter, sync::Cache};
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::Notify,
+};
+use tokio_util::time::{DelayQueue, delay_queue};
+
+use crate::peer::{
+    Card, Expiring, Hasher, Key, Left, Lifetime, Listener, Peer, Plan, Problem, Role, Value,
+};
+
+/// `quick_cache::sync::Cache`, `tokio_util::time::DelayQueue`, and a thread.
+pub struct QuickCacheQueue<K, V> {
+    shared: Arc<Shared<K, V>>,
+    lifetime: Lifetime<K, V>,
+    /// Of the thread's runtime: a queue takes timers only within one.
+    runtime: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared<K, V> {
+    cache: Cache<K, Timed<V>, UnitWeighter, Hasher, Collect>,
+    timers: Mutex<Timers<K>>,
+    changed: Notify,
+    listener: Option<Listener<K, V>>,
+}
+
+struct Timers<K> {
+    queue: DelayQueue<K>,
+    over: bool,
+}
+
+#[derive(Clone)]
+struct Timed<V> {
+    value: V,
+    deadline: Instant,
+    timer: delay_queue::Key,
+}
+
+/// Keeps what an insert evicts or replaces until the shard's lock is released.
+#[derive(Clone)]
+struct Collect;
+
+impl<K, V> Lifecycle<K, V> for Collect {
+    type RequestState = Vec<(K, V)>;
+
+    fn on_evict(&self, gone: &mut Vec<(K, V)>, key: K, value: V) {
+        gone.push((key, value));
+    }
+}
+
+impl<K: Key, V: Value> Shared<K, V> {
+    fn timers(&self) -> MutexGuard<'_, Timers<K>> {
+        self.timers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, key: &K, value: &V, left: Left) {
+        if let Some(listener) = &self.listener {
+            listener(key, value, left);
+        }
+    }
+
+    /// Removes entries when they are due, until the cache is dropped.
+    async fn run(&self) {
+        loop {
+            let due = poll_fn(|context| {
+                let mut timers = self.timers();
+                if timers.over {
+                    return Poll::Ready(None);
+                }
+                match timers.queue.poll_expired(context) {
+                    Poll::Ready(Some(expired)) => {
+                        let timer = expired.key();
+                        let is_same = |timed: &Timed<V>| timed.timer == timer;
+                        let gone = self.cache.remove_if(expired.get_ref(), is_same);
+                        Poll::Ready(Some(gone))
+                    }
+                    // Empty: wait for a change.
+                    Poll::Ready(None) => Poll::Ready(Some(None)),
+                    Poll::Pending => Poll::Pending,
+                }
+            });
+            let empty = tokio::select! {
+                due = due => match due {
+                    None => return,
+                    Some(Some((key, timed))) => {
+                        self.tell(&key, &timed.value, Left::Expired);
+                        false
+                    }
+                    Some(None) => self.timers().queue.is_empty(),
+                },
+                () = self.changed.notified() => false,
+            };
+            if empty {
+                // A change since then has left a permit, so none is missed.
+                self.changed.notified().await;
+            }
+        }
+    }
+}
+
+impl<K: Key, V: Value> Peer<K, V> for QuickCacheQueue<K, V> {
+    const CARD: Card = Card {
+        name: "quick_cache+DelayQueue",
+        role: Role::Cache,
+    };
+
+    fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
+        match plan.expiring {
+            Expiring::Never => {
+                return Err(Problem::Unsupported("without expiry it is quick_cache"));
+            }
+            Expiring::Access => {
+                return Err(Problem::Unsupported(
+                    "a read would have to move a timer that another thread may just remove",
+                ));
+            }
+            Expiring::Create | Expiring::Write => {}
+        }
+        let shared = Arc::new(Shared {
+            cache: Cache::with(
+                plan.expected,
+                plan.bound(),
+                UnitWeighter,
+                Hasher::default(),
+                Collect,
+            ),
+            timers: Mutex::new(Timers {
+                queue: DelayQueue::new(),
+                over: false,
+            }),
+            changed: Notify::new(),
+            listener: plan.listener.clone(),
+        });
+        let runtime = Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .map_err(|error| Problem::Wrong(error.to_string()))?;
+        let (handle, theirs) = (runtime.handle().clone(), Arc::clone(&shared));
+        let thread = thread::spawn(move || runtime.block_on(theirs.run()));
+        Ok(Self {
+            shared,
+            lifetime: plan.lifetime,
+            runtime: handle,
+            thread: Some(thread),
+        })
+    }
+
+    #[inline]
+    fn get(&self, key: &K) -> Option<V> {
+        let timed = self.shared.cache.get(key)?;
+        // The thread may be late.
+        (Instant::now() < timed.deadline).then_some(timed.value)
+    }
+
+    fn insert(&self, key: K, value: V) {
+        let deadline = Instant::now() + (self.lifetime)(&key, &value);
+        let mut gone = Vec::new();
+        {
+            let mut timers = self.shared.timers();
+            let _within = self.runtime.enter();
+            if timers.queue.is_empty() {
+                self.shared.changed.notify_one();
+            }
+            let timer = timers.queue.insert_at(key.clone(), deadline.into());
+            let timed = Timed {
+                value,
+                deadline,
+                timer,
+            };
+            self.shared
+                .cache
+                .insert_with_lifecycle(key, timed, &mut gone);
+            for (_, timed) in &gone {
+                timers.queue.try_remove(&timed.timer);
+            }
+        }
+        for (key, timed) in &gone {
+            self.shared.tell(key, &timed.value, Left::Otherwise);
+        }
+    }
+
+    fn remove(&self, key: &K) {
+        let gone = {
+            let mut timers = self.shared.timers();
+            let gone = self.shared.cache.remove(key);
+            if let Some((_, timed)) = &gone {
+                timers.queue.try_remove(&timed.timer);
+            }
+            gone
+        };
+        if let Some((key, timed)) = gone {
+            self.shared.tell(&key, &timed.value, Left::Otherwise);
+        }
+    }
+
+    fn entries(&self) -> Option<u64> {
+        Some(self.shared.cache.len() as u64)
+    }
+}
+
+impl<K, V> Drop for QuickCacheQueue<K, V> {
+    fn drop(&mut self) {
+        let timers = &self.shared.timers;
+        timers.lock().unwrap_or_else(PoisonError::into_inner).over = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A listener's panic has been reported by then.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn removes_on_time_and_tells_each_entry_once() {
+        let (told, heard) = mpsc::channel();
+        let told = Mutex::new(told);
+        let cache = QuickCacheQueue::<u64, u64>::build(&Plan {
+            capacity: Some(100),
+            expected: 100,
+            expiring: Expiring::Write,
+            lifetime: |_, millis| Duration::from_millis(*millis),
+            uniform: None,
+            listener: Some(Arc::new(move |key: &u64, value: &u64, left: Left| {
+                told.lock().unwrap().send((*key, *value, left)).unwrap();
+            })),
+        })
+        .unwrap();
+        let wait = || heard.recv_timeout(Duration::from_secs(10)).unwrap();
+        cache.insert(1, 3_600_000);
+        cache.insert(2, 3_600_000);
+        cache.insert(1, 30);
+        assert_eq!(wait(), (1, 3_600_000, Left::Otherwise));
+        assert_eq!(wait(), (1, 30, Left::Expired));
+        cache.remove(&2);
+        assert_eq!(wait(), (2, 3_600_000, Left::Otherwise));
+        assert_eq!((cache.get(&1), cache.entries()), (None, Some(0)));
+        cache.insert(3, 20);
+        assert_eq!(wait(), (3, 20, Left::Expired));
+        drop(cache);
+        assert!(heard.recv().is_err());
+    }
+}

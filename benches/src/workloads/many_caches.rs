@@ -1,0 +1,117 @@
+//! Many caches used by one thread: what a `get` costs in turns over all of them, and the first
+//! insert into each.
+
+use super::race::{self, Race, expect, plan};
+use crate::{
+    figure::{Metric, Outcome, Reading},
+    keys,
+    measure::{on_a_core, timed_here},
+    peer::{Expiring, Peer, Problem},
+    report::Report,
+    setup::Setup,
+};
+
+/// Name of the workload.
+pub const NAME: &str = "many-caches";
+/// The one variant.
+pub const VARIANT: &str = "in turns";
+/// Numbers of caches, and what a `get` costs in turns over as many.
+pub const GETS: [(usize, Metric); 4] = [
+    (10, Metric::ranked("ns/get, 10 caches")),
+    (40, Metric::ranked("ns/get, 40 caches")),
+    (400, Metric::ranked("ns/get, 400 caches")),
+    (4_000, Metric::ranked("ns/get, 4,000 caches")),
+];
+const FIRST: Metric = Metric::median("ns/first insert into each of 4,000");
+
+/// Entries of each cache.
+const ENTRIES: u64 = 8;
+
+struct ManyCaches {
+    gets: usize,
+    most: usize,
+}
+
+pub(super) fn run(setup: &Setup, report: &mut Report) {
+    let race = ManyCaches {
+        gets: setup.size(400_000, 40_000),
+        most: setup.size(4_000, 400),
+    };
+    race::run(&race, setup, report);
+}
+
+impl Race for ManyCaches {
+    type K = u64;
+    type V = u64;
+    type Variant = ();
+
+    fn workload(&self) -> &'static str {
+        NAME
+    }
+
+    fn about(&self) -> String {
+        format!(
+            "u64 -> u64, {ENTRIES} entries in each cache, room for 100, every read hits; 1 thread"
+        )
+    }
+
+    fn rounds(&self, setup: &Setup) -> usize {
+        setup.rounds.min(3)
+    }
+
+    fn variants(&self) -> Vec<(String, ())> {
+        vec![(VARIANT.into(), ())]
+    }
+
+    fn round<P: Peer<u64, u64>>(&self, setup: &Setup, (): ()) -> Outcome {
+        if P::CARD.name == "stretto" {
+            return Err(Problem::Unsupported("a thread for each cache"));
+        }
+        let cpu = setup.cpu;
+        let mut readings = Vec::new();
+        for (count, metric) in GETS.into_iter().filter(|(count, _)| *count <= self.most) {
+            // A thread of its own: it knows these caches and no others.
+            let (first, get) = on_a_core(|| self.measure::<P>(cpu, count))?;
+            readings.push(Reading::new(1, metric, get));
+            if count == GETS[3].0 {
+                readings.push(Reading::new(1, FIRST, first));
+            }
+        }
+        Ok(readings)
+    }
+}
+
+impl ManyCaches {
+    /// Nanoseconds of a first insert and of a `get`.
+    fn measure<P: Peer<u64, u64>>(&self, cpu: bool, count: usize) -> Result<(f64, f64), Problem> {
+        let plan = plan(Expiring::Never, ENTRIES as usize, Some(100));
+        let caches: Result<Vec<P>, Problem> = (0..count).map(|_| P::build(&plan)).collect();
+        let caches = caches?;
+        let insert = |rank: u64| {
+            let key = keys::key(rank);
+            for cache in &caches {
+                cache.insert(key, keys::value(key));
+            }
+        };
+        let (first, ()) = timed_here(cpu, count, || insert(0));
+        (1..ENTRIES).for_each(insert);
+        for cache in &caches {
+            cache.settle();
+        }
+        let turns = self.gets / count;
+        let read = |turns: usize| {
+            let mut right = 0;
+            for turn in 0..turns as u64 {
+                let key = keys::key(turn % ENTRIES);
+                for cache in &caches {
+                    right += u64::from(cache.get(&key) == Some(keys::value(key)));
+                }
+            }
+            right
+        };
+        read(turns.div_ceil(8));
+        let (get, right) = timed_here(cpu, turns * count, || read(turns));
+        expect("right answers", right, (turns * count) as u64)?;
+        Ok((first, get))
+    }
+}

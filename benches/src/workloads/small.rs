@@ -1,0 +1,269 @@
+//! Small caches under several threads: how far beyond the bound they are at any moment, how many
+//! values are alive, and what an operation costs.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed},
+    thread,
+    time::Duration,
+};
+
+use super::race::{self, Race, plan, plan_of, time};
+use crate::{
+    figure::{Metric, NS_PER_OP, Outcome, Reading},
+    keys,
+    peer::{Expiring, Peer, Problem, Role},
+    report::Report,
+    setup::Setup,
+};
+
+/// Name of the workload.
+pub const NAME: &str = "small";
+/// Entries beyond the bound, over all samples.
+pub const OVER_MEDIAN: Metric = Metric::median("over the bound, median");
+/// As [`OVER_MEDIAN`].
+pub const OVER_MAX: Metric = Metric::worst("over the bound, max");
+/// Values that were made and not yet dropped, over all samples.
+pub const ALIVE_MEDIAN: Metric = Metric::median("values alive, median");
+/// As [`ALIVE_MEDIAN`].
+pub const ALIVE_MAX: Metric = Metric::worst("values alive, max");
+
+/// Time between two samples.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// What is done to a cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Entries allowed.
+    pub capacity: u64,
+    /// Workers.
+    pub threads: usize,
+    /// Whether all keys are new; else each key is read, and inserted on a miss.
+    pub new_keys: bool,
+}
+
+/// The loads whose samples are taken.
+pub const LOADS: [Load; 4] = [
+    load(100, 2, false),
+    load(100, 2, true),
+    load(1_000, 4, false),
+    load(1_000, 4, true),
+];
+
+const fn load(capacity: u64, threads: usize, new_keys: bool) -> Load {
+    Load {
+        capacity,
+        threads,
+        new_keys,
+    }
+}
+
+impl Load {
+    /// As the tables call it.
+    pub fn label(&self) -> String {
+        let how = if self.new_keys {
+            "new keys"
+        } else {
+            "get, then insert on a miss"
+        };
+        let Self {
+            capacity, threads, ..
+        } = self;
+        format!("{capacity} entries, {threads} threads, {how}")
+    }
+
+    fn streams(&self, length: usize) -> Vec<Vec<u64>> {
+        let stream = |worker: usize| match self.new_keys {
+            true => (0..length)
+                .map(|n| keys::key(((worker as u64) << 32) + n as u64))
+                .collect(),
+            // A hundred times as many keys as there is room for.
+            false => keys::keys_of(&keys::zipf_ranks(
+                100 * self.capacity as usize,
+                length,
+                worker,
+            )),
+        };
+        (0..self.threads).map(stream).collect()
+    }
+}
+
+/// Runs all loads.
+pub(super) fn run(setup: &Setup, report: &mut Report) {
+    race::run(
+        &Bounds {
+            operations: setup.size(1_000_000, 150_000),
+        },
+        setup,
+        report,
+    );
+    race::run(
+        &Speed {
+            operations: setup.size(500_000, 100_000),
+        },
+        setup,
+        report,
+    );
+}
+
+/// A value that is counted while it lives.
+struct Counted(&'static AtomicI64);
+
+impl Counted {
+    fn new(alive: &'static AtomicI64) -> Self {
+        alive.fetch_add(1, Relaxed);
+        Self(alive)
+    }
+}
+
+impl Clone for Counted {
+    fn clone(&self) -> Self {
+        Self::new(self.0)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+struct Bounds {
+    operations: usize,
+}
+
+impl Race for Bounds {
+    type K = u64;
+    type V = Counted;
+    type Variant = Load;
+
+    fn workload(&self) -> &'static str {
+        NAME
+    }
+
+    fn about(&self) -> String {
+        format!(
+            "{} operations of each thread; a thread beside them counts every {} us or so",
+            self.operations,
+            PAUSE.as_micros()
+        )
+    }
+
+    fn rounds(&self, setup: &Setup) -> usize {
+        setup.rounds.min(3)
+    }
+
+    fn variants(&self) -> Vec<(String, Load)> {
+        LOADS.map(|load| (load.label(), load)).to_vec()
+    }
+
+    fn round<P: Peer<u64, Counted>>(&self, setup: &Setup, load: Load) -> Outcome {
+        sits_out::<P, Counted>()?;
+        // Of its own, since some peers drop values long after the cache.
+        let alive: &'static AtomicI64 = Box::leak(Box::default());
+        let capacity = load.capacity;
+        let lifetime = |_: &u64, _: &Counted| Duration::from_secs(3600);
+        let plan = plan_of(Expiring::Never, capacity as usize, Some(capacity), lifetime);
+        let cache = P::build(&plan)?;
+        let streams = load.streams(self.operations);
+        let over = AtomicBool::new(false);
+        let watch = || {
+            let mut samples: [Vec<f64>; 2] = Default::default();
+            while !over.load(Relaxed) {
+                if let Some(entries) = cache.entries() {
+                    samples[0].push(entries.saturating_sub(capacity) as f64);
+                }
+                samples[1].push(alive.load(Relaxed) as f64);
+                thread::sleep(PAUSE);
+            }
+            samples
+        };
+        let samples = thread::scope(|scope| {
+            let watcher = scope.spawn(watch);
+            let run = |worker: usize| {
+                for key in &streams[worker] {
+                    if load.new_keys || cache.look(key, |_| ()).is_none() {
+                        cache.insert(*key, Counted::new(alive));
+                    }
+                }
+                0
+            };
+            time(setup, load.threads, self.operations, |_| (), run);
+            over.store(true, Relaxed);
+            watcher
+                .join()
+                .map_err(|_| Problem::Wrong("its count panicked".into()))
+        })?;
+        let metrics = [[OVER_MEDIAN, OVER_MAX], [ALIVE_MEDIAN, ALIVE_MAX]];
+        let mut readings = Vec::new();
+        for (mut samples, metrics) in samples.into_iter().zip(metrics) {
+            samples.sort_unstable_by(f64::total_cmp);
+            if let Some(most) = samples.last() {
+                let values = [samples[samples.len() / 2], *most];
+                let of = |(metric, value)| Reading::new(1, metric, value);
+                readings.extend(metrics.into_iter().zip(values).map(of));
+            }
+        }
+        Ok(readings)
+    }
+}
+
+struct Speed {
+    operations: usize,
+}
+
+impl Race for Speed {
+    type K = u64;
+    type V = u64;
+    type Variant = bool;
+
+    fn workload(&self) -> &'static str {
+        NAME
+    }
+
+    fn about(&self) -> String {
+        "u64 -> u64, from empty; a hundred times as many keys as there is room for, or all new"
+            .into()
+    }
+
+    fn rounds(&self, setup: &Setup) -> usize {
+        setup.rounds.min(3)
+    }
+
+    fn variants(&self) -> Vec<(String, bool)> {
+        [false, true]
+            .map(|new_keys| match new_keys {
+                false => ("10,000 entries, get, then insert on a miss".into(), false),
+                true => ("10,000 entries, new keys".into(), true),
+            })
+            .to_vec()
+    }
+
+    fn round<P: Peer<u64, u64>>(&self, setup: &Setup, new_keys: bool) -> Outcome {
+        sits_out::<P, u64>()?;
+        let mut readings = Vec::new();
+        for threads in [2, 8] {
+            let load = load(10_000, threads, new_keys);
+            let streams = load.streams(self.operations);
+            let cache = P::build(&plan(Expiring::Never, 10_000, Some(load.capacity)))?;
+            let run = |worker: usize| {
+                for key in &streams[worker] {
+                    if new_keys || cache.get(key).is_none() {
+                        cache.insert(*key, keys::value(*key));
+                    }
+                }
+                0
+            };
+            let done = time(setup, threads, self.operations, |_| (), run);
+            readings.push(Reading::new(threads, NS_PER_OP, done.nanos));
+        }
+        Ok(readings)
+    }
+}
+
+fn sits_out<P: Peer<u64, V>, V: crate::peer::Value>() -> Result<(), Problem> {
+    let why = match P::CARD.role {
+        Role::Floor => Some("no bound"),
+        _ => P::SITS_OUT_EVICTION,
+    };
+    why.map_or(Ok(()), |why| Err(Problem::Unsupported(why)))
+}

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# The tests that rest on pins and grace periods, on the second implementation: the unit tests, and
+# those of memory, references, threads and stress, with the feature crossbeam-epoch.
+#
+#   ci/crossbeam.sh                    these
+#   ci/crossbeam.sh --tests            every test program
+#   ci/crossbeam.sh --test listener    the programs named
+#
+# FEATURES=crossbeam-epoch repeats the sanitizers (ci/san.sh), the schedules (ci/shuttle.sh) and the
+# soak (ci/soak.sh) on it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if [ $# -eq 0 ]; then
+    set -- --lib --test stress --test memory --test references --test life_and_death --test accounts
+fi
+cargo test --features crossbeam-epoch --no-run "$@"
+timeout --kill-after=10 "${CROSSBEAM_LIMIT:-600}" cargo test --features crossbeam-epoch --no-fail-fast "$@"

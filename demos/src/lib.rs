@@ -1,0 +1,3 @@
+//! What the examples of this package and the benchmarks share: the reader of access traces.
+
+pub mod trace;

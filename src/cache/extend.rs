@@ -1,0 +1,144 @@
+//! Reads that move the deadline of the entry they found.
+
+use super::core::Core;
+use super::lookup::Hit;
+use crate::maintenance::WriteOutcome;
+use crate::node::{Life, NodePtr};
+use crate::time::{self, NEVER};
+
+impl<K, V, S> Core<K, V, S> {
+    /// Asks the policy about a read, and notes the deadline that the hit has now. False if the
+    /// entry expired meanwhile, or another thread moved its deadline, so that the look-up has to
+    /// start over; then this read has extended nothing.
+    ///
+    /// If its value was replaced meanwhile, the read stands as one from before that, and extends
+    /// nothing: it says nothing about the new value.
+    #[inline(always)]
+    pub(super) fn extend(&self, hit: &mut Hit<K, V>) -> bool {
+        let lifetimes = &self.lifetimes;
+        if !lifetimes.reads_extend {
+            return true;
+        }
+        let own = match &lifetimes.policy {
+            Some(policy) if lifetimes.policy_asks.reads => {
+                policy.deadline_after_read(hit.node, &self.shared.clock, hit.now, hit.deadline)
+            }
+            _ => hit.deadline,
+        };
+        if own == hit.deadline && lifetimes.limits.time_to_idle.is_none() {
+            return true;
+        }
+        self.move_from(hit, own)
+    }
+
+    /// Moves the deadline of a hit to where an answer of `own` wants it; see
+    /// [`extend`](Self::extend).
+    ///
+    /// The hit was alive at the reading by which it was judged, and the new deadline counts from
+    /// there. If the entry has been found due since, its deadline was claimed, and the exchange
+    /// fails (node 4).
+    #[inline(always)]
+    fn move_from(&self, hit: &mut Hit<K, V>, own: u64) -> bool {
+        let Hit {
+            node,
+            deadline,
+            now,
+        } = *hit;
+        let answer = (own != deadline).then_some(own);
+        let (own, wanted) = self.moved(node, deadline, answer, now);
+        let apart = self.lifetimes.kept_apart && answer.is_some();
+        if wanted == deadline && !apart {
+            return true;
+        }
+        // The pass finds out about a later deadline when it comes to the entry's bucket. It has to
+        // be told of an earlier one; and of none at all, or a timer would stay armed for nothing.
+        if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
+            let moved = self.move_deadline(node, deadline, answer, now);
+            return Self::goes_on(hit, moved);
+        }
+        if !node.extend(deadline, wanted) {
+            return node.is_frozen(now);
+        }
+        // A clock that leapt by 64 to 91 years meanwhile makes an old deadline look like a claimed
+        // one (node 4): then nothing but the removal shows that the entry was found due.
+        if node.life() != Life::Live {
+            return false;
+        }
+        hit.deadline = wanted;
+        if !self.lifetimes.may_keep_own() || node.own_deadline() == own {
+            return true;
+        }
+        // Another thread has meanwhile set the own deadline, and moved the wanted one to the very
+        // value that it had before: the exchange went well, but to a deadline that ignores the new
+        // own one. Readers see the later of the two until it is moved again here.
+        let moved = self.move_deadline(node, wanted, None, now);
+        Self::goes_on(hit, moved)
+    }
+
+    /// Whether a hit stands whose deadline was `moved` under the lock, or was not.
+    #[inline(always)]
+    fn goes_on(hit: &mut Hit<K, V>, moved: Option<u64>) -> bool {
+        match moved {
+            Some(deadline) => {
+                hit.deadline = deadline;
+                true
+            }
+            None => hit.node.is_frozen(hit.now),
+        }
+    }
+
+    /// The own and the wanted deadline that an answer means, given at `now` about a node with
+    /// `deadline`; `None` leaves the own deadline.
+    #[inline]
+    fn moved(
+        &self,
+        node: NodePtr<K, V>,
+        deadline: u64,
+        answer: Option<u64>,
+        now: u64,
+    ) -> (u64, u64) {
+        let own = match answer {
+            Some(own) => own,
+            None if self.lifetimes.kept_apart => self.lifetimes.own_deadline(node),
+            None => deadline,
+        };
+        let written = || node.written();
+        let wanted = (self.lifetimes).wanted(own, written, now, &self.shared.clock);
+        (own, wanted)
+    }
+
+    /// Moves a deadline under the shard's lock and with an event for the pass: earlier, or with the
+    /// own deadline kept apart. Returns where it is now; `None` if the entry turns out to be due,
+    /// or another thread moved the deadline.
+    #[cold]
+    #[inline(never)]
+    fn move_deadline(
+        &self,
+        node: NodePtr<K, V>,
+        judged: u64,
+        answer: Option<u64>,
+        now: u64,
+    ) -> Option<u64> {
+        let hash = node.hash();
+        let mut shard = self.shared.map.lock(hash);
+        // Again: another thread may have set the own deadline before the lock was taken.
+        let (own, wanted) = self.moved(node, judged, answer, now);
+        if shard.find_node(hash, node).is_none() || !shard.move_deadline(node, judged, own, wanted)
+        {
+            return None;
+        }
+        let outcome = WriteOutcome {
+            shard: shard.number(),
+            pending: shard.pending(),
+            deadline: wanted,
+            now: Some(now),
+            left: false,
+        };
+        drop(shard);
+        self.maintenance.after_read(&self.shared, outcome);
+        // The own deadline may have passed since the hit was found, if it was set meanwhile. One
+        // that the policy gives for this read ends only what comes after.
+        let ended = answer.is_none() && time::is_due(now, own);
+        (!ended).then_some(wanted)
+    }
+}

@@ -1,0 +1,150 @@
+//! How long entries live: the policy of the cache and the cache-wide limits, of which the earliest
+//! deadline holds.
+
+use crate::expiry::{Asks, Lifetime};
+use crate::node::NodePtr;
+use crate::sync::{AtomicBool, Ordering};
+use crate::time::{self, Clock, NEVER};
+use std::time::Duration;
+
+/// The cache-wide limits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limits {
+    pub(crate) time_to_live: Option<Duration>,
+    pub(crate) time_to_idle: Option<Duration>,
+    /// How old a load may become before another one may replace it.
+    pub(crate) load_timeout: Option<Duration>,
+}
+
+/// The policy and the limits of a cache, and what follows from them, worked out once.
+pub(crate) struct Lifetimes<K, V> {
+    pub(super) policy: Option<Box<dyn Lifetime<K, V>>>,
+    pub(crate) limits: Limits,
+    /// What the policy is asked about; nothing where there is none.
+    pub(super) policy_asks: Asks,
+    /// A read may move the deadline.
+    pub(crate) reads_extend: bool,
+    /// The entry's own deadline must be kept apart from the wanted one.
+    pub(crate) kept_apart: bool,
+    /// An entry may have an own deadline. If not, a read does not look for one: it would touch
+    /// memory that it has no other use for.
+    owned: AtomicBool,
+}
+
+impl<K, V> Lifetimes<K, V> {
+    pub(crate) fn new(policy: Option<Box<dyn Lifetime<K, V>>>, limits: Limits) -> Self {
+        let policy_asks = policy
+            .as_ref()
+            .map_or(Asks::NOTHING, |policy| policy.asks());
+        Self {
+            policy_asks,
+            reads_extend: policy_asks.reads || limits.time_to_idle.is_some(),
+            kept_apart: limits.time_to_idle.is_some()
+                || (limits.time_to_live.is_some() && policy.is_some()),
+            owned: AtomicBool::new(policy.is_some()),
+            policy,
+            limits,
+        }
+    }
+
+    /// The wanted deadline of an entry whose own deadline is `own`, written at `written` and used
+    /// at `now`, a reading of `clock`.
+    // `written` stands in the node's side part: read only if it matters.
+    #[inline]
+    pub(super) fn wanted(
+        &self,
+        own: u64,
+        written: impl FnOnce() -> u64,
+        now: u64,
+        clock: &Clock,
+    ) -> u64 {
+        let mut wanted = own;
+        if let Some(live) = self.limits.time_to_live {
+            let written = written();
+            if written != NEVER {
+                let deadline = clock.view(now).deadline_after(written, live);
+                wanted = time::earlier(wanted, deadline, now);
+            }
+        }
+        if let Some(idle) = self.limits.time_to_idle {
+            let deadline = clock.view(now).deadline_after(now, idle);
+            wanted = time::earlier(wanted, deadline, now);
+        }
+        wanted
+    }
+
+    /// The deadline of a node without the idle limit, `wanted` being the one with it.
+    pub(crate) fn hard_deadline(
+        &self,
+        node: NodePtr<K, V>,
+        wanted: u64,
+        now: u64,
+        clock: &Clock,
+    ) -> u64 {
+        if self.limits.time_to_idle.is_none() {
+            return wanted;
+        }
+        let own = self.own_deadline(node);
+        match self.limits.time_to_live {
+            Some(live) if node.written() != NEVER => {
+                let live = clock.view(now).deadline_after(node.written(), live);
+                time::earlier(own, live, now)
+            }
+            _ => own,
+        }
+    }
+
+    /// Notes that an entry is about to be given an own deadline by hand, before any reader can meet
+    /// it.
+    ///
+    /// Relaxed, as in [`own_deadline`](Self::own_deadline): after this the node is published, or
+    /// its wanted deadline moved, with release; a reader has seen both by then, with acquire.
+    pub(super) fn note_own(&self) {
+        if !self.owned.load(Ordering::Relaxed) {
+            self.owned.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether an entry may have a deadline of its own apart from the wanted one, which was read
+    /// before.
+    #[inline]
+    pub(super) fn may_keep_own(&self) -> bool {
+        self.kept_apart && self.owned.load(Ordering::Relaxed)
+    }
+
+    /// The own deadline of a node whose wanted one was read before, where they are kept apart.
+    // Out of line, or reads of caches that keep none apart would save a register more.
+    #[inline(never)]
+    pub(super) fn own_deadline(&self, node: NodePtr<K, V>) -> u64 {
+        if self.owned.load(Ordering::Relaxed) {
+            node.own_deadline()
+        } else {
+            NEVER
+        }
+    }
+}
+
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests {
+    use super::*;
+    use crate::ManualTicker;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn the_earliest_holds() {
+        let clock = Clock::custom(Box::new(ManualTicker::new()));
+        let limits = Limits {
+            time_to_live: Some(Duration::from_secs(10)),
+            time_to_idle: Some(Duration::from_secs(3)),
+            load_timeout: None,
+        };
+        let both = Lifetimes::<u8, u8>::new(None, limits);
+        assert_eq!(both.wanted(NEVER, || 0, 0, &clock), 3 * SECOND);
+        assert_eq!(both.wanted(2 * SECOND, || 0, 0, &clock), 2 * SECOND);
+        assert_eq!(both.wanted(NEVER, || 0, 8 * SECOND, &clock), 10 * SECOND);
+        let none = Lifetimes::<u8, u8>::new(None, Limits::default());
+        assert_eq!(none.wanted(5, || 0, 0, &clock), 5);
+        assert_eq!(none.wanted(NEVER, || 0, 0, &clock), NEVER);
+    }
+}

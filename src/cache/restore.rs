@@ -1,0 +1,138 @@
+//! Putting an entry of a snapshot in, with its remaining life, unless the key is there.
+//!
+//! The policy is not asked: the entry comes with its deadline. As with every write, keys are
+//! compared with no lock held, and the shard's lock confirms by addresses what was found.
+
+use super::core::Core;
+use super::gate::Explicit;
+use crate::listener::RemovalCause;
+use crate::load::By;
+use crate::maintenance::WriteOutcome;
+use crate::map::Revalidated;
+use crate::node::{Making, NewNode, Times};
+use crate::time::NEVER;
+use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
+
+/// The remaining life of an entry that comes back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Remaining {
+    /// Until its own deadline.
+    pub(crate) own: Option<Duration>,
+    /// Until it ends for not being read.
+    pub(crate) idle: Option<Duration>,
+    /// Since it was written.
+    pub(crate) age: Duration,
+}
+
+impl<K, V, S> Core<K, V, S>
+where
+    K: Hash + Eq + 'static,
+    V: 'static,
+    S: BuildHasher,
+{
+    /// Adds an entry, in one step. False, and the cache is as it was, if the key has a live entry.
+    pub(crate) fn put_back(&self, key: K, value: V, weight: u32, remaining: Remaining) -> bool {
+        let hash = self.hash(&key);
+        let new = NewNode::new(key, value, Making { hash, weight });
+        if remaining.own.is_some() {
+            self.lifetimes.note_own();
+        }
+        let mut gate = Explicit::new(By::Blind);
+        let outcome = loop {
+            gate.compare(|other| other == new.key());
+            let pin = self.shared.pin();
+            let probe = self
+                .shared
+                .map
+                .probe(hash, &pin, |node| new.key() == node.key());
+            let now = self.shared.clock.now();
+            let alive = |node: crate::node::NodePtr<K, V>| node.deadline_if_alive(now).is_some();
+            if probe.found.is_some_and(alive) {
+                // The pin goes before the key and the value do.
+                drop(probe);
+                drop(pin);
+                drop(new);
+                return false;
+            }
+            let times = self.times_of(remaining, now);
+            let mut shard = probe.lock();
+            if !gate.knows_loads(&shard, hash) {
+                drop((shard, probe));
+                continue;
+            }
+            let left = match shard.revalidate(hash, &probe) {
+                None => {
+                    drop((shard, probe));
+                    continue;
+                }
+                Some(Revalidated::Vacant(vacant)) => {
+                    self.shared.note_written(None);
+                    shard.add(vacant, new, times);
+                    false
+                }
+                Some(Revalidated::Occupied(occupied)) => {
+                    let old = probe.found.expect("revalidated at the node that was found");
+                    let cause = RemovalCause::Expired;
+                    self.shared.note_written(Some((old, cause)));
+                    shard.replace(occupied, old, new, times, cause);
+                    true
+                }
+            };
+            gate.revoke(&mut shard);
+            break WriteOutcome {
+                shard: shard.number(),
+                pending: shard.pending(),
+                deadline: times.deadline,
+                now: Some(now),
+                left,
+            };
+        };
+        drop(gate);
+        self.maintenance.after_write(&self.shared, outcome);
+        true
+    }
+
+    /// Notifies the listener of an entry that ended while no cache held it.
+    pub(crate) fn tell_ended(&self, key: K, value: V, weight: u32) {
+        let hash = self.hash(&key);
+        let new = NewNode::new(key, value, Making { hash, weight });
+        let cause = RemovalCause::Expired;
+        self.shared.note_written(None);
+        self.shared.note_removed(|| weight, cause);
+        let mut shard = self.shared.map.lock(hash);
+        shard.refuse(new, cause);
+        let outcome = WriteOutcome {
+            shard: shard.number(),
+            pending: shard.pending(),
+            deadline: NEVER,
+            now: None,
+            left: true,
+        };
+        drop(shard);
+        self.maintenance.after_write(&self.shared, outcome);
+    }
+
+    /// The times of an entry that comes back at `now`.
+    fn times_of(&self, remaining: Remaining, now: u64) -> Times {
+        let clock = &self.shared.clock;
+        let view = clock.view(now);
+        let own = view.deadline_in(now, remaining.own);
+        let written = now.wrapping_sub(view.deadline_after(0, remaining.age));
+        let written = if written == NEVER {
+            written.wrapping_add(1)
+        } else {
+            written
+        };
+        let mut deadline = self.lifetimes.wanted(own, || written, now, clock);
+        if let (Some(idle), Some(limit)) = (remaining.idle, self.lifetimes.limits.time_to_idle) {
+            let idle = view.deadline_after(now, idle.min(limit));
+            deadline = crate::time::earlier(deadline, idle, now);
+        }
+        Times {
+            written,
+            deadline,
+            own,
+        }
+    }
+}

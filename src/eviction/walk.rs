@@ -1,0 +1,52 @@
+//! Walks through the entries of the size policy, from the coldest to the hottest, in small steps.
+//!
+//! A walk goes through one queue after the other. Between two steps the policy may change: an entry
+//! that moves to another queue may be visited twice or not at all. So a walk gives an order, and
+//! its caller learns elsewhere, from the map, which entries there are.
+
+use super::queue::Weighed;
+use super::{Eviction, Order};
+use crate::node::EntryPtr;
+
+/// A walk that has begun.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    /// The queue that it is in, in the order of [`Eviction::queues`].
+    queue: usize,
+}
+
+impl<K, V> Eviction<K, V> {
+    fn queues(&mut self) -> impl Iterator<Item = &mut Weighed<K, V>> {
+        let (first, rest) = match &mut self.order {
+            Order::Lirs(lirs) => (None, Some(lirs.queues())),
+            Order::Lru(lru) => (Some(lru.queue()), None),
+        };
+        std::iter::once(&mut self.overweight)
+            .chain(first)
+            .chain(rest.into_iter().flatten())
+    }
+
+    /// Begins a walk. It ends one that was under way.
+    pub(crate) fn begin_walk(&mut self) -> Walk {
+        self.queues().for_each(Weighed::begin_walk);
+        Walk { queue: 0 }
+    }
+
+    /// Visits at most `most` further entries; false at the end of the walk.
+    pub(crate) fn walk(
+        &mut self,
+        walk: &mut Walk,
+        most: usize,
+        mut visit: impl FnMut(EntryPtr<K, V>),
+    ) -> bool {
+        let mut left = most;
+        for queue in self.queues().skip(walk.queue) {
+            left -= queue.walk(left, &mut visit);
+            if left == 0 {
+                return true;
+            }
+            walk.queue += 1;
+        }
+        false
+    }
+}

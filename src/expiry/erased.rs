@@ -1,0 +1,184 @@
+//! An expiry policy of any type, as a cache keeps it: asked in cache time, answering with a
+//! deadline.
+//!
+//! A cache keeps its policy as `Box<dyn Lifetime<K, V>>`. [`Erased`] implements that trait once for
+//! every type that implements [`Expiry`]. So the compiler sees the user's method and the conversion
+//! of times around it as one function: what a method does not look at need not be computed, and
+//! the comparison of an answer with the time that was left disappears where the method returns
+//! what it was given. An answer is one number: a deadline in cache time.
+
+use super::Expiry;
+use crate::node::NodePtr;
+use crate::time::{Clock, NEVER, View};
+use std::time::{Duration, Instant};
+
+/// Gives deadlines to entries.
+///
+/// `now` is the reading of the clock at which the policy is asked, in cache time. Its instant is
+/// what the policy is told, and its answer counts from there.
+pub(crate) trait Lifetime<K, V>: Send + Sync {
+    /// What the policy has to be asked about.
+    fn asks(&self) -> Asks;
+
+    /// The deadline of a new entry.
+    fn deadline_of_new(&self, key: &K, value: &V, clock: &Clock, now: u64) -> u64;
+
+    /// The deadline of an entry that has `deadline` and is given a new value; `deadline` itself if
+    /// the policy leaves it.
+    fn deadline_after_update(
+        &self,
+        key: &K,
+        value: &V,
+        clock: &Clock,
+        now: u64,
+        deadline: u64,
+    ) -> u64;
+
+    /// The deadline of an entry that has `deadline` and is read; `deadline` itself if the policy
+    /// leaves it.
+    fn deadline_after_read(
+        &self,
+        node: NodePtr<K, V>,
+        clock: &Clock,
+        now: u64,
+        deadline: u64,
+    ) -> u64;
+}
+
+/// What a policy has to be asked about, and told. All of it for a policy of the user's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Public only in name: no path leads to it from outside the crate. So a user's policy cannot
+// override the method of `Expiry` that returns it.
+#[allow(unreachable_pub)]
+pub struct Asks {
+    /// Whether a read can move the deadline.
+    pub(crate) reads: bool,
+    /// Whether an update can.
+    pub(crate) updates: bool,
+    /// Whether the policy looks at the instants and at the time left that it is told.
+    pub(crate) times: bool,
+}
+
+impl Asks {
+    /// Everything: what holds for a policy of which nothing is known.
+    pub(crate) const ALL: Self = Self {
+        reads: true,
+        updates: true,
+        times: true,
+    };
+
+    /// Nothing but new entries, whatever the time.
+    pub(crate) const NOTHING: Self = Self {
+        reads: false,
+        updates: false,
+        times: false,
+    };
+}
+
+/// See the module docs.
+struct Erased<P> {
+    policy: P,
+    /// What a policy that does not look at times is told.
+    any_instant: Instant,
+}
+
+/// A policy as a cache keeps it.
+pub(crate) fn erase<K, V>(policy: impl Expiry<K, V>) -> Box<dyn Lifetime<K, V>> {
+    Box::new(Erased {
+        policy,
+        any_instant: Instant::now(),
+    })
+}
+
+impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
+    fn asks(&self) -> Asks {
+        self.policy.__asks()
+    }
+
+    fn deadline_of_new(&self, key: &K, value: &V, clock: &Clock, now: u64) -> u64 {
+        let view = clock.view(now);
+        // A constant, unless the policy is itself behind a `dyn`: what it rules out is not
+        // compiled. So in the other methods.
+        let told = if self.policy.__asks().times {
+            view.instant(now)
+        } else {
+            self.any_instant
+        };
+        view.deadline_in(now, self.policy.expire_after_create(key, value, told))
+    }
+
+    fn deadline_after_update(
+        &self,
+        key: &K,
+        value: &V,
+        clock: &Clock,
+        now: u64,
+        deadline: u64,
+    ) -> u64 {
+        let view = clock.view(now);
+        if !self.policy.__asks().times {
+            let told = self.any_instant;
+            let answer = self.policy.expire_after_update(key, value, told, None);
+            return view.deadline_in(now, answer);
+        }
+        let left = view.time_left(now, deadline);
+        let told = view.instant(now);
+        let answer = self.policy.expire_after_update(key, value, told, left);
+        settle(answer, left, &view, now, deadline)
+    }
+
+    fn deadline_after_read(
+        &self,
+        node: NodePtr<K, V>,
+        clock: &Clock,
+        now: u64,
+        deadline: u64,
+    ) -> u64 {
+        let view = clock.view(now);
+        let (key, value) = (node.key(), node.value());
+        if !self.policy.__asks().times {
+            let told = self.any_instant;
+            let answer = self.policy.expire_after_read(key, value, told, None, told);
+            return view.deadline_in(now, answer);
+        }
+        let left = view.time_left(now, deadline);
+        let told = view.instant(now);
+        // Counted back: on the two sides of half the clock's range, two points converted by
+        // themselves would not be as far apart as they are.
+        let age = view.span(now.wrapping_sub(written(node, now)));
+        let written = told.checked_sub(age).unwrap_or(told);
+        let answer = self
+            .policy
+            .expire_after_read(key, value, told, left, written);
+        settle(answer, left, &view, now, deadline)
+    }
+}
+
+/// The deadline that an answer means, given about an entry with `deadline` that had `left`.
+#[inline(always)]
+fn settle(
+    answer: Option<Duration>,
+    left: Option<Duration>,
+    view: &View,
+    now: u64,
+    deadline: u64,
+) -> u64 {
+    // Not computed anew: conversions round, and a deadline that is left must not drift.
+    if answer == left {
+        deadline
+    } else {
+        view.deadline_in(now, answer)
+    }
+}
+
+/// When the node was written, or `now` where that was not noted. Never after `now`: the clock of
+/// another core may be ahead by a little.
+#[inline]
+fn written<K, V>(node: NodePtr<K, V>, now: u64) -> u64 {
+    let written = node.written();
+    if written == NEVER || now.wrapping_sub(written) as i64 <= 0 {
+        now
+    } else {
+        written
+    }
+}

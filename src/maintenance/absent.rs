@@ -1,0 +1,35 @@
+//! What callers do for threads that are not there, or are stuck.
+//!
+//! A cache relies on the scheduler thread and on its notifier thread. A child made by `fork` has
+//! neither, and the scheduler thread may be held up by a destructor or a ticker of another cache.
+//! Writers, and readers that meet an entry that is due, check for both now and then ([`Waking`]):
+//! in a new process they request a run, which starts a new thread; where the thread is late by far,
+//! they run a pass themselves.
+//!
+//! [`Waking`]: super::waking::Waking
+
+use super::writers::May;
+use super::{Maintenance, Plan};
+use crate::shared::Shared;
+
+impl<K, V> Maintenance<K, V> {
+    /// Checks for the threads if it is time to, and does a part of their work if need be.
+    #[inline]
+    pub(super) fn check_threads(&self, shared: &Shared<K, V>, now: u64, may: May) {
+        if self.waking.needs_check(now) && !self.waking.check(now) && may >= May::Free {
+            self.stand_in(shared);
+        }
+    }
+
+    /// One pass in place of the scheduler thread. Not if that thread, or another, holds the
+    /// maintenance lock: callers never wait for it here.
+    #[cold]
+    fn stand_in(&self, shared: &Shared<K, V>) {
+        if self.state.try_lock().is_some() {
+            self.run_pass(shared, Plan::RUN, |_| ());
+        }
+        if self.notifier.waiting() > 0 {
+            self.wake_notifier_thread(shared);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The end of a cache.
+//!
+//! # How it works
+//!
+//! Threads that work on a cache without a handle reach it through a gate (`scheduler/gate.rs`). The
+//! drop of the last handle closes it ([`Maintenance::last_handle_goes`]) and waits until these
+//! threads have left: a run ends after its pass, a delivery after a few notifications. Then the
+//! dropping thread owns the cache alone. It drains what was removed by then, delivers the
+//! notifications for it, and frees everything ([`Maintenance::close`]).
+//!
+//! A thread that is at work on a cache itself, or inside a listener, does not wait. If another
+//! thread is inside the gate then, that thread drops the cache when it leaves.
+
+use super::{Maintenance, Plan};
+use crate::contain::contain;
+use crate::map::Garbage;
+use crate::reclaim::Retire;
+use crate::scheduler::{Task, TaskRef};
+use crate::shared::Shared;
+use std::sync::Weak;
+
+impl<K, V> Maintenance<K, V> {
+    /// To be called once, when the cache has its address.
+    pub(crate) fn enlist(&self, task: Weak<dyn Task>) {
+        self.waking.waker().enlist(TaskRef::new(task));
+    }
+
+    /// Whether the last handle was dropped: what is left to do is done by the drop of the cache.
+    #[inline]
+    pub(super) fn is_closing(&self) -> bool {
+        let task = self.waking.waker().task();
+        task.is_some_and(TaskRef::is_closed)
+    }
+
+    /// The calling thread is about to drop the last handle.
+    pub(crate) fn last_handle_goes(&self) {
+        if let Some(task) = self.waking.waker().task() {
+            task.close();
+        }
+    }
+
+    /// The cache is dropped: tells what was removed before, and frees everything.
+    pub(crate) fn close(&mut self, shared: &mut Shared<K, V>) {
+        self.waking.waker().leave();
+        self.notifier_thread.leave();
+        // What is over the bound is alive, and what is alive now is dropped untold.
+        let drain = Plan {
+            expire: false,
+            evict: false,
+            resize: false,
+            ..Plan::RUN
+        };
+        // A ticker that panics has been reported and must not keep the rest from being freed.
+        while contain(|| self.run_pass(shared, drain, |_| ())).is_none_or(|left| left.is_some()) {}
+        self.deliver_rest();
+        let state = self.state.get_mut();
+        // Nodes without a destructor go with the slabs' memory.
+        shared.map.take_apart(|node| {
+            if Garbage::<K, V>::RUNS_USER_CODE {
+                state.freeing.retire(Garbage::Node(node));
+            }
+        });
+        state.freeing.count(&self.backlog);
+        let all = state.freeing.retired.take_all();
+        self.free(shared, all);
+    }
+}

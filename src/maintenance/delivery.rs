@@ -1,0 +1,133 @@
+//! Which thread calls the listener, and for how long.
+//!
+//! | thread | delivers |
+//! |--------|----------|
+//! | the cache's notifier thread | all that waits, when a run of the scheduler thread has found something to tell |
+//! | a thread that runs a [`MaintenanceTask`](crate::MaintenanceTask), between its passes | all that waits; where other work is due, a part of it |
+//! | a caller of `run_pending_tasks` | all that was posted before |
+//! | a writer, where no thread wakes the cache | some, when more than [`UNDELIVERED`] notifications wait |
+//! | the thread that drops the last handle | the rest |
+//!
+//! One thread delivers at a time ([`notify`]); the others leave it the work, or
+//! wait.
+
+use super::Maintenance;
+use crate::map::Garbage;
+use crate::node::NodePtr;
+use crate::notify::{self, inside_listener};
+use crate::shared::Shared;
+use crate::time::{self, NEVER};
+use std::cell::OnceCell;
+
+/// How long a run delivers although other work is due, in nanoseconds: a few hundred calls of a
+/// quick listener.
+pub(super) const SLICE: u64 = 100_000;
+
+/// How many times a delivery looks at the clock beyond what the notifications need that waited when
+/// it began.
+pub(super) const EXTRA_LOOKS: u64 = 64;
+
+/// Undelivered notifications that make a writer deliver some, where no thread wakes the cache.
+const UNDELIVERED: u64 = 1024;
+
+impl<K, V> Maintenance<K, V> {
+    /// The name of a thread that calls the listener; `None` without a listener.
+    pub(crate) fn notifier_name(&self, shared: &Shared<K, V>) -> Option<String> {
+        let name = shared.name.as_deref().unwrap_or("listener");
+        (self.notifier.has_listener()).then(|| format!("wheelhouse-{name}"))
+    }
+
+    /// The work of the notifier thread: delivers what waits.
+    pub(crate) fn deliver(&self, shared: &Shared<K, V>) {
+        // Where the last handle goes, its drop delivers the rest.
+        self.notifier
+            .deliver(|| !self.is_closing(), &mut |nodes| self.take_back(nodes));
+        if !self.is_closing() {
+            // What was delivered can be freed.
+            self.waking.request_soon(&shared.clock);
+        }
+    }
+
+    /// Delivers between the passes of a run: on this thread, or on the notifier thread where this
+    /// one serves other caches. True if it stopped because other work is due.
+    pub(super) fn deliver_from_run(&self, shared: &Shared<K, V>) -> bool {
+        if !self.notifier.has_listener() || self.notifier.waiting() == 0 {
+            return false;
+        }
+        if self.wake_notifier_thread(shared) {
+            return false;
+        }
+        // A slow listener must not make other entries late: neither those in the wheel nor those
+        // requested since. A quick one is called pass by pass, while the nodes are still in the
+        // processor's cache.
+        let next = self.state.lock().wheel.next_deadline().unwrap_or(NEVER);
+        let began = OnceCell::new();
+        // What other threads post meanwhile is delivered as well, up to a bound.
+        let mut looks = self.notifier.waiting() / notify::CALLS_PER_LOOK as u64 + EXTRA_LOOKS;
+        let go_on = || {
+            looks -= 1;
+            if looks == 0 || self.is_closing() {
+                return false;
+            }
+            if next == NEVER && !self.waking.is_armed() {
+                return true;
+            }
+            let now = shared.clock.now();
+            let since = now.wrapping_sub(*began.get_or_init(|| now));
+            since < SLICE || !time::is_due(now, next) && !self.waking.is_due(now)
+        };
+        self.notifier
+            .deliver(go_on, &mut |nodes| self.take_back(nodes))
+    }
+
+    /// Has the notifier thread deliver; false if this cache has none, or it cannot be started.
+    pub(super) fn wake_notifier_thread(&self, shared: &Shared<K, V>) -> bool {
+        let waker = self.waking.waker();
+        let (true, Some(task)) = (waker.is_shared(), waker.task()) else {
+            return false;
+        };
+        let name = || self.notifier_name(shared).unwrap_or_default();
+        self.notifier_thread.wake(task, name)
+    }
+
+    /// `run_pending_tasks`: delivers all that was posted before the call.
+    pub(super) fn deliver_pending(&self, shared: &Shared<K, V>) {
+        if inside_listener() {
+            // Never waits: the thread that delivers for this cache, perhaps this very thread
+            // further up its stack, goes on with it.
+            self.notifier
+                .deliver(|| true, &mut |nodes| self.take_back(nodes));
+            return;
+        }
+        self.notifier
+            .deliver_all(&mut |nodes| self.take_back(nodes));
+        if self.notifier.waiting() > 0 {
+            // Posted by other threads meanwhile: this call does not wait for them.
+            self.waking.request_soon(&shared.clock);
+        }
+    }
+
+    /// A writer's part where no thread wakes the cache: delivers some notifications if very many
+    /// wait.
+    pub(super) fn deliver_some(&self) {
+        if self.notifier.waiting() > UNDELIVERED && !inside_listener() {
+            self.notifier
+                .deliver(|| false, &mut |nodes| self.take_back(nodes));
+        }
+    }
+
+    /// Delivers all that waits. For the drop of the cache.
+    pub(super) fn deliver_rest(&self) {
+        self.notifier
+            .deliver(|| true, &mut |nodes| self.take_back(nodes));
+    }
+
+    /// Takes delivered nodes back, to be freed.
+    fn take_back(&self, nodes: &mut Vec<NodePtr<K, V>>) {
+        let mut state = self.state.lock();
+        for node in nodes.drain(..) {
+            state.freeing.retire(Garbage::Node(node));
+        }
+        state.freeing.count(&self.backlog);
+    }
+}

@@ -1,0 +1,179 @@
+//! Drains the read rings and the batches.
+
+use super::{Pass, RESIZE_UNITS};
+use crate::buffer::{Batch, WriteEvent};
+use crate::eviction::Eviction;
+use crate::map::Garbage;
+use crate::node::Life;
+use crate::wheel::Wheel;
+
+/// How many events ahead the nodes are prefetched.
+const PREFETCH_DISTANCE: usize = 6;
+
+/// How often, while as many entries come in as the cache holds, each entry may report another read.
+/// Eight times as often gave the same hit ratios on every trace.
+pub(in super::super) const RENEWALS_PER_TURNOVER: usize = 32;
+
+/// The same where the size policy promises the order of use.
+pub(in super::super) const ORDERED_RENEWALS_PER_TURNOVER: usize = 256;
+
+impl<K, V> Pass<'_, K, V> {
+    /// Lets entries report their next read again, if so much has happened since the last time that
+    /// it could matter which entry leaves first. A run does so at once: that tells what was read
+    /// before it from what is read after it.
+    pub(super) fn renew_reads(&mut self) {
+        let (Some(reads), Some(eviction)) = (&self.maintenance.reads, &self.state.eviction) else {
+            return;
+        };
+        // A replacement of equal weight never forces an eviction. But where the order of use is
+        // the promise, it is a use.
+        let (came, times) = if eviction.keeps_order() {
+            (self.applied, ORDERED_RENEWALS_PER_TURNOVER)
+        } else {
+            (self.admitted, RENEWALS_PER_TURNOVER)
+        };
+        self.state.unstamped += came;
+        if self.plan.renew || self.state.unstamped > eviction.len() / times {
+            self.state.unstamped = 0;
+            reads.renew();
+        }
+    }
+
+    /// Applies the batches of all shards, from where the last pass stopped, and that of the
+    /// writer's own shard last: what the writer has just brought in is then the newest of all, and
+    /// is evicted last. True if no shard was left out.
+    pub(super) fn drain(&mut self) -> bool {
+        let own = self.plan.own;
+        let shards = self.shared.map.shards();
+        let of_others = own.map_or(self.budget, |_| {
+            self.maintenance.caller_budget.min(self.budget)
+        });
+        let kept = self.budget - of_others;
+        self.budget = of_others;
+        let mut round = true;
+        for _ in 0..shards {
+            if self.budget == 0 {
+                round = false;
+                break;
+            }
+            let shard = self.state.cursor;
+            self.state.cursor = (shard + 1) % shards;
+            if own != Some(shard) {
+                self.drain_shard(shard);
+            }
+            self.state.freeing.note_drained();
+            self.state.drained = self.state.drained.wrapping_add(1);
+        }
+        self.budget += kept;
+        if let Some(own) = own {
+            self.drain_shard(own);
+        }
+        round
+    }
+
+    /// Applies a shard's batch. If the plan says so, also moves units of the shard's table: a run
+    /// ends what writers have begun, so that a table that is only read from then on does not stay
+    /// in two arrays.
+    fn drain_shard(&mut self, shard: usize) {
+        let mut batch = std::mem::replace(&mut self.state.batch, Batch::new());
+        let mut locked = self.shared.map.lock_shard(shard);
+        if self.plan.resize && locked.is_resizing() {
+            locked.resize_step(RESIZE_UNITS);
+            self.resizing |= locked.is_resizing();
+            self.budget = self.budget.saturating_sub(RESIZE_UNITS);
+        }
+        locked.swap_batch(&mut batch, &mut self.state.parts);
+        drop(locked);
+        for part in self.state.parts.drain(..) {
+            self.state.freeing.retire(Garbage::Part(part));
+        }
+        self.budget = self.budget.saturating_sub(batch.len());
+        self.applied += batch.len();
+        self.maintenance.backlog.note_taken(shard, self.applied);
+        let mut events = batch.drain();
+        while let Some(event) = events.next() {
+            let ahead = events.as_slice();
+            if let Some(event) = ahead.get(PREFETCH_DISTANCE) {
+                event.prefetch();
+            }
+            if let Some(event) = ahead.get(PREFETCH_DISTANCE * 2 / 3) {
+                event.prefetch_entry(self.state.eviction.is_some());
+            }
+            if let Some(event) = ahead.get(PREFETCH_DISTANCE / 3) {
+                self.prefetch(event);
+            }
+            self.apply(event);
+        }
+        drop(events);
+        self.state.batch = batch;
+    }
+
+    /// Applies one change of the map to the wheel and to the size policy.
+    fn apply(&mut self, event: WriteEvent<K, V>) {
+        match event {
+            WriteEvent::Added(node) => {
+                // If the node has left again, a later event of this shard says so: it need not be
+                // linked first.
+                if node.life() == Life::Live {
+                    self.set_hand(node);
+                    self.state.wheel.reschedule(node);
+                    if let Some(eviction) = &mut self.state.eviction {
+                        eviction.admit(node);
+                        self.admitted += 1;
+                    }
+                }
+            }
+            WriteEvent::Replaced { old, new, cause } => {
+                new.entry().set_node(new);
+                if new.life() == Life::Live {
+                    self.set_hand(new);
+                    self.state.wheel.reschedule(new);
+                    if let (Some(eviction), Some(reads)) =
+                        (&mut self.state.eviction, &self.maintenance.reads)
+                    {
+                        let needs_room = eviction.replaced(new, reads.inherit_stamp(old, new));
+                        self.admitted += usize::from(needs_room);
+                    }
+                } else if let Some(eviction) = &mut self.state.eviction {
+                    // The new node has left again, as a later event of this shard says. If it was
+                    // replaced, its successor takes over what is held for it, here and in the
+                    // wheel, where the entry stays.
+                    eviction.hold(new);
+                }
+                old.set_life(Life::Succeeded);
+                self.notify_or_retire(old, cause);
+            }
+            WriteEvent::Removed(node, cause) => {
+                self.state.unlink(node);
+                self.retire_dead(node, cause);
+            }
+            WriteEvent::Rescheduled(node) => {
+                if node.life() == Life::Live {
+                    self.set_hand(node);
+                    self.state.wheel.reschedule(node);
+                }
+            }
+        }
+    }
+
+    /// Prefetches what applying an event will touch beside its nodes, which were prefetched before.
+    #[inline]
+    fn prefetch(&self, event: &WriteEvent<K, V>) {
+        match *event {
+            WriteEvent::Added(node) => {
+                if let Some(eviction) = &self.state.eviction {
+                    eviction.prefetch(node);
+                }
+            }
+            WriteEvent::Removed(node, _) => {
+                Wheel::prefetch_around(node);
+                if self.state.eviction.is_some() {
+                    Eviction::prefetch_around(node);
+                }
+            }
+            WriteEvent::Rescheduled(node) => Wheel::prefetch_around(node),
+            // Mostly the entry stays where it is.
+            WriteEvent::Replaced { .. } => {}
+        }
+    }
+}

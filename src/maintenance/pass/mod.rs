@@ -1,0 +1,193 @@
+//! One pass, step by step.
+//!
+//! | file | step |
+//! |------|------|
+//! | [`drain`] | the read rings and the batches are applied to the wheel and to the size policy |
+//! | [`expire`] | entries that are due leave the map |
+//! | [`evict`] | victims leave the map while the cache is over its bound |
+//!
+//! The order of the steps, and what holds between them, is in the module docs of `maintenance`.
+
+mod drain;
+mod evict;
+mod expire;
+
+use super::{Maintenance, Plan, State};
+use crate::listener::RemovalCause;
+use crate::map::Garbage;
+use crate::node::{self, Life, NodePtr};
+use crate::notify::Notification;
+use crate::shared::Shared;
+use crate::time::NEVER;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Instant;
+
+#[cfg(all(test, not(wheelhouse_loom)))]
+pub(super) use drain::{ORDERED_RENEWALS_PER_TURNOVER, RENEWALS_PER_TURNOVER};
+#[cfg(all(test, not(wheelhouse_loom)))]
+pub(super) use expire::SWEEPS_PER_TICK;
+
+/// How many units of a table that grows or shrinks a run moves under one hold of its shard's lock.
+pub(super) const RESIZE_UNITS: usize = 16;
+
+/// A pass in progress. It holds the maintenance lock through the borrow of the state.
+pub(super) struct Pass<'a, K, V> {
+    maintenance: &'a Maintenance<K, V>,
+    shared: &'a Shared<K, V>,
+    state: &'a mut State<K, V>,
+    plan: Plan,
+    /// What is left of the plan's budget.
+    budget: usize,
+    /// Events applied: as many evictions may be due.
+    applied: usize,
+    /// Entries that came in, or were found heavier than before: others may have to leave for them.
+    admitted: usize,
+    /// Whether the wheel's time was brought up to date.
+    hand_set: bool,
+    /// Whether a table was left between two arrays.
+    resizing: bool,
+    /// What the ticker panicked with.
+    ticker_panic: Option<Box<dyn Any + Send>>,
+}
+
+/// What a pass leaves.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passed {
+    /// Whether the pass stopped for its budget with work left.
+    pub(super) more: bool,
+    /// How many events it has applied.
+    pub(super) applied: usize,
+}
+
+impl<'a, K, V> Pass<'a, K, V> {
+    pub(super) fn new(
+        maintenance: &'a Maintenance<K, V>,
+        shared: &'a Shared<K, V>,
+        state: &'a mut State<K, V>,
+        plan: Plan,
+    ) -> Self {
+        Self {
+            maintenance,
+            shared,
+            state,
+            plan,
+            budget: plan.budget,
+            applied: 0,
+            admitted: 0,
+            hand_set: false,
+            resizing: false,
+            ticker_panic: None,
+        }
+    }
+
+    pub(super) fn run(mut self) -> Passed {
+        let (maintenance, shared) = (self.maintenance, self.shared);
+        maintenance.status.begin();
+        // Real time: the cache's own must not be read where no entry has a deadline.
+        let begun = shared.counters.as_ref().map(|_| Instant::now());
+        let shards = shared.map.shards();
+        let has_rings = maintenance.reads.is_some();
+        self.state.freeing.turn(&shared.domain, shards, has_rings);
+        self.state.take_reads(maintenance.reads.as_ref());
+        let drained = self.plan.drain && self.drain();
+        self.renew_reads();
+        self.state.freeing.end_sweep();
+        self.make_room();
+        (self.state.freeing).seal(&shared.domain, self.plan.seal, &maintenance.backlog);
+        maintenance.notifier.post(&mut self.state.gathered);
+        maintenance.backlog.note_applied();
+        maintenance.status.end();
+        if let (Some(counters), Some(begun)) = (&shared.counters, begun) {
+            counters.passed(begun.elapsed());
+        }
+        if let Some(payload) = self.ticker_panic.take() {
+            resume_unwind(payload);
+        }
+        Passed {
+            more: !drained
+                || self.resizing
+                || (self.plan.expire && self.state.wheel.has_work())
+                || (self.plan.evict && self.state.is_over()),
+            applied: self.applied,
+        }
+    }
+
+    /// Removes due entries, and victims: always more than came in. Else writers that bring as much
+    /// as a pass can drain would keep expired entries in the cache, and the bound would not hold.
+    fn make_room(&mut self) {
+        let least = self.applied + self.plan.budget / 2;
+        // Expired entries make room before live ones are asked to.
+        let over = self.plan.evict && self.state.is_over();
+        if (self.plan.expire || over) && !self.state.wheel.is_empty() {
+            self.count_done(least, |pass| pass.expire(over));
+        }
+        if over {
+            // However many were due.
+            self.count_done(least, Self::evict);
+        }
+    }
+
+    /// Runs a step with at least this budget, and counts what it has done.
+    fn count_done(&mut self, least: usize, step: impl FnOnce(&mut Self)) {
+        self.budget = self.budget.max(least);
+        let given = self.budget;
+        step(self);
+        self.state.done += (given - self.budget) as u64;
+    }
+
+    /// Brings the wheel's time up to date, once a pass, before the wheel places a node: relative to
+    /// an old time, the place would be too coarse. A cache without deadlines never gets here, so it
+    /// reads no clock.
+    #[inline]
+    fn set_hand(&mut self, node: NodePtr<K, V>) {
+        if !self.hand_set && node.deadline() != NEVER {
+            self.hand_set = true;
+            let now = self.read_clock();
+            self.state.wheel.advance(now);
+        }
+    }
+
+    /// The time for a pass (maintenance 5).
+    fn read_clock(&mut self) -> u64 {
+        if self.ticker_panic.is_none() {
+            match catch_unwind(AssertUnwindSafe(|| self.shared.clock.now())) {
+                Ok(now) => return now,
+                Err(payload) => self.ticker_panic = Some(payload),
+            }
+        }
+        self.state.wheel.now()
+    }
+
+    /// Retires a node that is unlinked everywhere.
+    #[inline(always)]
+    fn retire_dead(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
+        node.set_life(Life::Dead);
+        self.notify_or_retire(node, cause);
+    }
+
+    /// Posts a node that is Dead or Succeeded to the listener, which is to hear of it before it is
+    /// freed; without a listener, retires it.
+    #[inline(always)]
+    fn notify_or_retire(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
+        if self.maintenance.notifier.has_listener() {
+            self.state.gathered.push(Notification { node, cause });
+        } else {
+            self.state.freeing.retire(Garbage::Node(node));
+        }
+    }
+
+    /// Counts a removal by the pass, and how late it is if the node was due since `deadline`, which
+    /// was read before the claim.
+    #[inline]
+    fn count_removal(&mut self, node: NodePtr<K, V>, cause: RemovalCause, deadline: u64) {
+        self.shared.note_removed(|| node.weight(), cause);
+        if let Some(counters) = &self.shared.counters
+            && cause == RemovalCause::Expired
+        {
+            // Not the time at which the pass began: how long the pass takes is a part of it.
+            let now = self.read_clock();
+            counters.late_by(node::overdue(now, deadline));
+        }
+    }
+}

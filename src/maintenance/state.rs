@@ -1,0 +1,89 @@
+//! What the maintenance lock protects.
+
+use super::BATCH_HARD_LIMIT;
+use super::freeing::Freeing;
+use crate::buffer::Batch;
+use crate::buffer::read::ReadBuffer;
+use crate::eviction::Eviction;
+use crate::map::TablePart;
+use crate::node::NodePtr;
+use crate::notify::Notification;
+use crate::wheel::Wheel;
+use std::time::Duration;
+
+/// See the module docs.
+pub(super) struct State<K, V> {
+    pub(super) wheel: Wheel<K, V>,
+    pub(super) eviction: Option<Eviction<K, V>>,
+    pub(super) freeing: Freeing<K, V>,
+    /// Notifications that the pass in progress has collected.
+    pub(super) gathered: Vec<Notification<K, V>>,
+    /// These three are empty between uses, and keep their room.
+    pub(super) batch: Batch<K, V>,
+    pub(super) parts: Vec<TablePart<K, V>>,
+    pub(super) read: Vec<NodePtr<K, V>>,
+    /// The shard whose batch is drained next.
+    pub(super) cursor: usize,
+    /// How many batches were drained in turn since the cache was built.
+    pub(super) drained: u64,
+    /// How many nodes were taken from the wheel, and victims tried, since the cache was built.
+    pub(super) done: u64,
+    /// What was admitted since the stamp of the read rings was renewed; see
+    /// [`Pass::renew_reads`](super::pass::Pass).
+    pub(super) unstamped: usize,
+    /// When the wheel's current bucket was last swept.
+    pub(super) swept_at: u64,
+}
+
+impl<K, V> State<K, V> {
+    pub(super) fn new(resolution: Duration, eviction: Option<Eviction<K, V>>) -> Self {
+        Self {
+            // Cache time begins at 0.
+            wheel: Wheel::new(0, resolution),
+            eviction,
+            freeing: Freeing::new(),
+            gathered: Vec::new(),
+            batch: Batch::new(),
+            parts: Vec::new(),
+            read: Vec::new(),
+            cursor: 0,
+            drained: 0,
+            done: 0,
+            unstamped: 0,
+            swept_at: 0,
+        }
+    }
+
+    /// Drains the read rings into the size policy.
+    pub(super) fn take_reads(&mut self, reads: Option<&ReadBuffer<K, V>>) {
+        let (Some(reads), Some(eviction)) = (reads, &mut self.eviction) else {
+            return;
+        };
+        let complete = reads.drain(&mut self.read, |nodes| eviction.accessed_all(nodes));
+        self.freeing.rings_swept |= complete;
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.eviction.as_ref().is_some_and(Eviction::is_over)
+    }
+
+    /// By how much the weight of the drained entries is over the bound.
+    pub(super) fn excess(&self) -> u64 {
+        self.eviction.as_ref().map_or(0, Eviction::excess)
+    }
+
+    /// Whether the weight is over the bound by more than a full batch of the heaviest entries.
+    pub(super) fn is_far_over(&self) -> bool {
+        self.eviction.as_ref().is_some_and(|eviction| {
+            eviction.excess() / BATCH_HARD_LIMIT as u64 > u64::from(eviction.heaviest())
+        })
+    }
+
+    /// Takes a node that left the map out of the wheel and of the size policy.
+    pub(super) fn unlink(&mut self, node: NodePtr<K, V>) {
+        self.wheel.deschedule(node);
+        if let Some(eviction) = &mut self.eviction {
+            eviction.removed(node);
+        }
+    }
+}

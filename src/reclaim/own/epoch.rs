@@ -1,0 +1,234 @@
+//! The protocol of pins and grace periods.
+//!
+//! # How it works
+//!
+//! An [`Epoch`] is a number that each grace period advances by one step. Each thread has a
+//! [`Record`] in it: 0, or the epoch that the thread read when it was pinned. A nested pin keeps
+//! that epoch and counts. A grace period's *target* is the number to which it advanced the epoch.
+//! It waits for the records that say less: their threads may have read shared places before it
+//! began.
+//!
+//! ```text
+//! reader                                  writer
+//!
+//! read the epoch (acquire)                unlink objects from every shared place
+//! store it in the record (release)        fence                                    FG
+//! fence                             FR    advance the epoch to the target (release)
+//! read shared places, use objects         check every record (acquire):
+//! store 0 in the record (release)             over if each is 0 or at least the target
+//! ```
+//!
+//! # Why no reader uses a freed object
+//!
+//! Take a record, the value that the last check of it has found, and one pin of it. The fences are
+//! sequentially consistent, so all threads agree on the order of FG and FR. A check happens after
+//! FG, in this thread or in another one that got the target from it.
+//!
+//! 1. *The check found a value from before this pin's first store.* Then FG is before FR: otherwise
+//!    the check, which is after FG, would have found the store, which is before FR. So the reader's
+//!    loads, which are after FR, see what was done before FG: the reader cannot reach the objects.
+//! 2. *It found a store of this pin, of the target or more.* Then the reader has read the epoch
+//!    from this grace period or a later one. Both advance it by a release, and a later one
+//!    continues the release sequence of the earlier, so the reader sees what was done before
+//!    either.
+//! 3. *It found a store of this pin, of less.* Then the grace period is not over.
+//! 4. *It found a later value*: the 0 of this pin's end, or a value stored after it. Each is a
+//!    release store after everything that was done under the pin, and the check reads it by an
+//!    acquire. So all of that happens before the freeing.
+//! 5. *The check did not meet the record*, because it was registered later or unregistered earlier.
+//!    Both happen under the lock that the check holds. A thread that registers later sees all that
+//!    was done before. What a record's thread did before it unregistered happens before the
+//!    freeing.
+//!
+//! Each record has to pass once, at any time after FG: by 1, no later pin of it matters. So an
+//! answer is final, though a later check may find less: a reader may have read the epoch long ago
+//! and store it only now.
+//!
+//! In 2 the fences alone would do. The release and the acquire of the epoch are for
+//! ThreadSanitizer, which does not follow fences.
+//!
+//! Each pin has a fence, a nested one too, though no grace period needs that. A cache call begins
+//! with a pin. Its fence keeps two threads, each of which writes one key and then reads the
+//! other's, from both reading the state of before (`tests/references.rs`).
+//!
+//! On doors that lack one of the fences, this file fails in a model, as it must
+//! (`src/tests/grace/`).
+
+use super::door::{AtomicU64, Mutex, grace_fence, pin_fence};
+use std::sync::atomic::{self, Ordering};
+use std::sync::{Arc, Weak};
+
+/// The epoch and the records of its threads. Each grace period writes it, every pin reads it.
+pub(super) struct Epoch {
+    now: AtomicU64,
+    records: Arc<Records>,
+}
+
+/// The records of all living threads that were pinned here, and orphans.
+type Records = Mutex<Vec<Arc<Record>>>;
+
+/// One thread's pins. On its own cache lines, adjacent-line prefetch included.
+#[repr(align(128))]
+pub(in super::super) struct Record {
+    /// 0, or the epoch that the first of the held pins has read, with [`MORE`] if `further` may be
+    /// other than 0. Only the record's own thread writes it (reclaim 3), so it reads it relaxed.
+    // Most calls hold a lone pin and touch nothing else.
+    pinned: AtomicU64,
+    /// [`PIN`] for each held pin beyond the first, and [`ORPHAN`]. Only the record's own thread
+    /// uses it, relaxed. In 64 bits it cannot overflow, however many pins are forgotten.
+    further: atomic::AtomicU64,
+    /// Dangles once the epoch is dropped.
+    home: Weak<Records>,
+}
+
+/// The value of a record that is not pinned; never an epoch.
+const NONE: u64 = 0;
+
+/// From one epoch to the next: epochs are even.
+const STEP: u64 = 2;
+/// In `pinned`: read `further` too. Targets are even, so this bit changes no comparison with one.
+const MORE: u64 = 1;
+
+/// In `further`: one pin.
+const PIN: u64 = 2;
+/// In `further`: the last pin frees the record.
+const ORPHAN: u64 = 1;
+
+impl Epoch {
+    pub(super) fn new() -> Self {
+        Self {
+            now: AtomicU64::new(NONE + STEP),
+            records: Arc::new(Mutex::new(Vec::new())),
+        }
+    }
+
+    /// A record for the calling thread.
+    pub(super) fn register(&self) -> Arc<Record> {
+        let record = Arc::new(Record {
+            pinned: AtomicU64::new(NONE),
+            further: atomic::AtomicU64::new(0),
+            home: Arc::downgrade(&self.records),
+        });
+        self.records.lock().push(Arc::clone(&record));
+        record
+    }
+
+    /// Begins a grace period for the objects that the caller has unlinked from every shared place.
+    /// Returns its target.
+    pub(super) fn begin_grace(&self) -> u64 {
+        grace_fence(Ordering::SeqCst);
+        // Release, partner: the acquire in `enter_alone`.
+        self.now.fetch_add(STEP, Ordering::Release) + STEP
+    }
+
+    /// Whether no thread is pinned since before that target.
+    pub(super) fn has_passed(&self, target: u64) -> bool {
+        let mut records = self.records.lock();
+        let is_held_up_by = |record: &Arc<Record>| {
+            // Acquire, partners: the releases in `enter_alone`, `leave` and `note`.
+            let pinned = record.pinned.load(Ordering::Acquire);
+            pinned != NONE && pinned < target
+        };
+        match records.iter().position(is_held_up_by) {
+            None => true,
+            Some(at) => {
+                // The next check begins here: a pin that is held for long costs it one step.
+                records.swap(0, at);
+                false
+            }
+        }
+    }
+
+    /// The number of records.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.records.lock().len()
+    }
+}
+
+impl std::fmt::Debug for Epoch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Relaxed: for display.
+        self.now.load(Ordering::Relaxed).fmt(f)
+    }
+}
+
+impl Record {
+    /// Begins a pin. The record is the calling thread's, and registered in this epoch.
+    #[inline]
+    pub(super) fn enter(&self, epoch: &Epoch) {
+        if !self.enter_alone(epoch) {
+            self.note(self.further.load(Ordering::Relaxed) + PIN);
+            // What a call has written must be visible to all threads before this thread's next call
+            // reads, nested or not. It may still be in the processor's store buffer: a plain store
+            // unlocks a shard.
+            pin_fence(Ordering::SeqCst);
+        }
+    }
+
+    /// The same if the thread holds no pin of this record; otherwise returns `false`.
+    #[inline]
+    pub(super) fn enter_alone(&self, epoch: &Epoch) -> bool {
+        if self.pinned.load(Ordering::Relaxed) != NONE {
+            return false;
+        }
+        // Acquire, partner: the release in `begin_grace`.
+        let now = epoch.now.load(Ordering::Acquire);
+        // Release, partner: the acquire in `has_passed`.
+        self.pinned.store(now, Ordering::Release);
+        pin_fence(Ordering::SeqCst);
+        true
+    }
+
+    /// Ends a pin. Returns `true` for the last pin of an orphan.
+    #[inline]
+    pub(super) fn leave(&self) -> bool {
+        let more = self.pinned.load(Ordering::Relaxed) & MORE != 0;
+        let further = if more {
+            self.further.load(Ordering::Relaxed)
+        } else {
+            0
+        };
+        if further >= PIN {
+            self.further.store(further - PIN, Ordering::Relaxed);
+            return false;
+        }
+        // Release, partner: the acquire in `has_passed`.
+        self.pinned.store(NONE, Ordering::Release);
+        further == ORPHAN
+    }
+
+    /// Makes `leave` return `true` for the last pin. For a record that is pinned.
+    pub(super) fn make_orphan(&self) {
+        self.note(self.further.load(Ordering::Relaxed) | ORPHAN);
+    }
+
+    /// Stores `further` and sets [`MORE`], which stays until the last pin has gone, though
+    /// `further` may be 0 again before.
+    #[inline]
+    fn note(&self, further: u64) {
+        self.further.store(further, Ordering::Relaxed);
+        let pinned = self.pinned.load(Ordering::Relaxed);
+        debug_assert_ne!(pinned, NONE);
+        if pinned & MORE == 0 {
+            // Release, partner: the acquire in `has_passed`, whose answer does not change.
+            self.pinned.store(pinned | MORE, Ordering::Release);
+        }
+    }
+
+    pub(super) fn is_pinned(&self) -> bool {
+        self.pinned.load(Ordering::Relaxed) != NONE
+    }
+
+    /// Whether the epoch still exists.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.home.strong_count() > 0
+    }
+
+    /// Takes the record out of its epoch. It is not pinned and will not be pinned again.
+    pub(super) fn unregister(self: &Arc<Self>) {
+        if let Some(records) = self.home.upgrade() {
+            records.lock().retain(|record| !Arc::ptr_eq(record, self));
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The records that an epoch has.
+
+use super::super::tests::on_a_thread;
+use super::*;
+use std::thread;
+
+#[test]
+fn a_pin_holds_up_nothing_that_began_before_it() {
+    let domain = Domain::new();
+    let before = domain.begin_grace();
+    let first = domain.pin();
+    let between = domain.begin_grace();
+    assert!(before.is_over(&domain) && !between.is_over(&domain));
+    drop(first);
+    let _second = domain.pin();
+    assert!(before.is_over(&domain) && between.is_over(&domain));
+}
+
+#[test]
+fn domains_in_turns_have_one_record_each() {
+    let domains = [Domain::new(), Domain::new(), Domain::new()];
+    for _ in 0..10 {
+        let pins: Vec<_> = domains.iter().map(Domain::pin).collect();
+        let graces: Vec<_> = domains.iter().map(Domain::begin_grace).collect();
+        for (n, pin) in pins.into_iter().enumerate() {
+            assert!(!graces[n].is_over(&domains[n]));
+            drop(pin);
+            assert!(graces[n].is_over(&domains[n]));
+        }
+    }
+    assert!(domains.iter().all(|domain| domain.epoch.len() == 1));
+}
+
+#[test]
+fn a_thread_that_ends_takes_its_record_along() {
+    let domain = Arc::new(Domain::new());
+    for _ in 0..3 {
+        let theirs = Arc::clone(&domain);
+        let count = thread::spawn(move || {
+            drop(theirs.pin());
+            theirs.epoch.len()
+        });
+        assert_eq!(count.join().unwrap(), 1);
+        assert_eq!(domain.epoch.len(), 0);
+    }
+}
+
+#[test]
+fn pins_that_outlive_the_records_of_their_thread_hold_on() {
+    let domain = Arc::new(Domain::new());
+    let theirs = Arc::clone(&domain);
+    on_a_thread(move || {
+        let (one, other) = (theirs.pin(), theirs.pin());
+        move || {
+            assert_eq!(theirs.epoch.len(), 1);
+            let grace = theirs.begin_grace();
+            // A new one has a record of its own.
+            let new = theirs.pin();
+            assert_eq!(theirs.epoch.len(), 2);
+            drop(one);
+            assert!(!grace.is_over(&theirs));
+            drop(other);
+            assert!(grace.is_over(&theirs));
+            assert_eq!(theirs.epoch.len(), 1);
+            drop(new);
+        }
+    });
+    assert_eq!(domain.epoch.len(), 0);
+}

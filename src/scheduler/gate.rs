@@ -1,0 +1,206 @@
+//! The threads at work on a cache, and the drop of the last handle, which waits for them.
+//!
+//! # How it works
+//!
+//! A thread that works on a cache without a handle (the scheduler thread, the cache's notifier
+//! thread, a thread that runs a [`MaintenanceTask`](super::MaintenanceTask)) enters the cache's
+//! [`Gate`] first, then takes a reference to the cache, and leaves after it has dropped that
+//! reference. The drop of the last handle closes the gate, waits until all threads have left, and
+//! then drops the cache itself.
+//!
+//! # Invariants
+//!
+//! 1. A reference to a cache's state is a handle's, or its holder is inside the gate. So once the
+//!    gate is closed and empty, the last handle's reference is the only one.
+//! 2. A thread that is inside a gate, or inside a listener, never waits at a gate. Threads wait
+//!    only for threads that are inside, so they never wait for each other.
+//! 3. The count of the threads inside is that of one process. In a child made by `fork` it counts
+//!    threads that do not exist, and is ignored.
+//!
+//! # Cost
+//!
+//! Two short locks and a system call for each run.
+
+use crate::notify::inside_listener;
+use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, thread_local};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::process;
+
+thread_local! {
+    /// The gate that the calling thread has entered last and not left.
+    static INNERMOST: Cell<*const Gate> = const { Cell::new(std::ptr::null()) };
+}
+
+/// See the module docs.
+pub(crate) struct Gate {
+    closed: AtomicBool,
+    /// Whether the thread that closed the gate does not wait, so that another drops the cache.
+    abandoned: AtomicBool,
+    /// Whether a thread was started that drops the cache.
+    handed_over: AtomicBool,
+    inside: Mutex<Inside>,
+    left: Condvar,
+}
+
+struct Inside {
+    threads: usize,
+    process: u32,
+}
+
+/// A thread is inside the gate until it drops this.
+#[must_use]
+pub(super) struct Entered<'a> {
+    gate: &'a Gate,
+    outer: *const Gate,
+    /// Dropped by the thread that entered.
+    _here: PhantomData<*const ()>,
+}
+
+impl Gate {
+    pub(super) fn new() -> Self {
+        Self {
+            closed: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
+            handed_over: AtomicBool::new(false),
+            inside: Mutex::new(Inside {
+                threads: 0,
+                process: process::id(),
+            }),
+            left: Condvar::new(),
+        }
+    }
+
+    /// Enters; `None` if the last handle was dropped.
+    pub(super) fn enter(&self) -> Option<Entered<'_>> {
+        let mut inside = self.inside.lock();
+        if self.closed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let process = process::id();
+        if inside.process != process {
+            *inside = Inside {
+                threads: 0,
+                process,
+            };
+        }
+        inside.threads += 1;
+        drop(inside);
+        let outer = INNERMOST.try_with(|gate| gate.replace(self));
+        Some(Entered {
+            gate: self,
+            outer: outer.unwrap_or(std::ptr::null()),
+            _here: PhantomData,
+        })
+    }
+
+    /// Whether the last handle was dropped: a run or a delivery ends early then.
+    ///
+    /// Acquire, partner `close`: a thread that sees the gate closed sees whether it was abandoned.
+    #[inline]
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether the calling thread has entered this gate last.
+    pub(super) fn is_innermost(&self) -> bool {
+        innermost().is_some_and(|gate| std::ptr::eq(gate, self))
+    }
+
+    /// Lets no thread in any more, and says whether the caller may wait (gate 2).
+    pub(super) fn close(&self) -> bool {
+        let _inside = self.inside.lock();
+        let waits = innermost().is_none() && !inside_listener();
+        // Before the gate is seen to be closed: they are read in the opposite order.
+        self.abandoned.store(!waits, Ordering::Relaxed);
+        self.closed.store(true, Ordering::Release);
+        waits
+    }
+
+    /// Whether the calling thread has to hand the cache over to a new thread, which drops it: the
+    /// thread that closed the gate does not wait, and no other thread has handed it over.
+    pub(super) fn is_to_be_handed_over(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed) && !self.handed_over.swap(true, Ordering::Relaxed)
+    }
+
+    /// Waits until all threads have left the closed gate. Not for a thread inside a gate or a
+    /// listener.
+    pub(super) fn wait_until_empty(&self) {
+        let mut inside = self.inside.lock();
+        while inside.threads > 0 && inside.process == process::id() {
+            self.left.wait(&mut inside);
+        }
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        _ = INNERMOST.try_with(|gate| gate.set(self.outer));
+        let mut inside = self.gate.inside.lock();
+        inside.threads -= 1;
+        if inside.threads == 0 {
+            self.gate.left.notify_all();
+        }
+    }
+}
+
+fn innermost() -> Option<*const Gate> {
+    let gate = INNERMOST.try_with(Cell::get).ok()?;
+    (!gate.is_null()).then_some(gate)
+}
+
+#[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn a_closed_gate_lets_no_thread_in_and_is_left_by_those_inside() {
+        let gate = Gate::new();
+        let step = AtomicU32::new(0);
+        assert!(!gate.is_innermost());
+        std::thread::scope(|threads| {
+            let entered = gate.enter().expect("open");
+            assert!(gate.is_innermost());
+            let waiter = threads.spawn(|| {
+                assert!(gate.close(), "this thread may wait");
+                step.store(1, Ordering::SeqCst);
+                gate.wait_until_empty();
+                assert_eq!(step.load(Ordering::SeqCst), 2);
+            });
+            while step.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            assert!(gate.is_closed() && gate.enter().is_none());
+            step.store(2, Ordering::SeqCst);
+            drop(entered);
+            waiter.join().expect("no panic");
+        });
+        assert!(!gate.is_to_be_handed_over());
+    }
+
+    #[test]
+    fn gates_may_be_entered_one_inside_the_other() {
+        let (outer, inner) = (Gate::new(), Gate::new());
+        let first = outer.enter().expect("open");
+        let second = inner.enter().expect("open");
+        assert!(inner.is_innermost() && !outer.is_innermost());
+        drop(second);
+        assert!(outer.is_innermost());
+        assert!(!inner.close(), "inside another gate");
+        assert!(inner.is_to_be_handed_over(), "to the first that asks");
+        assert!(!inner.is_to_be_handed_over());
+        drop(first);
+        assert!(outer.close());
+    }
+
+    #[test]
+    fn threads_of_another_process_are_not_waited_for() {
+        let gate = Gate::new();
+        std::mem::forget(gate.enter());
+        INNERMOST.set(std::ptr::null());
+        gate.inside.lock().process ^= 1;
+        assert!(gate.close());
+        gate.wait_until_empty();
+    }
+}

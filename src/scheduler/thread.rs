@@ -1,0 +1,336 @@
+//! The threads that work on caches: the common *scheduler thread*, and a *notifier thread* for
+//! each cache that has something to tell its listener.
+//!
+//! # How it works
+//!
+//! A [`Worker`] is a thread with a list of members: the tasks of caches, each with the moment at
+//! which it is to run next, and an ordered set of these moments. The thread starts at the first
+//! request, sleeps until the earliest moment, runs that member's job, and ends when its last member
+//! has left. With nothing scheduled it sleeps without a timeout. It holds the caches weakly.
+//!
+//! The scheduler thread is the worker of all caches with a background scheduler; a notifier thread
+//! is a worker with one member. A run of the scheduler thread is bounded in its passes and never
+//! calls a listener, so a cache that has much to do gives way to the others: it asks for a run *at
+//! once*, which comes after the runs of all members that were due before.
+//!
+//! # Invariants
+//!
+//! 1. `wake_at` of a member is the earliest moment requested since its last run began, and
+//!    `(moment, member)` is in `schedule` exactly while it is set.
+//! 2. At most one thread for each worker; `running` changes under the state's lock.
+//! 3. A worker belongs to one process: `fork` copies no thread ([`PerProcess`]).
+//!
+//! # Cost
+//!
+//! A request takes a lock that the thread holds only while it picks a member, and a step in the
+//! ordered set: it grows with the logarithm of the number of caches.
+
+use super::process::PerProcess;
+use super::task::{OwnThread, TaskRef};
+use crate::contain::contain;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+// The standard library's, also in models: they have no threads of the crate. And since
+// `parking_lot` queues sleeping threads in memory of their own, which a child made by `fork` uses
+// again for its threads.
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long after a failure to start a thread it is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Whether the scheduler thread could not be started, so that callers do all maintenance.
+static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// The worker of all caches that have a background scheduler.
+static COMMON: PerProcess<Arc<Worker>> = PerProcess::new();
+
+/// A cache's place with the scheduler thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct MemberId(u64);
+
+impl MemberId {
+    pub(super) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Whether the scheduler thread could not be started, so that callers do all maintenance.
+///
+/// Relaxed: a thread that sees it late makes one idle request.
+#[inline]
+pub(super) fn has_failed() -> bool {
+    FAILED.load(Ordering::Relaxed)
+}
+
+/// Asks the scheduler thread for a run after a time.
+pub(super) fn wake(member: MemberId, task: &TaskRef, after: Duration) {
+    let worker = COMMON.get_or_make(|| Worker::new(OwnThread::Scheduler));
+    let started = worker.wake(member, task, after, || "wheelhouse".into());
+    if started == has_failed() {
+        FAILED.store(!started, Ordering::Relaxed);
+    }
+}
+
+/// The cache is going; it wants no run any more.
+pub(super) fn leave(member: MemberId) {
+    if let Some(worker) = COMMON.get() {
+        worker.leave(member);
+    }
+}
+
+/// The thread that runs one cache's listener.
+pub(crate) struct NotifierThread {
+    workers: PerProcess<Arc<Worker>>,
+}
+
+impl NotifierThread {
+    const MEMBER: MemberId = MemberId(0);
+
+    pub(crate) fn new() -> Self {
+        Self {
+            workers: PerProcess::new(),
+        }
+    }
+
+    /// Has the thread deliver what waits; false if it could not be started.
+    pub(crate) fn wake(&self, task: &TaskRef, name: impl FnOnce() -> String) -> bool {
+        let worker = self
+            .workers
+            .get_or_make(|| Worker::new(OwnThread::Notifier));
+        worker.wake(Self::MEMBER, task, Duration::ZERO, name)
+    }
+
+    /// The cache is going; the thread ends.
+    pub(crate) fn leave(&self) {
+        if let Some(worker) = self.workers.get() {
+            worker.leave(Self::MEMBER);
+        }
+    }
+}
+
+/// See the module docs.
+struct Worker {
+    kind: OwnThread,
+    state: Mutex<State>,
+    /// The thread has to look at its schedule again.
+    changed: Condvar,
+}
+
+struct State {
+    members: BTreeMap<MemberId, Member>,
+    schedule: BTreeSet<(Instant, MemberId)>,
+    running: bool,
+    /// Until when the thread sleeps; a past moment while it runs a job, `None` while it sleeps
+    /// without a timeout.
+    asleep_until: Option<Instant>,
+    /// When it could not be started.
+    failed_at: Option<Instant>,
+}
+
+struct Member {
+    task: TaskRef,
+    wake_at: Option<Instant>,
+}
+
+impl Worker {
+    fn new(kind: OwnThread) -> Arc<Self> {
+        Arc::new(Self {
+            kind,
+            state: Mutex::new(State {
+                members: BTreeMap::new(),
+                schedule: BTreeSet::new(),
+                running: false,
+                asleep_until: None,
+                failed_at: None,
+            }),
+            changed: Condvar::new(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing of the user's runs under it: whole, whatever panicked.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for a run after a time; false if there is no thread and none can be started.
+    fn wake(
+        self: &Arc<Self>,
+        id: MemberId,
+        task: &TaskRef,
+        after: Duration,
+        name: impl FnOnce() -> String,
+    ) -> bool {
+        let now = Instant::now();
+        let mut state = self.lock();
+        // A moment beyond what the platform can express is as good as never.
+        if let Some(at) = now.checked_add(after)
+            && state.schedule(id, task, at)
+            && state.running
+            && state.asleep_until.is_none_or(|until| at < until)
+        {
+            self.changed.notify_one();
+        }
+        state.running || self.start(&mut state, now, name)
+    }
+
+    fn start(
+        self: &Arc<Self>,
+        state: &mut State,
+        now: Instant,
+        name: impl FnOnce() -> String,
+    ) -> bool {
+        if state.failed_at.is_some_and(|at| now - at < RETRY) {
+            return false;
+        }
+        let worker = Arc::clone(self);
+        let thread = std::thread::Builder::new()
+            .name(name())
+            .spawn(move || worker.work());
+        state.running = thread.is_ok();
+        state.failed_at = thread.is_err().then_some(now);
+        if let Err(error) = thread {
+            report(&error);
+        }
+        state.running
+    }
+
+    fn leave(&self, id: MemberId) {
+        let mut state = self.lock();
+        let member = state.members.remove(&id);
+        if let Some(at) = member.as_ref().and_then(|member| member.wake_at) {
+            state.schedule.remove(&(at, id));
+        }
+        if state.members.is_empty() {
+            self.changed.notify_one();
+        }
+        drop(state);
+    }
+
+    /// The thread's life.
+    fn work(&self) {
+        self.kind.mark();
+        let mut state = self.lock();
+        while !state.members.is_empty() {
+            let Some(&(at, id)) = state.schedule.first() else {
+                state.asleep_until = None;
+                let woken = self.changed.wait(state);
+                state = woken.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let now = Instant::now();
+            if at > now {
+                state.asleep_until = Some(at);
+                let woken = self.changed.wait_timeout(state, at - now);
+                state = woken.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            // In the past: the thread looks at the schedule after the run in any case.
+            state.asleep_until = Some(now);
+            state = self.run(state, id);
+        }
+        state.running = false;
+    }
+
+    /// Runs the member that is first in the schedule.
+    fn run<'a>(&'a self, mut state: MutexGuard<'a, State>, id: MemberId) -> MutexGuard<'a, State> {
+        state.schedule.pop_first();
+        if let Some(member) = state.members.get_mut(&id) {
+            member.wake_at = None;
+            let task = member.task.clone();
+            drop(state);
+            // A panic in a ticker or in a destructor has been reported by the panic hook. It must
+            // not end the thread that other caches rely on.
+            contain(|| {
+                task.with(|task| match self.kind {
+                    // The run arranges its own next one.
+                    OwnThread::Scheduler => _ = task.run_due(),
+                    OwnThread::Notifier => task.deliver(),
+                })
+            });
+            drop(task);
+            state = self.lock();
+        }
+        state
+    }
+}
+
+impl State {
+    /// Notes that a member is to run at a moment; true if none before was noted.
+    fn schedule(&mut self, id: MemberId, task: &TaskRef, at: Instant) -> bool {
+        let member = self.members.entry(id).or_insert_with(|| Member {
+            task: task.clone(),
+            wake_at: None,
+        });
+        match member.wake_at {
+            Some(known) if known <= at => return false,
+            Some(known) => _ = self.schedule.remove(&(known, id)),
+            None => (),
+        }
+        member.wake_at = Some(at);
+        self.schedule.insert((at, id))
+    }
+}
+
+/// Says once in a process that there is no thread.
+fn report(error: &io::Error) {
+    static REPORTED: AtomicBool = AtomicBool::new(false);
+    if !REPORTED.swap(true, Ordering::Relaxed) {
+        // Not `eprintln`, which panics where standard error is closed.
+        _ = writeln!(
+            io::stderr(),
+            "wheelhouse: the background thread could not be started ({error}); maintenance is \
+             left to the callers"
+        );
+    }
+}
+
+#[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
+mod tests {
+    use super::super::task::Task;
+    use super::*;
+    use std::sync::Weak;
+
+    /// Never run.
+    struct Idle;
+
+    impl Task for Idle {
+        fn run_due(&self) -> Option<Duration> {
+            None
+        }
+
+        fn deliver(&self) {}
+
+        fn notifier_name(&self) -> Option<String> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_member_is_scheduled_once_for_the_earliest_of_its_moments() {
+        let task = TaskRef::new(Weak::<Idle>::new());
+        let worker = Worker::new(OwnThread::Scheduler);
+        let mut state = worker.lock();
+        let now = Instant::now();
+        let mut schedule = |id, after: u64| {
+            let at = now + Duration::from_secs(after);
+            let noted = state.schedule(MemberId(id), &task, at);
+            let first = state.schedule.first().map(|(at, id)| (*at - now, id.0));
+            let (at, id) = first.expect("something is scheduled");
+            (noted, at.as_secs(), id, state.schedule.len())
+        };
+        assert_eq!(schedule(1, 9), (true, 9, 1, 1));
+        assert_eq!(schedule(2, 5), (true, 5, 2, 2));
+        assert_eq!(schedule(1, 10), (false, 5, 2, 2), "later than known");
+        assert_eq!(schedule(1, 3), (true, 3, 1, 2), "in place of the former");
+        assert_eq!(schedule(2, 5), (false, 3, 1, 2), "known");
+        drop(state);
+        worker.leave(MemberId(1));
+        worker.leave(MemberId(7));
+        let state = worker.lock();
+        assert_eq!(state.schedule.len(), 1);
+        assert_eq!(state.members.len(), 1);
+    }
+}

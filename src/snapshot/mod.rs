@@ -1,0 +1,217 @@
+//! Snapshots: the entries of a cache with their remaining lives, to carry over a restart.
+//!
+//! [`Cache::snapshot`](crate::Cache::snapshot) copies the entries out (`take`), the program stores
+//! the [`Snapshot`] as it likes, and [`Cache::restore`](crate::Cache::restore) puts the entries
+//! into a cache of the next process (`restore`). With the cargo feature `serde`, a snapshot can be
+//! serialized (`format`).
+
+#[cfg(feature = "serde")]
+mod format;
+mod restore;
+mod take;
+mod views;
+
+pub use views::View;
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+/// The entries of a cache at a moment, the hottest first; see
+/// [`Cache::snapshot`](crate::Cache::snapshot).
+///
+/// It owns clones of keys and values, so it holds up nothing in the cache. It is an iterator's
+/// source and target: a program may filter or change the entries before it restores them. Durations
+/// count from [`taken_at`](Self::taken_at).
+///
+/// With the cargo feature `serde` it implements `Serialize` and `Deserialize`, with a version of
+/// the format in front: a snapshot of an unknown version is an error that says so.
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, Restore, Snapshot};
+///
+/// let old: Cache<String, u32> = Cache::new(100);
+/// old.insert_with_ttl("ada".into(), 1815, Duration::from_secs(60));
+/// old.insert("alan".into(), 1912);
+///
+/// // Keep what has a deadline.
+/// let kept: Snapshot<_, _> =
+///     old.snapshot().into_iter().filter(|entry| entry.time_left.is_some()).collect();
+///
+/// let new: Cache<String, u32> = Cache::new(100);
+/// let restored = new.restore(kept, Restore::default());
+/// assert_eq!(restored.restored, 1);
+/// assert!(new.get_ref("ada").unwrap().time_left().unwrap() <= Duration::from_secs(60));
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Snapshot<K, V> {
+    taken_at: SystemTime,
+    entries: Vec<SavedEntry<K, V>>,
+}
+
+/// One entry of a [`Snapshot`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct SavedEntry<K, V> {
+    /// The key.
+    pub key: K,
+    /// The value.
+    pub value: V,
+    /// What was left until the deadline, a `time_to_idle` apart; `None` if there was no deadline.
+    pub time_left: Option<Duration>,
+    /// What was left until the entry would have ended for not being read; `None` if the cache had
+    /// no `time_to_idle`.
+    pub idle_left: Option<Duration>,
+    /// What was left until the entry was due for a reload; `None` outside of a `LoadingCache`, and
+    /// for an entry that is never reloaded.
+    pub refresh_in: Option<Duration>,
+    /// The time since the last write.
+    pub age: Duration,
+}
+
+/// What [`Cache::restore`](crate::Cache::restore) did with the entries of a snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Entries that are in the cache now, with their remaining lives.
+    pub restored: u64,
+    /// Entries that ended during the downtime.
+    pub expired: u64,
+    /// Entries whose key was in the cache already. The cache's own entry stays.
+    pub present: u64,
+    /// Entries that did not fit the bound, the coldest ones.
+    pub refused: u64,
+}
+
+/// How [`Cache::restore`](crate::Cache::restore) treats the time that has passed since the
+/// snapshot.
+///
+/// ```
+/// use wheelhouse::{Downtime, Ended, Restore};
+///
+/// // Orders that became due while the program was down are closed now.
+/// let how = Restore::default().downtime(Downtime::Counts).ended(Ended::Tell);
+/// # let _ = how;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restore {
+    downtime: Downtime,
+    ended: Ended,
+}
+
+/// Whether lives go on while the program is down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Downtime {
+    /// Lives go on: the time by the system's clock since the snapshot counts. A clock that was set
+    /// back counts as no downtime.
+    #[default]
+    Counts,
+    /// Lives stand still while the program is down.
+    Ignored,
+}
+
+/// What becomes of entries that ended during the downtime.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Ended {
+    /// They are left out, and the listener hears nothing.
+    #[default]
+    Skip,
+    /// The removal listener hears each of them once, with the cause `Expired`.
+    Tell,
+}
+
+impl Restore {
+    /// Whether the time since the snapshot counts. By default it does.
+    #[must_use]
+    pub fn downtime(mut self, downtime: Downtime) -> Self {
+        self.downtime = downtime;
+        self
+    }
+
+    /// What becomes of entries that ended meanwhile. By default they are left out.
+    #[must_use]
+    pub fn ended(mut self, ended: Ended) -> Self {
+        self.ended = ended;
+        self
+    }
+}
+
+impl<K, V> Snapshot<K, V> {
+    /// When the snapshot was taken, by the system's clock.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::<u8, u8>::new(10);
+    /// assert!(cache.snapshot().taken_at() <= std::time::SystemTime::now());
+    /// ```
+    pub fn taken_at(&self) -> SystemTime {
+        self.taken_at
+    }
+
+    /// The number of entries.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(10);
+    /// cache.insert("ada", 1815);
+    /// assert_eq!(cache.snapshot().len(), 1);
+    /// ```
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether it holds no entry.
+    ///
+    /// ```
+    /// assert!(wheelhouse::Cache::<u8, u8>::new(10).snapshot().is_empty());
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The entries, the hottest first.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(10);
+    /// cache.insert("ada", 1815);
+    /// assert!(cache.snapshot().iter().all(|entry| entry.value == 1815));
+    /// ```
+    pub fn iter(&self) -> std::slice::Iter<'_, SavedEntry<K, V>> {
+        self.entries.iter()
+    }
+}
+
+impl<K, V> IntoIterator for Snapshot<K, V> {
+    type Item = SavedEntry<K, V>;
+    type IntoIter = std::vec::IntoIter<SavedEntry<K, V>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.into_iter()
+    }
+}
+
+impl<'a, K, V> IntoIterator for &'a Snapshot<K, V> {
+    type Item = &'a SavedEntry<K, V>;
+    type IntoIter = std::slice::Iter<'a, SavedEntry<K, V>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<K, V> FromIterator<SavedEntry<K, V>> for Snapshot<K, V> {
+    /// A snapshot of these entries, the hottest first, taken now.
+    fn from_iter<I: IntoIterator<Item = SavedEntry<K, V>>>(entries: I) -> Self {
+        Self {
+            entries: entries.into_iter().collect(),
+            taken_at: SystemTime::now(),
+        }
+    }
+}
+
+impl<K, V> fmt::Debug for Snapshot<K, V> {
+    /// When it was taken and the number of entries, never the entries.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot")
+            .field("taken_at", &self.taken_at)
+            .field("len", &self.entries.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,145 @@
+//! Restoring a snapshot.
+//!
+//! # How it works
+//!
+//! The entries come hottest first. A first pass takes the downtime off their lives and decides, in
+//! that order, which of them fit: so the bound refuses the coldest. A second pass puts them in,
+//! coldest first, so that the size policy sees the hottest as the newest.
+
+use super::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot};
+use crate::cache::{Cache, Remaining};
+use std::hash::{BuildHasher, Hash};
+use std::time::{Duration, SystemTime};
+
+/// What becomes of one entry.
+enum Verdict {
+    PutBack { weight: u32, remaining: Remaining },
+    Tell { weight: u32 },
+    LeaveOut,
+}
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Puts the entries of a snapshot in, each in one step with its remaining life, and says what
+    /// became of them.
+    ///
+    /// A key that is present keeps its entry. The policy is not asked. By default the time since
+    /// the snapshot was taken counts, by the system's clock; a clock that was set back counts as no
+    /// downtime. Cache-wide limits of this cache hold: `time_to_live` counts from the last write,
+    /// and an entry that is older than that has ended. Of entries that do not fit the bound, the
+    /// coldest are refused. The order of use is that of the snapshot.
+    ///
+    /// An entry that is restored counts as written: statistics count an insertion, and a load of
+    /// its key that is under way is revoked.
+    ///
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq`, or the weigher, panics: entries that were put in before stay.
+    ///
+    /// # Cost
+    ///
+    /// That of an insert for each entry. Other callers are not held up.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, Downtime, Restore};
+    ///
+    /// let old: Cache<u8, u8> = Cache::new(100);
+    /// old.insert_with_ttl(1, 10, Duration::from_secs(60));
+    /// old.insert(2, 20);
+    ///
+    /// let new: Cache<u8, u8> = Cache::new(100);
+    /// new.insert(2, 22); // newer than the snapshot
+    /// let restored = new.restore(old.snapshot(), Restore::default().downtime(Downtime::Ignored));
+    /// assert_eq!((restored.restored, restored.present), (1, 1));
+    /// assert_eq!((new.get(&1), new.get(&2)), (Some(10), Some(22)));
+    /// ```
+    pub fn restore(&self, snapshot: Snapshot<K, V>, how: Restore) -> Restored {
+        let downtime = match how.downtime {
+            Downtime::Ignored => Duration::ZERO,
+            Downtime::Counts => SystemTime::now()
+                .duration_since(snapshot.taken_at)
+                .unwrap_or_default(),
+        };
+        let mut counts = Restored::default();
+        let mut used = self.weighted_size();
+        let verdicts: Vec<Verdict> = snapshot
+            .iter()
+            .map(|entry| self.judge(entry, downtime, how.ended, &mut used, &mut counts))
+            .collect();
+        let mut entries: Vec<_> = snapshot.into_iter().zip(verdicts).collect();
+        while let Some((entry, verdict)) = entries.pop() {
+            match verdict {
+                Verdict::PutBack { weight, remaining } => {
+                    if self
+                        .core
+                        .put_back(entry.key, entry.value, weight, remaining)
+                    {
+                        counts.restored += 1;
+                    } else {
+                        counts.present += 1;
+                    }
+                }
+                Verdict::Tell { weight } => {
+                    self.core.tell_ended(entry.key, entry.value, weight);
+                }
+                Verdict::LeaveOut => {}
+            }
+        }
+        counts
+    }
+
+    /// Decides on one entry, `used` being the weight of those that stay so far. Counts it, unless
+    /// it is to be put back.
+    fn judge(
+        &self,
+        entry: &SavedEntry<K, V>,
+        downtime: Duration,
+        ended: Ended,
+        used: &mut u64,
+        counts: &mut Restored,
+    ) -> Verdict {
+        if self.contains_key(&entry.key) {
+            counts.present += 1;
+            return Verdict::LeaveOut;
+        }
+        let age = entry.age.saturating_add(downtime);
+        let live = self.core.lifetimes.limits.time_to_live;
+        let lives = [
+            entry.time_left,
+            entry.idle_left,
+            live.map(|live| live.saturating_sub(entry.age)),
+        ];
+        let has_ended = |life: &Duration| *life <= downtime;
+        if lives.iter().flatten().any(has_ended) {
+            counts.expired += 1;
+            return match ended {
+                Ended::Skip => Verdict::LeaveOut,
+                Ended::Tell => Verdict::Tell {
+                    weight: self.core.weigh(&entry.key, &entry.value),
+                },
+            };
+        }
+        let weight = self.core.weigh(&entry.key, &entry.value);
+        let fits = used.saturating_add(u64::from(weight));
+        let max = self.core.shared.max_capacity();
+        if max.is_some_and(|max| fits > max) {
+            counts.refused += 1;
+            return Verdict::LeaveOut;
+        }
+        *used = fits;
+        let left = |life: Option<Duration>| life.map(|life| life.saturating_sub(downtime));
+        Verdict::PutBack {
+            weight,
+            remaining: Remaining {
+                own: left(entry.time_left),
+                idle: left(entry.idle_left),
+                age,
+            },
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Taking a snapshot.
+//!
+//! # How it works
+//!
+//! First a walk through the size policy gives each entry its rank, from the coldest to the hottest,
+//! in steps that hold the maintenance lock for a bounded time each. Then an iteration over the map
+//! clones key and value of each live entry, with no lock held, and with a pin for one bucket at a
+//! time. The map decides which entries there are; the walk only orders them. An entry without a
+//! rank came in meanwhile, or weighs nothing: it counts as hot.
+
+use super::{SavedEntry, Snapshot};
+use crate::cache::{Cache, Core};
+use crate::entry_ref::EntryRef;
+use crate::node::NodePtr;
+use crate::time::NEVER;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash};
+use std::time::{Duration, SystemTime};
+
+/// The rank of an entry that the walk did not visit.
+const HOT: usize = usize::MAX;
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Copies all live entries out, with their remaining lives, the hottest first.
+    ///
+    /// It is as consistent as [`iter`](Cache::iter): an entry that is there during the whole call
+    /// is copied exactly once; one that comes or goes meanwhile may be copied or not. It counts as
+    /// no read and asks no policy. In a cache without `max_capacity` the order means nothing.
+    ///
+    /// # Panics
+    ///
+    /// If `Clone` of a key or a value, or the [`Ticker`](crate::Ticker), panics. The cache stays as
+    /// it is.
+    ///
+    /// # Cost
+    ///
+    /// Proportional to the number of entries, and memory for all of them. Readers never wait for
+    /// it. The maintenance lock is held for a bounded number of entries at a time, and no lock
+    /// while user code runs.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker, Restore};
+    ///
+    /// let clock = ManualTicker::new();
+    /// let old: Cache<&str, u32> = Cache::builder().ticker(clock.clone()).build();
+    /// old.insert_with_ttl("ada", 1815, Duration::from_secs(60));
+    /// clock.advance(Duration::from_secs(20));
+    /// let snapshot = old.snapshot();
+    /// assert_eq!(snapshot.iter().next().unwrap().time_left, Some(Duration::from_secs(40)));
+    ///
+    /// let new: Cache<&str, u32> = Cache::builder().build();
+    /// assert_eq!(new.restore(snapshot, Restore::default()).restored, 1);
+    /// assert_eq!(new.get("ada"), Some(1815));
+    /// ```
+    pub fn snapshot(&self) -> Snapshot<K, V> {
+        let core = &*self.core;
+        let mut ranks = HashMap::new();
+        core.maintenance
+            .walk_by_use(&core.shared, usize::MAX, |entry| {
+                // An entry that was used during the walk is visited again: the later rank holds.
+                ranks.insert(entry.address(), ranks.len());
+            });
+        let (taken_at, now) = (SystemTime::now(), core.shared.clock.now());
+        let mut entries: Vec<(usize, SavedEntry<K, V>)> = self
+            .iter()
+            .map(|entry| {
+                let node = entry.node();
+                let rank = ranks.get(&node.entry().address()).copied();
+                (rank.unwrap_or(HOT), saved(core, &entry, node, now))
+            })
+            .collect();
+        entries.sort_by_key(|&(rank, _)| std::cmp::Reverse(rank));
+        Snapshot {
+            taken_at,
+            entries: entries.into_iter().map(|(_, entry)| entry).collect(),
+        }
+    }
+}
+
+/// An entry as of `now`.
+fn saved<K: Clone + 'static, V: Clone + 'static, S>(
+    core: &Core<K, V, S>,
+    entry: &EntryRef<'_, K, V>,
+    node: NodePtr<K, V>,
+    now: u64,
+) -> SavedEntry<K, V> {
+    let view = core.shared.clock.view(now);
+    let limits = &core.lifetimes.limits;
+    let wanted = entry.deadline();
+    let hard = core
+        .lifetimes
+        .hard_deadline(node, wanted, now, &core.shared.clock);
+    let written = node.written();
+    let age = now.wrapping_sub(written) as i64;
+    SavedEntry {
+        key: entry.key().clone(),
+        value: entry.value().clone(),
+        time_left: view.time_left(now, hard),
+        idle_left: limits
+            .time_to_idle
+            .and_then(|_| view.time_left(now, wanted)),
+        refresh_in: None,
+        age: if written == NEVER || age <= 0 {
+            Duration::ZERO
+        } else {
+            view.span(age as u64)
+        },
+    }
+}

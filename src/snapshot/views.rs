@@ -1,0 +1,209 @@
+//! Views of the entries in an order: by use, or by deadline.
+//!
+//! They are for people who look at a running cache, not for calls that must be fast.
+
+use crate::cache::Core;
+use crate::entry_ref::EntryRef;
+use crate::map::END;
+use crate::node::NodePtr;
+use crate::policy::Policy;
+use crate::reclaim::Pin;
+use crate::time::NEVER;
+use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::fmt;
+use std::iter::FusedIterator;
+
+/// An iterator over some entries in an order; see [`Policy::hottest`], [`Policy::coldest`] and
+/// [`Policy::next_to_expire`].
+///
+/// It shows the entries as they were when it was made, without those that have left since. Like an
+/// [`EntryRef`], it holds memory that the cache removes while it lives.
+///
+/// ```
+/// let cache = wheelhouse::Cache::new(100);
+/// cache.insert("ada", 1815);
+/// assert_eq!(cache.policy().coldest(10).count(), 1);
+/// ```
+pub struct View<'a, K, V, S> {
+    core: &'a Core<K, V, S>,
+    nodes: std::vec::IntoIter<NodePtr<K, V>>,
+    /// Keeps the nodes.
+    _pin: Pin,
+}
+
+impl<'a, K: Eq, V, S> Iterator for View<'a, K, V, S> {
+    type Item = EntryRef<'a, K, V>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let node = self.nodes.next()?;
+            let pin = self.core.shared.pin();
+            if let Some(hit) = self.core.look_again(node, &pin) {
+                return Some(EntryRef::new(hit, self.core, pin));
+            }
+        }
+    }
+}
+
+impl<K: Eq, V, S> FusedIterator for View<'_, K, V, S> {}
+
+impl<K, V, S> fmt::Debug for View<'_, K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View")
+            .field("left", &self.nodes.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, K, V, S> Policy<'a, K, V, S> {
+    /// Up to `n` entries that the size policy would evict last, the hottest first; in a cache
+    /// without `max_capacity`, any entries.
+    ///
+    /// It counts as no read.
+    ///
+    /// # Cost
+    ///
+    /// Proportional to the number of all entries. The maintenance lock is held for a bounded number
+    /// of entries at a time; readers never wait.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, EvictionPolicy};
+    ///
+    /// let cache = Cache::builder().max_capacity(10).eviction_policy(EvictionPolicy::Lru).build();
+    /// for key in 0..10 {
+    ///     cache.insert(key, key);
+    /// }
+    /// cache.run_pending_tasks();
+    /// cache.get(&3);
+    /// assert_eq!(cache.policy().hottest(1).map(|entry| *entry.key()).collect::<Vec<_>>(), [3]);
+    /// ```
+    pub fn hottest(&self, n: usize) -> View<'a, K, V, S> {
+        let pin = self.core.shared.pin();
+        let mut last = VecDeque::new();
+        self.by_use(usize::MAX, |node| {
+            if last.len() == n {
+                last.pop_front();
+            }
+            if n > 0 {
+                last.push_back(node);
+            }
+        });
+        self.view(last.into_iter().rev().collect(), n, pin)
+    }
+
+    /// Up to `n` entries that the size policy would evict first, the coldest first; in a cache
+    /// without `max_capacity`, any entries.
+    ///
+    /// It counts as no read.
+    ///
+    /// # Cost
+    ///
+    /// Proportional to `n`. The maintenance lock is held for a bounded number of entries at a time;
+    /// readers never wait.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, EvictionPolicy};
+    ///
+    /// let cache = Cache::builder().max_capacity(10).eviction_policy(EvictionPolicy::Lru).build();
+    /// for key in 0..10 {
+    ///     cache.insert(key, key);
+    /// }
+    /// let coldest: Vec<_> = cache.policy().coldest(2).map(|entry| *entry.key()).collect();
+    /// assert_eq!(coldest, [0, 1]);
+    /// ```
+    pub fn coldest(&self, n: usize) -> View<'a, K, V, S> {
+        let pin = self.core.shared.pin();
+        let mut first = Vec::new();
+        self.by_use(n, |node| first.push(node));
+        self.view(first, n, pin)
+    }
+
+    /// Up to `n` entries whose deadlines come first, the next one first. Entries without a deadline
+    /// are not shown.
+    ///
+    /// It counts as no read.
+    ///
+    /// # Cost
+    ///
+    /// Proportional to the number of all entries, without a lock.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let cache = wheelhouse::Cache::new(10);
+    /// for seconds in [30, 10, 20] {
+    ///     cache.insert_with_ttl(seconds, (), Duration::from_secs(seconds));
+    /// }
+    /// let next: Vec<_> = cache.policy().next_to_expire(2).map(|entry| *entry.key()).collect();
+    /// assert_eq!(next, [10, 20]);
+    /// ```
+    pub fn next_to_expire(&self, n: usize) -> View<'a, K, V, S> {
+        let pin = self.core.shared.pin();
+        let now = self.core.shared.clock.now();
+        // The latest of the n on top. The number tells entries with the same deadline apart.
+        let mut first: BinaryHeap<(u64, usize)> = BinaryHeap::new();
+        let mut nodes: Vec<NodePtr<K, V>> = Vec::new();
+        self.each(&pin, |node| {
+            let deadline = node.deadline();
+            // Past deadlines, and those that a reader has claimed, come out as large numbers.
+            let left = deadline.wrapping_sub(now);
+            if deadline == NEVER || n == 0 || left as i64 <= 0 {
+                return;
+            }
+            if first.len() < n {
+                first.push((left, nodes.len()));
+                nodes.push(node);
+            } else if first.peek().is_some_and(|&(latest, _)| left < latest)
+                && let Some((_, slot)) = first.pop()
+            {
+                nodes[slot] = node;
+                first.push((left, slot));
+            }
+        });
+        let order = first.into_sorted_vec();
+        let nodes = order.into_iter().map(|(_, slot)| nodes[slot]).collect();
+        self.view(nodes, n, pin)
+    }
+
+    fn view(&self, mut nodes: Vec<NodePtr<K, V>>, n: usize, pin: Pin) -> View<'a, K, V, S> {
+        let mut seen = HashSet::new();
+        nodes.retain(|node| seen.insert(node.entry().address()));
+        nodes.truncate(n);
+        View {
+            core: self.core,
+            nodes: nodes.into_iter(),
+            _pin: pin,
+        }
+    }
+
+    /// Visits entries from the coldest to the hottest. The caller holds a pin.
+    fn by_use(&self, most: usize, mut visit: impl FnMut(NodePtr<K, V>)) {
+        let core = self.core;
+        if core.shared.max_capacity().is_some() {
+            core.maintenance
+                .walk_by_use(&core.shared, most, |entry| visit(entry.node()));
+        } else {
+            let pin = core.shared.pin();
+            let mut left = most;
+            self.each(&pin, |node| {
+                if left > 0 {
+                    left -= 1;
+                    visit(node);
+                }
+            });
+        }
+    }
+
+    /// Visits all nodes in the map.
+    fn each(&self, pin: &Pin, mut visit: impl FnMut(NodePtr<K, V>)) {
+        let map = &self.core.shared.map;
+        let mut bucket = Vec::new();
+        for shard in 0..map.shards() {
+            let mut position = 0;
+            while position < END {
+                position = map.collect(shard, position as u32, pin, &mut bucket);
+                bucket.iter().copied().for_each(&mut visit);
+            }
+        }
+    }
+}

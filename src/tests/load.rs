@@ -1,0 +1,183 @@
+//! The state of a load: leader, waiters, revocation.
+
+use super::explore;
+use crate::load::{By, Load, Outcome, Shared, Ticket, Verdict, Want, wake_all};
+use crate::sync::{Mutex, Parker};
+use loom::thread;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// A load behind its shard's lock, which says whether it is listed.
+struct Scene {
+    load: Load<u8, u32>,
+    listed: Mutex<bool>,
+}
+
+impl Scene {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            load: Load::new(7, 1, 0),
+            listed: Mutex::new(true),
+        })
+    }
+
+    /// The leader stores its value if the load is current, and publishes it.
+    fn commit(&self, value: u32) -> bool {
+        let mut listed = self.listed.lock();
+        let current = self.load.is_current();
+        assert_eq!(current, *listed, "listed exactly while it is current");
+        if current && !self.load.seal() {
+            *listed = false;
+        }
+        drop(listed);
+        self.end(&Outcome::Value(Arc::new(Shared {
+            value,
+            stored: current,
+            deadline: 0,
+        })));
+        current
+    }
+
+    fn end(&self, outcome: &Outcome<u32>) {
+        let mut listed = self.listed.lock();
+        let ended = self.load.end(outcome, 0);
+        if ended.unlist {
+            *listed = false;
+        }
+        drop(listed);
+        wake_all(ended.wakers);
+    }
+
+    fn revoke(&self) -> bool {
+        let mut listed = self.listed.lock();
+        let was = std::mem::replace(&mut *listed, false);
+        if was {
+            self.load.revoke(By::Blind);
+        }
+        drop(listed);
+        if was {
+            self.load.scatter();
+        }
+        was
+    }
+
+    /// A waiter's verdict; `None` if the load was no longer current.
+    fn wait(&self, want: Want) -> Option<Verdict<u32>> {
+        let ticket = Ticket::draw();
+        let parker = Parker::own();
+        let waker = Waker::from(Arc::clone(&parker));
+        if !self.load.join(ticket, want, 0, Some(waker.clone())) {
+            return None;
+        }
+        loop {
+            if let Some(verdict) = self.load.poll(ticket, Some(&waker)) {
+                return Some(verdict);
+            }
+            parker.park();
+        }
+    }
+}
+
+#[test]
+fn a_waiter_against_a_commit_gets_the_value_or_comes_too_late() {
+    explore(|| {
+        let scene = Scene::new();
+        let theirs = Arc::clone(&scene);
+        let waiter = thread::spawn(move || match theirs.wait(Want::Value) {
+            Some(Verdict::Ended(Outcome::Value(shared))) => assert_eq!(shared.value, 5),
+            Some(other) => panic!("{other:?}"),
+            None => assert!(!theirs.load.is_current()),
+        });
+        assert!(scene.commit(5));
+        waiter.join().unwrap();
+        assert!(!*scene.listed.lock());
+    });
+}
+
+#[test]
+fn a_waiter_against_a_failure_leads_or_comes_too_late() {
+    explore(|| {
+        let scene = Scene::new();
+        let theirs = Arc::clone(&scene);
+        let waiter = thread::spawn(move || match theirs.wait(Want::Value) {
+            Some(Verdict::Leads) => assert!(theirs.commit(6)),
+            Some(other) => panic!("{other:?}"),
+            None => (),
+        });
+        scene.end(&Outcome::Nothing);
+        waiter.join().unwrap();
+        assert!(!*scene.listed.lock(), "a load is left behind");
+    });
+}
+
+#[test]
+fn a_revocation_against_a_commit_comes_before_or_after() {
+    explore(|| {
+        let scene = Scene::new();
+        let theirs = Arc::clone(&scene);
+        let writer = thread::spawn(move || theirs.revoke());
+        let stored = scene.commit(5);
+        let revoked = writer.join().unwrap();
+        assert!(stored != revoked, "stored {stored}, revoked {revoked}");
+    });
+}
+
+#[test]
+fn a_turn_against_a_revocation_is_not_held_up_by_a_stuck_leader() {
+    explore(|| {
+        let scene = Scene::new();
+        let theirs = Arc::clone(&scene);
+        let turn = thread::spawn(move || match theirs.wait(Want::Turn) {
+            Some(Verdict::Retry) | None => (),
+            Some(other) => panic!("{other:?}"),
+        });
+        // The leader never ends.
+        assert!(scene.revoke());
+        turn.join().unwrap();
+        assert!(!*scene.listed.lock(), "a load is left behind");
+    });
+}
+
+#[test]
+fn a_hand_over_against_a_revocation_wakes_the_waiter() {
+    explore(|| {
+        let scene = Scene::new();
+        let theirs = Arc::clone(&scene);
+        let waiter = thread::spawn(move || match theirs.wait(Want::Value) {
+            Some(Verdict::Leads) => _ = theirs.commit(6),
+            Some(Verdict::Retry) | None => (),
+            Some(other) => panic!("{other:?}"),
+        });
+        let writers = Arc::clone(&scene);
+        let writer = thread::spawn(move || writers.revoke());
+        scene.end(&Outcome::Nothing);
+        waiter.join().unwrap();
+        writer.join().unwrap();
+        assert!(!*scene.listed.lock(), "a load is left behind");
+    });
+}
+
+#[test]
+fn a_waiter_that_leaves_against_a_hand_over_passes_it_on() {
+    explore(|| {
+        let scene = Scene::new();
+        let first = Ticket::draw();
+        assert!(scene.load.join(first, Want::Value, 0, None));
+        let theirs = Arc::clone(&scene);
+        let second = thread::spawn(move || match theirs.wait(Want::Value) {
+            Some(Verdict::Leads) => assert!(theirs.commit(6)),
+            Some(other) => panic!("{other:?}"),
+            None => (),
+        });
+        let leaving = Arc::clone(&scene);
+        let leaves = thread::spawn(move || {
+            if leaving.load.leave(first) {
+                leaving.end(&Outcome::Nothing);
+            }
+        });
+        scene.end(&Outcome::Nothing);
+        second.join().unwrap();
+        leaves.join().unwrap();
+        assert!(!*scene.listed.lock(), "a load is left behind");
+    });
+}

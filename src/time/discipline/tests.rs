@@ -1,0 +1,433 @@
+//! The discipline in virtual time: a counter and a program's clock whose rates a test sets.
+
+use super::*;
+use std::sync::Arc;
+use std::sync::Mutex as StdMutex;
+use std::time::Duration;
+
+const MICROSECOND: u64 = 1_000;
+const SECOND: u64 = 1_000_000_000;
+const DAY: u64 = 86_400 * SECOND;
+/// What the contract allows between a told instant and the program's time.
+const AGREEMENT: u64 = 50 * MICROSECOND;
+
+/// Two clocks that run in one true time, at rates in parts per billion beside it.
+#[derive(Debug)]
+struct Script {
+    dice: u64,
+    truth: u64,
+    counter: u64,
+    counter_ppb: i64,
+    counter_rest: i64,
+    program: u64,
+    program_ppb: i64,
+    program_rest: i64,
+}
+
+impl Script {
+    fn pass(&mut self, nanos: u64) {
+        fn advance(clock: &mut u64, rest: &mut i64, nanos: u64, ppb: i64) {
+            let gained = i128::from(nanos) * i128::from(ppb) + i128::from(*rest);
+            *rest = gained.rem_euclid(1_000_000_000) as i64;
+            let gained = gained.div_euclid(1_000_000_000) as i64;
+            *clock = clock.wrapping_add(nanos).wrapping_add_signed(gained);
+        }
+        self.truth += nanos;
+        advance(
+            &mut self.counter,
+            &mut self.counter_rest,
+            nanos,
+            self.counter_ppb,
+        );
+        advance(
+            &mut self.program,
+            &mut self.program_rest,
+            nanos,
+            self.program_ppb,
+        );
+    }
+
+    /// Between 0 and `below`.
+    fn roll(&mut self, below: u64) -> u64 {
+        self.dice ^= self.dice << 13;
+        self.dice ^= self.dice >> 7;
+        self.dice ^= self.dice << 17;
+        self.dice % below
+    }
+}
+
+/// The script as the discipline reads it: each reading takes its time, now and then a long one.
+#[derive(Clone, Debug)]
+struct Clocks(Arc<StdMutex<Script>>);
+
+impl Readings for Clocks {
+    fn counter(&self) -> u64 {
+        let mut script = self.0.lock().unwrap();
+        let takes = 10 + script.roll(30);
+        script.pass(takes);
+        script.counter
+    }
+
+    fn program(&self) -> u64 {
+        let mut script = self.0.lock().unwrap();
+        let takes = 10 + script.roll(30);
+        script.pass(takes);
+        let program = script.program;
+        // The thread is suspended.
+        let takes = match script.roll(40) {
+            0 => script.roll(2_000_000),
+            _ => script.roll(30),
+        };
+        script.pass(takes);
+        program
+    }
+}
+
+struct Rig {
+    clocks: Clocks,
+    discipline: Discipline,
+    /// The last instant told.
+    last: u64,
+}
+
+impl Rig {
+    fn new(counter_ppb: i64) -> Self {
+        Self::starting_at(5, counter_ppb)
+    }
+
+    fn starting_at(counter: u64, counter_ppb: i64) -> Self {
+        let clocks = Clocks(Arc::new(StdMutex::new(Script {
+            dice: 0x2545_F491_4F6C_DD1D,
+            truth: 0,
+            counter,
+            counter_ppb,
+            counter_rest: 0,
+            program: 77,
+            program_ppb: 0,
+            program_rest: 0,
+        })));
+        let discipline = Discipline::new(Instant::now(), Box::new(clocks.clone()));
+        Self {
+            clocks,
+            discipline,
+            last: 0,
+        }
+    }
+
+    fn script<T>(&self, change: impl FnOnce(&mut Script) -> T) -> T {
+        change(&mut self.clocks.0.lock().unwrap())
+    }
+
+    fn pass(&self, nanos: u64) {
+        self.script(|script| script.pass(nanos));
+    }
+
+    /// A conversion as an operation makes it: the view of a reading. No told instant goes back.
+    #[track_caller]
+    fn view(&mut self) -> View {
+        let now = self.clocks.counter();
+        let view = self.discipline.view(now, 0);
+        let told = view.told as u64;
+        assert!(told >= self.last, "{told} after {}", self.last);
+        self.last = told;
+        view
+    }
+
+    /// By how much a told instant is ahead of the program's time, when it is told.
+    #[track_caller]
+    fn disagreement(&mut self) -> i64 {
+        let told = self.view().told;
+        told - self.script(|script| script.program) as i64
+    }
+
+    #[track_caller]
+    fn agrees(&mut self) {
+        // The correction itself may be delayed by a suspended thread, as any call may.
+        let before = self.script(|script| script.program);
+        let told = self.view().told as u64;
+        let after = self.script(|script| script.program);
+        assert!(
+            told + AGREEMENT >= before && told <= after + AGREEMENT,
+            "told {told} between {before} and {after}"
+        );
+    }
+
+    /// Lets time pass in steps of any length up to `longest`, and checks at each.
+    #[track_caller]
+    fn live(&mut self, nanos: u64, longest: u64) {
+        let until = self.script(|script| script.truth) + nanos;
+        while self.script(|script| script.truth) < until {
+            let step = self.script(|script| {
+                let scale = script.roll(20);
+                (1 + script.roll(longest)) >> scale
+            });
+            self.pass(step);
+            self.agrees();
+        }
+    }
+
+    /// Gives a deadline in `life`, and returns by how much of the program's time it is met late.
+    fn lateness(&mut self, life: u64) -> i64 {
+        let view = self.view();
+        let deadline = view.deadline_after(view.now, Duration::from_nanos(life));
+        let mut ahead = self.script(|script| Script {
+            counter: script.counter,
+            ..*script
+        });
+        let told = view.told;
+        // Close to it in one step, then by halves.
+        while (deadline.wrapping_sub(ahead.counter) as i64) > 0 {
+            ahead.pass((deadline.wrapping_sub(ahead.counter) / 2).max(1));
+        }
+        ahead.program as i64 - told - life as i64
+    }
+
+    #[track_caller]
+    fn meets_deadlines(&mut self) {
+        for life in [1, 1_000_000, SECOND, 3_600 * SECOND, DAY, 30 * DAY] {
+            let late = self.lateness(life).unsigned_abs();
+            let allowed = AGREEMENT + life / 1_000_000;
+            assert!(late <= allowed, "{life} met {late} ns off");
+        }
+    }
+}
+
+const RATES: [i64; 7] = [0, 20_000, -20_000, 123_456, -123_456, 500_000, -500_000];
+
+#[test]
+fn told_instants_agree_with_the_programs_time_from_the_start() {
+    for ppb in RATES {
+        let mut rig = Rig::new(ppb);
+        rig.live(2 * SECOND, SECOND / 100);
+        rig.live(300 * SECOND, SECOND);
+    }
+}
+
+#[test]
+fn told_instants_agree_through_thirty_days() {
+    for ppb in RATES {
+        let mut rig = Rig::new(ppb);
+        rig.live(DAY, 600 * SECOND);
+        rig.live(29 * DAY, 20_000 * SECOND);
+        rig.meets_deadlines();
+    }
+}
+
+#[test]
+fn deadlines_are_met_from_the_tenth_second_on() {
+    for ppb in RATES {
+        let mut busy = Rig::new(ppb);
+        busy.live(10 * SECOND, SECOND / 10);
+        busy.meets_deadlines();
+        busy.live(1_000 * SECOND, 10 * SECOND);
+        busy.meets_deadlines();
+        // No cache has converted anything yet.
+        let mut idle = Rig::new(ppb);
+        idle.pass(10 * SECOND);
+        idle.meets_deadlines();
+    }
+}
+
+#[test]
+fn a_slewed_clock_is_followed() {
+    for ppb in RATES {
+        let mut rig = Rig::new(ppb);
+        rig.live(20 * SECOND, SECOND);
+        for slew in [500_000, -400_000, 0, 80_000, -500_000, 0] {
+            rig.script(|script| script.program_ppb = slew);
+            rig.live(5 * SECOND, SECOND / 10);
+            rig.live(60 * SECOND, 10 * SECOND);
+        }
+        // And after it the rate is soon what it was.
+        rig.live(300 * SECOND, SECOND);
+        rig.meets_deadlines();
+    }
+}
+
+#[test]
+fn a_hard_slew_leaves_the_rate_alone() {
+    let mut rig = Rig::new(15_000);
+    rig.live(60 * SECOND, SECOND);
+    // As hard as chrony slews by default, to make good a quarter of a second.
+    rig.script(|script| script.program_ppb = 83_333_000);
+    let until = rig.script(|script| script.truth) + 3 * SECOND;
+    while rig.script(|script| script.truth) < until {
+        rig.pass(SECOND / 100);
+        rig.disagreement();
+    }
+    // It is followed after a step or two.
+    assert!(rig.disagreement().unsigned_abs() <= AGREEMENT);
+    rig.script(|script| script.program_ppb = 0);
+    rig.pass(SECOND / 100);
+    rig.disagreement();
+    rig.pass(SECOND / 10);
+    rig.disagreement();
+    rig.meets_deadlines();
+}
+
+/// A machine that was suspended, where the counter stands still meanwhile.
+#[test]
+fn a_jump_of_the_program_s_time_is_told_at_once() {
+    for jump in [SECOND / 2, 10 * SECOND, DAY] {
+        let mut rig = Rig::new(-20_000);
+        rig.live(60 * SECOND, SECOND);
+        rig.script(|script| script.program += jump);
+        rig.pass(2 * PERIOD);
+        rig.agrees();
+        rig.live(10 * SECOND, SECOND);
+        rig.meets_deadlines();
+    }
+}
+
+/// A machine that was suspended, where the counter goes on and the program's time does not.
+#[test]
+fn a_jump_of_the_counter_is_not_told() {
+    for jump in [2 * SECOND, 10 * SECOND, DAY] {
+        let mut rig = Rig::new(20_000);
+        rig.live(60 * SECOND, SECOND);
+        rig.script(|script| script.counter += jump);
+        // Ahead by the greatest age at most, and by nothing once that time has passed.
+        let ahead = rig.disagreement();
+        assert!(ahead <= GREATEST_AGE as i64 + AGREEMENT as i64, "{ahead}");
+        rig.pass(GREATEST_AGE);
+        rig.agrees();
+        rig.live(10 * SECOND, SECOND);
+        rig.meets_deadlines();
+    }
+}
+
+#[test]
+fn a_small_jump_of_the_counter_makes_told_instants_wait() {
+    let mut rig = Rig::new(20_000);
+    rig.live(60 * SECOND, SECOND);
+    rig.pass(PERIOD);
+    rig.view();
+    rig.script(|script| script.counter += SECOND / 100);
+    // Within the period of a segment it cannot be known.
+    assert!(rig.disagreement() > 9_000_000);
+    rig.pass(PERIOD);
+    let stands = rig.view().told;
+    rig.pass(SECOND / 10);
+    rig.agrees();
+    assert!(rig.view().told > stands);
+    rig.live(SECOND, SECOND / 100);
+    rig.meets_deadlines();
+}
+
+#[test]
+fn a_counter_that_goes_back_ends_nothing() {
+    for back in [MICROSECOND, SECOND / 2, 20 * SECOND, DAY] {
+        let mut rig = Rig::starting_at(30 * DAY, 0);
+        rig.live(60 * SECOND, SECOND);
+        rig.script(|script| script.counter -= back);
+        rig.view();
+        rig.pass(3 * SECOND);
+        rig.agrees();
+        rig.live(10 * SECOND, SECOND);
+        rig.meets_deadlines();
+    }
+}
+
+#[test]
+fn a_counter_may_wrap() {
+    let mut rig = Rig::starting_at(u64::MAX - 40 * SECOND, 20_000);
+    rig.live(100 * SECOND, SECOND);
+}
+
+#[test]
+fn a_correction_that_another_thread_never_ends_is_done_without() {
+    let mut rig = Rig::new(0);
+    rig.live(20 * SECOND, SECOND);
+    let discipline = &rig.discipline;
+    let clocks = rig.clocks.clone();
+    let held = discipline.evidence.lock();
+    clocks.0.lock().unwrap().pass(100 * SECOND);
+    // From the old segment, which is good enough.
+    let told = discipline.view(clocks.counter(), 0).told as u64;
+    let program = clocks.0.lock().unwrap().program;
+    assert!(told.abs_diff(program) < SECOND / 1_000, "{told} {program}");
+    drop(held);
+    rig.last = told;
+    rig.live(20 * SECOND, SECOND);
+}
+
+#[test]
+fn a_segment_is_corrected_once_a_period() {
+    let mut rig = Rig::new(20_000);
+    rig.pass(PERIOD + MARGIN);
+    rig.view();
+    let first = rig.discipline.published.load();
+    rig.pass(PERIOD / 2);
+    rig.view();
+    assert_eq!(rig.discipline.published.load(), first);
+    rig.pass(PERIOD / 2 + MARGIN);
+    rig.view();
+    assert_ne!(rig.discipline.published.load(), first);
+}
+
+#[test]
+fn steps_are_small_while_the_clocks_run_evenly() {
+    let mut rig = Rig::new(20_000);
+    rig.live(SECOND, SECOND / 10);
+    for _ in 0..1_000 {
+        rig.pass(PERIOD);
+        let now = rig.clocks.counter();
+        let former = rig.discipline.published.load().0;
+        rig.discipline.view(now, 0);
+        let present = rig.discipline.published.load().0;
+        let step = present
+            .told(present.from)
+            .abs_diff(former.told(present.from));
+        assert!(step <= MICROSECOND, "a step of {step} ns");
+        assert!(present.turn - present.from <= MICROSECOND);
+    }
+}
+
+#[test]
+fn the_greatest_lives_overflow_nothing() {
+    for ppb in RATES {
+        let mut rig = Rig::new(ppb);
+        rig.live(20 * SECOND, SECOND);
+        let view = rig.view();
+        for life in [Duration::MAX, Duration::from_nanos(1 << 62)] {
+            let deadline = view.deadline_after(view.now, life);
+            assert!(deadline.wrapping_sub(view.now) <= (1 << 62) + 1);
+            let left = view.time_left(view.now, deadline).unwrap();
+            assert!(left <= Duration::from_nanos(1 << 62));
+            assert!(left >= Duration::from_nanos((1 << 62) - (1 << 52)));
+        }
+        assert!(view.span(u64::MAX) >= Duration::from_nanos(u64::MAX - (u64::MAX >> 10)));
+        view.instant(view.now.wrapping_add(1 << 63));
+        view.instant(view.now.wrapping_sub(1 << 62));
+    }
+}
+
+#[test]
+fn what_is_left_is_no_more_than_the_life_and_never_nothing() {
+    for ppb in RATES {
+        let mut rig = Rig::new(ppb);
+        rig.live(20 * SECOND, SECOND);
+        let view = rig.view();
+        for life in (0..=40)
+            .map(|power| 3_u64.pow(power))
+            .filter(|&l| l < 1 << 62)
+        {
+            let life = Duration::from_nanos(life);
+            let deadline = view.deadline_after(view.now, life);
+            let left = view.time_left(view.now, deadline).unwrap();
+            assert!(left <= life, "{left:?} of {life:?}");
+            let lost = life - left;
+            assert!(
+                lost <= Duration::from_nanos(2) + life / (1 << 30),
+                "{lost:?} of {life:?}"
+            );
+        }
+        // Rounded up, to whole nanoseconds of the program's time.
+        let least = view.time_left(view.now, view.now + 1).unwrap().as_nanos();
+        assert!((1..=2).contains(&least));
+        // And what a deadline is in instants is what it is in durations.
+        let deadline = view.deadline_after(view.now, Duration::from_secs(60));
+        let apart = view.instant(deadline) - view.instant(view.now);
+        assert!(apart.abs_diff(Duration::from_secs(60)) <= Duration::from_nanos(2));
+    }
+}
