@@ -128,6 +128,7 @@ mod cache;
 mod entry_ref;
 mod iter;
 mod loading;
+mod loading_cache;
 mod policy;
 
 mod snapshot;
@@ -149,6 +150,7 @@ pub mod compute;
 pub mod expiry;
 mod hash;
 pub mod listener;
+pub mod refresh;
 mod scheduler;
 mod shared;
 
@@ -181,7 +183,12 @@ pub use hash::{DefaultHasher, RandomState};
 pub use iter::Iter;
 pub use listener::RemovalCause;
 pub use loading::{EntrySelector, Filled, Lease, Leased, RefEntrySelector};
+pub use loading_cache::{
+    AsyncLoader, AsyncLoaderFn, IntoLoading, LoadError, Loaded, Loader, LoaderFn, LoadingBuilder,
+    LoadingCache, Refreshing, Reloaded, async_loader_fn, loader_fn,
+};
 pub use policy::Policy;
+pub use refresh::Refresh;
 pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
 pub use stats::Stats;

@@ -504,7 +504,7 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for WritesOnly<P> {
 }
 
 /// A pseudo-random number in `[0, 1)`, from a SplitMix64 generator of this thread.
-fn random_unit() -> f64 {
+pub(crate) fn random_unit() -> f64 {
     thread_local! {
         /// 0 until the thread draws its first number. Has no destructor, so it can be used while
         /// the thread ends.

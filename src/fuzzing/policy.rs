@@ -59,6 +59,7 @@ pub fn policy_against_map(data: &[u8]) {
         queue: true,
         weight: true,
         own: false,
+        refresh: false,
     };
     let mut bench = Bench {
         slab: Slab::new(columns),
