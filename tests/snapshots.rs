@@ -467,3 +467,29 @@ fn views_show_entries_in_their_order_and_skip_removed_ones() {
     (0..10).for_each(|key| unbounded.insert(key, key));
     assert_eq!(keys(unbounded.policy().hottest(4)).len(), 4);
 }
+
+#[test]
+fn the_moment_of_a_refresh_comes_back() {
+    use wheelhouse::{loader_fn, refresh};
+    let loading = |clock: &ManualTicker| {
+        Cache::<u32, u32>::builder()
+            .ticker(clock.clone())
+            .loading(loader_fn(|key: &u32| Ok::<u32, ()>(key * 10)))
+            .refresh_after(refresh::after(secs(60)))
+            .build()
+    };
+    let clock = ManualTicker::new();
+    let old = loading(&clock);
+    assert_eq!(old.get(&1).unwrap(), 10);
+    clock.advance(secs(20));
+    let snapshot = old.cache().snapshot();
+    let entry = snapshot.iter().next().unwrap();
+    assert_eq!(entry.refresh_in, Some(secs(40)));
+
+    let clock = ManualTicker::new();
+    let new = loading(&clock);
+    let how = Restore::default().downtime(Downtime::Ignored);
+    assert_eq!(new.cache().restore(snapshot, how), only(1));
+    let again = new.cache().snapshot();
+    assert_eq!(again.iter().next().unwrap().refresh_in, Some(secs(40)));
+}
