@@ -341,7 +341,10 @@ fn finish(stage: &Stage, cache: &Stock, flavour: &Flavour) {
     let mut last = BTreeMap::new();
     let mut accounted = BTreeSet::new();
     for &(key, number, cause) in told.iter() {
-        assert!(accounted.insert(number), "value {number} was delivered twice");
+        assert!(
+            accounted.insert(number),
+            "value {number} was delivered twice"
+        );
         assert!(cause != RemovalCause::Size || flavour.bound.is_some());
         let before = last.insert(key, number);
         // With a policy that writes, a write may end before another one that began earlier.
@@ -353,7 +356,11 @@ fn finish(stage: &Stage, cache: &Stock, flavour: &Flavour) {
         }
     }
     let here: BTreeSet<u64> = cache.iter().map(|entry| entry.what.0).collect();
-    assert_eq!(here.len() as u64, count, "entries shown against entries counted");
+    assert_eq!(
+        here.len() as u64,
+        count,
+        "entries shown against entries counted"
+    );
     assert!(here.is_disjoint(&accounted), "delivered, and still stored");
     let made = stage.counts.made.load(Relaxed);
     assert_eq!(

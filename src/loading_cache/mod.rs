@@ -6,7 +6,7 @@
 //!
 //! A [`Loader`] runs on the caller's thread for an absent key, and on one of the [`workers`] for a
 //! reload. The future of an [`AsyncLoader`] is shared: any waiter drives it, and the program's
-//! spawner only where there is none ([`drive`]).
+//! spawner only where there is none ([`mod@drive`]).
 
 mod builder;
 mod drive;
