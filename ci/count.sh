@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Instructions per operation, against benches/count.baseline: a tenth more of them fails, and so does
-# another list of operations. After a change that is meant to take more, for a new operation, or to
-# count with another compiler: benches/count.sh --save.
+# Instructions per operation, against benches/count.baseline: a tenth more of them fails, and so
+# does another list of operations. After a change that is meant to take more, for a new operation,
+# or to count with another compiler: benches/count.sh --save.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

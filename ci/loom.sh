@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The models of the private races (src/tests), under every interleaving up to a bound on preemptions. Prints how many each took.
+# The models of the private races (src/tests), under every interleaving up to a bound on
+# preemptions. Prints how many each took.
 #
 #   ci/loom.sh                          all models
 #   ci/loom.sh ring                     those whose names contain this

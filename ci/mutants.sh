@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Mutation check: changes the code in small ways, one at a time, and looks whether a test notices. .cargo/mutants.toml says where.
-# What is found is kept in target/mutants/found, and a later run goes on from there: what was caught is not tried again.
+# Mutation check: changes the code in small ways, one at a time, and looks whether a test notices.
+# .cargo/mutants.toml says where. What is found is kept in target/mutants/found, and a later run
+# goes on from there: what was caught is not tried again.
 #
 #   ci/mutants.sh                         all of it: three hours on two cores
 #   ci/mutants.sh wheel                   one part: wheel, buffer, notify or maintenance
-#   ci/mutants.sh wheel --shard 0/4       a quarter of one part, or any other option of cargo-mutants
+#   ci/mutants.sh wheel --shard 0/4   a quarter of one part, or any other option of cargo-mutants
 #   ci/mutants.sh summary                 how many were caught, and what was not
 #
-# Each mutant meets the unit tests first; those that survive meet what is quick of tests/*, and those that survive that the slow rest. Only
-# the stress test and the soak, which wait for chance, are left out.
+# Each mutant meets the unit tests first; those that survive meet what is quick of tests/*, and
+# those that survive that the slow rest. Only the stress test and the soak, which wait for chance,
+# are left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -38,9 +40,10 @@ files() {
     esac
 }
 
-# What cargo-mutants has found of a part, in this run and in earlier ones. It goes by name, line included: of what it calls caught before,
-# some do not compile, and some are of an earlier state of the code. What was not tried yet counts as not caught. For figures to quote,
-# begin with an empty folder.
+# What cargo-mutants has found of a part, in this run and in earlier ones. It goes by name, line
+# included: of what it calls caught before, some do not compile, and some are of an earlier state of
+# the code. What was not tried yet counts as not caught. For figures to quote, begin with an empty
+# folder.
 summary() {
     local caught=0 tried=0 part options names
     for part in "${parts[@]}"; do
@@ -67,8 +70,8 @@ keep() {
     cat "$list/unviable.txt" >>"$1/unviable"
 }
 
-# Mutates copies of the folder where it is called, as many at a time as MUTANTS_JOBS says. What `cargo test` is to build follows "--",
-# and what to leave out of it a second one.
+# Mutates copies of the folder where it is called, as many at a time as MUTANTS_JOBS says. What
+# `cargo test` is to build follows "--", and what to leave out of it a second one.
 #
 # mutants PART OPTION... -- WHAT... [-- TEST OPTION...]
 mutants() {
@@ -89,8 +92,9 @@ mutants() {
     keep "$found/$part"
 }
 
-# The wheel compiles without the cache around it: a crate of the wheel alone, with its tests, builds in a second, so that a mutant takes
-# five rather than thirty. It is made anew each time and mutated in place.
+# The wheel compiles without the cache around it: a crate of the wheel alone, with its tests, builds
+# in a second, so that a mutant takes five rather than thirty. It is made anew each time and mutated
+# in place.
 wheel_alone() {
     local crate=$CARGO_TARGET_DIR/wheel-alone
     rm -rf "$crate"
@@ -112,8 +116,8 @@ wheel_alone() {
     keep "$found/wheel"
 }
 
-# A copy without examples and benchmarks, where `tests/quick` is all test programs but the slow ones in one: it is linked once, and done in
-# seconds.
+# A copy without examples and benchmarks, where `tests/quick` is all test programs but the slow ones
+# in one: it is linked once, and done in seconds.
 whole() {
     local crate=$CARGO_TARGET_DIR/whole name
     rm -rf "$crate"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The unit tests and tests/* under AddressSanitizer with LeakSanitizer, then tests/stress under ThreadSanitizer.
+# The unit tests and tests/* under AddressSanitizer with LeakSanitizer, then tests/stress under
+# ThreadSanitizer.
 #
 #   ci/san.sh             both
 #   ci/san.sh address     one of them
@@ -12,10 +13,11 @@
 #
 # - Address and leak: every use of freed or foreign memory that the tests reach, and what is
 #   unreachable at exit. The standard library is not instrumented, but what it allocates is known.
-# - Thread: races among accesses to plain memory. ThreadSanitizer does not follow fences. A pin rests
-#   on one, but only for what a reader must *not* find any more. That a reader's accesses come before
-#   the freeing rests on release and acquire, which are followed (src/reclaim/own/epoch.rs). The
-#   standard library is not instrumented (that would take its sources and a build of its own), so it
+# - Thread: races among accesses to plain memory. ThreadSanitizer does not follow fences. A pin
+#   rests on one, but only for what a reader must *not* find any more. That the accesses of a
+#   reader come before the freeing rests on release and acquire, which are followed
+#   (src/reclaim/own/epoch.rs). The standard library is not instrumented (that would take its
+#   sources and a build of its own), so it
 #   would be reported where only std orders two accesses, as with the last drop of an `Arc`:
 #   ci/tsan.supp names these places. The loom models say whether the orderings suffice.
 # - Not run: documentation tests (a program each), examples and benchmarks (no unsafe code of their
@@ -42,8 +44,8 @@ export PROPTEST_CASES=${PROPTEST_CASES:-24}
 # Lines, for the reports; the rest only makes linking slow.
 export CARGO_PROFILE_DEV_DEBUG=line-tables-only
 
-# A folder for each: the flags hold for all dependencies. They are for the target alone, so build scripts and procedural macros
-# stay as they are.
+# A folder for each: the flags hold for all dependencies. They are for the target alone, so build
+# scripts and procedural macros stay as they are.
 if [ "$what" != thread ]; then
     export CARGO_TARGET_DIR=$base/address
     # An allocation for each node, or the use of a freed one would not be seen.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Whole caches under random schedules (tests/schedules says what that covers and what not).
 #
-#   ci/shuttle.sh                                   each scenario under 5,000 schedules of each of two kinds
+#   ci/shuttle.sh                 each scenario under 5,000 schedules of each of two kinds
 #   ci/shuttle.sh alarm                             the scenarios whose names contain this
 #   WHEELHOUSE_SCHEDULES=500000 ci/shuttle.sh       a wider search
 #   FEATURES=crossbeam-epoch ci/shuttle.sh          the same on the second implementation of pins

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Churn on two caches, with forty looks at memory, entries and what hangs in the wheels. Fails unless all of it stays flat.
+# Churn on two caches, with forty looks at memory, entries and what hangs in the wheels. Fails
+# unless all of it stays flat.
 #
 #   ci/soak.sh        ten minutes
 #   ci/soak.sh 60     an hour

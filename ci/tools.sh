@@ -8,5 +8,3 @@ rustup component list --toolchain stable --installed | grep -q '^clippy' || rust
 rustup component list --toolchain stable --installed | grep -q '^rustfmt' || rustup component add --toolchain stable rustfmt
 ci/toolchain.sh nightly
 cargo fuzz --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-fuzz
-version=$(ci/msrv.sh --version)
-ci/toolchain.sh "$version" || echo "Rust $version cannot be fetched: the job msrv will be skipped"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Some of the tests under valgrind's memcheck: invalid and uninitialised memory, and what is lost at the end. It looks at the machine
-# code, so unlike ci/san.sh it also sees the standard library's own accesses; it runs one thread at a time and takes thirty times
-# as long, so these are the short ones of those that reach all unsafe code.
+# Some of the tests under valgrind's memcheck: invalid and uninitialised memory, and what is lost at
+# the end. It looks at the machine code, so unlike ci/san.sh it also sees the standard library's own
+# accesses; it runs one thread at a time and takes thirty times as long, so these are the short ones
+# of those that reach all unsafe code.
 #
 #   ci/valgrind.sh                  these
 #   ci/valgrind.sh memory reentry   the programs named, whole

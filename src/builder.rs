@@ -17,15 +17,15 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-/// Room for more entries than this is not made in advance.
+/// `initial_capacity` makes room for at most this many entries in advance.
 const MOST_INITIAL: usize = 1 << 36;
 
-/// Width of the finest wheel bucket if none is asked for: 2^30 ns.
+/// Width of the finest wheel bucket by default: 2^30 ns.
 const DEFAULT_RESOLUTION: Duration = Duration::from_nanos(1 << 30);
 
-/// The settings of a cache to be built, from [`Cache::builder`].
+/// The settings of a cache, from [`Cache::builder`].
 ///
-/// A setting given twice: the later one holds.
+/// If a setting is given twice, the later one counts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,8 +34,12 @@ const DEFAULT_RESOLUTION: Duration = Duration::from_nanos(1 << 30);
 /// let cache: Cache<String, u32> = Cache::builder()
 ///     .name("tokens")
 ///     .max_capacity(10_000)
-///     .expire_after(expiry::writing(|_: &String, seconds: &u32| Some(Duration::from_secs(u64::from(*seconds)))))
-///     .removal_listener(|key: &String, _: &u32, cause: RemovalCause| println!("{key} left: {cause}"))
+///     .expire_after(expiry::writing(|_: &String, seconds: &u32| {
+///         Some(Duration::from_secs(u64::from(*seconds)))
+///     }))
+///     .removal_listener(|key: &String, _: &u32, cause: RemovalCause| {
+///         println!("{key} left: {cause}");
+///     })
 ///     .build();
 /// cache.insert("t1".into(), 30);
 /// assert_eq!(cache.get("t1"), Some(30));
@@ -59,8 +63,8 @@ pub struct CacheBuilder<K, V, S = RandomState> {
 }
 
 impl<K, V> CacheBuilder<K, V, RandomState> {
-    /// The settings of a cache of at most `max_capacity` entries, or of this weight if a
-    /// [`weigher`](Self::weigher) is set; all others at their defaults.
+    /// The settings of a cache of at most `max_capacity` entries (or of this total weight, if a
+    /// [`weigher`](Self::weigher) is set), with defaults for everything else.
     ///
     /// The same as [`Cache::builder`] and then [`max_capacity`](Self::max_capacity).
     ///
@@ -78,7 +82,7 @@ impl<K, V> CacheBuilder<K, V, RandomState> {
 }
 
 impl<K, V> Default for CacheBuilder<K, V, RandomState> {
-    /// The settings of an unbounded cache, as [`Cache::builder`] gives them.
+    /// The settings of an unbounded cache, as [`Cache::builder`] returns them.
     fn default() -> Self {
         Self {
             name: None,
@@ -100,7 +104,7 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
 }
 
 impl<K, V, S> CacheBuilder<K, V, S> {
-    /// Names the cache: the name shows in its `Debug` output, in the name of its thread, and in
+    /// Names the cache: the name appears in its `Debug` output, in the name of its thread, and in
     /// messages about it.
     ///
     /// ```
@@ -113,15 +117,17 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     }
 
     /// Makes room for this many entries in advance. The table grows without long pauses in any
-    /// case; this saves the work.
+    /// case; this setting saves that work.
     ///
     /// # Cost
     ///
-    /// 13 to 26 bytes an entry, allocated by [`build`](Self::build): the table's. Entries
-    /// themselves take theirs as they come.
+    /// [`build`](Self::build) allocates 13 to 26 bytes of table for each entry. The memory of the
+    /// entries themselves is allocated as they are inserted.
     ///
     /// ```
-    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().initial_capacity(100_000).build();
+    /// use wheelhouse::Cache;
+    ///
+    /// let cache: Cache<u8, u8> = Cache::builder().initial_capacity(100_000).build();
     /// assert_eq!(cache.entry_count(), 0);
     /// ```
     pub fn initial_capacity(mut self, entries: usize) -> Self {
@@ -129,12 +135,14 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Bounds the number of entries, or their weight if there is a [`weigher`](Self::weigher).
-    /// Without it the cache is unbounded; with 0 it keeps nothing, and each insert is removed with
-    /// the cause [`Size`](RemovalCause::Size) (entries of weight 0 it does keep).
+    /// Bounds the number of entries, or their total weight if there is a
+    /// [`weigher`](Self::weigher). Without it the cache is unbounded. With 0 the cache keeps no
+    /// entry: each insert is removed with the cause [`Size`](RemovalCause::Size), except entries of
+    /// weight 0, which stay.
     ///
-    /// The bound holds after each [`run_pending_tasks`](Cache::run_pending_tasks). In between,
-    /// evictions follow inserts a moment later. With any number of writers the cache holds at most:
+    /// The bound holds after each [`run_pending_tasks`](Cache::run_pending_tasks). Between two
+    /// maintenance passes, evictions follow inserts with a short delay. With any number of writers
+    /// the cache holds at most:
     ///
     /// | | at the median | ever |
     /// |---|---|---|
@@ -142,16 +150,18 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// | values in memory, removed ones included | 1.25 × bound + 1,024 | 1.5 × bound + 2,048 |
     ///
     /// A writer that finds more than that waiting yields its processor until other threads have
-    /// caught up. Removed values are freed when no reader can hold them any more. If one can for
-    /// more than 32 ms, as with an [`EntryRef`](crate::EntryRef) that is kept for long, writers wait
-    /// no longer, and the second row does not hold until the reader lets go. Nor does it count
-    /// values that wait for a listener which is slower than the writers.
+    /// caught up. The cache frees a removed value when no reader can still hold it. If a reader can
+    /// for more than 32 ms, for example because it keeps an [`EntryRef`](crate::EntryRef), writers
+    /// stop waiting, and the second row does not hold until that reader is done. The rows also do
+    /// not count values that wait for a listener which is slower than the writers.
     ///
     /// With a weigher, up to 1,024 inserts per shard (four shards per core, fewer in a small cache)
-    /// and 3,072 more may lie over the bound, each as heavy as the heaviest.
+    /// and 3,072 more may exceed the bound, each as heavy as the heaviest entry.
     ///
     /// ```
-    /// let cache: wheelhouse::Cache<u32, u32> = wheelhouse::Cache::builder().max_capacity(10).build();
+    /// use wheelhouse::Cache;
+    ///
+    /// let cache: Cache<u32, u32> = Cache::builder().max_capacity(10).build();
     /// for n in 0..100 {
     ///     cache.insert(n, n);
     /// }
@@ -163,28 +173,30 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Says what each entry weighs: [`max_capacity`](Self::max_capacity) then bounds the sum of the
-    /// weights instead of the number of entries. Without it, each weighs 1.
+    /// Sets the function that weighs an entry: [`max_capacity`](Self::max_capacity) then bounds the
+    /// sum of the weights instead of the number of entries. Without it, each entry weighs 1.
     ///
-    /// Called once per write, with no lock held, before the expiry policy is asked; the weight
-    /// stays until the next write of the key. An entry of weight 0 is never evicted for its size.
-    /// One that is heavier than the whole cache is removed with the cause
-    /// [`Size`](RemovalCause::Size), at the latest by the next maintenance, and pushes no other
-    /// entry out; what it replaced has left as `Replaced`.
+    /// The cache calls it once per write, with no lock held, before it asks the expiry policy. The
+    /// weight stays until the next write of the key. An entry of weight 0 is never evicted for its
+    /// size. An entry that is heavier than the whole cache is removed with the cause
+    /// [`Size`](RemovalCause::Size), at the latest by the next maintenance pass, and evicts no
+    /// other entry; the value that it replaced has left as `Replaced`.
     ///
-    /// What waits in the write buffers is counted in entries, whatever they weigh: see
+    /// The limit on events in the write buffers counts entries, whatever they weigh: see
     /// `max_capacity`.
     ///
     /// # Panics
     ///
-    /// A panic in it passes on to the writer, and the cache is as it was.
+    /// A panic in the function reaches the writer, and the cache is as it was before the call.
     ///
     /// ```
     /// use wheelhouse::Cache;
     ///
     /// let pages = Cache::builder()
     ///     .max_capacity(10_000)
-    ///     .weigher(|url: &&str, page: &Vec<u8>| (url.len() + page.len()).try_into().unwrap_or(u32::MAX))
+    ///     .weigher(|url: &&str, page: &Vec<u8>| {
+    ///         (url.len() + page.len()).try_into().unwrap_or(u32::MAX)
+    ///     })
     ///     .build();
     /// pages.insert("/", vec![0; 6_000]);
     /// pages.insert("/all", vec![0; 20_000]);
@@ -197,14 +209,17 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Which entries a bounded cache gives up when it is full. The default is
-    /// [`EvictionPolicy::Adaptive`], which adapts to the load. Without
-    /// [`max_capacity`](Self::max_capacity) it has nothing to say.
+    /// Sets how a bounded cache chooses the entries to evict when it is full. The default is
+    /// [`EvictionPolicy::Adaptive`], which adapts to the load. Has no effect without
+    /// [`max_capacity`](Self::max_capacity).
     ///
     /// ```
     /// use wheelhouse::{Cache, EvictionPolicy};
     ///
-    /// let cache: Cache<u8, u8> = Cache::builder().max_capacity(100).eviction_policy(EvictionPolicy::Lru).build();
+    /// let cache: Cache<u8, u8> = Cache::builder()
+    ///     .max_capacity(100)
+    ///     .eviction_policy(EvictionPolicy::Lru)
+    ///     .build();
     /// assert_eq!(cache.policy().eviction_policy(), EvictionPolicy::Lru);
     /// ```
     pub fn eviction_policy(mut self, policy: EvictionPolicy) -> Self {
@@ -214,7 +229,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Gives each entry a lifetime of its own; see [`Expiry`].
     ///
-    /// The policy is asked on each read, too. If reads need not move deadlines, give it as
+    /// The cache also asks the policy on each read. If reads need not move deadlines, pass
     /// [`expiry::writes_only(policy)`](crate::expiry::writes_only): hits are then cheaper.
     ///
     /// ```
@@ -222,7 +237,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// use wheelhouse::{Cache, expiry};
     ///
     /// let cache: Cache<u8, u64> = Cache::builder()
-    ///     .expire_after(expiry::creating(|_: &u8, minutes: &u64| Some(Duration::from_secs(60 * minutes))))
+    ///     .expire_after(expiry::creating(|_: &u8, minutes: &u64| {
+    ///         Some(Duration::from_secs(60 * minutes))
+    ///     }))
     ///     .build();
     /// cache.insert(1, 5);
     /// assert!(cache.get_ref(&1).unwrap().time_left().unwrap() <= Duration::from_secs(300));
@@ -232,8 +249,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Bounds the time since an entry was last written. With other lifetimes: the earliest deadline
-    /// holds.
+    /// Bounds the time since an entry was last written. If an entry has other lifetimes too, the
+    /// earliest deadline counts.
     ///
     /// Zero makes every entry due at once; more than 2^62 ns (146 years) counts as that.
     ///
@@ -242,7 +259,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// use wheelhouse::{Cache, ManualTicker};
     ///
     /// let ticker = ManualTicker::new();
-    /// let cache = Cache::builder().ticker(ticker.clone()).time_to_live(Duration::from_secs(60)).build();
+    /// let cache = Cache::builder()
+    ///     .ticker(ticker.clone())
+    ///     .time_to_live(Duration::from_secs(60))
+    ///     .build();
     /// cache.insert("k", 1);
     /// ticker.advance(Duration::from_secs(60));
     /// assert_eq!(cache.get("k"), None);
@@ -252,19 +272,22 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Bounds the time since an entry was last read or written. With other lifetimes: the earliest
-    /// deadline holds.
+    /// Bounds the time since an entry was last read or written. If an entry has other lifetimes
+    /// too, the earliest deadline counts.
     ///
-    /// [`set_expiry`](Cache::set_expiry) counts as a use; `contains_key`, `peek_ref`, iteration and
-    /// `retain` do not. Zero makes every entry due at once; more than 2^62 ns (146 years) counts as
-    /// that.
+    /// [`set_expiry`](Cache::set_expiry) resets the idle time too; `contains_key`, `peek_ref`,
+    /// iteration and `retain` do not. Zero makes every entry due at once; more than 2^62 ns (146
+    /// years) counts as that.
     ///
     /// ```
     /// use std::time::Duration;
     /// use wheelhouse::{Cache, ManualTicker};
     ///
     /// let ticker = ManualTicker::new();
-    /// let cache = Cache::builder().ticker(ticker.clone()).time_to_idle(Duration::from_secs(10)).build();
+    /// let cache = Cache::builder()
+    ///     .ticker(ticker.clone())
+    ///     .time_to_idle(Duration::from_secs(10))
+    ///     .build();
     /// cache.insert("k", 1);
     /// ticker.advance(Duration::from_secs(9));
     /// assert_eq!(cache.get("k"), Some(1));
@@ -308,15 +331,17 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// Width of the finest bucket of the timer wheel: how late the *removal* of an expired entry
     /// may be. What reads see does not depend on it.
     ///
-    /// Rounded up to a power of two nanoseconds. The default is 2^30 ns (1.07 s), the finest 2^16
-    /// ns (65.536 µs), the widest 2^43 ns (2.4 hours); `build` refuses others. A finer resolution
-    /// means more wake-ups for the same entries.
+    /// The builder rounds it up to a power of two nanoseconds. The default is 2^30 ns (1.07 s), the
+    /// finest 2^16 ns (65.536 µs), the widest 2^43 ns (2.4 hours); `build` refuses others. A finer
+    /// resolution means more wake-ups for the same entries.
     ///
     /// ```
     /// use std::time::Duration;
     /// use wheelhouse::Cache;
     ///
-    /// let cache: Cache<u8, u8> = Cache::builder().expiry_resolution(Duration::from_millis(10)).build();
+    /// let cache: Cache<u8, u8> = Cache::builder()
+    ///     .expiry_resolution(Duration::from_millis(10))
+    ///     .build();
     /// assert_eq!(cache.policy().expiry_resolution(), Duration::from_nanos(1 << 24));
     /// ```
     pub fn expiry_resolution(mut self, width: Duration) -> Self {
@@ -324,9 +349,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Takes time from this ticker instead of the processor's counter. The scheduler's default is
-    /// then [`Scheduler::disabled`], since nobody knows how the ticker's time relates to that of
-    /// the machine. Not together with [`coarse_reads`](Self::coarse_reads).
+    /// Takes the time from this ticker instead of the processor's counter. The default scheduler is
+    /// then [`Scheduler::disabled`], because the cache cannot know how the ticker's time relates to
+    /// real time. Cannot be combined with [`coarse_reads`](Self::coarse_reads).
     ///
     /// ```
     /// use wheelhouse::{Cache, ManualTicker};
@@ -339,39 +364,38 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Lets look-ups go by a time that a thread stores every now and then, so that a hit reads no
-    /// clock. Between 1 ms and 1 s; without it, every look-up is exact.
+    /// Lets look-ups use a time that a thread stores at intervals, so that a hit reads no clock.
+    /// `staleness` is between 1 ms and 1 s. Without this setting, every look-up is exact.
     ///
     /// A look-up (`get`, `get_many`, `get_ref`, `peek_ref`, `contains_key`, iteration,
     /// [`Policy::weight_of`](crate::Policy::weight_of)) may then still find an entry for
-    /// `staleness` after its deadline; longer by as much as the system wakes that thread later than
-    /// `staleness / 2` after its time, which on a machine with too much to do, or a process that
-    /// was stopped, has no bound. That goes for lives of zero, too. Nothing ever expires early.
+    /// `staleness` after its deadline, also if its lifetime was zero. It may be longer by the time
+    /// that the system wakes the thread too late, beyond `staleness / 2`. On an overloaded machine,
+    /// or in a process that was stopped, this delay has no bound. Entries never expire early.
     ///
-    /// All else goes by the exact clock as before: new deadlines, updates, `set_expiry`, `remove`,
-    /// `retain`, maintenance and with it the removal listener, and what an
+    /// Everything else uses the exact clock as before: new deadlines, updates, `set_expiry`,
+    /// `remove`, `retain`, maintenance and with it the removal listener, and what an
     /// [`EntryRef`](crate::EntryRef) says about its entry. Reads that may move a deadline
-    /// ([`time_to_idle`](Self::time_to_idle), a policy that answers reads) have to know the time:
-    /// in a cache that has these, this setting does nothing. Beside a [`ticker`](Self::ticker) it
-    /// is refused: one that is cheap to read needs no other time.
+    /// ([`time_to_idle`](Self::time_to_idle), a policy that answers reads) need the exact time: in
+    /// a cache that has these, this setting has no effect. It cannot be combined with a
+    /// [`ticker`](Self::ticker).
     ///
     /// # What still holds
     ///
-    /// All look-ups of a cache go by one time, which never goes back. An entry that one look-up has
-    /// missed, that `remove` or `set_expiry` has refused as expired, or that the listener has heard
-    /// of, is not returned by any look-up that begins after that. So to its callers, each entry has
-    /// one moment at which it expires; only that it may be a little after the deadline. `retain`
-    /// alone, which is exact and says nothing about what it skips, may skip an entry that a look-up
-    /// then still finds.
+    /// All look-ups of a cache use one time, which never goes back. Once a look-up has missed an
+    /// entry, `remove` or `set_expiry` has refused it as expired, or the listener was notified of
+    /// it, no look-up that begins later returns it. So each entry expires at one moment for all
+    /// callers; this moment may be a little after the deadline. Only `retain`, which is exact and
+    /// does not report what it skips, may skip an entry that a later look-up still finds.
     ///
     /// # Cost
     ///
-    /// A hit on an entry with a deadline does not read the processor's counter; it saves more where
-    /// the system's clock would have to be asked. For that, one thread serves all such caches of a
-    /// process. It starts with the first of them and ends with the last. It wakes twice in the
-    /// shortest staleness among them, also while no cache is used. So it pays in a process with
-    /// millions of hits a second. If the thread cannot
-    /// be started, this is reported once on standard error, and look-ups are exact.
+    /// A hit on an entry with a deadline then does not read the processor's counter; the gain is
+    /// greater where the clock is a system call. One thread serves all such caches of a process. It
+    /// starts with the first of them and ends with the last. It wakes twice in the shortest
+    /// staleness among them, even while no cache is used. So the setting pays in a process with
+    /// millions of hits a second. If the thread cannot be started, this is reported once on
+    /// standard error, and look-ups are exact.
     ///
     /// ```
     /// use std::time::Duration;
@@ -405,21 +429,23 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Hears of every value that leaves the cache; the promises are in
-    /// [`listener`](crate::listener).
+    /// Sets the function that receives every value that leaves the cache;
+    /// [`listener`](crate::listener) lists the guarantees.
     ///
     /// ```
     /// use std::sync::mpsc;
     /// use wheelhouse::{Cache, RemovalCause};
     ///
-    /// let (heard, left) = mpsc::channel();
+    /// let (sender, removals) = mpsc::channel();
     /// let cache: Cache<u8, char> = Cache::builder()
-    ///     .removal_listener(move |key: &u8, value: &char, cause: RemovalCause| heard.send((*key, *value, cause)).unwrap())
+    ///     .removal_listener(move |key: &u8, value: &char, cause: RemovalCause| {
+    ///         sender.send((*key, *value, cause)).unwrap();
+    ///     })
     ///     .build();
     /// cache.insert(1, 'a');
     /// cache.insert(1, 'b');
     /// cache.run_pending_tasks();
-    /// assert_eq!(left.recv(), Ok((1, 'a', RemovalCause::Replaced)));
+    /// assert_eq!(removals.recv(), Ok((1, 'a', RemovalCause::Replaced)));
     /// ```
     pub fn removal_listener(
         mut self,
@@ -433,9 +459,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Cost
     ///
-    /// Off: a branch for each look-up. On: a nanosecond or two, and no memory that threads share,
-    /// up to two threads a core (32 at least); some more for an expired entry, whose lateness is
-    /// read from the clock. About 9 KiB for the cache, more on large machines.
+    /// Off: one branch per look-up. On: a few instructions per look-up, without memory shared
+    /// between threads as long as there are at most two threads a core (32 at least). A removal of
+    /// an expired entry also reads the clock, for its lateness. The counters take about 9 KiB per
+    /// cache, more on large machines.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();
@@ -448,7 +475,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Hashes keys with this instead of [`RandomState`].
+    /// Hashes keys with this hasher instead of [`RandomState`].
     ///
     /// ```
     /// use std::collections::hash_map::RandomState;
@@ -493,8 +520,9 @@ where
     ///
     /// # Cost
     ///
-    /// Some kilobytes. Without a custom ticker, the first cache of a process measures the
-    /// processor's counter: about a millisecond, up to 200 ms on a machine that makes it hard.
+    /// A few kilobytes. Without a custom ticker, the first cache of a process calibrates the
+    /// processor's counter: about a millisecond, up to 200 ms on a machine where the counter is
+    /// hard to measure.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
@@ -508,19 +536,23 @@ where
         }
     }
 
-    /// Builds the cache, or says which setting is invalid.
+    /// Builds the cache, or returns an error that names the invalid setting.
     ///
     /// # Errors
     ///
     /// [`BuildError`] if `expiry_resolution` is finer or wider than the wheel can be,
-    /// `initial_capacity` is beyond what memory could hold, `name` contains a NUL, or
-    /// `coarse_reads` is out of its range or comes with a `ticker`.
+    /// `initial_capacity` is more than memory can hold, `name` contains a NUL, or `coarse_reads` is
+    /// out of its range or combined with a `ticker`.
     ///
     /// ```
     /// use std::time::Duration;
     /// use wheelhouse::Cache;
     ///
-    /// let error = Cache::<u8, u8>::builder().expiry_resolution(Duration::from_nanos(1)).try_build().unwrap_err();
+    /// let too_fine = Duration::from_nanos(1);
+    /// let error = Cache::<u8, u8>::builder()
+    ///     .expiry_resolution(too_fine)
+    ///     .try_build()
+    ///     .unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
     ///     "expiry_resolution is 1ns, but must be between 65.536µs and 8796.093022208s"
@@ -536,7 +568,7 @@ where
         Ok(self.build_on(clock, scheduler))
     }
 
-    /// Builds the cache on a clock, with a scheduler if none was asked for.
+    /// Builds the cache on a clock, with a scheduler if none was set.
     pub(crate) fn build_on(self, clock: Clock, scheduler: Scheduler) -> Cache<K, V, S> {
         let scheduler = self.scheduler.unwrap_or(scheduler);
         let name: Option<Box<str>> = self.name.map(Into::into);
@@ -617,7 +649,7 @@ where
     }
 }
 
-/// A message as it is shown: with the name of the cache that it is about, if it has one.
+/// A message with the name of its cache in front, if the cache has one.
 pub(crate) fn about(name: Option<&str>, message: &str) -> String {
     match name {
         Some(name) => format!("cache {name:?}: {message}"),
@@ -625,8 +657,8 @@ pub(crate) fn about(name: Option<&str>, message: &str) -> String {
     }
 }
 
-/// How many shards a cache gets: enough that writers seldom meet, few in a small cache, whose bound
-/// they make inexact.
+/// The number of shards of a cache: enough that writers seldom meet, few in a small cache, because
+/// each shard makes the bound less exact.
 fn shards(max_capacity: Option<u64>) -> usize {
     let most = stripe::stripes(4);
     match max_capacity {
@@ -658,10 +690,13 @@ impl<K, V, S> fmt::Debug for CacheBuilder<K, V, S> {
     }
 }
 
-/// Why a cache could not be built: which setting, which value was met, what is allowed.
+/// Why a cache could not be built: the setting, the value met, and the values allowed.
 ///
 /// ```
-/// let error = wheelhouse::Cache::<u8, u8>::builder().initial_capacity(usize::MAX).try_build().unwrap_err();
+/// use wheelhouse::Cache;
+///
+/// let settings = Cache::<u8, u8>::builder().initial_capacity(usize::MAX);
+/// let error = settings.try_build().unwrap_err();
 /// assert!(error.to_string().starts_with("initial_capacity is 18446744073709551615"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

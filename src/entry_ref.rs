@@ -1,4 +1,4 @@
-//! A look at an entry without cloning it.
+//! A view of an entry without cloning it.
 
 use crate::cache::{Core, Hit};
 use crate::node::NodePtr;
@@ -7,16 +7,16 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// A look at one entry: its key, its value, and what is left of its life.
+/// A reference to one entry: its key, its value, and the time it has left.
 ///
-/// It shows the value as it was when it was looked up: an update or removal meanwhile does not
-/// change it, and writers are never blocked by it. While it lives it keeps *all* memory that this
-/// cache has removed since from being freed, so let it go soon; clone the value, or keep an
-/// [`Arc`](std::sync::Arc) of it, to hold it for longer. It cannot be sent to another thread.
+/// It shows the value as it was at the look-up: a later update or removal does not change it, and
+/// it never blocks writers. As long as it exists, the cache frees *no* memory of what it has
+/// removed since. So drop it soon. To keep the value for longer, clone it, or store an
+/// [`Arc`](std::sync::Arc) as the value. The reference cannot be sent to another thread.
 ///
-/// Drop it. A reference that is leaked, as by [`std::mem::forget`], never ends: from then on the
-/// cache frees nothing that leaves it, neither keys nor values, until the cache itself is dropped.
-/// The end of the thread that leaked it does not change that.
+/// Drop it. If a reference is leaked, for example by [`std::mem::forget`], the cache frees no
+/// removed key and no removed value from then on, until the cache itself is dropped. This stays so
+/// when the thread that leaked it ends.
 ///
 /// ```
 /// use std::time::Duration;
@@ -32,13 +32,13 @@ use std::time::Duration;
 /// ```
 pub struct EntryRef<'a, K, V> {
     node: NodePtr<K, V>,
-    /// The deadline at the look-up: what holds once the entry was replaced or removed.
+    /// The deadline at the look-up. It counts once the entry was replaced or removed.
     deadline: u64,
     clock: &'a dyn Times<K, V>,
     _pin: Pin,
 }
 
-/// What an entry asks its cache, whatever the cache's hasher.
+/// What a reference asks its cache, without the type of the cache's hasher.
 pub(crate) trait Times<K, V> {
     fn time_left(&self, node: NodePtr<K, V>, judged: u64) -> Option<Duration>;
     fn age(&self, node: NodePtr<K, V>) -> Duration;
@@ -75,7 +75,7 @@ impl<'a, K, V> EntryRef<'a, K, V> {
         self.deadline
     }
 
-    /// The key as it stands in the cache.
+    /// The key as the cache stores it.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(10);
@@ -97,10 +97,10 @@ impl<'a, K, V> EntryRef<'a, K, V> {
         self.node.value()
     }
 
-    /// What is left of the entry's life now: `None` if it never expires, zero once it is due.
+    /// The time that the entry has left: `None` if it never expires, zero once it is due.
     ///
-    /// If the entry was replaced or removed meanwhile, it is what would be left of this value's
-    /// life.
+    /// If the entry was replaced or removed since the look-up, it is the time that this value would
+    /// have left.
     ///
     /// # Cost
     ///
@@ -115,8 +115,8 @@ impl<'a, K, V> EntryRef<'a, K, V> {
         self.clock.time_left(self.node, self.deadline)
     }
 
-    /// Time since this value was written: zero from 2^63 ns (292 years) on, which look like a step
-    /// backwards of the clock.
+    /// The time since this value was written. An age of 2^63 ns (292 years) or more reads as zero,
+    /// because it looks like a step backwards of the clock.
     ///
     /// # Cost
     ///
@@ -127,7 +127,10 @@ impl<'a, K, V> EntryRef<'a, K, V> {
     /// use wheelhouse::{Cache, ManualTicker};
     ///
     /// let ticker = ManualTicker::new();
-    /// let cache = Cache::builder().ticker(ticker.clone()).time_to_live(Duration::from_secs(60)).build();
+    /// let cache = Cache::builder()
+    ///     .ticker(ticker.clone())
+    ///     .time_to_live(Duration::from_secs(60))
+    ///     .build();
     /// cache.insert("k", 1);
     /// ticker.advance(Duration::from_secs(7));
     /// assert_eq!(cache.get_ref("k").unwrap().age(), Duration::from_secs(7));

@@ -1,6 +1,6 @@
-//! Doors for the fuzz targets, which live in a package of their own: programs decoded from bytes,
-//! run on private parts beside something that is obviously right. Compiled with `--cfg fuzzing`
-//! only; every string of bytes is a program.
+//! Entry points for the fuzz targets, which live in a package of their own. They run programs,
+//! decoded from bytes, on private parts and on a simple model. Compiled with `--cfg fuzzing` only;
+//! every string of bytes is a program.
 
 mod buffers;
 mod list;
@@ -17,10 +17,10 @@ use crate::cache::Cache;
 use crate::node::{Making, NewNode};
 
 impl<K, V, S> Cache<K, V, S> {
-    /// Takes in waiting writes, then asserts the invariants of map, wheel and size policy, each and
-    /// against each other.
+    /// Drains the waiting writes, then asserts the invariants of map, wheel and size policy, each
+    /// and against each other.
     ///
-    /// For a cache that no other thread uses.
+    /// Call it only on a cache that no other thread uses.
     #[doc(hidden)]
     pub fn check_invariants(&self) {
         self.core.maintenance.check_invariants(&self.core.shared);
@@ -44,7 +44,7 @@ impl Script<'_> {
     }
 }
 
-/// A node yet to be placed.
+/// A node that is in no map yet.
 fn make(key: u64, value: u64, hash: u64) -> NewNode<u64, u64> {
     let making = Making { hash, weight: 1 };
     NewNode::new(key, value, making)

@@ -1,12 +1,11 @@
-//! The default hasher, opaque: the only file naming ahash.
+//! The default hasher. Its type is opaque: this is the only file that names ahash.
 
 use std::any::TypeId;
 use std::hash::{BuildHasher, Hasher};
 
-/// The hasher of a cache whose builder was given no other: fast, randomly keyed, resistant to
-/// flooding.
+/// The hasher of a cache whose builder sets no other: fast, randomly keyed, resistant to flooding.
 ///
-/// Each value hashes differently, so two caches never agree. The algorithm behind it may change
+/// Each `RandomState` has its own keys, so two caches hash differently. The algorithm may change
 /// with any release.
 ///
 /// ```
@@ -43,7 +42,7 @@ impl BuildHasher for RandomState {
     }
 }
 
-/// What [`RandomState`] builds.
+/// The hasher that [`RandomState`] builds.
 ///
 /// ```
 /// use std::hash::{BuildHasher, Hasher};
@@ -97,7 +96,7 @@ impl Hasher for DefaultHasher {
     );
 }
 
-/// Whether a hasher is known to fill all 64 bits evenly, so that its hashes need not be spread.
+/// Whether a hasher is known to fill all 64 bits evenly, so that its hashes need no mixing.
 pub(crate) fn fills_all_bits<S: 'static>() -> bool {
     let known = [
         TypeId::of::<RandomState>(),
@@ -107,8 +106,8 @@ pub(crate) fn fills_all_bits<S: 'static>() -> bool {
     known.contains(&TypeId::of::<S>())
 }
 
-/// Spreads a hash over all 64 bits: the map takes shard, bucket and tag from different bits, and a
-/// hasher of the user's may leave some of them empty.
+/// Mixes a hash so that all 64 bits depend on it: the map takes shard, bucket and tag from
+/// different bits, and a user's hasher may leave some of them constant.
 #[inline]
 pub(crate) fn spread(hash: u64) -> u64 {
     // The finalizer of a multiply-xorshift hash; the constant is 2^64 divided by the golden ratio,

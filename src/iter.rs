@@ -1,8 +1,8 @@
-//! Iteration over what is in the cache, without stopping it.
+//! Iteration over the entries of a cache while other threads use it.
 //!
-//! The nodes of one bucket are taken in hand at a time. A node that was replaced since stands for
-//! its key: the key is looked up again, and what it has now is shown. So a key that is there all
-//! along is shown once, with its old value or with a new one.
+//! The iterator reads the nodes of one bucket at a time. If a node was replaced since, the iterator
+//! looks its key up again and yields the new value. So a key that is present all the time is
+//! yielded once, with its old or its new value.
 
 use crate::cache::{Cache, Core};
 use crate::entry_ref::EntryRef;
@@ -14,8 +14,8 @@ use std::iter::FusedIterator;
 
 /// An iterator over the live entries of a cache; see [`Cache::iter`].
 ///
-/// It holds no lock. From one step to the next it may keep memory that leaves this cache from being
-/// freed, as an [`EntryRef`] does; each new bucket of the table lets go of what came before.
+/// It holds no lock. Between two steps it may keep memory that leaves this cache from being freed,
+/// as an [`EntryRef`] does. With each new bucket of the table it releases the earlier ones.
 ///
 /// ```
 /// use wheelhouse::Cache;
@@ -23,7 +23,8 @@ use std::iter::FusedIterator;
 /// let cache: Cache<&str, u32> = Cache::new(100);
 /// cache.insert("ada", 1815);
 /// cache.insert("alan", 1912);
-/// let mut born: Vec<(&str, u32)> = cache.iter().map(|entry| (*entry.key(), *entry.value())).collect();
+/// let pairs = cache.iter().map(|entry| (*entry.key(), *entry.value()));
+/// let mut born: Vec<(&str, u32)> = pairs.collect();
 /// born.sort_unstable();
 /// assert_eq!(born, [("ada", 1815), ("alan", 1912)]);
 ///
@@ -37,7 +38,7 @@ pub struct Iter<'a, K, V, S> {
     core: &'a Core<K, V, S>,
     shard: usize,
     position: u64,
-    /// What is left of the bucket in hand, and the pin that keeps it.
+    /// The nodes of the current bucket that are not yet read, and the pin that protects them.
     bucket: Vec<NodePtr<K, V>>,
     pin: Option<Pin>,
 }
@@ -60,8 +61,8 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             while let Some(node) = self.bucket.pop() {
-                // The entry's own pin comes first: it protects what is seen to be in the map while
-                // it is held, and nothing that only an earlier pin has seen.
+                // The entry takes its own pin first: a pin protects what is in the map while it is
+                // held, and nothing that only an earlier pin has seen.
                 let pin = self.core.shared.pin();
                 if let Some(hit) = self.core.look_again(node, &pin) {
                     return Some(EntryRef::new(hit, self.core, pin));
@@ -77,7 +78,7 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
                 self.position = 0;
                 return None;
             }
-            // Between buckets nothing is in hand, so memory may be freed.
+            // Between two buckets the iterator holds no pin, so memory may be freed.
             self.pin = None;
             let pin = self.pin.insert(self.core.shared.pin());
             self.position = map.collect(self.shard, self.position as u32, pin, &mut self.bucket);
@@ -88,7 +89,7 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
 
 impl<K: Eq, V, S> FusedIterator for Iter<'_, K, V, S> {}
 
-/// A key that was removed and came back while its bucket was read may have been met in two places.
+/// A key that was removed and inserted again while its bucket was read may occur twice.
 fn keep_one_a_key<K: Eq, V>(nodes: &mut Vec<NodePtr<K, V>>) {
     let same = |a: NodePtr<K, V>, b: NodePtr<K, V>| a.hash() == b.hash() && a.key() == b.key();
     let mut kept = 0;

@@ -56,10 +56,10 @@
 //!
 //! # How many entries stay
 //!
-//! [`max_capacity`](CacheBuilder::max_capacity) bounds the number of entries, or their weight with a
-//! [`weigher`](CacheBuilder::weigher). Expired entries go first; then the [`EvictionPolicy`] chooses.
-//! Reads reach it through buffers that may drop some, so recency is approximate. Deadlines never
-//! depend on that.
+//! [`max_capacity`](CacheBuilder::max_capacity) bounds the number of entries, or their weight with
+//! a [`weigher`](CacheBuilder::weigher). Expired entries go first; then the [`EvictionPolicy`]
+//! chooses. Reads reach it through buffers that may drop some, so recency is approximate. Deadlines
+//! never depend on that.
 //!
 //! # How to read
 //!
@@ -95,15 +95,16 @@
 //!
 //! - Only targets with 64-bit pointers. The map keeps bits of a key's hash in the upper bits of its
 //!   pointers, so an allocator that hands out addresses above 2^48 makes the call panic that needed
-//!   the memory; the cache is then as if the call had not been made. The tagged addresses of Android
-//!   on arm64 are fine.
-//! - Keys and values lie in memory of the cache, in chunks. Put values of more than a few KiB into a
-//!   `Box` or an `Arc`.
+//!   the memory; the cache is then as if the call had not been made. The tagged addresses of
+//!   Android on arm64 are fine.
+//! - Keys and values lie in memory of the cache, in chunks. Put values of more than a few KiB into
+//!   a `Box` or an `Arc`.
 //! - While an [`EntryRef`] lives, the cache frees nothing that it removes. An `EntryRef` that is
 //!   forgotten by [`std::mem::forget`] keeps everything that is removed later, for ever.
-//! - Notifications that wait are not bounded. A listener that never returns keeps every removed pair.
-//! - The first cache of a process measures the rate of the processor's time stamp counter, usually in
-//!   less than a millisecond, at worst in 200 ms.
+//! - Notifications that wait are not bounded. A listener that never returns keeps every removed
+//!   pair.
+//! - The first cache of a process measures the rate of the processor's time stamp counter, usually
+//!   in less than a millisecond, at worst in 200 ms.
 //!
 //! # Features
 //!

@@ -2,22 +2,22 @@
 //!
 //! # How it works
 //!
-//! The list knows its two ends and its length; each entry carries the links ([`Chain`] names which
-//! pair). Nothing is allocated, and an entry is unlinked in constant time from wherever it stands.
+//! The list stores its two ends and its length; each entry carries the links ([`Chain`] names which
+//! pair). The list allocates nothing, and unlinks an entry in constant time wherever it stands.
 //!
 //! # Invariants
 //!
-//! 1. An entry is in at most one list per chain. The caller keeps this (the wheel by `bucket_id`,
+//! 1. An entry is in at most one list per chain. The caller ensures this (the wheel by `bucket_id`,
 //!    the size policy by `queue_id`).
 //! 2. From the head, `next` visits `len` entries and ends at the tail; `prev` is its mirror.
 //!
-//! Called by the holder of the maintenance lock only (entry 2). Cost: constant for everything but
-//! the checks.
+//! Only the holder of the maintenance lock calls it (entry 2). Cost: constant, except for the
+//! checks.
 
 use crate::node::{self, EntryPtr, Links};
 use std::marker::PhantomData;
 
-/// Names one of the link pairs of an entry.
+/// One of the two link pairs of an entry.
 pub(crate) trait Chain {
     fn links<K, V>(entry: &EntryPtr<K, V>) -> &Links<K, V>;
 }
@@ -44,7 +44,7 @@ impl Chain for Queue {
     }
 }
 
-/// A list over the links that `C` names.
+/// A list over the link pair `C`.
 pub(crate) struct List<K, V, C> {
     head: Option<EntryPtr<K, V>>,
     tail: Option<EntryPtr<K, V>>,
@@ -88,7 +88,7 @@ impl<K, V, C: Chain> List<K, V, C> {
         C::links(&entry).prev()
     }
 
-    /// Asks the processor to fetch what unlinking an entry will write: its neighbours' links.
+    /// Prefetches what unlinking an entry will write: its neighbours' links.
     #[inline]
     pub(crate) fn prefetch_around(entry: EntryPtr<K, V>) {
         let links = C::links(&entry);
@@ -110,7 +110,7 @@ impl<K, V, C: Chain> List<K, V, C> {
         self.len += 1;
     }
 
-    /// Unlinks an entry of this very list.
+    /// Unlinks an entry of this list.
     pub(crate) fn unlink(&mut self, entry: EntryPtr<K, V>) {
         let links = C::links(&entry);
         let (prev, next) = (links.prev(), links.next());
@@ -133,7 +133,7 @@ impl<K, V, C: Chain> List<K, V, C> {
         self.len -= 1;
     }
 
-    /// Moves an entry of this very list behind the tail.
+    /// Moves an entry of this list behind the tail.
     pub(crate) fn move_to_back(&mut self, entry: EntryPtr<K, V>) {
         if self.tail != Some(entry) {
             self.unlink(entry);

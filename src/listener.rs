@@ -12,12 +12,12 @@
 //! - **No lock held.** The listener may call any method of the same cache, also for the same key.
 //!   `run_pending_tasks` called from inside a listener returns without waiting for the
 //!   notifications that are being delivered.
-//! - **A slow listener delays no call.** Neither callers of `get` and `insert` nor other caches wait
-//!   for it: with [`Scheduler::background`](crate::Scheduler::background) it runs on the cache's own
-//!   notifier thread, and notifications wait in memory meanwhile. `run_pending_tasks` and the drop
-//!   of the last handle do wait: before they return, everything that was due has been delivered.
-//!   With [`Scheduler::disabled`](crate::Scheduler::disabled), where no thread delivers, a write
-//!   that finds more than a thousand notifications waiting delivers some of them.
+//! - **A slow listener delays no call.** Neither callers of `get` and `insert` nor other caches
+//!   wait for it: with [`Scheduler::background`](crate::Scheduler::background) it runs on the
+//!   cache's own notifier thread, and notifications wait in memory meanwhile. `run_pending_tasks`
+//!   and the drop of the last handle do wait: before they return, everything that was due has been
+//!   delivered. With [`Scheduler::disabled`](crate::Scheduler::disabled), where no thread delivers,
+//!   a write that finds more than a thousand notifications waiting delivers some of them.
 //! - **Panics end here.** A panic in the listener is caught and counted, after the process's panic
 //!   hook has reported it. That notification counts as delivered, and the listener stays in use.
 //! - **Not for what is alive at the end.** Entries stored when the last handle of the cache is
@@ -28,8 +28,8 @@
 //!
 //! # A listener that calls its cache
 //!
-//! A listener that owns a handle of its own cache keeps that cache, and its threads, alive for ever.
-//! One that holds it weakly does not:
+//! A listener that owns a handle of its own cache keeps that cache, and its threads, alive for
+//! ever. One that holds it weakly does not:
 //!
 //! ```
 //! use std::sync::{Arc, Weak};

@@ -5,10 +5,11 @@
 //!
 //! The pass [`post`](Notifier::post)s nodes that left the cache. The node itself carries key and
 //! value, so a notification costs no copy and the listener gets the very value that left. A thread
-//! that [`deliver`](Notifier::deliver)s tries to take the *token*. Its holder calls the listener for
-//! each node in order, with no lock held. A thread that finds the token taken leaves the work to the
-//! holder, which gives the token back and then looks at the queue once more, so that no notification
-//! stays behind. Which threads deliver, and when, is decided in `maintenance/delivery.rs`.
+//! that [`deliver`](Notifier::deliver)s tries to take the *token*. Its holder calls the listener
+//! for each node in order, with no lock held. A thread that finds the token taken leaves the work
+//! to the holder, which gives the token back and then looks at the queue once more, so that no
+//! notification stays behind. Which threads deliver, and when, is decided in
+//! `maintenance/delivery.rs`.
 //!
 //! # Invariants
 //!

@@ -132,7 +132,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// use std::time::Duration;
     ///
     /// let minute = Duration::from_secs(60);
-    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().time_to_live(minute).build();
+    /// let cache: wheelhouse::Cache<u8, u8> =
+    ///     wheelhouse::Cache::builder().time_to_live(minute).build();
     /// assert_eq!(cache.policy().time_to_live(), Some(minute));
     /// ```
     pub fn time_to_live(&self) -> Option<Duration> {
@@ -145,7 +146,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// use std::time::Duration;
     ///
     /// let minute = Duration::from_secs(60);
-    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().time_to_idle(minute).build();
+    /// let cache: wheelhouse::Cache<u8, u8> =
+    ///     wheelhouse::Cache::builder().time_to_idle(minute).build();
     /// assert_eq!(cache.policy().time_to_idle(), Some(minute));
     /// ```
     pub fn time_to_idle(&self) -> Option<Duration> {
@@ -216,7 +218,8 @@ where
     /// As [`peek_ref`](crate::Cache::peek_ref).
     ///
     /// ```
-    /// let cache = wheelhouse::Cache::builder().weigher(|_: &u8, text: &&str| text.len() as u32).build();
+    /// let cache =
+    ///     wheelhouse::Cache::builder().weigher(|_: &u8, text: &&str| text.len() as u32).build();
     /// cache.insert(3, "three");
     /// assert_eq!(cache.policy().weight_of(&3), Some(5));
     /// assert_eq!(cache.policy().weight_of(&4), None);

@@ -1,8 +1,8 @@
 //! Which stripe a thread uses, and the padding that keeps stripes apart.
 //!
-//! A striped structure (read rings, counters) gives each thread a stripe of its own as long as there
-//! are enough stripes. A thread draws its number once. Numbers of ended threads are used again,
-//! lowest first, so a program that starts and ends threads all day stays on the low stripes.
+//! A striped structure (read rings, counters) gives each thread a stripe of its own as long as
+//! there are enough stripes. A thread draws its number once. Numbers of ended threads are used
+//! again, lowest first, so a program that starts and ends threads all day stays on the low stripes.
 //!
 //! # Cost
 //!

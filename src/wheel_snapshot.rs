@@ -1,4 +1,4 @@
-//! The timer wheel as a viewer may see it: a copy, taken at a moment.
+//! A copy of the timer wheel's state at one moment, for viewers.
 
 use crate::wheel::Level;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl WheelSnapshot {
         }
     }
 
-    /// The time to which the wheel was last advanced, in nanoseconds since the cache was built.
+    /// The time to which the wheel was last advanced, as a duration since the cache was built.
     ///
     /// ```
     /// use std::time::Duration;
@@ -64,10 +64,10 @@ impl WheelSnapshot {
         self.now_nanos
     }
 
-    /// How long it is until the wheel has work: `None` if it is empty, zero if something is due. As
-    /// [`Cache::next_maintenance_in`](crate::Cache::next_maintenance_in); entries that are far from
-    /// their deadlines have to be filed again on the way, so it may be less than what is left until
-    /// the next deadline.
+    /// The time until the wheel has work: `None` if it is empty, zero if something is due. The same
+    /// as [`Cache::next_maintenance_in`](crate::Cache::next_maintenance_in). Entries far from their
+    /// deadlines cascade to finer levels on the way, so it may be less than the time until the next
+    /// deadline.
     ///
     /// ```
     /// use std::time::Duration;
@@ -90,8 +90,9 @@ impl WheelSnapshot {
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
-    /// let buckets: Vec<usize> = cache.policy().wheel().levels().iter().map(|level| level.lens().len()).collect();
-    /// assert_eq!(buckets, [64, 64, 32, 4, 1]);
+    /// let wheel = cache.policy().wheel();
+    /// let buckets = wheel.levels().iter().map(|level| level.lens().len());
+    /// assert!(buckets.eq([64, 64, 32, 4, 1]));
     /// ```
     pub fn levels(&self) -> &[LevelSnapshot] {
         &self.levels
@@ -131,7 +132,7 @@ impl LevelSnapshot {
         self.span
     }
 
-    /// Index of the bucket whose tick holds the wheel's time.
+    /// Index of the bucket whose tick contains the wheel's time.
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Whatever several threads do to few keys, on a clock that wraps meanwhile, the accounts balance:
-//! each pair is there or was told once, the statistics are what the listener heard and the callers
-//! were answered, and the weights add up.
+//! Several threads use a few keys on a clock that wraps meanwhile, and the totals balance: each
+//! pair is stored or was delivered once, the statistics are what the listener received and the
+//! callers were answered, and the weights add up.
 
 mod support;
 
@@ -17,12 +17,12 @@ const THREADS: u64 = 4;
 const STEPS: u64 = 6_000;
 const KEYS: u64 = 24;
 
-/// Values are numbered; what a value weighs follows from its number.
+/// Values are numbered; the weight of a value follows from its number.
 fn weight(serial: u64) -> u32 {
     (serial % 5) as u32
 }
 
-/// Answers in all directions, by the value: keeps, ends at once, shortens, prolongs, never.
+/// Answers of all kinds, by the value: keep, expire at once, shorten, extend, never.
 struct Whims;
 
 fn whim(turn: u64, left: Option<Duration>) -> Option<Duration> {
@@ -64,7 +64,7 @@ impl Expiry<u64, u64> for Whims {
     }
 }
 
-/// What the callers were answered, all together.
+/// What all callers together were answered.
 #[derive(Default)]
 struct Answers {
     written: AtomicU64,

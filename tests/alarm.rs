@@ -1,4 +1,4 @@
-//! A cache whose waking is left to an event loop's timer, here one that runs on a manual clock.
+//! A cache that is woken by the timer of an event loop, which here runs on a manual clock.
 
 mod support;
 
@@ -49,7 +49,7 @@ impl Loop {
         self.0.lock().unwrap().sets
     }
 
-    /// Has so many of the next calls of `set` panic.
+    /// Makes this many of the next calls of `set` panic.
     fn fail(&self, times: usize) {
         self.0.lock().unwrap().failing = times;
     }
@@ -65,7 +65,8 @@ impl Loop {
         timer.now += step;
     }
 
-    /// Waits for the timer and runs its task; false if it is not armed, or not up to `end`.
+    /// Waits for the timer and runs its task; false if no timer is set, or it is set for after
+    /// `end`.
     fn turn(&self, end: Duration) -> bool {
         let armed = {
             let mut timer = self.0.lock().unwrap();
@@ -76,7 +77,7 @@ impl Loop {
         };
         self.advance_to(at);
         if let Some(again) = task.run() {
-            // A `set` during the run and the answer of the run both tell when; the loop keeps one
+            // A `set` during the run and the result of the run both name a time; the loop keeps one
             // timer, for the earlier.
             let mut timer = self.0.lock().unwrap();
             let next = timer.now.saturating_add(again);
@@ -87,7 +88,7 @@ impl Loop {
         true
     }
 
-    /// Runs on to the given time and counts how often the loop woke up.
+    /// Runs to the given time and counts how often the loop woke up.
     fn run_to(&self, end: Duration) -> usize {
         let mut wakes = 0;
         while self.turn(end) {
@@ -105,7 +106,7 @@ impl Loop {
 
 type Looped = (Cache<u32, u32>, Loop, Record<u32, Duration>);
 
-/// A cache on the loop, with a record of what it told, and when.
+/// A cache on the loop, with a record of its notifications and their times.
 fn on_a_loop() -> Looped {
     let (timer, heard) = (Loop::default(), Record::new());
     let (at, record) = (timer.clone(), heard.clone());
@@ -187,14 +188,14 @@ fn an_earlier_deadline_arms_the_timer_anew() {
     timer.run_to(secs(30));
     told_in_time(&heard, 1, secs(15));
 
-    // A shorter neighbour.
+    // A neighbour with a shorter lifetime.
     cache.insert(1, 3_600);
     timer.run_to(secs(40));
     cache.insert(2, 3);
     timer.run_to(secs(60));
     told_in_time(&heard, 2, secs(43));
 
-    // A read that shortens: the fixed life gives way to what the policy says for the value.
+    // A read that shortens: the fixed lifetime is replaced by the policy's answer for the value.
     cache.insert_with_ttl(3, 4, HOUR);
     timer.run_to(secs(70));
     assert_eq!(cache.get(&3), Some(4));
@@ -224,7 +225,7 @@ fn a_deadline_put_off_again_and_again_costs_few_wake_ups() {
         assert_eq!(cache.get(&1), Some(100));
     }
     assert_eq!(heard.take(), []);
-    // A heartbeat entry is looked at again when its old deadline passes, not at each beat.
+    // The pass visits a heartbeat entry when its old deadline passes, not at each heartbeat.
     assert!(wakes <= 300, "{wakes} wake-ups while 500 beats came in");
     timer.run_to(secs(6_000));
     told_in_time(&heard, 1, secs(5_100));
@@ -334,7 +335,8 @@ fn a_deadline_does_not_put_off_the_look_for_memory_that_readers_hold() {
     cache.insert(1, census.counted(()));
     let held = cache.get_ref(&0).expect("present");
     cache.invalidate(&1);
-    // The run after the removal finds that a reader may still look, and asks to come back.
+    // The run after the removal finds that a reader may still use the value, and asks for another
+    // run.
     assert!(timer.turn(secs(1)), "a removal is something to do");
     let again = timer.due().expect("comes back for the memory");
     assert!(again < secs(1), "{again:?}");
@@ -360,7 +362,7 @@ fn an_alarm_that_panicked_is_asked_again_by_the_next_write() {
     timer.run_to(secs(10));
     told_in_time(&heard, 1, secs(5));
 
-    // One that would have come before what is arranged.
+    // A run earlier than the one arranged.
     let (cache, timer, heard) = on_a_loop();
     cache.insert(1, 100);
     timer.fail(1);
@@ -369,7 +371,7 @@ fn an_alarm_that_panicked_is_asked_again_by_the_next_write() {
     timer.run_to(secs(10));
     told_in_time(&heard, 2, secs(5));
 
-    // The request to tell.
+    // The request for a delivery.
     let (cache, timer, heard) = on_a_loop();
     cache.insert(1, 0);
     cache.insert(2, 0);
@@ -379,7 +381,7 @@ fn an_alarm_that_panicked_is_asked_again_by_the_next_write() {
     timer.run_to(secs(1));
     assert_eq!(heard.count(), 2);
 
-    // What a run arranges: it tries once more, and that fails too.
+    // The request made by a run: it tries once more, and that fails too.
     let (cache, timer, heard) = on_a_loop();
     cache.insert(1, 5);
     cache.insert(2, 50);
@@ -417,14 +419,14 @@ fn a_reader_that_stays_is_looked_for_ever_less_often_and_then_no_more() {
     assert!(pauses.iter().sum::<Duration>() < secs(60), "{pauses:?}");
     assert_eq!(census.alive(), 2);
     drop(held);
-    // The next write does.
+    // The next write succeeds.
     cache.insert(2, census.counted(()));
     cache.invalidate(&2);
     timer.run_to(HOUR);
     assert_eq!(census.alive(), 1);
 }
 
-/// The thread of the event loop is not this cache's alone.
+/// The thread of the event loop serves other work, too.
 #[test]
 fn a_run_ends_though_each_notification_it_delivers_makes_another() {
     const CAP: u32 = 200_000;
@@ -444,7 +446,7 @@ fn a_run_ends_though_each_notification_it_delivers_makes_another() {
                 && value < CAP
             {
                 cache.insert(key, value + 1);
-                // Posts the notification that the value before was replaced.
+                // Posts the notification that the earlier value was replaced.
                 cache.run_pending_tasks();
             }
         })
@@ -476,8 +478,8 @@ fn inserts_that_never_end_wake_no_thread_however_the_cache_grows() {
 fn a_table_that_grew_costs_the_loop_a_few_runs() {
     let timer = Loop::default();
     let clock = timer.0.lock().unwrap().clock.clone();
-    // Bounded, so that each write asks for a run. A run ends what it finds begun, in however many
-    // steps.
+    // Bounded, so that each write requests a run. A run finishes the work that it finds, in however
+    // many steps.
     let cache: Cache<u32, u32> = Cache::builder()
         .max_capacity(1_000_000)
         .ticker(clock)
@@ -500,7 +502,7 @@ fn readers_who_relieve_each_other_do_not_use_up_the_patience_of_runs() {
         .build();
     (0..100).for_each(|key| cache.insert(key, 0));
     std::thread::scope(|threads| {
-        // A thread each: all pins of one thread count as one.
+        // One thread each: all pins of one thread count as one.
         let hold = || {
             let (held, hold) = std::sync::mpsc::channel();
             let (release, released) = std::sync::mpsc::channel::<()>();
@@ -517,9 +519,9 @@ fn readers_who_relieve_each_other_do_not_use_up_the_patience_of_runs() {
         for key in 1..30 {
             cache.invalidate(&key);
             assert!(timer.turn(timer.now() + secs(1)));
-            // What has just left is held by this reader, and looked for again.
+            // This reader holds the value that was just removed, which the next run tries to free.
             assert!(timer.0.lock().unwrap().armed.is_some(), "{key}");
-            // The next one is there before this one goes.
+            // The next reader begins before this one ends.
             let (former, release) = std::mem::replace(&mut reader, hold());
             drop(release);
             former.join().unwrap();

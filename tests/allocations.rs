@@ -1,7 +1,7 @@
-//! In its stride a cache allocates next to nothing, whatever is done to it: nodes come from slabs,
-//! and what events, removals and notifications are kept in is used again. What remains is an
-//! overflow bucket of the table now and then, for keys that come.
-// Where sanitizers look, each node is an allocation.
+//! In steady state a cache performs almost no allocations, whatever the operations: nodes come from
+//! slabs, and the memory for events, removals and notifications is reused. An overflow bucket of
+//! the table is allocated now and then, for new keys.
+// Under sanitizers, each node is an allocation of its own.
 #![cfg(not(wheelhouse_single))]
 #![allow(unsafe_code)]
 
@@ -14,22 +14,22 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: the system's allocator does it all; beside it a number is counted up.
+// SAFETY: the system's allocator does all the work; this one only adds to a counter.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller has promised.
+        // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: as the caller has promised.
+        // SAFETY: the caller's promise is passed on.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller has promised.
+        // SAFETY: the caller's promise is passed on.
         unsafe { System.realloc(at, layout, size) }
     }
 }
@@ -42,10 +42,10 @@ const OPERATIONS: u64 = 30_000;
 /// Operations from one run of maintenance to the next.
 const RUNS: u64 = 100;
 
-/// One use of a cache, the number of the operation given.
+/// One kind of load on a cache, given the number of the operation.
 type Use = fn(&Cache<u64, u64>, &ManualTicker, u64);
 
-/// Allocations for each thousand operations, after as many to get into stride.
+/// Allocations per thousand operations, after as many for warming up.
 fn for_a_thousand(listens: bool, operate: Use) -> u64 {
     let clock = ManualTicker::new();
     let builder = Cache::builder()
@@ -73,7 +73,7 @@ fn for_a_thousand(listens: bool, operate: Use) -> u64 {
     (ALLOCATIONS.load(Ordering::Relaxed) - before) * 1_000 / OPERATIONS
 }
 
-// One test: another one at the same time would be counted, too.
+// A single test: the allocations of another one at the same time would be counted, too.
 #[test]
 fn in_its_stride_a_cache_allocates_next_to_nothing() {
     let uses: [(&str, Use); 5] = [
@@ -99,7 +99,7 @@ fn in_its_stride_a_cache_allocates_next_to_nothing() {
         for (what, operate) in uses {
             let count = for_a_thousand(listens, operate);
             println!("{what}, listener {listens}: {count} for a thousand operations");
-            // Nothing for a run of maintenance or a grace period: of these there are ten.
+            // No allocations for a run of maintenance or a grace period; there are ten of these.
             // crossbeam-epoch allocates for each grace period; there is one for 128 removals.
             let of_graces = if cfg!(feature = "crossbeam-epoch") {
                 60

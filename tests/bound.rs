@@ -1,5 +1,5 @@
-//! A bound in entries: kept after each pass, paid for with cause `Size`, and never at the cost of
-//! an entry it need not take.
+//! A bound in entries: it holds after each pass, each eviction has the cause `Size`, and no entry
+//! is evicted without need.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn bounded(capacity: u64) -> (Cache<u64, u64>, ManualTicker, Record<u64, u64>) {
     (cache, clock, heard)
 }
 
-/// What is in the cache, and what was heard to leave it, make up exactly what was put in.
+/// The content of the cache and the removals delivered together are exactly what was inserted.
 fn accounted(cache: &Cache<u64, u64>, heard: &Record<u64, u64>, put_in: &[(u64, u64)]) {
     let mut seen: BTreeMap<(u64, u64), u32> = BTreeMap::new();
     for entry in cache {
@@ -252,7 +252,7 @@ fn reads_between_two_passes_are_heard_of_however_many() {
         .build();
     (0..200).for_each(|key| cache.insert(key, 0));
     cache.run_pending_tasks();
-    // Several times what a ring of read events holds.
+    // Several times the events that a ring of reads holds.
     assert!((0..150).all(|key| cache.contains_key(&key) && cache.get(&key) == Some(0)));
     (200..250).for_each(|key| cache.insert(key, 0));
     cache.run_pending_tasks();

@@ -1,9 +1,9 @@
-//! How far a bounded cache is over its bound between two passes, and how many values it keeps in
+//! How far a bounded cache exceeds its bound between two passes, and how many values it keeps in
 //! memory, while several threads write as fast as they can: the figures that `max_capacity`
 //! documents.
 //!
-//! `cargo test --release --test bounds_between_passes -- --nocapture` prints what was seen, and
-//! with `--ignored` how many operations a second the same loads do.
+//! `cargo test --release --test bounds_between_passes -- --nocapture` prints the figures, and with
+//! `--ignored` the throughput of the same loads.
 
 mod support;
 
@@ -16,16 +16,16 @@ use support::Dice;
 use support::census::{Census, Counted};
 use wheelhouse::Cache;
 
-/// What each thread does, again and again.
+/// The operation that each thread repeats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Load {
-    /// Gets a key drawn by Zipf's law; inserts it on a miss.
+    /// Looks up a key of a Zipf distribution; inserts it on a miss.
     Zipf,
-    /// Inserts a key that was never there.
+    /// Inserts a new key.
     NewKeys,
 }
 
-/// Keys for one thread, to be used in turn.
+/// The keys of one thread, used in turn.
 fn keys(load: Load, capacity: u64, thread: u64) -> Vec<u64> {
     match load {
         Load::NewKeys => Vec::new(),
@@ -39,7 +39,7 @@ fn keys(load: Load, capacity: u64, thread: u64) -> Vec<u64> {
     }
 }
 
-/// Runs the load on so many threads until `during` returns; how many operations were done.
+/// Runs the load on this many threads until `during` returns; returns the number of operations.
 fn run<V: Clone + Send + Sync + 'static>(
     cache: &Cache<u64, V>,
     load: Load,
@@ -79,7 +79,7 @@ fn run<V: Clone + Send + Sync + 'static>(
     })
 }
 
-/// Of what a sampler saw: the middle, what 99 of 100 samples did not exceed, and the greatest.
+/// Of a sampler's values: the median, the 99th percentile, and the maximum.
 #[derive(Debug)]
 struct Seen {
     median: u64,
@@ -143,7 +143,7 @@ fn entries_and_values_stay_near_the_bound_with_any_number_of_writers() {
                 let fits = entries.median <= capacity + capacity / 50 + 64
                     && entries.most <= capacity + capacity / 4 + 256
                     && alive.median <= capacity + capacity / 4 + 1_024
-                    // Nearly: on a busy machine a reader may lose its processor for longer than
+                    // Not all: on a busy machine a reader may lose its processor for longer than
                     // writers wait for it.
                     && alive.nearly_all <= capacity + capacity / 2 + 2_048;
                 if !fits {
@@ -155,10 +155,10 @@ fn entries_and_values_stay_near_the_bound_with_any_number_of_writers() {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// How many new keys a writer inserts below.
+/// How many new keys a writer inserts in the tests below.
 const WRITES: u64 = 50_000;
 
-/// Inserts new keys, and says how long that took.
+/// Inserts new keys, and returns how long that took.
 fn insert_many(cache: &Cache<u64, Counted<()>>, census: &Census) -> Duration {
     let began = Instant::now();
     for key in 0..WRITES {
@@ -167,7 +167,7 @@ fn insert_many(cache: &Cache<u64, Counted<()>>, census: &Census) -> Duration {
     began.elapsed()
 }
 
-/// All that was removed is freed once no reader can hold it.
+/// Every removed value is freed once no reader can hold it.
 fn all_is_freed(cache: &Cache<u64, Counted<()>>, census: &Census) {
     (0..3).for_each(|_| cache.run_pending_tasks());
     assert_eq!(cache.entry_count(), 100);
@@ -216,7 +216,7 @@ fn a_writer_does_not_wait_for_its_own_reference() {
     all_is_freed(&cache, &census);
 }
 
-/// No claim, but figures to compare two versions by.
+/// Prints figures to compare two versions by; asserts nothing.
 #[test]
 #[ignore = "measures"]
 fn throughput() {

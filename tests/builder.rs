@@ -1,4 +1,4 @@
-//! Settings: what they do, what is refused, and what the refusal says.
+//! Settings: their effects, which values are refused, and the messages.
 
 mod support;
 
@@ -10,7 +10,7 @@ use support::{LONGEST, NS, OneHash, SPAN, nanos, secs};
 use wheelhouse::expiry::{creating, never};
 use wheelhouse::{Cache, ManualTicker, Scheduler};
 
-/// The refusal's words, the same from both ways to build.
+/// The error message, the same from `build` and `try_build`.
 macro_rules! refusal {
     ($builder:expr) => {{
         let refused = $builder
@@ -234,7 +234,8 @@ fn a_finer_resolution_wakes_closer_to_the_deadline() {
             .ticker(clock.clone())
             .build();
         cache.insert_with_ttl(1, 1, secs(100));
-        // An event loop that sleeps as told hears of the end within one span of the deadline.
+        // An event loop that sleeps as long as the cache says delivers the removal within one span
+        // of the deadline.
         let (mut slept, mut wakes) = (Duration::ZERO, 0);
         while let Some(wait) = cache.next_maintenance_in() {
             clock.advance(wait);
@@ -342,8 +343,8 @@ fn a_builder_passes_through_every_order_of_generic_settings() {
 
 #[test]
 fn with_a_ticker_of_its_own_a_cache_has_no_scheduler_unless_told() {
-    // If a thread did the removing, it would look at the machine's clock, not at this one, and find
-    // nothing due.
+    // If a thread did the removing, it would read the machine's clock, not this one, and find no
+    // entry due.
     let clock = ManualTicker::new();
     let heard = Record::new();
     let cache = Cache::builder()

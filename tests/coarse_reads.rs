@@ -1,5 +1,5 @@
-//! `coarse_reads` on the machine's clock. What it promises is shown on a clock of their own by the
-//! unit tests of `cache`; here is one thread that really keeps the time.
+//! `coarse_reads` on the machine's clock. The unit tests of `cache` test its guarantees on a clock
+//! of their own; here a real thread keeps the coarse time.
 
 mod support;
 
@@ -13,7 +13,8 @@ fn an_entry_is_seen_to_its_deadline_and_not_much_longer() {
     must_end(|| {
         let life = millis(100);
         for staleness in [millis(1), millis(20), secs(1)] {
-            // Nobody removes it: it goes out of sight when the coarse time has come.
+            // No maintenance removes it: look-ups miss it once the coarse time has passed its
+            // deadline.
             let cache = Cache::builder()
                 .coarse_reads(staleness)
                 .scheduler(Scheduler::disabled())
@@ -26,7 +27,8 @@ fn an_entry_is_seen_to_its_deadline_and_not_much_longer() {
                 if cache.get(&1).is_none() {
                     break;
                 }
-                // Far more than promised on an idle machine: others may be using it.
+                // Much more than documented for an idle machine, because other programs may use
+                // this one.
                 assert!(asked - after < life + staleness + secs(20), "{staleness:?}");
                 std::thread::yield_now();
             }
@@ -52,7 +54,7 @@ fn caches_of_different_staleness_share_a_thread_and_their_time_goes_on() {
             }
             assert_eq!(cache.get(&2), Some(2));
         }
-        // The one that set the pace goes first.
+        // The cache with the shortest staleness is dropped first.
         for gone in 1..caches.len() {
             let rest = caches[gone..].to_vec();
             for cache in &rest {

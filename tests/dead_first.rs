@@ -1,4 +1,4 @@
-//! Which entries make room in a full cache: those that expired, then live ones in the order of the
+//! Which entries a full cache removes: expired entries first, then live ones in the order of the
 //! eviction policy, however near their deadlines are.
 
 mod support;
@@ -39,8 +39,8 @@ fn gone_for(heard: &Heard, cause: RemovalCause) -> Vec<u64> {
     keys
 }
 
-/// Entries die one by one within a bucket of the wheel, far more often than buckets end. Those
-/// alive always fit.
+/// Entries expire one by one within a bucket of the wheel, far more often than buckets end. The
+/// live ones always fit.
 #[test]
 fn callers_find_the_dead_of_the_current_bucket_before_they_take_a_living_one() {
     for policy in POLICIES {
@@ -64,7 +64,7 @@ fn callers_find_the_dead_of_the_current_bucket_before_they_take_a_living_one() {
     }
 }
 
-/// The same, while a crowd that is far from due is on its way to finer buckets.
+/// The same, while many entries that are far from due cascade to finer buckets.
 #[test]
 fn the_dead_are_found_before_a_crowd_that_is_not_due() {
     for policy in POLICIES {
@@ -73,7 +73,7 @@ fn the_dead_are_found_before_a_crowd_that_is_not_due() {
         for key in 0..30_000 {
             cache.insert_with_ttl(key, 1, secs(7_200) + millis(key));
         }
-        // Just before the hand comes to the bucket of the crowd, 2^42 ns wide.
+        // Just before the hand reaches the bucket of these entries, 2^42 ns wide.
         clock.advance(secs(4_390));
         for key in 100_000..100_300 {
             cache.insert_with_ttl(key, 1, secs(100) + millis(key - 100_000));
@@ -81,7 +81,7 @@ fn the_dead_are_found_before_a_crowd_that_is_not_due() {
         cache.run_pending_tasks();
         clock.advance(secs(20));
         for key in 0..200 {
-            // No more weight, but events enough for some passes, which begin with the crowd.
+            // No more weight, but enough events for some passes, which begin with these entries.
             cache.insert_with_ttl(key, 1, secs(3_000));
         }
         clock.advance(secs(200));
@@ -118,15 +118,16 @@ fn however_heavy_the_dead_are_they_cost_no_living_entry() {
     }
 }
 
-/// An entry that is used more than any other stays until its deadline, also where that is in the
-/// current bucket of the wheel.
+/// An entry that is used more than any other stays until its deadline, even if the deadline is in
+/// the current bucket of the wheel.
 #[test]
 fn a_live_entry_makes_room_in_its_turn_however_near_its_deadline() {
     for policy in POLICIES {
         for left in [NS, millis(1), millis(400)] {
             let (builder, clock, heard) = weighed(policy, 100);
             let cache = builder.build();
-            // 20 s and some: this deadline and the moment before it are in the same bucket.
+            // A little more than 20 s: this deadline and the moment before it are in the same
+            // bucket.
             let life = Duration::from_nanos(20 << 30) - NS;
             cache.insert_with_ttl(0, 1, life);
             for key in 1..100 {
@@ -167,7 +168,7 @@ fn short_lives_are_no_reason_to_leave() {
         }
         cache.run_pending_tasks();
         heard.take();
-        // The policy's order holds among those that expire in this bucket.
+        // The policy's order holds among entries that expire in this bucket.
         let short = cache.iter().filter(|entry| *entry.key() >= 1_000).count();
         assert!(
             short > 0,
@@ -221,7 +222,8 @@ fn a_victim_that_is_due_and_not_found_yet_goes_as_expired() {
     let gone = || [Expired, Size].map(|cause| cache.stats().removals(cause));
     (0..2 * MANY).for_each(|key| cache.insert(key, 1));
     let [expired, before] = gone();
-    // Being over the bound had the current bucket swept: it will not be again so soon.
+    // The pass swept the current bucket because the cache was over its bound: the next sweep comes
+    // later.
     assert!(expired == 0 && before > MANY / 2, "{before} made room");
 
     clock.advance(millis(20));
@@ -234,10 +236,11 @@ fn a_victim_that_is_due_and_not_found_yet_goes_as_expired() {
     assert_eq!(after, before, "none of them was alive");
 }
 
-/// What others do in between, and how many readings come before.
+/// What other threads do in between, and how many readings come first.
 type Between = Mutex<Option<(u32, Box<dyn FnOnce() + Send>)>>;
 
-/// A clock of which one reading takes its time: others go on before whoever took it does.
+/// A clock with one slow reading: other threads finish calls before the thread that took the
+/// reading continues.
 #[derive(Clone, Default)]
 struct Lingering(Arc<(AtomicU64, Between)>);
 
@@ -260,7 +263,7 @@ impl Ticker for Lingering {
 
 #[test]
 fn what_was_made_due_before_it_was_evicted_goes_as_expired() {
-    // So many that the one above it makes no writer run a pass.
+    // So many that a weight above it makes no writer run a pass.
     const BOUND: u64 = 32;
     // The readings of a pass before it takes the first victim.
     for reading in 0..3 {

@@ -1,4 +1,4 @@
-//! Deadlines are exact: when an entry goes, what moves a deadline, and what leaves it alone.
+//! Deadlines are exact: when an entry expires, what moves a deadline, and what leaves it unchanged.
 
 mod support;
 
@@ -40,7 +40,7 @@ fn at_exactly_its_deadline_an_entry_is_gone() {
         assert!(!rig.cache.contains_key(&KEY));
         assert_eq!(rig.cache.iter().count(), 0);
         assert!(!rig.cache.set_expiry(&KEY, None));
-        // Due is due, even if the bucket that holds the entry lasts longer.
+        // An entry is due at its deadline, even if the bucket that holds it ends later.
         assert_eq!(rig.heard(), [(KEY, NEW, Expired)], "{life:?}");
         assert_eq!(rig.cache.entry_count(), 0);
     }
@@ -85,7 +85,7 @@ fn zero_is_stored_but_never_visible() {
     assert!(!rig.cache.contains_key(&KEY));
     assert_eq!(rig.heard(), [(KEY, OLD, Expired)]);
 
-    // The read that brings the end still got its value.
+    // The read that makes the entry expire still returns its value.
     let rig = Rig::present();
     rig.script.on_read(Answer::After(Duration::ZERO));
     assert_eq!(rig.cache.get(&KEY), Some(OLD));
@@ -179,7 +179,7 @@ fn an_unchanged_duration_leaves_the_deadline_exactly_where_it_is() {
     assert_eq!(rig.left(), None);
 }
 
-/// A policy that takes its time: the clock moves while it answers.
+/// A slow policy: the clock advances while it answers.
 struct Slow {
     clock: ManualTicker,
     answer: Arc<Mutex<Option<Duration>>>,
@@ -241,7 +241,7 @@ fn a_new_deadline_counts_from_the_instant_that_the_policy_was_told() {
     assert_eq!(cache.get(&KEY), Some(NEW));
     assert_eq!(left(), Some(Some(secs(8))));
 
-    // The clock moved by two seconds while the policy made up its mind to change nothing.
+    // The clock advanced by two seconds while the policy decided to change nothing.
     *answer.lock().unwrap() = None;
     assert_eq!(cache.get(&KEY), Some(NEW));
     assert_eq!(left(), Some(Some(secs(6))));
@@ -297,7 +297,7 @@ fn an_entry_that_was_alive_when_its_update_was_asked_is_replaced() {
         .removal_listener(heard.listener())
         .build();
     cache.insert_with_ttl(KEY, OLD, secs(1));
-    // One second is left, and the policy thinks for two. No other call finds the entry expired.
+    // One second is left, and the policy takes two. No other call finds the entry expired.
     cache.insert(KEY, NEW);
     let shown = cache.peek_ref(&KEY).map(|e| (*e, e.time_left()));
     assert_eq!(shown, Some((NEW, Some(secs(8)))));
@@ -305,7 +305,7 @@ fn an_entry_that_was_alive_when_its_update_was_asked_is_replaced() {
     assert_eq!(heard.take(), [(KEY, OLD, Replaced)]);
 }
 
-/// A clock that moves by 7 ns with each reading.
+/// A clock that advances by 7 ns with each reading.
 #[derive(Clone, Default)]
 struct Restless(Arc<AtomicU64>);
 
@@ -315,11 +315,11 @@ impl Ticker for Restless {
     }
 }
 
-/// An entry is good until a fixed instant, whatever happens.
+/// An entry expires at a fixed instant, whatever happens to it.
 struct ValidUntil(Arc<OnceLock<Instant>>);
 
 impl ValidUntil {
-    /// The first question sets the end an hour later.
+    /// The first call sets the deadline an hour later.
     fn left(&self, told: Instant) -> Option<Duration> {
         let end = *self.0.get_or_init(|| told + HOUR);
         Some(end - told)
@@ -366,13 +366,13 @@ fn what_is_valid_until_an_instant_ends_at_exactly_that_instant() {
         act();
         (clock.0.load(Relaxed) - before) / 7
     };
-    // The first write of a cache also arranges for its deadline.
+    // The first write of a cache also arranges a wake-up for its deadline.
     cache.insert_with_ttl(1, 1, HOUR);
     let told = clock.0.load(Relaxed);
     assert_eq!(readings(&|| cache.insert(2, 1)), 1, "create");
     let end = told + HOUR.as_nanos() as u64;
     let ends = || {
-        // The clock shows this when `time_left` reads it, after the look-up has.
+        // The clock shows this when `time_left` reads it, after the reading of the look-up.
         let now = clock.0.load(Relaxed) + 7;
         let left = cache.peek_ref(&2).unwrap().time_left().unwrap();
         now + left.as_nanos() as u64
@@ -386,7 +386,7 @@ fn what_is_valid_until_an_instant_ends_at_exactly_that_instant() {
         assert_eq!(readings(&|| assert!(cache.get_ref(&2).is_some())), 1);
         assert_eq!(ends(), end, "read");
     }
-    // Alive at the last moment before, gone at the first.
+    // Alive at the last moment before the deadline, expired at the deadline.
     clock.0.store(end - 1, Relaxed);
     assert!(cache.contains_key(&2));
     clock.0.store(end, Relaxed);
@@ -406,7 +406,7 @@ fn an_extending_read_reads_the_clock_once() {
         assert_eq!(cache.get(&1), Some(1));
         assert_eq!(clock.0.load(Relaxed), before + 7);
         let left = cache.peek_ref(&1).unwrap().time_left();
-        // Counted from that reading; two more came since.
+        // The deadline counts from that reading; the clock was read twice more since.
         assert_eq!(left, Some(HOUR - nanos(14)));
     }
 }

@@ -1,6 +1,6 @@
-//! An event loop that asks `next_maintenance_in`, sleeps for so long, and runs the pending tasks,
-//! hears of every end within one span of the finest bucket: at any resolution, wherever its clock
-//! began, and while its callers move deadlines to and fro.
+//! An event loop that asks `next_maintenance_in`, sleeps for so long, and runs the pending tasks.
+//! It delivers every expiry within one span of the finest bucket: at any resolution, wherever its
+//! clock began, and while callers move deadlines forward and back.
 
 mod support;
 
@@ -15,7 +15,7 @@ use wheelhouse::{Cache, ManualTicker};
 const RESOLUTIONS: [Duration; 4] = [nanos(1 << 16), nanos(1 << 24), nanos(1 << 30), secs(60)];
 const ORIGINS: [u64; 4] = [0, 1 << 63, u64::MAX - 30_000_000_000, u64::MAX];
 
-/// A cache, who calls it, and what they know. Each value is a number of its own.
+/// A cache, its caller, and what the caller knows. Each value is a number of its own.
 struct Loop {
     cache: Cache<u64, u64>,
     clock: ManualTicker,
@@ -23,7 +23,7 @@ struct Loop {
     dice: Dice,
     span: Duration,
     now: Duration,
-    /// By key the value last put in; by value when it ends.
+    /// By key the value inserted last; by value its deadline.
     newest: BTreeMap<u64, u64>,
     ends: BTreeMap<u64, Option<Duration>>,
 }
@@ -48,14 +48,14 @@ impl Loop {
         }
     }
 
-    /// Of every order of magnitude: from a thousandth of the finest bucket to more than the top of
-    /// the wheel holds in one turn.
+    /// Of every order of magnitude: from a thousandth of the finest bucket to more than one turn of
+    /// the top level.
     fn length(&mut self, most: u64) -> Duration {
         let bits = u64::from(self.span.as_nanos().ilog2()) - 10 + self.dice.below(most);
         nanos((1 << bits) + self.dice.below(1 << bits))
     }
 
-    /// One thing that a caller does.
+    /// One operation of a caller.
     fn act(&mut self, serial: u64) {
         let (key, life) = (self.dice.below(300), self.length(32));
         match self.dice.below(6) {
@@ -75,7 +75,7 @@ impl Loop {
         }
     }
 
-    /// Sleeps until there is work, or until a caller comes; true if there was work.
+    /// Sleeps until there is work, or until a caller's next operation; true if there was work.
     fn sleep(&mut self, most: Duration) -> bool {
         let wait = self.cache.next_maintenance_in();
         let woken = wait.is_some_and(|wait| wait <= most);

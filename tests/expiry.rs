@@ -1,4 +1,4 @@
-//! Who is asked when: the table of the documentation, row by row.
+//! When the cache calls the policy: the table of the documentation, row by row.
 
 mod support;
 
@@ -165,7 +165,7 @@ fn invalidate_and_remove() {
     rig.nobody_was_asked();
 }
 
-/// The answer counts from when the policy was asked, and the entry was alive then.
+/// The answer counts from the call of the policy, and the entry was alive then.
 #[test]
 fn a_read_whose_policy_outlasts_the_entry_extends_it() {
     struct Slow(ManualTicker);
@@ -197,7 +197,7 @@ fn a_read_whose_policy_outlasts_the_entry_extends_it() {
     assert_eq!(left, Some(secs(10)));
 }
 
-/// On an update, gives the entry another life by hand before it answers "for ever".
+/// On an update, sets another deadline with `set_expiry` before it answers "never".
 struct Meddling(Arc<Mutex<Option<Cache<u32, u32>>>>);
 
 impl Expiry<u32, u32> for Meddling {
@@ -229,7 +229,8 @@ fn an_answer_about_a_deadline_that_was_moved_since_is_asked_for_again() {
         .build();
     cache.insert(1, 1);
     *known.lock().unwrap() = Some(cache.clone());
-    // Told of no deadline, the policy leaves it so; but by then there is one.
+    // The policy was called for an entry without a deadline and leaves that unchanged; but by then
+    // there is a deadline.
     cache.insert(1, 2);
     assert_eq!(cache.peek_ref(&1).unwrap().time_left(), None);
     clock.advance(Duration::from_secs(10));

@@ -1,4 +1,4 @@
-//! The ready policies.
+//! The ready-made policies.
 
 mod support;
 
@@ -24,7 +24,7 @@ fn left(cache: &Cache<u32, u32>, key: u32) -> Option<Option<Duration>> {
     cache.peek_ref(&key).map(|entry| entry.time_left())
 }
 
-/// The value is the life in seconds; 0 means that it never ends.
+/// The value is the lifetime in seconds; 0 means never.
 fn by_value(_: &u32, value: &u32) -> Option<Duration> {
     (*value > 0).then(|| secs(u64::from(*value)))
 }
@@ -203,15 +203,15 @@ fn a_life_that_a_read_gives_begins_when_the_entry_was_found() {
     assert!(cache.get_ref(&1).is_some());
     assert_eq!(left(), Some(Some(secs(9))));
 
-    // The former deadline passes while the value is cloned and the policy is asked.
+    // The old deadline passes while the value is cloned and the policy is called.
     clock.advance(secs(8));
     assert!(cache.get(&1).is_some());
     assert_eq!(left(), Some(Some(secs(8))));
-    // So does the new one: the read finds its entry, and none does after it.
+    // So does the new deadline: this read returns the entry, later reads do not.
     takes.store(u32::MAX, Relaxed);
     assert!(cache.get(&1).is_some());
     assert!(cache.get(&1).is_none());
-    // And that of a new entry.
+    // The deadline of a new entry passes in the same way.
     cache.insert(1, Slow(clock.clone()));
     assert!(cache.get_ref(&1).is_none());
     cache.run_pending_tasks();

@@ -1,5 +1,5 @@
-//! Failures that other caches have had in public, each named after what went wrong and, where it
-//! has one, its number there.
+//! Failures that other caches have had in public, each named after the failure and, if it has one,
+//! its issue number there.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Failures that other timer wheels have had in public, each named after what went wrong and, where
-//! it has one, its number there.
+//! Failures that other timer wheels have had in public, each named after the failure and, if it has
+//! one, its issue number there.
 
 mod support;
 
@@ -22,9 +22,9 @@ fn cache_at(origin: u64) -> (Cache<u64, u64>, ManualTicker, Record<u64, u64>) {
     (cache, clock, heard)
 }
 
-/// Goes to each deadline in turn and finds its entries there until one nanosecond before, and gone
-/// at it. The passes run only where the walk stops, so from one deadline to the next the clock
-/// jumps.
+/// Advances to each deadline in turn and finds its entries there until one nanosecond before, and
+/// no longer at it. The passes run only where the walk stops, so the clock jumps from one deadline
+/// to the next.
 #[track_caller]
 fn each_on_time(origin: u64, lives: &[Duration]) {
     let (cache, clock, heard) = cache_at(origin);
@@ -114,8 +114,8 @@ fn tikv_11940_no_remaining_time_is_past_the_last_level() {
 fn theine_go_64_the_bucket_in_hand_is_visited() {
     for (bits, _) in LEVELS {
         for part in [0, 1, 1 << (bits - 1), (1 << bits) - 1] {
-            // The hand stands inside a bucket; entries fall due in that very bucket, and in the one
-            // after.
+            // The hand is inside a bucket; entries are due in that very bucket, and in the next
+            // one.
             let lives = [1, 2, 1_000, 1 << (bits - 2), (1 << bits) - 1, 1 << bits].map(nanos);
             each_on_time((77 << bits) + part, &lives);
         }
@@ -148,7 +148,7 @@ fn nats_server_7070_a_jump_longer_than_a_turn_visits_every_bucket() {
 
 #[test]
 fn rpc_perf_180_far_timers_do_not_fire_early() {
-    // Placed by what remains at each step, not by the level that the timer happened to lie on.
+    // The entry is filed by the time that remains at each step, not by the level that holds it now.
     for (bits, _) in LEVELS {
         let life = nanos((1 << bits) + (1 << (bits - 1)) + 12_345);
         let (cache, clock, heard) = cache_at((1 << bits) - 7);
@@ -260,7 +260,7 @@ fn an_occupied_bucket_in_hand_does_not_hide_a_nearer_one() {
         let mut now = Duration::ZERO;
         for key in 0..12 {
             let (bits, _) = LEVELS[dice.below(5) as usize];
-            // Nearly a full turn of a level away lies in the bucket where that level's hand is.
+            // Nearly a full turn of a level away is the bucket under that level's hand.
             let life = nanos(((dice.below(64) + 1) << bits) - dice.below(1 << 20));
             cache.insert_with_ttl(key, 0, life);
             deadlines.push(now + life);

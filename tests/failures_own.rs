@@ -1,5 +1,5 @@
-//! Defects that this crate has had, each mended once and watched since. Those that other caches
-//! have had are in `failures_of_caches`.
+//! Defects that this crate has had, each fixed once and tested since. Those of other caches are in
+//! `failures_of_caches`.
 
 mod support;
 
@@ -20,7 +20,7 @@ const SOON: Duration = secs(15);
 
 type Values = Cache<u32, Counted<u32>>;
 
-/// What a thread holds of a cache to its very end.
+/// What a thread-local of a thread holds until the thread's very end.
 struct Held {
     _entry: EntryRef<'static, u32, Counted<u32>>,
     walk: Iter<'static, u32, Counted<u32>, RandomState>,
@@ -28,8 +28,8 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // The thread's registration with the cache may have gone before: the walk goes on, and pins
-        // anew.
+        // The thread's registration with the cache may have ended before: the iteration continues,
+        // and takes a new pin.
         self.walk.next();
     }
 }
@@ -44,7 +44,7 @@ fn references_may_outlive_their_threads_registration() {
         cache.insert(key, census.counted(key));
     }
     for first in [false, true] {
-        // The order in which a thread's last things go depends on which was made first.
+        // The order in which thread-locals are dropped depends on which was made first.
         std::thread::spawn(move || {
             if first {
                 LAST.with(|_| ());
@@ -60,7 +60,7 @@ fn references_may_outlive_their_threads_registration() {
         .join()
         .unwrap();
     }
-    // They have let go: nothing keeps what is removed now.
+    // They have ended: no pin keeps what is removed now.
     cache.invalidate_all();
     for _ in 0..3 {
         cache.run_pending_tasks();
@@ -70,8 +70,8 @@ fn references_may_outlive_their_threads_registration() {
 
 #[test]
 fn walks_meet_each_key_once_while_the_table_grows_and_shrinks() {
-    // One bucket after another splits and merges under the walk, with chains in those of equal
-    // hash.
+    // One bucket after another splits and merges under the iteration, with overflow chains for
+    // equal hashes.
     for one_hash in [false, true] {
         let stay = if one_hash { 30 } else { 300 };
         let (mut shown, mut step) = (vec![0; stay], 0);
@@ -106,7 +106,7 @@ fn walks_meet_each_key_once_while_the_table_grows_and_shrinks() {
     }
 }
 
-/// Waits until `holds`, and says whether it did in time.
+/// Waits until `holds`, and returns whether it did in time.
 fn comes_true(holds: impl Fn() -> bool) -> bool {
     let began = Instant::now();
     while !holds() {
@@ -118,7 +118,7 @@ fn comes_true(holds: impl Fn() -> bool) -> bool {
     true
 }
 
-/// A listener that waits for a permit before each notice.
+/// A listener that waits for a permit before each notification.
 fn on_permit(permits: Receiver<()>) -> impl Fn(&u32, &u32, wheelhouse::RemovalCause) + Send + Sync {
     let permits = Mutex::new(permits);
     move |_, _, _| _ = permits.lock().unwrap().recv_timeout(SOON)
@@ -138,8 +138,8 @@ fn a_slow_listener_makes_other_entries_of_its_cache_wait_for_a_few_notices_not_f
     cache.insert_with_ttl(MANY, 0, millis(150));
     cache.insert_with_ttl(MANY + 1, 0, secs(3_600));
     (0..MANY).for_each(|key| cache.invalidate(&key));
-    // A few notices go through; the many that are left must not stand before the entry that falls
-    // due.
+    // A few notifications are delivered; the many others must not delay the removal of the entry
+    // that is due.
     for _ in 0..100 {
         permit.send(()).unwrap();
     }
@@ -181,12 +181,13 @@ fn a_panic_in_a_destructor_does_not_end_the_thread_of_other_caches() {
         for key in 0..10 {
             hostile.insert_with_ttl(key, Bomb(key % 2 == 0), millis(1));
         }
-        // Removed and freed by the shared thread, which panics in there.
+        // Removed and freed by the shared thread; the destructor panics on it.
         assert!(comes_true(|| hostile.entry_count() == 0));
         good.insert_with_ttl(round, 0, millis(20));
         assert_eq!(tells.recv_timeout(SOON), Ok(round), "the thread has ended");
     }
-    // The last handle may go on that thread as well: whoever drops it, the other cache goes on.
+    // The last handle may be dropped on that thread as well; in either case, the other cache still
+    // works.
     for key in 0..10 {
         hostile.insert_with_ttl(key, Bomb(true), millis(1));
     }
@@ -234,7 +235,8 @@ fn a_deadline_set_by_hand_to_where_it_was_survives_an_idle_read_too() {
         .time_to_idle(secs(10))
         .ticker(clock.clone())
         .build();
-    // Whose turn it is, so close to each other as no barrier would bring the two.
+    // Whose turn it is: a spinning hand-over, since a barrier would not bring the two calls so
+    // close together.
     let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
     let reach = |word: &AtomicU32, round| {
         for looks in 1.. {
@@ -260,7 +262,7 @@ fn a_deadline_set_by_hand_to_where_it_was_survives_an_idle_read_too() {
             clock.advance(secs(1));
             begun.store(round, Ordering::Release);
             (0..round % 60).for_each(|_| std::hint::spin_loop());
-            // Due in nine seconds for want of use, or by hand: the same moment.
+            // Due in nine seconds, by the idle limit or by hand: the same moment.
             assert!(cache.set_expiry(&round, Some(secs(9))));
             reach(&ended, round);
             let left = cache.peek_ref(&round).map(|entry| entry.time_left());
@@ -301,7 +303,7 @@ fn a_listener_may_run_the_tasks_of_another_cache_and_both_are_heard() {
         first.invalidate(&9);
         first.run_pending_tasks();
     });
-    // From one to the other and back, all in the one call.
+    // From one policy to the other and back, all in one call.
     let expected: Vec<_> = (0..10)
         .rev()
         .map(|key| (key, if key % 2 == 1 { 1 } else { 2 }, Explicit))
@@ -329,14 +331,14 @@ fn the_last_drop_evicts_nobody_but_tells_of_those_who_were() {
         }
         cache.run_pending_tasks();
         if told_before {
-            // Evicted by the pass, heard of at once.
+            // Evicted by the pass, and delivered at once.
             (100..110).for_each(|key| cache.insert(key, census.counted(key)));
             cache.run_pending_tasks();
         }
         let before = std::mem::take(&mut *heard.lock().unwrap());
         assert!(before.iter().all(|(_, cause)| *cause == Size));
         assert_eq!(before.len(), if told_before { 10 } else { 0 });
-        // Alive, and dead but not yet found: nobody hears of these.
+        // Some alive, some expired but not yet removed: none of these is delivered.
         cache.insert_with_ttl(200, census.counted(200), secs(1));
         clock.advance(secs(2));
         let present: Vec<u32> = cache.iter().map(|entry| *entry.key()).collect();

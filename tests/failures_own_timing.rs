@@ -1,4 +1,4 @@
-//! Defects that were found by reading, each with the program that showed it: what is told to
+//! Defects that were found by reading the code, each with the program that showed it: requests to
 //! timers, and which moment counts.
 
 mod support;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use support::secs;
 use wheelhouse::{Alarm, Cache, EvictionPolicy, MaintenanceTask, ManualTicker, Scheduler};
 
-/// Keeps what it was told last.
+/// A scheduler that remembers its last request.
 #[derive(Clone, Default)]
 struct Noted(Arc<Mutex<Option<(Duration, MaintenanceTask)>>>);
 
@@ -22,7 +22,7 @@ impl Alarm for Noted {
 
 type Heirs = Cache<u32, Heir>;
 
-/// A value that puts another in when it is dropped.
+/// A value whose destructor inserts another one.
 struct Heir(Option<Arc<OnceLock<Heirs>>>);
 
 impl Drop for Heir {
@@ -33,8 +33,8 @@ impl Drop for Heir {
     }
 }
 
-/// The clock was not read where the wheel had nothing left, and the moment requested since was
-/// passed on as if the time were 0.
+/// The clock was not read if the wheel was empty, and the moment requested since was passed on as
+/// if the time were 0.
 #[test]
 fn a_request_made_during_a_run_that_leaves_nothing_is_passed_on_as_a_time_from_now() {
     let (ticker, alarm) = (ManualTicker::new(), Noted::default());
@@ -47,7 +47,8 @@ fn a_request_made_during_a_run_that_leaves_nothing_is_passed_on_as_a_time_from_n
     ticker.advance(secs(3600));
     cache.insert(1, Heir(Some(Arc::clone(&cell))));
     cache.invalidate(&1);
-    // Whichever of the runs frees the value: what is told last is no later than the heir's life.
+    // Whichever of the runs frees the value: the last request is no later than the deadline of the
+    // value that its destructor inserted.
     for _ in 0..4 {
         cache.run_pending_tasks();
         if cache.contains_key(&2) {
@@ -71,8 +72,8 @@ impl Clone for Slow {
     }
 }
 
-/// A read is one reading of the clock: the entry is judged by it, and the idle limit counts from it.
-/// An entry that another call found expired while the value was cloned does not come back.
+/// A read is one reading of the clock: it judges the entry, and the idle limit counts from it. An
+/// entry that another call found expired while the value was cloned does not come back.
 #[test]
 fn an_idle_limit_counts_from_when_the_entry_was_found() {
     let ticker = ManualTicker::new();
@@ -88,7 +89,7 @@ fn an_idle_limit_counts_from_when_the_entry_was_found() {
     assert_eq!(cache.peek_ref(&1).unwrap().time_left(), Some(secs(5)));
 }
 
-/// Looks, when it is cloned, whether its entry is still there; and takes a minute for it.
+/// A value whose clone checks whether its entry is still there, and takes a minute.
 struct Looks(ManualTicker, Arc<Mutex<Option<Cache<u32, Looks>>>>);
 
 impl Clone for Looks {
@@ -117,7 +118,7 @@ fn an_entry_that_was_found_expired_under_the_clone_does_not_come_back() {
     assert!(!cache.contains_key(&1));
 }
 
-/// Where no time of writing is known it was taken for an early one, and the entry for nearly dead.
+/// An unknown time of writing was taken for an early one, and the entry for nearly expired.
 #[test]
 fn an_entry_whose_age_is_not_known_is_not_given_up_for_a_life_that_has_just_begun() {
     let cache: Cache<&str, u32> = Cache::builder()
@@ -154,7 +155,7 @@ fn a_resolution_that_rounds_up_to_the_finest_is_taken() {
     }
 }
 
-/// Tells each time that it is set.
+/// A scheduler that reports each request.
 struct Counted(mpsc::Sender<()>);
 
 impl Alarm for Counted {
@@ -163,7 +164,7 @@ impl Alarm for Counted {
     }
 }
 
-/// A value whose destructor waits for the alarm, and a little more.
+/// A value whose destructor waits for the request to the scheduler, and a little more.
 struct Waits {
     begun: mpsc::Sender<()>,
     set: Arc<Mutex<mpsc::Receiver<()>>>,
@@ -181,8 +182,8 @@ impl Drop for Waits {
     }
 }
 
-/// `run_pending_tasks` waited for what another thread was dropping, a second at most, and told the
-/// alarm afterwards.
+/// `run_pending_tasks` waited for destructors that ran on another thread, a second at most, and
+/// made its request to the scheduler afterwards.
 #[test]
 fn a_caller_that_waits_for_a_destructor_has_set_the_alarm_before() {
     let (tell, set) = mpsc::channel();

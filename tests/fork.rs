@@ -1,5 +1,5 @@
-//! A child process made by `fork` has no thread but the one that forked: the cache starts its
-//! threads again there, and removes and tells what falls due.
+//! A child process made by `fork` has only the thread that forked: the cache starts its threads
+//! again there, and removes and delivers what is due.
 #![cfg(unix)]
 
 mod support;
@@ -11,21 +11,21 @@ use std::time::{Duration, Instant};
 use support::{HOUR, millis, secs};
 use wheelhouse::{Cache, RemovalCause, Scheduler};
 
-/// How long a child waits for what has to happen.
+/// How long a child waits for an event.
 const SOON: Duration = secs(20);
 
-/// After so many seconds the system ends a child that hangs.
+/// The system ends a child that hangs after this many seconds.
 const TOO_LONG: u32 = 60;
 
-/// One test at a time: a `fork` in the midst of another test's calls would copy its locks.
+/// One test at a time: a `fork` during another test's calls would copy their locks.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `body` in a child and answers what it answers; false if it panics or hangs.
+/// Runs `body` in a child and returns its result; false if it panics or hangs.
 fn in_a_child(body: impl FnOnce() -> bool) -> bool {
-    // The threads of the crate have come to rest by then.
+    // The threads of the crate are asleep by then.
     std::thread::sleep(millis(50));
     in_a_child_at_once(body)
 }
@@ -41,7 +41,7 @@ fn in_a_child_at_once(body: impl FnOnce() -> bool) -> bool {
         unsafe { libc::alarm(TOO_LONG) };
         let body = std::panic::AssertUnwindSafe(body);
         let passed = std::panic::catch_unwind(body).unwrap_or(false);
-        // SAFETY: it ends the process, whatever state that is in.
+        // SAFETY: it ends the process, whatever state the process is in.
         unsafe { libc::_exit(i32::from(!passed)) }
     }
     let mut status = 0;
@@ -51,7 +51,7 @@ fn in_a_child_at_once(body: impl FnOnce() -> bool) -> bool {
     libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
 }
 
-/// Waits without a call of any cache.
+/// Waits without calling any cache.
 fn comes_true(holds: impl Fn() -> bool) -> bool {
     let began = Instant::now();
     while !holds() {
@@ -63,7 +63,7 @@ fn comes_true(holds: impl Fn() -> bool) -> bool {
     true
 }
 
-/// A cache, and how many of its removals were told, by cause.
+/// A cache, and the number of removals delivered, by cause.
 struct Scene {
     cache: Cache<u32, u32>,
     expired: Arc<AtomicU32>,
@@ -96,7 +96,7 @@ impl Scene {
         self.others.load(Ordering::SeqCst)
     }
 
-    /// Has both threads started.
+    /// Starts both threads.
     fn begun() -> Self {
         let scene = Self::new();
         scene.cache.insert_with_ttl(0, 0, millis(1));
@@ -116,13 +116,13 @@ fn a_child_expires_and_tells_what_it_inserts() {
         comes_true(|| scene.expired() == 1_001) && scene.cache.entry_count() == 0
     });
     assert!(heard);
-    // The parent is not touched by it.
+    // The child does not change the parent.
     assert_eq!(scene.expired(), 1);
     scene.cache.insert_with_ttl(1, 1, millis(20));
     assert!(comes_true(|| scene.expired() == 2));
 }
 
-/// A run is arranged for an earlier moment than any of the child's deadlines, in the parent.
+/// In the parent, a run is arranged for an earlier moment than any of the child's deadlines.
 #[test]
 fn what_was_arranged_in_the_parent_comes_in_the_child_as_well() {
     let _alone = alone();
@@ -139,7 +139,7 @@ fn what_was_arranged_in_the_parent_comes_in_the_child_as_well() {
     assert!(comes_true(|| scene.expired() == 101));
 }
 
-/// In the parent, a run was requested a moment before.
+/// In the parent, a run was requested just before the `fork`.
 #[test]
 fn a_request_that_the_parent_has_made_is_made_again() {
     let _alone = alone();

@@ -1,6 +1,6 @@
-//! What code around a cache may be written like: generic, with the bounds that the documentation
-//! names and no more; statics, tasks, fields; settings given as closures, functions and boxes. Most
-//! of it is checked by the compiler.
+//! What code around a cache may look like: generic code with only the bounds that the documentation
+//! names; statics, tasks, fields; settings given as closures, functions and boxes. The compiler
+//! checks most of it.
 
 mod support;
 
@@ -18,11 +18,11 @@ use wheelhouse::{
     ManualTicker, Policy, RandomState, RemovalCause, Scheduler, Stats, Ticker, expiry,
 };
 
-/// Of a key no more than this is asked, …
+/// These are all the bounds on a key, …
 #[derive(PartialEq, Eq, Hash)]
 struct Key(u32);
 
-/// … of a value, and of a hasher, not even this.
+/// … and neither a value nor a hasher needs even these.
 struct Value(u32);
 
 struct Hasher;
@@ -55,7 +55,7 @@ fn handles_are_shared_cloned_and_shown_whatever_the_types() {
     fn outlives_a_panic<T: UnwindSafe + RefUnwindSafe>(_: &T) {}
     outlives_a_panic(&cache);
 
-    // Nor does a type that holds one need to say more about its own parameters.
+    // A type that holds a handle needs no further bounds on its own parameters, either.
     struct Service<K, V>(Cache<K, V>);
     impl<K, V> Clone for Service<K, V> {
         fn clone(&self) -> Self {
@@ -86,7 +86,7 @@ where
     let shown = cache.iter().count() + cache.into_iter().count();
     cache.retain(|_, _| true);
     for entry in cache {
-        // By the key of the entry itself, while it is held.
+        // Looked up by the key of the entry itself, while it is held.
         let key = entry.key();
         assert!(cache.contains_key(key) && cache.peek_ref(key).is_some());
         assert!(cache.get_ref(key).is_some() && cache.set_expiry(key, Some(secs(20))));
@@ -103,7 +103,7 @@ where
     count
 }
 
-/// Those that give a value out.
+/// The methods that return a value.
 fn cloning<K, V, S>(cache: &Cache<K, V, S>, key: &K) -> [Option<V>; 3]
 where
     K: Hash + Eq + Send + Sync + 'static,
@@ -114,7 +114,7 @@ where
     [cache.get(key), many, cache.remove(key)]
 }
 
-/// What was found does not outlive the cache, but the key that it was found by.
+/// The result borrows the cache, but not the key that was looked up.
 fn found<'a, K, V, S, Q>(cache: &'a Cache<K, V, S>, key: &Q) -> Option<EntryRef<'a, K, V>>
 where
     K: Hash + Eq + Send + Sync + 'static,
@@ -195,7 +195,7 @@ fn settings_are_closures_functions_or_boxes() {
     }
     let boxed: Heard = Box::new(hear);
     let builder = || Cache::<u32, u64>::builder().ticker(ManualTicker::new());
-    // What a closure is given need not be said: the builder knows.
+    // The parameter types of a closure can be left out: the builder determines them.
     let closures = builder()
         .weigher(|_, value| value.count_ones())
         .removal_listener(|key, value, cause| _ = (key + 1, value + 1, cause.was_evicted()));

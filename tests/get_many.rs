@@ -161,7 +161,8 @@ fn expired_entries_that_are_met_are_removed_where_nobody_wakes() {
 fn the_iterator_may_call_the_cache_and_is_not_asked_ahead() {
     let cache: Cache<u32, u32> = Cache::new(1_000);
     let keys: Vec<u32> = (0..40).collect();
-    // Each key comes in while it is handed out, and the first goes while the seventeenth is.
+    // Each key is inserted while the one before is yielded, and the first is removed while the
+    // seventeenth is.
     let handing = keys.iter().inspect(|&&key| {
         cache.insert(key, key);
         if key == 16 {
@@ -188,12 +189,12 @@ fn an_iterator_is_not_asked_again_after_its_end() {
     }
 }
 
-/// What a clone does, told which value it is of.
+/// What a clone does, given the value that is cloned.
 type Deed = Box<dyn FnMut(u32)>;
 
 thread_local!(static DEED: RefCell<Option<Deed>> = const { RefCell::new(None) });
 
-/// A value whose clone does what it is told.
+/// A value whose clone runs a function of the test.
 #[derive(Debug, PartialEq)]
 struct Told(u32);
 
@@ -243,7 +244,7 @@ fn a_clone_may_remove_what_is_being_read() {
     })));
     let answers = cache.get_many(&keys);
     DEED.set(None);
-    // The first sixteen were found before; the others come too late.
+    // The first sixteen were found before; the changes to the others come too late.
     let found = answers.iter().flatten().map(|value| value.0);
     assert_eq!(found.collect::<Vec<_>>(), (0..16).collect::<Vec<_>>());
 }

@@ -1,6 +1,6 @@
-//! A table that grows and shrinks under its readers, real threads and the processor's own loads:
-//! whatever a writer moves, between buckets, into an overflow chain and out of it, a key that stays
-//! is never missed.
+//! A table that grows and shrinks under its readers, with real threads and the processor's own
+//! memory order. A writer moves entries between buckets, into an overflow chain and out of it; a
+//! key that stays is never missed.
 
 mod support;
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use support::millis;
 use wheelhouse::{Cache, Scheduler};
 
-/// So many different hashes: the fewer, the longer the overflow chains.
+/// The number of different hashes: the fewer, the longer the overflow chains.
 #[derive(Clone, Copy)]
 struct Hashes(u64);
 
@@ -39,7 +39,7 @@ impl Hasher for Remainder {
     }
 }
 
-/// Two readers look up `stay` keys while a writer lets `come` others in and takes them out again.
+/// Two readers look up `stay` keys while a writer inserts `come` others and removes them again.
 fn no_key_is_missed(hashes: u64, stay: u64, come: u64, lasts: Duration) {
     let cache: Cache<u64, u64, Hashes> = Cache::builder()
         .max_capacity(u64::from(u32::MAX))
@@ -110,13 +110,14 @@ fn what_is_held_stays_while_tables_come_and_go() {
         }
         cache.run_pending_tasks();
     }
-    // In order of insertion, whatever became of the entries.
+    // In order of insertion, whether the entries are still there or not.
     assert!((0..100).eq(held.iter().map(|entry| *entry.key())));
     assert!(
         held.iter()
             .all(|entry| *entry.value() == entry.key().to_string())
     );
-    // A visit meets what stays, once; here what it had met before has gone.
+    // An iteration yields the entries that stay once; here an entry that it had yielded was
+    // removed.
     met.extend(visit.map(|entry| *entry.key()));
     let times = |key: u64| met.iter().filter(|&&other| other == key).count();
     assert_eq!(times(7), 1);

@@ -1,5 +1,5 @@
 //! Callbacks that panic or call the cache at any of their calls, hashers that collide, keys whose
-//! `Eq` lies, policies that cannot make up their mind: the table "When callbacks misbehave" of the
+//! `Eq` is wrong, policies with inconsistent answers: the table "When callbacks misbehave" of the
 //! crate's documentation, line by line.
 
 mod support;
@@ -13,7 +13,7 @@ use support::{LONGEST, NS, OneHash, must_end, nanos, quiet_about_told_panics, se
 use wheelhouse::RemovalCause::{self, Expired};
 use wheelhouse::{Cache, Expiry, ManualTicker, Scheduler};
 
-/// What a cache shows: by key the number of its value and what is left of it.
+/// The visible content of a cache: by key the number of its value and the time it has left.
 type Content = BTreeMap<u32, (u32, Option<Duration>)>;
 
 fn content(cache: &Sparky) -> Content {
@@ -23,7 +23,7 @@ fn content(cache: &Sparky) -> Content {
     calmly(|| cache.iter().map(entry).collect())
 }
 
-/// The step that reads many keys: what it has read before a panic counts as read.
+/// The step that reads many keys: the keys read before a panic count as read.
 const LOOKS_UP_MANY: u32 = 13;
 
 /// One step of a program: of fourteen kinds, on thirteen keys.
@@ -51,7 +51,7 @@ fn step(cache: &Sparky, clock: &ManualTicker, n: u32, accepted: &mut BTreeSet<u3
             calmly(|| clock.advance(Duration::from_millis(900)));
         }
         LOOKS_UP_MANY => {
-            // More than it looks up at once.
+            // More keys than it looks up at once.
             let keys: Vec<_> = calmly(|| (0..20).map(spark::key).collect());
             let values = cache.get_many(spark::hand_out(&keys));
             assert_eq!(values.len(), keys.len());
@@ -65,7 +65,7 @@ fn step(cache: &Sparky, clock: &ManualTicker, n: u32, accepted: &mut BTreeSet<u3
     }
 }
 
-/// Whether a panic in a callback of this kind comes out of the call that led to it, and then leaves
+/// Whether a panic in a callback of this kind reaches the caller of the cache, and then leaves
 /// everything as it was.
 fn reaches_the_caller(kind: Kind) -> bool {
     !matches!(kind, Kind::Listener | Kind::DropKey | Kind::DropValue)
@@ -74,8 +74,7 @@ fn reaches_the_caller(kind: Kind) -> bool {
 /// The bound, and whether the policy answers reads.
 type Setting = (Option<u64>, bool);
 
-/// Runs the program with the call number `at` of a kind doing its deed; true if it was never called
-/// that often.
+/// Runs the program; call number `at` of a kind misbehaves. True if there were fewer calls.
 fn run(kind: Kind, deed: Deed, at: u32, spread: Spread, (capacity, reads): Setting) -> bool {
     let what = format!("{deed:?} in call {at} of {kind:?}, {spread:?}, {capacity:?}, {reads}");
     spark::take_left();
@@ -99,8 +98,8 @@ fn run(kind: Kind, deed: Deed, at: u32, spread: Spread, (capacity, reads): Setti
                 reaches_the_caller(kind) || kind == Kind::DropKey,
                 "{what}: came out of step {n}"
             );
-            // What `retain` has refused before is gone; the key of the call itself, dropped by the
-            // caller, comes too late.
+            // What `retain` removed before the panic stays removed; the caller drops the key of its
+            // own call, whose destructor runs too late.
             if kind != Kind::Retain && kind != Kind::DropKey && capacity.is_none() {
                 let (mut was, mut is) = (was, content(&cache));
                 if reads && n % 14 == LOOKS_UP_MANY {
@@ -119,7 +118,7 @@ fn run(kind: Kind, deed: Deed, at: u32, spread: Spread, (capacity, reads): Setti
     if deed == Deed::CallTheCache {
         assert_eq!(panics, 0, "{what}: a call from inside panicked");
         spark::lend(None);
-        // What the calls from inside put in was accepted.
+        // What the calls from inside inserted was accepted.
         accepted = (first..spark::next_serial()).collect();
     }
     settle(&cache, &clock, accepted, &what);
@@ -131,8 +130,8 @@ fn run(kind: Kind, deed: Deed, at: u32, spread: Spread, (capacity, reads): Setti
     !spent
 }
 
-/// Calm again: the cache works, everything that came in is there or was told once, and what is due
-/// goes.
+/// Without misbehaviour the cache works: every value that was inserted is stored or was delivered
+/// once, and due entries are removed.
 fn settle(cache: &Sparky, clock: &ManualTicker, accepted: BTreeSet<u32>, what: &str) {
     cache.run_pending_tasks();
     assert_eq!(content(cache).len() as u64, cache.entry_count(), "{what}");
@@ -154,7 +153,7 @@ fn settle(cache: &Sparky, clock: &ManualTicker, accepted: BTreeSet<u32>, what: &
     let number = spark::next_serial();
     cache.insert_with_ttl(key(500), value(), secs(1));
     let found = cache.get(&key(500)).map(|found| found.serial);
-    // A bounded cache may have let the new one go at once.
+    // A bounded cache may have evicted the new entry at once.
     let bounded = cache.policy().max_capacity().is_some();
     assert!(
         found == Some(number) || (bounded && found.is_none()),
@@ -187,15 +186,15 @@ fn settle(cache: &Sparky, clock: &ManualTicker, accepted: BTreeSet<u32>, what: &
     spark::take_left();
 }
 
-/// Runs the program again and again, with the first, the second, … call misbehaving, until it ends
-/// without.
+/// Runs the program again and again, with the first, the second, … call misbehaving, until the
+/// program ends before that call.
 fn at_each_call(kind: Kind, deed: Deed) {
     quiet_about_told_panics();
     for spread in [Spread::Well, Spread::AllEqual] {
         for setting in [(None, true), (None, false), (Some(6), true)] {
             let mut at = 1;
             while !run(kind, deed, at, spread, setting) {
-                // Each of the first ones; of hundreds, some.
+                // Tests each of the first calls; of hundreds, some.
                 at += 1 + at / 40;
             }
             assert!(
@@ -225,7 +224,8 @@ fn any_call_of_any_callback_may_call_the_cache() {
     });
 }
 
-/// What came in is there, or was told once; nothing leaks, whatever the keys say of themselves.
+/// Every inserted value is stored, or was delivered once; nothing leaks, however the keys hash and
+/// compare.
 fn accounts_balance(spread: Spread, says: Says) {
     let what = format!("{spread:?}, {says:?}");
     spark::take_left();
@@ -329,7 +329,7 @@ fn however_many_keys_collide_a_write_needs_no_deeper_stack() {
     assert!((0..KEYS).all(|key| cache.get(&key) == Some(key)));
 }
 
-/// Answers in turn, whatever it is asked.
+/// Returns its answers in turn, for any question.
 struct InTurn(std::sync::Mutex<usize>, Vec<Option<Duration>>);
 
 impl InTurn {

@@ -1,5 +1,5 @@
-//! Tickers that panic, disagree between threads, or leap while an operation is under way. What one
-//! clock may show to one thread is in `time_travel`.
+//! Tickers that panic, disagree between threads, or jump during an operation. `time_travel` tests
+//! what one clock may show to one thread.
 
 mod support;
 
@@ -14,7 +14,7 @@ use support::{millis, quiet_about_told_panics, secs};
 use wheelhouse::expiry::accessing;
 use wheelhouse::{Alarm, Cache, MaintenanceTask, ManualTicker, RemovalCause, Scheduler, Ticker};
 
-/// A clock that panics at one reading, or from one on.
+/// A clock that panics at one reading, or at all readings from one on.
 #[derive(Clone)]
 struct Brittle {
     clock: ManualTicker,
@@ -32,7 +32,7 @@ impl Brittle {
         }
     }
 
-    /// Lets so many readings pass before the panic.
+    /// Lets this many readings pass before the panic.
     fn break_after(&self, readings: i64) {
         self.left.store(readings, Ordering::SeqCst);
     }
@@ -54,7 +54,7 @@ impl Ticker for Brittle {
     }
 }
 
-/// What was heard of each pair: keys count up, so every pair has its own.
+/// The removals received for each pair: keys count up, so every pair has its own.
 type Heard = Arc<Mutex<BTreeMap<u32, Vec<RemovalCause>>>>;
 
 type Tried = (Cache<u32, Counted<u32>>, Brittle, Heard, Census);
@@ -81,8 +81,8 @@ fn brittle(kind: usize, for_good: bool) -> Tried {
     (cache, clock, heard, census)
 }
 
-/// A bit of everything; each call may panic. Says how many values were put in for sure, and how
-/// many perhaps.
+/// Some of every operation; each call may panic. Returns how many values were inserted for sure,
+/// and how many perhaps.
 fn program(tried: &Tried) -> u32 {
     let (cache, clock, _, census) = tried;
     let attempt = |call: &dyn Fn()| _ = catch_unwind(AssertUnwindSafe(call));
@@ -137,8 +137,8 @@ fn a_ticker_that_panics_at_any_reading_loses_nothing() {
     }
 }
 
-/// The clock works again: everything that is left ends when it is due, each pair was told once, and
-/// nothing leaks.
+/// The clock works again: every entry that is left expires when it is due, each pair was delivered
+/// once, and nothing leaks.
 fn settle((cache, clock, heard, census): Tried, numbers: u32, what: &str) {
     cache.run_pending_tasks();
     assert_eq!(cache.iter().count() as u64, cache.entry_count(), "{what}");
@@ -147,7 +147,7 @@ fn settle((cache, clock, heard, census): Tried, numbers: u32, what: &str) {
         .filter(|entry| entry.time_left().is_none())
         .count();
     clock.clock.advance(secs(30));
-    // What was left is found by the wheel, not only by those who look.
+    // The wheel finds the entries that are left, not only look-ups.
     for _ in 0..3 {
         cache.run_pending_tasks();
     }
@@ -208,14 +208,14 @@ fn a_driver_whose_ticker_panicked_tries_again() {
         .build();
     cache.insert_with_ttl(1, 1, millis(100));
     clock.clock.advance(secs(1));
-    // The driver comes after a tenth of a second of real time, and reads the clock.
+    // The scheduler thread runs after a tenth of a second of real time, and reads the clock.
     clock.break_after(0);
     let heard = tells.recv_timeout(secs(20));
     assert_eq!(heard, Ok(1), "after the panic nobody came back");
     assert!(clock.mend(), "nobody read the clock: nothing was shown");
 }
 
-/// An alarm that remembers what it was told last.
+/// A scheduler that remembers its last request.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Option<MaintenanceTask>>>);
 
@@ -248,8 +248,8 @@ fn an_alarm_is_set_again_when_the_ticker_panicked() {
 
 thread_local!(static OFF_BY: std::cell::Cell<i64> = const { std::cell::Cell::new(0) });
 
-/// A clock that each thread reads with an error of its own: a counter that differs from core to
-/// core.
+/// A clock that each thread reads with an error of its own, like a counter that differs from core
+/// to core.
 #[derive(Clone, Default)]
 struct Skewed(Arc<AtomicI64>);
 
@@ -268,7 +268,8 @@ fn threads_whose_clocks_differ_by_microseconds_err_by_no_more() {
         let builder = Cache::builder()
             .ticker(clock.clone())
             .expiry_resolution(Duration::from_nanos(1 << 16));
-        // Where reads may extend, a look at a dead entry claims it; nothing here extends.
+        // If reads may extend, a look-up that finds an expired entry claims it; no read extends
+        // here.
         let cache: Cache<usize, ()> = if reads_extend {
             builder
                 .expire_after(accessing(|_: &usize, (): &()| None))
@@ -276,8 +277,8 @@ fn threads_whose_clocks_differ_by_microseconds_err_by_no_more() {
         } else {
             builder.build()
         };
-        // By key, in true time: before the first its entry may not go, from the second on nobody
-        // may see it. 0 while it is not in.
+        // By key, in true time: before the first moment its entry must be found, from the second on
+        // it must not be. 0 while it is not inserted.
         let ends: Vec<[AtomicI64; 2]> = (0..KEYS).map(|_| Default::default()).collect();
         let wrong = Mutex::new(Vec::new());
         std::thread::scope(|threads| {
@@ -290,7 +291,7 @@ fn threads_whose_clocks_differ_by_microseconds_err_by_no_more() {
                     for step in 0..KEYS * 8 {
                         let new = step / 8;
                         if step % 8 == 0 && new % 4 == thread {
-                            // Each key is put in once, by one thread.
+                            // Each key is inserted once, by one thread.
                             let life = dice.below(3_000_000);
                             let from = time();
                             cache.insert_with_ttl(new, (), Duration::from_nanos(life));

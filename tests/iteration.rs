@@ -1,4 +1,4 @@
-//! Walking over all entries: `iter`, `retain`, `invalidate_all`.
+//! Iteration over all entries: `iter`, `retain`, `invalidate_all`.
 
 mod support;
 
@@ -81,7 +81,8 @@ fn iter_bears_any_change_during_the_walk() {
         for (step, entry) in (0..).zip(&cache) {
             let key = *entry.key();
             assert!(key >= 1_000 || shown.insert(key), "{key} was shown twice");
-            // Old entries go, others come, the table grows, maintenance runs, and the walk goes on.
+            // Old entries are removed, new ones inserted, the table grows, maintenance runs, and
+            // the iteration continues.
             if step < 2_000 {
                 cache.insert(1_000_000 + step, 0);
                 cache.insert(2_000_000 + step, 0);
@@ -105,7 +106,8 @@ fn iter_bears_any_change_during_the_walk() {
 
 #[test]
 fn iter_shows_a_key_that_is_replaced_while_its_bucket_is_in_hand() {
-    // Where reads extend, a replaced node is frozen and looks due; elsewhere it keeps its deadline.
+    // If reads extend deadlines, a replaced node is frozen and looks due; otherwise it keeps its
+    // deadline.
     for reads_extend in [false, true] {
         let clock = ManualTicker::new();
         let builder = Cache::builder().hasher(OneHash).ticker(clock.clone());
@@ -117,12 +119,12 @@ fn iter_shows_a_key_that_is_replaced_while_its_bucket_is_in_hand() {
         for key in 0..20u32 {
             cache.insert(key, 0);
         }
-        // All keys share one hash, hence one bucket: the first step takes all of them in hand.
+        // All keys share one hash, hence one bucket: the first step reads all of them.
         let mut walk = cache.iter();
         let mut shown = vec![*walk.next().expect("twenty entries").key()];
         for key in 0..20 {
             cache.insert(key, 1);
-            // Gone and back again: another node, perhaps in another place.
+            // Removed and inserted again: another node, perhaps in another slot.
             if key % 5 == 0 {
                 cache.invalidate(&key);
                 cache.insert(key, 1);
@@ -160,7 +162,7 @@ fn iter_shows_each_key_once_while_other_threads_replace_all_of_them() {
                     for key in 0..500 {
                         cache.insert(key, round);
                     }
-                    // The table grows and shrinks under the walks.
+                    // The table grows and shrinks during the iterations.
                     for key in 1_000..1_000 + 3_000 * (round % 2) {
                         cache.insert(key, 0);
                     }
@@ -225,8 +227,8 @@ fn retain_may_call_the_cache() {
             );
             if key < 100 {
                 assert_eq!(cache.get(&key), Some(key + 1));
-                // Replaced while it is being judged: the verdict was about the value that was
-                // shown.
+                // Replaced while the closure judged it: the judgement was about the value that it
+                // saw.
                 cache.insert(key, 0);
                 cache.insert(key + 1_000, 0);
                 cache.invalidate(&(key + 1_000));

@@ -1,5 +1,5 @@
-//! The drop of the last handle: it returns when every earlier removal was told and every key and
-//! value was dropped, also while a thread of the crate is at work on the cache. Inside a listener,
+//! The drop of the last handle: it returns when every earlier removal was delivered and every key
+//! and value was dropped, even while a thread of the crate works on the cache. Inside a listener,
 //! and on such a thread, it returns at once.
 
 mod support;
@@ -14,12 +14,12 @@ use support::record::Record;
 use support::{Gate, HOUR, millis, must_end, secs};
 use wheelhouse::{Alarm, Cache, MaintenanceTask, ManualTicker, RemovalCause, Scheduler};
 
-/// Longer than any promise here takes, even on a loaded machine.
+/// Longer than any action here takes, even on a loaded machine.
 const SOON: Duration = secs(20);
 
 type Slot<T> = Arc<Mutex<Option<T>>>;
 
-/// Keeps the task that it was given last.
+/// A scheduler that keeps its last task.
 #[derive(Clone, Default)]
 struct Latest(Slot<MaintenanceTask>);
 
@@ -44,7 +44,7 @@ fn comes_true(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// A listener that says that it runs, then waits for the gate, each time.
+/// A listener that reports each call, then waits for the gate.
 fn slow(
     entered: Sender<u32>,
     gate: &Arc<Gate>,
@@ -91,7 +91,7 @@ fn it_waits_for_a_listener_that_runs_and_for_all_that_is_to_be_told() {
 
 #[test]
 fn it_waits_for_a_run_of_the_scheduler_thread() {
-    /// A value whose destructor says that it runs, and then waits.
+    /// A value whose destructor reports that it runs, and then waits.
     struct Slow(
         Option<(Sender<()>, Arc<Gate>)>,
         #[allow(dead_code)] Counted<u32>,
@@ -242,7 +242,7 @@ fn two_listeners_may_drop_the_last_handles_of_each_others_caches() {
             Cache::builder()
                 .removal_listener(move |&key: &u32, _: &Counted<u32>, _| {
                     if key == 0 {
-                        // Both listeners run when both last handles go.
+                        // Both listeners run when both last handles are dropped.
                         meet.wait();
                         let last = other.lock().unwrap().take();
                         drop(last);
@@ -297,7 +297,7 @@ fn two_tasks_may_drop_the_last_handles_of_each_others_caches() {
     });
 }
 
-/// A listener of a cache that is going, run by the drop, drops another cache's last handle.
+/// The drop of a cache runs a listener, which drops another cache's last handle.
 #[test]
 fn a_drop_may_end_one_cache_after_the_other() {
     must_end(|| {
@@ -323,14 +323,14 @@ fn a_drop_may_end_one_cache_after_the_other() {
     });
 }
 
-/// The common thread drops a value that holds the last handle of a cache with a slow listener.
+/// The scheduler thread drops a value that holds the last handle of a cache with a slow listener.
 #[test]
 fn a_cache_that_ends_on_the_common_thread_does_not_delay_others_by_its_listener() {
     let gate = Gate::new();
     let (entered, enters) = mpsc::channel();
     let held = Arc::clone(&gate);
     let slow = Cache::builder()
-        // Its own notifications wait until the last handle goes.
+        // Its own notifications wait until the last handle is dropped.
         .scheduler(Scheduler::disabled())
         .removal_listener(move |&key: &u32, _: &u32, _| {
             entered.send(key).ok();

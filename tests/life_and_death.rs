@@ -1,5 +1,5 @@
 //! Caches that are dropped while they are used, threads that end while they use them, thousands of
-//! both; how many threads the crate starts, and what happens where none can be started.
+//! both; how many threads the crate starts, and what happens if none can be started.
 
 mod support;
 
@@ -13,10 +13,10 @@ use support::{Dice, Gate, HOUR, millis, must_end, secs};
 use wheelhouse::RemovalCause::Expired;
 use wheelhouse::{Cache, ManualTicker, Scheduler};
 
-/// Longer than any promise here takes, even on a loaded machine.
+/// Longer than any action here takes, even on a loaded machine.
 const SOON: Duration = secs(20);
 
-/// The tests of this file look at the process as a whole, so they run one by one.
+/// The tests of this file measure the whole process, so they run one by one.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -31,8 +31,8 @@ fn comes_true(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Threads of this process that the crate has started, by name (15 bytes of it), sorted; none where
-/// the system does not tell.
+/// Threads of this process that the crate has started, by name (15 bytes of it), sorted; empty if
+/// the system does not list threads.
 fn thread_names() -> Vec<String> {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
         return Vec::new();
@@ -51,7 +51,7 @@ fn cache_threads() -> usize {
     thread_names().len()
 }
 
-/// Memory that this process has resident, in KiB; 0 where the system does not tell.
+/// Resident memory of this process, in KiB; 0 if the system does not report it.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok());
@@ -116,7 +116,7 @@ fn the_last_handle_may_go_during_a_pass() {
         for key in 0..2_000u32 {
             cache.insert_with_ttl(key, census.counted(key), millis(2));
         }
-        // The scheduler thread is in its run by now, or just before it, or has ended it.
+        // The scheduler thread is in its run by now, just before it, or just after it.
         let began = Instant::now();
         while began.elapsed() < Duration::from_micros(1_500 + round * 20) {
             std::hint::spin_loop();
@@ -131,7 +131,7 @@ thread_local! {
     static LAST: RefCell<Option<Late>> = const { RefCell::new(None) };
 }
 
-/// Reads and writes a cache in the last moments of its thread.
+/// A value that reads and writes a cache when its thread ends.
 struct Late(Cache<u32, Counted<u32>>, Census);
 
 impl Drop for Late {
@@ -182,7 +182,7 @@ fn thousands_of_caches_leave_no_thread_and_no_memory() {
             let builder = Cache::builder().expiry_resolution(millis(1));
             let cache = match n % 4 {
                 0 => builder.max_capacity(100).build(),
-                // No thread for these: nothing is ever scheduled.
+                // These caches start no thread, because they never schedule a run.
                 1 => builder.scheduler(Scheduler::disabled()).build(),
                 2 => builder.coarse_reads(millis(1)).build(),
                 _ => builder.build(),
@@ -203,8 +203,8 @@ fn thousands_of_caches_leave_no_thread_and_no_memory() {
         held.push(resident());
     }
     println!("resident after each thousand caches, in KiB: {held:?}");
-    // Whatever the allocator keeps, four thousand more caches take no more of it: a leak of 1 KiB
-    // each would show. A sanitizer keeps what was freed for a while.
+    // Four thousand more caches take no more memory, whatever the allocator keeps: a leak of 1 KiB
+    // each would show. A sanitizer keeps freed memory for a while.
     assert!(
         cfg!(wheelhouse_single) || held[4] <= held[0] + 4_000,
         "{held:?}"
@@ -248,14 +248,14 @@ fn a_reference_held_for_a_million_writes_holds_their_memory_and_no_longer() {
         assert_eq!(census.alive(), 100, "no reference holds them");
         held.push(full);
     }
-    // A sanitizer keeps what was freed for a while, to see that it is not used.
+    // A sanitizer keeps freed memory for a while, to detect its use.
     assert!(
         cfg!(wheelhouse_single) || held[1] <= held[0] + held[0] / 4,
         "the second time takes more: {held:?} KiB"
     );
 }
 
-/// Run by the test below in a process of its own, where no thread can be started.
+/// The test below runs it in a process of its own, where no thread can be started.
 #[test]
 #[ignore = "a part of a_thread_that_cannot_be_started_leaves_maintenance_to_the_callers"]
 fn in_a_process_without_threads() {
@@ -282,7 +282,7 @@ fn in_a_process_without_threads() {
         while began.elapsed() < millis(40) {
             std::hint::spin_loop();
         }
-        // Callers do the expiry, a bit each.
+        // Callers do the expiry, a few entries each.
         for key in 0..5_000 {
             assert_eq!(cache.get(&key), None);
             cache.insert_with_ttl(key + 10_000, key, HOUR);
@@ -299,7 +299,8 @@ fn in_a_process_without_threads() {
         assert_eq!((cache.entry_count(), heard.take().len()), (4_999, 1));
     }
     for _ in 0..2 {
-        // Asked for coarse, and exact after all: a time that no thread renews would stand still.
+        // Coarse reads were requested, and look-ups are exact all the same: a time that no thread
+        // renews would stand still.
         let cache = Cache::builder()
             .coarse_reads(secs(1))
             .scheduler(Scheduler::disabled())
@@ -316,8 +317,8 @@ fn in_a_process_without_threads() {
 #[test]
 fn a_thread_that_cannot_be_started_leaves_maintenance_to_the_callers() {
     let _alone = alone();
-    // A stack that no address space has room for. The test program itself runs one test on its
-    // first thread.
+    // A stack larger than any address space. The test harness runs a single test on its first
+    // thread.
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "in_a_process_without_threads"])
         .args(["--ignored", "--nocapture", "--test-threads=1"])
@@ -348,7 +349,7 @@ fn the_thread_goes_with_the_last_cache_and_comes_again() {
     }
 }
 
-/// As the system shows it, with what it cuts off.
+/// As the system shows it, truncated.
 #[cfg(target_os = "linux")]
 #[test]
 fn one_thread_serves_all_caches_and_one_more_each_that_has_something_to_tell() {
@@ -375,13 +376,13 @@ fn one_thread_serves_all_caches_and_one_more_each_that_has_something_to_tell() {
     }
     comes_true("the thread names itself", || cache_threads() == 1);
     assert_eq!(thread_names(), ["wheelhouse"]);
-    // Caches without a listener have nothing to tell.
+    // Caches without a listener deliver nothing.
     caches[20..].iter().for_each(|cache| cache.invalidate(&1));
     for told in [0, 10, 11] {
         caches[told].insert_with_ttl(3, 3, millis(2));
     }
     comes_true("all three are told", || heard.count() == 3);
-    // The name is a thread's own, so it is seen a moment after the thread.
+    // The thread sets its name itself, so it is visible a moment after the thread.
     let expected = [
         "wheelhouse",
         "wheelhouse-list",
@@ -389,7 +390,7 @@ fn one_thread_serves_all_caches_and_one_more_each_that_has_something_to_tell() {
         "wheelhouse-n11",
     ];
     comes_true("threads and their names", || thread_names() == expected);
-    // Each notifier thread ends with its cache, the common one with the last.
+    // Each notifier thread ends with its cache, the scheduler thread with the last one.
     let rest = caches.into_iter().enumerate();
     let kept: Vec<_> = rest
         .filter_map(|(n, cache)| (n == 30).then_some(cache))
@@ -401,7 +402,7 @@ fn one_thread_serves_all_caches_and_one_more_each_that_has_something_to_tell() {
     comes_true("the common thread ends", || cache_threads() == 0);
 }
 
-/// Each write asks for a run earlier than all before, of one cache after the other.
+/// Each write requests an earlier run than all before, for one cache after the other.
 #[test]
 fn thousands_of_caches_are_served_by_one_thread() {
     let _alone = alone();
@@ -423,10 +424,10 @@ fn thousands_of_caches_are_served_by_one_thread() {
     assert!(cache_threads() <= 1);
 }
 
-/// A destructor of one cache holds the common thread up; the writers of another do its work.
+/// A destructor of one cache holds the scheduler thread up; the writers of another do its work.
 #[test]
 fn writers_do_the_work_of_a_thread_that_is_late_by_far() {
-    /// Says that its destructor runs, and waits in it.
+    /// A value whose destructor reports that it runs, and waits.
     struct Stuck(std::sync::mpsc::Sender<()>, Arc<Gate>);
     impl Drop for Stuck {
         fn drop(&mut self) {
@@ -448,7 +449,7 @@ fn writers_do_the_work_of_a_thread_that_is_late_by_far() {
         .removal_listener(heard.listener())
         .build();
     (0..1_000).for_each(|key| cache.insert_with_ttl(key, key, secs(10)));
-    // Due, but not late by far yet: that is for the thread to do.
+    // Due, but not very late yet: the thread should remove it.
     clock.advance(secs(12));
     cache.insert_with_ttl(2_000, 0, HOUR);
     assert_eq!(cache.entry_count(), 1_001);

@@ -1,5 +1,5 @@
-//! Cache-wide limits, alone and beside the deadlines of a policy or of the caller: the earliest
-//! holds.
+//! Limits for the whole cache, alone and beside the deadlines of a policy or of the caller: the
+//! earliest counts.
 
 mod support;
 
@@ -61,7 +61,7 @@ fn time_to_idle_counts_from_the_last_read_or_write() {
     cache.insert(1, 2);
     assert_eq!(idle(secs(3)), Some(Some(secs(7))));
 
-    // Looks that are no reads.
+    // Calls that do not count as reads.
     assert!(cache.contains_key(&1));
     assert_eq!(cache.iter().count(), 1);
     cache.retain(|_, _| true);
@@ -150,8 +150,8 @@ fn the_earliest_of_policy_and_time_to_idle_holds() {
         .build();
     cache.insert(1, 1);
     assert_eq!(left(&cache, 1), Some(Some(secs(10))));
-    // The policy leaves its own deadline at 60 s; each read moves the idle one, until the policy's
-    // comes first.
+    // The policy leaves its own deadline at 60 s; each read moves the idle deadline, until the
+    // policy's comes first.
     let mut now = 0;
     for (read_at, seconds_left) in [
         (9, 10),
@@ -241,7 +241,7 @@ fn fixed_lives_of_zero_and_more_than_the_longest() {
 
 #[test]
 fn an_idle_deadline_counts_from_the_instant_that_the_policy_was_told() {
-    /// Changes nothing, and takes two seconds for it.
+    /// A policy that changes nothing, and takes two seconds.
     struct Ponders(ManualTicker);
     impl Expiry<u32, u32> for Ponders {
         fn expire_after_read(

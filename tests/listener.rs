@@ -1,5 +1,5 @@
-//! What a removal listener may rely on: each pair that left is told once, in order for each key,
-//! with the value that left, after the removal is visible, with no lock held.
+//! The guarantees of a removal listener: each pair that left is delivered once, in order for each
+//! key, with the value that left, after the removal is visible, with no lock held.
 
 mod support;
 
@@ -194,7 +194,7 @@ fn pending_tasks_wait_for_notices_that_another_thread_is_delivering() {
         second.run_pending_tasks();
         returned.send(told.count()).unwrap();
     });
-    // It may not come back before the notices are out, which the gate still holds up.
+    // It must not return before the notifications are delivered, which the gate still blocks.
     assert!(
         wait_returned
             .recv_timeout(Duration::from_millis(50))
@@ -225,8 +225,8 @@ fn a_slow_listener_delays_neither_get_nor_insert() {
         .scheduler(Scheduler::background())
         .build();
     cache.insert(0, 0);
-    // Whether the listener runs on this thread or on the cache's own, it does not run on those of
-    // the callers below.
+    // The listener runs on this thread or on the cache's own, not on the threads of the callers
+    // below.
     let other = cache.clone();
     let waiting = std::thread::spawn(move || {
         other.invalidate(&0);
@@ -308,7 +308,7 @@ fn a_look_up_runs_no_listener() {
     let clock = ManualTicker::new();
     let told = Arc::new([const { AtomicU32::new(0) }; 2]);
     let counts = Arc::clone(&told);
-    // Nobody wakes, so look-ups that meet dead entries remove some.
+    // Without a scheduler, look-ups that find expired entries remove some.
     let cache = Cache::builder()
         .scheduler(Scheduler::disabled())
         .ticker(clock.clone())
@@ -359,8 +359,8 @@ fn a_listener_that_always_brings_about_more_does_not_keep_run_pending_tasks() {
         for _ in 0..3 {
             cache.run_pending_tasks();
             let now = heard.load(Ordering::Relaxed);
-            // Some of what came meanwhile is heard too, but not however many times over as was
-            // asked for.
+            // Some of the later notifications are delivered too, but not as many times as this call
+            // was repeated.
             assert!((100..2_000).contains(&(now - last)), "{}", now - last);
             last = now;
         }

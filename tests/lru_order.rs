@@ -1,5 +1,5 @@
-//! With `EvictionPolicy::Lru` the entry goes that has not been used for longest: what counts as a
-//! use, and what does not.
+//! With `EvictionPolicy::Lru` the cache evicts the entry that was not used for the longest time:
+//! what counts as a use, and what does not.
 
 mod support;
 
@@ -10,7 +10,7 @@ use wheelhouse::{Cache, EvictionPolicy, ManualTicker};
 
 type Touch = fn(&Cache<u32, u32>, u32);
 
-/// Entries 1, 2, 3 in a cache for three; 1 is touched, then 4 comes: who has to go?
+/// Entries 1, 2, 3 in a cache for three; 1 is touched, then 4 is inserted: which one is evicted?
 fn victim_after(touch: Touch) -> u32 {
     let heard = Record::new();
     let cache = Cache::builder()

@@ -1,4 +1,4 @@
-//! Removed keys and values are dropped soon, and everything is dropped once.
+//! Removed keys and values are dropped soon, and each is dropped once.
 
 mod support;
 
@@ -52,7 +52,7 @@ impl Stock {
             .insert(self.keys.counted(n), self.values.counted(n));
     }
 
-    /// A key to look up with, which does not count.
+    /// A key for look-ups, which is not counted.
     fn key(n: u32) -> Counted<u32> {
         Census::default().counted(n)
     }
@@ -172,7 +172,7 @@ fn what_another_thread_removed_is_dropped_though_that_thread_idles_or_ended() {
         (0..100).for_each(|n| cache.invalidate(&Stock::key(n)));
         drop(cache.get_ref(&Stock::key(200)));
         done.send(()).unwrap();
-        // Stays alive, and never comes back to this or any other cache.
+        // A thread that stays alive and never uses this or any other cache again.
         wait_end.recv().unwrap();
     });
     wait_done.recv().unwrap();
@@ -249,8 +249,8 @@ fn what_another_thread_is_dropping_is_waited_for() {
     waiting.into_iter().for_each(|w| w.join().unwrap());
 }
 
-/// A value whose destructor, on whichever thread, says that it runs, waits, takes another value
-/// out, and takes its time.
+/// A value whose destructor, on any thread, reports that it runs, waits, removes another value, and
+/// is slow.
 struct Heavy {
     cache: Cache<u32, Mutex<Option<Heavy>>>,
     begun: mpsc::Sender<()>,
@@ -261,7 +261,7 @@ struct Heavy {
 impl Drop for Heavy {
     fn drop(&mut self) {
         self.begun.send(()).unwrap();
-        // In the end it goes on of itself: not to hold a failed test up.
+        // It continues on its own at last, so that a failed test does not hang.
         _ = self.go_on.recv_timeout(secs(20));
         self.cache.invalidate(&self.takes_out);
         std::thread::sleep(Duration::from_millis(20));
@@ -294,7 +294,7 @@ fn what_a_destructor_on_another_thread_takes_out_is_dropped_too() {
         let cache = cache.clone();
         move || cache.run_pending_tasks()
     });
-    // It waits for the first by now, most likely; if not yet, it has to do all the same things.
+    // By now it waits for the first, most likely; if not yet, it still has to do the same things.
     std::thread::sleep(Duration::from_millis(20));
     let_go.iter().for_each(|go| go.send(()).unwrap());
     waiting.join().unwrap();
@@ -419,7 +419,7 @@ fn a_panic_in_a_drop_does_not_stop_the_cache() {
         cache.insert(key, Bomb(key == 50));
     }
     cache.invalidate_all();
-    // Where the panic comes out is not promised; that the cache goes on is.
+    // It is not guaranteed where the panic surfaces; it is that the cache still works.
     for _ in 0..6 {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cache.run_pending_tasks())).ok();
     }

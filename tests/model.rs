@@ -1,4 +1,4 @@
-//! Random sequences of operations do the same on a cache as on the model.
+//! Random sequences of operations have the same results on a cache and on the model.
 
 mod support {
     pub mod model;
@@ -76,7 +76,7 @@ fn limit() -> impl Strategy<Value = Option<Duration>> {
     proptest::option::weighted(0.7, any::<u8>().prop_map(even))
 }
 
-/// Nothing is written beside the sources: a failure prints its smallest sequence, which then
+/// No file is written beside the sources: a failure prints its smallest sequence, which then
 /// becomes a test of its own.
 fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig {

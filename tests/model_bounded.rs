@@ -1,4 +1,4 @@
-//! Random sequences of operations on a cache whose bound is in the way, beside a sequential ledger.
+//! Random sequences of operations on a cache near its bound, compared with a sequential ledger.
 
 mod support {
     pub mod ledger;

@@ -1,5 +1,5 @@
-//! Any name will do, but one that no thread can bear: it is kept as given, shown, and borne by the
-//! thread.
+//! Any name is allowed, except one that no thread can have: it is kept as given, shown, and set for
+//! the thread.
 
 mod support;
 

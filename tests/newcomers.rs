@@ -1,5 +1,5 @@
-//! Nobody starves: in a cache full of entries in much demand, a key that comes in and is asked for
-//! at once is found.
+//! New entries are not starved: in a cache full of popular entries, a new key that is looked up at
+//! once is found.
 
 mod support;
 
@@ -9,7 +9,7 @@ use wheelhouse::{Cache, EvictionPolicy, ManualTicker};
 const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::Adaptive, EvictionPolicy::Lru];
 const CAPACITIES: [u64; 8] = [1, 2, 3, 10, 63, 100, 1_000, 20_000];
 
-/// Full, and every entry was used again and again.
+/// The cache is full, and every entry was used again and again.
 fn in_demand(policy: EvictionPolicy, capacity: u64) -> Cache<u64, u64> {
     let cache = Cache::builder()
         .max_capacity(capacity)
@@ -37,7 +37,7 @@ fn a_newcomer_is_found_at_once() {
             for key in 1_000_000..1_002_000 {
                 cache.insert(key, key);
                 assert_eq!(cache.get(&key), Some(key), "{policy:?} of {capacity}");
-                // The old ones stay in demand.
+                // The old entries stay popular.
                 for _ in 0..3 {
                     cache.get(&dice.below(capacity));
                 }
@@ -60,9 +60,9 @@ fn a_newcomer_outlives_the_maintenance_for_its_own_coming() {
     }
 }
 
-/// Asked for before two more have come, by a loader that puts it back if it is missed. That happens
-/// until its first uses have been taken in: a few others come between two passes, in a small cache
-/// more than the smallest window holds.
+/// The new key is looked up before two more are inserted, by a loader that inserts it again on a
+/// miss. A miss may happen until its first accesses were drained: a few other keys are inserted
+/// between two passes, in a small cache more than the smallest window holds.
 #[test]
 fn a_newcomer_that_comes_back_becomes_a_regular() {
     for policy in POLICIES {

@@ -1,12 +1,12 @@
-//! A cache without any deadline reads the clock once a write, for the entry's age, and at no other
-//! time.
+//! A cache without any deadline reads the clock once per write, for the entry's age, and at no
+//! other time.
 
 mod support;
 
 use support::{Dial, secs};
 use wheelhouse::{Cache, Scheduler};
 
-/// A counted clock under a cache that was given no deadline of any kind.
+/// A clock that counts its readings, for a cache without deadlines of any kind.
 fn timeless() -> (Cache<u32, u32>, Dial, u64) {
     let clock = Dial::at(1_000);
     let cache = Cache::builder()
@@ -101,7 +101,7 @@ fn the_first_fixed_life_starts_the_clock() {
         cache.insert(key, key);
     }
     cache.run_pending_tasks();
-    // By the first deadline, the cache has not looked at the clock for half an age.
+    // At the first deadline, the cache has not read the clock for half the clock's range.
     let start = 1 << 62;
     clock.set(start);
     cache.insert_with_ttl(1, 1, secs(10));

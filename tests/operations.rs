@@ -1,4 +1,4 @@
-//! What each operation does to an entry, on plain and on awkward keys and values.
+//! The effect of each operation on an entry, on plain and on awkward keys and values.
 
 mod support;
 
@@ -183,7 +183,7 @@ fn a_table_that_grew_and_shrank_has_lost_nothing() {
     for round in 0..2 {
         for key in 0..MANY {
             cache.insert(key, round);
-            // What was there before a growth step is there after it.
+            // What was stored before a step of growth is there after it.
             assert_eq!(cache.get(&(key / 2)), Some(round));
         }
         cache.run_pending_tasks();
@@ -273,7 +273,7 @@ fn a_reference_to_a_replaced_entry_knows_what_would_be_left() {
                 cache.run_pending_tasks();
             }
         }
-        // By its own deadline it ends, not by that of the value that has come.
+        // It expires by its own deadline, not by that of the new value.
         clock.advance(left - secs(3));
         assert_eq!(read.time_left(), Some(Duration::ZERO));
         assert_eq!(cache.peek_ref(&1).map(|entry| *entry), Some(2));
@@ -329,7 +329,7 @@ fn handles_are_shared_between_threads_and_references_are_not() {
     fn shared<T: Clone + Send + Sync + std::fmt::Debug + 'static>() {}
     shared::<Cache<String, Vec<u8>>>();
 
-    // Two candidates for `probe` if the type is `Send`, so that it compiles only because it is not.
+    // Two candidates for `probe` if the type is `Send`, so that it compiles only if it is not.
     trait Probe<Case> {
         fn probe() {}
     }
@@ -404,8 +404,8 @@ fn next_maintenance_follows_the_earliest_deadline() {
     assert_eq!(wait(), None, "nor has one whose entries never expire");
 }
 
-/// What a handle may do, for all keys, values and hashers that a cache takes: checked when this is
-/// compiled.
+/// The auto traits of a handle, for all keys, values and hashers that a cache accepts: checked at
+/// compile time.
 #[allow(dead_code, reason = "it is there to compile")]
 fn a_handle_goes_anywhere<K, V, S>()
 where
@@ -417,7 +417,7 @@ where
     may_be_shared::<Cache<K, V, S>>();
 }
 
-/// Neither a copy of a handle nor its `Debug` asks anything of what is in the cache.
+/// Neither a clone of a handle nor its `Debug` needs a bound on keys and values.
 #[allow(dead_code, reason = "it is there to compile")]
 fn a_handle_is_cloned_and_shown<K, V, S>() {
     fn cloned_and_shown<T: Clone + Debug>() {}

@@ -1,6 +1,6 @@
 //! Writers on every core while maintenance starves: a listener that does not return, a pass that is
-//! stopped in the middle. What waits is bounded where that is promised, nobody hangs, and no write
-//! is lost. How far writers alone get is in `overshoot`.
+//! stopped in the middle. Waiting work is bounded where this is guaranteed, no thread hangs, and no
+//! write is lost. `overshoot` tests how far writers alone exceed the bound.
 
 mod support;
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use support::{millis, secs};
 use wheelhouse::{Cache, ManualTicker, Scheduler, Ticker};
 
-/// Longer than anything here takes, even on a loaded machine.
+/// Longer than any action here takes, even on a loaded machine.
 const SOON: Duration = secs(30);
 /// Events in a shard's batch at which its writers wait for maintenance.
 const LIMIT: u64 = 1_024;
@@ -22,14 +22,14 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(4, usize::from)
 }
 
-/// How many writes to an unbounded cache may wait, with so many threads at it: full batches in all
-/// shards, two more that a pass has taken, and what each thread adds before it notices.
+/// How many writes to an unbounded cache may wait while this many threads write: full batches in
+/// all shards, two more that a pass has taken, and what each thread adds before it notices.
 fn slack(threads: usize) -> u64 {
     let shards = (4 * cores()).next_power_of_two().min(1024) as u64;
     (shards + 2) * LIMIT + 2 * threads as u64
 }
 
-/// Shut or open; whoever comes while it is shut waits.
+/// Closed or open; a thread that arrives while it is closed waits.
 #[derive(Default)]
 struct Barrier {
     shut: Mutex<bool>,
@@ -54,7 +54,7 @@ impl Barrier {
     }
 }
 
-/// Opens the barrier when the test ends, however it does.
+/// Opens the barrier when the test ends, also by a panic.
 struct OpensAtLast(Arc<Barrier>);
 
 impl Drop for OpensAtLast {
@@ -138,8 +138,7 @@ fn a_listener_that_does_not_return_stops_no_writer_and_loses_nothing() {
     );
 }
 
-/// A clock that lets threads of the cache wait, which stops the pass that they are in the middle
-/// of.
+/// A clock that lets threads of the cache wait, which stops the pass that they run.
 struct Stopping {
     clock: ManualTicker,
     barrier: Arc<Barrier>,
@@ -170,7 +169,8 @@ fn a_pass_that_is_stopped_in_the_middle_holds_writers_at_a_bound_and_no_reader()
         .scheduler(Scheduler::background())
         .expiry_resolution(millis(1))
         .build();
-    // Enough for the scheduler thread to come, and to read the clock while it holds the maintenance lock.
+    // Long enough for the scheduler thread to start a pass, and to read the clock while it holds
+    // the maintenance lock.
     barrier.shut();
     (0..100).for_each(|key| cache.insert_with_ttl(u64::MAX - key, 0, millis(5)));
     clock.advance(secs(1));
@@ -194,11 +194,11 @@ fn a_pass_that_is_stopped_in_the_middle_holds_writers_at_a_bound_and_no_reader()
                 }
             });
         }
-        // They stop, one after another, where their shards are full.
+        // They stop, one after another, when their shards are full.
         let (mut last, mut since) = (sum(), Instant::now());
         let began = Instant::now();
         while since.elapsed() < millis(300) && began.elapsed() < SOON {
-            // Readers are not held up, nor is what they see wrong.
+            // Readers do not wait, and what they see is right.
             for key in 0..EACH {
                 let found = cache.get(&key);
                 assert!(found.is_none_or(|value| value == key));
@@ -231,7 +231,7 @@ fn a_pass_that_is_stopped_in_the_middle_holds_writers_at_a_bound_and_no_reader()
 fn maintenance_that_never_comes_is_done_by_the_writers() {
     const EACH: u64 = 100_000;
     const CAPACITY: u64 = 2_000;
-    // A scheduler that is told and does nothing: a timer of a stopped event loop.
+    // A scheduler that ignores requests: a timer of a stopped event loop.
     struct Deaf;
     impl wheelhouse::Alarm for Deaf {
         fn set(&self, _: Duration, _: wheelhouse::MaintenanceTask) {}
@@ -260,8 +260,8 @@ fn maintenance_that_never_comes_is_done_by_the_writers() {
     println!(
         "{threads} writers without a scheduler: at most {most} values in memory, capacity {CAPACITY}"
     );
-    // Writers free what was evicted as well. The documented ceiling, and as much again for threads
-    // that lost their processor for long.
+    // Writers also free what was evicted. The documented limit, and as much again for threads that
+    // lost their processor for long.
     let ceiling = CAPACITY + CAPACITY / 2 + 2_048;
     assert!(most <= 2 * ceiling, "{most} values in memory");
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! How far a bounded cache may be over its bound while writers on every core insert as fast as they
+//! How far a bounded cache may exceed its bound while writers on every core insert as fast as they
 //! can: the documented figure.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ fn writers_on_every_core_do_not_run_away_from_eviction() {
             }
             stop.store(true, Ordering::Relaxed);
         });
-        // Each thread may add one more before it notices.
+        // Each thread may add one more event before it notices.
         let bound = CAPACITY + CAPACITY / 4 + 256 + threads as u64;
         assert!(
             most <= bound,
@@ -46,8 +46,8 @@ fn writers_on_every_core_do_not_run_away_from_eviction() {
     }
 }
 
-/// Each new entry weighs as much as a thousand of those that have to go: as many victims as entries
-/// would not do.
+/// Each new entry weighs as much as a thousand of those to be evicted: with as many victims as
+/// entries it would not be enough.
 #[test]
 fn heavy_writes_do_not_run_away_from_the_eviction_of_light_entries() {
     const LIGHT: u64 = 100_000;

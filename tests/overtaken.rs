@@ -1,5 +1,5 @@
-//! Callbacks that write the very key they are asked about, each time: the call that asks ends all
-//! the same, and with a right answer.
+//! Callbacks that write the key they were called for, each time: the outer call still ends, with a
+//! right answer.
 
 mod support;
 
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use support::{must_end, secs};
 use wheelhouse::{Cache, Expiry, ManualTicker};
 
-/// How often a callback that calls back is called: once in each call that the cache ought to make,
-/// and a bounded number beyond.
+/// How often the cache calls a callback that calls back: once in each call that the cache has to
+/// make, and a bounded number beyond.
 const PATIENCE: u32 = 50;
 
 /// What a callback does to the cache, and how often it was called.
@@ -20,7 +20,7 @@ type Act = fn(&Cache<u32, Value>, u32);
 struct Stage {
     /// Emptied at the end of a test, so that nothing leaks.
     cache: Mutex<Option<Cache<u32, Value>>>,
-    /// What is done, by whom; nobody acts inside an act.
+    /// What a callback does; a callback inside it does nothing.
     cue: Mutex<Option<(Moment, Act)>>,
     called: Mutex<u32>,
 }
@@ -52,7 +52,7 @@ impl Stage {
     }
 }
 
-/// A number that acts when it is cloned.
+/// A number whose clone runs the action.
 struct Value(u32, Arc<Stage>);
 
 impl Clone for Value {
@@ -62,7 +62,7 @@ impl Clone for Value {
     }
 }
 
-/// Ten seconds for each, when written; a hundred, when read.
+/// Ten seconds for each value on a write; a hundred on a read.
 struct Policy(Arc<Stage>);
 
 impl Expiry<u32, Value> for Policy {
@@ -95,8 +95,8 @@ impl Expiry<u32, Value> for Policy {
     }
 }
 
-/// Runs `call` on a cache of which `moment` of key 1 does `act`; then what the key has, and the
-/// time left.
+/// Runs `call` on a cache where the callback at `moment` for key 1 runs `act`; returns the value of
+/// the key afterwards, and the time it has left.
 #[track_caller]
 fn with(
     moment: Moment,
@@ -124,7 +124,7 @@ fn with(
     fate
 }
 
-/// Replaces what is there.
+/// Replaces the present value.
 fn put(cache: &Cache<u32, Value>, key: u32) {
     let stage = cache.peek_ref(&1).map(|entry| Arc::clone(&entry.1));
     if let Some(stage) = stage {

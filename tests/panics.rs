@@ -1,4 +1,4 @@
-//! A panic in user code goes to the caller, and the cache is as if the call had not been made.
+//! A panic in user code reaches the caller, and the cache is as if the call had not been made.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn panics<T>(call: impl FnOnce() -> T) {
     );
 }
 
-/// Every kind of call, from another thread, so that a lock left behind is met.
+/// Every kind of call, from another thread, so that a lock left locked is detected.
 #[track_caller]
 fn every_call_works(cache: &Cache<u32, u32>) {
     let cache = cache.clone();
@@ -122,7 +122,7 @@ thread_local! {
     static CLONE_PANICS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A key and value whose every trait can be told to panic.
+/// A key and value whose every trait can be made to panic.
 #[derive(Debug, PartialOrd, Ord)]
 struct Prickly(u32);
 

@@ -1,6 +1,6 @@
 //! Every operation, on a key that is absent, present or expired, with a panic in each of its
-//! callbacks: the panic goes to the caller, and all is as before, to the age, the weight, the next
-//! wake-up and the statistics.
+//! callbacks: the panic reaches the caller, and everything is as before: the age, the weight, the
+//! next wake-up and the statistics.
 
 mod support;
 
@@ -52,8 +52,7 @@ const CALLBACKS: [Kind; 8] = [
     Kind::Clone,
 ];
 
-/// One key in each state, and some others in the same table. The expired one has not been removed
-/// yet.
+/// One key in each state, and some others in the same table. The expired one was not removed yet.
 fn prepared(spread: Spread) -> (Sparky, ManualTicker) {
     let (cache, clock) = sparky(spread, Some(1_000), true);
     cache.insert_with_ttl(key(EXPIRED), value(), secs(50));
@@ -68,10 +67,10 @@ fn prepared(spread: Spread) -> (Sparky, ManualTicker) {
     (cache, clock)
 }
 
-/// Of each key the value, the time left and the age.
+/// For each key the value, the time left and the age.
 type Entries = BTreeMap<u32, (u32, Option<Duration>, Duration)>;
 
-/// All that a cache lets see.
+/// All visible state of the cache.
 #[derive(Debug, PartialEq)]
 struct Sight {
     entries: Entries,
@@ -98,7 +97,7 @@ fn sight(cache: &Sparky) -> Sight {
     }
 }
 
-/// Whether the operation, done on the key, came to the call number `at` of the callback, which then
+/// Whether the operation, done on the key, made call number `at` of the callback, which then
 /// panics.
 fn panics(operation: Operation, on: u32, kind: Kind, at: u32, spread: Spread) -> bool {
     let (name, call) = operation;
@@ -114,7 +113,7 @@ fn panics(operation: Operation, on: u32, kind: Kind, at: u32, spread: Spread) ->
         assert_eq!(sight(&cache), before, "{what}: left its mark");
         assert!(spark::take_left().is_empty(), "{what}: told of a removal");
     }
-    // The same once more, and every other call on that key, works.
+    // The same operation once more, and every other call on that key, works.
     call(&cache, on);
     cache.insert_with_ttl(key(on), value(), secs(1));
     let found = cache.get(&key(on)).map(|found| found.serial);
@@ -148,7 +147,7 @@ fn a_panic_in_any_callback_of_any_operation_leaves_all_as_it_was() {
             }
         }
     }
-    // Each callback was met where it has its place, so that the test is not about nothing.
+    // Each callback was called where expected, so that the test tests something.
     let met = |operation, kind: Kind| met[&(operation, format!("{kind:?}"))] > 0;
     for (operation, _) in OPERATIONS {
         assert!(

@@ -11,11 +11,11 @@ use support::{must_end, secs};
 use wheelhouse::RemovalCause::{self, Expired, Explicit, Replaced};
 use wheelhouse::{Cache, Expiry, ManualTicker};
 
-/// A place for the handle that a listener calls back through; emptied at the end of a test, so that
+/// A cell for the handle that a listener uses to call back; emptied at the end of a test, so that
 /// nothing leaks.
 type Slot = Arc<Mutex<Option<Cache<u32, u32>>>>;
 
-/// A cache whose listener gets the cache itself.
+/// A cache whose listener receives the cache itself.
 fn with_self(
     listener: impl Fn(&Cache<u32, u32>, u32, u32, RemovalCause) + Send + Sync + 'static,
 ) -> (Cache<u32, u32>, ManualTicker, Slot) {
@@ -39,7 +39,7 @@ fn a_listener_finds_the_removal_visible() {
     let wrong = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&wrong);
     let (cache, clock, slot) = with_self(move |cache, key, value, _| {
-        // Each key is removed once and not put back, or replaced by a greater value.
+        // Each key is removed once and not inserted again, or replaced by a greater value.
         if cache.peek_ref(&key).is_some_and(|entry| *entry <= value) {
             count.fetch_add(1, Ordering::SeqCst);
         }
@@ -73,7 +73,7 @@ fn a_listener_may_call_everything_on_the_same_key() {
             assert_eq!(cache.remove(&(key + 1_000)), Some(50));
             cache.retain(|_, _| true);
             assert!(cache.iter().count() > 0);
-            // From in here it must return without waiting for this very call.
+            // Called in here, it must return without waiting for this very call.
             cache.run_pending_tasks();
             assert!(cache.next_maintenance_in().is_some() || cache.entry_count() > 0);
         }
@@ -146,7 +146,7 @@ enum Moment {
     Read,
 }
 
-/// A policy that calls its own cache: once, for the first time that it is asked at its moment.
+/// A policy that calls its own cache: once, on the first call at its moment.
 struct CallsBack<F> {
     slot: Slot,
     moment: Moment,
@@ -155,7 +155,7 @@ struct CallsBack<F> {
 }
 
 impl<F: Fn(&Cache<u32, u32>, u32)> CallsBack<F> {
-    /// Ten seconds for value 1, twenty for value 2, and so on, whoever asks.
+    /// Ten seconds for value 1, twenty for value 2, and so on, at every moment.
     fn answer(&self, moment: Moment, key: u32, value: u32) -> Option<Duration> {
         if moment == self.moment && !self.called.swap(true, Ordering::SeqCst) {
             let cache = self
@@ -197,10 +197,11 @@ impl<F: Fn(&Cache<u32, u32>, u32) + Send + Sync + 'static> Expiry<u32, u32> for 
     }
 }
 
-/// What was told of a key, and the value it has in the end with the time left.
+/// The removals delivered for a key, and its value in the end with the time left.
 type Fate = (Vec<(u32, u32, RemovalCause)>, Option<(u32, Duration)>);
 
-/// What is heard of key 1, and what is left of it, after `call` came in at `moment` of `act`.
+/// The removals delivered for key 1, and its final state, after `call`, during which the callback
+/// at `moment` ran `act`.
 #[track_caller]
 fn calling_back(
     moment: Moment,
@@ -246,7 +247,7 @@ fn a_read_extension_is_not_bound_to_a_newer_value() {
         |cache, key| cache.insert(key, 2),
         |cache, clock| {
             cache.insert(1, 9);
-            // Or the answer would be what is left, and move nothing.
+            // Otherwise the answer would equal the time left, and leave the deadline unchanged.
             clock.advance(secs(1));
             assert_eq!(
                 cache.get(&1),
@@ -255,7 +256,7 @@ fn a_read_extension_is_not_bound_to_a_newer_value() {
             );
         },
     );
-    // Ninety seconds were for the value that was read, and that is gone.
+    // Ninety seconds were for the value that was read, which was removed.
     assert_eq!(outcome, (vec![(1, 9, Replaced)], Some((2, secs(20)))));
 }
 
@@ -412,7 +413,7 @@ fn a_policy_that_clears_the_cache_meets_no_lock() {
     }
 }
 
-/// A value whose destructor does all pending work of the cache that it left.
+/// A value whose destructor runs all pending tasks of the cache that it left.
 struct Tidy(std::sync::Weak<Cache<u64, Tidy>>);
 
 impl Drop for Tidy {

@@ -1,5 +1,5 @@
 //! References of every age into two caches, dropped in any order: each shows the value that it was
-//! made for, and nothing is kept afterwards. What a leaked reference keeps.
+//! made for, and no memory is kept afterwards. What a leaked reference keeps.
 
 mod support;
 
@@ -9,12 +9,13 @@ use support::Dice;
 use support::census::{Census, Counted};
 use wheelhouse::{Cache, EntryRef, ManualTicker};
 
-/// Turns to nonsense when it is dropped, so that a read of freed memory that is still mapped shows.
+/// Overwrites its content with nonsense when it is dropped, so that a read of freed memory that is
+/// still mapped is detected.
 struct Page(u64);
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // Through a black box, or the compiler would leave out a write that is never read.
+        // Through a black box, otherwise the compiler would remove a write that is never read.
         std::hint::black_box(std::mem::replace(&mut self.0, u64::MAX));
     }
 }
@@ -57,7 +58,7 @@ fn references_that_go_in_any_order_show_their_own_value_and_hold_nothing_after()
     assert_eq!(census.alive(), present as i64);
 }
 
-/// As the documentation of `EntryRef` says. Not where leaks are looked for: this is one.
+/// As the documentation of `EntryRef` says. Not under leak detection: this is a leak.
 #[test]
 #[cfg_attr(wheelhouse_single, ignore = "leaks a reference")]
 fn a_leaked_reference_of_an_ended_thread_keeps_what_is_removed_until_the_cache_is_dropped() {

@@ -1,6 +1,6 @@
-//! The threads that work on a cache which no caller uses. In real time, since a thread's sleep is
-//! what is tested: what must happen is waited for with generous bounds, and only "nothing happens"
-//! is waited out.
+//! The threads that work on a cache which no caller uses. In real time, because a thread's sleep is
+//! tested: the tests wait with generous bounds for what must happen, and only "nothing happens"
+//! takes its full time.
 
 mod support;
 
@@ -15,7 +15,7 @@ use wheelhouse::RemovalCause::{Expired, Explicit};
 use wheelhouse::expiry::accessing;
 use wheelhouse::{Cache, ManualTicker, RemovalCause, Scheduler};
 
-/// Longer than any promise here takes, even on a loaded machine.
+/// Longer than any action here takes, even on a loaded machine.
 const SOON: Duration = secs(15);
 
 type Heard = (u32, RemovalCause, Instant);
@@ -47,7 +47,7 @@ fn an_entry_is_told_without_any_call() {
             at - start
         );
     }
-    // After a rest without anything scheduled, it wakes again.
+    // After a time with nothing scheduled, it wakes again.
     assert_eq!(
         hears.recv_timeout(millis(50)),
         Err(RecvTimeoutError::Timeout)
@@ -133,7 +133,7 @@ thread_local! {
     static AT_EXIT: RefCell<Option<Goodbye>> = const { RefCell::new(None) };
 }
 
-/// Says so when the thread that holds it ends.
+/// Reports when the thread that holds it ends.
 struct Goodbye(Sender<&'static str>);
 
 impl Drop for Goodbye {
@@ -164,8 +164,8 @@ fn the_thread_bears_the_name_of_the_cache_and_ends_with_it() {
         name.as_ref().is_some_and(|name| name.contains("sundial")),
         "{name:?}"
     );
-    // An entry that is far from due does not keep the thread, nor does one handle of two keep it
-    // from living.
+    // An entry that is far from due does not keep the thread alive, nor does one of two handles,
+    // once dropped, end it.
     cache.insert_with_ttl(2, 2, HOUR);
     drop(cache.clone());
     assert_eq!(
@@ -189,7 +189,7 @@ fn the_thread_holds_the_cache_weakly() {
     }
     drop(cache);
     let start = Instant::now();
-    // A pass may have been under way; nothing else holds the values.
+    // A pass may have been running; nothing else holds the values.
     while census.alive() > 0 {
         assert!(
             start.elapsed() < SOON,
@@ -307,7 +307,7 @@ fn caches_may_share_a_scheduler_and_go_one_by_one() {
         );
         caches.truncate(caches.len() / 2);
     }
-    // Nothing lives on it for a while; then something does.
+    // For a while no entry is in it; then one is.
     caches.clear();
     let late = cache();
     late.insert_with_ttl(7_000, 0, millis(10));
@@ -403,7 +403,7 @@ fn a_crowd_of_one_cache_does_not_hold_up_another_of_the_same_scheduler() {
     }
     quick.insert_with_ttl(1, 1, HOUR);
     clock.advance(2 * HOUR);
-    // Each is woken by a removal, the crowd first.
+    // Each is woken by a removal, the many first.
     crowded.invalidate(&1);
     quick.invalidate(&1);
     let left = hears.recv_timeout(SOON).expect("no thread woke up");

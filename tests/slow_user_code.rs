@@ -1,5 +1,5 @@
-//! User code that takes time. A life counts from after it, whichever code it was: the key's `Hash`
-//! and `Eq`, the weigher. And what has ended meanwhile is gone.
+//! User code that takes time. A lifetime counts from after it, whichever code it was: the key's
+//! `Hash` and `Eq`, the weigher. And entries that have expired meanwhile are not found.
 
 mod support;
 
@@ -100,7 +100,7 @@ fn a_life_counts_from_after_the_weigher() {
     assert_eq!(left(&cache), Some(secs(8)));
     cache.insert_with_ttl(1, 3, secs(4));
     assert_eq!(left(&cache), Some(secs(4)));
-    // The third ends while the fourth is weighed.
+    // The third expires while the fourth is weighed.
     cache.insert_with_ttl(1, 4, secs(3));
     assert_eq!(left(&cache), Some(secs(3)));
     cache.run_pending_tasks();

@@ -1,4 +1,4 @@
-//! Snapshots: a restart loses nothing but time.
+//! Snapshots: a restart loses only time.
 
 mod support;
 
@@ -38,7 +38,7 @@ fn built(
     (cache, clock)
 }
 
-/// The snapshot as if it had been taken so long ago.
+/// The snapshot as if it had been taken this long ago.
 #[cfg(feature = "serde")]
 fn aged(snapshot: &Snapshot<u32, u32>, ago: Duration) -> Snapshot<u32, u32> {
     let mut json = serde_json::to_value(snapshot).unwrap();
@@ -97,7 +97,7 @@ fn the_downtime_counts_or_is_ignored_and_what_ended_is_skipped_or_told_once() {
     old.insert_with_ttl(2, 20, secs(1_000));
     old.insert(3, 30);
     let snapshot = old.snapshot();
-    // Half of the life of the first, then all of it.
+    // Half of the lifetime of the first, then all of it.
     for (ago, how, expected) in [
         (secs(0), Restore::default(), only(3)),
         (secs(50), Restore::default(), only(3)),
@@ -183,7 +183,7 @@ fn limits_of_the_new_cache_hold() {
     clock.advance(secs(30));
     old.insert(2, 20);
     let ignored = Restore::default().downtime(Downtime::Ignored);
-    // The first is older than it may become now.
+    // The first is older than the present limit allows.
     let (new, clock) = built(|b| b.time_to_live(secs(20)));
     let expected = Restored {
         restored: 1,
@@ -229,7 +229,7 @@ fn idle_limits_go_on_where_they_were() {
         (Some(10), None),
         "the deadline stays"
     );
-    // Without an idle limit now, it plays no part.
+    // Without an idle limit now, the idle time does not matter.
     let (new, clock) = built(|b| b);
     assert_eq!(new.restore(snapshot, ignored), only(2));
     clock.advance(secs(10_000));
@@ -291,7 +291,7 @@ fn a_smaller_cache_keeps_the_hottest_and_evicts_nothing() {
         new.run_pending_tasks();
         assert_eq!(heard.take(), [], "refused entries never were in the cache");
         assert!(hottest.iter().all(|key| new.contains_key(key)));
-        // The order of use came along: the hottest are the newest.
+        // The order of use was restored: the hottest are the newest.
         if policy == EvictionPolicy::Lru {
             let again: Vec<u32> = new.snapshot().into_iter().map(|entry| entry.key).collect();
             let before: Vec<u32> = old
@@ -351,7 +351,7 @@ fn an_unknown_version_is_an_error_that_says_so() {
     old.insert(1, 10);
     let json = serde_json::to_string(&old.snapshot()).unwrap();
     assert!(json.starts_with(r#"{"version":1,"#), "{json}");
-    // What follows the version may have any form in another one.
+    // What follows the version may have any form in another version.
     let other = r#"{"version":2,"entries":"another form"}"#;
     let refused = serde_json::from_str::<Snapshot<u32, u32>>(other).unwrap_err();
     assert!(
@@ -366,8 +366,8 @@ fn an_unknown_version_is_an_error_that_says_so() {
     assert!(refused.to_string().contains("version"), "{refused}");
 }
 
-/// Writers, readers and a thousand evictions go on while snapshots are taken: what stays all along
-/// is in each of them, exactly once.
+/// Writers, readers and a thousand evictions run while snapshots are taken: each entry that stays
+/// all the time is in each of them, exactly once.
 #[test]
 fn what_stays_is_in_every_snapshot_exactly_once() {
     let cache: Cache<u32, u32> = Cache::new(4_000);
@@ -377,7 +377,8 @@ fn what_stays_is_in_every_snapshot_exactly_once() {
         scope.spawn(|| {
             let mut fresh = 10_000;
             while !stop.load(SeqCst) {
-                // Keys in use, so that none of them is a victim, and others that come and go.
+                // Keys in use, so that none of them is a victim, and others that are inserted and
+                // removed.
                 (0..1_000).for_each(|key| _ = cache.get(&key));
                 for _ in 0..200 {
                     fresh += 1;
@@ -399,7 +400,7 @@ fn what_stays_is_in_every_snapshot_exactly_once() {
     });
 }
 
-/// A million entries: readers go on meanwhile.
+/// A million entries: readers continue meanwhile.
 #[test]
 fn a_large_snapshot_holds_no_reader_up() {
     let count = if cfg!(debug_assertions) {
@@ -430,7 +431,7 @@ fn a_large_snapshot_holds_no_reader_up() {
         assert_eq!(snapshot.len(), count as usize);
     });
     let took = Duration::from_micros(longest.into_inner());
-    // Generous: a thread may be off its processor.
+    // Generous: a thread may lose its processor.
     println!("longest read meanwhile: {took:?}");
     assert!(took < Duration::from_millis(500), "{took:?}");
 }

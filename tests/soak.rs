@@ -1,9 +1,9 @@
-//! Churn for as long as `SOAK_SECONDS` says, with looks at what the process and the caches hold:
-//! all of it has to stay flat.
+//! Churn for `SOAK_SECONDS`, with samples of what the process and the caches hold: all of it has to
+//! stay flat.
 //!
-//! Two caches on background threads: one bounded, with lives of its entries' own; one without a
-//! bound, with an idle limit and a listener. In an ordinary run of the tests it takes two seconds
-//! and mainly shows that it works; `ci/soak.sh` takes ten minutes.
+//! Two caches on background threads: one bounded, whose entries have lifetimes of their own; one
+//! unbounded, with an idle limit and a listener. In an ordinary run of the tests it takes two
+//! seconds and mainly shows that it works; `ci/soak.sh` takes ten minutes.
 
 mod support;
 
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use support::{Dice, millis};
 use wheelhouse::{Cache, EvictionPolicy};
 
-/// Looks in a run, whatever its length; the first quarter is not judged: the caches fill, the
-/// allocator finds its size.
+/// Samples in a run, whatever its length. The first quarter is not judged: the caches fill, and the
+/// allocator reaches its size.
 const LOOKS: usize = 40;
 const SETTLED: usize = LOOKS / 4;
 
-/// What is looked at: the process's resident memory in KiB, then for each cache its entries and
-/// those of them in the wheel.
+/// The values of a sample: the process's resident memory in KiB, then for each cache its entries
+/// and those of them in the wheel.
 const NAMES: [&str; 5] = [
     "resident KiB",
     "bounded",
@@ -141,8 +141,8 @@ fn churn_leaves_memory_entries_and_wheel_flat() {
     let (early, late) = settled.split_at(settled.len() / 2);
     for (column, name) in NAMES.into_iter().enumerate() {
         let (was, is) = (median(early, column), median(late, column));
-        // Room for the dice, and for two seconds in which nothing has settled: the lives alone are
-        // longer.
+        // Room for chance, and for two seconds in which nothing has settled: the lifetimes alone
+        // are longer.
         let slack = if seconds < 60 {
             was.max(20_000)
         } else {
@@ -151,7 +151,7 @@ fn churn_leaves_memory_entries_and_wheel_flat() {
         println!("{name}: median {was}, then {is}");
         assert!(is <= was + slack, "{name} grew from {was} to {is}");
     }
-    // And all of it goes.
+    // And all entries are removed at the end.
     bounded.invalidate_all();
     idle.invalidate_all();
     for _ in 0..3 {

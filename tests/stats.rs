@@ -1,4 +1,4 @@
-//! What `record_stats` counts: look-ups, what came in, what left and why, how late.
+//! What `record_stats` counts: look-ups, insertions, removals and their causes, lateness.
 
 mod support;
 
@@ -216,7 +216,7 @@ fn lateness_of_an_entry_that_a_reader_found_dead_before() {
     let cache = recording(&clock).time_to_idle(secs(10)).build();
     cache.insert(1, 1);
     clock.advance(secs(10));
-    // This makes the entry's death final; the pass comes later.
+    // This makes the entry's expiry final; the pass comes later.
     assert_eq!(cache.get(&1), None);
     assert_eq!(cache.stats().expiry_lateness(1.0), None);
     clock.advance(secs(8));
@@ -245,8 +245,8 @@ fn entries_that_a_writer_meets_dead_are_not_late() {
 #[test]
 fn expirations_are_told_apart_by_who_found_them() {
     let clock = ManualTicker::new();
-    // Full, so that both ways of maintenance find some: what is due, and what is dead when room is
-    // needed.
+    // Full, so that both kinds of maintenance remove some: entries that are due, and expired
+    // entries when room is needed.
     let cache = recording(&clock).max_capacity(100).build();
     for key in 0..100 {
         cache.insert_with_ttl(key, 0, secs(1 + key % 2));
@@ -335,7 +335,7 @@ fn counting_reads_no_clock_where_nothing_expires() {
     }
     assert!(cache.stats().maintenance_passes() > 0);
     assert_eq!(cache.stats().insertions(), 1_000);
-    // Once a write, for the entry's age.
+    // Once per write, for the entry's age.
     assert_eq!(dial.readings(), at_start + 1_000);
 }
 

@@ -1,6 +1,6 @@
-//! Threads mix every operation for some seconds, on a real clock, with lives from microseconds to
-//! seconds. At the end each pair that was put in is either still there or was told exactly once,
-//! and nothing is left in memory.
+//! Threads mix every operation for some seconds, on a real clock, with lifetimes from microseconds
+//! to seconds. At the end each pair that was inserted is either still stored or was delivered
+//! exactly once, and no value is left in memory.
 
 mod support;
 
@@ -17,8 +17,8 @@ const KEYS: u64 = 2_000;
 const THREADS: usize = 4;
 const RUN: Duration = Duration::from_secs(3);
 
-/// One inserted value: its number among all, its key, what the policy says of it, and whether
-/// nobody may ever see it.
+/// One inserted value: its number among all, its key, the policy's answer for it, and whether no
+/// reader may ever see it.
 struct Ware {
     number: usize,
     key: u64,
@@ -73,7 +73,7 @@ impl Expiry<Key, Value> for AsLabelled {
     }
 }
 
-/// For each value ever inserted, how often and why it was told.
+/// For each value ever inserted, how often and why it was delivered.
 struct Ledger {
     told: Vec<AtomicU8>,
     expired: AtomicUsize,
@@ -146,7 +146,8 @@ impl Run {
         }
     }
 
-    /// With a bound mostly little, now and then more than the cache can hold; without one anything.
+    /// With a bound mostly small, now and then more than the cache can hold; without a bound any
+    /// weight.
     fn weight(&self, dice: &mut Dice) -> u32 {
         if self.capacity == u64::MAX || dice.below(500) == 0 {
             dice.roll() as u32
@@ -185,7 +186,7 @@ impl Run {
             if step % 256 == 0 && Instant::now() >= end {
                 return;
             }
-            // Some keys are much in demand.
+            // Some keys are popular.
             let keys = if dice.below(3) == 0 { 8 } else { KEYS };
             let key = dice.below(keys);
             let sought = probe.counted(key);
@@ -251,7 +252,8 @@ impl Run {
             weight += u64::from(entry.payload.weight);
         }
         assert!(weight <= capacity, "{weight} of {capacity}");
-        // What was seen alive may have expired since; whatever was not seen must have been told.
+        // A value seen alive may have expired since; every value that was not seen must have been
+        // delivered.
         cache.run_pending_tasks();
         for (number, alive) in alive.iter().enumerate() {
             let times = ledger.times(number);

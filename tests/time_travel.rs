@@ -97,7 +97,7 @@ fn every_origin_is_as_good_as_zero() {
 
 #[test]
 fn what_was_seen_dead_stays_dead_however_long_nobody_clears_it_away() {
-    // Up to the longest life.
+    // Up to the longest lifetime.
     let leaps = [0, 1, 36, 60, 61, 62].map(|bits| Duration::from_nanos(1 << bits));
     for leap in leaps {
         let clock = ManualTicker::starting_at(5);
@@ -118,8 +118,8 @@ fn what_was_seen_dead_stays_dead_however_long_nobody_clears_it_away() {
 
 #[test]
 fn a_deadline_on_any_reading_is_a_deadline() {
-    // Whichever reading an implementation keeps for "never", a deadline that falls on it still ends
-    // the entry there; one nanosecond either way is allowed.
+    // Whichever reading an implementation reserves for "never", an entry whose deadline falls on it
+    // still expires there; one nanosecond either way is allowed.
     for deadline in [
         0,
         1,
@@ -263,11 +263,11 @@ fn a_manual_clock_that_is_set_back_removes_nothing_early() {
         let set = |nanos: i64| clock.set_nanos(origin.wrapping_add_signed(nanos));
         let (cache, heard) = cache_on(clock.clone());
         let mut dice = Dice::new(origin ^ 7);
-        // By key, the reading at which the entry ends.
+        // By key, the reading at which the entry expires.
         let mut ends = std::collections::BTreeMap::new();
         let (mut now, mut highest) = (0, 0);
         for key in 0..2_000 {
-            // One step in four goes back, by a little or past the origin.
+            // One step in four goes back, by a little or to before the origin.
             let bits = dice.below(40);
             let step = dice.below(1 << bits) as i64;
             now += if dice.below(4) == 0 { -step } else { step };
@@ -316,7 +316,7 @@ fn a_manual_clock_that_is_set_back_gives_the_time_back() {
         drop(entry);
         clock.set_nanos(origin.wrapping_add(10_000_000_000));
         assert_eq!(cache.get(&1), None);
-        // What was found expired does not come back.
+        // An entry that was found expired does not come back.
         clock.set_nanos(origin);
         assert_eq!(cache.get(&1), None);
     }
@@ -364,7 +364,7 @@ fn a_jump_of_years_ends_what_is_due_and_nothing_else() {
         cache.run_pending_tasks();
         assert_eq!(heard.take().len(), due);
         assert_eq!(cache.entry_count(), (lives.len() + 1 - due) as u64);
-        // What is left keeps exact time.
+        // The remaining entries expire exactly.
         cache.insert_with_ttl(2_000, 0, secs(3));
         clock.advance(secs(3) - NS);
         assert!(cache.contains_key(&2_000));
@@ -453,7 +453,7 @@ fn waiting_as_told_meets_every_deadline_within_a_span() {
     }
 }
 
-/// A policy whose answer to a read takes years, in which others look for the key.
+/// A policy whose answer to a read takes years, in which other calls look the key up.
 struct Slow {
     clock: ManualTicker,
     takes: Duration,

@@ -1,7 +1,7 @@
-//! The time that a policy is told on the default clock, beside `Instant::now()`; and
+//! The instants that a policy receives on the default clock, compared with `Instant::now()`; and
 //! `Policy::now`.
 //!
-//! How far the two differ over a minute on this machine is printed by
+//! To print how far the two differ over a minute on this machine, run
 //!
 //! ```text
 //! cargo test --release --test true_time -- --ignored --nocapture
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use support::{Dial, millis, secs};
 use wheelhouse::{Cache, Expiry, ManualTicker};
 
-/// A policy that writes down the last instant that it was told.
+/// A policy that records the last instant that it received.
 #[derive(Clone, Default)]
 struct Scribe(Arc<Mutex<Option<Instant>>>);
 
@@ -65,15 +65,15 @@ fn noted() -> (Cache<u64, u64>, Scribe) {
     (cache, scribe)
 }
 
-/// How far an instant lies outside of the time in which it was told; the delays of a busy machine
-/// fall into that time.
+/// How far an instant lies outside of the time during which the policy received it; the delays of a
+/// busy machine fall into that time.
 fn outside(before: Instant, told: Instant, after: Instant) -> Duration {
     before
         .saturating_duration_since(told)
         .max(told.saturating_duration_since(after))
 }
 
-/// Creates, updates and reads an entry; the greatest of the three disagreements.
+/// Creates, updates and reads an entry; returns the greatest of the three differences.
 fn disagreement(cache: &Cache<u64, u64>, scribe: &Scribe, key: u64) -> Duration {
     let measure = |call: &dyn Fn()| {
         let before = Instant::now();
@@ -96,7 +96,7 @@ fn told_instants_agree_with_the_machines_and_deadlines_are_met() {
         if started.elapsed() > secs(12) {
             break;
         }
-        // Often enough to see what becomes of a segment, with pauses of many lengths.
+        // Often enough to see how a segment develops, with pauses of many lengths.
         thread::sleep(millis(key % 97));
     }
     apart.sort_unstable();
@@ -123,7 +123,7 @@ fn told_instants_agree_with_the_machines_and_deadlines_are_met() {
             }
             last_alive = before;
         };
-        // What of this is for sure: seen alive too late, or dead too early.
+        // The part of this that is certain: seen alive too late, or expired too early.
         let late = last_alive.saturating_duration_since(given + life);
         let early = (from + life).saturating_duration_since(first_dead);
         met = met.min(late.max(early));
@@ -168,7 +168,7 @@ fn caches_built_at_different_times_show_one_time() {
         let before = first.policy().now();
         let between = second.policy().now();
         let after = first.policy().now();
-        // The two round by a nanosecond.
+        // The two are rounded to a nanosecond.
         let rounding = Duration::from_nanos(2);
         assert!(before <= between + rounding && between <= after + rounding);
     }
@@ -184,7 +184,7 @@ fn the_caches_time_is_what_policies_are_told() {
         .build();
     let start = cache.policy().now();
     for seconds in [0, 1, 60, 86_400, 3_600, 5] {
-        // Forward, and back.
+        // Forwards, and backwards.
         clock.set((u64::MAX - 5).wrapping_add(seconds * 1_000_000_000));
         let now = cache.policy().now();
         assert_eq!(now - start, secs(seconds));

@@ -1,4 +1,4 @@
-//! DESIGN.md lists where unsafe code is, and what it relies on: every file that has any, and no
+//! DESIGN.md lists where unsafe code is, and what it relies on: every file that has some, and no
 //! other.
 
 use std::collections::BTreeSet;
@@ -12,8 +12,7 @@ const TO: &str = "\n## ";
 /// Folders of tests are listed as such, not file by file.
 const FOLDERS: [&str; 1] = ["src/tests/"];
 
-/// Whether what begins unsafe code, or an unsafe attribute, stands behind `unsafe`, outside of
-/// comments.
+/// Whether the code after `unsafe`, outside of comments, begins unsafe code or an unsafe attribute.
 fn has_unsafe_code(text: &str) -> bool {
     text.lines().any(|line| {
         let code = line.split("//").next().unwrap_or_default();
@@ -25,8 +24,8 @@ fn has_unsafe_code(text: &str) -> bool {
     })
 }
 
-/// Files below `folder` with unsafe code, by their paths from the repository's root. A package has
-/// not all of its folders.
+/// Files below `folder` with unsafe code, by their paths from the repository's root. A package may
+/// lack some of its folders.
 fn collect(root: &Path, folder: &str, found: &mut BTreeSet<String>) {
     let Ok(entries) = fs::read_dir(root.join(folder)) else {
         return;
@@ -47,7 +46,7 @@ fn collect(root: &Path, folder: &str, found: &mut BTreeSet<String>) {
 
 #[test]
 fn code_is_told_from_talk() {
-    // Put together here, or this file would be one with such code.
+    // Put together here, otherwise this file would count as one with such code.
     let keyword = "unsafe";
     for rest in [
         " { f() }",
@@ -80,7 +79,7 @@ fn the_design_lists_every_file_with_unsafe_code_and_no_other() {
     let list = list.split(TO).next().unwrap_or_default();
     let rows = list.lines().filter(|line| line.starts_with("| "));
     let listed: BTreeSet<String> = rows
-        // The first column; in it, what stands between two backticks.
+        // The first column; in it, the text between two backticks.
         .flat_map(|row| {
             row.split('|')
                 .nth(1)

@@ -1,4 +1,5 @@
-//! Bounds by weight: who is asked, what counts, who goes, and a bound that moves.
+//! Bounds by weight: when the weigher is called, what counts, what is evicted, and a bound that
+//! changes.
 
 mod support;
 
@@ -334,8 +335,8 @@ fn what_is_read_all_the_time_outlives_values_that_grow() {
         .build();
     (0..2_000).for_each(|key| cache.insert(key, 10));
     cache.run_pending_tasks();
-    // The others are replaced in turn by something a little heavier: somebody has to go, though
-    // nobody comes.
+    // The others are replaced in turn by something a little heavier: some entry has to be evicted,
+    // although none is inserted.
     for weight in 11..30 {
         for key in HOT..2_000 {
             (0..5).for_each(|hot| drop(cache.get_ref(&((key * 5 + hot) % HOT))));

@@ -1,4 +1,5 @@
-//! What a viewer sees of the wheel: its shape, where its entries hang, where its hands point.
+//! What a viewer sees of the wheel: its levels, the buckets of its entries, the positions of its
+//! hands.
 
 mod support;
 
@@ -16,7 +17,7 @@ fn cache(resolution: Duration) -> (Cache<u64, ()>, ManualTicker) {
     (cache, clock)
 }
 
-/// How many entries hang in each level.
+/// How many entries are in each level.
 fn by_level(cache: &Cache<u64, ()>) -> Vec<usize> {
     let wheel = cache.policy().wheel();
     wheel
@@ -74,7 +75,7 @@ fn an_entry_hangs_once_at_the_level_of_what_it_has_left() {
         [1, 1, 1, 1, 1],
         "what never expires hangs nowhere"
     );
-    // With time, what is far comes down to finer levels.
+    // With time, far entries cascade to finer levels.
     clock.advance(SPAN * 70);
     cache.run_pending_tasks();
     assert_eq!(by_level(&cache), [1, 0, 1, 1, 1]);

@@ -1,5 +1,5 @@
-//! A cache whose bound is in the way beside a ledger: nothing dead or removed is seen, each pair
-//! leaves once, the weight is right.
+//! A cache near its bound, compared with a ledger: no expired or removed entry is visible, each
+//! pair leaves once, the weight is right.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| wheelhouse_fuzz::bounded::run(data));

@@ -1,4 +1,4 @@
-//! Intrusive lists beside deques.
+//! Intrusive lists compared with deques.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| wheelhouse::fuzzing::list_against_deques(data));

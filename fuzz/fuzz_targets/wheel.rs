@@ -1,4 +1,4 @@
-//! The timer wheel beside a sorted map, with calls in between two nodes that are handed out.
+//! The timer wheel compared with a sorted map, with calls between two nodes that it returns.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| wheelhouse::fuzzing::wheel_against_oracle(data));

@@ -1,4 +1,4 @@
-//! A cache whose bound is in the way, beside the ledger of the integration tests.
+//! A cache near its bound, compared with the ledger of the integration tests.
 
 use crate::ledger::{KEYS, Op, compare};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use wheelhouse::EvictionPolicy;
 const MAX: u64 = u32::MAX as u64;
 const BOUNDS: [u64; 8] = [0, 1, 10, 40, 300, 2_000, 3 * MAX, u64::MAX];
 
-/// Runs a program. Its first byte chooses policy and bound; then each operation takes up to four.
+/// Runs a program. Its first byte chooses policy and bound; each operation then takes up to four.
 pub fn run(data: &[u8]) {
     let [setting, program @ ..] = data else {
         return;
@@ -51,7 +51,7 @@ fn weight(byte: u8) -> u32 {
     }
 }
 
-/// From nothing to some minutes.
+/// From zero to some minutes.
 fn span(byte: u8) -> Duration {
     Duration::from_millis(1 << (byte % 19)) - Duration::from_millis(u64::from(byte & 1))
 }

@@ -1,4 +1,4 @@
-//! A cache beside the model of the integration tests, and its invariants.
+//! A cache compared with the model of the integration tests; also checks the cache's invariants.
 
 use crate::hostile::Hostile;
 use crate::model::bytes::Bytes;
@@ -16,7 +16,7 @@ struct Subject {
 }
 
 impl Subject {
-    /// `flavour` decides what the model knows nothing of: the hashes, and whether there is a bound,
+    /// `flavour` chooses what the model does not contain: the hashes, and whether there is a bound,
     /// far away.
     fn new(settings: Settings, flavour: u8) -> Self {
         let clock = ManualTicker::starting_at(settings.origin);
@@ -100,8 +100,8 @@ impl Subject {
         Outcome::Nothing
     }
 
-    /// After all pending tasks: the cache wants to be woken in time for the nearest deadline, and
-    /// not at all without one.
+    /// After all pending tasks: the cache asks to be woken in time for the nearest deadline, and
+    /// not at all if there is none.
     fn check_wake(&self, nearest: Option<Duration>, span: Duration) {
         let wait = self.cache.next_maintenance_in();
         let in_time = match (wait, nearest) {
@@ -117,8 +117,8 @@ impl Subject {
 }
 
 /// Runs a program on both. The first two bytes are the flavour, and how often the invariants are
-/// checked: each check takes waiting writes in, so that checking always would leave no writes
-/// waiting.
+/// checked. Each check drains the waiting writes, so with a check after every operation no writes
+/// would wait.
 pub fn run(data: &[u8]) {
     let [flavour, pause, program @ ..] = data else {
         return;
@@ -135,7 +135,7 @@ pub fn run(data: &[u8]) {
     let ops = std::iter::from_fn(|| bytes.op()).chain(end);
     for (step, op) in ops.enumerate() {
         match op {
-            // Further than a clock may tell apart.
+            // A step greater than the clock can distinguish.
             Op::Advance(by) if unseen + by.as_nanos() > LONGEST => continue,
             Op::Advance(by) => unseen += by.as_nanos(),
             Op::RunPendingTasks => unseen = 0,

@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets that use the public face of the cache. Those for private parts
-//! are in the crate itself, behind `--cfg fuzzing`.
+//! The bodies of the fuzz targets that use the public interface of the cache. Those for private
+//! parts are in the crate itself, behind `--cfg fuzzing`.
 
 pub mod bounded;
 pub mod cache;

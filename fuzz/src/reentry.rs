@@ -1,9 +1,9 @@
 //! A cache near its bound, whose listener and policy call it back, while entries are held by
 //! reference.
 //!
-//! What remains true whatever they do: each value that went in is told exactly once or still there,
-//! under its own key, in the order of the writes of that key; a held entry keeps its key and value;
-//! and at the end nothing is left in memory.
+//! What must hold whatever the callbacks do: each value that was inserted is delivered exactly once
+//! or still stored, under its own key, in the order of the writes of that key; an entry held by
+//! reference keeps its key and value; and at the end no value is left in memory.
 
 use crate::hostile::Hostile;
 use crate::model::bytes::Bytes;
@@ -17,13 +17,12 @@ use wheelhouse::{Cache, EntryRef, Expiry, ManualTicker, RemovalCause};
 
 type Stock = Cache<u8, Item, Hostile>;
 
-/// No deeper than this do callbacks call the cache from inside a callback.
+/// How deeply callbacks may call the cache from inside a callback.
 const DEPTH: usize = 4;
-/// The longest step of the clock that a callback takes while a call waits for its answer.
+/// The longest step of the clock that a callback makes while a call waits for its answer.
 const SMALL_STEP: Duration = Duration::from_secs(3600);
 
-/// A value that knows what it should be, on the heap, so that a sanitizer sees a look at one that
-/// was freed.
+/// A value that knows its content, on the heap, so that a sanitizer detects a read of a freed one.
 struct Item {
     what: Box<(u64, u8)>,
     answers: [Answer; 3],
@@ -42,16 +41,16 @@ struct Counts {
     dropped: AtomicU64,
 }
 
-/// What the callbacks share with the program.
+/// The state that the callbacks share with the program.
 struct Stage {
     clock: ManualTicker,
     counts: Arc<Counts>,
     /// Operations for callbacks.
     cues: Mutex<VecDeque<Op>>,
-    /// Nanoseconds since the last pending tasks.
+    /// Nanoseconds since the last run of pending tasks.
     unseen: Mutex<u128>,
     told: Mutex<Vec<(u8, u64, RemovalCause)>>,
-    /// The cache, for callbacks. Emptied at the end, or the cache would hold itself.
+    /// The cache, for callbacks. Emptied at the end, otherwise the cache would own itself.
     cache: Mutex<Option<Stock>>,
 }
 
@@ -60,7 +59,7 @@ thread_local! {
 }
 
 impl Stage {
-    /// Does the next operation that is meant for callbacks.
+    /// Runs the next operation that is reserved for callbacks.
     fn cue(&self) {
         let depth = INSIDE.get();
         if depth == DEPTH {
@@ -163,7 +162,7 @@ impl Stage {
     }
 }
 
-/// The policy; weak, since the cache it belongs to is on the stage.
+/// The policy. Its reference is weak, because the cache that owns the policy is on the stage.
 struct AsPlayed(Weak<Stage>);
 
 impl AsPlayed {
@@ -213,12 +212,12 @@ impl Expiry<u8, Item> for AsPlayed {
     }
 }
 
-/// How a program is to be played; four bytes.
+/// The mode of a program; four bytes.
 struct Flavour {
     hashing: u8,
     bound: Option<u64>,
     policy: bool,
-    /// Whether each second operation is kept for callbacks.
+    /// Whether every second operation is reserved for callbacks.
     calls_back: bool,
     pause: usize,
 }
@@ -292,7 +291,7 @@ pub fn run(data: &[u8]) {
                 stage.cues.lock().unwrap().push_back(op)
             }
             Op::GetRef(key) => {
-                // Held for a while, whatever happens to the entry.
+                // References held for a while, whatever happens to the entries.
                 held.extend(cache.get_ref(&key));
                 if held.len() > 3 {
                     held.pop_front();
@@ -320,7 +319,7 @@ pub fn run(data: &[u8]) {
     );
 }
 
-/// The books, once nobody calls back any more.
+/// Checks the totals, once no callback calls back any more.
 fn finish(stage: &Stage, cache: &Stock, flavour: &Flavour) {
     stage.cues.lock().unwrap().clear();
     for _ in 0..3 {
@@ -345,7 +344,7 @@ fn finish(stage: &Stage, cache: &Stock, flavour: &Flavour) {
         assert!(accounted.insert(number), "value {number} was told twice");
         assert!(cause != RemovalCause::Size || flavour.bound.is_some());
         let before = last.insert(key, number);
-        // With a policy that writes, a write may end before another that began earlier.
+        // With a policy that writes, a write may end before another one that began earlier.
         if !(flavour.policy && flavour.calls_back) {
             assert!(
                 before.is_none_or(|before| before < number),

@@ -1,13 +1,13 @@
-//! What a caller leaves for the maintenance pass: write events, which are never lost, and read
-//! events, which may be.
+//! The events that callers leave for the maintenance pass: write events, which are never lost, and
+//! read events, which may be.
 //!
-//! | event | says | lost? | kept in |
-//! |-------|------|-------|---------|
-//! | [`WriteEvent`] | the map was changed | never | the shard's [`Batch`], pushed under the shard's lock |
-//! | a node in a read ring | it was read | when the ring is full or contended | striped [`rings`](read) |
+//! | event | meaning | lost? | stored in |
+//! |-------|---------|-------|-----------|
+//! | [`WriteEvent`] | the map has changed | never | the shard's [`Batch`], under its lock |
+//! | a node in a read ring | it was read | if the ring is full or contended | [`rings`](read) |
 //!
-//! Because a write event is pushed under the same lock that orders the writes of a shard, a batch
-//! holds the events of each key in the order in which they happened.
+//! A write event is pushed under the lock that orders the writes of its shard. So a batch holds the
+//! events of each key in the order in which they happened.
 
 pub(crate) mod read;
 pub(crate) mod write;

@@ -4,9 +4,9 @@
 //!
 //! A reader offers the node that it has hit to the ring of its stripe. `tail` counts the slots
 //! taken, `head` the slots drained. A reader takes a slot by a compare-exchange on `tail` and fills
-//! it by a store. If the ring is full, or another reader takes the slot first, the event is lost:
-//! it only informs the size policy. The drainer holds the maintenance lock. It walks from `head` and
-//! stops at a slot that was taken but is not filled yet.
+//! it by a store. If the ring is full, or another reader takes the slot first, the event is lost;
+//! read events only inform the size policy. The drainer holds the maintenance lock. It walks from
+//! `head` and stops at a slot that is taken but not filled yet.
 //!
 //! # Invariants
 //!
@@ -15,18 +15,18 @@
 //! 2. A reader offers under a pin and holds the pin until the slot is filled. So after a grace
 //!    period that began when a node left the map, no reader offers the node any more, and the first
 //!    *complete* drain after that period has taken its last event out. `maintenance` frees nodes
-//!    only then (node 1).
+//!    only after that drain (node 1).
 //!
 //! # Cost
 //!
-//! An offer is one uncontended compare-exchange. A node is offered once for each *stamp*, of which
-//! a turnover of the cache has some dozens, or hundreds where the order of use is kept: reads of a
-//! node that follow each other more closely tell the size policy nothing new. So a cache that
-//! serves hits alone offers nothing.
+//! An offer is one uncontended compare-exchange. A node is offered at most once for each *stamp*.
+//! The stamp is renewed some dozens of times in a turnover of the cache, or hundreds of times if
+//! the policy keeps the order of use: reads of a node within one stamp tell the size policy nothing
+//! new. So a cache that only serves hits offers no events.
 //!
 //! # Origin
 //!
-//! The three answers of `offer` and the loss rule follow Caffeine's bounded read buffer.
+//! The three results of `offer` and the loss rule follow Caffeine's bounded read buffer.
 
 use crate::node::{Node, NodePtr};
 use crate::reclaim::Pin;
@@ -40,18 +40,18 @@ pub(crate) const LEN: usize = 32;
 #[cfg(any(wheelhouse_loom, wheelhouse_shuttle))]
 pub(crate) const LEN: usize = 2;
 
-/// What became of an offer.
+/// The result of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
-    /// The event was taken; the ring holds this many now.
+    /// The event was taken; the ring now holds this many.
     Taken(usize),
-    /// The ring is full: time to drain.
+    /// The ring is full: a pass should drain it.
     Full,
     /// Another reader of the stripe took the slot first.
     Lost,
 }
 
-/// One stripe's ring of pointers. The type behind them does not matter here.
+/// One stripe's ring of pointers. It does not depend on the type that they point to.
 #[derive(Debug)]
 pub(crate) struct Ring<T> {
     head: AtomicUsize,
@@ -95,14 +95,13 @@ impl<T> Ring<T> {
         Offer::Taken(held + 1)
     }
 
-    /// Takes out what has been filled, oldest first; true if nothing was left behind that was
-    /// offered before the call.
+    /// Takes out the filled slots, oldest first; true if every event offered before the call was
+    /// taken.
     ///
-    /// For one drainer at a time: the holder of the maintenance lock.
+    /// One drainer at a time: the holder of the maintenance lock.
     pub(crate) fn drain(&self, mut take: impl FnMut(*mut T)) -> bool {
         let mut head = self.head.load(Ordering::Relaxed);
-        // Acquire keeps the walk behind this reading; what is offered later belongs to the next
-        // drain.
+        // Acquire keeps the walk after this load; what is offered later belongs to the next drain.
         let tail = self.tail.load(Ordering::Acquire);
         while head != tail {
             let slot = &self.slots[head % LEN];
@@ -120,18 +119,18 @@ impl<T> Ring<T> {
     }
 }
 
-/// A ring of nodes that were read.
+/// A ring of the nodes that were read.
 type Stripe<K, V> = Padded<Ring<Node<K, V>>>;
 
 /// The rings of a cache.
 pub(crate) struct ReadBuffer<K, V> {
     stripes: Box<[Stripe<K, V>]>,
-    /// What a node's `seen` is set to when a read of it is offered; never 0.
+    /// The value that a node's `seen` is set to when a read of it is offered; never 0.
     stamp: AtomicU8,
 }
 
 impl<K, V> ReadBuffer<K, V> {
-    /// `stripes` rings, a power of two.
+    /// Makes `stripes` rings, a power of two.
     pub(crate) fn new(stripes: usize) -> Self {
         debug_assert!(stripes.is_power_of_two());
         Self {
@@ -140,32 +139,32 @@ impl<K, V> ReadBuffer<K, V> {
         }
     }
 
-    /// Whether no read of `node` was offered since the stamp was renewed. Relaxed: what is offered
-    /// once too often or once too seldom only informs.
+    /// Whether no read of `node` was offered since the stamp was renewed. Relaxed: an event too
+    /// many or too few only changes what the size policy knows.
     #[inline]
     pub(crate) fn should_record(&self, node: NodePtr<K, V>) -> bool {
         node.seen() != self.stamp.load(Ordering::Relaxed)
     }
 
-    /// `new` replaces `old`, which is a use. True if no use was recorded since the stamp was renewed.
-    /// The next read of `new` need not be recorded.
+    /// `new` replaces `old`, which counts as an access. True if no access was recorded since the
+    /// stamp was renewed. The next read of `new` need not be recorded.
     pub(crate) fn inherit_stamp(&self, old: NodePtr<K, V>, new: NodePtr<K, V>) -> bool {
         new.set_seen(self.stamp.load(Ordering::Relaxed));
         self.should_record(old)
     }
 
-    /// From now on every node's next read is to be recorded, except that of a node that was last read
-    /// exactly 255 renewals ago: it is recorded after the next renewal.
+    /// From now on every node's next read is recorded. The exception is a node last read exactly
+    /// 255 renewals ago: its read is recorded after the next renewal.
     ///
-    /// For the holder of the maintenance lock.
+    /// Call it with the maintenance lock held.
     pub(crate) fn renew(&self) {
         let stamp = self.stamp.load(Ordering::Relaxed);
         self.stamp
             .store(stamp.checked_add(1).unwrap_or(1), Ordering::Relaxed);
     }
 
-    /// Offers the event that `node` was read. The pin is held until the event stands in its slot
-    /// (read 2).
+    /// Offers the event that `node` was read. The caller holds the pin until this returns, when the
+    /// event is in its slot (read 2).
     #[inline]
     pub(crate) fn offer(&self, node: NodePtr<K, V>, _pin: &Pin) -> Offer {
         let stripe = crate::stripe::number() & (self.stripes.len() - 1);
@@ -177,7 +176,7 @@ impl<K, V> ReadBuffer<K, V> {
     }
 
     /// Takes out all events, those of a ring together and in order; true if the drain was complete
-    /// (read 2). `taken` has the room for them, kept from call to call.
+    /// (read 2). `taken` is a buffer that the caller keeps from call to call.
     pub(crate) fn drain(
         &self,
         taken: &mut Vec<NodePtr<K, V>>,
@@ -188,11 +187,11 @@ impl<K, V> ReadBuffer<K, V> {
             taken.clear();
             complete &= ring.drain(|raw| {
                 #[allow(unsafe_code)]
-                // SAFETY: `raw` comes from `offer`, so from `as_raw`; read 2: its node is not freed
-                // before the first complete drain after it left the map, and this is at latest that
-                // drain.
+                // SAFETY: `raw` comes from `offer`, so from `as_raw`. By read 2 its node is not
+                // freed before the first complete drain after it left the map, and this drain is
+                // not later than that one.
                 let node = unsafe { NodePtr::from_raw(raw) };
-                // The whole ring's nodes are on their way while the first of them are looked at.
+                // Prefetches all nodes of the ring while the first ones are processed.
                 node.prefetch();
                 taken.push(node);
             });
@@ -251,7 +250,7 @@ mod tests {
     fn a_slot_taken_but_not_filled_makes_the_drain_incomplete() {
         let ring = Ring::new();
         ring.offer(item(1));
-        // What a reader that stopped between taking and filling leaves behind.
+        // What a reader that stopped between taking a slot and filling it leaves behind.
         ring.tail.store(3, Ordering::Relaxed);
         ring.slots[2].store(item(3), Ordering::Relaxed);
         let mut out = Vec::new();
@@ -287,7 +286,7 @@ mod tests {
         };
         let nodes: Vec<NodePtr<u64, ()>> = (0..3).map(&mut make).collect();
         let (reads, domain) = (ReadBuffer::new(4), Domain::new());
-        // The stamp comes round, and is never that of a node that was never read.
+        // The stamp wraps, and never takes the value of a node that was never read.
         for _ in 0..300 {
             for (count, &node) in nodes.iter().enumerate() {
                 assert!(reads.should_record(node));
@@ -333,8 +332,8 @@ mod tests {
         let node = slab.place(NewNode::new(7, (), making), Times::NONE);
         let (reads, one, domain) = (ReadBuffer::new(64), ReadBuffer::new(1), Domain::new());
         let barrier = std::sync::Barrier::new(3);
-        // Three that live at the same time have three numbers: not all of them alike in the lowest
-        // bits, or there would have to be a hundred more.
+        // Three threads alive at the same time have three numbers. Not all of them can agree in the
+        // lowest bits, unless there were a hundred more threads.
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
@@ -351,7 +350,8 @@ mod tests {
         let mut offered = 0;
         assert!(one.drain(&mut Vec::new(), |nodes| offered += nodes.len()));
         assert!((1..=3).contains(&offered), "in one ring, unless lost");
-        // What a reader that stopped between taking and filling leaves behind, in any of them.
+        // The same as a reader that stopped between taking a slot and filling it, in one of the
+        // rings.
         for ring in &reads.stripes {
             ring.tail.fetch_add(1, Ordering::Relaxed);
             assert!(!reads.drain(&mut Vec::new(), |_| {}));

@@ -1,26 +1,26 @@
 //! Write events and the batch that a shard gathers them in.
 //!
 //! A batch is a plain vector behind the shard's lock, which the writer holds anyway. So there is no
-//! shared queue, and no order to restore. The pass swaps the batch against an empty one, so it holds
-//! the lock for a few instructions. A write costs one push into a vector that keeps its room from
-//! pass to pass.
+//! shared queue, and no order to restore. The pass swaps the batch for an empty one, so it holds
+//! the lock for a few instructions. A write costs one push into a vector that keeps its capacity
+//! from pass to pass.
 
 use crate::listener::RemovalCause;
 use crate::node::NodePtr;
 
-/// A change of the map that the pass has to follow.
+/// A change of the map that the pass applies to wheel and size policy.
 pub(crate) enum WriteEvent<K, V> {
-    /// A node came in under a key that was absent.
+    /// A node was inserted under a key that was absent.
     Added(NodePtr<K, V>),
-    /// `new` stands where `old` stood; the value of `old` left for `cause`.
+    /// `new` replaced `old`, whose value left for `cause`.
     Replaced {
         old: NodePtr<K, V>,
         new: NodePtr<K, V>,
         cause: RemovalCause,
     },
-    /// The node was taken out, or never let in.
+    /// The node was removed from the map, or was never inserted.
     Removed(NodePtr<K, V>, RemovalCause),
-    /// The wanted deadline moved other than by a read that extends.
+    /// The wanted deadline moved, other than by a read that extends it.
     Rescheduled(NodePtr<K, V>),
 }
 
@@ -28,7 +28,7 @@ impl<K, V> WriteEvent<K, V> {
     /// Prefetches the nodes that applying the event will touch.
     pub(crate) fn prefetch(&self) {
         match self {
-            // The size policy asks for the hash of a new one.
+            // The size policy needs the hash of a new node.
             Self::Added(node) => node.prefetch(),
             Self::Removed(node, _) | Self::Rescheduled(node) => node.prefetch_hot(),
             Self::Replaced { old, new, .. } => {
@@ -39,7 +39,7 @@ impl<K, V> WriteEvent<K, V> {
     }
 
     /// Prefetches the entry of the node that stays or leaves, and with `links` what the size policy
-    /// keeps of it. The node itself was prefetched before.
+    /// stores for it. The node itself was prefetched before.
     #[inline]
     pub(crate) fn prefetch_entry(&self, links: bool) {
         let (Self::Added(node)
@@ -89,7 +89,7 @@ impl<K, V> Batch<K, V> {
         self.0.is_empty()
     }
 
-    /// Events in order, leaving the batch empty with its room kept.
+    /// Returns the events in order and leaves the batch empty, with its capacity.
     pub(crate) fn drain(&mut self) -> std::vec::Drain<'_, WriteEvent<K, V>> {
         self.0.drain(..)
     }

@@ -269,7 +269,7 @@ mod tests {
         cache.run_pending_tasks();
         clock.advance(second);
         let held = cache.core.shared.map.lock(cache.core.hash(&1));
-        // Nobody runs a pass meanwhile: it would need the shard's lock, too.
+        // No thread runs a pass meanwhile: it would need the shard's lock, too.
         let passes = cache.core.maintenance.hold_passes();
         let (told, tells) = mpsc::channel();
         let other = cache.clone();

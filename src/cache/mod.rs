@@ -5,7 +5,7 @@
 //! | [`core`] | the state that all handles share |
 //! | [`lookup`] | the flow of all look-ups; [`many`]: batches of them |
 //! | [`extend`] | reads that move a deadline |
-//! | [`write`] | inserting, and deadlines set by hand |
+//! | [`mod@write`] | inserting, and deadlines set by hand |
 //! | [`remove`] | taking entries out |
 //! | [`lifetimes`] | the policy and the limits of a cache |
 //!
@@ -52,9 +52,9 @@ use std::time::Duration;
 
 /// A concurrent cache in which every entry may have a deadline of its own.
 ///
-/// A `Cache` is a handle: a clone shares the same entries. When the drop of the last handle returns,
-/// all entries were dropped (without notifications), and all earlier removals were told to the
-/// listener; [Dropping the last handle](crate#dropping-the-last-handle) says what it waits for.
+/// A `Cache` is a handle: a clone shares the same entries. When the drop of the last handle
+/// returns, all entries were dropped (without notifications), and all earlier removals were told to
+/// the listener; [Dropping the last handle](crate#dropping-the-last-handle) says what it waits for.
 ///
 /// # When the policy is asked
 ///
@@ -67,8 +67,8 @@ use std::time::Duration;
 /// | [`set_expiry`](Self::set_expiry) | `false` | the deadline is set, `true` | `false` |
 /// | [`invalidate`](Self::invalidate), [`remove`](Self::remove) | – | not asked; cause `Explicit` | cause `Expired`; `remove` returns `None` |
 ///
-/// Without a policy, an entry inserted by `insert` has no lifetime of its own, whatever the replaced
-/// entry had.
+/// Without a policy, an entry inserted by `insert` has no lifetime of its own, whatever the
+/// replaced entry had.
 ///
 /// [create]: crate::Expiry::expire_after_create
 /// [update]: crate::Expiry::expire_after_update
@@ -184,8 +184,8 @@ where
     ///
     /// # Cost
     ///
-    /// No allocation. At most one reading of the clock. No lock and no write to shared memory, except
-    /// if the read moves the deadline (under the shard's lock, if to an earlier moment or to
+    /// No allocation. At most one reading of the clock. No lock and no write to shared memory,
+    /// except if the read moves the deadline (under the shard's lock, if to an earlier moment or to
     /// never), is the first use of the entry since maintenance last looked, or finds an expired
     /// entry. May drain the read buffer of a bounded cache when it is full. With
     /// [`Scheduler::disabled`](crate::Scheduler::disabled), a read that finds an expired entry also
@@ -210,8 +210,8 @@ where
     /// had expired.
     ///
     /// The policy is asked for the lifetime: about a new entry, or about the update of a present
-    /// one. The deadline counts from the instant that the policy is told. It is read once, after the
-    /// weigher has run; that instant is also when the value counts as written.
+    /// one. The deadline counts from the instant that the policy is told. It is read once, after
+    /// the weigher has run; that instant is also when the value counts as written.
     ///
     /// # Panics
     ///
@@ -222,8 +222,8 @@ where
     ///
     /// # Cost
     ///
-    /// Allocates only when the table or the memory for entries must grow. Takes the shard's lock for
-    /// a moment, and reads the clock once. Every now and then, when enough writes wait in its
+    /// Allocates only when the table or the memory for entries must grow. Takes the shard's lock
+    /// for a moment, and reads the clock once. Every now and then, when enough writes wait in its
     /// shard, runs a small bounded maintenance pass.
     ///
     /// ```
@@ -297,8 +297,8 @@ where
         self.core.look_up::<Referenced<true>, Q>(key)
     }
 
-    /// Returns the values of several keys, cloned, in the order of the keys; `None` for each key that
-    /// is absent or whose entry has expired.
+    /// Returns the values of several keys, cloned, in the order of the keys; `None` for each key
+    /// that is absent or whose entry has expired.
     ///
     /// It does for each key what [`get`](Self::get) does, statistics and the policy's
     /// [`expire_after_read`](crate::Expiry::expire_after_read) included. It only shares the cost.
@@ -319,8 +319,8 @@ where
     ///
     /// One allocation, for the answers. Sixteen keys at a time share a pin, one reading of the
     /// clock, and the wait for memory: with many entries, a key of a batch costs a fraction of a
-    /// `get`. With fewer than four keys `get` is the better choice. Where reads move deadlines, only
-    /// the fetching is shared.
+    /// `get`. With fewer than four keys `get` is the better choice. Where reads move deadlines,
+    /// only the fetching is shared.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -350,7 +350,8 @@ where
     ///
     /// # Cost
     ///
-    /// As [`get_ref`](Self::get_ref), and no write to shared memory unless it finds an expired entry.
+    /// As [`get_ref`](Self::get_ref), and no write to shared memory unless it finds an expired
+    /// entry.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -541,11 +542,12 @@ where
 
     /// How many entries are stored now, expired ones that were not yet removed included.
     ///
-    /// Exact after [`run_pending_tasks`](Self::run_pending_tasks) on a cache that nobody else uses.
+    /// Exact as long as no other thread writes: it counts every write that has returned. While
+    /// other threads write, it may miss some of their last writes, or count them early.
     ///
     /// # Cost
     ///
-    /// Takes each shard's lock for a moment.
+    /// One load for each shard, and no lock.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -564,7 +566,7 @@ where
     ///
     /// # Cost
     ///
-    /// Takes each shard's lock for a moment.
+    /// One load for each shard, and no lock.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder()
@@ -579,9 +581,9 @@ where
     }
 
     /// Does all maintenance that is due: removes every expired entry, evicts down to the bound,
-    /// delivers the notifications, and frees the memory that no reader holds. All notifications have
-    /// been delivered when it returns, except if it is called from inside a listener: then they
-    /// follow after that listener has returned.
+    /// delivers the notifications, and frees the memory that no reader holds. All notifications
+    /// have been delivered when it returns, except if it is called from inside a listener: then
+    /// they follow after that listener has returned.
     ///
     /// # Panics
     ///
@@ -618,8 +620,8 @@ where
     /// the wheel first. A loop that sleeps for so long, then calls
     /// [`run_pending_tasks`](Self::run_pending_tasks) and asks again, removes each entry within
     /// [`expiry_resolution`](crate::Policy::expiry_resolution) after its deadline. If other threads
-    /// write meanwhile, use [`Scheduler::custom`](crate::Scheduler::custom): it tells the loop of an
-    /// earlier deadline.
+    /// write meanwhile, use [`Scheduler::custom`](crate::Scheduler::custom): it tells the loop of
+    /// an earlier deadline.
     ///
     /// # Panics
     ///
@@ -694,13 +696,13 @@ impl<K, V, S> Cache<K, V, S> {
         self.core.shared.name.as_deref()
     }
 
-    /// Returns the statistics so far: hits, misses, removals by cause, how late entries expired. All
-    /// are 0 unless the cache was built with [`record_stats`](CacheBuilder::record_stats).
+    /// Returns the statistics so far: hits, misses, removals by cause, how late entries expired.
+    /// All are 0 unless the cache was built with [`record_stats`](CacheBuilder::record_stats).
     ///
     /// # Cost
     ///
-    /// Takes no lock. Sums up dozens of counters and copies hundreds: call it every few seconds, not
-    /// with every look-up.
+    /// Takes no lock. Sums up dozens of counters and copies hundreds: call it every few seconds,
+    /// not with every look-up.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();

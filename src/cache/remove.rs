@@ -15,8 +15,8 @@ use std::hash::{BuildHasher, Hash};
 
 /// Removals under one hold of a shard's lock when many are taken out.
 const REMOVALS_PER_LOCK: usize = 64;
-/// How often a removal calls `look` before it removes. If the node is replaced each time, perhaps by
-/// `look` itself (a value's `clone`), it then removes first and looks afterwards.
+/// How often a removal calls `look` before it removes. If the node is replaced each time, perhaps
+/// by `look` itself (a value's `clone`), it then removes first and looks afterwards.
 const MAX_LOOKS: u32 = 16;
 
 impl<K, V, S> Core<K, V, S>
@@ -51,9 +51,11 @@ where
         map.prefetch(hash);
         let pin = self.shared.pin();
         for looks in 1.. {
+            // Before the look-up: a load that ends in between has stored what the look-up missed.
+            let may_load = map.may_load(hash);
             let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
             let Some(node) = probe.found else {
-                if must_look || !map.may_load(hash) {
+                if must_look || !may_load {
                     return None;
                 }
                 let mut shard = probe.lock();
@@ -120,7 +122,8 @@ where
         cause
     }
 
-    /// `Expired` if the node is due now, which is then final; else `Explicit`. Under the shard's lock.
+    /// `Expired` if the node is due now, which is then final; else `Explicit`. Under the shard's
+    /// lock.
     fn cause_of_leaving(&self, node: NodePtr<K, V>) -> RemovalCause {
         if node.deadline() == NEVER {
             return RemovalCause::Explicit;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::Adaptive, EvictionPolicy::Lru];
 
-/// A key from here on hashes like one of the first 256: somebody has seen to that.
+/// A key from here on hashes like one of the first 256, as an attacker would choose it.
 const FLOOD: u64 = 1 << 32;
 
 type Owned = NodePtr<u64, ()>;

@@ -1,8 +1,8 @@
 //! Walks through the entries of the size policy, from the coldest to the hottest, in small steps.
 //!
 //! A walk goes through one queue after the other. Between two steps the policy may change: an entry
-//! that moves to another queue may be visited twice or not at all. So a walk gives an order, and its
-//! caller learns elsewhere, from the map, which entries there are.
+//! that moves to another queue may be visited twice or not at all. So a walk gives an order, and
+//! its caller learns elsewhere, from the map, which entries there are.
 
 use super::queue::Weighed;
 use super::{Eviction, Order};

@@ -173,8 +173,8 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     /// # Cost
     ///
     /// Part of each hit, unless the policy is given as [`writes_only`]. An answer other than
-    /// `duration_until_expiry` writes to the entry's memory: hits on one hot key are then slow where
-    /// many threads share it.
+    /// `duration_until_expiry` writes to the entry's memory: hits on one hot key are then slow
+    /// where many threads share it.
     #[allow(unused_variables, reason = "the names are documentation")]
     fn expire_after_read(
         &self,

@@ -1,8 +1,8 @@
-//! The ready policies: what the table in the parent module lists.
+//! The ready-made policies, which the table of the parent module lists.
 //!
 //! Each is a small named type around a closure, so that a cache's builder, a field or a function's
-//! return type can name it. None holds state that changes, so one policy may serve many threads
-//! without them meeting.
+//! return type can name it. None has mutable state, so threads that share one policy do not
+//! contend.
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,14 +13,15 @@ use super::Expiry;
 use super::erased::Asks;
 use crate::time::{MAX_LIFE_NANOS, saturating_nanos};
 
-/// Gives each new entry the lifetime that `lifetime` returns, and leaves it alone from then on.
+/// Gives each new entry the lifetime that `lifetime` returns; later reads and writes do not change
+/// it.
 ///
 /// Neither a read nor a new value for the key moves the deadline. `None` means that the entry never
 /// expires; for other special values see [`Expiry`](Expiry#answers).
 ///
 /// # Examples
 ///
-/// An answer is worth as long as its origin said, however often it is refreshed:
+/// Use it for an answer whose lifetime its origin has set, however often it is refreshed:
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,7 +30,9 @@ use crate::time::{MAX_LIFE_NANOS, saturating_nanos};
 /// let time = ManualTicker::new();
 /// let cache = Cache::builder()
 ///     .ticker(time.clone())
-///     .expire_after(expiry::creating(|_: &&str, seconds: &u64| Some(Duration::from_secs(*seconds))))
+///     .expire_after(expiry::creating(|_: &&str, seconds: &u64| {
+///         Some(Duration::from_secs(*seconds))
+///     }))
 ///     .build();
 ///
 /// cache.insert("a", 10);
@@ -42,7 +45,7 @@ use crate::time::{MAX_LIFE_NANOS, saturating_nanos};
 ///
 /// # Panics
 ///
-/// Not itself; a panic in `lifetime` reaches the caller of the cache, see
+/// None of its own; a panic in `lifetime` reaches the caller of the cache, see
 /// [`Expiry`](Expiry#panics).
 ///
 /// # Cost
@@ -55,7 +58,7 @@ where
     Creating { lifetime }
 }
 
-/// Gives an entry the lifetime that `lifetime` returns, anew with each value written.
+/// Gives an entry the lifetime that `lifetime` returns, again with each value written.
 ///
 /// A read does not move the deadline. `None` means that the entry never expires; for other special
 /// values see [`Expiry`](Expiry#answers).
@@ -69,7 +72,9 @@ where
 /// let time = ManualTicker::new();
 /// let cache = Cache::builder()
 ///     .ticker(time.clone())
-///     .expire_after(expiry::writing(|_: &&str, seconds: &u64| Some(Duration::from_secs(*seconds))))
+///     .expire_after(expiry::writing(|_: &&str, seconds: &u64| {
+///         Some(Duration::from_secs(*seconds))
+///     }))
 ///     .build();
 ///
 /// cache.insert("a", 10);
@@ -83,7 +88,7 @@ where
 ///
 /// # Panics
 ///
-/// Not itself; a panic in `lifetime` reaches the caller of the cache, see
+/// None of its own; a panic in `lifetime` reaches the caller of the cache, see
 /// [`Expiry`](Expiry#panics).
 ///
 /// # Cost
@@ -96,7 +101,7 @@ where
     Writing { lifetime }
 }
 
-/// Gives an entry the lifetime that `lifetime` returns, anew with each write and each read.
+/// Gives an entry the lifetime that `lifetime` returns, again with each write and each read.
 ///
 /// `None` means that the entry never expires; for other special values see
 /// [`Expiry`](Expiry#answers).
@@ -110,7 +115,9 @@ where
 /// let time = ManualTicker::new();
 /// let cache = Cache::builder()
 ///     .ticker(time.clone())
-///     .expire_after(expiry::accessing(|_: &&str, seconds: &u64| Some(Duration::from_secs(*seconds))))
+///     .expire_after(expiry::accessing(|_: &&str, seconds: &u64| {
+///         Some(Duration::from_secs(*seconds))
+///     }))
 ///     .build();
 ///
 /// cache.insert("a", 10);
@@ -124,7 +131,7 @@ where
 ///
 /// # Panics
 ///
-/// Not itself; a panic in `lifetime` reaches the caller of the cache, see
+/// None of its own; a panic in `lifetime` reaches the caller of the cache, see
 /// [`Expiry`](Expiry#panics).
 ///
 /// # Cost
@@ -137,10 +144,10 @@ where
     Accessing { lifetime }
 }
 
-/// Lets no entry expire, unless its deadline is set by hand.
+/// Lets no entry expire, unless a caller sets its deadline.
 ///
-/// The policy of a cache whose lifetimes all come from `insert_with_ttl` and `set_expiry`. A
-/// deadline set by them stays when the value is replaced by a plain `insert`.
+/// Use it for a cache whose lifetimes all come from `insert_with_ttl` and `set_expiry`. A deadline
+/// set by them stays when the value is replaced by a plain `insert`.
 ///
 /// # Examples
 ///
@@ -167,21 +174,20 @@ pub fn never() -> Never {
     Never
 }
 
-/// Shortens the lifetimes that `policy` gives by a random share of up to `fraction`.
+/// Shortens the lifetimes that `policy` gives by a random fraction, at most `fraction`.
 ///
-/// Entries written together then do not expire together, and whatever refills them is not asked for
-/// all at once. With a `fraction` of 0.1 a lifetime of 60 s becomes one between 54 s and 60 s, each
-/// as likely as the others. Lifetimes are only ever shortened: no entry outlives what `policy`
-/// said.
+/// Entries written together then expire at different times, and the source that refills them is not
+/// asked for all of them at once. With a `fraction` of 0.1 a lifetime of 60 s becomes one between
+/// 54 s and 60 s, uniformly distributed. A lifetime is never made longer than `policy` said.
 ///
 /// - An answer equal to `duration_until_expiry` passes through unchanged, so the deadline stays
-///   where it is and repeated reads do not wear it down.
+///   where it is and repeated reads do not shorten it.
 /// - `None` and `Some(Duration::ZERO)` pass through unchanged.
 /// - A lifetime above 2^62 ns (146 years) counts as 2^62 ns before it is shortened.
 /// - With a `fraction` of 0.0 it answers as `policy` does.
 ///
-/// The shares are pseudo-random, drawn from a generator of the calling thread with a random seed:
-/// they cannot be reproduced, and they are not fit for secrets.
+/// The fractions are pseudo-random, from a generator of the calling thread with a random seed: they
+/// cannot be reproduced, and must not be used for secrets.
 ///
 /// # Examples
 ///
@@ -203,7 +209,7 @@ pub fn never() -> Never {
 ///
 /// # Cost
 ///
-/// A few nanoseconds for each new lifetime; no lock, no shared state.
+/// A few instructions for each new lifetime; no lock, no shared state.
 #[track_caller]
 pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
     assert!(
@@ -215,12 +221,12 @@ pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
 
 /// Asks `policy` about writes only: no read calls it or moves a deadline.
 ///
-/// Use it for a policy whose `expire_after_read` would return what it is given. The cache then does
-/// not prepare the question on each hit, so a hit costs the same as with a deadline that was fixed
-/// by [`insert_with_ttl`](crate::Cache::insert_with_ttl).
+/// Use it for a policy whose `expire_after_read` would return its argument. The cache then does not
+/// prepare that call on each hit, so a hit costs the same as with a deadline fixed by
+/// [`insert_with_ttl`](crate::Cache::insert_with_ttl).
 ///
-/// A policy that does answer reads may be given as well: its answers to reads no longer count. It
-/// may be applied to any policy, in either order with [`jittered`].
+/// A policy that does answer reads may be passed as well: the cache then ignores its answers to
+/// reads. The adaptor works with any policy, and in either order with [`jittered`].
 ///
 /// # Examples
 ///
@@ -403,20 +409,20 @@ impl<K, V> Expiry<K, V> for Never {
 }
 
 impl<P> Jittered<P> {
-    /// The lifetime with a random share cut off.
+    /// The lifetime, shortened by a random fraction.
     fn shorten(&self, life: Option<Duration>) -> Option<Duration> {
         if self.fraction == 0.0 {
             return life;
         }
-        // Cut to the longest life first: the cache would do so afterwards and take the jitter away.
+        // First limit it to the longest lifetime: the cache would do so afterwards and remove the
+        // jitter.
         let nanos = saturating_nanos(life?).min(MAX_LIFE_NANOS);
         let cut = nanos as f64 * self.fraction * random_unit();
-        // Rounding a life of many days to f64 may carry the cut past it.
+        // Rounding a lifetime of many days to f64 may make the cut longer than the lifetime.
         Some(Duration::from_nanos(nanos.saturating_sub(cut as u64)))
     }
 
-    /// As [`shorten`](Self::shorten), but a lifetime that means "leave the deadline" is passed on
-    /// untouched.
+    /// As [`shorten`](Self::shorten), but an answer that leaves the deadline passes unchanged.
     fn shorten_unless(
         &self,
         unchanged: Option<Duration>,
@@ -487,7 +493,7 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for WritesOnly<P> {
             .expire_after_update(key, value, updated_at, duration_until_expiry)
     }
 
-    // `expire_after_read` stays the trait's own, which leaves the deadline.
+    // `expire_after_read` is the trait's default, which leaves the deadline.
 
     fn __asks(&self) -> Asks {
         Asks {
@@ -500,7 +506,7 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for WritesOnly<P> {
 /// A pseudo-random number in `[0, 1)`, from a SplitMix64 generator of this thread.
 fn random_unit() -> f64 {
     thread_local! {
-        /// 0 until the thread asks for the first time. Has no destructor, so it can be used while
+        /// 0 until the thread draws its first number. Has no destructor, so it can be used while
         /// the thread ends.
         static STATE: Cell<u64> = const { Cell::new(0) };
     }
@@ -529,7 +535,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const LEFT: Option<Duration> = Some(Duration::from_millis(250));
 
-    /// The answers to create, update and read, and whether reads and updates are asked.
+    /// The answers to create, update and read, and whether the policy is called on reads and
+    /// updates.
     fn answers(policy: &dyn Expiry<u32, u64>) -> ([Option<Duration>; 3], [bool; 2]) {
         let asks = policy.__asks();
         let now = Instant::now();

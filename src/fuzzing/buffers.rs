@@ -1,12 +1,12 @@
-//! What callers leave behind, beside queues: rings of read events, a batch of write events, the
-//! drain status, notifications.
+//! The buffers that callers fill, compared with queues: rings of read events, a batch of write
+//! events, the drain status, notifications.
 //!
-//! One thread: what is tried is each part's own arithmetic (rings that fill up, wrap and are
-//! offered to while they are drained; the stamp's turn; posts that are delivered in pieces, by a
-//! listener that posts and delivers itself). What threads do to each other there is for the models
-//! in `src/tests`.
+//! One thread: this tests each part's own arithmetic (rings that fill up, wrap, and receive offers
+//! while they are drained; the wrap of the stamp; posts that are delivered in pieces, by a listener
+//! that posts and delivers itself). The models in `src/tests` test what threads do to each other
+//! there.
 
-// Private to `maintenance`; compiled once more here, it is the same source.
+// Private to `maintenance`; compiled here a second time from the same source.
 #[path = "../maintenance/status.rs"]
 mod status;
 
@@ -22,12 +22,12 @@ use std::collections::VecDeque;
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 
-/// Nodes of a program. What is posted is not freed, so that one may be posted again.
+/// Nodes of a program. A posted node is not freed, so that it may be posted again.
 const CROWD: usize = 64;
 
 type Event = NodePtr<u64, u64>;
 
-/// A ring, and what it should hold.
+/// A ring, and its expected content.
 struct Pair {
     ring: Ring<u8>,
     queue: VecDeque<usize>,
@@ -39,8 +39,8 @@ impl Pair {
         assert_eq!(answer, expected(&mut self.queue, number));
     }
 
-    /// Drains; for each of the first `again` items another is offered meanwhile, which is the next
-    /// drain's.
+    /// Drains the ring; for each of the first `again` items, another is offered meanwhile, which
+    /// the next drain takes.
     fn drain(&mut self, mut again: u8) {
         let Self { ring, queue } = self;
         let (mut left, mut out) = (queue.clone(), 0);
@@ -62,7 +62,7 @@ fn item(number: usize) -> *mut u8 {
     ptr::without_provenance_mut(8 * (number + 1))
 }
 
-/// What an offer has to answer.
+/// The expected result of an offer.
 fn expected(queue: &mut VecDeque<usize>, number: usize) -> Offer {
     if queue.len() == LEN {
         return Offer::Full;
@@ -71,7 +71,7 @@ fn expected(queue: &mut VecDeque<usize>, number: usize) -> Offer {
     Offer::Taken(queue.len())
 }
 
-/// The drain status by its table.
+/// The drain status, as a table of transitions.
 #[derive(Clone, Copy, PartialEq)]
 enum Should {
     Idle,
@@ -80,13 +80,14 @@ enum Should {
     RunningRequired,
 }
 
-/// What the listener sees and does.
+/// The state of the listener: what it has seen, and what it does next.
 #[derive(Default)]
 struct Stage {
     nodes: Vec<Event>,
     posted: VecDeque<u64>,
     heard: u64,
-    /// How many notifications the next ones heard post, and whether they try to deliver.
+    /// How many notifications the listener posts for each of the next ones it receives, and whether
+    /// it tries to deliver them.
     cues: VecDeque<u8>,
 }
 
@@ -106,7 +107,7 @@ struct Bench {
     notifier: Arc<Notifier<u64, u64>>,
 }
 
-/// Runs a program of operations, decoded from `data`, and panics where the parts differ from their
+/// Runs a program of operations, decoded from `data`, and panics if the parts differ from their
 /// models.
 pub fn buffers_against_queues(data: &[u8]) {
     let mut script = Script(data);
@@ -200,7 +201,7 @@ impl Bench {
         }
     }
 
-    /// A write puts one node in the place of another.
+    /// A write replaces one node by another.
     fn replace(&mut self, old: usize, distance: u8) {
         let (old, new) = (old % CROWD, (old + usize::from(distance)) % CROWD);
         if old != new {
@@ -270,7 +271,7 @@ impl Bench {
         self.should = next;
     }
 
-    /// The begin or the end of a pass, one after the other.
+    /// The begin or the end of a pass, in turn.
     fn pass(&mut self, requires: u8) {
         match self.should {
             Should::Idle | Should::Required => {
@@ -312,7 +313,7 @@ impl Bench {
             assert!(stopped || self.notifier.waiting() == 0);
         }
         assert!(!inside_listener());
-        // Each that was heard comes back, once.
+        // Each delivered node is returned, once.
         let stage = self.stage.lock().expect("no panic");
         assert_eq!(taken.len() as u64, stage.heard - first);
         assert_eq!(self.notifier.waiting(), stage.posted.len() as u64);
@@ -329,7 +330,8 @@ impl Bench {
     }
 }
 
-/// The listener: hears of what was posted first, and does as it is told.
+/// The listener: receives notifications in the order of the posts, and runs the actions that the
+/// program chose.
 fn hear(stage: &Mutex<Stage>, me: &Weak<Notifier<u64, u64>>, key: u64) {
     assert!(inside_listener());
     let cue = {

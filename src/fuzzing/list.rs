@@ -1,5 +1,5 @@
-//! Intrusive lists beside deques: two lists over the one pair of links, a third over the other pair
-//! of the same entries.
+//! Intrusive lists compared with deques: two lists over one pair of links, a third over the other
+//! pair of the same entries.
 
 use super::{Script, make};
 use crate::list::{Chain, List, Queue, Timer};
@@ -74,7 +74,7 @@ impl<C: Chain> Pair<C> {
     }
 }
 
-/// Runs a program of list operations, decoded from `data`, beside deques, and panics where they
+/// Runs a program of list operations, decoded from `data`, beside deques, and panics if they
 /// differ.
 pub fn list_against_deques(data: &[u8]) {
     let mut slab = Slab::new(Columns {

@@ -1,9 +1,10 @@
-//! The map beside a sorted map, under hashes that collide in the shard, the bucket, the tag, or in
-//! everything.
+//! The map compared with a sorted map, under hashes that collide in the shard, the bucket, the tag,
+//! or all of them.
 //!
-//! One thread: what is tried is the table's own machinery (overflow chains, splits, merges,
-//! compaction, arrays that come and go) and that a probe which was overtaken is told so. What left
-//! the map is freed at every hand-over, so that a sanitizer sees any word that still points to it.
+//! One thread: this tests the table's own machinery (overflow chains, splits, merges, compaction,
+//! arrays that are allocated and freed), and that a probe detects a change of its key. Nodes that
+//! left the map are freed each time a batch is taken, so that a sanitizer detects a word that still
+//! points to one.
 #![allow(unsafe_code)]
 
 use super::{Script, make};
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Which bits of a key's own hash count, and what the others are. Low 32 bits: bucket; the next
-/// ones: shard; upper 16: tag, of which the highest is always set.
+/// ones: shard; upper 16: tag, whose highest bit is always set.
 const HASHES: [(u64, u64); 12] = [
     (!0, 0),
     (0, 0),
@@ -32,10 +33,10 @@ const HASHES: [(u64, u64); 12] = [
     (1 << 63, 0),
 ];
 
-/// Entries at most: a program should take milliseconds, though all of them may stand in one chain.
+/// The most entries: a program should take milliseconds, even if all of them are in one chain.
 const CROWD: usize = 250;
 
-/// What an event says, in the numbers of this module: each node's value is its own number.
+/// The content of an event, in the numbers of this module: each node's value is its own number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Added(u64),
@@ -44,17 +45,17 @@ enum Told {
     Rescheduled(u64),
 }
 
-/// A visit under way.
+/// A visit in progress.
 struct Visit {
     shard: usize,
     position: u64,
-    /// Values there since it began.
+    /// Values that have been in the map since it began.
     stable: BTreeSet<u64>,
     met: BTreeSet<u64>,
 }
 
 struct Bench {
-    /// Shared, since a probe borrows it while other writes come first.
+    /// Shared, because a probe borrows it while other writes come first.
     map: Rc<Map<u64, u64>>,
     domain: Domain,
     mask: (u64, u64),
@@ -65,8 +66,8 @@ struct Bench {
     last_value: u64,
 }
 
-/// Runs a program of map operations, decoded from `data`, beside a sorted map, and panics where
-/// they differ.
+/// Runs a program of map operations, decoded from `data`, beside a sorted map, and panics if they
+/// differ.
 pub fn map_against_sorted_map(data: &[u8]) {
     let mut script = Script(data);
     let (shards, room) = (script.operand(), script.operand());
@@ -149,7 +150,7 @@ impl Bench {
         self.told[self.map.shard_of(hash)].push(told);
     }
 
-    /// The books of a value that left.
+    /// Updates the expected events for a value that left.
     fn gone(&mut self, value: u64) {
         if let Some(visit) = &mut self.visit {
             visit.stable.remove(&value);
@@ -165,7 +166,7 @@ impl Bench {
         );
     }
 
-    /// Writes if the probe still holds; whether it did.
+    /// Writes if the probe is still valid; returns whether it was.
     fn settle_and_put<'a>(
         &mut self,
         map: &'a Map<u64, u64>,
@@ -226,8 +227,8 @@ impl Bench {
         }
     }
 
-    /// Probes, lets other operations come first, and settles: that must fail exactly if they
-    /// concerned this key, or may have (another node of the same hash came in).
+    /// Probes, lets other operations come first, and revalidates. That must fail exactly if they
+    /// changed this key, or may have (another node of the same hash was inserted).
     fn be_overtaken(&mut self, key: u64, script: &mut Script<'_>) {
         let (map, pin) = (Rc::clone(&self.map), self.pin());
         let probe = self.probe(&map, key, &pin);
@@ -242,7 +243,8 @@ impl Bench {
         }
         for _ in 0..between / 64 {
             match script.operation() {
-                // Itself, and what frees nodes and buckets that the probe still names.
+                // The key itself, and operations that free nodes and buckets which the probe still
+                // names.
                 Some(operation) if !matches!(operation % 16, 6 | 13) => {
                     self.step(operation, script)
                 }
@@ -251,8 +253,7 @@ impl Bench {
         }
         let touched = match value {
             Some(value) => self.model.get(&key) != Some(&value),
-            // A new address under the same hash might be this key, for all that can be told without
-            // comparing.
+            // A new address under the same hash might be this key; only a comparison could tell.
             None => !self.of_hash(key).is_subset(&known),
         };
         assert_eq!(
@@ -291,7 +292,7 @@ impl Bench {
         self.tell(hash, Told::Removed(value));
     }
 
-    /// Begins a visit, or takes the next step of the one under way.
+    /// Begins a visit, or continues the one in progress.
     fn visit(&mut self, shard: usize) {
         let Some(mut visit) = self.visit.take() else {
             let shard = shard % self.map.shards();
@@ -333,7 +334,7 @@ impl Bench {
         }
     }
 
-    /// Takes a shard's events as the pass does, compares them, and frees what has left.
+    /// Takes a shard's events as the pass does, compares them, and frees the nodes that left.
     fn swap_batch(&mut self, shard: usize) {
         let (mut batch, mut parts) = (Batch::new(), Vec::new());
         let mut locked = self.map.lock_shard(shard);
@@ -386,12 +387,12 @@ impl Bench {
     }
 }
 
-/// Frees what the program under way has taken out of the map.
+/// Frees what the running program has removed from the map.
 fn free(map: &Map<u64, u64>, gone: impl IntoIterator<Item = Garbage<u64, u64>>) {
     let mut memory = map.returning();
     for mut gone in gone {
-        // SAFETY: node 1, table 4: a program runs on one thread, holds no pin here, and forgets the
-        // pointer.
+        // SAFETY: node 1, table 4: a program runs on one thread, holds no pin here, and does not
+        // use the pointer again.
         unsafe {
             gone.destroy();
             gone.give_back(&mut memory);

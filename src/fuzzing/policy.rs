@@ -1,17 +1,17 @@
-//! The size policy beside a map that owns its nodes: weights, bounds that move, and events that
-//! come late.
+//! The size policy compared with a map that owns its nodes: weights, bounds that change, and late
+//! events.
 //!
-//! Whom it chooses is its own affair (the tests in `eviction` and the benchmarks judge that). Here
-//! it is held to what the pass relies on: its books are right and its invariants hold after each
-//! call; a victim is a node that it knows and that weighs something; taking victims out ends, and
-//! then what is left fits; a node that was taken out early may be told of once more.
+//! Which victim it chooses is not tested here (the tests in `eviction` and the benchmarks judge
+//! that). This target tests what the pass relies on: its totals are right and its invariants hold
+//! after each call; a victim is a node that it knows, with a weight above 0; taking victims ends,
+//! and then the rest fits; the event of a node that was taken early may still arrive.
 
 use super::Script;
 use crate::eviction::{Eviction, EvictionPolicy, OUT};
 use crate::node::{Columns, Making, NewNode, NodePtr, Slab, Times};
 use std::collections::BTreeMap;
 
-/// Nodes that a program makes at most.
+/// The most nodes that a program makes.
 const MOST: usize = 3_000;
 
 const BOUNDS: [u64; 12] = [
@@ -35,17 +35,17 @@ struct Bench {
     slab: Slab<u64, u64>,
     policy: Eviction<u64, u64>,
     max: u64,
-    /// What is in the map.
+    /// The content of the map.
     nodes: BTreeMap<u64, Owned>,
-    /// Victims that a writer had taken out before; their own events are still under way.
+    /// Victims that a writer had removed before; their own events are still in a buffer.
     late: Vec<Owned>,
     made: usize,
     spread: bool,
-    /// Whether writes count as news.
+    /// Whether writes are recorded as accesses.
     news: bool,
 }
 
-/// Runs a program of calls, decoded from `data`, and panics where the policy's books are wrong.
+/// Runs a program of calls, decoded from `data`, and panics if the policy's totals are wrong.
 pub fn policy_against_map(data: &[u8]) {
     let mut script = Script(data);
     let (kind, bound) = (script.operand(), script.operand());
@@ -84,8 +84,8 @@ impl Bench {
         match operation % 16 {
             0..=2 => self.insert(key, weight(script.operand())),
             3 | 4 => self.insert(key, 1),
-            // A walk over many keys, each asked for and put in if it is missing; the same again if
-            // it is walked once more.
+            // A walk over many keys, each looked up and inserted if it is missing; a second walk
+            // repeats the first.
             5 | 6 => {
                 let from = u64::from(operation >> 4) * 64;
                 for key in from..from + key {
@@ -107,7 +107,7 @@ impl Bench {
             13 => self.evict_behind_a_writer(),
             14 => {
                 if let Some(node) = self.late.pop() {
-                    // What its events say now was anticipated.
+                    // The policy has already applied what its events say now.
                     self.policy.accessed(node);
                     self.policy.removed(node);
                     assert_eq!(node.entry().queue_id(), OUT);
@@ -140,7 +140,7 @@ impl Bench {
         Some(self.slab.place(NewNode::new(key, key, making), Times::NONE))
     }
 
-    /// Another node in the entry of one.
+    /// Another node in the same entry.
     fn succeed(&mut self, old: Owned, weight: u32) -> Option<Owned> {
         if self.made == MOST {
             return None;
@@ -174,7 +174,7 @@ impl Bench {
         }
     }
 
-    /// Get, then insert on a miss, then make room.
+    /// Get, then insert on a miss, then evict to the bound.
     fn request(&mut self, key: u64) {
         if self.nodes.contains_key(&key) {
             self.read(key);
@@ -204,7 +204,7 @@ impl Bench {
         victim
     }
 
-    /// Takes up to so many victims out.
+    /// Takes at most this many victims.
     fn evict(&mut self, most: usize) {
         for _ in 0..most {
             let Some(victim) = self.victim() else {
@@ -216,7 +216,7 @@ impl Bench {
         }
     }
 
-    /// The victim has left the map already: it is taken out early, and its event comes later.
+    /// The victim has left the map already: it is taken early, and its event comes later.
     fn evict_behind_a_writer(&mut self) {
         if let Some(victim) = self.victim() {
             self.nodes.remove(victim.key());

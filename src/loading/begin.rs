@@ -105,14 +105,19 @@ where
                         if !ask.may_wait {
                             return Begun::Busy;
                         }
-                        let place = *ticket.get_or_insert_with(|| {
-                            self.count_loads(|counters| counters.load_waited());
-                            Ticket::draw()
-                        });
+                        let waits_already = ticket.is_some();
+                        let place = *ticket.get_or_insert_with(Ticket::draw);
                         if load.join(place, ask.want, ask.thread, waker.cloned()) {
+                            // After it has joined: a caller that reads the count may rely on it.
+                            if !waits_already {
+                                self.count_loads(|counters| counters.load_waited());
+                            }
                             let load = Arc::clone(load);
                             self.watch_quietly(&load, now);
                             return Begun::Joined(load);
+                        }
+                        if !waits_already {
+                            *ticket = None;
                         }
                         continue;
                     }

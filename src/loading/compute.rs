@@ -192,7 +192,8 @@ where
     /// # async fn main() {
     /// let cache = wheelhouse::Cache::new(100);
     /// cache.insert("k", 1);
-    /// let entry = cache.entry("k").or_insert_with_if_async(|| async { 2 }, |value| *value < 2).await;
+    /// let entry = cache.entry("k");
+    /// let entry = entry.or_insert_with_if_async(|| async { 2 }, |value| *value < 2).await;
     /// assert_eq!(entry.into_value(), 2);
     /// # }
     /// ```
@@ -377,7 +378,8 @@ where
     /// use wheelhouse::compute::Op;
     ///
     /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
-    /// let result = cache.entry("k").and_try_compute_with_async(|_| async { "7".parse().map(Op::Put) });
+    /// let entry = cache.entry("k");
+    /// let result = entry.and_try_compute_with_async(|_| async { "7".parse().map(Op::Put) });
     /// assert!(result.await.is_ok());
     /// # }
     /// ```

@@ -388,7 +388,8 @@ where
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
-    /// assert_eq!(cache.optionally_get_with_by_ref_async("ada", async { Some(1815) }).await, Some(1815));
+    /// let born = cache.optionally_get_with_by_ref_async("ada", async { Some(1815) }).await;
+    /// assert_eq!(born, Some(1815));
     /// # }
     /// ```
     pub fn optionally_get_with_by_ref_async<Q>(

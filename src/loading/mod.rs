@@ -9,8 +9,8 @@
 //! Then the outcome is published and waiters wake. A waiter takes its value from the load.
 //!
 //! [`get_with`], [`bulk`], [`entry`], [`compute`] and [`lease`] are the public methods; all of them
-//! go this one way. Loads that last for too long are [`overdue`]. The state of a load, and the invariants that hold across all of this, are in
-//! `load`.
+//! go this one way. Loads that last for too long are [`overdue`]. The state of a load, and the
+//! invariants that hold across all of this, are in `load`.
 //!
 //! # Reloads
 //!

@@ -37,7 +37,7 @@ impl<K, V, S> Core<K, V, S> {
     /// Has waiters of a load wake when it becomes overdue.
     pub(super) fn watch(&self, load: &Load<K, V>, now: u64) {
         if let Some(deadline) = self.overdue_at(load) {
-            self.maintenance.request_run_by(deadline, now);
+            self.maintenance.request_run_by(&self.shared, deadline, now);
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A cache relies on the scheduler thread and on its notifier thread. A child made by `fork` has
 //! neither, and the scheduler thread may be held up by a destructor or a ticker of another cache.
-//! Writers, and readers that meet an entry that is due, check for both now and then ([`Waking`]): in
-//! a new process they request a run, which starts a new thread; where the thread is late by far,
+//! Writers, and readers that meet an entry that is due, check for both now and then ([`Waking`]):
+//! in a new process they request a run, which starts a new thread; where the thread is late by far,
 //! they run a pass themselves.
 //!
 //! [`Waking`]: super::waking::Waking

@@ -9,21 +9,23 @@
 //!
 //! - Passes take events from the batches. A writer that has filled its batch to the soft limit runs
 //!   a pass. If another thread holds the maintenance lock, the writer goes on, unless the events of
-//!   all shards together have reached [`Backlog::max_pending`]: then it yields its processor until there is
-//!   room again. That thread may have lost its processor in the middle of a pass; a writer that
-//!   yields gives it one.
+//!   all shards together have reached [`Backlog::max_pending`]: then it yields its processor until
+//!   there is room again. That thread may have lost its processor in the middle of a pass; a writer
+//!   that yields gives it one.
 //! - Grace periods end when each pinned thread has let go of its pin. A writer that has run a pass
-//!   and finds more than [`Backlog::max_unfreed`] values unfreed yields in the same way, and frees what has
-//!   become free. A pin may be held for long, as that of an `EntryRef` is. So the writer waits for
-//!   a limited time, and no writer waits again for a grace period that was waited for in vain.
+//!   and finds more than [`Backlog::max_unfreed`] values unfreed yields in the same way, and frees
+//!   what has become free. A pin may be held for long, as that of an `EntryRef` is. So the writer
+//!   waits for a limited time, and no writer waits again for a grace period that was waited for in
+//!   vain.
 //!
 //! An unbounded cache limits the batch of each shard, and nothing else.
 //!
 //! # Invariants
 //!
-//! 1. `applying` is changed by the holder of the maintenance lock only. While no pass runs, it is 0.
-//! 2. `unfreed` is the number of items in `Freeing::retired` that it was told of, plus those that threads have taken out
-//!    of it and have not freed yet.
+//! 1. `applying` is changed by the holder of the maintenance lock only. While no pass runs, it is
+//!    0.
+//! 2. `unfreed` is the number of items in `Freeing::retired` that it was told of, plus those that
+//!    threads have taken out of it and have not freed yet.
 //!
 //! All counts are relaxed: a writer that reads an old one waits a moment too early or too late.
 

@@ -9,10 +9,10 @@ use crate::sync::unlock_fairly;
 const ENTRIES_PER_HOLD: usize = 512;
 
 impl<K, V> Maintenance<K, V> {
-    /// Visits at most `most` entries that the size policy knows, from the coldest to the hottest; none
-    /// in a cache without a bound. The lock is given up after some hundred entries, so the policy
-    /// changes meanwhile: an entry may be visited twice or not at all. `visit` runs under the lock
-    /// and must not run user code. Walks take turns.
+    /// Visits at most `most` entries that the size policy knows, from the coldest to the hottest;
+    /// none in a cache without a bound. The lock is given up after some hundred entries, so the
+    /// policy changes meanwhile: an entry may be visited twice or not at all. `visit` runs under
+    /// the lock and must not run user code. Walks take turns.
     pub(crate) fn walk_by_use(
         &self,
         shared: &Shared<K, V>,

@@ -9,17 +9,17 @@ use crate::shared::Shared;
 use crate::time::NEVER;
 
 impl<K, V> Maintenance<K, V> {
-    /// Keeps everybody from running a pass until the answer is dropped.
+    /// No thread can run a pass until the result is dropped.
     #[cfg(test)]
     pub(crate) fn hold_passes(&self) -> impl Drop + '_ {
         self.state.lock()
     }
 
-    /// Asserts what holds between two calls of a cache that nobody else uses: each part by itself,
-    /// and that map, wheel and size policy know the same entries.
+    /// Asserts what holds between two calls of a cache that no other thread uses: each part by
+    /// itself, and that map, wheel and size policy know the same entries.
     ///
-    /// Takes in the writes that wait first, by one pass without a budget that expires nothing
-    /// unless the cache is over its bound.
+    /// First drains the waiting writes, by one pass without a budget, which expires entries only if
+    /// the cache is over its bound.
     pub(crate) fn check_invariants(&self, shared: &Shared<K, V>) {
         let mut state = self.state.lock();
         self.pass(
@@ -96,7 +96,8 @@ impl<K, V> Maintenance<K, V> {
     }
 }
 
-/// What stands beside an entry in the wheel is an entry too, and knows that it stands there.
+/// The neighbours of an entry in the wheel are entries of the map, too, and know that they are
+/// linked.
 fn check_neighbours<K, V>(entry: EntryPtr<K, V>) {
     let of = |entry: EntryPtr<K, V>| (entry.node().life(), entry.bucket_id());
     if let Some(prev) = List::<K, V, Timer>::prev(entry) {
@@ -121,8 +122,8 @@ mod tests {
             .then(|| Duration::from_nanos(u64::from(choice) << (choice % 48)))
     }
 
-    /// Runs operations, three bytes each, and checks after each, or after each tenth so that
-    /// batches fill up between.
+    /// Runs operations of three bytes each, and checks after each one, or after each tenth so that
+    /// batches fill up in between.
     fn run(
         builder: CacheBuilder<u8, u8, RandomState>,
         ops: &[(u8, u8, u8)],
@@ -187,7 +188,7 @@ mod tests {
         }
     }
 
-    /// A cache with one timed entry, and a way to break it.
+    /// A cache with one timed entry, and a way to corrupt it.
     fn broken(how: impl FnOnce(&Cache<u8, u8>)) {
         let cache = Cache::builder()
             .ticker(ManualTicker::new())
@@ -243,7 +244,7 @@ mod tests {
             let mut shard = shared.map.lock(node.hash());
             let spot = shard.find_node(node.hash(), node).expect("in the map");
             shard.take(spot, node);
-            // The last owner frees what the map holds; this node has to go another way.
+            // The last owner frees what the map holds; this node has to be freed apart.
             let mut state = maintenance.state.lock();
             state.freeing.retire(crate::map::Garbage::Node(node));
         });

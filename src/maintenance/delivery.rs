@@ -8,7 +8,8 @@
 //! | a writer, where no thread wakes the cache | some, when more than [`UNDELIVERED`] notifications wait |
 //! | the thread that drops the last handle | the rest |
 //!
-//! One thread delivers at a time ([`notify`](crate::notify)); the others leave it the work, or wait.
+//! One thread delivers at a time ([`notify`]); the others leave it the work, or
+//! wait.
 
 use super::Maintenance;
 use crate::map::Garbage;

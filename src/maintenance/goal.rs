@@ -1,26 +1,25 @@
-//! When a run may end though there is more to do: once it has done all that there was when it
-//! began.
+//! The termination condition of `run_pending_tasks`, which must return even under constant writes:
+//! a run stops once it has done all the work that existed when it began.
 //!
-//! Others may bring more for as long as it goes on, and `run_pending_tasks` must return all the
-//! same. What was there is known once each shard was drained. Of that, each pending node of the
-//! wheel is to be taken out once, which shows whether it is due, and each entry over the bound
-//! once; whoever does it. Some of that work goes to nodes that have become pending since, so there
-//! is to be twice as much.
+//! The existing work is known once each shard was drained: each pending node of the wheel is taken
+//! out once, which shows whether it is due, and each entry over the bound is evicted once, by this
+//! thread or another. Nodes that have become pending since may take part of the effort, so a run
+//! does up to twice as much.
 
 use super::{Plan, State};
 use crate::eviction::Eviction;
 
-/// When a run may end; see the module docs.
+/// The condition under which a run may end; see the module docs.
 #[derive(Debug)]
 pub(super) struct Goal {
-    /// So many shards drained, each has been.
+    /// When this many shards have been drained, each shard has been.
     drained: u64,
-    /// So much work done, what was known by then has been.
+    /// When this much work was done, the work known by then is done.
     done: Option<u64>,
 }
 
 impl Goal {
-    /// For a run that begins when so many shards have been drained in turn.
+    /// The plan of a run that begins after this many drains of shards.
     pub(super) fn new(drained: u64, shards: usize) -> Self {
         Self {
             drained: drained + shards as u64,
@@ -28,13 +27,13 @@ impl Goal {
         }
     }
 
-    /// Whether a run of this plan may end with this state.
+    /// Whether a run with this plan may end in this state.
     pub(super) fn is_reached<K, V>(&mut self, state: &State<K, V>, plan: Plan) -> bool {
         self.reached_at(state.drained, state.done, || state.left(plan))
     }
 
-    /// With so many shards drained in turn and so much work done since the cache was built. What is
-    /// `left` is asked at most once.
+    /// `drained` shards were drained in turn and `work` was done since the cache was built. `left`
+    /// is called at most once.
     fn reached_at(&mut self, drained: u64, done: u64, left: impl FnOnce() -> usize) -> bool {
         if drained < self.drained {
             return false;
@@ -44,8 +43,8 @@ impl Goal {
 }
 
 impl<K, V> State<K, V> {
-    /// What passes of this plan have to do yet, in units of their budget, at most: nodes of the
-    /// wheel that are pending, and entries that may have to be evicted.
+    /// The most work that the passes of this plan still have to do, in units of their budget:
+    /// pending nodes of the wheel, and entries that may have to be evicted.
     fn left(&self, plan: Plan) -> usize {
         let pending = if plan.expire {
             self.wheel.pending_len()
@@ -55,10 +54,10 @@ impl<K, V> State<K, V> {
         pending + if plan.evict { self.surplus() } else { 0 }
     }
 
-    /// No more entries than these have to be evicted.
+    /// At most this many entries have to be evicted.
     fn surplus(&self) -> usize {
         let known = self.eviction.as_ref().map_or(0, Eviction::len);
-        // Each weighs something.
+        // Each entry to evict weighs at least 1.
         usize::try_from(self.excess()).map_or(known, |excess| known.min(excess))
     }
 }
@@ -111,7 +110,7 @@ mod tests {
         assert!(maintenance.set_max_capacity(shared, 970));
         assert_eq!(left(Plan::RUN), 130);
         assert!(maintenance.set_max_capacity(shared, 10));
-        // No more than there are.
+        // At most as many as there are.
         assert_eq!(left(Plan::RUN), 200);
         let neither = Plan {
             expire: false,

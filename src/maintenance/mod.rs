@@ -28,22 +28,22 @@
 //! - A writer whose batch has reached the soft limit runs one small pass, unless another thread
 //!   holds the lock ([`writers`]).
 //! - A writer waits for a pass, or runs one, where too much waits ([`backlog`]).
-//! - Where no thread wakes the cache (`Scheduler::disabled`), callers also remove what is due, a few
-//!   entries at a time.
+//! - Where no thread wakes the cache (`Scheduler::disabled`), callers also remove what is due, a
+//!   few entries at a time.
 //!
 //! # Invariants
 //!
 //! 1. The wheel, the size policy, and the entries change under the maintenance lock only.
 //! 2. The events of a shard are applied in the order in which they were pushed. A batch that was
 //!    taken is applied whole before the lock is released.
-//! 3. A node is retired after it left the map, and left the wheel and the queues or passed its entry
-//!    on, and after the listener has heard of it. It is freed after a grace period that is followed
-//!    by a complete drain of all rings and all batches. A batch may name a node that a pass has
-//!    removed meanwhile (`Rescheduled`), a ring any node.
+//! 3. A node is retired after it left the map, and left the wheel and the queues or passed its
+//!    entry on, and after the listener has heard of it. It is freed after a grace period that is
+//!    followed by a complete drain of all rings and all batches. A batch may name a node that a
+//!    pass has removed meanwhile (`Rescheduled`), a ring any node.
 //! 4. A node is Dead exactly from the moment at which a pass has unlinked its entry everywhere, and
 //!    Succeeded from the moment at which another node has its entry.
-//! 5. A pass runs no user code but the ticker's. If that panics, the pass goes on with the last time
-//!    it knows, leaves everything whole, and resumes the panic at its end.
+//! 5. A pass runs no user code but the ticker's. If that panics, the pass goes on with the last
+//!    time it knows, leaves everything whole, and resumes the panic at its end.
 //!
 //! # Cost
 //!
@@ -101,8 +101,8 @@ const RUN_BUDGET: usize = 256;
 /// So many events in a shard's batch make the writer run a pass.
 const BATCH_SOFT_LIMIT: usize = 24;
 
-/// The soft limits of all shards come to this part of the bound, one sixteenth, at most. Batches are
-/// mostly far from full, so what waits in them is less than 2 percent of the bound.
+/// The soft limits of all shards come to this part of the bound, one sixteenth, at most. Batches
+/// are mostly far from full, so what waits in them is less than 2 percent of the bound.
 const SOFT_LIMITS_PER_BOUND: u64 = 16;
 
 /// So many events in a shard's batch make the writer wait for a pass.

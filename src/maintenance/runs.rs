@@ -11,7 +11,6 @@ use crate::notify;
 use crate::reclaim;
 use crate::shared::Shared;
 use crate::sync::{nap, unlock_fairly};
-use crate::time;
 use std::time::{Duration, Instant};
 
 /// After so many passes, a run on a thread that serves several caches leaves the thread to the
@@ -189,7 +188,9 @@ impl<K, V> Maintenance<K, V> {
                 // The other caches first: this one goes on behind those that have waited longer.
                 let next = self.state.lock().wheel.next_deadline();
                 let at_once = Some(Duration::ZERO);
-                return self.waking.end(next, at_once, || shared.clock.now());
+                return self
+                    .waking
+                    .end(next, at_once, &shared.clock, || shared.clock.now());
             }
         }
         self.run_reclaim(shared);
@@ -209,12 +210,13 @@ impl<K, V> Maintenance<K, V> {
             retries.map(|retries| waking::COALESCE_DELAY * (1 << retries))
         };
         drop(state);
-        self.waking.end(next, retry, || shared.clock.now())
+        self.waking
+            .end(next, retry, &shared.clock, || shared.clock.now())
     }
 
     /// Asks for a run at `moment` at the latest.
-    pub(crate) fn request_run_by(&self, moment: u64, now: u64) {
-        self.waking.request_by(moment, now);
+    pub(crate) fn request_run_by(&self, shared: &Shared<K, V>, moment: u64, now: u64) {
+        self.waking.request_by(moment, now, &shared.clock);
     }
 
     /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due.
@@ -236,6 +238,7 @@ impl<K, V> Maintenance<K, V> {
         state.wheel.advance(now);
         let next = state.wheel.next_deadline()?;
         drop(state);
-        time::time_left(now, next).or(Some(Duration::ZERO))
+        let left = shared.clock.view(now).time_left(now, next);
+        left.or(Some(Duration::ZERO))
     }
 }

@@ -1,21 +1,24 @@
-//! The drain status: who has to run a pass, and whether somebody does.
+//! The drain status: whether a pass is requested, and whether one is running.
 //!
-//! | state | means | `require` | `begin` | `end` |
-//! |-------|-------|-----------|---------|-------|
-//! | Idle | nothing is asked for | → Required, the caller should run | → Running | – |
-//! | Required | a pass is asked for, nobody runs yet | stays, the caller should run | → Running | – |
-//! | Running | a pass runs; what is asked for now it may miss | → RunningRequired, the runner will know | – | → Idle |
-//! | RunningRequired | a pass runs and another is asked for | stays | – | → Required: whoever asks next runs |
+//! | state | meaning | `require` | `begin` | `end` |
+//! |-------|---------|-----------|---------|-------|
+//! | Idle | no request | → Required, true | → Running | – |
+//! | Required | a pass is requested, none runs | stays, true | → Running | – |
+//! | Running | a pass runs | → RunningRequired, false | – | → Idle, false |
+//! | RunningRequired | a pass runs, another is requested | stays, false | – | → Required, true |
 //!
-//! `begin` and `end` are called by the holder of the maintenance lock only, so there is one runner
-//! at a time. A runner does not go round again by itself: a caller's pass must stay short, and a
-//! scheduler's run is requested for by every write that needs one (`waking`). Required keeps the
-//! request until the next writer meets it.
+//! A running pass may miss what its later requesters did, so RunningRequired leads to another pass.
+//! `require` returns whether its caller should run a pass, `end` whether another was requested.
+//!
+//! Only the holder of the maintenance lock calls `begin` and `end`, so one pass runs at a time. A
+//! pass does not repeat itself: a caller's pass must stay short, and each write that needs a
+//! scheduler's run requests one (`waking`). The state Required keeps the request until the next
+//! writer meets it.
 //!
 //! # Invariant
 //!
-//! 1. A `require` that happens after a pass began is followed by an `end` that answers "again", or
-//!    finds Idle or Required and tells its caller to run: it is never lost between the two.
+//! 1. A `require` that happens after a pass began is never lost: it is followed by an `end` that
+//!    answers "again", or it finds Idle or Required and tells its caller to run.
 //!
 //! Origin: the drain status of Caffeine, with the same four states.
 
@@ -35,9 +38,9 @@ impl Status {
         Self(AtomicU8::new(IDLE))
     }
 
-    /// Asks for a pass; true if the caller should try to run it.
+    /// Requests a pass; true if the caller should try to run it.
     ///
-    /// AcqRel: what the caller did before lies before the pass that answers (partner: `begin`,
+    /// AcqRel: what the caller did before happens before the pass that answers (partner: `begin`,
     /// `end`).
     pub(crate) fn require(&self) -> bool {
         let mut seen = self.0.load(Ordering::Acquire);
@@ -58,14 +61,14 @@ impl Status {
         }
     }
 
-    /// A pass begins.
+    /// Marks that a pass begins.
     pub(crate) fn begin(&self) {
         // A swap, not a store: it reads the last `require`, so the pass sees what that caller did
         // (partner: `require`).
         self.0.swap(RUNNING, Ordering::AcqRel);
     }
 
-    /// The pass has ended; true if another was asked for meanwhile.
+    /// Marks that the pass has ended; true if another was requested meanwhile.
     pub(crate) fn end(&self) -> bool {
         match self
             .0

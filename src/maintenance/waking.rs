@@ -129,8 +129,9 @@ impl Waking {
         let after = if armed == NEVER {
             COALESCE_DELAY
         } else {
-            time::time_left(clock.now(), armed)
-                .map_or(COALESCE_DELAY, |left| left.min(COALESCE_DELAY))
+            let now = clock.now();
+            let left = clock.view(now).time_left(now, armed);
+            left.map_or(COALESCE_DELAY, |left| left.min(COALESCE_DELAY))
         };
         if !self.soon.swap(true, Ordering::SeqCst) {
             self.tell(after, || {
@@ -150,21 +151,22 @@ impl Waking {
 
     /// Requests a run at `moment` at the latest.
     #[inline]
-    pub(crate) fn request_by(&self, moment: u64, now: u64) {
+    pub(crate) fn request_by(&self, moment: u64, now: u64, clock: &Clock) {
         if self.is_late_for(moment, now) {
-            self.arrange_by(moment, now);
+            self.arrange_by(moment, now, clock);
         }
     }
 
     #[cold]
-    fn arrange_by(&self, moment: u64, now: u64) {
+    fn arrange_by(&self, moment: u64, now: u64, clock: &Clock) {
         let mut retry = self.gate.lock();
         let former = self.armed.load(Ordering::SeqCst);
         if !time::is_before(moment, former, now) {
             return;
         }
         self.armed.store(moment, Ordering::SeqCst);
-        let left = time::time_left(now, moment).unwrap_or(COALESCE_DELAY);
+        let left = clock.view(now).time_left(now, moment);
+        let left = left.unwrap_or(COALESCE_DELAY);
         let soon = self.soon.load(Ordering::SeqCst).then_some(COALESCE_DELAY);
         // This call of the waker replaces the one before, so it has to come early enough for every
         // reason to run. The retry's wait begins anew: to know what is left of it takes a clock.
@@ -274,27 +276,27 @@ impl Waking {
     }
 
     /// A run has ended; work is left for `next`, and perhaps a reason to come back after `retry`.
-    /// Arranges the next run, for the requests made meanwhile too, and says when that is.
+    /// Arranges the next run, for the requests made meanwhile too, and says when that is. `reading`
+    /// is asked for the time of `clock` if a moment is to be waited for.
     pub(crate) fn end(
         &self,
         next: Option<u64>,
         retry: Option<Duration>,
-        clock: impl FnOnce() -> u64,
+        clock: &Clock,
+        reading: impl FnOnce() -> u64,
     ) -> Option<Duration> {
         let mut gate = self.gate.lock();
         // A writer may have requested a moment though the run has left nothing: the waker needs
         // that one as a time from now, too.
         let armed = self.armed.load(Ordering::SeqCst);
         let timed = next.is_some() || armed != NEVER;
-        let now = if timed { clock() } else { 0 };
+        let now = if timed { reading() } else { 0 };
         *gate = retry;
         let armed = time::earlier(armed, next.unwrap_or(NEVER), now);
         self.armed.store(armed, Ordering::SeqCst);
         let soon = self.soon.load(Ordering::SeqCst).then_some(COALESCE_DELAY);
-        let after = [time::time_left(now, armed), soon, retry]
-            .into_iter()
-            .flatten()
-            .min();
+        let left = (armed != NEVER).then(|| clock.view(now).time_left(now, armed));
+        let after = [left.flatten(), soon, retry].into_iter().flatten().min();
         if let Some(after) = after {
             self.waker.wake(after);
         }

@@ -68,7 +68,7 @@ impl<K, V> Maintenance<K, V> {
             } else {
                 shared.clock.now()
             };
-            self.waking.request_by(flush, now);
+            self.waking.request_by(flush, now, &shared.clock);
         }
         if self.leaves_work(&outcome) {
             self.waking.request_soon(&shared.clock);
@@ -93,8 +93,8 @@ impl<K, V> Maintenance<K, V> {
             return false;
         };
         let late = |moment| self.waking.is_late_for(moment, now);
-        // No entry is flushed before its deadline. If a run comes until then, as mostly, the time of
-        // the flush need not be computed.
+        // No entry is flushed before its deadline. If a run comes until then, as mostly, the time
+        // of the flush need not be computed.
         late(outcome.deadline) && late(self.spans.flush_time(outcome.deadline, now))
             || self.waking.needs_check(now)
     }
@@ -163,7 +163,7 @@ impl<K, V> Maintenance<K, V> {
                 next
             };
             let clock = || if timed { now } else { shared.clock.now() };
-            self.waking.end(next, None, clock);
+            self.waking.end(next, None, &shared.clock, clock);
         }
         if may == May::Nothing {
             return;

@@ -10,7 +10,9 @@ impl<K, V> Map<K, V> {
     #[inline]
     pub(crate) fn may_load(&self, hash: u64) -> bool {
         let slice = &self.shards[self.shard_of(hash)];
-        slice.totals.loads.load(Ordering::Relaxed) != 0
+        // Acquire, partner: the release in `note_loads`. A caller that misses a load since it has
+        // ended sees what that load has stored.
+        slice.totals.loads.load(Ordering::Acquire) != 0
     }
 
     /// The loads of one shard's keys.
@@ -30,7 +32,7 @@ impl<K, V> Shard<'_, K, V> {
         !self.locked.loads.is_empty()
     }
 
-    /// Finds the load of a call's key; see [`Loads::sort_out`].
+    /// Finds the load of a call's key; see `Loads::sort_out`.
     #[cold]
     pub(crate) fn sort_out_loads(&self, hash: u64, known: &mut Known<K, V>) -> bool {
         self.locked.loads.sort_out(hash, known)
@@ -65,6 +67,6 @@ impl<K, V> Shard<'_, K, V> {
 
     fn note_loads(&self) {
         let loads = self.locked.loads.len() as u64;
-        self.totals.loads.store(loads, Ordering::Relaxed);
+        self.totals.loads.store(loads, Ordering::Release);
     }
 }

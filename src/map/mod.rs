@@ -58,9 +58,8 @@ struct ShardCell<K, V> {
 struct Totals {
     entries: AtomicU64,
     weight: AtomicU64,
-    /// Loads that are listed, for removals of absent keys, which take no lock otherwise. Relaxed: a
-    /// removal has to revoke the loads that began before it, and whatever tells its thread of such
-    /// a load has ordered this store before the look.
+    /// Loads that are listed, for removals of absent keys, which take no lock otherwise; see
+    /// [`Map::may_load`].
     loads: AtomicU64,
 }
 

@@ -9,7 +9,7 @@
 //! know stands in the [`entry`].
 //!
 //! ```text
-//!  hot: what a look-up reads                      side             columns: if needed    entry: the pass's part
+//!  hot: a look-up reads it                side             columns: if needed  entry: of the pass
 //! ┌──────────┬─────────────────┬───┬───┐  ┌──────┬─────────┐  ┌─────┐ ┌────────┐    ┌───────┬──────┬───────────┬───
 //! │ deadline │ entry life seen │ K │ V │  │ hash │ written │  │ own │ │ weight │    │ timer │ node │ bucket_id │ …
 //! └──────────┴─────────────────┴───┴───┘  └──────┴─────────┘  └─────┘ └────────┘    └───────┴──────┴───────────┴───

@@ -1,37 +1,35 @@
-//! A pool of slots of one size: allocated in chunks, handed out one by one, taken back many at a
-//! time.
+//! A pool of slots of one size: allocated in chunks, taken one by one, returned many at a time.
 //!
 //! # How it works
 //!
 //! Chunks are aligned to their size, so clearing the low bits of a slot's address gives its chunk.
 //! A chunk begins with the number of the *region* that it was allocated with. A region has one to
-//! sixteen chunks, more as the pool grows. It goes back to the allocator when its last slot has
-//! come back and the pool has enough other room.
+//! sixteen chunks, more as the pool grows. It is returned to the allocator when its last slot was
+//! returned and the pool has enough other room.
 //!
-//! Slots that come back are mostly wanted again at once, so some of them stay in one chain,
-//! whichever regions they are from: the *recycled* slots. That chain is a queue. Where entries
-//! leave in the order in which they came, as timers of one length do, slots are then handed out in
-//! the order in which they stand in memory, round after round, and the processor foresees the next
-//! one. In a stack each round would shuffle them a little more.
+//! Returned slots are usually needed again soon, so some of them stay in one chain, whichever
+//! regions they are from: the *recycled* slots. That chain is a queue. If entries leave in the
+//! order in which they were inserted, as timers of one length do, slots are taken in the order of
+//! their addresses, turn after turn, and the processor predicts the next one. In a stack each turn
+//! would shuffle them more.
 //!
-//! How many slots stay recycled (`may_be_recycled`): the hash deals entries out to the shards, so a
-//! shard of some `n` entries mostly has less than three times the root of `n` more or fewer; and
-//! some slots wait to be freed. Slots above that number go back to their regions, and lose their
-//! order.
+//! How many slots stay recycled (`may_be_recycled`): the hash distributes entries over the shards,
+//! so the size of a shard of about `n` entries mostly varies by less than three times the root of
+//! `n`; and some slots wait to be freed. Slots above that number return to their regions, and lose
+//! their order.
 //!
 //! # Invariants
 //!
-//! 1. A slot is *free* (in the chain of its region, or not handed out yet), *recycled* (in the
-//!    chain of the pool) or *taken*. The pool writes only to free and recycled slots.
-//! 2. `used` of a region is the number of its slots that are not free. Its memory is given back
-//!    only when that is 0, or by the last owner.
+//! 1. A slot is *free* (in the chain of its region, or never taken yet), *recycled* (in the chain
+//!    of the pool) or *taken*. The pool writes only to free and recycled slots.
+//! 2. `used` of a region is the number of its slots that are not free. Its memory is returned to
+//!    the allocator only when that is 0, or by the last owner.
 //! 3. A region with a free slot is in `partial`.
-//! 4. The beginning of a chunk is written before its first slot is handed out, and never again.
+//! 4. The beginning of a chunk is written before its first slot is taken, and never again.
 //!
 //! # Cost
 //!
-//! To take a slot or to give one back takes a few instructions, and no allocation but for a new
-//! region.
+//! To take or return a slot costs a few instructions; only a new region allocates.
 //!
 //! # Origin
 //!
@@ -41,30 +39,30 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
-/// For sanitizers and fuzzers each slot is an allocation of its own: else they would not see the
-/// use of a freed one.
+/// For sanitizers and fuzzers each slot is an allocation of its own: otherwise they would not see
+/// the use of a freed slot.
 pub(super) const ONE_SLOT_CHUNKS: bool = cfg!(any(fuzzing, wheelhouse_single));
-/// Chunks of the largest regions.
+/// Number of chunks of the largest regions.
 const MAX_CHUNKS: usize = if ONE_SLOT_CHUNKS { 1 } else { 16 };
 /// The square of the number of slots that may stay recycled, as a multiple of the slots that are
-/// not free: about six times the root. At most half of those, too.
+/// not free: the number is about six times their root. At most half of those slots, too.
 const RECYCLED_SQUARED: u64 = if ONE_SLOT_CHUNKS { 0 } else { 32 };
-/// Loose slots that go back to their regions at a time, under the owner's lock; or as many as came,
-/// which is enough (`may_be_recycled`).
+/// At least this many recycled slots return to their regions at a time, under the owner's lock; or
+/// as many as were just returned to the pool, which is enough (`may_be_recycled`).
 const RETURNED_AT_A_TIME: usize = 64;
 
-/// How chunks are divided.
+/// The division of chunks into slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// Bytes of a chunk, and what it is aligned to: a power of two.
+    /// Bytes of a chunk, and its alignment: a power of two.
     pub(super) size: usize,
-    /// Where the first slot begins, behind the region's number at least.
+    /// Where the first slot begins: behind the region's number at least.
     pub(super) first: usize,
-    /// From one slot to the next: room for a pointer at least.
+    /// The distance from one slot to the next: room for a pointer at least.
     pub(super) stride: usize,
-    /// Slots of a chunk.
+    /// Number of slots of a chunk.
     pub(super) slots: usize,
-    /// Bytes that each chunk has behind its region's last chunk, a multiple of 8.
+    /// Bytes of columns for each chunk, behind the region's last chunk; a multiple of 8.
     pub(super) beside: usize,
 }
 
@@ -75,14 +73,14 @@ impl Shape {
     }
 }
 
-/// What a free or recycled slot holds, at any alignment: the next slot of its chain.
+/// The content of a free or recycled slot, at any alignment: the next slot of its chain.
 type Next = *mut u8;
 
 /// Writes a slot's link.
 ///
 /// # Safety
 ///
-/// The slot is the caller's alone, and large enough (`Shape::stride`).
+/// The caller owns the slot, which is large enough (`Shape::stride`).
 #[inline]
 unsafe fn set_next(slot: NonNull<u8>, next: Next) {
     // SAFETY: the caller's promise.
@@ -93,7 +91,7 @@ unsafe fn set_next(slot: NonNull<u8>, next: Next) {
 ///
 /// # Safety
 ///
-/// The slot is in a chain that is the caller's alone: it holds a link.
+/// The slot is in a chain that the caller owns: it holds a link.
 #[inline]
 unsafe fn next(slot: NonNull<u8>) -> Next {
     // SAFETY: the caller's promise.
@@ -103,41 +101,41 @@ unsafe fn next(slot: NonNull<u8>) -> Next {
 struct Region {
     at: NonNull<u8>,
     chunks: usize,
-    /// The next slot that has never been handed out: its chunk, and its number there.
+    /// The next slot that was never taken: its chunk, and its number there.
     fresh_chunk: usize,
     fresh: usize,
     used: usize,
     free: Next,
-    /// Whether `partial` names it, and whether `empty` does.
+    /// Whether the region is listed in `partial`, and whether in `empty`.
     listed: bool,
     is_empty: bool,
 }
 
-/// The slots of one kind and one owner; it is used under the owner's lock.
+/// The slots of one kind and one owner, used under the owner's lock.
 pub(super) struct Pool {
     shape: Shape,
     regions: Vec<Option<Region>>,
-    /// Regions with a free slot, the one to take from last; among them some that have none any
-    /// more, or are gone.
+    /// Regions with a free slot; slots are taken from the last. Some of them may have no free slot
+    /// any more, or may have been freed.
     partial: Vec<u32>,
-    /// Numbers of regions that are gone and not in `partial`.
+    /// Numbers of regions that were freed and are not in `partial`.
     vacant: Vec<u32>,
-    /// Regions that were empty when they were last looked at.
+    /// Regions that were empty when they were last checked.
     empty: Vec<u32>,
-    /// The chain of recycled slots, its end, which says nothing if there are none, and its length.
+    /// The chain of recycled slots, its end (meaningless if the chain is empty), and its length.
     recycled: Next,
     recycled_last: NonNull<u8>,
     pub(super) recycled_len: usize,
     pub(super) slots: usize,
-    /// Those that are not free.
+    /// The number of slots that are not free.
     pub(super) used: usize,
 }
 
-// SAFETY: a pool owns its memory, and reads and writes none but free and recycled slots and the
-// beginnings of chunks.
+// SAFETY: a pool owns its memory, and accesses only free and recycled slots and the beginnings of
+// chunks.
 unsafe impl Send for Pool {}
 
-/// Emptied slots of one pool, on their way back.
+/// Emptied slots of one pool, to be returned to it.
 pub(super) struct Chain {
     first: Next,
     /// The other end; dangling if the chain is empty.
@@ -165,10 +163,10 @@ impl Chain {
     ///
     /// # Safety
     ///
-    /// It is taken, no code uses it any more, and all slots of a chain are of the pool that will
-    /// take it back.
+    /// The slot is taken, no code uses it any more, and all slots of a chain belong to the pool
+    /// that will take them back.
     pub(super) unsafe fn push(&mut self, slot: NonNull<u8>) {
-        // SAFETY: the slot is the caller's alone.
+        // SAFETY: the caller owns the slot.
         unsafe { set_next(slot, self.first) };
         if self.first.is_null() {
             self.last = slot;
@@ -178,8 +176,8 @@ impl Chain {
     }
 }
 
-/// Regions that a pool has let go; their memory is given back when this is dropped. Apart from the
-/// pool, since the allocator may take its time, and the pool is used under a lock.
+/// Regions that a pool has released; their memory is freed when this is dropped. Separate from the
+/// pool, because the allocator may be slow, and the pool is used under a lock.
 #[must_use]
 pub(crate) struct Vacated(Vec<(NonNull<u8>, Layout)>);
 
@@ -193,7 +191,7 @@ impl Drop for Vacated {
     fn drop(&mut self) {
         for (at, layout) in self.0.drain(..) {
             // SAFETY: allocated in `grow` with this layout, taken out of the pool when no slot of
-            // it was taken (pool 2), so freed once and used no more.
+            // it was taken (pool 2); so it is freed once and not used afterwards.
             unsafe { dealloc(at.as_ptr(), layout) }
         }
     }
@@ -244,14 +242,14 @@ impl Pool {
     #[inline]
     pub(super) fn take_recycled(&mut self) -> Option<NonNull<u8>> {
         let recycled = NonNull::new(self.recycled)?;
-        // SAFETY: pool 1: a slot in the chain of the recycled.
+        // SAFETY: pool 1: a slot in the chain of recycled slots.
         self.recycled = unsafe { next(recycled) };
         self.recycled_len -= 1;
         Some(recycled)
     }
 
-    /// Takes a slot from a region. For each chunk of a new one, `open` is told its address and that
-    /// of what it has beside it.
+    /// Takes a slot from a region. If that allocates a new region, `open` is called for each of its
+    /// chunks, with the address of the chunk and the address of its columns.
     pub(super) fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
         if let Some(&number) = self.partial.last()
             && let Some(region) = &mut self.regions[number as usize]
@@ -263,7 +261,7 @@ impl Pool {
         self.take_elsewhere(open)
     }
 
-    /// The same when the region to take from last has none.
+    /// The same when the region to take from last has no free slot.
     #[cold]
     #[inline(never)]
     fn take_elsewhere(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
@@ -293,15 +291,15 @@ impl Pool {
             beside,
             ..
         } = self.shape;
-        // An eighth of what is there, so that little stands empty.
+        // An eighth of the present size, so that little memory is empty.
         let chunks = (self.slots / slots / 8).clamp(1, MAX_CHUNKS);
         let layout = self.shape.region(chunks);
-        // SAFETY: not zero-sized: a chunk has a beginning.
+        // SAFETY: not zero-sized: a chunk has at least its beginning.
         let Some(at) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout)
         };
         if !super::is_taggable(at.addr().get(), layout.size()) {
-            // SAFETY: allocated above with this layout; nothing points to it.
+            // SAFETY: allocated above with this layout; no pointer to it exists.
             unsafe { dealloc(at.as_ptr(), layout) };
             super::refuse(at.addr().get(), layout.size());
         }
@@ -310,8 +308,8 @@ impl Pool {
             u32::try_from(self.regions.len() - 1).expect("fewer than 2^32 regions")
         });
         for chunk in 0..chunks {
-            // SAFETY: chunks stand side by side at the region's beginning, what they have beside
-            // them behind the last; the layout has room for all.
+            // SAFETY: chunks lie side by side at the region's beginning, their columns behind the
+            // last; the layout has room for all.
             unsafe {
                 let beside = at.add(chunks * size + chunk * beside);
                 let chunk = at.add(chunk * size);
@@ -333,8 +331,8 @@ impl Pool {
         self.partial.push(number);
     }
 
-    /// Takes emptied slots back; all of them are this pool's, which `Chain::push` has made its
-    /// caller promise. What is `vacated` is to be dropped after the owner's lock was released.
+    /// Takes emptied slots back; all of them are this pool's, as the caller of `Chain::push`
+    /// promised. Drop `vacated` after the owner's lock was released.
     pub(super) fn take_back(&mut self, emptied: &Chain, vacated: &mut Vacated) {
         if emptied.is_empty() {
             return;
@@ -344,7 +342,7 @@ impl Pool {
             if self.recycled.is_null() {
                 self.recycled = emptied.first;
             } else {
-                // SAFETY: pool 1: the end of the chain of the recycled.
+                // SAFETY: pool 1: the end of the chain of recycled slots.
                 unsafe { set_next(self.recycled_last, emptied.first) };
             }
             self.recycled_last = emptied.last;
@@ -352,8 +350,8 @@ impl Pool {
         } else {
             let mut at = emptied.first;
             while let Some(slot) = NonNull::new(at) {
-                // SAFETY: a slot of a chain that is the pool's alone by now (`Chain::push`): its
-                // link is read before it gets another.
+                // SAFETY: a slot of a chain that the pool owns by now (`Chain::push`): its link is
+                // read before the slot gets another one.
                 unsafe {
                     at = next(slot);
                     self.return_to_regions(slot, vacated);
@@ -371,28 +369,28 @@ impl Pool {
         }
     }
 
-    /// Whether no more than the bound are recycled if so many are.
+    /// Whether `slots` recycled slots are within the bound.
     ///
-    /// With as many recycled slots dispersed as others it holds on, if it held: with `l` recycled
-    /// of `u`, and `n < l` of each gone, 2(l - n) <= u - 2n follows from 2l <= u. And (l - n)^2 <=
-    /// 32 (u - 2n) does from l^2 <= 32 u if l is 64 or more, since n(2l - n) >= 64 n; if it is
-    /// less, from the first. Nor does one more recycled slot that goes change it: 2(l - 1) <= u -
-    /// 1, and (l - 1)^2 <= 32 (u - 1) in the same two ways.
+    /// If the bound held, it still holds after `n` slots were taken away from the recycled ones and
+    /// `n` from the others, given `l` recycled slots of `u` that are not free. 2(l - n) <= u - 2n
+    /// follows from 2l <= u. (l - n)^2 <= 32 (u - 2n) follows from l^2 <= 32 u if l is 64 or more,
+    /// since n(2l - n) >= 64 n; if l is less, from the first. One more recycled slot taken away
+    /// does not change it: 2(l - 1) <= u - 1, and (l - 1)^2 <= 32 (u - 1) in the same two ways.
     fn may_be_recycled(&self, slots: usize) -> bool {
         let (recycled, used) = (slots as u64, self.used as u64);
         recycled * 2 <= used && recycled * recycled <= RECYCLED_SQUARED * used
     }
 
-    /// Whether no more slots are free than are not, or than a chunk has.
+    /// Whether the number of free slots is at most the number of the others, or at most a chunk.
     fn is_dense(&self) -> bool {
         self.slots - self.used <= self.used.max(self.shape.slots)
     }
 
-    /// Gives a slot that is not free back to its region.
+    /// Returns a slot that is not free to its region.
     ///
     /// # Safety
     ///
-    /// The slot is one of this pool's, and the caller's alone.
+    /// The slot is one of this pool's, and the caller owns it.
     #[inline(always)]
     unsafe fn return_to_regions(&mut self, slot: NonNull<u8>, vacated: &mut Vacated) {
         let offset = slot.addr().get() & (self.shape.size - 1);
@@ -416,8 +414,8 @@ impl Pool {
         }
     }
 
-    /// A region has become empty: gives empty regions back to the allocator as long as an eighth of
-    /// what is in use would still find room.
+    /// A region has become empty: returns empty regions to the allocator as long as an eighth of
+    /// what is in use would still have room.
     #[cold]
     fn release(&mut self, number: u32, vacated: &mut Vacated) {
         if let Some(region) = &mut self.regions[number as usize]
@@ -433,14 +431,14 @@ impl Pool {
             };
             let slots = region.chunks * self.shape.slots;
             if region.used > 0 {
-                // Taken from again since.
+                // A slot was taken from it since.
                 region.is_empty = false;
             } else if ONE_SLOT_CHUNKS || (self.slots - slots - self.used) * 8 >= self.used {
                 self.slots -= slots;
                 vacated
                     .0
                     .push((region.at, self.shape.region(region.chunks)));
-                // `partial` goes on naming it until `take_elsewhere` gets there.
+                // `partial` still lists it until `take_elsewhere` gets there.
                 *place = None;
             } else {
                 return;
@@ -449,7 +447,7 @@ impl Pool {
         }
     }
 
-    /// How many slots a chain has, and the last. For the holder of the owner's lock.
+    /// The number of slots of a chain, and the last one. The caller holds the owner's lock.
     #[cfg(any(test, fuzzing))]
     fn walk(mut at: Next) -> (usize, Option<NonNull<u8>>) {
         let (mut count, mut last) = (0, None);
@@ -497,7 +495,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // The owner of the pool is the last: no code uses a slot any more.
+        // The owner of the pool is dropped last: no code uses a slot any more.
         let regions = self.regions.drain(..).flatten();
         let all = regions.map(|region| (region.at, self.shape.region(region.chunks)));
         drop(Vacated(all.collect()));

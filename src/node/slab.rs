@@ -1,12 +1,12 @@
-//! Where nodes and entries live: what look-ups read stands side by side, apart from the rest.
+//! The memory of nodes and entries. What look-ups read lies together, apart from the rest.
 //!
 //! # How it works
 //!
 //! ```text
-//! chunk of nodes, aligned to its size                         columns, behind the region's last chunk
-//! ┌────────┬───────┬───────┬─ … ─┬────────┬────────┬─ … ─┐    ┌───────────────┬─ … ┬─────────┬─ … ┐
-//! │ header │ hot 0 │ hot 1 │     │ side 0 │ side 1 │     │    │ own deadlines │    │ weights │    │
-//! └────────┴───────┴───────┴─ … ─┴────────┴────────┴─ … ─┘    └───────────────┴─ … ┴─────────┴─ … ┘
+//! chunk of nodes, aligned to its size                       columns, behind the region's chunks
+//! ┌────────┬───────┬───────┬─ … ─┬────────┬────────┬─ … ─┐  ┌───────────────┬─ … ┬─────────┬─ … ┐
+//! │ header │ hot 0 │ hot 1 │     │ side 0 │ side 1 │     │  │ own deadlines │    │ weights │    │
+//! └────────┴───────┴───────┴─ … ─┴────────┴────────┴─ … ─┘  └───────────────┴─ … ┴─────────┴─ … ┘
 //! chunk of entries
 //! ┌────────┬─────────┬─────────┬─ …
 //! │ region │ entry 0 │ entry 1 │
@@ -14,9 +14,9 @@
 //! ```
 //!
 //! A pointer to a node points to its hot part. Clearing the low bits of the address gives the
-//! chunk; the rest gives the number of the node, and with them the address of its side part. That
-//! takes a few instructions and no memory access, so both parts can be fetched at once. What only
-//! some caches need stands in columns, to which the header of the chunk points.
+//! chunk; the other bits give the number of the node, and so the address of its side part. This
+//! takes a few instructions and no memory access, so both parts can be fetched at once. Fields that
+//! only some caches need are stored in columns, to which the header of the chunk points.
 //!
 //! A slab is two [`Pool`]s, of nodes and of entries, for one shard. It is used under that shard's
 //! lock: a writer takes slots while it holds the lock anyway, and slots come back many at a time.
@@ -30,12 +30,13 @@
 //!
 //! # Cost
 //!
-//! For `u64 → u64` 48 bytes for each node, 4 more with a weight and 8 with an own deadline kept
-//! apart; 20 for each entry, or 40 with the links of a size policy. The header takes 1 percent.
+//! For `u64 → u64` a node takes 48 bytes, 4 more with a weight and 8 more with a separate own
+//! deadline; an entry takes 20 bytes, or 40 with the links of a size policy. The header takes 1
+//! percent.
 //!
 //! # Origin
 //!
-//! Hot and cold fields apart: Chilimbi, Davidson and Larus, PLDI 1999.
+//! Splitting hot from cold fields: Chilimbi, Davidson and Larus, PLDI 1999.
 #![allow(unsafe_code)]
 
 use super::entry::{self, EntryPtr};
@@ -49,16 +50,17 @@ use std::ptr::NonNull;
 /// The smallest chunk, in bytes, and the fewest nodes in one.
 const MIN_CHUNK: usize = if ONE_SLOT_CHUNKS { 1 } else { 8192 };
 const MIN_SLOTS: usize = if ONE_SLOT_CHUNKS { 1 } else { 8 };
-/// A node larger than this has a chunk for itself. Else the first node would allocate room for
+/// A node larger than this has a chunk of its own. Otherwise the first node would allocate room for
 /// eight.
 const ALONE_FROM: usize = 4096;
 
-/// What the nodes of a slab have beside hot and side parts, and their entries beside the timer.
+/// The columns that the nodes of a slab have beside hot and side parts, and their entries beside
+/// the timer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Columns {
-    /// Entries have policy links: links, weight and mark of the size policy.
+    /// Entries have policy links: links, weight and stamp of the size policy.
     pub(crate) queue: bool,
-    /// Nodes have a deadline of the entry's own, apart from the wanted one.
+    /// Nodes have the entry's own deadline, apart from the wanted one.
     pub(crate) own: bool,
     /// Nodes have a weight; else each weighs 1.
     pub(crate) weight: bool,
@@ -67,22 +69,22 @@ pub(crate) struct Columns {
 /// The beginning of a chunk of nodes.
 #[repr(C)]
 struct Header {
-    /// The pool's (pool 4).
+    /// Used by the pool (pool 4).
     region: u32,
-    /// Whose slab it is.
+    /// The shard that owns the slab.
     shard: u32,
-    /// The chunk's part of each column, if the slab has it.
+    /// The chunk's part of each column that the slab has.
     owns: Option<NonNull<AtomicU64>>,
     weights: Option<NonNull<u32>>,
 }
 
-/// The arithmetic of a chunk of nodes, known when the crate is compiled for `K` and `V`.
+/// The arithmetic of a chunk of nodes, computed when the crate is compiled for `K` and `V`.
 struct Geometry<K, V>(PhantomData<(K, V)>);
 
 impl<K, V> Geometry<K, V> {
     const HOT: usize = size_of::<Node<K, V>>();
     const SIDE: usize = size_of::<Side>();
-    /// Where the hot parts begin: behind the header, on a cache line.
+    /// Where the hot parts begin: behind the header, aligned to a cache line.
     const FIRST: usize = {
         let align = if align_of::<Node<K, V>>() > 64 {
             align_of::<Node<K, V>>()
@@ -101,8 +103,8 @@ impl<K, V> Geometry<K, V> {
     } else {
         (Self::SIZE - Self::FIRST) / (Self::HOT + Self::SIDE)
     };
-    /// Where the side parts begin. A node is aligned to 8 at least, for its deadline, and a side
-    /// part to no more.
+    /// Where the side parts begin. A node is aligned to 8 at least, because of its deadline, and a
+    /// side part to 8 at most.
     const SIDES: usize = {
         assert!(align_of::<Side>() <= align_of::<Node<K, V>>());
         Self::FIRST + Self::SLOTS * Self::HOT
@@ -136,7 +138,7 @@ impl<K, V> Geometry<K, V> {
         let (layout, weight) = owns
             .extend(Layout::array::<u32>(weights).expect(fits))
             .expect(fits);
-        // So that the next chunk's are aligned, too.
+        // So that the columns of the next chunk are aligned, too.
         let layout = layout.align_to(align_of::<AtomicU64>()).expect(fits);
         (layout.pad_to_align(), weight)
     }
@@ -156,8 +158,8 @@ impl<K, V> Geometry<K, V> {
 fn entries(columns: Columns) -> Shape {
     let stride = entry::size(columns.queue);
     let first = size_of::<u64>().next_multiple_of(entry::ALIGN);
-    // Half as much as for nodes, of which there are more: so that a small cache does not take much
-    // more for it.
+    // Half as much as for nodes, which are more numerous, so that a small cache takes little memory
+    // for its entries.
     let size = (first + MIN_SLOTS * stride)
         .next_power_of_two()
         .max(MIN_CHUNK / 2);
@@ -174,18 +176,18 @@ fn entries(columns: Columns) -> Shape {
     }
 }
 
-/// The parts of a node beside its hot one, as [`NodePtr`] asks for them.
+/// The parts of a node beside its hot one, by the address of its [`NodePtr`].
 ///
 /// # Safety
 ///
-/// `node` stands in a taken slot (node 1), or the caller owns its slot.
+/// `node` is in a taken slot (node 1), or the caller owns its slot.
 #[inline]
 pub(super) unsafe fn side<'a, K, V>(node: NonNull<Node<K, V>>) -> &'a Side {
-    // SAFETY: slab 1: taken, so initialised.
+    // SAFETY: slab 1: the slot is taken, so the node is initialised.
     unsafe { Geometry::side(node).as_ref() }
 }
 
-/// The entry's own deadline, where the slab has the column.
+/// The entry's own deadline, if the slab has this column.
 ///
 /// # Safety
 ///
@@ -193,12 +195,12 @@ pub(super) unsafe fn side<'a, K, V>(node: NonNull<Node<K, V>>) -> &'a Side {
 #[inline]
 pub(super) unsafe fn own<'a, K, V>(node: NonNull<Node<K, V>>) -> Option<&'a AtomicU64> {
     let (chunk, number) = Geometry::locate(node);
-    // SAFETY: slab 2: the header is there; the column has as many cells as the chunk has slots,
-    // initialised with the node.
+    // SAFETY: slab 2: the header is written; the column has as many cells as the chunk has slots,
+    // and each is initialised with its node.
     unsafe { Some(chunk.as_ref().owns?.add(number).as_ref()) }
 }
 
-/// What the node weighs, where the slab has the column.
+/// The weight of the node, if the slab has this column.
 ///
 /// # Safety
 ///
@@ -210,7 +212,7 @@ pub(super) unsafe fn weight<K, V>(node: NonNull<Node<K, V>>) -> Option<u32> {
     unsafe { Some(chunk.as_ref().weights?.add(number).read()) }
 }
 
-/// The shard whose slab the node is of.
+/// The shard whose slab holds the node.
 ///
 /// # Safety
 ///
@@ -218,11 +220,11 @@ pub(super) unsafe fn weight<K, V>(node: NonNull<Node<K, V>>) -> Option<u32> {
 #[inline]
 pub(super) unsafe fn shard<K, V>(node: NonNull<Node<K, V>>) -> usize {
     let (chunk, _) = Geometry::locate(node);
-    // SAFETY: slab 2: the header is there.
+    // SAFETY: slab 2: the header is written.
     unsafe { chunk.as_ref() }.shard as usize
 }
 
-/// Asks the processor for the side part of a node.
+/// Prefetches the side part of a node.
 #[inline]
 pub(super) fn prefetch_side<K, V>(node: NonNull<Node<K, V>>) {
     super::prefetch(Geometry::side(node).as_ptr());
@@ -237,18 +239,19 @@ pub(crate) struct Slab<K, V> {
     _nodes: PhantomData<Node<K, V>>,
 }
 
-// SAFETY: pools own memory, plain to them. Nodes in it are reached through `NodePtr`, which has its
-// own conditions; as a slab drops none, it may move between threads with any K and V.
+// SAFETY: pools own memory, which is plain bytes to them. Nodes in it are reached through
+// `NodePtr`, which has its own conditions. A slab drops no node, so it may move between threads
+// with any K and V.
 unsafe impl<K, V> Send for Slab<K, V> {}
 
-/// Emptied slots of one slab, on their way back.
+/// Slots of one slab whose content was dropped, to be returned to it.
 pub(crate) struct Emptied<K, V> {
     nodes: Chain,
     entries: Chain,
     _slab: PhantomData<Node<K, V>>,
 }
 
-// SAFETY: it owns the slots of its chains, plain memory in which no node is left.
+// SAFETY: it owns the slots of its chains, plain memory that holds no node any more.
 unsafe impl<K, V> Send for Emptied<K, V> {}
 
 impl<K, V> Emptied<K, V> {
@@ -264,18 +267,18 @@ impl<K, V> Emptied<K, V> {
         self.nodes.is_empty()
     }
 
-    /// Adds the slot of a node whose content is gone, and its entry's unless another node has
-    /// succeeded to that.
+    /// Adds the slot of a node whose content was dropped, and its entry's slot unless another node
+    /// succeeded to that entry.
     ///
     /// # Safety
     ///
-    /// Node 1: no code uses the pointer any more, and its content was destroyed. All slots of a
-    /// chain are of the slab that will take it back.
+    /// Node 1: no code uses the pointer any more, and its content was dropped. All slots of a chain
+    /// belong to the slab that will take them back.
     pub(crate) unsafe fn push(&mut self, node: NodePtr<K, V>) {
         let hot = node.0.as_ptr();
-        // SAFETY: the slot is the caller's alone until it is pushed. What has no destructor is
-        // still there, and read past key and value, which may be gone. Only the last node of a
-        // entry is not marked as succeeded, and no other code uses that entry any more (entry 1).
+        // SAFETY: the caller owns the slot until it is pushed. Only fields without a destructor are
+        // read here; key and value may have been dropped. Only the last node of an entry is not
+        // marked as succeeded, and no other code uses that entry any more (entry 1).
         unsafe {
             if Life::of(&(*hot).life) != Life::Succeeded {
                 let parts = ((*hot).entry_low, (*hot).entry_high);
@@ -305,13 +308,13 @@ impl<K, V> Slab<K, V> {
         }
     }
 
-    /// Whether nodes weigh anything but 1.
+    /// Whether nodes may weigh other than 1.
     #[inline]
     pub(crate) fn has_weights(&self) -> bool {
         self.columns.weight
     }
 
-    /// What one of its nodes weighs.
+    /// The weight of a node of this slab.
     #[inline]
     pub(crate) fn weight_of(&self, node: NodePtr<K, V>) -> u32 {
         if self.columns.weight {
@@ -321,20 +324,21 @@ impl<K, V> Slab<K, V> {
         }
     }
 
-    /// Makes a live node of what its writer has gathered, in an entry of its own.
-    // Always inlined: handed over whole, both arguments would be copied once more.
+    /// Makes a live node from what its writer has prepared, with an entry of its own.
+    // Always inlined: a call would copy both arguments once more.
     #[inline(always)]
     pub(crate) fn place(&mut self, new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
         let slot = self.take();
         let entry =
             (self.entries.take_recycled()).unwrap_or_else(|| self.entries.take_free(|_, _| ()));
-        // SAFETY: the slot is free and now ours, and the columns say what entries have.
+        // SAFETY: the slot is free and the caller owns it now; the columns tell which fields
+        // entries have.
         let entry = unsafe { EntryPtr::make(entry, slot, self.columns.queue) };
-        // SAFETY: the slot is free and now ours.
+        // SAFETY: the slot is free and the caller owns it now.
         unsafe { self.write(slot, new, times, entry) }
     }
 
-    /// Makes a live node that succeeds to the entry of `old`, which is one of this slab.
+    /// Makes a live node that succeeds to the entry of `old`, a node of this slab.
     #[inline(always)]
     pub(crate) fn succeed(
         &mut self,
@@ -353,8 +357,8 @@ impl<K, V> Slab<K, V> {
         recycled.unwrap_or_else(|| self.take_free()).cast()
     }
 
-    /// A slot from a region.
-    // Out of line: what it tells the pool would be written to the stack for every slot.
+    /// Takes a slot from a region.
+    // Out of line: the closure's captures would be written to the stack for every slot.
     #[inline(never)]
     fn take_free(&mut self) -> NonNull<u8> {
         let (shard, columns) = (self.shard, self.columns);
@@ -365,8 +369,8 @@ impl<K, V> Slab<K, V> {
     fn open(shard: u32, columns: Columns, chunk: NonNull<u8>, beside: NonNull<u8>) {
         let (_, weight) = Geometry::<K, V>::columns(columns);
         let header = chunk.cast::<Header>().as_ptr();
-        // SAFETY: the pool gives out a chunk of the shape it was made with, whose first slot stands
-        // behind a header, and beside it room for the columns.
+        // SAFETY: the pool passes a chunk of the shape it was made with, whose first slot follows a
+        // header, and with it room for the columns.
         unsafe {
             (&raw mut (*header).shard).write(shard);
             (&raw mut (*header).owns).write(columns.own.then(|| beside.cast()));
@@ -378,7 +382,7 @@ impl<K, V> Slab<K, V> {
     ///
     /// # Safety
     ///
-    /// The slot is of this slab's nodes, and the caller's.
+    /// The slot is of this slab's nodes, and the caller owns it.
     #[inline(always)]
     unsafe fn write(
         &mut self,
@@ -387,7 +391,7 @@ impl<K, V> Slab<K, V> {
         times: Times,
         entry: EntryPtr<K, V>,
     ) -> NodePtr<K, V> {
-        // SAFETY: the caller's promise; the slot comes with all its columns.
+        // SAFETY: the caller's promise; the slot has a cell in every column.
         unsafe {
             let (chunk, number) = Geometry::locate(slot);
             Geometry::side(slot).write(Side {
@@ -409,8 +413,8 @@ impl<K, V> Slab<K, V> {
         NodePtr(slot)
     }
 
-    /// Takes emptied slots back; all of them are this slab's, which `Emptied::push` has made its
-    /// caller promise. What it gives out is to be dropped after the shard's lock was released.
+    /// Takes slots back; all of them are this slab's, as the caller of `Emptied::push` promised.
+    /// Drop the result after the shard's lock was released.
     pub(crate) fn take_back(&mut self, emptied: Emptied<K, V>) -> Vacated {
         let mut vacated = Vacated::none();
         self.nodes.take_back(&emptied.nodes, &mut vacated);
@@ -418,7 +422,7 @@ impl<K, V> Slab<K, V> {
         vacated
     }
 
-    /// Asserts the invariants of both pools, and that there are no more entries than nodes.
+    /// Asserts the invariants of both pools, and that there are at most as many entries as nodes.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn check_invariants(&self) {
         self.nodes.check_invariants();

@@ -24,22 +24,22 @@
 //!
 //! # Invariants
 //!
-//! 1. `RECENT` (`records.rs`) is `(0, null)`, or it points to the record of a registration that this
-//!    thread's `REGISTRATIONS` owns, and its number is the number of that record's domain. Every
-//!    removal from `REGISTRATIONS` resets it first. Domains are numbered from 1, and a number is
-//!    never used again.
-//! 2. A record outlives its pins. Own scheme: `REGISTRATIONS` releases a record only while it has no
-//!    pin, or makes it an *orphan*, which owns itself; the last pin then takes that share over.
+//! 1. `RECENT` (`records.rs`) is `(0, null)`, or it points to the record of a registration that
+//!    this thread's `REGISTRATIONS` owns, and its number is the number of that record's domain.
+//!    Every removal from `REGISTRATIONS` resets it first. Domains are numbered from 1, and a number
+//!    is never used again.
+//! 2. A record outlives its pins. Own scheme: `REGISTRATIONS` releases a record only while it has
+//!    no pin, or makes it an *orphan*, which owns itself; the last pin then takes that share over.
 //!    crossbeam-epoch: a guard keeps its participant alive.
 //! 3. Only the thread that registered a record writes it: pins cannot be sent. Other threads read
 //!    whether it is pinned, and since which epoch.
 //!
 //! # Cost
 //!
-//! A pin costs one store and one full fence; a nested pin a fence and a count. A thread that changes
-//! from cache to cache finds its record in a hash table (`records`), at a cost that does not depend
-//! on the number of caches. A pin writes nothing that threads share. It reads the epoch, which
-//! changes with each grace period: one for 128 removals, for a large array, or for each run.
+//! A pin costs one store and one full fence; a nested pin a fence and a count. A thread that
+//! changes from cache to cache finds its record in a hash table (`records`), at a cost that does
+//! not depend on the number of caches. A pin writes nothing that threads share. It reads the epoch,
+//! which changes with each grace period: one for 128 removals, for a large array, or for each run.
 //!
 //! The first pin of a thread in a domain allocates its record (256 bytes). The record is freed when
 //! the thread ends. The record of a dropped domain is freed at a later registration of the thread:

@@ -174,8 +174,8 @@ impl<R: Registered> Table<R> {
         self.put(domain, registration)
     }
 
-    /// Drops the registrations of dropped domains, but for those that are pinned, and makes room for
-    /// as many again as are left.
+    /// Drops the registrations of dropped domains, but for those that are pinned, and makes room
+    /// for as many again as are left.
     fn rebuild(&mut self) {
         let mut old = std::mem::take(&mut self.slots);
         old.retain(|slot| {

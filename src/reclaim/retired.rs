@@ -81,8 +81,8 @@ pub(crate) struct Retired<T: Retire> {
     away_before: Vec<Weak<()>>,
 }
 
-/// Items that no thread can reach any more, to be freed with [`free`](Self::free), then to be [given
-/// back](Retired::reuse).
+/// Items that no thread can reach any more, to be freed with [`free`](Self::free), then to be
+/// [given back](Retired::reuse).
 #[must_use]
 pub(crate) struct Ready<T: Retire> {
     items: ChunkedVec<T>,
@@ -190,8 +190,8 @@ thread_local! {
     static FREEING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is inside a destructor that is run from here; then the round that runs
-/// it frees the rest.
+/// Whether the calling thread is inside a destructor that is run from here; then the round that
+/// runs it frees the rest.
 pub(crate) fn is_freeing() -> bool {
     FREEING.try_with(Cell::get).unwrap_or(false)
 }
@@ -330,8 +330,8 @@ impl<T: Retire> Retired<T> {
         true
     }
 
-    /// Takes items that may be freed: whole chunks, until there are `most` or more. Takes none inside
-    /// a destructor that is run from here.
+    /// Takes items that may be freed: whole chunks, until there are `most` or more. Takes none
+    /// inside a destructor that is run from here.
     pub(crate) fn take_ready(&mut self, most: usize) -> Ready<T> {
         if most == 0 || self.ready.is_empty() || is_freeing() {
             return Ready {

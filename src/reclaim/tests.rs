@@ -227,8 +227,8 @@ fn many_threads_use_nothing_that_was_freed() {
                     let _pin = domain.pin();
                     let _nested = number.is_multiple_of(2).then(|| domain.pin());
                     let at = shared.load(Ordering::Acquire);
-                    // SAFETY: the pin was taken before the address was read, and the object is freed
-                    // after a grace period.
+                    // SAFETY: the pin was taken before the address was read, and the object is
+                    // freed after a grace period.
                     let object = unsafe { *at };
                     assert!(object >= last, "freed, and used again or overwritten");
                     last = object;

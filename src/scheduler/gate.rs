@@ -12,8 +12,8 @@
 //!
 //! 1. A reference to a cache's state is a handle's, or its holder is inside the gate. So once the
 //!    gate is closed and empty, the last handle's reference is the only one.
-//! 2. A thread that is inside a gate, or inside a listener, never waits at a gate. Threads wait only
-//!    for threads that are inside, so they never wait for each other.
+//! 2. A thread that is inside a gate, or inside a listener, never waits at a gate. Threads wait
+//!    only for threads that are inside, so they never wait for each other.
 //! 3. The count of the threads inside is that of one process. In a child made by `fork` it counts
 //!    threads that do not exist, and is ignored.
 //!

@@ -149,7 +149,8 @@ impl Scheduler {
     /// }
     ///
     /// let note = Note::default();
-    /// let cache: Cache<u8, u8> = Cache::builder().scheduler(Scheduler::custom(note.clone())).build();
+    /// let cache: Cache<u8, u8> =
+    ///     Cache::builder().scheduler(Scheduler::custom(note.clone())).build();
     /// cache.insert_with_ttl(1, 1, Duration::from_secs(5));
     ///
     /// let (after, task) = note.0.lock().unwrap().take().expect("a deadline was set");
@@ -217,7 +218,8 @@ pub trait Alarm: Send + Sync + 'static {
     /// }
     ///
     /// let (requests, event_loop) = mpsc::channel();
-    /// let cache: Cache<u8, u8> = Cache::builder().scheduler(Scheduler::custom(ToLoop(requests))).build();
+    /// let cache: Cache<u8, u8> =
+    ///     Cache::builder().scheduler(Scheduler::custom(ToLoop(requests))).build();
     /// cache.insert_with_ttl(1, 1, Duration::from_secs(60));
     /// cache.insert_with_ttl(2, 2, Duration::from_secs(5)); // earlier: set again
     /// let requested: Vec<Duration> = event_loop.try_iter().map(|(after, _)| after).collect();

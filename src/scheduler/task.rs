@@ -125,7 +125,7 @@ impl fmt::Debug for TaskRef {
     }
 }
 
-/// The maintenance of one cache, to be run by an [`Alarm`].
+/// The maintenance of one cache, to be run by an [`Alarm`](crate::Alarm).
 ///
 /// It holds the cache weakly: a task of a cache that is gone does nothing.
 ///
@@ -159,12 +159,13 @@ impl MaintenanceTask {
     /// Does all work that is due and delivers the notifications for it, then sets the alarm again
     /// if there is anything to wait for.
     ///
-    /// Returns how long it is until the next run is wanted, as told to [`Alarm::set`] as well;
-    /// `None` if nothing is scheduled, or the cache is gone.
+    /// Returns how long it is until the next run is wanted, as told to
+    /// [`Alarm::set`](crate::Alarm::set) as well; `None` if nothing is scheduled, or the cache is
+    /// gone.
     ///
     /// # Panics
     ///
-    /// Only if the cache's [`Ticker`](crate::Ticker) or [`Alarm::set`] does: see
+    /// Only if the cache's [`Ticker`](crate::Ticker) or [`Alarm::set`](crate::Alarm::set) does: see
     /// [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
@@ -192,7 +193,9 @@ impl MaintenanceTask {
     /// let cache: Cache<u8, u8> = Cache::builder()
     ///     .ticker(ticker.clone())
     ///     .scheduler(Scheduler::custom(latest.clone()))
-    ///     .removal_listener(move |key: &u8, _: &u8, cause| tell.lock().unwrap().push((*key, cause)))
+    ///     .removal_listener(move |key: &u8, _: &u8, cause| {
+    ///         tell.lock().unwrap().push((*key, cause))
+    ///     })
     ///     .build();
     /// cache.insert_with_ttl(1, 1, Duration::from_secs(5));
     /// ticker.advance(Duration::from_secs(7));

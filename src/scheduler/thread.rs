@@ -15,8 +15,8 @@
 //!
 //! # Invariants
 //!
-//! 1. `wake_at` of a member is the earliest moment requested since its last run began, and `(moment,
-//!    member)` is in `schedule` exactly while it is set.
+//! 1. `wake_at` of a member is the earliest moment requested since its last run began, and
+//!    `(moment, member)` is in `schedule` exactly while it is set.
 //! 2. At most one thread for each worker; `running` changes under the state's lock.
 //! 3. A worker belongs to one process: `fork` copies no thread ([`PerProcess`]).
 //!

@@ -2,7 +2,8 @@
 //!
 //! The version is written first. A reader compares it before it looks at anything behind it, so a
 //! form that this code does not know is refused with an error that says so, in formats with and
-//! without names of fields. Where a format has sorted the fields by name, the order does not matter.
+//! without names of fields. Where a format has sorted the fields by name, the order does not
+//! matter.
 
 use super::{SavedEntry, Snapshot};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};

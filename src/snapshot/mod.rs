@@ -1,8 +1,8 @@
 //! Snapshots: the entries of a cache with their remaining lives, to carry over a restart.
 //!
 //! [`Cache::snapshot`](crate::Cache::snapshot) copies the entries out (`take`), the program stores
-//! the [`Snapshot`] as it likes, and [`Cache::restore`](crate::Cache::restore) puts the entries into
-//! a cache of the next process (`restore`). With the cargo feature `serde`, a snapshot can be
+//! the [`Snapshot`] as it likes, and [`Cache::restore`](crate::Cache::restore) puts the entries
+//! into a cache of the next process (`restore`). With the cargo feature `serde`, a snapshot can be
 //! serialized (`format`).
 
 #[cfg(feature = "serde")]
@@ -16,14 +16,15 @@ pub use views::View;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// The entries of a cache at a moment, the hottest first; see [`Cache::snapshot`](crate::Cache::snapshot).
+/// The entries of a cache at a moment, the hottest first; see
+/// [`Cache::snapshot`](crate::Cache::snapshot).
 ///
 /// It owns clones of keys and values, so it holds up nothing in the cache. It is an iterator's
 /// source and target: a program may filter or change the entries before it restores them. Durations
 /// count from [`taken_at`](Self::taken_at).
 ///
-/// With the cargo feature `serde` it implements `Serialize` and `Deserialize`, with a version of the
-/// format in front: a snapshot of an unknown version is an error that says so.
+/// With the cargo feature `serde` it implements `Serialize` and `Deserialize`, with a version of
+/// the format in front: a snapshot of an unknown version is an error that says so.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,8 +59,8 @@ pub struct SavedEntry<K, V> {
     pub value: V,
     /// What was left until the deadline, a `time_to_idle` apart; `None` if there was no deadline.
     pub time_left: Option<Duration>,
-    /// What was left until the entry would have ended for not being read; `None` if the cache had no
-    /// `time_to_idle`.
+    /// What was left until the entry would have ended for not being read; `None` if the cache had
+    /// no `time_to_idle`.
     pub idle_left: Option<Duration>,
     /// What was left until the entry was due for a reload; `None` outside of a `LoadingCache`, and
     /// for an entry that is never reloaded.
@@ -81,7 +82,8 @@ pub struct Restored {
     pub refused: u64,
 }
 
-/// How [`Cache::restore`](crate::Cache::restore) treats the time that has passed since the snapshot.
+/// How [`Cache::restore`](crate::Cache::restore) treats the time that has passed since the
+/// snapshot.
 ///
 /// ```
 /// use wheelhouse::{Downtime, Ended, Restore};

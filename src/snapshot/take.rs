@@ -5,8 +5,8 @@
 //! First a walk through the size policy gives each entry its rank, from the coldest to the hottest,
 //! in steps that hold the maintenance lock for a bounded time each. Then an iteration over the map
 //! clones key and value of each live entry, with no lock held, and with a pin for one bucket at a
-//! time. The map decides which entries there are; the walk only orders them. An entry without a rank
-//! came in meanwhile, or weighs nothing: it counts as hot.
+//! time. The map decides which entries there are; the walk only orders them. An entry without a
+//! rank came in meanwhile, or weighs nothing: it counts as hot.
 
 use super::{SavedEntry, Snapshot};
 use crate::cache::{Cache, Core};
@@ -28,20 +28,20 @@ where
 {
     /// Copies all live entries out, with their remaining lives, the hottest first.
     ///
-    /// It is as consistent as [`iter`](Cache::iter): an entry that is there during the whole call is
-    /// copied exactly once; one that comes or goes meanwhile may be copied or not. It counts as no
-    /// read and asks no policy. In a cache without `max_capacity` the order means nothing.
+    /// It is as consistent as [`iter`](Cache::iter): an entry that is there during the whole call
+    /// is copied exactly once; one that comes or goes meanwhile may be copied or not. It counts as
+    /// no read and asks no policy. In a cache without `max_capacity` the order means nothing.
     ///
     /// # Panics
     ///
-    /// If `Clone` of a key or a value, or the [`Ticker`](crate::Ticker), panics. The cache stays as it
-    /// is.
+    /// If `Clone` of a key or a value, or the [`Ticker`](crate::Ticker), panics. The cache stays as
+    /// it is.
     ///
     /// # Cost
     ///
-    /// Proportional to the number of entries, and memory for all of them. Readers never wait for it.
-    /// The maintenance lock is held for a bounded number of entries at a time, and no lock while user
-    /// code runs.
+    /// Proportional to the number of entries, and memory for all of them. Readers never wait for
+    /// it. The maintenance lock is held for a bounded number of entries at a time, and no lock
+    /// while user code runs.
     ///
     /// ```
     /// use std::time::Duration;

@@ -56,8 +56,8 @@ impl<K, V, S> fmt::Debug for View<'_, K, V, S> {
 }
 
 impl<'a, K, V, S> Policy<'a, K, V, S> {
-    /// Up to `n` entries that the size policy would evict last, the hottest first; in a cache without
-    /// `max_capacity`, any entries.
+    /// Up to `n` entries that the size policy would evict last, the hottest first; in a cache
+    /// without `max_capacity`, any entries.
     ///
     /// It counts as no read.
     ///
@@ -91,8 +91,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         self.view(last.into_iter().rev().collect(), n, pin)
     }
 
-    /// Up to `n` entries that the size policy would evict first, the coldest first; in a cache without
-    /// `max_capacity`, any entries.
+    /// Up to `n` entries that the size policy would evict first, the coldest first; in a cache
+    /// without `max_capacity`, any entries.
     ///
     /// It counts as no read.
     ///

@@ -3,21 +3,21 @@
 //! # How it works
 //!
 //! Each thread counts on a stripe of its own, found by [`stripe::number`], with a plain load and
-//! store: an atomic addition would cost several times as much as all the rest of a hit's
-//! bookkeeping. Threads beyond the last stripe share a few that are counted by atomic additions.
-//! What the pass alone knows has one writer, the holder of the maintenance lock.
+//! store, because an atomic addition would cost more than the rest of a hit's bookkeeping. Threads
+//! beyond the last stripe share a few stripes and use atomic additions. What only the pass counts
+//! has one writer, the holder of the maintenance lock.
 //!
 //! # Invariants
 //!
 //! 1. A stripe below `shared_from` is written by one thread at a time: the only live one with its
-//!    number. Numbers pass from thread to thread under a lock ([`stripe`]), so the next one finds
+//!    number. Numbers pass from thread to thread under a lock ([`stripe`]), so the next thread sees
 //!    what the last one stored.
 //! 2. Counts never fall.
 //!
 //! # Cost
 //!
-//! A count: a thread-local load, a bounds check, a load and a store. 128 bytes a stripe, 2 stripes
-//! a core and 32 at least; 4 KiB of lateness.
+//! A count costs a thread-local load, a bounds check, a load and a store. A stripe takes 128 bytes,
+//! with 2 stripes a core and 32 at least; the histogram of lateness takes 4 KiB.
 
 use super::Stats;
 use super::histogram::Histogram;
@@ -27,11 +27,11 @@ use crate::stripe::{self, Padded};
 use crate::sync::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Causes of removal: [`RemovalCause::index`] is below.
+/// Number of removal causes: [`RemovalCause::index`] is below.
 pub(super) const CAUSES: usize = 4;
-/// Threads that have a stripe of their own on any machine.
+/// Number of threads that have a stripe of their own on any machine.
 const OWN_AT_LEAST: usize = 32;
-/// Stripes for all other threads together; a power of two.
+/// Number of stripes that all other threads share; a power of two.
 const SHARED: usize = 8;
 
 /// One thread's counts; two cache lines.
@@ -127,28 +127,28 @@ impl Counters {
         self.add(1, |stripe| &stripe.misses);
     }
 
-    /// A value came in under an absent key.
+    /// A value was inserted under an absent key.
     pub(crate) fn inserted(&self) {
         self.add(1, |stripe| &stripe.insertions);
     }
 
-    /// A value took the place of another.
+    /// A value replaced another.
     pub(crate) fn updated(&self) {
         self.add(1, |stripe| &stripe.updates);
     }
 
-    /// A pair left, whoever took it out.
+    /// A pair left the cache, by any thread.
     pub(crate) fn removed(&self, cause: RemovalCause, weight: u32) {
         self.add(1, |stripe| &stripe.removals[cause.index()]);
         self.add(u64::from(weight), |stripe| &stripe.weights[cause.index()]);
     }
 
-    /// The pass removed an entry this long after its deadline. Under the maintenance lock.
+    /// The pass removed an entry this long after its deadline. Called under the maintenance lock.
     pub(crate) fn late_by(&self, nanos: u64) {
         self.lateness.record(nanos);
     }
 
-    /// A pass has ended. Under the maintenance lock.
+    /// A pass has ended. Called under the maintenance lock.
     pub(crate) fn passed(&self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         advance(&self.passes, 1);
@@ -167,7 +167,7 @@ impl Counters {
         }
     }
 
-    /// All counts as they stand; those of calls under way may or may not be in.
+    /// All counts at this moment; counts of calls in progress may or may not be included.
     pub(crate) fn snapshot(&self, listener_panics: u64) -> Stats {
         let sum = |of: fn(&Stripe) -> &AtomicU64| {
             let one = |stripe: &Padded<Stripe>| of(stripe).load(Ordering::Relaxed);
@@ -253,8 +253,7 @@ mod tests {
 
     #[test]
     fn no_count_is_lost_while_numbers_pass_from_thread_to_thread() {
-        /// Counts once more in the very last moments of its thread, when its number has been given
-        /// back.
+        /// Counts once more while its thread ends, after its number was returned.
         struct Last<'a>(&'a Counters);
         impl Drop for Last<'_> {
             fn drop(&mut self) {
@@ -271,7 +270,8 @@ mod tests {
                 std::thread::spawn(move || {
                     for _ in 0..100 {
                         std::thread::spawn(move || {
-                            // Made before the thread's number is drawn, so it ends after it.
+                            // Made before the thread draws its number, so it is destroyed after the
+                            // number is returned.
                             LAST.with(|last| *last.borrow_mut() = Some(Last(counters)));
                             for _ in 0..100 {
                                 counters.miss();

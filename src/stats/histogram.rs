@@ -1,10 +1,10 @@
-//! Counts of durations by size, finely enough for quantiles.
+//! A histogram of durations, fine enough for quantiles.
 //!
 //! # How it works
 //!
-//! Log-linear: each power of two nanoseconds is cut into [`PARTS`] equal buckets, and durations
-//! below `PARTS` have one each. So a bucket is at most an eighth of its own lower edge wide, and a
-//! quantile, answered with the bucket's upper edge, is too high by at most that.
+//! Log-linear: each power of two nanoseconds is cut into [`PARTS`] equal buckets, and each duration
+//! below `PARTS` has its own. So a bucket is at most an eighth of its lower edge wide. A quantile
+//! is answered with the bucket's upper edge, so it is too high by at most an eighth.
 //!
 //! # Invariants
 //!
@@ -14,14 +14,14 @@
 //!
 //! # Cost
 //!
-//! 4 KiB. A record is a few instructions on one word.
+//! 4 KiB. To record takes a few instructions on one word.
 
 use crate::sync::{AtomicU64, Ordering};
 
 /// Buckets for each power of two.
 const PARTS: u64 = 8;
 const PART_BITS: u32 = PARTS.ilog2();
-/// One for each duration below `PARTS`, `PARTS` for each power of two from there on.
+/// One bucket for each duration below `PARTS`, `PARTS` buckets for each power of two above.
 const BUCKETS: usize = ((64 - PART_BITS as usize) + 1) * PARTS as usize;
 
 pub(super) struct Histogram {
@@ -35,7 +35,7 @@ impl Histogram {
         }
     }
 
-    /// Counts a duration. For the one writer (histogram 2).
+    /// Counts a duration. Called by the one writer (histogram 2).
     ///
     /// Relaxed: a statistic.
     pub(super) fn record(&self, nanos: u64) {
@@ -43,21 +43,21 @@ impl Histogram {
         bucket.store(bucket.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// The counts as they stand, in order of duration.
+    /// The counts at this moment, in order of duration.
     pub(super) fn counts(&self) -> Vec<u64> {
         let count = |bucket: &AtomicU64| bucket.load(Ordering::Relaxed);
         self.buckets.iter().map(count).collect()
     }
 }
 
-/// A duration, in nanoseconds, that at least the part `quantile` of those counted did not exceed;
-/// `None` if none was counted, or if `quantile` is not a number.
+/// A duration in nanoseconds that at least the fraction `quantile` of the durations counted did not
+/// exceed. `None` if none was counted, or if `quantile` is not a number.
 pub(super) fn quantile(counts: &[u64], quantile: f64) -> Option<u64> {
     let total: u64 = counts.iter().sum();
     if total == 0 || quantile.is_nan() {
         return None;
     }
-    // A cast from a float saturates; the rounding of `total` could exceed it.
+    // A cast from a float saturates; rounding could exceed `total`.
     let rank = ((quantile.clamp(0.0, 1.0) * total as f64).ceil() as u64).clamp(1, total);
     let mut below = 0;
     let bucket = counts.iter().position(|count| {
@@ -71,7 +71,7 @@ fn bucket_of(nanos: u64) -> usize {
     if nanos < PARTS {
         return nanos as usize;
     }
-    // The highest bit says which power of two, those behind it which part.
+    // The highest bit gives the power of two, the next bits the part.
     let shift = nanos.ilog2() - PART_BITS;
     let part = (nanos >> shift) - PARTS;
     (u64::from(shift + 1) * PARTS + part) as usize

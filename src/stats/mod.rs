@@ -1,4 +1,4 @@
-//! What happened in a cache: counts, and how late expired entries were removed.
+//! Statistics of a cache: counts, and how late expired entries were removed.
 
 mod counters;
 mod histogram;
@@ -11,25 +11,26 @@ use std::fmt;
 use std::ops::Sub;
 use std::time::Duration;
 
-/// What happened in a cache since it was built; from [`Cache::stats`](crate::Cache::stats).
+/// Statistics of a cache since it was built; from [`Cache::stats`](crate::Cache::stats).
 ///
-/// A plain snapshot: it does not follow the cache. The difference of two is what happened in
-/// between. All counts are 0 unless the cache was built with
+/// A plain snapshot: it does not change with the cache. The difference of two snapshots is what
+/// happened between them. All counts are 0 unless the cache was built with
 /// [`record_stats`](crate::CacheBuilder::record_stats).
 ///
-/// Every key–value pair that comes in is an insertion or an update, and every one that leaves is a
-/// removal, with the cause that the removal listener hears:
+/// Every key–value pair that is stored counts as an insertion or an update. Every pair that leaves
+/// counts as a removal, with the cause that the removal listener receives:
 ///
 /// | call | counts |
 /// |---|---|
-/// | `get`, `get_many` for each key, `get_ref` | a hit, or a miss: the key is absent or its entry expired |
+/// | `get`, `get_many` for each key, `get_ref` | a hit; a miss if the key is absent or expired |
 /// | `peek_ref`, `contains_key`, `iter`, `retain` | nothing as a look-up |
 /// | `insert`, `insert_with_ttl` on an absent key | an insertion |
 /// | … on a present one | an update, and a removal as `Replaced` |
 /// | … on one that expired and was not removed yet | an insertion, and a removal as `Expired` |
-/// | … of an entry that is not let in, as with a capacity of 0 | as above, and a removal as `Size` |
+/// | … of a rejected entry, as with a capacity of 0 | as above, and a removal as `Size` |
 ///
-/// So insertions and updates, less all removals, are the entries stored: exactly, on a quiet cache.
+/// So insertions plus updates, minus all removals, is the number of entries stored: exact while no
+/// call is in progress.
 ///
 /// ```
 /// use wheelhouse::{Cache, RemovalCause};
@@ -56,13 +57,13 @@ pub struct Stats {
     listener_panics: u64,
     maintenance_passes: u64,
     maintenance_time: Duration,
-    /// Counts of a histogram, or nothing.
+    /// Counts of a histogram; `None` if nothing is recorded.
     lateness: Vec<u64>,
     loads: loads::LoadStats,
 }
 
 impl Stats {
-    /// How many keys that `get`, `get_many` and `get_ref` looked for had an entry.
+    /// How many look-ups by `get`, `get_many` and `get_ref` found an entry, counted per key.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();
@@ -75,7 +76,8 @@ impl Stats {
         self.hits
     }
 
-    /// How many keys that `get`, `get_many` and `get_ref` looked for had none, or an expired one.
+    /// How many look-ups by `get`, `get_many` and `get_ref` found no entry or an expired one,
+    /// counted per key.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().record_stats().build();
@@ -86,7 +88,7 @@ impl Stats {
         self.misses
     }
 
-    /// The part of look-ups that hit, from 0 to 1; 1 if there was none.
+    /// The fraction of look-ups that hit, from 0 to 1; 1 if there was none.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();
@@ -106,7 +108,7 @@ impl Stats {
         }
     }
 
-    /// How many values came in under an absent key, or in place of an expired entry.
+    /// How many values were stored under an absent key, or in place of an expired entry.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();
@@ -118,7 +120,7 @@ impl Stats {
         self.insertions
     }
 
-    /// How many values took the place of a live one.
+    /// How many values replaced a live one.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();
@@ -130,8 +132,8 @@ impl Stats {
         self.updates
     }
 
-    /// How many key–value pairs left for this cause. Counted when they leave, perhaps before the
-    /// listener hears of it.
+    /// How many key–value pairs left for this cause. A pair is counted when it leaves, which may be
+    /// before the listener is called.
     ///
     /// ```
     /// use wheelhouse::{Cache, RemovalCause};
@@ -146,13 +148,16 @@ impl Stats {
         self.removals[cause.index()]
     }
 
-    /// How much the pairs that left for this cause weighed together. Without a weigher every entry
-    /// weighs 1.
+    /// The total weight of the pairs that left for this cause. Without a weigher every entry weighs
+    /// 1.
     ///
     /// ```
     /// use wheelhouse::{Cache, RemovalCause};
     ///
-    /// let cache = Cache::builder().record_stats().weigher(|_: &u8, page: &&str| page.len() as u32).build();
+    /// let cache = Cache::builder()
+    ///     .record_stats()
+    ///     .weigher(|_: &u8, page: &&str| page.len() as u32)
+    ///     .build();
     /// cache.insert(1, "twelve bytes");
     /// cache.insert(1, "");
     /// assert_eq!(cache.stats().removed_weight(RemovalCause::Replaced), 12);
@@ -161,8 +166,8 @@ impl Stats {
         self.weights[cause.index()]
     }
 
-    /// The weight of all entries that the cache removed on its own: the sum of
-    /// [`removed_weight`](Self::removed_weight) over the causes of which
+    /// The total weight of the entries that the cache itself removed: the sum of
+    /// [`removed_weight`](Self::removed_weight) over the causes for which
     /// [`was_evicted`](RemovalCause::was_evicted) is true.
     ///
     /// ```
@@ -194,8 +199,8 @@ impl Stats {
         self.listener_panics
     }
 
-    /// How many maintenance passes were made, those of writers included. Each does a bounded amount
-    /// of work.
+    /// How many maintenance passes were run, by writers or by other threads. Each does a bounded
+    /// amount of work.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();
@@ -207,8 +212,8 @@ impl Stats {
         self.maintenance_passes
     }
 
-    /// How long those passes took together, in real time whatever the cache's ticker: time with the
-    /// maintenance lock held. Listeners, and destructors of keys and values, run outside of it.
+    /// The total duration of those passes in real time, whatever the cache's ticker: the time with
+    /// the maintenance lock held. Listeners, and destructors of keys and values, run outside of it.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();
@@ -222,9 +227,9 @@ impl Stats {
         self.maintenance_time
     }
 
-    /// How many of the [`removals`](Self::removals) as `Expired` were found by maintenance, whoever
-    /// ran it. The others were found by the writer who came to their key: `insert`, `invalidate` or
-    /// `remove`.
+    /// How many of the [`removals`](Self::removals) with the cause `Expired` were done by
+    /// maintenance passes. The others were done by a writer that met the expired entry under its
+    /// key: `insert`, `invalidate` or `remove`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -246,15 +251,15 @@ impl Stats {
     }
 
     /// How long after their deadlines expired entries were removed, in the cache's time: the
-    /// lateness that this part of them, from 0 to 1, did not exceed. `None` if maintenance has
-    /// removed none, or for NaN; below 0 is taken for 0, above 1 for 1.
+    /// lateness that the fraction `quantile` of them, from 0 to 1, did not exceed. `None` if
+    /// maintenance has removed none, or for NaN; below 0 counts as 0, above 1 as 1.
     ///
-    /// Never too low, and too high by at most an eighth. Entries that a writer removes, since it
-    /// meets them past their deadline, are not among them: nobody waited for those.
+    /// Never too low, and too high by at most an eighth. Entries that a writer removes because it
+    /// meets them past their deadline do not count.
     ///
     /// # Cost
     ///
-    /// Goes through 496 counts.
+    /// Reads 496 counts.
     ///
     /// ```
     /// use std::time::Duration;
@@ -276,7 +281,7 @@ impl Stats {
 impl Sub for Stats {
     type Output = Stats;
 
-    /// As the difference of references.
+    /// The same for references.
     fn sub(self, earlier: Stats) -> Stats {
         &self - &earlier
     }
@@ -285,8 +290,8 @@ impl Sub for Stats {
 impl Sub for &Stats {
     type Output = Stats;
 
-    /// What happened between `earlier` and this. Where `earlier` counts more, because it is the
-    /// later one or of another cache, the difference is 0.
+    /// What happened between `earlier` and `self`. Where `earlier` counts more, because it is the
+    /// later one or comes from another cache, the difference is 0.
     fn sub(self, earlier: &Stats) -> Stats {
         let mut removals = self.removals;
         for (count, before) in removals.iter_mut().zip(earlier.removals) {
@@ -321,7 +326,7 @@ impl Sub for &Stats {
 }
 
 impl fmt::Debug for Stats {
-    /// The counts, and two quantiles of the lateness in place of its histogram.
+    /// Shows the counts, and two quantiles of the lateness instead of its histogram.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stats")
             .field("hits", &self.hits)
@@ -341,7 +346,7 @@ impl fmt::Debug for Stats {
     }
 }
 
-/// Removals or their weights, shown each with its cause.
+/// Removals or their weights, each shown with its cause.
 struct ByCause<'a>(&'a [u64; CAUSES]);
 
 impl fmt::Debug for ByCause<'_> {

@@ -3,8 +3,8 @@
 //! # Why
 //!
 //! Each write takes its shard's lock for a short time. A mutex that wakes its waiters has to check
-//! for them when it is unlocked, by a second locked instruction. Such an instruction waits until all
-//! stores before it are done, those to the fresh node and the bucket included, whose lines the
+//! for them when it is unlocked, by a second locked instruction. Such an instruction waits until
+//! all stores before it are done, those to the fresh node and the bucket included, whose lines the
 //! processor may have to fetch first. Without it a replacement takes 6 percent less time, an insert
 //! at capacity or a cancelled timer 5 to 8. An exchange, too, delays the processor less than a
 //! compare-exchange does.
@@ -19,8 +19,8 @@
 //! a busy one, such as the scheduler thread at a mass expiry, runs again when that one's time slice
 //! has ended, milliseconds after the lock was unlocked.
 //!
-//! Not for long holds, nor for holds with user code inside, the ticker's apart: the maintenance lock
-//! is another one.
+//! Not for long holds, nor for holds with user code inside, the ticker's apart: the maintenance
+//! lock is another one.
 //!
 //! # Invariants
 //!
@@ -47,9 +47,9 @@ use std::time::Duration;
 pub(crate) type ShortMutex<T> = Mutex<Latch, T>;
 pub(crate) type ShortMutexGuard<'a, T> = MutexGuard<'a, Latch, T>;
 
-/// The pauses of a waiting thread before its second check; twice as many before each later one. They
-/// are many, since two threads that take turns with every write move each line that they write to
-/// the other processor, and both get slower.
+/// The pauses of a waiting thread before its second check; twice as many before each later one.
+/// They are many, since two threads that take turns with every write move each line that they write
+/// to the other processor, and both get slower.
 const FIRST_PAUSES: u32 = 8;
 /// The number of pauses doubles so often.
 const DOUBLINGS: u32 = 4;

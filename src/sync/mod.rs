@@ -2,10 +2,11 @@
 //!
 //! Every other file imports from here and sees no `cfg`. With `--cfg wheelhouse_loom` the types
 //! come from [loom](https://docs.rs/loom), which runs a model under every interleaving up to a
-//! bound; with `--cfg wheelhouse_shuttle` from [shuttle](https://docs.rs/shuttle), which runs larger
-//! models under many random interleavings; otherwise from the standard library and `parking_lot`.
-//! The explorers' types are wrapped to look like the plain ones, never the reverse. Both explorers
-//! are dependencies of the package `models` alone, which builds these sources once more.
+//! bound; with `--cfg wheelhouse_shuttle` from [shuttle](https://docs.rs/shuttle), which runs
+//! larger models under many random interleavings; otherwise from the standard library and
+//! `parking_lot`. The explorers' types are wrapped to look like the plain ones, never the reverse.
+//! Both explorers are dependencies of the package `models` alone, which builds these sources once
+//! more.
 //!
 //! There are two kinds of lock: `Mutex`, for holds that may last a while, and `ShortMutex`
 //! (`latch`).
@@ -49,7 +50,7 @@ mod plain {
         std::thread::yield_now();
     }
 
-    /// Unlocks, and hands the lock over if somebody waits for it.
+    /// Unlocks, and hands the lock to a waiting thread if there is one.
     #[inline]
     pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
         MutexGuard::unlock_fair(guard);
@@ -105,8 +106,8 @@ mod model {
         }
     }
 
-    /// The explorer's condition variable with `parking_lot`'s interface; an explorer has no time, so a
-    /// timed wait ends at once or not at all.
+    /// The explorer's condition variable with `parking_lot`'s interface; an explorer has no time,
+    /// so a timed wait ends at once or not at all.
     #[derive(Debug, Default)]
     pub(crate) struct Condvar(explorer::sync::Condvar);
 
@@ -187,9 +188,9 @@ pub(crate) use plain::*;
 pub(crate) use std::sync::atomic::Ordering;
 
 /// What the epochs are made of. The fence of a pin and that of a grace period have a name each, so
-/// that a model can take one of them away. loom steps over the epochs: each operation begins with the
-/// full fence of a pin, which could hide an ordering of the map that is too weak. They have models of
-/// their own (`src/tests/grace/`).
+/// that a model can take one of them away. loom steps over the epochs: each operation begins with
+/// the full fence of a pin, which could hide an ordering of the map that is too weak. They have
+/// models of their own (`src/tests/grace/`).
 #[cfg_attr(feature = "crossbeam-epoch", allow(unused_imports))]
 pub(crate) mod of_epochs {
     #[cfg(wheelhouse_loom)]

@@ -32,7 +32,7 @@ impl Scene {
         self.queue.lock().push_back(item);
         self.token.run(
             || {
-                // Relaxed: the token has to order the two.
+                // Relaxed: the token has to order the two accesses.
                 assert!(!self.inside.load(Ordering::Relaxed), "two deliver at once");
                 self.inside.store(true, Ordering::Relaxed);
                 let items = std::mem::take(&mut *self.queue.lock());

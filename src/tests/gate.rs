@@ -1,7 +1,7 @@
 //! The gate of a cache: threads that enter it against the drop of the last handle, which closes it
 //! and waits (gate 1).
 
-// The file is private to `scheduler`; compiled once more here, it is the same source.
+// The file is private to `scheduler`; compiled here a second time from the same source.
 #[allow(dead_code)]
 #[path = "../scheduler/gate.rs"]
 mod gate;
@@ -12,7 +12,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
-/// A gate, and whether a thread is at work behind it.
+/// A gate, and whether a thread works behind it.
 struct Scene {
     gate: Gate,
     at_work: [AtomicBool; 2],
@@ -35,7 +35,7 @@ impl Scene {
     }
 
     fn close(&self) {
-        // What it answers is the thread's own, and the threads of a model are one of the system's.
+        // `holds` answers for the system's thread, and loom runs all threads of a model on one.
         _ = self.gate.close();
         self.gate.wait_until_empty();
         for at_work in &self.at_work {

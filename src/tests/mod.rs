@@ -1,14 +1,14 @@
 //! Models of the private races, run under every interleaving up to a bound on preemptions by
 //! [loom](https://docs.rs/loom).
 //!
-//! Each model has two or three threads with a few operations each and holds one claim. They run the
-//! crate's own structures, on real nodes; [`weakened`] alone is a copy, and two modules of
-//! [`grace`] stand on doors, made wrong on purpose to show that a model can fail. Run them with
-//! `ci/loom.sh`, which also names the bound.
+//! Each model has two or three threads with a few operations each and tests one claim. The models
+//! run the crate's own structures, on real nodes. Two show that a model can fail: [`weakened`] is a
+//! wrong copy, and two modules of [`grace`] lack a fence. Run them with `ci/loom.sh`, which also
+//! names the bound.
 //!
-//! loom remembers one last reader of an atomic, so a thread that looks at a value before it stores
-//! hides an earlier reader, and interleavings of the two are left out. Hence the thread that stores
-//! is the model's main one, which loom lets run first, and the one that only reads is spawned.
+//! loom remembers one last reader of an atomic. If a thread loads a value before it stores, it
+//! hides an earlier reader, and loom skips interleavings of the two. So the thread that stores is
+//! the model's main one, which loom runs first, and the thread that only reads is spawned.
 //!
 //! | model | claim |
 //! |-------|-------|
@@ -56,8 +56,8 @@
 //! | `delivery::two_posts…` | each is delivered once, by one thread at a time |
 //! | `delivery::posts_in_order_against_a_delivery…` | they are delivered once, in order |
 //! | `gate::a_thread_that_enters…`, `gate::two_threads_that_enter…` | after the close, no thread is at work and none comes |
-//! | `grace::a_reader_against_a_retirement…` | nobody uses what was freed; must fail without either fence |
-//! | `grace::a_reader_that_comes_again…` | nobody uses what was freed |
+//! | `grace::a_reader_against_a_retirement…` | no reader uses what was freed; must fail without either fence |
+//! | `grace::a_reader_that_comes_again…` | no reader uses what was freed |
 //! | `grace::two_readers…` | the same |
 //! | `grace::a_new_thread…` | the same, though its record comes and goes meanwhile |
 //! | `grace::a_reader_against_two_retirements…` | the same for both objects |
@@ -70,7 +70,7 @@
 //! | `load::a_waiter_that_leaves…` | the lead is passed on |
 //! | `weakened::two_posts…` | must fail: the token without its second look |
 //!
-//! How many executions each takes stands in DESIGN.md; all together take about half a minute.
+//! DESIGN.md lists how many executions each takes; all together take about half a minute.
 #![allow(unsafe_code)]
 
 mod delivery;
@@ -93,7 +93,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Preemptions per execution if the environment names no bound.
+/// Preemptions per execution if the environment variable is not set.
 const PREEMPTIONS: usize = 3;
 /// Switching points of one execution; a model that reaches this many spins.
 const BRANCHES: usize = 20_000;
@@ -103,7 +103,7 @@ fn explore<F: Fn() + Send + Sync + 'static>(model: F) {
     let mut builder = Builder::new();
     builder.preemption_bound.get_or_insert(PREEMPTIONS);
     builder.max_branches = BRANCHES;
-    // Not loom's: it counts across executions.
+    // A std atomic, not loom's: it counts across executions.
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
     let began = Instant::now();
@@ -124,7 +124,7 @@ fn explore<F: Fn() + Send + Sync + 'static>(model: F) {
 /// The nodes of the models.
 type Node = NodePtr<u64, u64>;
 
-/// A node with its key for hash and value, not yet published.
+/// A node whose key is its hash and its value, not yet published.
 fn new_node(key: u64) -> NewNode<u64, u64> {
     let making = Making {
         hash: key,
@@ -133,8 +133,8 @@ fn new_node(key: u64) -> NewNode<u64, u64> {
     NewNode::new(key, key, making)
 }
 
-/// Owns a published node for the length of a model: it is dropped when every thread of the model
-/// has been joined.
+/// Owns a published node as long as the model runs: the node is dropped when every thread of the
+/// model has been joined.
 struct Owned(
     Node,
     #[expect(dead_code, reason = "keeps the node's memory")] Slab<u64, u64>,

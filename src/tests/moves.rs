@@ -1,4 +1,4 @@
-//! Nodes that the table moves from word to word, against look-ups and visits that want them.
+//! Nodes that the table moves from word to word, against look-ups and visits that search for them.
 
 use super::{explore, new_node};
 use crate::listener::RemovalCause;
@@ -8,8 +8,8 @@ use crate::reclaim::Domain;
 use loom::thread;
 use std::sync::Arc;
 
-/// A map of one shard, beginning with one bucket; a key is its own hash. Pins are not loom's:
-/// nothing is freed here.
+/// A map of one shard, beginning with one bucket; a key is its own hash. Pins are not loom's: no
+/// memory is freed here.
 struct Table {
     map: Map<u64, u64>,
     domain: Domain,
@@ -40,7 +40,7 @@ impl Table {
         self.map.lock_shard(0).begin_move(log);
     }
 
-    /// As the cache does: looks the key up without the lock, and settles with it.
+    /// As the cache does: probes for the key without the lock, and revalidates under it.
     fn write(&self, key: u64) {
         let pin = self.domain.pin();
         loop {
@@ -58,7 +58,7 @@ impl Table {
         }
     }
 
-    /// As the cache does: looks once, and then the long way if that was not enough.
+    /// As the cache does: the fast path first, then the slow path if that was not enough.
     fn has(&self, key: u64) -> bool {
         let pin = self.domain.pin();
         match self.map.look(key, &pin, |n| *n.key() == key) {
@@ -68,7 +68,7 @@ impl Table {
         }
     }
 
-    /// How often a visit meets a key.
+    /// How often a visit yields a key.
     fn met(&self, key: u64) -> usize {
         let (mut at, mut met, mut nodes) = (0, 0, Vec::new());
         while at < END {
@@ -80,7 +80,7 @@ impl Table {
     }
 }
 
-/// Five in the only bucket: the sixth splits it, and the odd ones move.
+/// Five entries in the only bucket: the sixth splits it, and the odd ones move.
 fn before_a_split() -> Arc<Table> {
     Table::of(0..5)
 }
@@ -121,7 +121,7 @@ fn a_replacement_against_a_split_meets_its_key_where_it_is_now() {
     });
 }
 
-/// Three in two buckets: when one of them goes, the second bucket does.
+/// Three entries in two buckets: when one of them is removed, the second bucket is merged.
 fn before_a_merge() -> Arc<Table> {
     let table = Table::of(0..6);
     (0..3).for_each(|key| table.remove(key));
@@ -164,8 +164,8 @@ fn an_insert_against_a_merge_goes_where_its_key_belongs_now() {
     });
 }
 
-/// Ten in two buckets, an eleventh that begins to part them, and the one of the two that has been
-/// parted by then.
+/// Ten entries in two buckets, an eleventh that begins to split them, and the first of the two
+/// buckets to be split.
 fn amid_a_split() -> Arc<Table> {
     Table::of(0..11)
 }
@@ -177,7 +177,7 @@ fn a_look_up_amid_a_split_finds_what_has_moved_and_what_is_about_to() {
             let table = amid_a_split();
             let theirs = Arc::clone(&table);
             let reader = thread::spawn(move || theirs.has(key));
-            // The second bucket is parted, and the former array is left.
+            // The second bucket is split, and the former array is abandoned.
             table.add(11);
             assert!(reader.join().unwrap());
         });
@@ -198,8 +198,8 @@ fn a_visit_amid_a_split_meets_what_stays_once() {
 #[test]
 fn what_was_removed_is_not_met_where_it_stayed_behind() {
     explore(|| {
-        // Four buckets, of which the first two are parted; then 0 goes. Its word stays behind in
-        // the array that is being left.
+        // Four buckets, of which the first two are split; then 0 is removed. Its word stays in the
+        // array that is being abandoned.
         let table = Arc::new(Table {
             map: Map::new(1, 20, Columns::default()),
             domain: Domain::new(),
@@ -210,14 +210,14 @@ fn what_was_removed_is_not_met_where_it_stayed_behind() {
         table.remove(0);
         let theirs = Arc::clone(&table);
         let reader = thread::spawn(move || theirs.has(0));
-        // The move ends, and another begins, as if nothing had moved.
+        // The resizing ends, and another begins; a reader may see the same state as before.
         table.map.lock_shard(0).resize_step(4);
         table.begin_move(4);
         assert!(!reader.join().unwrap());
     });
 }
 
-/// Keys whose lower bits are all alike, so that no split parts them.
+/// Keys whose lower bits are all equal, so that no split separates them.
 fn crowd(count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(|n| n * 64)
 }
@@ -240,7 +240,7 @@ fn a_look_up_against_a_removal_finds_what_leaves_the_chain() {
         table.remove(64);
         let theirs = Arc::clone(&table);
         let reader = thread::spawn(move || theirs.has(8 * 64));
-        // The second free word: the chain's two entries come back, and the chain goes.
+        // The second free word: the chain's two entries move back, and the chain is removed.
         table.remove(2 * 64);
         assert!(reader.join().unwrap());
         assert!(table.has(7 * 64) && table.has(8 * 64));
@@ -250,8 +250,8 @@ fn a_look_up_against_a_removal_finds_what_leaves_the_chain() {
 #[test]
 fn a_look_up_against_a_split_finds_what_leaves_the_chain() {
     explore(|| {
-        // Nine even ones crowd the first of two buckets; every other goes to a third with the next
-        // split.
+        // Nine even keys crowd the first of two buckets; every other one moves to a third with the
+        // next split.
         let table = Table::of((0..9).map(|n| 2 * n).chain([1]));
         let theirs = Arc::clone(&table);
         let reader = thread::spawn(move || theirs.has(16));

@@ -8,13 +8,13 @@ use loom::sync::atomic::{AtomicPtr, Ordering};
 use loom::thread;
 use std::ptr;
 
-/// A read at `now`: judges, and moves the deadline to `wanted` if the entry is alive.
+/// A read at `now`: judges the entry, and moves the deadline to `wanted` if the entry is alive.
 fn read(node: Node, now: u64, wanted: u64) -> bool {
     let deadline = node.deadline();
     !time::is_due(now, deadline) && node.extend(deadline, wanted)
 }
 
-/// What the pass does at `now` with a node that the wheel gave out: true if it expires.
+/// What the pass does at `now` with a node that the wheel returned: true if it expires the node.
 fn expire(node: Node, now: u64) -> bool {
     let deadline = node.deadline();
     time::is_due(now, deadline) && node.claim(deadline, now)
@@ -110,8 +110,8 @@ fn claim_against_freeze_leaves_the_deadline_due() {
     explore(|| {
         let node = Owned::new(1, 100);
         let theirs = node.0;
-        // A reader whose clock has reached the deadline, and a writer whose clock, read before, had
-        // not.
+        // A reader whose clock has reached the deadline, and a writer that read the clock before
+        // it.
         let reader = thread::spawn(move || expire(theirs, 100));
         node.0.freeze(99);
         reader.join().unwrap();
@@ -149,7 +149,7 @@ fn publication_against_a_look_up_shows_the_whole_node() {
         let place = Arc::clone(&slot);
         let writer = thread::spawn(move || {
             let node = Owned::new(1, 100);
-            // As the map does it.
+            // As the map does.
             place.store(node.0.as_raw(), Ordering::Release);
             node
         });

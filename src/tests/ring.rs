@@ -10,7 +10,7 @@ fn item(number: usize) -> *mut u8 {
     ptr::without_provenance_mut(number * 8)
 }
 
-/// Offers, and says whether the event was taken.
+/// Offers, and returns whether the event was taken.
 fn offer(ring: &Ring<u8>, number: usize) -> bool {
     matches!(ring.offer(item(number)), Offer::Taken(_))
 }

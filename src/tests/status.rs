@@ -1,6 +1,6 @@
-//! The drain status: who asks for a pass against who runs one.
+//! The drain status: threads that request a pass against a thread that runs one.
 
-// The file is private to `maintenance`; compiled once more here, it is the same source.
+// The file is private to `maintenance`; compiled here a second time from the same source.
 #[path = "../maintenance/status.rs"]
 mod source;
 
@@ -10,7 +10,8 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use source::Status;
 
-/// The status, and the work whose visibility it has to order: hence all relaxed.
+/// The status, and the work that it has to make visible: hence all accesses to the work are
+/// relaxed.
 struct Scene {
     status: Status,
     work: AtomicUsize,
@@ -24,13 +25,13 @@ impl Scene {
         })
     }
 
-    /// Leaves work and asks for a pass; whether to run it oneself.
+    /// Leaves work and requests a pass; returns whether the caller has to run it.
     fn ask(&self) -> bool {
         self.work.fetch_add(1, Ordering::Relaxed);
         self.status.require()
     }
 
-    /// A pass: the work it has seen, and whether another was asked for.
+    /// A pass: returns the work it has seen, and whether another pass was requested.
     fn pass(&self) -> (usize, bool) {
         self.status.begin();
         let seen = self.work.load(Ordering::Relaxed);

@@ -7,7 +7,7 @@ use crate::node::{Columns, Times};
 use loom::sync::Arc;
 use loom::thread;
 
-/// Lets a node in as a writer does.
+/// Inserts a node as a writer does.
 fn add(map: &Map<u64, u64>, key: u64) {
     map.lock(key).add_absent(new_node(key), Times::NONE);
 }
@@ -43,7 +43,7 @@ fn two_writers_against_a_hand_over_lose_no_event_and_keep_their_order() {
         assert_eq!(of_one, [1, 2]);
         assert_eq!(out.len(), 3, "{out:?}");
         let mut map = Arc::try_unwrap(map).expect("the last owner");
-        // The nodes need no destructor, and their memory goes with the map.
+        // The nodes need no destructor, and their memory is freed with the map.
         map.take_apart(|_| ());
     });
 }

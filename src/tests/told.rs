@@ -1,8 +1,9 @@
-//! The discipline of the clock: a thread that is told instants against one that corrects.
+//! The discipline of the clock: a thread that computes policy instants against one that corrects
+//! the clock.
 //!
-//! The counter of a model is a word that every reading moves on. Readings order what stands around
-//! them, as they do where all processors read one clock: what a thread has stored before its
-//! reading is seen by a thread that reads a later value.
+//! The counter of a model is a word that every reading advances. Readings order the accesses around
+//! them, as they do where all processors read one clock: a store before a reading is seen by a
+//! thread that reads a later value.
 
 use super::explore;
 use crate::time::segment::{Published, Segment};
@@ -27,12 +28,12 @@ impl Model {
         })
     }
 
-    /// A reading that comes so much after the one before, in whatever thread.
+    /// Reads the counter, which advances by this much since the last reading by any thread.
     fn read(&self, after: u64) -> u64 {
         self.counter.fetch_add(after, Ordering::AcqRel) + after
     }
 
-    /// The told instant of a reading.
+    /// The policy instant for a reading.
     fn told(&self, after: u64) -> u64 {
         let now = self.read(after);
         loop {
@@ -45,7 +46,7 @@ impl Model {
         }
     }
 
-    /// Goes on from the told instant at `at`, with the other slope.
+    /// Continues from the policy instant at `at`, with the other slope.
     fn next(present: Segment, overrun: bool, at: u64) -> Segment {
         assert_whole(&present);
         let furthest = if overrun {
@@ -78,7 +79,7 @@ fn segment(at: u64, value: u64, fast: bool) -> Segment {
     }
 }
 
-/// Whether all words are of one segment.
+/// Whether all words belong to one segment.
 fn assert_whole(segment: &Segment) {
     let Segment {
         from, turn, value, ..
@@ -87,8 +88,8 @@ fn assert_whole(segment: &Segment) {
     assert_eq!(segment.pace, Rate::of_bits(value));
 }
 
-/// The reader's three readings: between two of them lies the time in which a slope shows, or next
-/// to none.
+/// The reader's three readings. Either the time between two of them is long enough to show a slope,
+/// or it is almost zero.
 fn read_thrice(model: &Model, long: u64) {
     let first = model.told(long);
     let second = model.told(1);

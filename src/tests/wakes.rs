@@ -1,7 +1,7 @@
 //! Requests for a run: a writer against a run that clears them, drains, and arranges the next
 //! (waking 1 and 2).
 
-// The file is private to `maintenance`; compiled once more here, it is the same source.
+// The file is private to `maintenance`; compiled here a second time from the same source.
 #[allow(dead_code)]
 #[path = "../maintenance/waking.rs"]
 mod waking;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use waking::Waking;
 
-/// Counts what it is told. The count is no part of the model, hence not loom's.
+/// A scheduler that counts its requests. The counter is no part of the model, hence not loom's.
 #[derive(Clone, Default)]
 struct Told(std::sync::Arc<AtomicUsize>);
 
@@ -71,7 +71,7 @@ impl Scene {
         if deadline == NEVER {
             self.waking.request_soon(&self.clock);
         } else {
-            self.waking.request_by(deadline, 0);
+            self.waking.request_by(deadline, 0, &steady());
         }
     }
 
@@ -80,7 +80,7 @@ impl Scene {
         _ = self.waking.begin();
         let drained = std::mem::take(&mut *self.batch.lock());
         let next = drained.into_iter().filter(|d| *d != NEVER).min();
-        self.waking.end(next, None, || 0);
+        self.waking.end(next, None, &steady(), || 0);
     }
 
     fn left(&self) -> Vec<u64> {
@@ -102,7 +102,7 @@ fn a_request_for_soon_against_a_run_is_held_if_the_run_missed_the_event() {
                 "the alarm was not set"
             );
             assert!(
-                scene.waking.end(None, None, || 0).is_some(),
+                scene.waking.end(None, None, &steady(), || 0).is_some(),
                 "no run is arranged"
             );
         }
@@ -122,7 +122,7 @@ fn two_requests_for_soon_against_a_run_are_held_if_the_run_missed_an_event() {
         writer.join().unwrap();
         if !scene.left().is_empty() {
             assert!(
-                scene.waking.end(None, None, || 0).is_some(),
+                scene.waking.end(None, None, &steady(), || 0).is_some(),
                 "no run is arranged"
             );
         }
@@ -140,7 +140,7 @@ fn a_request_by_a_deadline_against_a_run_arms_no_later_than_that() {
         });
         scene.run();
         writer.join().unwrap();
-        // Drained or not: the earliest deadline is waited for.
+        // Whether drained or not: the earliest deadline is arranged for.
         assert!(scene.waking.is_due(50), "armed too late");
         assert!(
             scene.told.0.load(Ordering::Relaxed) > 0,
@@ -159,4 +159,9 @@ fn requests_of_two_writers_arm_the_earlier_deadline() {
         writer.join().unwrap();
         assert!(scene.waking.is_due(50), "armed too late");
     });
+}
+
+/// A clock that converts one to one.
+fn steady() -> crate::time::Clock {
+    crate::time::Clock::custom(Box::new(crate::ManualTicker::new()))
 }

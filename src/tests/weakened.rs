@@ -1,13 +1,13 @@
-//! A model that must fail: the token without its second look.
+//! A model that must fail: the token without its second check.
 //!
-//! If this one passed, the others would show nothing.
+//! If this model passed, the others would prove nothing.
 
 use super::explore;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use loom::sync::Arc;
 use loom::thread;
 
-/// [`Token`](crate::notify::Token) with the holder leaving as soon as it has given the token back.
+/// [`Token`](crate::notify::Token), but the holder leaves as soon as it has released the token.
 struct Hasty {
     taken: AtomicBool,
     queue: Mutex<Vec<u32>>,

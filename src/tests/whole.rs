@@ -6,12 +6,12 @@ use loom::thread;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
-/// A cache of one shard whose reads extend.
+/// A cache of one shard whose reads extend deadlines.
 fn cache() -> Cache<u64, u64, BuildHasherDefault<DefaultHasher>> {
     cache_at(&ManualTicker::new())
 }
 
-/// The same on a clock of the model's.
+/// The same on a clock of the model.
 fn cache_at(time: &ManualTicker) -> Cache<u64, u64, BuildHasherDefault<DefaultHasher>> {
     Cache::builder()
         .max_capacity(100)
@@ -52,8 +52,8 @@ fn a_get_against_a_removal_meets_the_value_or_nothing() {
     });
 }
 
-/// The look-up makes the judgement "dead" final just when the removal is about to: its value is
-/// dead all the same.
+/// The look-up makes the expiry final just before the removal would: its value has expired all the
+/// same.
 #[test]
 fn a_removal_against_a_look_up_of_a_dead_entry_returns_nothing() {
     explore(|| {
@@ -68,13 +68,13 @@ fn a_removal_against_a_look_up_of_a_dead_entry_returns_nothing() {
     });
 }
 
-/// Whoever was told that an entry is dead never meets it again, though somebody is about to give it
-/// a longer life.
+/// A thread that has seen an entry expired never finds it again, even if another thread is about to
+/// extend it.
 #[test]
 fn a_new_deadline_against_the_end_of_the_old_one_brings_nothing_back() {
     explore(|| {
         let time = ManualTicker::new();
-        // Reads do not extend here: look-ups take the shorter way.
+        // Reads do not extend here: look-ups take the fast path.
         let cache: Cache<u64, u64, BuildHasherDefault<DefaultHasher>> = Cache::builder()
             .max_capacity(100)
             .ticker(time.clone())

@@ -14,7 +14,8 @@
 //! 1. A word holds a past reading of the same clock that the cache reads elsewhere, so it is never
 //!    ahead of that clock. A look-up that goes by it sees nothing expire early.
 //! 2. A word never goes back. A later look-up never finds alive what an earlier one found due.
-//! 3. The thread runs exactly while the keeper has words. `running` changes under the members' lock.
+//! 3. The thread runs exactly while the keeper has words. `running` changes under the members'
+//!    lock.
 //!
 //! # Cost
 //!

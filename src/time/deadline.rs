@@ -59,8 +59,8 @@ fn deadline_in(now: u64, life: Option<Duration>) -> u64 {
 }
 
 /// What is left until the deadline: `None` if it never comes, zero if it is due.
-#[inline]
-pub(crate) fn time_left(now: u64, deadline: u64) -> Option<Duration> {
+#[cfg(test)]
+fn time_left(now: u64, deadline: u64) -> Option<Duration> {
     if deadline == NEVER {
         None
     } else if is_due(now, deadline) {

@@ -50,7 +50,7 @@ use discipline::Discipline;
 use std::time::{Duration, Instant};
 
 pub(crate) use deadline::{
-    MAX_LIFE_NANOS, NEVER, earlier, is_before, is_due, is_past, saturating_nanos, time_left,
+    MAX_LIFE_NANOS, NEVER, earlier, is_before, is_due, is_past, saturating_nanos,
 };
 pub use ticker::{ManualTicker, Ticker};
 pub(crate) use view::View;

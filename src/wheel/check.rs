@@ -11,13 +11,13 @@ impl<K, V> Wheel<K, V> {
         self.len
     }
 
-    /// By when an entry with this deadline (not `NEVER`) is removed at the latest if the wheel is
-    /// advanced in time.
+    /// The latest moment at which an entry with this deadline (not `NEVER`) is removed if the wheel
+    /// is advanced in time.
     pub(crate) fn flush_time(&self, deadline: u64) -> u64 {
         self.spans.flush_time(deadline, self.now)
     }
 
-    /// Asserts what holds at every moment: invariants 1 to 3.
+    /// Asserts the invariants that hold at every moment: 1 to 3.
     pub(crate) fn check_invariants(&self) {
         let Some(buckets) = &self.buckets else {
             assert_eq!(self.len, 0, "nodes without buckets");
@@ -70,8 +70,8 @@ impl<K, V> Wheel<K, V> {
         assert_eq!(self.is_empty(), self.next_deadline().is_none());
     }
 
-    /// Asserts invariants 4 and 5, for a caller who knows that no deadline of a live node moved
-    /// earlier without a `reschedule`.
+    /// Asserts invariants 4 and 5. The caller knows that no deadline of a live node moved earlier
+    /// without a `reschedule`.
     pub(crate) fn check_promptness(&self) {
         let Some(buckets) = &self.buckets else {
             return;
@@ -88,12 +88,12 @@ impl<K, V> Wheel<K, V> {
             }
             for node in entries.map(EntryPtr::node) {
                 let deadline = node.deadline();
-                // Who replaces or expires a node moves its deadline into the past; its descheduling
-                // is under way.
+                // A writer that replaces or expires a node moves its deadline into the past; it
+                // will deschedule the node next.
                 if deadline == time::NEVER || node.life() != Life::Live {
                     continue;
                 }
-                // Not `flush_time`: seen from a now that is past the deadline that would be now.
+                // Not `flush_time`: for a deadline in the past it answers `now`.
                 let until_flush = deadline.wrapping_sub(visit) as i64;
                 let span = self.spans.span(0).as_nanos() as i64;
                 assert!(

@@ -1,4 +1,4 @@
-//! The arithmetic of the wheel: five levels of buckets, and at which moment each bucket is to be
+//! The arithmetic of the wheel: five levels of buckets, and the moment at which each bucket is
 //! visited.
 //!
 //! # How it works
@@ -7,9 +7,9 @@
 //! ..= (T+1)·span - 1` and belongs to bucket `T mod len`. The bucket of the tick that holds *now*
 //! is the level's *hand*.
 //!
-//! A deadline `d` that lies after `now` is filed under the last moment at which it is not due yet,
-//! `e = d - 1 >= now`, in the finest level whose hand is less than one turn from `e`, *counted in
-//! ticks of that level*:
+//! A deadline `d` that lies after `now` is filed under the last moment before it, `e = d - 1 >=
+//! now`, in the finest level whose hand is less than one turn from `e`, *counted in ticks of that
+//! level*:
 //!
 //! | level | buckets | span (default)  | holds ticks, counted from the hand | visited when |
 //! |-------|---------|-----------------|------------------------------------|--------------|
@@ -24,18 +24,18 @@
 //! Write `t_l(x)` for the tick of `x` in level `l`, and `len_l` for its number of buckets; one turn
 //! of a level is one tick of the level above, so `t_(l+1)(x) = t_l(x) div len_l` up to level 3.
 //!
-//! - *Nothing lands under the hand of an upper level.* `d` comes to level `l + 1` only if `t_l(e) -
-//!   t_l(now) >= len_l`, and then `t_(l+1)(e) - t_(l+1)(now) >= 1`. Had nanoseconds been compared
-//!   instead, `e` a hair less than a turn away could share the tick of `now`.
-//! - *Nothing is filed a turn too late or too early.* A level holds fewer than `len_l` different
-//!   ticks (level 0: exactly 64), so a bucket holds one tick at a time. Level 4 holds everything
-//!   else and is looked at again at each of its ticks.
+//! - *No entry lands under the hand of an upper level.* `d` comes to level `l + 1` only if
+//!   `t_l(e) - t_l(now) >= len_l`, and then `t_(l+1)(e) - t_(l+1)(now) >= 1`. If nanoseconds were
+//!   compared instead, an `e` slightly less than a turn away could share the tick of `now`.
+//! - *No entry is filed a turn too late or too early.* A level holds fewer than `len_l` different
+//!   ticks (level 0: exactly 64), so a bucket holds one tick at a time. Level 4 holds all other
+//!   entries, and each of its buckets is visited at each of its ticks.
 //! - *A cascade comes before the deadline*: the tick of `e` begins at or before `e`, and `e < d`.
-//!   When it begins, the difference in that level is 0, so the node goes to a finer level; from
-//!   level 4 it may go there again.
-//! - *A flush comes with the deadline or less than one span after it*: the tick of `e` ends at the
-//!   first multiple of the span that is at or after `d`. All in the bucket are due then, and a
-//!   deadline that is a multiple is met exactly.
+//!   When the tick begins, the difference in that level is 0, so the node moves to a finer level;
+//!   from level 4 it may return to level 4.
+//! - *A bucket of level 0 is flushed at the deadline or less than one span later*: the tick of `e`
+//!   ends at the first multiple of the span that is at or after `d`. All entries of the bucket are
+//!   due then, and a deadline that is a multiple is met exactly.
 //!
 //! # The clock wraps
 //!
@@ -45,7 +45,7 @@
 //! the rounding loses less than 2^62 and the sum of the rounding and of a distance below 2^63 fits
 //! in 64 bits.
 //!
-//! Cost: a handful of shifts and compares for each function here.
+//! Cost: a few shifts and comparisons for each function here.
 
 use crate::time;
 use std::time::Duration;
@@ -53,7 +53,7 @@ use std::time::Duration;
 /// Number of levels.
 pub(crate) const LEVELS: usize = 5;
 
-/// The level that holds what is too far for the others.
+/// The level that holds deadlines too far away for the others.
 const FARTHEST: usize = LEVELS - 1;
 
 /// Buckets of each level: powers of two.
@@ -66,7 +66,8 @@ const ABOVE: [u32; LEVELS] = [0, 6, 12, 17, 19];
 /// Number of the first bucket of each level, when all buckets are counted through.
 const FIRST: [u8; LEVELS] = [0, 64, 128, 160, 164];
 
-/// Number of the bucket that belongs to no level: what was due already when it was linked.
+/// Number of the bucket that belongs to no level: it holds entries that were due already when they
+/// were linked.
 pub(crate) const OVERDUE: u8 = 165;
 
 /// Number of buckets in all.
@@ -75,7 +76,8 @@ pub(crate) const BUCKETS: usize = 166;
 /// log2 of the finest resolution that the builder allows.
 const FINEST_SHIFT: u32 = 16;
 
-/// log2 of the widest resolution: the span of the farthest level is 2^62 ns then, the longest life.
+/// log2 of the widest resolution: the span of the farthest level is then 2^62 ns, the longest
+/// lifetime.
 const WIDEST_SHIFT: u32 = 62 - ABOVE[FARTHEST];
 
 /// The finest resolution.
@@ -84,7 +86,7 @@ pub(crate) const FINEST: Duration = Duration::from_nanos(1 << FINEST_SHIFT);
 /// The widest resolution, 2^43 ns (2.4 hours).
 pub(crate) const WIDEST: Duration = Duration::from_nanos(1 << WIDEST_SHIFT);
 
-/// The spans of all levels: they follow from that of the finest.
+/// The spans of all levels, which follow from that of the finest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spans {
     /// log2 of the finest span in nanoseconds.
@@ -101,15 +103,15 @@ impl Spans {
         }
     }
 
-    /// The spans for a finest span of `2^shift` ns, down to 1 ns: small enough to visit every
-    /// moment of some turns.
+    /// The spans for a finest span of `2^shift` ns, down to 1 ns: small enough for tests to visit
+    /// every moment of some turns.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn with_shift(shift: u32) -> Self {
         assert!(shift <= WIDEST_SHIFT);
         Self { shift }
     }
 
-    /// The span of the finest level: by this much may a removal be late, not quite.
+    /// The span of the finest level: a removal is late by less than this.
     pub(crate) fn resolution(self) -> Duration {
         self.span(0)
     }
@@ -136,7 +138,7 @@ impl Spans {
         (a ^ b) >> self.shift == 0
     }
 
-    /// The number of the bucket for a deadline other than `NEVER`, seen from `now`.
+    /// The number of the bucket for a deadline other than `NEVER`, as filed at `now`.
     #[inline]
     pub(crate) fn bucket_id(self, deadline: u64, now: u64) -> u8 {
         if has_passed(now, deadline) {
@@ -152,8 +154,8 @@ impl Spans {
         FIRST[FARTHEST]
     }
 
-    /// When the bucket of a level that is at `index` is visited next by a clock that shows `now`
-    /// and goes on: always after `now`, by at most one turn.
+    /// When the bucket at `index` of a level is visited next, if the clock shows `now` and
+    /// advances: always after `now`, by at most one turn.
     #[inline]
     pub(crate) fn visit(self, level: usize, index: u32, now: u64) -> u64 {
         let ahead = index.wrapping_sub(self.hand(level, now) + lead(level))
@@ -161,7 +163,7 @@ impl Spans {
         self.tick_after(level, ahead, now)
     }
 
-    /// When the first of the occupied buckets of a level is visited; `occupied` has a bit for each
+    /// When the first of the occupied buckets of a level is visited. `occupied` has a bit for each
     /// index and is not 0.
     #[inline]
     pub(crate) fn first_visit(self, level: usize, occupied: u64, now: u64) -> u64 {
@@ -171,24 +173,23 @@ impl Spans {
         self.tick_after(level, turned.trailing_zeros(), now)
     }
 
-    /// The moment at which `ahead` more ticks follow on the present one have begun, and one more
-    /// begins.
+    /// The moment at which `ahead` more ticks after the present one have begun and ended, that is,
+    /// at which one more begins.
     #[inline]
     fn tick_after(self, level: usize, ahead: u32, now: u64) -> u64 {
         let shift = self.shift(level);
         round_down(now, shift).wrapping_add((u64::from(ahead) + 1) << shift)
     }
 
-    /// The buckets of a level, a bit each, that are to be visited because the clock went on from
-    /// `then` to `now`: each once, also if the jump is longer than a turn.
+    /// The buckets of a level, one bit each, to visit when the clock advances from `then` to `now`:
+    /// each once, also if the jump is longer than a turn.
     pub(crate) fn passed(self, level: usize, then: u64, now: u64) -> u64 {
         let start = self.hand(level, then) + lead(level);
         ring(level, start, ticks(then, now, self.shift(level)))
     }
 
-    /// The buckets of a level, a bit each, that are to be filed again because the clock went back
-    /// from `then` to `now`: those whose tick has become a turn or more away. The farthest level
-    /// holds any distance.
+    /// The buckets of a level, one bit each, to file again when the clock goes back from `then` to
+    /// `now`: those whose tick is now a turn or more away. The farthest level holds any distance.
     pub(crate) fn withdrawn(self, level: usize, then: u64, now: u64) -> u64 {
         if level == FARTHEST {
             return 0;
@@ -197,9 +198,9 @@ impl Spans {
         ring(level, start, ticks(now, then, self.shift(level)))
     }
 
-    /// By when an entry with this deadline (not `NEVER`) is flushed at the latest, seen from `now`:
-    /// `now` if it is due, else the end of its finest tick, which is the deadline rounded up to a
-    /// multiple of the resolution.
+    /// The latest moment at which an entry with this deadline (not `NEVER`) is flushed, as filed at
+    /// `now`: `now` if it is due, else the end of its finest tick, which is the deadline rounded up
+    /// to a multiple of the resolution.
     #[inline]
     pub(crate) fn flush_time(self, deadline: u64, now: u64) -> u64 {
         if has_passed(now, deadline) {
@@ -210,15 +211,15 @@ impl Spans {
     }
 }
 
-/// Whether a moment lies in the past of `now` or is `now`. Unlike `time::is_due` and
-/// `time::is_past` this knows no reserved value: the clock may show any.
+/// Whether a moment is at or before `now`. Unlike `time::is_due` and `time::is_past` this reserves
+/// no value: the clock may show any.
 #[inline]
 pub(crate) const fn has_passed(now: u64, moment: u64) -> bool {
     now.wrapping_sub(moment) as i64 >= 0
 }
 
-/// Where the visits of a level begin, counted from the hand: the finest visits a bucket when its
-/// tick has ended, the others when it begins.
+/// Where the visits of a level begin, counted from the hand. The finest level visits a bucket when
+/// its tick has ended, the others when it begins.
 #[inline]
 const fn lead(level: usize) -> u32 {
     (level != 0) as u32
@@ -236,13 +237,13 @@ const fn ticks(from: u64, to: u64, shift: u32) -> u64 {
     to.wrapping_sub(round_down(from, shift)) >> shift
 }
 
-/// All buckets of a level, a bit each.
+/// All buckets of a level, one bit each.
 #[inline]
 const fn full(level: usize) -> u64 {
     u64::MAX >> (64 - BUCKETS_PER_LEVEL[level])
 }
 
-/// `count` buckets of a level from `start` on (below twice its length), a bit each.
+/// `count` buckets of a level from `start` on (below twice its length), one bit each.
 fn ring(level: usize, start: u32, count: u64) -> u64 {
     let len = BUCKETS_PER_LEVEL[level];
     if count >= u64::from(len) {
@@ -252,9 +253,9 @@ fn ring(level: usize, start: u32, count: u64) -> u64 {
     (line | line >> len) as u64 & full(level)
 }
 
-/// A set of buckets, counted through all levels.
+/// A set of buckets of all levels.
 ///
-/// One word each for the levels 0 and 1; the others and the overdue share the third.
+/// One word each for the levels 0 and 1; the other levels and the overdue bucket share the third.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BucketSet([u64; 3]);
 
@@ -279,14 +280,14 @@ impl BucketSet {
         self.0 == [0; 3]
     }
 
-    /// The buckets of one level, a bit for each index.
+    /// The buckets of one level, one bit for each index.
     #[inline]
     pub(crate) fn of_level(&self, level: usize) -> u64 {
         let first = FIRST[level];
         self.0[usize::from(first >> 6)] >> (first & 63) & full(level)
     }
 
-    /// The first member at or after `from`, and round again from 0.
+    /// The first member at or after `from`, else the first one from 0.
     #[inline]
     pub(crate) fn next_from(&self, from: u8) -> Option<u8> {
         let word = usize::from(from >> 6);
@@ -307,14 +308,14 @@ pub(crate) const fn bucket_id_of(level: usize, index: u32) -> u8 {
     FIRST[level] + index as u8
 }
 
-/// Whether the nodes of this bucket go on to other buckets when it is visited, rather than being
+/// Whether the nodes of this bucket cascade to other buckets when it is visited. If not, they are
 /// due.
 #[inline]
 pub(crate) const fn is_cascaded(bucket_id: u8) -> bool {
     bucket_id >= FIRST[1] && bucket_id < OVERDUE
 }
 
-/// Level and index of a bucket by its number; `None` for the overdue.
+/// Level and index of a bucket by its number; `None` for the overdue bucket.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn level_of(bucket_id: u8) -> Option<(usize, u32)> {
     assert!(

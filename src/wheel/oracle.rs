@@ -1,11 +1,11 @@
-//! The wheel beside a sorted map: a program of operations, decoded from bytes, runs on both.
+//! The wheel compared with a sorted map: both run a program of operations, decoded from bytes.
 //!
-//! The oracle counts time in `i128`, from any origin, and knows buckets only as what they promise:
-//! nothing is handed out before its deadline; nothing is left behind once the tick of its deadline
-//! has ended, or, after a sweep, once it is due; and the next deadline is the earliest visit over
-//! all occupied buckets, found by trying each of them against each tick boundary of a turn.
+//! The oracle counts time in `i128`, from any origin, and knows buckets only by their contract: the
+//! wheel returns no entry before its deadline; it keeps no entry once the tick of its deadline has
+//! ended, or, after a sweep, once it is due; and the next deadline is the earliest visit over all
+//! occupied buckets, found by trying each of them against each tick boundary of a turn.
 //!
-//! Bytes from a fuzzer or from a generator of random numbers serve alike: every string is a
+//! The bytes may come from a fuzzer or from a generator of random numbers: every string is a
 //! program.
 
 use super::level::{self, BUCKETS_PER_LEVEL, LEVELS, Spans};
@@ -14,16 +14,15 @@ use crate::node::{Columns, Life, Making, NO_BUCKET, NewNode, NodePtr, Slab, Time
 use crate::time::{self, MAX_LIFE_NANOS};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// No distance between now and a deadline exceeds this, so that the wrapping differences keep their
-/// meaning.
+/// No distance between now and a deadline exceeds this, so that the wrapping differences are right.
 const HORIZON: i128 = MAX_LIFE_NANOS as i128 + (MAX_LIFE_NANOS / 2) as i128;
 
-/// How many nodes a program has at most.
+/// The most nodes that a program has.
 const CROWD: usize = 400;
 
 type Timed = NodePtr<u64, u64>;
 
-/// Nodes that are freed with it.
+/// Nodes that are freed together with the arena.
 pub(super) struct Nodes {
     slab: Slab<u64, u64>,
     made: u64,
@@ -73,7 +72,7 @@ impl Nodes {
     }
 }
 
-/// Moves a wanted deadline as a reader or a writer would, without telling the wheel.
+/// Moves a wanted deadline as a reader or a writer would, without an event for the wheel.
 pub(super) fn want(node: Timed, deadline: u64) {
     assert!(
         node.extend(node.deadline(), deadline),
@@ -81,7 +80,7 @@ pub(super) fn want(node: Timed, deadline: u64) {
     );
 }
 
-/// What the oracle knows of a node.
+/// The state of a node in the oracle.
 struct Entry {
     node: Timed,
     /// The wanted deadline; `None` for never.
@@ -93,11 +92,11 @@ struct Entry {
 enum State {
     /// In no bucket.
     Out,
-    /// Linked, and to be found by its deadline.
+    /// Linked, and found by its deadline.
     In,
     /// Linked unless the wheel has met it since its deadline became never.
     Stale,
-    /// Linked by a deadline that a claim has moved away since: may be handed out at any visit.
+    /// Linked by a deadline that a claim has moved away since: any visit may return it.
     Claimed,
 }
 
@@ -122,7 +121,7 @@ impl Script<'_> {
         let (size, low, high) = (self.any(), self.any(), self.any());
         let bits = u32::from(size & 63) % (bits + 1);
         let head = 1u128 << bits;
-        // A boundary, one off a boundary, or anything of that magnitude.
+        // A boundary, one off a boundary, or any distance of that magnitude.
         let value = match size >> 6 {
             0 => head,
             1 => head - 1,
@@ -135,12 +134,12 @@ impl Script<'_> {
     }
 }
 
-/// Runs a program on the wheel and on the oracle, checks every step, and says how many operations
-/// it had.
+/// Runs a program on the wheel and on the oracle, checks every step, and returns the number of
+/// operations.
 pub(super) fn run(program: &[u8]) -> usize {
     let mut script = Script(program);
     let shift = match script.any() {
-        // Small spans, so that all levels are in play for short distances.
+        // Small spans, so that short distances use all levels.
         small @ 0..=127 => u32::from(small % 17),
         wide => u32::from(wide % 44),
     };
@@ -204,14 +203,14 @@ impl Bench {
             13 => self.jump_to_next_deadline(),
             14 => self.sweep(script),
             _ => {
-                // A drain without time going on.
+                // A drain at which the clock does not advance.
                 let budget = usize::from(script.any());
                 self.drain(budget, script);
             }
         }
     }
 
-    /// A deadline some distance from now, on either side but mostly ahead; `None` at times.
+    /// A deadline some distance from now, before or after it but mostly after; sometimes `None`.
     fn deadline(&self, script: &mut Script<'_>) -> Option<i128> {
         let kind = script.any();
         let deadline = match kind {
@@ -232,7 +231,7 @@ impl Bench {
         Some(deadline)
     }
 
-    /// One of those that sit in their entries.
+    /// One of the nodes that hold their entry.
     fn pick(&self, script: &mut Script<'_>) -> Option<usize> {
         let number = u16::from_le_bytes([script.any(), script.any()]);
         let id = usize::from(number).checked_rem(self.entries.len())?;
@@ -266,7 +265,7 @@ impl Bench {
         self.linked(id);
     }
 
-    /// The books after the wheel was given a node.
+    /// Updates the oracle after the wheel was given a node.
     fn linked(&mut self, id: usize) {
         let entry = &mut self.entries[id];
         entry.state = match entry.deadline {
@@ -282,7 +281,7 @@ impl Bench {
         );
     }
 
-    /// The books before the deadline or the state of a node changes.
+    /// Updates the oracle before the deadline or the state of a node changes.
     fn forgotten(&mut self, id: usize) {
         let entry = &self.entries[id];
         if let (State::In, Some(deadline)) = (entry.state, entry.deadline) {
@@ -333,7 +332,7 @@ impl Bench {
         self.linked(new);
     }
 
-    /// A reader moves a deadline later; nobody tells the wheel.
+    /// A reader moves a deadline later; the wheel gets no event.
     fn extend(&mut self, script: &mut Script<'_>) {
         let Some(id) = self.pick(script) else { return };
         let (Some(deadline), State::In) = (self.entries[id].deadline, self.entries[id].state)
@@ -350,7 +349,7 @@ impl Bench {
         self.due.insert((later, id));
     }
 
-    /// A writer takes a deadline away; the event that tells the wheel is still under way.
+    /// A writer takes a deadline away; the event for the wheel is still in a buffer.
     fn forget_deadline(&mut self, script: &mut Script<'_>) {
         let Some(id) = self.pick(script) else { return };
         if self.entries[id].state == State::In {
@@ -361,7 +360,7 @@ impl Bench {
         }
     }
 
-    /// An entry is replaced; the event that tells the wheel is still under way.
+    /// An entry is replaced; the event for the wheel is still in a buffer.
     fn claim(&mut self, script: &mut Script<'_>) {
         let Some(id) = self.pick(script) else { return };
         let node = self.entries[id].node;
@@ -375,7 +374,7 @@ impl Bench {
     }
 
     /// Whether all deadlines stay within the horizon if the clock shows `now`. Claims have moved
-    /// theirs 2^62 into the past.
+    /// their deadlines 2^62 into the past.
     fn can_show(&self, now: i128) -> bool {
         let claims = self
             .entries
@@ -406,7 +405,7 @@ impl Bench {
         }
     }
 
-    /// Just before the next deadline there is nothing to do, and at the deadline there is.
+    /// Just before the next deadline the wheel has nothing to do; at the deadline it has.
     fn jump_to_next_deadline(&mut self) {
         let mut nothing = Script(&[]);
         self.drain(usize::MAX, &mut nothing);
@@ -434,8 +433,7 @@ impl Bench {
         let budget = usize::from(script.any());
         self.wheel.sweep(self.now as u64);
         if self.drain(budget, script) {
-            // A drain may have rescheduled something into the swept bucket; that is the next
-            // sweep's.
+            // A drain may have rescheduled an entry into the swept bucket; the next sweep takes it.
             self.wheel.sweep(self.now as u64);
             self.drain(usize::MAX, &mut Script(&[]));
             let left = self.due.first();
@@ -447,8 +445,8 @@ impl Bench {
         }
     }
 
-    /// Takes out what is pending, within a budget, and changes this and that between two nodes.
-    /// Whether it was finished.
+    /// Takes out the pending nodes within a budget, and changes other nodes between two of them.
+    /// Returns whether all were taken.
     fn drain(&mut self, budget: usize, script: &mut Script<'_>) -> bool {
         let now = self.now as u64;
         let mut left = budget;
@@ -470,7 +468,8 @@ impl Bench {
                 state => panic!("handed out in state {state:?}"),
             }
             match script.any() % 8 {
-                // A reader was faster than the judgement: the caller puts the node back.
+                // A reader extended the deadline before the judgement: the caller puts the node
+                // back.
                 1 if self.entries[id].state == State::Out => {
                     let later = self.now + 1 + script.distance(40);
                     let later = later + i128::from(later as u64 == time::NEVER);
@@ -479,12 +478,12 @@ impl Bench {
                     self.wheel.schedule(node);
                     self.linked(id);
                 }
-                // What a callback may do to others.
+                // Changes that a callback may make to other nodes.
                 2 => self.deschedule(script),
                 3 => self.reschedule(script),
                 4 => self.succeed(script),
                 5 => self.create(script),
-                // The caller is thrown out by a panic, and comes back some other time.
+                // A panic ends the caller's drain early; a later call continues it.
                 6 => return false,
                 _ => {}
             }
@@ -563,7 +562,8 @@ impl Bench {
                 let tick = self.now.div_euclid(span);
                 let begun = (tick + 1..=tick + len)
                     .find(|begun| {
-                        // The finest level visits what has ended, the others what begins.
+                        // The finest level visits a tick that has ended, the others one that
+                        // begins.
                         let visited = if level == 0 { begun - 1 } else { *begun };
                         visited.rem_euclid(len) == i128::from(index)
                     })
@@ -573,13 +573,13 @@ impl Bench {
         visits.min().map(|visit| visit as u64)
     }
 
-    /// Lets all run out: every node that is linked is found.
+    /// Lets all deadlines pass: every linked node is found.
     fn finish(&mut self) {
         let mut nothing = Script(&[]);
         self.drain(usize::MAX, &mut nothing);
         self.check();
         while let Some(&(last, _)) = self.due.last() {
-            // Not beyond the horizon of the earliest, in one step.
+            // In one step, but not beyond the horizon of the earliest deadline.
             let &(first, _) = self.due.first().expect("there is a last one");
             let target = self
                 .flush_time(last)
@@ -597,7 +597,7 @@ impl Bench {
     }
 }
 
-/// A deadline as the node has it.
+/// A deadline in the representation of the node.
 fn raw(deadline: Option<i128>) -> u64 {
     deadline.map_or(time::NEVER, |deadline| deadline as u64)
 }

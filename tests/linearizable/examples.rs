@@ -1,5 +1,5 @@
-//! The checker, checked: histories that have an order, histories that have none, and the search
-//! against all permutations.
+//! Tests of the checker: histories that have an order, histories that have none, and the search
+//! compared with all permutations.
 
 use proptest::prelude::*;
 
@@ -51,7 +51,7 @@ impl Story {
         self.call_for(0, from, to, op, outcome)
     }
 
-    /// A call for a key. Moves of the clock have to be told before the calls that they concern.
+    /// A call for a key. Add moves of the clock before the calls that they concern.
     fn call_for(mut self, key: u8, from: u64, to: u64, op: Op, outcome: Outcome) -> Story {
         let before = self.0.advances.iter().rev().find(|move_| move_.at < from);
         self.0.calls.push(Call {
@@ -189,7 +189,7 @@ fn a_dead_key_does_not_come_back() {
         .clock(2, 10)
         .call(3, 4, Op::SetExpiry(Some(10)), YES)
         .refused();
-    // Seen dead by one while another gives it a new life.
+    // One call sees it expired while another extends it.
     story(BARE)
         .call(0, 1, Op::InsertWithTtl(Value::plain(1), 10), Done)
         .clock(3, 10)
@@ -197,7 +197,7 @@ fn a_dead_key_does_not_come_back() {
         .call(4, 5, Op::Get, MISS)
         .call(8, 9, Op::Get, HIT(1))
         .refused();
-    // Nobody has seen it dead.
+    // No call has seen it expired.
     story(BARE)
         .call(0, 1, Op::InsertWithTtl(Value::plain(1), 10), Done)
         .clock(3, 10)
@@ -218,7 +218,7 @@ fn a_life_counts_from_a_reading_inside_the_call() {
             .call(5, 6, Op::Get, outcome)
             .accepted();
     }
-    // From before it, from after it.
+    // From before the call, from after it.
     for (now, outcome) in [(11, MISS), (15, HIT(1))] {
         story(LIVE_TEN)
             .clock(0, 2)
@@ -232,8 +232,8 @@ fn a_life_counts_from_a_reading_inside_the_call() {
 
 #[test]
 fn a_reading_may_be_older_than_what_others_have_seen() {
-    // The write reads the clock at 0, then stands still; another still sees the old value at 10;
-    // then the write is done, and its value dead already.
+    // The write reads the clock at 0, then stands still; another call still sees the old value at
+    // 10; then the write is done, and its value is already expired.
     story(BARE)
         .call(0, 1, insert(1), Done)
         .clock(3, 10)
@@ -257,7 +257,7 @@ fn reads_extend_under_an_idle_limit_only() {
     twice(IDLE_TEN, MISS).refused();
     twice(LIVE_TEN, HIT(1)).refused();
     twice(LIVE_TEN, MISS).accepted();
-    // A look that leaves no trace extends nothing.
+    // A read that leaves no trace extends nothing.
     story(IDLE_TEN)
         .clock(2, 9)
         .clock(5, 18)
@@ -299,8 +299,7 @@ fn a_read_that_a_new_value_overtakes_may_extend_nothing() {
         on_update: Answer::Keep,
         on_read: Answer::After(100),
     };
-    // The new value keeps the deadline that there is: ten from the beginning, or a hundred from the
-    // read.
+    // The new value keeps the present deadline: ten from the beginning, or a hundred from the read.
     let then = |write_from, outcome| {
         story(POLICY)
             .call(0, 1, Op::Insert(value(1)), Done)
@@ -372,8 +371,8 @@ fn some_permutation_fits(history: &History) -> bool {
     )
 }
 
-/// Whether the calls in this order, with the moves of the clock put in wherever they may stand,
-/// return what they did.
+/// Whether the calls in this order return what they did, with the moves of the clock inserted
+/// wherever they may be.
 fn fits(history: &History, order: &[usize]) -> bool {
     let calls: Vec<&Call> = order.iter().map(|&at| &history.calls[at]).collect();
     for (at, call) in calls.iter().enumerate() {
@@ -413,8 +412,8 @@ fn fits(history: &History, order: &[usize]) -> bool {
     !states.is_empty()
 }
 
-/// Small histories, right or wrong as chance has it: stamps are a random arrangement, answers are
-/// guessed among few.
+/// Small random histories, right or wrong: stamps are a random arrangement, answers are guessed
+/// among few.
 fn small() -> impl Strategy<Value = History> {
     let rules = prop_oneof![Just(BARE), Just(LIVE_TEN), Just(IDLE_TEN)];
     let call = prop_oneof![

@@ -1,8 +1,8 @@
-//! Look-ups and writes of several threads on a few keys, while the clock moves, return what they
+//! Look-ups and writes of several threads on a few keys, while the clock advances, return what they
 //! would return one after the other.
 //!
-//! `linear` records histories, says what an operation does and looks for an order.
-//! `WHEELHOUSE_HISTORIES` says how many histories; `ci/linear.sh` runs many.
+//! `linear` records histories, specifies the operations and searches for an order.
+//! `WHEELHOUSE_HISTORIES` sets the number of histories; `ci/linear.sh` runs many.
 
 mod examples;
 #[path = "../support/linear/mod.rs"]
@@ -44,14 +44,14 @@ fn recorded_histories_are_linearizable() {
         "{count} histories, {calls} calls, {overlaps} pairs of calls for the same key at the same time, {looked_at} states, {:.1} s",
         began.elapsed().as_secs_f64()
     );
-    // One after the other they would show nothing.
+    // Run one after the other, they would prove nothing.
     assert!(
         overlaps as u64 >= count,
         "{overlaps} overlaps in {count} histories: too few"
     );
 }
 
-/// A recorded history in which one answer is replaced by a value that nobody ever put in.
+/// A recorded history in which one answer is replaced by a value that was never inserted.
 #[test]
 fn a_recorded_history_with_a_forged_answer_is_refused() {
     let mut forged = 0;
@@ -70,7 +70,7 @@ fn a_recorded_history_with_a_forged_answer_is_refused() {
     assert!(forged > 100, "only {forged} answers to forge");
 }
 
-/// Makes histories, one while the one before is looked at.
+/// Records each history while the one before is checked.
 fn record(first: u64, count: u64, mut look: impl FnMut(&str, u64, &History)) {
     let workers = Workers::new();
     let setup = |seed: u64| &SETUPS[(seed % SETUPS.len() as u64) as usize];

@@ -1,4 +1,4 @@
-//! Threads that live for many histories and start into each at the same moment.
+//! Threads that serve many histories and begin each at the same moment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,13 +8,13 @@ use crate::linear::history::History;
 use crate::linear::record::{Happened, Setup, Step, Subject, pauses, plans};
 use crate::support::Dice;
 
-/// Threads of a history at most.
+/// The most threads of a history.
 pub const MOST_THREADS: usize = 4;
-/// Steps of all threads together at most: a key's calls and the moves of the clock must fit the
+/// The most steps of all threads together: a key's calls and the moves of the clock must fit the
 /// checker's word.
 const MOST_STEPS: usize = 30;
 
-/// One history to be made.
+/// One history to record.
 struct Round {
     subject: Subject,
     plans: Vec<Vec<Step>>,
@@ -22,14 +22,14 @@ struct Round {
     ready: AtomicUsize,
 }
 
-/// Threads at work.
+/// The running threads.
 pub struct Workers {
     orders: Vec<Sender<Arc<Round>>>,
     answers: Receiver<Vec<Happened>>,
 }
 
 impl Workers {
-    /// They end when the workers are dropped, a round later if need be.
+    /// They end after the workers were dropped, perhaps a round later.
     pub fn new() -> Workers {
         let (answer, answers) = mpsc::channel();
         let orders = (0..MOST_THREADS)
@@ -43,10 +43,10 @@ impl Workers {
         Workers { orders, answers }
     }
 
-    /// Begins a history; its seed decides what is done, the machine in which order.
+    /// Begins a history. Its seed decides the operations; the machine decides their order.
     pub fn begin(&self, setup: &Setup, seed: u64) -> Pending {
         let mut dice = Dice::new(seed);
-        // Ends of the range that a clock may count through, or anywhere.
+        // The ends of the clock's range, or anywhere.
         let origin = match dice.below(3) {
             0 => 0,
             1 => u64::MAX - dice.below(1 << 34),
@@ -76,8 +76,8 @@ impl Workers {
             ..History::default()
         };
         for _ in 0..pending.threads {
-            // A worker that panics drops its sender; the others' keep the channel open, so wait,
-            // but not for ever.
+            // A worker that panics drops its sender; the others' keep the channel open, so wait
+            // with a limit.
             let happened = self
                 .answers
                 .recv_timeout(std::time::Duration::from_secs(60))
@@ -95,7 +95,7 @@ impl Workers {
     }
 }
 
-/// A history under way.
+/// A history in progress.
 pub struct Pending {
     threads: usize,
     setup: Setup,
@@ -107,7 +107,7 @@ fn work(number: usize, orders: &Receiver<Arc<Round>>, answer: &Sender<Vec<Happen
         round.ready.fetch_add(1, Ordering::SeqCst);
         let mut turns = 0;
         while round.ready.load(Ordering::SeqCst) < round.plans.len() {
-            // Spinning starts all at once; but there may be fewer processors than threads.
+            // Spinning starts all threads at once; but there may be fewer processors than threads.
             turns += 1;
             if turns % 64 == 0 {
                 std::thread::yield_now();

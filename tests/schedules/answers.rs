@@ -1,4 +1,4 @@
-//! What callers are answered.
+//! The answers that callers receive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,12 +48,12 @@ fn histories_are_linearizable() {
 }
 
 /// Two writers make one shard's table grow by many steps and shrink again; keys that stay are never
-/// missed, by look-up or visit.
+/// missed, by look-up or iteration.
 #[test]
 fn keys_that_stay_are_found_while_the_table_grows_and_shrinks() {
     const STAY: u64 = 6;
     explore(|| {
-        // So small that there is one shard, so large that nothing is evicted.
+        // So small that there is one shard, so large that it evicts nothing.
         let cache: Cache<u64, u64> = Cache::builder()
             .max_capacity(64)
             .ticker(ManualTicker::new())
@@ -89,7 +89,8 @@ fn keys_that_stay_are_found_while_the_table_grows_and_shrinks() {
     });
 }
 
-/// Reads extend the entry, whatever looks on and whatever the pass makes of the deadline that was.
+/// Reads extend the entry, whatever other calls see and whatever the pass does with the old
+/// deadline.
 #[test]
 fn a_key_that_is_used_in_time_is_never_missed() {
     explore(|| {
@@ -103,7 +104,8 @@ fn a_key_that_is_used_in_time_is_never_missed() {
         let (one, two) = (cache.clone(), cache.clone());
         let others = [
             thread::spawn(move || (0..4).for_each(|_| one.run_pending_tasks())),
-            // Its clock may stand still while it looks; what it finds dead must be dead by then.
+            // Its clock may stand still while it looks the key up; an entry that it finds expired
+            // must be expired by then.
             thread::spawn(move || (0..4).for_each(|_| assert!(two.contains_key(&1)))),
         ];
         for _ in 0..4 {

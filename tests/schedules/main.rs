@@ -1,16 +1,16 @@
-//! Whole caches under controlled schedules: [shuttle](https://docs.rs/shuttle) decides at every
-//! access to an atomic or a lock of the crate which thread goes on, at random. `ci/shuttle.sh`
-//! builds and runs it; in an ordinary build there is nothing here.
+//! Whole caches under controlled schedules: [shuttle](https://docs.rs/shuttle) decides at random,
+//! at every access to an atomic or a lock of the crate, which thread runs next. `ci/shuttle.sh`
+//! builds and runs it; an ordinary build contains no tests from here.
 //!
 //! # What this covers and what not
 //!
 //! - Each access through `src/sync/` is a switching point: map, shard locks, node, buffers, drain
 //!   status, waking, notifications, pins and grace periods.
-//! - All orderings count as sequentially consistent. Whether weaker ones suffice is for the loom
-//!   models to say.
-//! - No background thread: it is the system's. Its part is played by an `Alarm`.
+//! - All orderings count as sequentially consistent. The loom models test whether weaker ones
+//!   suffice.
+//! - No background thread, because it is a thread of the system. An `Alarm` replaces it.
 //!
-//! `WHEELHOUSE_SCHEDULES` says how many schedules a scenario gets of each of two kinds. A failure
+//! `WHEELHOUSE_SCHEDULES` sets how many schedules of each of two kinds a scenario runs. A failure
 //! prints its schedule; `WHEELHOUSE_REPLAY` repeats it: `WHEELHOUSE_REPLAY=91… ci/shuttle.sh
 //! name_of_the_test`.
 #![cfg(wheelhouse_shuttle)]
@@ -30,8 +30,8 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 use support::Dice;
 
-/// Priority changes that a schedule of the second kind makes: bugs that need so few orders of
-/// events are found soon.
+/// Priority changes that a schedule of the second kind makes: it soon finds bugs that need an order
+/// of only this many events.
 const DEPTH: usize = 3;
 
 /// Runs a scenario under many schedules.
@@ -39,8 +39,8 @@ fn explore(scenario: fn()) {
     explore_with(scenario, true);
 }
 
-/// The same for a scenario in which a thread waits with a timeout: here it looks again and again,
-/// and priorities alone could let it do so for ever.
+/// The same for a scenario in which a thread waits with a timeout: here the thread polls, and by
+/// priorities alone it could do so for ever.
 fn explore_fairly(scenario: fn()) {
     explore_with(scenario, false);
 }
@@ -66,12 +66,12 @@ fn explore_with(scenario: fn(), by_priority: bool) {
 fn run(scheduler: impl Scheduler + 'static, scenario: fn()) {
     let mut config = Config::new();
     config.stack_size = 1 << 18;
-    // That it takes all orderings for the strongest is said above.
+    // The module docs say that all orderings count as the strongest.
     config.silence_warnings = true;
     Runner::new(scheduler, config).run(scenario);
 }
 
-/// Chances of a scenario: drawn from the schedule, so that they are repeated with it.
+/// Random choices of a scenario: drawn from the schedule, so that a replay repeats them.
 fn dice() -> Dice {
     Dice::new(shuttle::rand::thread_rng().gen_range(0..u64::MAX))
 }

@@ -19,8 +19,8 @@ impl Drop for Witness {
     }
 }
 
-/// A reference is held over look-ups, while others replace, remove and expire what it refers to and
-/// free all they can.
+/// A reference is held during look-ups, while other threads replace, remove and expire its entry
+/// and free all they can.
 #[test]
 fn what_is_held_is_not_dropped() {
     explore(|| {
@@ -67,8 +67,8 @@ fn what_is_held_is_not_dropped() {
     });
 }
 
-/// The last handle is dropped on any thread, in the middle of what other threads have begun; nothing
-/// is left and nothing dropped twice.
+/// The last handle is dropped on any thread, while other threads are in the middle of their calls;
+/// nothing is left and nothing is dropped twice.
 #[test]
 fn the_last_handle_takes_everything_along() {
     explore(|| {

@@ -1,4 +1,4 @@
-//! What listeners are told, and when.
+//! What listeners receive, and when.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -15,7 +15,8 @@ const THREADS: u64 = 3;
 const STEPS: u64 = 6;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What was told: key, number of the value, cause. Never held where a thread may be switched.
+/// The notifications: key, number of the value, cause. The lock is never held where shuttle may
+/// switch threads.
 type Told = Arc<Mutex<Vec<(u64, u64, RemovalCause)>>>;
 
 struct Scene {
@@ -113,7 +114,7 @@ impl Scene {
                 .filter(|(k, ..)| *k == key)
                 .map(|(_, number, _)| *number)
                 .collect();
-            // In the order in which they came in: each once, too.
+            // In the order in which they were inserted: each once, too.
             assert!(
                 numbers.windows(2).all(|pair| pair[0] < pair[1]),
                 "key {key} told as {numbers:?}"
@@ -140,8 +141,8 @@ fn each_pair_is_told_once_and_in_order() {
     });
 }
 
-/// Two callers each remove a key of theirs and ask for all pending work, while the listener takes
-/// its time and uses the cache itself.
+/// Two callers each remove a key of theirs and run all pending tasks, while the listener is slow
+/// and uses the cache itself.
 #[test]
 fn run_pending_tasks_returns_after_its_notifications() {
     explore_fairly(|| {
@@ -176,13 +177,14 @@ fn run_pending_tasks_returns_after_its_notifications() {
             caller.join().unwrap();
         }
         assert_eq!(told.lock().unwrap().len(), 4);
-        // The listener holds the cache: let go, or nothing of this schedule is freed.
+        // The listener holds the cache: it has to be released, or no memory of this schedule is
+        // freed.
         drop(handle);
     });
 }
 
-/// A reader that was in time keeps the entry, a removal by time happens once and is called by its
-/// name.
+/// A reader that was in time extends the entry; a removal by expiry happens once and has the cause
+/// `Expired`.
 #[test]
 fn an_entry_expires_once_whichever_call_finds_it_dead() {
     explore(|| {

@@ -1,4 +1,4 @@
-//! Whether maintenance is woken in time by the alarm alone, and what the last drop waits for.
+//! Whether the alarm alone wakes maintenance in time, and what the last drop waits for.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::{dice, explore};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A timer with one request: the last one counts, as the contract has it.
+/// A timer with one request: the last one counts, as the contract of `Alarm` says.
 #[derive(Clone, Default)]
 struct Timer(Arc<Mutex<Option<(Duration, MaintenanceTask)>>>);
 
@@ -39,9 +39,9 @@ fn write(cache: &Cache<u64, u64>, mut dice: Dice) {
     }
 }
 
-/// Writers leave deadlines, earlier ones after later ones; a timer thread runs the tasks that it is
-/// given, at any moment in between. When the writers have ended, following the alarm alone removes
-/// every entry, at its time.
+/// Writers leave deadlines, earlier ones after later ones; a timer thread runs the tasks that it
+/// receives, at any moment in between. When the writers have ended, the alarm alone makes
+/// maintenance remove every entry, at its time.
 #[test]
 fn following_the_alarm_removes_every_entry() {
     explore(|| {
@@ -82,7 +82,7 @@ fn following_the_alarm_removes_every_entry() {
 }
 
 /// Two threads run the task while others drop their handles. When the drop of the last one returns,
-/// each removal was told and every value dropped.
+/// each removal was delivered and every value dropped.
 #[test]
 fn the_last_drop_ends_after_all_runs_of_the_alarm() {
     explore(|| {
@@ -103,8 +103,8 @@ fn the_last_drop_ends_after_all_runs_of_the_alarm() {
         cache.invalidate(&0);
         cache.invalidate(&1);
         let (_, task) = timer.take().expect("a removal is to be told");
-        let runs = [task.clone(), task].map(|task| thread::spawn(move || drop(task.run())));
-        // Whichever of the two drops the last handle: afterwards, one of them has seen the end.
+        let runs = [task.clone(), task].map(|task| thread::spawn(move || _ = task.run()));
+        // Whichever thread drops the last handle: afterwards, one of the two has seen the end.
         let other = cache.clone();
         let seen =
             |census: &Census, told: &Arc<Mutex<u64>>| (census.alive(), *told.lock().unwrap());

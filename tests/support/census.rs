@@ -22,8 +22,8 @@ impl Census {
     }
 }
 
-/// A payload whose life is counted: a leak shows as a positive count, a double drop as a negative
-/// one.
+/// A payload whose lifetime is counted: a leak shows as a positive count, a double drop as a
+/// negative one.
 pub struct Counted<T> {
     pub payload: T,
     census: Census,

@@ -1,10 +1,10 @@
-//! A sequential ledger beside a cache whose bound is in the way. It knows everything but who is
-//! chosen as a victim.
+//! A sequential ledger beside a cache near its bound. It knows everything except which victims the
+//! cache chooses.
 //!
-//! What is checked: a look-up gives the newest value of its key or nothing, and nothing where the
-//! ledger has nothing. After `run_pending_tasks`: each pair that went in is there or was told once,
-//! for the right cause; the weight is the sum of the weights that are there and within the bound;
-//! and if all that was alive has fitted all the time, nobody had to go.
+//! It checks that a look-up returns the newest value of its key or none, and none if the ledger has
+//! none. After `run_pending_tasks` it checks that each pair that was inserted is stored or was
+//! delivered once, for the right cause; that the weight is the sum of the weights stored and within
+//! the bound; and that nothing was evicted if all live entries have fitted all the time.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -44,12 +44,12 @@ struct Ledger {
     max: u64,
     now: Duration,
     next: u32,
-    /// What is in the cache, but for victims since the last settling.
+    /// The content of the cache, except victims since the last settling.
     entries: BTreeMap<u8, Entry>,
-    /// What must be told, whatever happens; and what has to go though it may be told as something
-    /// else before.
+    /// Removals that must be delivered; and pairs that have to leave, which may be delivered with
+    /// another cause before.
     left: BTreeMap<u32, RemovalCause>,
-    /// Whether there was ever more alive than fits, since the last settling.
+    /// Whether live entries ever exceeded the bound since the last settling.
     tight: bool,
 }
 
@@ -115,7 +115,7 @@ fn alike<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Judged {
     }
 }
 
-/// Does the operations on a cache and in the ledger, then clears both; says where they first
+/// Runs the operations on a cache and in the ledger, then clears both; says where they first
 /// differ.
 pub fn compare(policy: EvictionPolicy, max: u64, ops: &[Op]) -> Judged {
     let (clock, heard) = (ManualTicker::new(), Heard::default());

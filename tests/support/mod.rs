@@ -1,6 +1,6 @@
-//! What the integration tests share: hostile clocks and hashes, gates between threads, a watchdog
-//! for tests that could hang; and by file a recorder of removals, a scripted policy, values that
-//! count their drops.
+//! Helpers of the integration tests: hostile clocks and hashes, gates between threads, a watchdog
+//! for tests that could hang; and, in files of their own, a recorder of removals, a scripted
+//! policy, values that count their drops.
 #![allow(
     dead_code,
     reason = "each test program uses its own part of this module"
@@ -22,7 +22,7 @@ use wheelhouse::Ticker;
 
 /// The width of the finest bucket at the default resolution.
 pub const SPAN: Duration = nanos(1 << 30);
-/// The longest life an entry can have; anything above counts as this.
+/// The longest lifetime of an entry; a longer one counts as this.
 pub const LONGEST: Duration = nanos(1 << 62);
 pub const NS: Duration = nanos(1);
 pub const HOUR: Duration = secs(3600);
@@ -87,8 +87,8 @@ impl Hasher for OneHash {
     }
 }
 
-/// A one-way gate between threads: `wait` returns once `open` was called, and says whether that
-/// came in time.
+/// A one-way gate between threads: `wait` returns once `open` was called, and returns whether that
+/// was in time.
 pub struct Gate {
     opened: Mutex<Receiver<()>>,
     open: Sender<()>,
@@ -109,7 +109,7 @@ impl Gate {
 
     pub fn wait(&self) -> bool {
         let opened = self.opened.lock().unwrap().recv_timeout(secs(20)).is_ok();
-        // Whoever waits next passes as well.
+        // Passes the next waiting thread as well.
         self.open.send(()).unwrap();
         opened
     }
@@ -139,7 +139,7 @@ pub fn must_end<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) ->
     }
 }
 
-/// Keeps panics whose message begins with "told to" out of the output of this test program.
+/// Hides panics whose message begins with "told to" from the output of this test program.
 pub fn quiet_about_told_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

@@ -1,10 +1,10 @@
-//! What a removal listener heard.
+//! A record of what a removal listener received.
 
 use std::sync::{Arc, Mutex};
 
 use wheelhouse::RemovalCause;
 
-/// What a removal listener heard, in order.
+/// What a removal listener received, in order.
 pub struct Record<K, V>(Arc<Mutex<Vec<(K, V, RemovalCause)>>>);
 
 impl<K, V> Clone for Record<K, V> {
@@ -32,7 +32,7 @@ where
         self.0.lock().unwrap().push(notice);
     }
 
-    /// All that was heard since the last call.
+    /// All notifications since the last call.
     pub fn take(&self) -> Vec<(K, V, RemovalCause)> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
@@ -43,8 +43,8 @@ where
 }
 
 impl<K: Ord, V: Ord> Record<K, V> {
-    /// As `take`, sorted: for removals that happen together, where no order is promised between
-    /// keys.
+    /// As `take`, sorted: for removals that happen together, whose order between keys is not
+    /// guaranteed.
     pub fn take_sorted(&self) -> Vec<(K, V, RemovalCause)> {
         let mut all = std::mem::take(&mut *self.0.lock().unwrap());
         all.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));

@@ -1,5 +1,5 @@
-//! One entry in a cache whose policy is scripted, in each of the three states that an operation may
-//! meet.
+//! One entry in a cache with a scripted policy, in each of the three states that an operation may
+//! find.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::record::Record;
 use super::script::{Answer, Asked, Script};
 use super::secs;
 
-/// The key of every entry below; the values say which insert they come from.
+/// The key of every entry below; the values tell which insert they come from.
 pub const KEY: u32 = 7;
 pub const OLD: u32 = 100;
 pub const NEW: u32 = 200;
@@ -22,7 +22,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A cache whose policy gives ten seconds on creation, twenty on update, thirty on read.
+    /// A cache whose policy answers ten seconds on creation, twenty on update, thirty on read.
     pub fn new() -> Rig {
         let clock = ManualTicker::starting_at(1_000_000_007);
         let script = Script::new(

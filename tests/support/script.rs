@@ -1,14 +1,14 @@
-//! A policy that answers as told.
+//! A policy with scripted answers.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use wheelhouse::Expiry;
 
-/// What a scripted policy answers.
+/// The answer of a scripted policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The duration that was passed in, which on creation is none.
+    /// The duration that was passed in, which is none on creation.
     Keep,
     Never,
     After(Duration),
@@ -38,7 +38,7 @@ pub enum Asked {
     },
 }
 
-/// An expiry policy that answers as told and remembers who asked it what.
+/// An expiry policy that gives scripted answers and records its calls.
 #[derive(Clone)]
 pub struct Script(Arc<Mutex<Lines>>);
 
@@ -71,7 +71,7 @@ impl Script {
         self.0.lock().unwrap().read = answer;
     }
 
-    /// All calls since the last look.
+    /// All calls since this was last called.
     pub fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.0.lock().unwrap().asked)
     }

@@ -52,7 +52,7 @@ pub enum Deed {
     CallTheCache,
 }
 
-/// What `Eq` of the keys answers.
+/// What `Eq` of the keys returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
     Truth,
@@ -72,12 +72,12 @@ thread_local! {
     static SAYS: Cell<Says> = const { Cell::new(Says::Truth) };
 }
 
-/// Makes the call number `at`, from 1, of a kind do its deed.
+/// Makes call number `at`, from 1, of a kind misbehave.
 pub fn arm(kind: Kind, deed: Deed, at: u32) {
     ARMED.set(Some((kind, deed, at)));
 }
 
-/// Ends it; true if nothing has happened.
+/// Disarms it; true if nothing has happened.
 pub fn disarm() -> bool {
     ARMED.take().is_some()
 }
@@ -113,7 +113,7 @@ fn spark(kind: Kind) {
     }
 }
 
-/// Every method, on keys that the program in hand uses too.
+/// Calls every method, on keys that the running program uses too.
 fn call_everything(cache: &Sparky) {
     for n in [1, 3, 7, 1_000] {
         drop(cache.get(&key(n)));
@@ -154,7 +154,7 @@ pub fn key(n: u32) -> Key {
     Key(n)
 }
 
-/// A value with its own number; how long it lives follows from that.
+/// A value with its own number, from which its lifetime follows.
 #[derive(Debug)]
 pub struct Value {
     pub serial: u32,
@@ -182,12 +182,12 @@ fn count(of: usize, by: i64) {
     ALIVE.set(alive);
 }
 
-/// Keys and values alive.
+/// The number of living keys and values.
 pub fn alive() -> [i64; 2] {
     ALIVE.get()
 }
 
-/// What the listener was told: for each value the causes.
+/// What the listener received: for each value the causes.
 pub fn take_left() -> BTreeMap<u32, Vec<RemovalCause>> {
     LEFT.take()
 }
@@ -238,7 +238,7 @@ impl Clone for Value {
 impl Drop for Value {
     fn drop(&mut self) {
         count(1, -1);
-        // A copy is its caller's, who drops it where it likes.
+        // A clone belongs to the caller of the cache, which may drop it anywhere.
         if !self.copy {
             spark(Kind::DropValue);
         }
@@ -250,7 +250,7 @@ impl Drop for Value {
 pub enum Spread {
     Well,
     AllEqual,
-    /// Only so many bits differ, from that bit on.
+    /// Only this many bits differ, from that bit on.
     Bits(u32, u32),
     /// Another hash for each call.
     Never,
@@ -286,7 +286,7 @@ impl Hasher for SpreadHasher {
     }
 }
 
-/// Lives of one to five seconds, by the value; most reads move them.
+/// Lifetimes of one to five seconds, by the value; most reads move the deadlines.
 pub struct ByValue;
 
 impl ByValue {
@@ -334,8 +334,8 @@ impl Expiry<Key, Value> for ByValue {
     }
 }
 
-/// A cache with every callback there is, but the one on reads only if `reads`: without it, look-ups
-/// take other ways.
+/// A cache with every callback, the one on reads only if `reads`: without it, look-ups take other
+/// paths.
 pub fn sparky(spread: Spread, capacity: Option<u64>, reads: bool) -> (Sparky, ManualTicker) {
     let clock = ManualTicker::new();
     let mut builder = Cache::builder()
@@ -362,12 +362,12 @@ pub fn sparky(spread: Spread, capacity: Option<u64>, reads: bool) -> (Sparky, Ma
     (builder.build(), clock)
 }
 
-/// Hands keys out to `get_many`.
+/// Yields keys to `get_many`.
 pub fn hand_out(keys: &[Key]) -> impl Iterator<Item = &Key> {
     keys.iter().inspect(|_| spark(Kind::Keys))
 }
 
-/// Says for a closure of `retain` whether to keep an entry.
+/// Decides for a closure of `retain` whether to keep an entry.
 pub fn keeps(key: &Key) -> bool {
     spark(Kind::Retain);
     !key.0.is_multiple_of(6)

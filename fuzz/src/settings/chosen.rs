@@ -1,5 +1,4 @@
-//! The settings, as a program's first bytes choose them, with the clock and the alarm that go with
-//! them.
+//! The settings, as a program's first bytes choose them, with their clock and alarm.
 
 use super::{Heard, Item, Script};
 use crate::hostile::Hostile;
@@ -12,10 +11,10 @@ use wheelhouse::expiry::{accessing, creating, jittered, never, writing};
 use wheelhouse::{Alarm, Cache, CacheBuilder, EvictionPolicy, MaintenanceTask, ManualTicker};
 use wheelhouse::{Scheduler, Ticker};
 
-/// Room for more entries than this is refused.
+/// An initial capacity above this is refused.
 const MOST_INITIAL: usize = 1 << 36;
 
-/// A clock whose reading panics now and then.
+/// A clock whose readings sometimes panic.
 #[derive(Clone)]
 pub(super) struct Clock {
     pub(super) time: ManualTicker,
@@ -43,7 +42,7 @@ thread_local! {
     pub(super) static EXPECTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The fuzzer's hook ends the process at every panic; those that are part of a program must not.
+/// The fuzzer's hook ends the process at every panic; panics that are part of a program must not.
 pub(super) fn allow_expected_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -56,7 +55,7 @@ pub(super) fn allow_expected_panics() {
     });
 }
 
-/// Holds the task that is to be run, and when.
+/// Stores the task to run, and its time.
 #[derive(Clone, Default)]
 pub(super) struct Bell(pub(super) Arc<Mutex<Option<(Duration, MaintenanceTask)>>>);
 
@@ -70,12 +69,12 @@ impl Alarm for Bell {
 pub(super) enum Who {
     Nobody,
     Bell,
-    /// A thread of the cache's own, or one that it shares.
+    /// A thread of the cache's own, or one that it shares with other caches.
     Thread,
     Shared,
 }
 
-/// The settings as the program wants them.
+/// The settings that the program chose.
 pub(super) struct Settings {
     pub(super) name: Option<&'static str>,
     pub(super) room: usize,
@@ -85,10 +84,10 @@ pub(super) struct Settings {
     pub(super) counts: bool,
     pub(super) hashing: u8,
     pub(super) resolution: Option<Duration>,
-    /// Whether anything but `insert_with_ttl` and `set_expiry` may end a life.
+    /// Whether entries may expire other than by `insert_with_ttl` and `set_expiry`.
     pub(super) lives_end: bool,
     pub(super) who: Who,
-    /// The scheduler, to be shared with another cache.
+    /// The scheduler, to share with another cache.
     pub(super) scheduler: Option<Scheduler>,
     pub(super) fuse: u32,
 }
@@ -101,7 +100,8 @@ pub(super) fn length(byte: u8) -> Duration {
     }
 }
 
-/// What a value weighs, if there is a weigher: by its number, so that the model knows it, too.
+/// The weight of a value, if there is a weigher. It depends on the value's number, so that the
+/// model knows it, too.
 pub(super) fn weight(item: &Item) -> u32 {
     match item.0 >> 16 {
         0 => 1,
@@ -204,7 +204,7 @@ pub(super) fn settle(
 }
 
 impl Settings {
-    /// The settings that have to be refused.
+    /// The settings that the builder has to refuse.
     pub(super) fn refused(&self) -> Vec<&'static str> {
         let mut refused = Vec::new();
         let width = self

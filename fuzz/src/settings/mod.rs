@@ -1,10 +1,10 @@
-//! Any combination of settings gives a cache that works, or a refusal that names the setting.
+//! Any combination of settings gives either a cache that works, or an error that names the setting.
 //!
-//! What works means, whatever the settings: a look-up gives the value written last or nothing, and
-//! not nothing where nothing could have ended the entry; each value leaves once, and is told once
-//! if there is a listener; counts and weights agree with what is there and with the bound; the
-//! alarm is set as long as there is something to wait for; nothing stays in memory. Programs may
-//! insert thousands of entries, whose weights differ by much, and the ticker may panic.
+//! A cache works, whatever its settings, if: a look-up returns the value written last or none, and
+//! none only if something could have ended the entry; each value leaves once, and is delivered once
+//! if there is a listener; counts and weights agree with the content and with the bound; the alarm
+//! is set as long as there is something to wait for; no value stays in memory. Programs may insert
+//! thousands of entries with very different weights, and the ticker may panic.
 
 mod chosen;
 
@@ -17,17 +17,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wheelhouse::{Cache, ManualTicker, RemovalCause};
 
-/// A number that no other value has, and something that is counted as long as the value is in
-/// memory.
+/// A number that no other value has, and a token that is counted as long as the value is in memory.
 #[derive(Clone)]
 struct Item(u32, #[allow(dead_code)] Arc<()>);
 
 type Stock = Cache<u16, Item, Hostile>;
 type Heard = Arc<Mutex<Vec<(u16, u32, RemovalCause)>>>;
 
-/// Values that a program makes at most.
+/// The most values that a program makes.
 const MOST: u32 = 20_000;
-/// How long to wait for a thread that has been promised to come within milliseconds.
+/// How long to wait for a thread that must act within milliseconds.
 const SOON: Duration = Duration::from_secs(20);
 
 struct Script<'a>(&'a [u8]);
@@ -51,7 +50,7 @@ struct Bench {
     heard: Heard,
     bell: Bell,
     counted: Arc<()>,
-    /// The number of each key's last value, and whether it must still be there.
+    /// The number of each key's last value, and whether the cache must still hold it.
     last: BTreeMap<u16, (u32, bool)>,
     told: BTreeSet<u32>,
     made: u32,
@@ -113,13 +112,13 @@ pub fn run(data: &[u8]) {
                 EXPECTED.replace(false),
                 "an expected panic gets no further than here"
             );
-            // Which of the values that were under way went in, nobody can say.
+            // It is unknown which of the values being inserted were stored.
             bench.last.clear();
             bench.clock.fuse.store(bench.settings.fuse, SeqCst);
         }
     }
     bench.finish();
-    // Threads let go of the cache a little later than its last owner.
+    // Threads release the cache a little later than its last owner.
     let begun = Instant::now();
     while Arc::strong_count(&counted) > 1 {
         assert!(begun.elapsed() < SOON, "values that were never dropped");
@@ -135,7 +134,7 @@ impl Bench {
             0 | 1 => self.insert(key, kind, None),
             2 => self.insert(key, kind, Some(length(script.any()))),
             3 => {
-                // With hashes that all collide, a crowd is a chain.
+                // If all hashes collide, a crowd of entries is one chain.
                 let most = if self.settings.hashing % 6 == 5 {
                     16
                 } else {
@@ -187,7 +186,7 @@ impl Bench {
             self.made | u32::from(kind % 4) << 16,
             Arc::clone(&self.counted),
         );
-        // Before the call: if it panics, this is not known.
+        // Set before the call: if the call panics, the outcome is unknown.
         let sure = life.is_none() && !self.settings.lives_end;
         self.last.insert(key, (item.0, sure));
         match life {
@@ -206,12 +205,12 @@ impl Bench {
         match (found, self.last.get(&key)) {
             (Some(found), Some(&(last, _))) => assert_eq!(found, last, "key {key}"),
             (None, Some(&(last, sure))) => assert!(!sure, "{last} of key {key} is gone"),
-            // A call that panicked has left it unknown what is there.
+            // A call that panicked has left the content unknown.
             (found, None) => assert!(found.is_none() || self.settings.fuse > 0),
         }
     }
 
-    /// What the program's event loop does when the time has come, or before.
+    /// What the program's event loop does when its timer fires, or earlier.
     fn ring(&mut self) {
         let task = self.bell.0.lock().unwrap().clone();
         if let Some((_, task)) = task {
@@ -238,7 +237,7 @@ impl Bench {
         }
     }
 
-    /// Looks that change nothing.
+    /// Reads that change nothing.
     fn look_on(&mut self) {
         let wheel = self.cache.policy().wheel();
         let hung: usize = wheel.levels().iter().flat_map(|level| level.lens()).sum();
@@ -254,8 +253,8 @@ impl Bench {
         assert!(wait.is_none_or(|wait| wait < Duration::MAX));
     }
 
-    /// With a thread, a removal is told though nobody calls; once in a program, since it may take
-    /// milliseconds.
+    /// With a thread, a removal is delivered even if the cache is not used. Done once in a program,
+    /// because it may take milliseconds.
     fn wait(&mut self, key: u16) {
         let threads = matches!(self.settings.who, Who::Thread | Who::Shared);
         if !threads || !self.settings.listens || std::mem::replace(&mut self.waited, true) {
@@ -285,7 +284,7 @@ impl Bench {
     }
 
     fn finish(mut self) {
-        // From here on the clock is whole.
+        // From here on the clock does not panic.
         self.clock.fuse.store(0, SeqCst);
         for key in 0..300 {
             self.look(key);

@@ -1,4 +1,4 @@
-//! Overflow chains of a table whose entries come and go, as many as before.
+//! Overflow chains of a table where entries are removed and as many inserted.
 
 use crate::Cache;
 

@@ -1,4 +1,4 @@
-//! Look-ups by a coarse time that is set by hand, beside a clock that is, too.
+//! Look-ups by a coarse time that the test sets, beside a manual clock.
 
 use crate::Cache;
 use crate::RemovalCause::{self, Expired};
@@ -18,8 +18,8 @@ struct Rig {
     heard: Receiver<(u32, RemovalCause)>,
 }
 
-/// A cache that holds 1 for a second and 2 for a minute, and whose coarse time stands until it is
-/// renewed.
+/// A cache that holds 1 for a second and 2 for a minute, and whose coarse time stands still until
+/// the test renews it.
 fn rig(settings: impl FnOnce(CacheBuilder<u32, u32>) -> CacheBuilder<u32, u32>) -> Rig {
     let keeper = Keeper::of_a_test(|_| Ok(()));
     let clock = ManualTicker::new();
@@ -42,7 +42,7 @@ fn rig(settings: impl FnOnce(CacheBuilder<u32, u32>) -> CacheBuilder<u32, u32>) 
     }
 }
 
-/// Every kind of look-up that goes by the coarse time, about key 1.
+/// Every kind of look-up that uses the coarse time, for key 1.
 #[track_caller]
 fn all_find_it(cache: &Cache<u32, u32>, there: bool) {
     let found = there.then_some(10);
@@ -116,7 +116,8 @@ fn writes_go_by_the_exact_clock() {
     });
     rig.clock.advance(SECOND);
     all_find_it(&rig.cache, true);
-    // Created anew, for five seconds from now: neither updated nor counted from the coarse time.
+    // Created again, for five seconds from now: not an update, and not counted from the coarse
+    // time.
     rig.cache.insert(1, 5);
     assert_eq!(
         rig.cache.peek_ref(&1).unwrap().time_left(),

@@ -1,5 +1,5 @@
-//! What takes a look inside: a coarse time that is set by hand, the shard of a key, a table's
-//! chains, which slots nodes take, which way a look-up goes.
+//! Tests that read private state: a coarse time set by hand, the shard of a key, a table's chains,
+//! the slots that nodes take, the path of a look-up.
 
 #[cfg(not(wheelhouse_shuttle))]
 mod chains;

@@ -1,5 +1,5 @@
-//! Keys whose hashes differ, and which all fall into one shard of several: as an opponent would
-//! choose them who knows the hasher.
+//! Keys with different hashes that all fall into one of several shards: an attacker who knows the
+//! hasher would choose them.
 
 use crate::{Cache, ManualTicker, RemovalCause};
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Takes a number for its hash.
+/// A key's number is its hash.
 #[derive(Default)]
 struct Itself(u64);
 

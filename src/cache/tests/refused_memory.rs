@@ -1,11 +1,11 @@
 //! Memory at an address that does not fit the tags of the map: the call panics, and the cache is as
-//! if it had not been made.
+//! it was before the call.
 
 use crate::node::REFUSES;
 use crate::{Cache, ManualTicker};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Makes calls until one is refused; says how many were made before, and checks the cache.
+/// Makes calls until one panics; returns how many succeeded, and checks the cache.
 fn refused(cache: &Cache<u64, u64>, call: impl Fn(u64)) -> u64 {
     for made in 0..100_000 {
         let before = cache.entry_count();
@@ -27,7 +27,7 @@ fn refused(cache: &Cache<u64, u64>, call: impl Fn(u64)) -> u64 {
 fn an_insert_whose_memory_is_refused_is_as_if_it_had_not_been_made() {
     let cache: Cache<u64, u64> = Cache::builder().ticker(ManualTicker::new()).build();
     let mut first = 0;
-    // Each time another limit is met: room for nodes, or a table that has to grow.
+    // Each time another allocation fails: room for nodes, or a table that has to grow.
     for _ in 0..20 {
         let made = refused(&cache, |n| cache.insert(first + n, n));
         assert_eq!(cache.get(&(first + made)), None);

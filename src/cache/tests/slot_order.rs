@@ -1,8 +1,8 @@
-//! Where in memory entries come to stand.
+//! The order of entries in memory.
 
 use crate::{Cache, ManualTicker, Scheduler};
 
-/// How many of the live entries stand right behind the one of their shard that came before them.
+/// How many of the live entries lie directly behind the previous entry of their shard.
 fn in_order(cache: &Cache<u64, u64>, live: std::ops::Range<u64>) -> u64 {
     let map = &cache.core.shared.map;
     let mut last = vec![None; map.shards()];
@@ -34,6 +34,6 @@ fn entries_that_leave_in_the_order_in_which_they_came_go_on_standing_in_it() {
         cache.invalidate(&(key - LIVE));
     }
     let last = in_order(&cache, end - LIVE..end);
-    // Nine of ten, and fewer where a hundred cores mean shards of twenty entries each.
+    // Nine of ten; fewer on a machine with a hundred cores, where a shard has only twenty entries.
     assert!(last > LIVE / 2, "{last} of {LIVE}, {first} at first");
 }

@@ -1,5 +1,5 @@
-//! Look-ups that one look answers, beside the same that go the long way: under a pin of the
-//! thread's, which each of them has to nest in.
+//! Look-ups on the fast path, compared with the same look-ups on the slow path. A pin that the
+//! thread holds already, in which the look-up's pin nests, forces the slow path.
 
 use crate::{Cache, expiry};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What all calls that look up a key say about it.
+/// The results of all calls that look up a key.
 type Answers = (Option<u64>, Option<u64>, Option<u64>, bool);
 
 fn answers(cache: &Cache<u64, u64>, key: u64) -> Answers {
@@ -20,7 +20,7 @@ fn answers(cache: &Cache<u64, u64>, key: u64) -> Answers {
     )
 }
 
-/// The same, if the answers are the same on both ways.
+/// The results, if both paths give the same.
 #[track_caller]
 fn answers_on_both_ways(cache: &Cache<u64, u64>, key: u64) -> Answers {
     assert!(cache.core.has_fast_reads, "nothing would be shown");
@@ -76,7 +76,7 @@ fn an_entry_is_gone_when_its_time_has_come() {
         while cache.contains_key(&1) {
             assert!(before.elapsed() < HOUR, "it never goes");
         }
-        // The two clocks differ by some parts in a million.
+        // The two clocks differ by a few parts in a million.
         assert!(before.elapsed() + Duration::from_millis(1) >= life);
         assert_eq!(answers_on_both_ways(&cache, 1), (None, None, None, false));
     }

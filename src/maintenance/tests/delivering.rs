@@ -1,4 +1,4 @@
-//! How long a run delivers, and in which order.
+//! How long a run delivers notifications, and in which order.
 
 use super::super::Plan;
 use super::super::delivery::{EXTRA_LOOKS, SLICE};
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-/// A cache whose listener counts, and does something at the end of each chunk, told its number.
+/// A cache whose listener counts, and calls a function at the end of each chunk with its number.
 struct Rig {
     cache: Cache<u32, u32>,
     clock: ManualTicker,
     told: Arc<AtomicU32>,
-    /// What the listener has; emptied at the end, so that nothing leaks.
+    /// The cache for the listener; emptied at the end, so that nothing leaks.
     handle: Arc<Mutex<Option<Cache<u32, u32>>>>,
 }
 
@@ -32,7 +32,7 @@ impl Rig {
         let handle = Arc::new(Mutex::new(None::<Cache<u32, u32>>));
         let (ticker, count, own) = (clock.clone(), Arc::clone(&told), Arc::clone(&handle));
         let listener = move |_: &u32, _: &u32, cause| {
-            // The others are what a test puts beside those.
+            // Keys of other values are those that a test inserts beside these.
             if cause != RemovalCause::Explicit {
                 return;
             }
@@ -57,14 +57,14 @@ impl Rig {
         }
     }
 
-    /// Chunks told by a run that has `chunks` of them to tell, some time after they were posted,
-    /// and whether something stopped it.
+    /// How many chunks a run delivers of `chunks` pending ones, some time after they were posted,
+    /// and whether the run was cut short.
     fn deliver(&self, chunks: u64, after: Duration) -> (u64, bool) {
         post(&self.cache, chunks);
         self.clock.advance(after);
         self.told.store(0, Ordering::Relaxed);
         let (shared, maintenance) = (&self.cache.core.shared, &self.cache.core.maintenance);
-        // As a run does, so that what it meets is the wheel's, or requested for since.
+        // As a run does, so that the next wake-up is the wheel's or was requested since.
         let begun = maintenance.waking.begin();
         let stopped = maintenance.deliver_from_run(shared);
         drop(begun);
@@ -74,14 +74,14 @@ impl Rig {
     }
 }
 
-/// Lets so many chunks of notifications wait.
+/// Posts this many chunks of notifications, undelivered.
 fn post(cache: &Cache<u32, u32>, chunks: u64) {
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     for _ in 0..chunks {
         for key in 0..CALLS_PER_LOOK as u32 {
             cache.insert(key, 0);
             cache.invalidate(&key);
-            // Before any writer helps, however few the shards are: it would tell as well.
+            // Before any writer helps, however few the shards are: a helper would deliver as well.
             if key % 8 == 7 {
                 while maintenance
                     .pass(shared, &mut maintenance.state.lock(), Plan::RUN)
@@ -92,7 +92,7 @@ fn post(cache: &Cache<u32, u32>, chunks: u64) {
     }
 }
 
-/// A listener for whose chunks a quarter of the slice goes by.
+/// A listener that takes a quarter of the time slice for each chunk.
 fn slow(_: &Cache<u32, u32>, clock: &ManualTicker, _: u32) {
     clock.advance(Duration::from_nanos(SLICE / 4));
 }
@@ -119,7 +119,7 @@ fn all_is_told_while_nothing_is_due() {
 
 #[test]
 fn what_is_due_waits_for_a_slice_and_no_longer() {
-    // The first chunk is told before anybody looks; from there it is four quarters.
+    // The first chunk is delivered before the clock is read; four quarters follow.
     const STOPPED: (u64, bool) = (5, true);
     let rig = Rig::new(slow);
     rig.cache.insert_with_ttl(1_000, 0, HOUR);
@@ -164,7 +164,7 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
         for key in next..next + count {
             cache.insert(key, 0);
             cache.invalidate(&key);
-            // One shard after the other, or only the order for each key would be kept.
+            // One shard after the other, otherwise only the order of each key would be kept.
             while maintenance
                 .pass(shared, &mut maintenance.state.lock(), Plan::RUN)
                 .more
@@ -180,7 +180,8 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
             }
         })
     };
-    // More comes while a block is told in part, into the same one and into others.
+    // More notifications are posted while a block is delivered in part, into that block and into
+    // others.
     post(300);
     for more in [0, 1, 40, 130, 0, 500] {
         assert!(deliver(), "stopped");

@@ -1,4 +1,4 @@
-//! Writers that bring as much as a pass can take, all the time.
+//! Writers that always bring as much as a pass can take.
 
 use super::super::{BATCH_HARD_LIMIT, Plan, RUN_BUDGET};
 use crate::{Cache, MaintenanceTask, ManualTicker, Scheduler, Ticker};
@@ -13,7 +13,7 @@ fn what_is_due_leaves_though_a_pass_has_its_hands_full() {
     let core = &cache.core;
     (0..100).for_each(|key| cache.insert_with_ttl(key, 0, Duration::from_secs(1)));
     let shard = |key: &u32| core.shared.map.shard_of(core.hash(key));
-    // All in the shard that is drained first.
+    // All keys are in the shard that is drained first.
     let keys: Vec<u32> = (100..)
         .filter(|key| shard(key) == 0)
         .take(2 * RUN_BUDGET)
@@ -35,7 +35,7 @@ fn what_is_due_leaves_though_a_pass_has_its_hands_full() {
 
 #[test]
 fn a_writer_that_had_to_wait_takes_out_more_of_what_is_due_than_it_brought() {
-    /// Nobody comes when it rings.
+    /// A scheduler that does nothing.
     struct Deaf;
     impl crate::Alarm for Deaf {
         fn set(&self, _: Duration, _: MaintenanceTask) {}
@@ -71,8 +71,8 @@ fn a_writer_that_had_to_wait_takes_out_more_of_what_is_due_than_it_brought() {
     );
 }
 
-/// A clock whose every reading by a pass is the moment in which others write to all shards, more
-/// than the next pass can take.
+/// A clock that, at every reading by a pass, writes more to all shards than the next pass can take,
+/// as other threads would.
 #[derive(Clone, Default)]
 struct Flood(Arc<Source>);
 
@@ -86,8 +86,8 @@ struct Source {
 }
 
 impl Source {
-    /// The writes stand for those of other threads. At any other moment, with no pass that another
-    /// thread could run beside, they would be what a ticker must not do: call the cache.
+    /// The writes stand for those of other threads. At any other moment, when another thread could
+    /// not run beside a pass, they would do what a ticker must not do: call the cache.
     fn is_read_by_a_pass(&self) -> bool {
         (self.cache.lock().unwrap().as_ref())
             .is_some_and(|cache| cache.core.maintenance.state.try_lock().is_none())
@@ -103,8 +103,8 @@ impl Flood {
         let waiting: usize = (0..map.shards())
             .map(|shard| map.lock_shard(shard).pending())
             .sum();
-        // Not so much that a batch fills up: its writer would wait for the pass that is waiting for
-        // this clock.
+        // Too little to fill a batch: its writer would wait for the pass that is waiting for this
+        // clock.
         if waiting < 2 * RUN_BUDGET {
             let wave = self.0.waves.fetch_add(1, Ordering::Relaxed);
             (0..2 * RUN_BUDGET as u32).for_each(|key| cache.insert(key, wave));
@@ -114,7 +114,7 @@ impl Flood {
 
 impl Ticker for Flood {
     fn nanos(&self) -> u64 {
-        // It ends some time, or the test would not.
+        // It ends at some point, so that the test ends.
         if self.0.on.load(Ordering::Relaxed)
             && self.0.is_read_by_a_pass()
             && self.0.waves.load(Ordering::Relaxed) < 2_000
@@ -127,7 +127,7 @@ impl Ticker for Flood {
     }
 }
 
-/// How many waves came while `call` ran.
+/// How many waves were written while `call` ran.
 fn waves_during(scheduler: Scheduler, call: impl FnOnce(&Cache<u32, u32>)) -> u32 {
     let flood = Flood::default();
     let cache: Cache<u32, u32> = Cache::builder()
@@ -138,8 +138,8 @@ fn waves_during(scheduler: Scheduler, call: impl FnOnce(&Cache<u32, u32>)) -> u3
         }))
         .build();
     *flood.0.cache.lock().unwrap() = Some(cache.clone());
-    // In all shards, or a first pass that drains the only one with an event last would have come
-    // round.
+    // In all shards. Otherwise a first pass that drains the only shard with an event last would
+    // complete a round.
     let passes = cache.core.maintenance.hold_passes();
     flood.write();
     drop(passes);
@@ -150,8 +150,7 @@ fn waves_during(scheduler: Scheduler, call: impl FnOnce(&Cache<u32, u32>)) -> u3
     flood.0.waves.load(Ordering::Relaxed)
 }
 
-/// As many passes as there are shards come round once; each of the rounds that reclaim may take as
-/// many.
+/// As many passes as there are shards complete one round; each round of reclaim may take as many.
 fn batch_soft_limit(cache: &Cache<u32, u32>) -> u32 {
     16 * cache.core.shared.map.shards() as u32
 }

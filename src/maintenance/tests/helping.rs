@@ -1,4 +1,4 @@
-//! What a caller does who helps, and how much at a time.
+//! What a caller does to help maintenance, and how much at a time.
 
 use super::super::pass::SWEEPS_PER_TICK;
 use super::super::writers::May;
@@ -8,10 +8,10 @@ use crate::{Cache, ManualTicker};
 use std::ops::Range;
 use std::time::Duration;
 
-/// So many events may wait in a cache of any bound while its writers cannot help.
+/// The number of events that may wait in a cache of any bound while its writers cannot help.
 const UNHELPED: usize = 32;
 
-/// A cache that is `over` its bound of 10 entries, all of which were taken in.
+/// A cache that is `over` its bound of 10 entries, with all events drained.
 fn over_by(over: u32) -> Cache<u32, u32> {
     let cache = Cache::builder()
         .max_capacity(10)
@@ -24,7 +24,8 @@ fn over_by(over: u32) -> Cache<u32, u32> {
     cache
 }
 
-/// Writes to all of the keys: so many at a time that nobody has to wait, while nobody can help.
+/// Writes to all of the keys: few enough at a time that no writer has to wait, while no thread can
+/// help.
 fn unhelped(cache: &Cache<u32, u32>, keys: Range<u32>, write: impl Fn(u32)) {
     for some in keys.collect::<Vec<_>>().chunks(UNHELPED) {
         let passes = cache.core.maintenance.hold_passes();
@@ -66,7 +67,7 @@ fn a_debt_is_paid_until_it_is_gone_or_the_weight_is_no_longer_far_over() {
     ] {
         let cache = over_by(over as u32);
         let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
-        // What others bring meanwhile is not for this caller to take in.
+        // A caller does not drain what other threads write meanwhile.
         let passes = maintenance.hold_passes();
         (0..UNHELPED as u32).for_each(|key| cache.insert(1_000_000 + key, 0));
         drop(passes);
@@ -99,7 +100,7 @@ fn a_debt_that_nothing_pays_is_let_be() {
     assert_eq!(state.excess(), u64::from(over));
 }
 
-/// Leaves more entries to be freed than a few passes free; how many.
+/// Leaves more entries to free than a few passes free; returns how many.
 fn leave_to_free(cache: &Cache<u32, u32>) -> usize {
     let maintenance = &cache.core.maintenance;
     let keys = 1_000_000..1_000_000 + 8 * RUN_BUDGET as u32;
@@ -117,7 +118,7 @@ fn leave_to_free(cache: &Cache<u32, u32>) -> usize {
 
 #[test]
 fn so_much_is_freed_at_a_time() {
-    // Whole chunks go.
+    // Whole chunks are freed.
     let once = 2 * RUN_BUDGET..2 * RUN_BUDGET + 128;
     let cache = over_by(4 * BATCH_HARD_LIMIT as u32);
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
@@ -173,7 +174,7 @@ fn what_is_over_the_bound_looks_into_a_crowded_bucket_some_times_a_tick() {
     });
     let swept_at = || {
         let mut state = maintenance.state.lock();
-        // Too little to empty the bucket, so that it stays crowded.
+        // Too small a budget to empty the bucket, so that it stays crowded.
         let plan = Plan {
             budget: 4,
             drain: false,

@@ -1,4 +1,4 @@
-//! What shows from inside only: when memory may go, and when a writer helps.
+//! What only private state shows: when memory may be freed, and when a writer helps.
 
 mod delivering;
 mod flood;
@@ -17,15 +17,15 @@ use crate::{Cache, ManualTicker};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The node of a key, for as long as the entry is there.
+/// The node of a key, as long as the entry is in the map.
 fn node(cache: &Cache<u32, u32>, key: u32) -> NodePtr<u32, u32> {
     let pin = cache.core.shared.pin();
     let hit = cache.core.find_live(cache.core.hash(&key), &key, &pin);
     hit.expect("it is there").node
 }
 
-/// Passes of the least budget until the one entry that was removed may be freed; how many of them
-/// left the sweep unfinished.
+/// Runs passes of the smallest budget until the one entry that was removed may be freed; returns
+/// how many of them left the sweep unfinished.
 fn sweep_by_small_steps(cache: &Cache<u32, u32>) -> usize {
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let least = Plan {
@@ -34,7 +34,7 @@ fn sweep_by_small_steps(cache: &Cache<u32, u32>) -> usize {
     };
     let mut in_between = 0;
     for _ in 0..100 {
-        // Something waits in many shards, so that a pass with so small a budget does not come
+        // Events wait in many shards, so that a pass with so small a budget does not complete a
         // round.
         for key in 0..64 {
             assert!(cache.set_expiry(&key, Some(Duration::from_secs(60))));
@@ -93,8 +93,8 @@ fn a_writer_helps_sooner_the_smaller_its_cache() {
     }
 }
 
-/// What shows when a bounded cache of this policy wants to hear of another read: `change` does so
-/// many things that count towards it.
+/// Shows when a bounded cache of this policy wants to record another read: `change` makes this many
+/// changes that count towards it.
 fn a_share_makes_the_next_read_news(
     policy: EvictionPolicy,
     renewals: usize,
@@ -106,7 +106,7 @@ fn a_share_makes_the_next_read_news(
         .weigher(|_, &weight| weight)
         .ticker(ManualTicker::new())
         .build();
-    // Ten are a share.
+    // Ten changes are one part of a turnover.
     let entries = 10 * renewals as u32;
     let write = || (0..entries).for_each(|key| cache.insert(key, 1));
     write();
@@ -141,8 +141,8 @@ fn a_share_makes_the_next_read_news(
     pass(of_a_writer);
     assert!(!should_record(), "the last share counts no more");
     if policy == EvictionPolicy::Adaptive {
-        // What grew goes back to what it weighed, and nobody has to go for what is as heavy as
-        // before.
+        // An entry that grew returns to its former weight; a replacement of equal weight evicts
+        // nothing.
         write();
         write();
         pass(of_a_writer);
@@ -165,7 +165,7 @@ fn a_share_makes_the_next_read_news(
 fn a_share_of_a_turnover_makes_the_next_read_news() {
     for writes in [1, 2] {
         let mut next = 1_000_000;
-        // Written twice before a pass sees it, it is one that came all the same.
+        // A new key written twice before a pass sees it is still one insertion.
         let come = |cache: &Cache<u32, u32>, count| {
             for key in next..next + count {
                 (0..writes).for_each(|_| cache.insert(key, 1));
@@ -200,7 +200,8 @@ fn a_key_written_again_and_again_before_a_pass_keeps_its_standing() {
             .max_capacity(1_000)
             .ticker(ManualTicker::new())
             .build();
-        // What comes first fills the core; what comes when the cache is full goes into the window.
+        // The first entries fill the protected queue; entries inserted when the cache is full enter
+        // the window.
         for keys in [0..1_000, 1_000..1_100] {
             keys.for_each(|key| cache.insert(key, 0));
             cache.run_pending_tasks();
@@ -290,7 +291,7 @@ fn an_entry_that_was_extended_since_the_wheel_gave_it_out_goes_back() {
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let node = node(&cache, 1);
     let mut state = maintenance.state.lock();
-    // As the wheel leaves it.
+    // The state in which the wheel leaves it.
     state.wheel.deschedule(node);
     Pass::new(maintenance, shared, &mut state, Plan::RUN).expire_one(node, shared.clock.now());
     drop(state);
@@ -316,7 +317,7 @@ fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
         ..Plan::RUN
     };
     let mut there = 0;
-    // A few at a time, or writers would help and evict.
+    // A few at a time, otherwise writers would help and evict.
     for more in [4, 1].into_iter().chain([33; 31]).chain([1, 1]) {
         (there..there + more).for_each(|key| cache.insert(key, 0));
         there += more;
@@ -357,7 +358,7 @@ fn a_writer_waits_for_no_pass_before_its_batch_is_full() {
     let (done, is_done) = mpsc::channel();
     let writer = cache.clone();
     let thread = std::thread::spawn(move || {
-        // Twice what makes a writer help, in all shards.
+        // Twice the number of events that makes a writer help, in all shards.
         (0..2 * (BATCH_SOFT_LIMIT * writer.core.shared.map.shards()) as u32)
             .for_each(|key| writer.insert(key, 0));
         done.send(()).ok();
@@ -368,7 +369,7 @@ fn a_writer_waits_for_no_pass_before_its_batch_is_full() {
     thread.join().expect("no panic");
 }
 
-/// A cache of so many entries, which nobody wakes.
+/// A cache of this many entries without a scheduler.
 fn filled(entries: u32) -> Cache<u32, u32> {
     let cache: Cache<u32, u32> = Cache::builder()
         .ticker(ManualTicker::new())
@@ -400,7 +401,7 @@ fn a_run_ends_what_growing_and_shrinking_tables_have_begun() {
 
 #[test]
 fn a_cache_that_is_dropped_amid_a_move_frees_both_arrays() {
-    // Seen by LeakSanitizer and by AddressSanitizer.
+    // LeakSanitizer and AddressSanitizer check this.
     let amid = |entries| filled(entries).core.shared.map.is_resizing();
     assert!((1_000..40_000).step_by(1_000).any(amid));
 }
@@ -416,8 +417,8 @@ fn writers_free_the_arrays_that_growing_tables_leave() {
             most = most.max(at_last);
         }
     }
-    // All arrays but those in use: 300,000 entries, 5 a bucket, and half as many buckets once more
-    // for each size before that.
+    // All arrays except those in use: 300,000 entries, 5 a bucket, and for each earlier size half
+    // as many buckets.
     assert!(most > 1_000, "nothing was shown");
     assert!(at_last < 100, "{at_last} buckets are held");
 }

@@ -1,8 +1,8 @@
-//! Chains of values in one entry, against passes that see a part of them.
+//! Chains of values in one entry, against passes that see only part of them.
 //!
-//! The test holds the maintenance lock while it writes, so that events gather, and runs passes of
-//! any plan in between: some take in nothing, some one shard's batch, some take out what they know
-//! while its event waits.
+//! The test holds the maintenance lock while it writes, so that events gather. In between it runs
+//! passes of any plan: some drain nothing, some drain one shard's batch, some remove entries whose
+//! event still waits.
 
 use crate::maintenance::Plan;
 use crate::maintenance::plan::Sweep;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Some weight, and a share in what counts the values that are there.
+/// A random weight, and a handle on the counter of living values.
 type Value = Box<(u32, Arc<()>)>;
 
 /// Xorshift: G. Marsaglia, 2003.
@@ -29,13 +29,13 @@ impl Dice {
         self.below(times) == 0
     }
 
-    /// Up to some minutes.
+    /// Zero to a few minutes.
     fn life(&mut self) -> Duration {
         Duration::from_nanos(1 << self.below(38))
     }
 }
 
-/// Any settings; whether the cache is bounded.
+/// Random settings; returns whether the cache is bounded.
 fn builder(dice: &mut Dice, clock: &ManualTicker) -> (CacheBuilder<u64, Value>, bool) {
     let mut builder = Cache::builder()
         .ticker(clock.clone())
@@ -56,7 +56,7 @@ fn builder(dice: &mut Dice, clock: &ManualTicker) -> (CacheBuilder<u64, Value>, 
     (builder, bounded)
 }
 
-/// A pass of any kind.
+/// A random kind of pass.
 fn plan(dice: &mut Dice, shard: usize) -> Plan {
     Plan {
         budget: 1 + dice.below(40) as usize,
@@ -75,7 +75,7 @@ fn plan(dice: &mut Dice, shard: usize) -> Plan {
     }
 }
 
-/// One cache's life.
+/// The life of one cache.
 fn run(seed: u64) {
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let (clock, told, shares) = (
@@ -105,7 +105,7 @@ fn run(seed: u64) {
         let mut state = maintenance.state.lock();
         let pending = |shard| shared.map.lock_shard(shard).pending();
         if (0..shared.map.shards()).map(pending).sum::<usize>() > 8 {
-            // Else the writes below would wait for the lock that this thread holds.
+            // Otherwise the writes below would wait for the lock that this thread holds.
             maintenance.pass(shared, &mut state, Plan::RUN);
         }
         for _ in 0..dice.below(30) {
@@ -151,7 +151,7 @@ fn run(seed: u64) {
     cache.invalidate_all();
     (0..3).for_each(|_| cache.run_pending_tasks());
     assert_eq!(Arc::strong_count(&shares), 1, "values that nobody drops");
-    // Closed with events that nobody has applied.
+    // The cache is dropped with events that no pass has applied.
     let state = maintenance.state.lock();
     for key in 0..keys {
         cache.insert(key, value(1));

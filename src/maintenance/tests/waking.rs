@@ -1,4 +1,4 @@
-//! What is told to whom, request by request.
+//! What the cache requests of its scheduler, request by request.
 
 use crate::maintenance::waking::{COALESCE_DELAY, Waking};
 use crate::scheduler::{Task, TaskRef};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Notes what it is asked for.
+/// A scheduler that records its requests.
 #[derive(Clone, Default)]
 struct Bell(Arc<Mutex<Vec<Duration>>>);
 
@@ -21,13 +21,13 @@ impl Alarm for Bell {
 }
 
 impl Bell {
-    /// What it was asked for since the last look.
+    /// The requests since the last call.
     fn rung(&self) -> Vec<Duration> {
         std::mem::take(&mut self.0.lock().expect("no panic"))
     }
 }
 
-/// Never run.
+/// A task that is never run.
 struct Idle;
 
 impl Task for Idle {
@@ -57,17 +57,17 @@ fn secs(count: u64) -> Duration {
 fn an_earlier_moment_is_told_and_a_later_one_is_not() {
     let (waking, bell) = waking();
     assert!(!waking.is_armed() && !waking.is_up_to_callers());
-    waking.request_by(6 * SECOND, SECOND);
-    waking.request_by(7 * SECOND, SECOND);
-    waking.request_by(6 * SECOND, SECOND);
+    waking.request_by(6 * SECOND, SECOND, &steady());
+    waking.request_by(7 * SECOND, SECOND, &steady());
+    waking.request_by(6 * SECOND, SECOND, &steady());
     assert_eq!(bell.rung(), [secs(5)]);
     assert!(waking.is_armed());
-    waking.request_by(3 * SECOND, SECOND);
+    waking.request_by(3 * SECOND, SECOND, &steady());
     assert_eq!(bell.rung(), [secs(2)]);
     assert!(!waking.is_due(3 * SECOND - 1) && waking.is_due(3 * SECOND));
     let _begun = waking.begin();
     assert!(!waking.is_armed());
-    waking.request_by(7 * SECOND, 3 * SECOND);
+    waking.request_by(7 * SECOND, 3 * SECOND, &steady());
     assert_eq!(bell.rung(), [secs(4)]);
 }
 
@@ -79,10 +79,10 @@ fn soon_is_told_once_a_run_and_never_makes_a_moment_late() {
     waking.request_soon(&clock);
     assert_eq!(bell.rung(), [COALESCE_DELAY]);
     // What is told now replaces what was told before.
-    waking.request_by(5 * SECOND, 0);
+    waking.request_by(5 * SECOND, 0, &steady());
     assert_eq!(bell.rung(), [COALESCE_DELAY]);
     let _begun = waking.begin();
-    waking.request_by(1_000, 0);
+    waking.request_by(1_000, 0, &steady());
     waking.request_soon(&clock);
     assert_eq!(bell.rung(), [Duration::from_micros(1); 2]);
 }
@@ -92,47 +92,59 @@ fn the_end_of_a_run_arranges_the_next() {
     let (waking, bell) = waking();
     let clock = Clock::custom(Box::new(ManualTicker::new()));
     let unread = || -> u64 { panic!("no moment, no clock") };
-    waking.request_by(9 * SECOND, 0);
+    waking.request_by(9 * SECOND, 0, &steady());
     waking.request_soon(&clock);
     bell.rung();
 
-    // Nothing is left, and what was requested for before has been done.
+    // Nothing is left to do, and the earlier request was fulfilled.
     drop(waking.begin());
-    assert_eq!(waking.end(None, None, unread), None);
+    assert_eq!(waking.end(None, None, &steady(), unread), None);
     assert!(!waking.is_armed() && bell.rung().is_empty());
 
     // What the wheel has left.
-    assert_eq!(waking.end(Some(6 * SECOND), None, || SECOND), Some(secs(5)));
+    assert_eq!(
+        waking.end(Some(6 * SECOND), None, &steady(), || SECOND),
+        Some(secs(5))
+    );
     assert_eq!(bell.rung(), [secs(5)]);
     assert!(waking.is_due(6 * SECOND));
 
-    // What was requested for meanwhile, whether the wheel has something or not.
+    // A request made meanwhile is passed on, whether the wheel holds an entry or not.
     drop(waking.begin());
-    waking.request_by(4 * SECOND, SECOND);
+    waking.request_by(4 * SECOND, SECOND, &steady());
     bell.rung();
-    assert_eq!(waking.end(None, None, || 2 * SECOND), Some(secs(2)));
-    assert_eq!(waking.end(Some(6 * SECOND), None, || SECOND), Some(secs(3)));
+    assert_eq!(
+        waking.end(None, None, &steady(), || 2 * SECOND),
+        Some(secs(2))
+    );
+    assert_eq!(
+        waking.end(Some(6 * SECOND), None, &steady(), || SECOND),
+        Some(secs(3))
+    );
     assert_eq!(bell.rung(), [secs(2), secs(3)]);
 
-    // Memory that a reader holds; and what does not wait even for that.
+    // Memory that a reader holds is requested for later; other work is not delayed by it.
     drop(waking.begin());
     let retry = Some(4 * COALESCE_DELAY);
-    assert_eq!(waking.end(None, retry, unread), retry);
+    assert_eq!(waking.end(None, retry, &steady(), unread), retry);
     assert_eq!(bell.rung(), [4 * COALESCE_DELAY]);
-    waking.request_by(9 * SECOND, SECOND);
+    waking.request_by(9 * SECOND, SECOND, &steady());
     assert_eq!(
         bell.rung(),
         [4 * COALESCE_DELAY],
         "the retry is not forgotten"
     );
     waking.request_soon(&clock);
-    assert_eq!(waking.end(None, retry, || SECOND), Some(COALESCE_DELAY));
+    assert_eq!(
+        waking.end(None, retry, &steady(), || SECOND),
+        Some(COALESCE_DELAY)
+    );
 }
 
 #[test]
 fn a_run_that_a_panic_ends_is_tried_again() {
     let (waking, bell) = waking();
-    waking.request_by(9 * SECOND, 0);
+    waking.request_by(9 * SECOND, 0, &steady());
     bell.rung();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let _begun = waking.begin();
@@ -146,4 +158,9 @@ fn a_run_that_a_panic_ends_is_tried_again() {
         bell.rung().is_empty(),
         "a run that ends well arranges nothing by itself"
     );
+}
+
+/// A clock that converts one to one.
+fn steady() -> crate::time::Clock {
+    crate::time::Clock::custom(Box::new(crate::ManualTicker::new()))
 }

@@ -184,7 +184,7 @@ impl<K, V> TablePart<K, V> {
             unsafe { dealloc(whole, layout) };
             node::refuse(whole.addr(), layout.size());
         }
-        let at = if buckets < HAND_ALIGNED_FROM {
+        if buckets < HAND_ALIGNED_FROM {
             whole.cast()
         } else {
             // The first boundary of a bucket behind the room for an address.
@@ -196,8 +196,7 @@ impl<K, V> TablePart<K, V> {
             // `at` is, too.
             unsafe { at.cast::<*mut u8>().sub(1).write(whole) };
             at.cast::<Bucket<K, V>>()
-        };
-        at
+        }
     }
 }
 

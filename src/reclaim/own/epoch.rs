@@ -4,8 +4,9 @@
 //!
 //! An [`Epoch`] is a number that each grace period advances by one step. Each thread has a
 //! [`Record`] in it: 0, or the epoch that the thread read when it was pinned. A nested pin keeps
-//! that epoch and counts. A grace period's *target* is the number to which it advanced the epoch. It
-//! waits for the records that say less: their threads may have read shared places before it began.
+//! that epoch and counts. A grace period's *target* is the number to which it advanced the epoch.
+//! It waits for the records that say less: their threads may have read shared places before it
+//! began.
 //!
 //! ```text
 //! reader                                  writer
@@ -27,15 +28,17 @@
 //!    the check, which is after FG, would have found the store, which is before FR. So the reader's
 //!    loads, which are after FR, see what was done before FG: the reader cannot reach the objects.
 //! 2. *It found a store of this pin, of the target or more.* Then the reader has read the epoch
-//!    from this grace period or a later one. Both advance it by a release, and a later one continues
-//!    the release sequence of the earlier, so the reader sees what was done before either.
+//!    from this grace period or a later one. Both advance it by a release, and a later one
+//!    continues the release sequence of the earlier, so the reader sees what was done before
+//!    either.
 //! 3. *It found a store of this pin, of less.* Then the grace period is not over.
 //! 4. *It found a later value*: the 0 of this pin's end, or a value stored after it. Each is a
 //!    release store after everything that was done under the pin, and the check reads it by an
 //!    acquire. So all of that happens before the freeing.
 //! 5. *The check did not meet the record*, because it was registered later or unregistered earlier.
 //!    Both happen under the lock that the check holds. A thread that registers later sees all that
-//!    was done before. What a record's thread did before it unregistered happens before the freeing.
+//!    was done before. What a record's thread did before it unregistered happens before the
+//!    freeing.
 //!
 //! Each record has to pass once, at any time after FG: by 1, no later pin of it matters. So an
 //! answer is final, though a later check may find less: a reader may have read the epoch long ago
@@ -45,8 +48,8 @@
 //! ThreadSanitizer, which does not follow fences.
 //!
 //! Each pin has a fence, a nested one too, though no grace period needs that. A cache call begins
-//! with a pin. Its fence keeps two threads, each of which writes one key and then reads the other's,
-//! from both reading the state of before (`tests/references.rs`).
+//! with a pin. Its fence keeps two threads, each of which writes one key and then reads the
+//! other's, from both reading the state of before (`tests/references.rs`).
 //!
 //! On doors that lack one of the fences, this file fails in a model, as it must
 //! (`src/tests/grace/`).
@@ -71,8 +74,8 @@ pub(in super::super) struct Record {
     /// other than 0. Only the record's own thread writes it (reclaim 3), so it reads it relaxed.
     // Most calls hold a lone pin and touch nothing else.
     pinned: AtomicU64,
-    /// [`PIN`] for each held pin beyond the first, and [`ORPHAN`]. Only the record's own thread uses
-    /// it, relaxed. In 64 bits it cannot overflow, however many pins are forgotten.
+    /// [`PIN`] for each held pin beyond the first, and [`ORPHAN`]. Only the record's own thread
+    /// uses it, relaxed. In 64 bits it cannot overflow, however many pins are forgotten.
     further: atomic::AtomicU64,
     /// Dangles once the epoch is dropped.
     home: Weak<Records>,
@@ -200,8 +203,8 @@ impl Record {
         self.note(self.further.load(Ordering::Relaxed) | ORPHAN);
     }
 
-    /// Stores `further` and sets [`MORE`], which stays until the last pin has gone, though `further`
-    /// may be 0 again before.
+    /// Stores `further` and sets [`MORE`], which stays until the last pin has gone, though
+    /// `further` may be 0 again before.
     #[inline]
     fn note(&self, further: u64) {
         self.further.store(further, Ordering::Relaxed);

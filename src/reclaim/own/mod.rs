@@ -21,8 +21,8 @@ pub(super) use epoch::Record;
 /// Witness that the calling thread holds up grace periods of one domain.
 pub(crate) struct Pin(NonNull<Record>);
 
-/// An outermost pin that lives for one call. Its record is no orphan, so dropping the pin skips that
-/// check.
+/// An outermost pin that lives for one call. Its record is no orphan, so dropping the pin skips
+/// that check.
 pub(crate) struct SolePin(ManuallyDrop<Pin>);
 
 /// The pins and grace periods of one cache. Every pin reads it.
@@ -98,8 +98,8 @@ impl Domain {
 
     fn pin_an_orphan(&self) -> Pin {
         let record = Arc::into_raw(self.epoch.register());
-        // SAFETY: it is the calling thread's, in this domain. The share just given up keeps it until
-        // its last pin, this one, has gone (reclaim 2).
+        // SAFETY: it is the calling thread's, in this domain. The share just given up keeps it
+        // until its last pin, this one, has gone (reclaim 2).
         unsafe {
             let pin = self.pin_with(record);
             (*record).make_orphan();
@@ -123,8 +123,8 @@ impl Domain {
 }
 
 impl Grace {
-    /// Whether every pin held at its beginning has been dropped. For the domain that began it. After
-    /// a `true`, a later call may return `false` again: the `true` stays right.
+    /// Whether every pin held at its beginning has been dropped. For the domain that began it.
+    /// After a `true`, a later call may return `false` again: the `true` stays right.
     pub(crate) fn is_over(&self, domain: &Domain) -> bool {
         domain.epoch.has_passed(self.target)
     }
@@ -175,8 +175,8 @@ impl Drop for SolePin {
     fn drop(&mut self) {
         // SAFETY: reclaim 2.
         let last_of_orphan = unsafe { self.0.0.as_ref() }.leave();
-        // The record came from `RECENT`, so a registration had it, and has it still: the thread does
-        // not end within a call.
+        // The record came from `RECENT`, so a registration had it, and has it still: the thread
+        // does not end within a call.
         debug_assert!(!last_of_orphan);
     }
 }

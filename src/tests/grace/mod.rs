@@ -1,9 +1,9 @@
-//! Pins against grace periods: no reader uses what was freed after one.
+//! Pins against grace periods: no reader uses an object that was freed after one.
 //!
-//! The other models step over the epochs that caches pin (`sync/mod.rs`, `of_epochs`). So the
-//! protocol is compiled here once more, from the same file, on loom's atomics: unchanged in `right`,
-//! and in two more modules whose doors each lack one of its fences. Without a fence, what stands
-//! after it may happen before what stands before it, and a reader uses a freed object.
+//! The other models skip the epochs that caches pin (`sync/mod.rs`, `of_epochs`). So the protocol
+//! is compiled here once more, from the same file, on loom's atomics: unchanged in `right`, and in
+//! two more modules where it lacks one of its two fences. Without a fence, an access after it may
+//! happen before an access in front of it, and a reader uses a freed object.
 
 mod grace_without_fence;
 mod pin_without_fence;
@@ -11,7 +11,7 @@ mod right;
 
 use super::explore;
 
-/// Explores a model on the doors of a module.
+/// Explores a model with the fences of a module.
 macro_rules! explore_on {
     ($doors:ident, $model:ident) => {
         explore(|| $doors::models::$model())

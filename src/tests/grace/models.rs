@@ -1,4 +1,4 @@
-//! The models, on the doors of the module that includes this file.
+//! The models, with the fences of the module that includes this file.
 
 use super::epoch::{Epoch, Record};
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -6,12 +6,12 @@ use loom::cell::UnsafeCell;
 use loom::thread::{self, JoinHandle};
 use std::sync::Arc;
 
-/// Something that can be found, and freed.
+/// An object that readers can find, and that is freed.
 struct Object {
     /// Whether readers find it.
     linked: AtomicU64,
-    /// A reader that has found the object reads this, and freeing writes it. loom reports an access
-    /// beside the other.
+    /// A reader that has found the object reads this, and freeing writes it. loom reports a read
+    /// concurrent with the write.
     alive: UnsafeCell<bool>,
 }
 
@@ -20,10 +20,10 @@ struct Shared {
     objects: [Object; 2],
 }
 
-// SAFETY: the models are to show that no thread reads beside a write; loom watches it.
+// SAFETY: the models show that no thread reads during a write; loom checks it.
 unsafe impl Sync for Shared {}
 
-/// The checks of a grace period before the model gives up and does not free the object.
+/// How often a grace period is checked before the model gives up and does not free the object.
 const CHECKS: usize = 2;
 
 impl Object {
@@ -34,7 +34,7 @@ impl Object {
         }
     }
 
-    /// Looks for it, and uses it if it is found. Under a pin.
+    /// Looks the object up under a pin, and reads it if it is found.
     fn use_it(&self) {
         if self.linked.load(Ordering::Acquire) == 1 {
             // SAFETY: as above.
@@ -52,7 +52,7 @@ impl Shared {
         })
     }
 
-    /// Looks for the first objects under a pin.
+    /// Looks the first objects up under a pin.
     fn read(&self, record: &Record, objects: usize) {
         record.enter(&self.epoch);
         self.objects[..objects].iter().for_each(Object::use_it);
@@ -80,7 +80,7 @@ impl Shared {
         }
     }
 
-    /// A thread that reads so many times; its record was registered before.
+    /// A thread that reads this many times; its record was registered before.
     fn reader(self: &Arc<Self>, times: usize, objects: usize) -> JoinHandle<()> {
         let (shared, record) = (Arc::clone(self), self.epoch.register());
         thread::spawn(move || (0..times).for_each(|_| shared.read(&record, objects)))
@@ -125,7 +125,7 @@ pub(in super::super) fn a_reader_with_two_pins() {
     reader.join().unwrap();
 }
 
-/// It comes and goes in the middle of the retirement.
+/// A reader that begins and ends in the middle of the retirement.
 pub(in super::super) fn a_new_thread() {
     let shared = Shared::new();
     let theirs = Arc::clone(&shared);
@@ -138,7 +138,7 @@ pub(in super::super) fn a_new_thread() {
     reader.join().unwrap();
 }
 
-/// What passes for the second object must not pass for the first, nor the other way round.
+/// A check that passes for the second object must not pass for the first, and the other way round.
 pub(in super::super) fn two_retirements() {
     let shared = Shared::new();
     let reader = shared.reader(2, 2);
@@ -147,8 +147,8 @@ pub(in super::super) fn two_retirements() {
     reader.join().unwrap();
 }
 
-/// The pass that finds the grace period over is another thread's than the one that began it. The
-/// target passes from one to the other under a lock, as it does under the maintenance lock.
+/// The pass that finds the grace period over runs on another thread than the one that began it. The
+/// target moves from one to the other under a lock, as it does under the maintenance lock.
 pub(in super::super) fn a_check_on_a_third_thread() {
     let shared = Shared::new();
     let reader = shared.reader(1, 1);

@@ -1,13 +1,13 @@
-//! Is there an order? The search of Wing and Gong, with the memory of Lowe.
+//! The search for an order of calls, by Wing and Gong, with the memory of Lowe.
 //!
 //! A history is linearizable if its calls can be put in an order in which each returns what the
-//! specification returns, and in which no call stands before one that had returned when it began.
-//! The search takes, again and again, a call that no other call must precede, and goes back where
-//! it gets stuck. Two ways that have taken the same calls and reached the same state have the same
-//! future, so each such pair is tried once.
+//! specification returns, and in which no call comes before one that had returned when it began.
+//! The search repeatedly takes a call that no other call must precede, and goes back when it finds
+//! none. Two paths that have taken the same calls and reached the same state have the same future,
+//! so each such pair is tried once.
 //!
-//! Keys do not touch each other, and the moves of the clock are fixed moments rather than calls to
-//! be ordered, so a history is linearizable if it is for each key by itself.
+//! Keys are independent, and the moves of the clock are fixed moments rather than calls to be
+//! ordered. So a history is linearizable if the part of each key is.
 //!
 //! Origin: J. M. Wing, C. Gong, "Testing and verifying concurrent objects", 1993; G. Lowe, "Testing
 //! for linearizability", 2017.
@@ -24,7 +24,7 @@ pub const MOST: usize = 64;
 /// Why there is no order.
 #[derive(Debug)]
 pub struct Refusal {
-    /// What concerns the key.
+    /// The part that concerns the key.
     history: History,
     /// Stamps of the calls in the longest order that was found.
     reached: Vec<u64>,
@@ -45,7 +45,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Checks a history key by key; the number of states that were looked at, or the first key's part
+/// Checks a history key by key; returns the number of states visited, or the part of the first key
 /// that has no order.
 pub fn check(history: &History) -> Result<usize, Box<Refusal>> {
     let mut looked_at = 0;
@@ -55,7 +55,7 @@ pub fn check(history: &History) -> Result<usize, Box<Refusal>> {
     Ok(looked_at)
 }
 
-/// Something that has to be put in order.
+/// An item to put in order.
 enum Item<'a> {
     Call(&'a Call),
     Advance(u64),
@@ -102,7 +102,7 @@ fn check_key(history: &History) -> Result<usize, Box<Refusal>> {
 }
 
 impl Search<'_> {
-    /// Whether what is not yet `taken` can be put in order from this state on.
+    /// Whether the items that are not yet `taken` can be put in order from this state on.
     fn goes_on(&mut self, taken: u64, state: State) -> bool {
         if self.order.len() > self.longest.len() {
             self.longest.clone_from(&self.order);
@@ -110,7 +110,7 @@ impl Search<'_> {
         let left: Vec<usize> = (0..self.items.len())
             .filter(|at| taken & (1 << at) == 0)
             .collect();
-        // Whatever began after this had to wait for the item that ended here.
+        // Items that began after this had to wait for the item that ended here.
         let Some(horizon) = left.iter().map(|&at| self.items[at].1).min() else {
             return true;
         };

@@ -1,26 +1,26 @@
-//! What threads did to one cache and what they were answered, with the moves of the clock in
+//! What threads did to one cache and the answers they received, with the moves of the clock in
 //! between.
 //!
 //! Every call carries two *stamps*, drawn before it began and after it returned; every move of the
 //! clock carries one. All come from one counter, so a call that returned before another began has
-//! the smaller stamps, and a move of the clock lies before, after or inside a call for everybody
-//! alike. That is what makes the check by key exact: a clock that each key's check could move at a
-//! moment of its own choice would hide contradictions between keys.
+//! the smaller stamps, and a move of the clock is before, after or inside a call for all threads
+//! alike. That makes the check by key exact: if each key's check could place the moves of the clock
+//! itself, contradictions between keys would stay hidden.
 
 use std::fmt;
 
 use super::spec::Rules;
 
-/// Answer of the policy about a value, in nanoseconds.
+/// The answer of the policy for a value, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// What is left now, so the deadline stays where it is; on creation the same as `Never`.
+    /// The time left now, so the deadline stays where it is; on creation the same as `Never`.
     Keep,
     Never,
     After(u64),
 }
 
-/// A value says itself what the policy is to answer about it.
+/// A value contains the answers of the policy for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Value {
     /// Different for each write of a history.
@@ -60,7 +60,7 @@ pub enum Op {
     ReplaceIf(u32, Value),
 }
 
-/// What it returned; of a value the number.
+/// What it returned; for a value its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
@@ -123,7 +123,7 @@ pub struct Advance {
     pub now: u64,
 }
 
-/// A run, over.
+/// A recorded run.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     pub rules: Rules,
@@ -154,7 +154,7 @@ impl History {
         beside
     }
 
-    /// Pairs of calls for the same key that were under way at the same time.
+    /// Pairs of concurrent calls for the same key.
     pub fn overlaps(&self) -> usize {
         let calls = &self.calls;
         let later = |at: usize| calls[at + 1..].iter();

@@ -1,5 +1,5 @@
-//! Linearizability: histories of calls on a cache, what calls do one after the other, and the
-//! search for an order that explains a history.
+//! Linearizability: histories of calls on a cache, the sequential specification of the calls, and
+//! the search for an order that explains a history.
 #![allow(
     dead_code,
     reason = "each test program uses its own part of this module"

@@ -1,9 +1,8 @@
-//! A cache whose calls are written down, and plans of what threads do to it.
+//! A cache whose calls are recorded, and plans of what threads do to it.
 //!
-//! Calls are short and would seldom overlap. So all the code of the user's that runs inside of
-//! them, the comparison of keys, the clone of values, the policy and the clock itself, lets other
-//! threads in now and then: between the reading of a clock and its use, between a look-up and the
-//! lock.
+//! Calls are short and would seldom overlap. So all user code that runs inside of them, the
+//! comparison of keys, the clone of values, the policy and the clock itself, sometimes lets other
+//! threads run: between the reading of a clock and its use, between a look-up and the lock.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
@@ -37,7 +36,7 @@ pub fn pauses(seed: u64) {
     LUCK.set(seed | 1);
 }
 
-/// Lets other threads in, now and then; on threads that nobody has called `pauses` on, never.
+/// Lets other threads run, sometimes; never on a thread that has not called `pauses`.
 fn pause() {
     let mut luck = LUCK.get();
     if luck == 0 {
@@ -58,7 +57,7 @@ fn pause() {
 /// moment among the beginnings and ends of the calls.
 #[derive(Clone)]
 pub struct Clock {
-    /// Units of time above, stamps below.
+    /// Units of time in the upper bits, stamps in the lower.
     word: Arc<AtomicU64>,
     origin: u64,
 }
@@ -100,7 +99,7 @@ impl Ticker for Clock {
     }
 }
 
-/// A key whose comparison takes its time.
+/// A key with a slow comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Key(pub u8);
 
@@ -119,7 +118,7 @@ impl Hash for Key {
     }
 }
 
-/// A value whose clone takes its time.
+/// A value with a slow clone.
 #[derive(Debug)]
 pub struct Stored(Value);
 
@@ -130,7 +129,7 @@ impl Clone for Stored {
     }
 }
 
-/// Asks the values.
+/// A policy that takes its answers from the values.
 struct AsWritten;
 
 fn answer(answer: Answer, left: Option<Duration>) -> Option<Duration> {
@@ -169,13 +168,13 @@ impl Expiry<Key, Stored> for AsWritten {
     }
 }
 
-/// Who is asked for lives.
+/// The source of lifetimes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     Nobody,
-    /// The values, on every occasion.
+    /// The values, at every moment.
     Values,
-    /// The values, which say the same on every occasion: the cache tells them no times.
+    /// The values, which give the same answer at every moment: the cache passes them no times.
     EntryAlone,
     /// The values, on creation only: a cache that knows that reads change nothing.
     OnCreation,
@@ -207,9 +206,9 @@ const BARE: Setup = Setup {
     background: false,
 };
 
-/// One kind for each way that the cache takes through a read or a write.
+/// One kind for each path that the cache takes through a read or a write.
 ///
-/// The last one has a thread of its own, which schedules under control must not have.
+/// The last one has a thread of its own, which controlled schedules must not have.
 pub const SETUPS: [Setup; 10] = [
     BARE,
     Setup {
@@ -281,7 +280,7 @@ impl Setup {
 /// The default hasher, or the worst.
 #[derive(Clone, Default)]
 pub struct Hashing {
-    /// Not randomly keyed: the same seed is to do the same.
+    /// Not randomly keyed: the same seed has to do the same.
     fair: BuildHasherDefault<DefaultHasher>,
     collide: bool,
 }
@@ -298,23 +297,24 @@ impl BuildHasher for Hashing {
     }
 }
 
-/// What a thread does next.
+/// One operation of a thread.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     Call(u8, Op),
-    /// Looks up all keys up to this one at once, behind so many others that are not there.
+    /// Looks up all keys up to this one at once, behind this many others that are absent.
     GetMany(u8, u8),
-    /// Moves the clock by this many units.
+    /// Advances the clock by this many units.
     Advance(u64),
-    /// Runs maintenance, which nobody may notice.
+    /// Runs maintenance, which must not change any answer.
     Maintain,
-    /// Puts in this many other keys and takes them out: the table grows and shrinks.
+    /// Inserts this many other keys and removes them: the table grows and shrinks.
     Crowd(u8),
 }
 
-/// What came of it.
+/// The result of the operation.
 pub enum Happened {
-    /// One, or for a look-up of many keys one for each: they were under way at the same time.
+    /// One call, or for a look-up of many keys one for each: they were in progress at the same
+    /// time.
     Calls(Vec<Call>),
     Advance(Advance),
     Nothing,
@@ -389,7 +389,7 @@ impl Subject {
         Happened::Nothing
     }
 
-    /// Does something that says for each key what came of it.
+    /// Runs an operation that returns a result for each key.
     fn observed(
         &self,
         thread: usize,
@@ -470,7 +470,7 @@ impl Subject {
             value.map_or(Then::Remove, |value| Then::Put(Stored(value)))
         });
         let ended = match result {
-            // One whose life is over at once was stored, too: nobody can tell.
+            // One whose life is over at once was stored, too: no call can tell.
             CompResult::Inserted(entry) if entry.is_stored() || is_due(&entry) => Ended::Inserted,
             CompResult::ReplacedWith(entry) if entry.is_old_value_replaced() => Ended::Replaced,
             CompResult::Inserted(_) | CompResult::ReplacedWith(_) => Ended::Before,
@@ -492,7 +492,7 @@ fn id(found: Option<Stored>) -> Outcome {
     Outcome::Found(found.map(|value| value.0.id))
 }
 
-/// Some units of time: mostly few, seldom enough for another level of the wheel.
+/// Some units of time: mostly few, sometimes enough for another level of the wheel.
 fn units(dice: &mut Dice, least: u64) -> u64 {
     match dice.below(20) {
         0 => 64 * (1 + dice.below(3)),
@@ -501,7 +501,7 @@ fn units(dice: &mut Dice, least: u64) -> u64 {
     }
 }
 
-/// What each of `threads` does in a history; `steps` each.
+/// The plan of each of `threads` in a history; `steps` each.
 pub fn plans(dice: &mut Dice, setup: &Setup, threads: usize, steps: usize) -> Vec<Vec<Step>> {
     let keys = 1 + dice.below(3);
     let mut id = 0;
@@ -542,8 +542,8 @@ fn step(dice: &mut Dice, setup: &Setup, key: u8, id: &mut u32) -> Step {
     Step::Call(key, op)
 }
 
-/// A value with a number of its own. Its lives differ in the last digits from all others', so that
-/// an answer is what was left only if it was given before.
+/// A value with a number of its own. Its lifetimes differ in the last digits from all others', so
+/// that an answer equals the time left only if it was given before.
 fn value(dice: &mut Dice, setup: &Setup, id: &mut u32) -> Value {
     *id += 1;
     let number = *id;

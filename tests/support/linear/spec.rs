@@ -1,4 +1,4 @@
-//! What one key of a cache does when nothing overlaps, and where time may enter.
+//! The sequential specification of one key of a cache, and where time may pass.
 //!
 //! An operation takes effect at one moment between its call and its return.
 //!
@@ -14,13 +14,13 @@
 
 use super::history::{Answer, Beside, Call, Ended, Op, Outcome, Value};
 
-/// A deadline that never comes.
+/// The deadline of an entry that never expires.
 pub const NEVER: u64 = u64::MAX;
 
 /// The settings of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Whether values are asked for their lives.
+    /// Whether the policy takes lifetimes from the values.
     pub policy: bool,
     pub time_to_live: Option<u64>,
     pub time_to_idle: Option<u64>,
@@ -30,7 +30,7 @@ pub struct Rules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     pub clock: u64,
-    /// `None` also for a dead entry: nobody can tell the two apart.
+    /// `None` also for an expired entry: no call can distinguish the two.
     pub entry: Option<Entry>,
 }
 
@@ -40,9 +40,9 @@ pub struct Entry {
     value: Value,
     /// The deadline that the policy or the caller gave.
     own: u64,
-    /// The end of its time to live.
+    /// The deadline by its time to live.
     limit: u64,
-    /// The deadline in force: the earliest of those and of the idle limit.
+    /// The deadline that counts: the earliest of those and of the idle limit.
     deadline: u64,
 }
 
@@ -51,7 +51,7 @@ impl State {
         State { clock, entry: None }
     }
 
-    /// Time passes.
+    /// Advances the clock.
     pub fn advanced(self, now: u64) -> State {
         self.with_clock(now)
     }
@@ -208,7 +208,7 @@ impl Rules {
         self.time_to_live.map_or(NEVER, |life| now + life)
     }
 
-    /// An entry written or used `now`.
+    /// An entry written or used at `now`.
     fn entry(&self, value: Value, own: u64, limit: u64, now: u64) -> Entry {
         let idle = self.time_to_idle.map_or(NEVER, |life| now + life);
         Entry {
@@ -221,8 +221,8 @@ impl Rules {
 }
 
 /// The own deadlines that the policy's answer about a live entry may mean. An answer that happens
-/// to be what was left when the policy was asked is the same answer as `Keep`: the cache cannot
-/// tell, nor need it.
+/// to equal the time left when the policy was called is the same as `Keep`: the cache cannot
+/// distinguish them, and need not.
 fn answered(answer: Answer, entry: Entry, now: u64, readings: &[u64]) -> Vec<u64> {
     match answer {
         Answer::Keep => vec![entry.own],

@@ -1,10 +1,10 @@
-//! Settings and operations out of plain bytes, and durations out of one.
+//! Settings and operations decoded from plain bytes, and durations decoded from one.
 
 use std::time::Duration;
 
 use super::{Answer, Op, Settings, Value};
 
-/// What a fuzzer has.
+/// The bytes of a fuzzer.
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl Bytes<'_> {
@@ -68,9 +68,9 @@ impl Bytes<'_> {
     }
 }
 
-/// Steps of the clock and cache-wide limits: mostly near the widths of the wheel's buckets. They
-/// are even and the lives that a policy gives are odd, so that an answer never equals what is left
-/// of a limit by accident, which would make it mean "unchanged".
+/// Steps of the clock and limits for the whole cache: mostly near the widths of the wheel's
+/// buckets. They are even and the lifetimes that a policy gives are odd, so that an answer never
+/// equals the time left of a limit by accident, which would make it mean "unchanged".
 pub fn even(choice: u8) -> Duration {
     let bits = [
         0, 8, 16, 17, 20, 24, 28, 30, 31, 32, 33, 36, 37, 42, 47, 49, 50, 56, 60, 61,
@@ -85,7 +85,7 @@ pub fn even(choice: u8) -> Duration {
     })
 }
 
-/// Lives: nothing, near the widths of the wheel's buckets, or more than the longest.
+/// Lifetimes: zero, near the widths of the wheel's buckets, or more than the longest.
 pub fn odd(choice: u8) -> Duration {
     match choice {
         250.. => Duration::MAX,

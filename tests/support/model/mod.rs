@@ -1,13 +1,13 @@
-//! A cache that is obviously right: one thread, sorted maps, no buffers, no wheel. In `subject` the
-//! same operations on a real cache, so that the two can be compared step by step, by a property
-//! test or by a fuzzer; `bytes` is for the latter.
+//! A simple model of a cache: one thread, sorted maps, no buffers, no wheel. `subject` runs the
+//! same operations on a real cache, so that a property test or a fuzzer can compare the two step by
+//! step; `bytes` is for the fuzzer.
 //!
-//! What is compared: the result of each operation, and what the policy was asked, once each time,
-//! with what is left and the age of the value; after `run_pending_tasks` also the count of entries
-//! and their weight, every notification in its order for each key, and that the cache asks to be
-//! woken in time, or not at all.
+//! Compared are: the result of each operation; each call of the policy, with the time left and the
+//! age of the value; after `run_pending_tasks` also the number of entries and their weight, every
+//! notification in its order for each key, and that the cache asks to be woken in time, or not at
+//! all.
 //!
-//! The policy of both is written in the values: each says what the policy answers about it.
+//! The policy of both is encoded in the values: each contains the policy's answers for it.
 
 pub mod bytes;
 pub mod subject;
@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use wheelhouse::RemovalCause;
 
-/// The longest life, in nanoseconds; anything above counts as this.
+/// The longest lifetime, in nanoseconds; a longer one counts as this.
 pub const LONGEST: u128 = 1 << 62;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// What was passed in.
+    /// The duration that was passed in.
     Keep,
     Never,
     After(Duration),
@@ -37,7 +37,7 @@ pub struct Value {
 }
 
 impl Value {
-    /// What an entry with this value weighs: from nothing to the most there is.
+    /// The weight of an entry with this value: from 0 to the maximum.
     pub fn weight(&self) -> u32 {
         let weights = [1, 0, 2, 1_000, u32::MAX, 7, 1 << 31, u32::MAX - 1];
         weights[self.id as usize % weights.len()]
@@ -49,7 +49,7 @@ pub enum Op {
     Insert(u8, Value),
     InsertWithTtl(u8, Value, Duration),
     Get(u8),
-    /// So many keys at once, from this one on and round again.
+    /// This many keys at once, from this one on and wrapping round.
     GetMany(u8, u8),
     GetRef(u8),
     Peek(u8),
@@ -65,20 +65,20 @@ pub enum Op {
     RunPendingTasks,
 }
 
-/// The keys of a [`GetMany`](Op::GetMany): those that others use, some of them more than once if
-/// there are many.
+/// The keys of a [`GetMany`](Op::GetMany): those that other operations use, some of them more than
+/// once if there are many.
 pub fn many_keys(first: u8, count: u8) -> Vec<u8> {
     (0..count).map(|n| first.wrapping_add(n) % 16).collect()
 }
 
-/// How a cache is set up.
+/// The settings of a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// The clock's first reading.
     pub origin: u64,
     /// The width of the finest bucket is two to the power of this, in nanoseconds.
     pub resolution: u32,
-    /// Whether the policy of the values is asked at all.
+    /// Whether the cache calls the policy of the values at all.
     pub policy: bool,
     pub time_to_live: Option<Duration>,
     pub time_to_idle: Option<Duration>,
@@ -87,8 +87,8 @@ pub struct Settings {
 /// The values that left, by key, in the order in which they left.
 pub type Told = BTreeMap<u8, Vec<(u32, RemovalCause)>>;
 
-/// What the policy was asked: about which key and which value, what was left, how long ago the
-/// value was written.
+/// A call of the policy: the key and the value, the time left, the time since the value was
+/// written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     Create(u8, u32),
@@ -96,7 +96,7 @@ pub enum Asked {
     Read(u8, u32, Option<Duration>, Duration),
 }
 
-/// What an operation gave back.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Nothing,
@@ -105,9 +105,9 @@ pub enum Outcome {
     Values(Vec<Option<Value>>),
     /// The value, and the time it has left; outer none: no entry.
     Entry(Option<(Value, Option<Duration>)>),
-    /// What a walk showed.
+    /// The entries that an iteration yielded.
     Shown(BTreeMap<u8, u32>),
-    /// After all pending tasks: the entries in the cache and what they weigh, and the notifications
+    /// After all pending tasks: the entries in the cache and their weight, and the notifications
     /// since, by key.
     Quiet {
         count: u64,
@@ -152,13 +152,13 @@ impl Model {
         }
     }
 
-    /// What the policy has to be asked, since the last call.
+    /// The expected calls of the policy, since the last call.
     pub fn take_asked(&mut self) -> Vec<Asked> {
         std::mem::take(&mut self.asked)
     }
 
-    /// Does one operation. What is due leaves at once: a real cache may take its time with that,
-    /// but may not show it.
+    /// Runs one operation. Due entries leave at once: a real cache may remove them later, but must
+    /// not show it.
     pub fn apply(&mut self, op: &Op) -> Outcome {
         let mut outcome = Outcome::Nothing;
         match *op {
@@ -169,7 +169,7 @@ impl Model {
                 let mut values = Vec::new();
                 for key in many_keys(first, count) {
                     values.push(self.read(key).map(|entry| entry.value));
-                    // A read may have ended a life.
+                    // A read may have made an entry expire.
                     self.expire();
                 }
                 outcome = Outcome::Values(values);
@@ -229,7 +229,7 @@ impl Model {
         outcome
     }
 
-    /// How long until the nearest deadline.
+    /// The time until the nearest deadline.
     pub fn nearest(&self) -> Option<Duration> {
         let deadlines = self.entries.values().filter_map(Entry::deadline);
         deadlines.min().map(|deadline| nanos(deadline - self.now))
@@ -321,8 +321,8 @@ impl Model {
     }
 }
 
-/// How long ago a value was written, as far as 64 bits can tell: half their range or more looks
-/// like a step backwards of the clock.
+/// The time since a value was written, as far as 64 bits can express it: half their range or more
+/// looks like a step backwards of the clock.
 fn age(nanos: u128) -> Duration {
     let since = nanos as u64;
     Duration::from_nanos(if since as i64 >= 0 { since } else { 0 })

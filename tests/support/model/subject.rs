@@ -1,4 +1,4 @@
-//! A real cache on a manual clock, taking the model's operations.
+//! A real cache on a manual clock, which runs the model's operations.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use wheelhouse::{Cache, Expiry, ManualTicker, Scheduler};
 
 use super::{Answer, Asked, LONGEST, Model, Op, Outcome, Settings, Told, Value, many_keys};
 
-/// The policy of the real cache: what the values say.
+/// The policy of the real cache: the answers are in the values.
 pub struct AsWritten;
 
 fn answer(answer: Answer, left: Option<Duration>) -> Option<Duration> {
@@ -46,7 +46,7 @@ impl Expiry<u8, Value> for AsWritten {
     }
 }
 
-/// The same policy, which notes what it is asked.
+/// The same policy, which records its calls.
 struct Noting(Arc<Mutex<Vec<Asked>>>);
 
 impl Noting {
@@ -85,7 +85,7 @@ impl Expiry<u8, Value> for Noting {
     }
 }
 
-/// A real cache on a manual clock, taking the same operations.
+/// A real cache on a manual clock, which runs the same operations.
 pub struct Subject {
     settings: Settings,
     cache: Cache<u8, Value>,
@@ -130,7 +130,7 @@ impl Subject {
         }
     }
 
-    /// What the policy was asked, since the last call.
+    /// The calls of the policy, since the last call.
     fn take_asked(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
@@ -204,10 +204,11 @@ impl Subject {
     }
 }
 
-/// Does the same on a cache and on the model, then clears both; says where they first differ.
+/// Runs the same operations on a cache and on the model, then clears both; says where they first
+/// differ.
 ///
-/// A step of the clock is left out if, with those since the last pending tasks, it went past what a
-/// clock may tell apart.
+/// A step of the clock is skipped if, together with the steps since the last pending tasks, it
+/// would exceed what a clock can distinguish.
 pub fn compare(settings: Settings, ops: &[Op]) -> Result<(), String> {
     let (mut model, subject) = (Model::new(settings), Subject::new(settings));
     let end = [

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# The crate wheelhouse-redis against a real server: lints and tests with each set of features, then
+# the example. Installs redis-server (as root, by apt-get) if no server is on the PATH. A test that
+# finds no server is skipped elsewhere, and fails here.
+#
+#   ci/redis.sh                                             all of it; the checker runs for 20 s
+#   WHEELHOUSE_REDIS_CHECK_SECONDS=600 ci/redis.sh          a longer run of the checker
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ! command -v redis-server >/dev/null && ! command -v valkey-server >/dev/null; then
+    apt-get update
+    # Its post-installation script must not start a server of the system.
+    DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y --no-install-recommends redis-server
+fi
+export WHEELHOUSE_REDIS_REQUIRED=1
+
+for features in "--no-default-features" "" "--all-features"; do
+    # shellcheck disable=SC2086
+    cargo clippy -p wheelhouse-redis --all-targets $features -- -D warnings
+done
+cargo test -p wheelhouse-redis --all-features --no-run
+timeout --kill-after=10 "${REDIS_LIMIT:-900}" cargo test -p wheelhouse-redis --all-features
+cargo build --release -p wheelhouse-redis --examples
+timeout --kill-after=5 60 "${CARGO_TARGET_DIR:-target}/release/examples/two_nodes"

@@ -1,0 +1,372 @@
+//! The figures of the README, as a table.
+//!
+//! ```sh
+//! cargo run --release -p wheelhouse-redis --example figures
+//! ```
+
+#[path = "../tests/support/mod.rs"]
+#[allow(unreachable_pub, reason = "shared with the tests")]
+mod support;
+
+use hdrhistogram::Histogram;
+use redis::AsyncTypedCommands;
+use std::fmt::Display;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use support::Writer;
+use support::server::{Server, installed};
+use tokio::task::JoinSet;
+use wheelhouse::Cache;
+use wheelhouse_redis::{NearCache, Tracking, codec};
+
+type Value = Arc<[u8]>;
+type Near = NearCache<String, Value>;
+
+const KEYS: usize = 1_000;
+const VALUE: [u8; 200] = [b'x'; 200];
+/// Rounds of each timed loop; the best counts, since other work only adds.
+const ROUNDS: usize = 7;
+
+fn row(what: &str, figure: impl Display) {
+    println!("| {what} | {figure} |");
+}
+
+fn key(number: usize) -> String {
+    format!("figures:{number}")
+}
+
+async fn near(port: u16) -> Near {
+    tracked(port, Tracking::Default).await
+}
+
+async fn tracked(port: u16, tracking: Tracking) -> Near {
+    let local = Cache::builder().max_capacity(1_000_000).record_stats();
+    let near = Near::builder(support::client(port))
+        .local(local)
+        .codec(codec::Bytes);
+    let near = near
+        .tracking(tracking)
+        .request_timeout(Duration::from_secs(20));
+    near.heartbeat(Duration::from_secs(20))
+        .connect()
+        .await
+        .unwrap()
+}
+
+async fn fill(writer: &mut Writer, keys: usize) {
+    let value = "x".repeat(VALUE.len());
+    for first in (0..keys).step_by(1000) {
+        let names: Vec<String> = (first..keys.min(first + 1000)).map(key).collect();
+        let mut words = vec!["MSET"];
+        for name in &names {
+            words.extend([name.as_str(), &value]);
+        }
+        writer.send::<()>(&words).await;
+    }
+}
+
+/// The time of one call, in nanoseconds: the best of some rounds over all keys.
+fn best(mut round: impl FnMut() -> Duration) -> f64 {
+    let rounds = (0..ROUNDS).map(|_| round());
+    rounds.min().unwrap().as_nanos() as f64
+}
+
+async fn hits(port: u16) {
+    const CALLS: usize = 200_000;
+    let names: Vec<String> = (0..KEYS).map(key).collect();
+
+    let core: Cache<String, Value> = {
+        let builder = Cache::builder().max_capacity(1_000_000).record_stats();
+        builder.time_to_live(Duration::from_secs(300)).build()
+    };
+    names
+        .iter()
+        .for_each(|name| core.insert(name.clone(), Arc::from(&VALUE[..])));
+    let core_hit = best(|| {
+        let begun = Instant::now();
+        for call in 0..CALLS {
+            black_box(core.get(names[call % KEYS].as_str()));
+        }
+        begun.elapsed()
+    }) / CALLS as f64;
+
+    let near = near(port).await;
+    for name in &names {
+        near.get(name).await.unwrap().unwrap();
+    }
+    let mut near_hit = f64::MAX;
+    for _ in 0..ROUNDS {
+        let begun = Instant::now();
+        for call in 0..CALLS {
+            black_box(near.get(names[call % KEYS].as_str()).await.unwrap());
+        }
+        near_hit = near_hit.min(begun.elapsed().as_nanos() as f64 / CALLS as f64);
+    }
+
+    let url = format!("redis://127.0.0.1:{port}/?protocol=resp3");
+    let client = redis::Client::open(url).unwrap();
+    let mut plain = client.get_multiplexed_async_connection().await.unwrap();
+    let config =
+        redis::AsyncConnectionConfig::new().set_cache_config(redis::caching::CacheConfig::new());
+    let mut aio = client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+        .unwrap();
+    for name in &names {
+        aio.get(name).await.unwrap().unwrap();
+    }
+    let (mut aio_hit, mut get) = (f64::MAX, f64::MAX);
+    for _ in 0..ROUNDS {
+        let begun = Instant::now();
+        for call in 0..CALLS / 20 {
+            black_box(aio.get(names[call % KEYS].as_str()).await.unwrap());
+        }
+        aio_hit = aio_hit.min(begun.elapsed().as_nanos() as f64 / (CALLS / 20) as f64);
+        let begun = Instant::now();
+        for call in 0..CALLS / 100 {
+            black_box(plain.get(names[call % KEYS].as_str()).await.unwrap());
+        }
+        get = get.min(begun.elapsed().as_nanos() as f64 / (CALLS / 100) as f64);
+    }
+    let ratio = near_hit / core_hit;
+    row(
+        "hit of the core alone, with a deadline",
+        format!("{core_hit:.1} ns"),
+    );
+    row(
+        "near hit",
+        format!("{near_hit:.1} ns, {ratio:.2} × the core's"),
+    );
+    row("hit of `cache-aio`", format!("{aio_hit:.0} ns"));
+    row(
+        "plain `GET`, one at a time",
+        format!("{:.1} µs", get / 1000.0),
+    );
+    near.close().await;
+}
+
+async fn invalidation(port: u16, writer: &mut Writer) {
+    let mut caches = Vec::new();
+    for _ in 0..4 {
+        caches.push(near(port).await);
+    }
+    let mut times = Histogram::<u64>::new(3).unwrap();
+    let name = key(0);
+    for round in 0..3_000 {
+        for near in &caches {
+            near.get(&name).await.unwrap();
+        }
+        writer.set(&name, &round.to_string()).await;
+        let acknowledged = Instant::now();
+        while caches.iter().any(|near| near.local().contains_key(&name)) {
+            tokio::task::yield_now().await;
+        }
+        times
+            .record(acknowledged.elapsed().as_nanos() as u64)
+            .unwrap();
+    }
+    let micros = |quantile| times.value_at_quantile(quantile) as f64 / 1000.0;
+    let figure = format!("p50 {:.1} µs, p99 {:.1} µs", micros(0.5), micros(0.99));
+    row("from `SET` acknowledged to four near caches clean", figure);
+    for near in caches {
+        near.close().await;
+    }
+}
+
+async fn churn(port: u16) {
+    const MANY: usize = 10_000;
+    let mut writer = Writer::connect(port).await;
+    fill(&mut writer, MANY).await;
+    let near = near(port).await;
+    near.get_all((0..MANY).map(key)).await.unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let stop = done.clone();
+    let writing = tokio::spawn(async move {
+        let mut number = 0;
+        let mut tick = tokio::time::interval(Duration::from_secs(1) / (MANY as u32 / 100));
+        while !stop.load(Ordering::Relaxed) {
+            tick.tick().await;
+            writer.set(&key(number), "changed").await;
+            number = (number + 1) % MANY;
+        }
+    });
+    let names: Vec<String> = (0..MANY).map(key).collect();
+    let (begun, before) = (Instant::now(), near.stats());
+    let mut reads = 0u64;
+    while begun.elapsed() < Duration::from_secs(3) {
+        for _ in 0..1000 {
+            let number = (reads as usize).wrapping_mul(7919) % MANY;
+            black_box(near.get(names[number].as_str()).await.unwrap());
+            reads += 1;
+        }
+        tokio::task::yield_now().await;
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    done.store(true, Ordering::Relaxed);
+    writing.await.unwrap();
+    let hits = (near.stats().local().hits() - before.local().hits()) as f64;
+    let figure = format!(
+        "{:.1} million hits a second, {:.3} % of the reads",
+        hits / seconds / 1e6,
+        hits / reads as f64 * 100.0
+    );
+    row(
+        "one reader of 10,000 keys, 1 % of which change per second",
+        figure,
+    );
+    near.close().await;
+}
+
+async fn herd(port: u16, writer: &mut Writer) {
+    let near = near(port).await;
+    writer.send::<()>(&["CONFIG", "RESETSTAT"]).await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..1000 {
+        let near = near.clone();
+        tasks.spawn(async move { near.get("figures:1").await.unwrap() });
+    }
+    tasks.join_all().await;
+    let (gets, pttls) = (writer.calls("get").await, writer.calls("pttl").await);
+    let figure = format!("{gets} `GET` and {pttls} `PTTL`, in one pipeline");
+    row("1,000 tasks, one cold key: what the server saw", figure);
+    near.close().await;
+}
+
+/// Resident memory of this process, in bytes.
+fn resident() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    kilobytes.unwrap_or(f64::NAN) * 1024.0
+}
+
+async fn memory(port: u16, writer: &mut Writer) {
+    const MANY: usize = 200_000;
+    fill(writer, MANY).await;
+    let near = near(port).await;
+    let before = resident();
+    for first in (0..MANY).step_by(1000) {
+        near.get_all((first..first + 1000).map(key)).await.unwrap();
+    }
+    let each = (resident() - before) / MANY as f64;
+    let before = resident();
+    let core: Cache<String, Value> = Cache::builder()
+        .max_capacity(1_000_000)
+        .time_to_live(Duration::from_secs(300))
+        .build();
+    (0..MANY).for_each(|number| core.insert(key(number), Arc::from(&VALUE[..])));
+    let alone = (resident() - before) / MANY as f64;
+    let figure = format!("{each:.0} bytes, in the core alone {alone:.0}");
+    row("memory of an entry, key of 14 bytes", figure);
+    drop(core);
+    near.close().await;
+}
+
+/// CPU time of this process.
+fn cpu() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let fields: Vec<f64> = rest
+        .split_whitespace()
+        .map(|f| f.parse().unwrap_or(f64::NAN))
+        .collect();
+    // The 14th and 15th field of the file, in hundredths of a second.
+    fields
+        .get(11..13)
+        .map_or(f64::NAN, |times| times.iter().sum::<f64>() / 100.0)
+}
+
+async fn storm(port: u16, broadcast: bool) {
+    const A_SECOND: u64 = 100_000;
+    const SECONDS: u64 = 4;
+    const BATCH: u64 = 1_000;
+    let mut writer = Writer::connect(port).await;
+    fill(&mut writer, KEYS).await;
+    let tracking = match broadcast {
+        true => Tracking::Broadcast {
+            prefixes: vec!["figures:".into(), "storm:".into()],
+        },
+        false => Tracking::Default,
+    };
+    let near = tracked(port, tracking).await;
+    let names: Vec<String> = (0..KEYS).map(key).collect();
+    near.get_all(names.clone()).await.unwrap();
+    // With default tracking, the server reports a key once after each read.
+    let storm = (0..A_SECOND * SECONDS).map(|number| format!("storm:{number}"));
+    if !broadcast {
+        for keys in storm.collect::<Vec<_>>().chunks(2_000) {
+            near.get_all(keys.to_vec()).await.unwrap();
+        }
+    }
+    let done = Arc::new(AtomicBool::new(false));
+    let (stop, reader) = (done.clone(), near.clone());
+    // The reader has a thread of its own. It rests, so that the CPU is that of the reports.
+    let reading = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let mut times = Histogram::<u64>::new(3).unwrap();
+        let mut call = 0;
+        while !stop.load(Ordering::Relaxed) {
+            for _ in 0..100 {
+                let begun = Instant::now();
+                let found =
+                    runtime.block_on(async { reader.get(names[call % KEYS].as_str()).await });
+                times.record(begun.elapsed().as_nanos() as u64).unwrap();
+                black_box(found.unwrap());
+                call += 1;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        times
+    });
+    let write = "for i = ARGV[1], ARGV[1] + ARGV[2] - 1 do redis.call('SET', 'storm:' .. i, i) end";
+    let (begun, before, heard) = (Instant::now(), cpu(), near.stats().invalidated_keys());
+    let mut tick = tokio::time::interval(Duration::from_secs(1) * BATCH as u32 / A_SECOND as u32);
+    for first in (0..A_SECOND * SECONDS).step_by(BATCH as usize) {
+        tick.tick().await;
+        let (first, count) = (first.to_string(), BATCH.to_string());
+        writer
+            .send::<()>(&["EVAL", write, "0", &first, &count])
+            .await;
+    }
+    let all = A_SECOND * SECONDS;
+    while near.stats().invalidated_keys() - heard < all {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let (seconds, used) = (begun.elapsed().as_secs_f64(), cpu() - before);
+    done.store(true, Ordering::Relaxed);
+    let times = reading.join().unwrap();
+    let figure = format!(
+        "{:.0} a second; {:.0} % of a core; hits meanwhile p50 {} ns, p99.9 {:.1} µs",
+        all as f64 / seconds,
+        used / seconds * 100.0,
+        times.value_at_quantile(0.5),
+        times.value_at_quantile(0.999) as f64 / 1000.0,
+    );
+    let mode = if broadcast { "broadcast" } else { "default" };
+    row(&format!("invalidations, {mode} tracking"), figure);
+    near.close().await;
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    let Some(program) = installed().into_iter().next() else {
+        // `installed` has said what to install.
+        return;
+    };
+    let server = Server::start(&program, &["--tracking-table-max-keys", "0"]).await;
+    let mut writer = Writer::connect(server.port).await;
+    fill(&mut writer, KEYS).await;
+    println!("| on loopback, values of 200 bytes | |\n|---|---|");
+    // First, while the process has no freed memory to use again.
+    memory(server.port, &mut writer).await;
+    hits(server.port).await;
+    invalidation(server.port, &mut writer).await;
+    churn(server.port).await;
+    herd(server.port, &mut writer).await;
+    storm(server.port, true).await;
+    storm(server.port, false).await;
+}

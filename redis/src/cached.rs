@@ -1,0 +1,166 @@
+//! What the local cache stores for a key.
+
+use crate::error::NearError;
+use std::fmt;
+use std::time::{Duration, Instant};
+use wheelhouse::Expiry;
+
+/// An entry of the local cache: a value, or the knowledge that the server has none.
+///
+/// Weighers and removal listeners of the local cache see this type.
+///
+/// ```
+/// use wheelhouse::Cache;
+/// use wheelhouse_redis::Cached;
+///
+/// let local = Cache::<String, Cached<String>>::builder()
+///     .max_capacity(1 << 20)
+///     .weigher(|key, cached| {
+///         (key.len() + cached.value().map_or(0, String::len)).try_into().unwrap_or(u32::MAX)
+///     });
+/// # drop(local);
+/// ```
+#[derive(Clone)]
+pub struct Cached<V> {
+    content: Content<V>,
+    stamp: u64,
+    until: Option<Instant>,
+}
+
+/// What a load brought.
+#[derive(Clone)]
+pub(crate) enum Content<V> {
+    Value(V),
+    Absent,
+    /// For the waiters of the load alone: it is never stored.
+    Failed(Box<NearError>),
+}
+
+impl<V> Cached<V> {
+    /// What to serve to calls that accept `stamp`; `until` is `None` for no deadline of its own.
+    pub(crate) fn new(content: Content<V>, stamp: u64, until: Option<Instant>) -> Self {
+        Self {
+            content,
+            stamp,
+            until,
+        }
+    }
+
+    /// The value; `None` if the server had none.
+    ///
+    /// ```
+    /// # use wheelhouse_redis::Cached;
+    /// fn weight(_: &String, cached: &Cached<String>) -> u32 {
+    ///     cached.value().map_or(1, |text| text.len().try_into().unwrap_or(u32::MAX))
+    /// }
+    /// # let _ = weight;
+    /// ```
+    pub fn value(&self) -> Option<&V> {
+        match &self.content {
+            Content::Value(value) => Some(value),
+            Content::Absent | Content::Failed(_) => None,
+        }
+    }
+
+    /// Whether the server had no value for the key.
+    ///
+    /// ```
+    /// # use wheelhouse_redis::Cached;
+    /// fn log(key: &String, cached: &Cached<String>, _: wheelhouse::RemovalCause) {
+    ///     println!("{key} left, {}", if cached.is_absent() { "an absence" } else { "a value" });
+    /// }
+    /// # let _ = log;
+    /// ```
+    pub fn is_absent(&self) -> bool {
+        matches!(self.content, Content::Absent)
+    }
+
+    pub(crate) fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
+    pub(crate) fn into_result(self) -> Result<Option<V>, NearError> {
+        match self.content {
+            Content::Value(value) => Ok(Some(value)),
+            Content::Absent => Ok(None),
+            Content::Failed(error) => Err(*error),
+        }
+    }
+}
+
+impl<V> fmt::Debug for Cached<V> {
+    /// Whether there is a value, never the value.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let content = match &self.content {
+            Content::Value(_) => "value",
+            Content::Absent => "absent",
+            Content::Failed(_) => "failed",
+        };
+        f.debug_tuple("Cached").field(&content).finish()
+    }
+}
+
+/// The expiry of the local cache: an entry ends at the moment that it carries, or earlier if the
+/// user's policy says so.
+pub(crate) struct EntryDeadline<K, V> {
+    pub(crate) users: Option<Box<dyn Expiry<K, Cached<V>>>>,
+}
+
+impl<K, V> EntryDeadline<K, V> {
+    /// The shorter of what the entry's own deadline leaves and what the user's policy allows.
+    ///
+    /// What is left is read from the system's clock, whatever the cache's ticker is. The cache
+    /// counts it from the moment that it read just before it asked, so an entry never outlives
+    /// its deadline.
+    fn shorter(cached: &Cached<V>, users: Option<Duration>) -> Option<Duration> {
+        let now = Instant::now();
+        let own = cached
+            .until
+            .map(|until| until.saturating_duration_since(now));
+        match (own, users) {
+            (Some(own), Some(users)) => Some(own.min(users)),
+            (own, users) => own.or(users),
+        }
+    }
+}
+
+impl<K: 'static, V: Send + Sync + 'static> Expiry<K, Cached<V>> for EntryDeadline<K, V> {
+    fn expire_after_create(&self, key: &K, cached: &Cached<V>, at: Instant) -> Option<Duration> {
+        let users = self.users.as_ref();
+        let users = users.and_then(|users| users.expire_after_create(key, cached, at));
+        Self::shorter(cached, users)
+    }
+
+    fn expire_after_update(
+        &self,
+        key: &K,
+        cached: &Cached<V>,
+        at: Instant,
+        left: Option<Duration>,
+    ) -> Option<Duration> {
+        // The deadline of the old value says nothing about the new one.
+        let users = self.users.as_ref();
+        let users = users.and_then(|users| users.expire_after_update(key, cached, at, left));
+        Self::shorter(cached, users)
+    }
+
+    fn expire_after_read(
+        &self,
+        key: &K,
+        cached: &Cached<V>,
+        at: Instant,
+        left: Option<Duration>,
+        modified_at: Instant,
+    ) -> Option<Duration> {
+        match &self.users {
+            None => left,
+            Some(users) => {
+                let users = users.expire_after_read(key, cached, at, left, modified_at);
+                if users == left {
+                    return left;
+                }
+                Self::shorter(cached, users)
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! A cluster: connects to its primaries, and finds out when the topology changes.
+//!
+//! The near cache connects to every primary itself, with tracking on at each, instead of leaving
+//! the nodes to the client library: a connection that the library makes on its own would not be
+//! tracked. Whenever the picture changes (a node redirects a request, the heartbeat finds other
+//! slots, a connection ends), the whole generation ends: flush, learn the topology, connect.
+//!
+//! A key that moves with its slot is deleted at the old node, which reports it as a change. So
+//! what was read before the move is invalidated even before the redirect is noticed.
+
+use crate::connector::{Connect, within_time};
+use crate::error::NearError;
+use crate::key::NearKey;
+use crate::link::{Ended, Link, Node};
+use crate::slots::{Range, SLOTS, Slots};
+use redis::aio::MultiplexedConnection;
+use redis::{Client, ConnectionAddr, Value};
+use std::hash::{BuildHasher, Hash};
+
+/// Connects to all primaries of the cluster that the first seed that answers knows.
+///
+/// Returns the link and the nodes by which the cluster can be found again.
+pub(crate) async fn open<K, V, S>(
+    seeds: &[Client],
+    connect: &Connect<'_, K, V, S>,
+    generation: u64,
+    ended: Ended,
+) -> Result<(Link, Vec<Client>), NearError>
+where
+    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    let mut fault = NearError::Closed;
+    for seed in seeds {
+        match open_from(seed, connect).await {
+            Ok((nodes, slots, clients)) => {
+                let link = Link::cluster(generation, nodes, slots, ended);
+                return Ok((link, clients));
+            }
+            Err(error) => fault = error,
+        }
+    }
+    Err(fault)
+}
+
+async fn open_from<K, V, S>(
+    seed: &Client,
+    connect: &Connect<'_, K, V, S>,
+) -> Result<(Vec<Node>, Slots, Vec<Client>), NearError>
+where
+    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    let address = seed.get_connection_info().addr().to_string();
+    let host = address
+        .rsplit_once(':')
+        .map_or("", |(host, _)| host)
+        .to_string();
+    // Its reports count, so it is used only to ask for the topology if it is no primary.
+    let mut first = Some(connect.node(seed).await?);
+    let ranges = {
+        let asked = first.as_ref().map(|node| node.connection.clone());
+        let asked = asked.ok_or(NearError::Closed)?;
+        within_time(connect.connect_timeout(), &address, ranges(asked, &host)).await?
+    };
+    if ranges.is_empty() {
+        return Err(NearError::Config(format!(
+            "the cluster of {address} has 0 slots with a node, but needs at least one: use \
+             `builder` for a server that is no cluster"
+        )));
+    }
+    let mut addresses: Vec<String> = ranges.iter().map(|range| range.address.clone()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    let (mut nodes, mut clients) = (Vec::new(), Vec::new());
+    for address in &addresses {
+        let client = client_at(seed, address)?;
+        let present = first.take_if(|node| node.address == *address);
+        nodes.push(match present {
+            Some(node) => node,
+            None => connect.node(&client).await?,
+        });
+        clients.push(client);
+    }
+    let slots = Slots::new(ranges, &addresses);
+    Ok((nodes, slots, clients))
+}
+
+/// Whether a node still has the picture that the link was made with. Nodes take turns.
+pub(crate) async fn check(link: &Link) -> Result<(), NearError> {
+    let Some(slots) = link.slots() else {
+        return Ok(());
+    };
+    let turn = slots.next_turn() % link.nodes().len();
+    let node = &link.nodes()[turn];
+    let host = node.address.rsplit_once(':').map_or("", |(host, _)| host);
+    if ranges(node.connection.clone(), host).await? == slots.ranges() {
+        Ok(())
+    } else {
+        Err(NearError::Disconnected {
+            reason: "the topology of the cluster changed".into(),
+        })
+    }
+}
+
+/// Asks a node, whose own name is `host`, which primary has which slots; sorted.
+async fn ranges(
+    mut connection: MultiplexedConnection,
+    host: &str,
+) -> Result<Vec<Range>, NearError> {
+    let mut cmd = redis::cmd("CLUSTER");
+    cmd.arg("SLOTS");
+    let reply = connection.send_packed_command(&cmd).await;
+    let reply = reply
+        .and_then(Value::extract_error)
+        .map_err(NearError::requesting)?;
+    let Value::Array(entries) = reply else {
+        return Err(NearError::Protocol("no array to CLUSTER SLOTS".into()));
+    };
+    let ranges: Option<Vec<Range>> = entries
+        .into_iter()
+        .map(|entry| range(entry, host))
+        .collect();
+    let mut ranges = ranges
+        .ok_or_else(|| NearError::Protocol("an array of another shape to CLUSTER SLOTS".into()))?;
+    ranges.sort_unstable();
+    Ok(ranges)
+}
+
+/// One entry: first slot, last slot, then the nodes, the primary first.
+fn range(entry: Value, host: &str) -> Option<Range> {
+    let Value::Array(entry) = entry else {
+        return None;
+    };
+    let [
+        Value::Int(first),
+        Value::Int(last),
+        Value::Array(primary),
+        ..,
+    ] = entry.as_slice()
+    else {
+        return None;
+    };
+    let [name, Value::Int(port), ..] = primary.as_slice() else {
+        return None;
+    };
+    // A node that does not know its own name says so with nothing, an empty one, or "?".
+    let name = match name {
+        Value::BulkString(name) => std::str::from_utf8(name).ok()?,
+        Value::SimpleString(name) => name,
+        Value::Nil => "",
+        _ => return None,
+    };
+    let name = if name.is_empty() || name == "?" {
+        host
+    } else {
+        name
+    };
+    let slot = |number: &i64| u16::try_from(*number).ok().filter(|slot| *slot < SLOTS);
+    let (first, last) = (slot(first)?, slot(last)?);
+    (first <= last).then(|| Range {
+        first,
+        last,
+        address: format!("{name}:{port}"),
+    })
+}
+
+/// A client for another node of the cluster, with the rights and settings of the seed.
+fn client_at(seed: &Client, address: &str) -> Result<Client, NearError> {
+    let info = seed.get_connection_info();
+    let (name, number) = address.rsplit_once(':').unwrap_or((address, ""));
+    let number: u16 = number
+        .parse()
+        .map_err(|_| NearError::Protocol(format!("the address {address:?} to CLUSTER SLOTS")))?;
+    let mut addr = info.addr().clone();
+    match &mut addr {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            *host = name.to_string();
+            *port = number;
+        }
+        _ => addr = ConnectionAddr::Tcp(name.to_string(), number),
+    }
+    let info = info.clone().set_addr(addr);
+    Client::open(info).map_err(|error| NearError::connecting(address, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_without_a_name_has_that_of_the_one_asked() {
+        let entry = |name: Value| {
+            let node = Value::Array(vec![name, Value::Int(7000)]);
+            let replica = Value::Array(vec![Value::Nil, Value::Int(7001)]);
+            Value::Array(vec![Value::Int(0), Value::Int(5), node, replica])
+        };
+        let address = |name| range(entry(name), "asked").unwrap().address;
+        assert_eq!(address(Value::Nil), "asked:7000");
+        assert_eq!(address(Value::BulkString(b"".to_vec())), "asked:7000");
+        assert_eq!(
+            address(Value::BulkString(b"10.0.0.1".to_vec())),
+            "10.0.0.1:7000"
+        );
+        assert_eq!(range(Value::Array(vec![Value::Int(0)]), "asked"), None);
+        assert_eq!(range(Value::Nil, "asked"), None);
+    }
+}

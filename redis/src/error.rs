@@ -1,0 +1,264 @@
+//! What can go wrong, and what to do about it.
+
+use redis::RedisError;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An error of a user's codec, shared by all callers that waited for the same load.
+pub type CodecError = Arc<dyn Error + Send + Sync>;
+
+/// Why a call of the near cache failed; the message says what to do.
+///
+/// It is cheap to clone: tasks that wait for the same load share one error.
+///
+/// ```
+/// use wheelhouse_redis::NearError;
+///
+/// let error = NearError::Closed;
+/// assert_eq!(
+///     error.to_string(),
+///     "the near cache was closed: make no calls after `close`, or connect a new one"
+/// );
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum NearError {
+    /// A setting of the builder is invalid.
+    Config(String),
+    /// The first connection could not be made.
+    Connect {
+        /// The address that was tried.
+        server: String,
+        /// What the client or the server said.
+        source: Arc<RedisError>,
+    },
+    /// The server did not answer while a connection was being made.
+    ConnectTimedOut {
+        /// The address that was tried.
+        server: String,
+        /// `connect_timeout`.
+        waited: Duration,
+    },
+    /// The server does not speak RESP3, so it cannot tell which keys change.
+    Resp3NotSupported {
+        /// The address of the server.
+        server: String,
+        /// What the server said.
+        source: Arc<RedisError>,
+    },
+    /// The server refused `CLIENT TRACKING`.
+    TrackingRefused {
+        /// The address of the server.
+        server: String,
+        /// What the server said.
+        source: Arc<RedisError>,
+    },
+    /// There was no connection for the whole time that the call may take. Nothing was sent.
+    Unavailable {
+        /// How long the call waited for a connection.
+        waited: Duration,
+        /// Why the last attempt to connect failed, if one was made.
+        last: Option<Box<NearError>>,
+    },
+    /// The server did not answer a read in time.
+    TimedOut {
+        /// How long the call took, `request_timeout`.
+        waited: Duration,
+        /// What the server said meanwhile, if it said "not now".
+        last: Option<Box<NearError>>,
+    },
+    /// A write was sent, but no reply came: it may have happened or not.
+    Unconfirmed {
+        /// What ended the wait.
+        reason: String,
+    },
+    /// The connection ended while the reply was awaited.
+    Disconnected {
+        /// What the client said.
+        reason: String,
+    },
+    /// The server replied with an error.
+    Server(Arc<RedisError>),
+    /// The server replied with something that the command never returns.
+    Protocol(String),
+    /// A value could not be encoded.
+    Encode(CodecError),
+    /// The bytes that the server holds could not be decoded.
+    Decode {
+        /// The key, as the server has it.
+        key: String,
+        /// What the codec said.
+        source: CodecError,
+    },
+    /// A key does not come back from its own bytes, so the near cache could not invalidate it.
+    Key {
+        /// The key, as the server has it.
+        key: String,
+    },
+    /// The time to live of a write is zero.
+    ZeroTtl,
+    /// The near cache was closed.
+    Closed,
+}
+
+impl NearError {
+    /// Whether the same call may succeed later without any change: the server is away, slow, or
+    /// was not reached.
+    ///
+    /// After [`Unconfirmed`](Self::Unconfirmed) a write may have happened already.
+    ///
+    /// ```
+    /// use wheelhouse_redis::NearError;
+    ///
+    /// assert!(!NearError::ZeroTtl.is_transient());
+    /// ```
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect { .. }
+                | Self::ConnectTimedOut { .. }
+                | Self::Unavailable { .. }
+                | Self::TimedOut { .. }
+                | Self::Unconfirmed { .. }
+                | Self::Disconnected { .. }
+        )
+    }
+
+    /// The error of an attempt to connect to `server`.
+    pub(crate) fn connecting(server: &str, error: RedisError) -> Self {
+        let server = server.to_string();
+        let says_so = |text: &str| {
+            let text = text.to_ascii_lowercase();
+            text.contains("noproto") || (text.contains("hello") && text.contains("unknown command"))
+        };
+        let resp3 = error.kind() == redis::ErrorKind::RESP3NotSupported
+            || error.code() == Some("NOPROTO")
+            || error.detail().is_some_and(says_so);
+        let source = Arc::new(error);
+        if resp3 {
+            Self::Resp3NotSupported { server, source }
+        } else {
+            Self::Connect { server, source }
+        }
+    }
+
+    /// The error of a request on a connection that was up.
+    pub(crate) fn requesting(error: RedisError) -> Self {
+        if error.is_unrecoverable_error() || error.is_io_error() {
+            Self::Disconnected {
+                reason: error.to_string(),
+            }
+        } else {
+            Self::Server(Arc::new(error))
+        }
+    }
+}
+
+impl fmt::Display for NearError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(fault) => f.write_str(fault),
+            Self::Connect { server, source } => write!(
+                f,
+                "could not connect to {server}: {source}; check the address, the password and \
+                 that the server runs"
+            ),
+            Self::ConnectTimedOut { server, waited } => write!(
+                f,
+                "{server} did not complete the handshake within {waited:?}; check that the server \
+                 runs and is reachable, or allow more with `connect_timeout`"
+            ),
+            Self::Resp3NotSupported { server, source } => write!(
+                f,
+                "{server} does not speak RESP3, which invalidation needs ({source}); use Redis 6 \
+                 or later or Valkey, without a proxy that speaks only RESP2"
+            ),
+            Self::TrackingRefused { server, source } => write!(
+                f,
+                "{server} refused CLIENT TRACKING: {source}; check the prefixes of \
+                 `Tracking::Broadcast` and that the user's ACL allows `+client|tracking`"
+            ),
+            Self::Unavailable { waited, last } => {
+                write!(f, "no connection to the server for {waited:?}")?;
+                if let Some(last) = last {
+                    write!(f, " (last attempt: {last})")?;
+                }
+                f.write_str(
+                    "; nothing was sent, the near cache goes on trying: call again later, or \
+                     allow more with `request_timeout`",
+                )
+            }
+            Self::TimedOut { waited, last } => {
+                write!(f, "the server did not answer within {waited:?}")?;
+                if let Some(last) = last {
+                    write!(f, " (last: {last})")?;
+                }
+                f.write_str("; call again, or allow more with `request_timeout`")
+            }
+            Self::Unconfirmed { reason } => write!(
+                f,
+                "the write was sent, but not confirmed ({reason}); it may have happened: read the \
+                 key again, or repeat the write if that is safe"
+            ),
+            Self::Disconnected { reason } => write!(
+                f,
+                "the connection ended before the reply came ({reason}); call again: the near \
+                 cache reconnects by itself"
+            ),
+            Self::Server(source) => write!(
+                f,
+                "the server replied with an error: {source}; check the type of the key and the \
+                 user's rights"
+            ),
+            Self::Protocol(what) => write!(
+                f,
+                "the server replied with {what}, which the command never returns; check what \
+                 stands between the near cache and the server"
+            ),
+            Self::Encode(source) => {
+                write!(
+                    f,
+                    "the value could not be encoded: {source}; check the codec"
+                )
+            }
+            Self::Decode { key, source } => write!(
+                f,
+                "the value of key {key:?} could not be decoded: {source}; check that all writers \
+                 of the key use the same codec and type"
+            ),
+            Self::Key { key } => write!(
+                f,
+                "key {key:?} does not come back from its own bytes; correct `NearKey`: \
+                 `from_bytes` must invert `write_bytes`"
+            ),
+            Self::ZeroTtl => f.write_str(
+                "ttl is 0ns, but must be above zero: use `None` for no deadline, or `delete`",
+            ),
+            Self::Closed => f.write_str(
+                "the near cache was closed: make no calls after `close`, or connect a new one",
+            ),
+        }
+    }
+}
+
+impl Error for NearError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Connect { source, .. }
+            | Self::Resp3NotSupported { source, .. }
+            | Self::TrackingRefused { source, .. }
+            | Self::Server(source) => Some(source.as_ref()),
+            Self::Encode(source) | Self::Decode { source, .. } => Some(source.as_ref()),
+            Self::Unavailable {
+                last: Some(last), ..
+            }
+            | Self::TimedOut {
+                last: Some(last), ..
+            } => Some(last.as_ref()),
+            _ => None,
+        }
+    }
+}

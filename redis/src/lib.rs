@@ -1,0 +1,41 @@
+#![doc = include_str!("../README.md")]
+
+// Data flows downwards, and so do imports: a module names modules of later groups. Users call the
+// first group, in which builder and handle know each other; the supervisor keeps the line up; the
+// last group knows nothing of either.
+mod builder;
+mod near;
+mod read;
+mod write;
+
+mod supervisor;
+
+#[cfg(feature = "cluster")]
+mod cluster;
+mod connector;
+mod push;
+
+mod line;
+mod link;
+mod request;
+mod shared;
+
+mod cached;
+pub mod codec;
+mod config;
+mod error;
+mod key;
+#[cfg(feature = "cluster")]
+mod slots;
+mod stamp;
+mod stats;
+mod tracking;
+
+pub use builder::NearCacheBuilder;
+pub use cached::Cached;
+pub use config::{OnDisconnect, Tracking};
+pub use error::{CodecError, NearError};
+pub use key::NearKey;
+pub use near::NearCache;
+pub use redis;
+pub use stats::NearStats;

@@ -1,0 +1,172 @@
+//! The line to the server: the current connection, if there is one, and what may be served.
+//!
+//! One lock guards the moves of both together (`stamp`, invariant 4). It is held for a few
+//! instructions, never across user code or an await.
+
+use crate::error::NearError;
+use crate::link::Link;
+use crate::stamp::Stamp;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Whether requests can be sent.
+#[derive(Clone, Debug)]
+enum State {
+    Down,
+    Up(Arc<Link>),
+    Closed,
+}
+
+/// The current connection and the current stamp.
+#[derive(Debug)]
+pub(crate) struct Line {
+    state: watch::Sender<State>,
+    stamp: Stamp,
+}
+
+impl Line {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: watch::Sender::new(State::Down),
+            stamp: Stamp::new(),
+        }
+    }
+
+    /// The current stamp.
+    #[inline]
+    pub(crate) fn stamp(&self) -> u64 {
+        self.stamp.load()
+    }
+
+    /// A new connection: from now on it is used, and what it brings is served.
+    pub(crate) fn up(&self, link: Arc<Link>) {
+        self.change(|state| {
+            let open = !matches!(state, State::Closed);
+            if open {
+                self.stamp.serve_anew();
+                *state = State::Up(link.clone());
+            }
+            open
+        });
+        // The connection may have ended before it was stored: `push.rs` marks the link first and
+        // calls `lost` second, this stores the link first and looks at the mark second.
+        if link.has_ended() {
+            self.lost(link.generation(), false);
+        }
+    }
+
+    /// The connection of this generation has ended. True if it was the current one.
+    pub(crate) fn lost(&self, generation: u64, keep_serving: bool) -> bool {
+        self.change(|state| {
+            let current = is_current(state, generation);
+            if current {
+                *state = State::Down;
+                if !keep_serving {
+                    self.stamp.stop();
+                }
+            }
+            current
+        })
+    }
+
+    /// Everything on the server changed, says the connection of this generation. True if it is
+    /// the current one.
+    pub(crate) fn outdate(&self, generation: u64) -> bool {
+        let mut current = false;
+        self.state.send_if_modified(|state| {
+            current = is_current(state, generation);
+            if current {
+                self.stamp.outdate();
+            }
+            false
+        });
+        current
+    }
+
+    /// Ends the grace of a near cache that serves without a connection.
+    pub(crate) fn stop_serving(&self) {
+        self.change(|_| {
+            self.stamp.stop();
+            false
+        });
+    }
+
+    /// No connection ever again.
+    pub(crate) fn close(&self) {
+        self.change(|state| {
+            self.stamp.stop();
+            *state = State::Closed;
+            true
+        });
+    }
+
+    /// Moves the state; the state that was is dropped after the lock is released, since it may
+    /// own the last handle of a connection.
+    fn change(&self, change: impl FnOnce(&mut State) -> bool) -> bool {
+        let mut before = State::Down;
+        let moved = self.state.send_if_modified(|state| {
+            before = state.clone();
+            change(state)
+        });
+        drop(before);
+        moved
+    }
+
+    /// Whether this generation is the current one.
+    pub(crate) fn is_current(&self, generation: u64) -> bool {
+        is_current(&self.state.borrow(), generation)
+    }
+
+    /// The current connection and the stamp for what it brings; waits while there is none.
+    pub(crate) async fn link(&self) -> Result<(u64, Arc<Link>), NearError> {
+        loop {
+            // `stamp`, invariant 2: first the stamp, then the connection.
+            let stamp = self.stamp();
+            let link = match &*self.state.borrow() {
+                State::Up(link) => Some(link.clone()),
+                State::Down => None,
+                State::Closed => return Err(NearError::Closed),
+            };
+            match link {
+                Some(link) if Stamp::serves(stamp) => return Ok((stamp, link)),
+                // The connection came between the two loads.
+                Some(_) => {}
+                None => {
+                    let mut changes = self.state.subscribe();
+                    // An error means that the line was dropped, and `self` is borrowed here.
+                    let _ = changes
+                        .wait_for(|state| !matches!(state, State::Down))
+                        .await;
+                }
+            }
+        }
+    }
+
+    /// Waits until this generation is not the current one.
+    pub(crate) async fn left(&self, generation: u64) {
+        let mut changes = self.state.subscribe();
+        let _ = changes
+            .wait_for(|state| !is_current(state, generation))
+            .await;
+    }
+
+    /// Waits until the line is closed.
+    pub(crate) async fn closed(&self) {
+        let mut changes = self.state.subscribe();
+        let _ = changes
+            .wait_for(|state| matches!(state, State::Closed))
+            .await;
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Closed)
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Up(_))
+    }
+}
+
+fn is_current(state: &State, generation: u64) -> bool {
+    matches!(state, State::Up(link) if link.generation() == generation)
+}

@@ -1,0 +1,188 @@
+//! The handle.
+
+use crate::builder::NearCacheBuilder;
+use crate::cached::Cached;
+use crate::codec::DefaultCodec;
+use crate::shared::Shared;
+use crate::stats::NearStats;
+use redis::Client;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use tokio::sync::watch;
+use wheelhouse::{Cache, RandomState};
+
+/// A cache in this process in front of a Redis or Valkey server, which reports every change.
+///
+/// It is a handle: a clone shares everything and costs two reference counts. The near cache ends
+/// with [`close`](Self::close), with its last handle, or with the tokio runtime on which it was
+/// connected.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use wheelhouse::Cache;
+/// use wheelhouse_redis::{NearCache, codec};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = redis::Client::open("redis://127.0.0.1/")?;
+/// let near = NearCache::<String, String>::builder(server)
+///     .local(Cache::builder().max_capacity(100_000))
+///     .local_ttl(Duration::from_secs(300))
+///     .codec(codec::Json)
+///     .connect()
+///     .await?;
+/// near.set("greeting".to_string(), "hello".to_string(), None).await?;
+/// assert_eq!(near.get("greeting").await?.as_deref(), Some("hello"));
+/// near.close().await;
+/// # Ok(())
+/// # }
+/// ```
+pub struct NearCache<K, V, S = RandomState> {
+    pub(crate) shared: Arc<Shared<K, V, S>>,
+    closer: Arc<Closer<K, V, S>>,
+}
+
+/// Closes the line when the last handle is dropped.
+struct Closer<K, V, S> {
+    shared: Arc<Shared<K, V, S>>,
+    /// Its sender is dropped when the supervisor has ended.
+    ended: watch::Receiver<()>,
+}
+
+impl<K, V, S> Drop for Closer<K, V, S> {
+    fn drop(&mut self) {
+        self.shared.line.close();
+    }
+}
+
+impl<K, V, S> Clone for NearCache<K, V, S> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: self.shared.clone(),
+            closer: self.closer.clone(),
+        }
+    }
+}
+
+impl<K, V> NearCache<K, V> {
+    /// Begins the settings of a near cache in front of one server.
+    ///
+    /// The connection uses RESP3, whatever protocol the client names.
+    ///
+    /// ```no_run
+    /// # use wheelhouse_redis::{NearCache, NearError};
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let near = NearCache::<String, Vec<u32>>::builder(server).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(server: Client) -> NearCacheBuilder<K, V, DefaultCodec> {
+        NearCacheBuilder::new(vec![server], false)
+    }
+
+    /// Begins the settings of a near cache in front of a cluster.
+    ///
+    /// One reachable node is enough to learn of the others. The near cache connects to every
+    /// primary and turns tracking on at each; when the topology changes, or one connection is
+    /// lost, it flushes and connects anew.
+    ///
+    /// ```no_run
+    /// # use wheelhouse_redis::{NearCache, NearError};
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let node = redis::Client::open("redis://127.0.0.1:7000/")?;
+    /// let near = NearCache::<String, String>::cluster_builder([node]).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "cluster")]
+    pub fn cluster_builder(
+        nodes: impl IntoIterator<Item = Client>,
+    ) -> NearCacheBuilder<K, V, DefaultCodec> {
+        NearCacheBuilder::new(nodes.into_iter().collect(), true)
+    }
+}
+
+impl<K, V, S> NearCache<K, V, S> {
+    pub(crate) fn new(shared: Arc<Shared<K, V, S>>, ended: watch::Receiver<()>) -> Self {
+        let closer = Closer {
+            shared: shared.clone(),
+            ended,
+        };
+        Self {
+            shared,
+            closer: Arc::new(closer),
+        }
+    }
+
+    /// Whether there is a connection to the server at the moment.
+    ///
+    /// ```no_run
+    /// # fn example(near: wheelhouse_redis::NearCache<String, String>) {
+    /// if !near.is_connected() {
+    ///     eprintln!("reads may fail now");
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.shared.line.is_up()
+    }
+
+    /// Ends the near cache: no entry is served any more, the connection is closed.
+    ///
+    /// Calls under way and later ones, on any handle, fail with
+    /// [`NearError::Closed`](crate::NearError::Closed).
+    ///
+    /// ```no_run
+    /// # async fn example(near: wheelhouse_redis::NearCache<String, String>) {
+    /// near.close().await;
+    /// # }
+    /// ```
+    pub async fn close(&self) {
+        self.shared.line.close();
+        // It sends nothing: an error means that the supervisor has ended.
+        let _ = self.closer.ended.clone().changed().await;
+    }
+}
+
+impl<K, V, S> NearCache<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// The local cache, for its statistics, its capacity and the like.
+    ///
+    /// It may hold entries that are not served any more and wait to be removed. Removing entries
+    /// is always safe.
+    ///
+    /// ```no_run
+    /// # fn example(near: wheelhouse_redis::NearCache<String, String>) {
+    /// println!("{} entries in memory", near.local().entry_count());
+    /// # }
+    /// ```
+    pub fn local(&self) -> &Cache<K, Cached<V>, S> {
+        &self.shared.local
+    }
+
+    /// What this near cache has done so far.
+    ///
+    /// ```no_run
+    /// # fn example(near: wheelhouse_redis::NearCache<String, String>) {
+    /// println!("{} connections lost", near.stats().lost_connections());
+    /// # }
+    /// ```
+    pub fn stats(&self) -> NearStats {
+        self.shared.counters.snapshot(self.shared.local.stats())
+    }
+}
+
+impl<K, V, S> fmt::Debug for NearCache<K, V, S> {
+    /// Whether it is connected, never the entries.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NearCache")
+            .field("connected", &self.is_connected())
+            .finish_non_exhaustive()
+    }
+}

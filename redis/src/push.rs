@@ -1,0 +1,119 @@
+//! Hears what the server says unasked.
+//!
+//! The handler runs on the task that reads the connection, before that task hands out any later
+//! reply. So when a reply is handed out, all invalidations that the server sent before it have
+//! been applied. The handler never blocks and never awaits: it invalidates keys (a shard's lock
+//! of the local cache), or moves the stamp and leaves the removal to the supervisor. Removal
+//! listeners run on a thread of the local cache, so they may call the near cache.
+
+use crate::config::OnDisconnect;
+use crate::error::NearError;
+use crate::key::NearKey;
+use crate::link::Ended;
+use crate::shared::Shared;
+use crate::tracking::Push;
+use redis::PushInfo;
+use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Weak;
+
+/// The ears of one generation. It holds the near cache weakly, which owns the connection.
+pub(crate) struct PushHandler<K, V, S> {
+    shared: Weak<Shared<K, V, S>>,
+    generation: u64,
+    ended: Ended,
+}
+
+impl<K, V, S> PushHandler<K, V, S> {
+    pub(crate) fn new(shared: Weak<Shared<K, V, S>>, generation: u64) -> Self {
+        Self {
+            shared,
+            generation,
+            ended: Ended::default(),
+        }
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(crate) fn ended(&self) -> Ended {
+        self.ended.clone()
+    }
+}
+
+impl<K, V, S> PushHandler<K, V, S>
+where
+    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Applies one message.
+    pub(crate) fn hear(&self, push: PushInfo) {
+        let push = Push::from(push);
+        if push == Push::Disconnection {
+            // `Line::up`: first the mark, then the look whether this is the current generation.
+            self.ended.mark();
+        }
+        let Some(shared) = self.shared.upgrade() else {
+            return;
+        };
+        match push {
+            Push::Disconnection => shared.lost(
+                self.generation,
+                NearError::Disconnected {
+                    reason: "the server or the network closed the connection".into(),
+                },
+            ),
+            _ if !shared.line.is_current(self.generation) => shared.counters.ignored_push(),
+            Push::Unknown => shared.counters.ignored_push(),
+            Push::Everything => shared.outdate(self.generation),
+            Push::Keys(keys) => {
+                // The key's `Hash` or `Eq` may panic. A key that could not be invalidated must not
+                // be served: outdate everything.
+                let applied = catch_unwind(AssertUnwindSafe(|| shared.invalidate(&keys)));
+                if applied.is_err() {
+                    shared.outdate(self.generation);
+                }
+            }
+        }
+    }
+}
+
+impl<K, V, S> Shared<K, V, S>
+where
+    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn invalidate(&self, keys: &[Vec<u8>]) {
+        for bytes in keys {
+            match self.keys.key::<K>(bytes) {
+                // This revokes the current load of the key, too.
+                Some(key) => {
+                    self.local.invalidate(&key);
+                    self.counters.invalidated_key();
+                }
+                // No key of this near cache.
+                None => self.counters.foreign_key(),
+            }
+        }
+    }
+
+    /// Nothing that is stored now is served any more; the supervisor removes it.
+    fn outdate(&self, generation: u64) {
+        if self.line.outdate(generation) {
+            self.counters.invalidated_everything();
+            self.flush_wanted.notify_one();
+        }
+    }
+
+    /// The connection of this generation has ended.
+    pub(crate) fn lost(&self, generation: u64, reason: NearError) {
+        let keep_serving = matches!(self.settings.on_disconnect, OnDisconnect::ServeFor(_));
+        if self.line.lost(generation, keep_serving) {
+            self.counters.lost_connection();
+            self.set_fault(Some(reason));
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Reads from the server: one pipeline of `GET` and `PTTL` pairs for each node.
+
+use crate::config::Tracking;
+use crate::error::NearError;
+use crate::link::Link;
+use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, RedisError, ServerErrorKind, Value};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// How many keys one pipeline reads: enough to hide the round trip, few enough that other
+/// requests of the connection do not wait long.
+const KEYS_IN_A_PIPELINE: usize = 128;
+
+/// The value of a key and the server's deadline for it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Reply {
+    pub(crate) value: Option<Vec<u8>>,
+    pub(crate) life: Life,
+}
+
+/// How long the server keeps a value, counted from the moment when the request was sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Life {
+    /// The server has no deadline.
+    Unlimited,
+    /// The server's deadline is not before this.
+    AtLeast(Duration),
+}
+
+/// Why a request brought no reply that can be used.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The connection has ended.
+    Lost(NearError),
+    /// Another node has the key now.
+    Moved(NearError),
+    /// The node at this address has the key, while its slot moves.
+    Ask(String),
+    /// The server cannot answer at the moment.
+    Later(NearError),
+    /// The same request will fail again.
+    Failed(NearError),
+}
+
+impl Trouble {
+    pub(crate) fn of(error: RedisError, cluster: bool) -> Self {
+        use ServerErrorKind::{
+            Ask, BusyLoading, ClusterDown, MasterDown, Moved, ReadOnly, TryAgain,
+        };
+        let redirect = error.redirect_node();
+        let redirect = redirect.map(|(address, _slot)| address.to_string());
+        let kind = match error.kind() {
+            redis::ErrorKind::Server(kind) => Some(kind),
+            _ => None,
+        };
+        let error = NearError::requesting(error);
+        match (kind, redirect, &error) {
+            (_, _, NearError::Disconnected { .. }) => Self::Lost(error),
+            (Some(BusyLoading | TryAgain | MasterDown), ..) => Self::Later(error),
+            (Some(ClusterDown), ..) if cluster => Self::Later(error),
+            (Some(Moved | ReadOnly), ..) if cluster => Self::Moved(error),
+            (Some(Ask), Some(address), _) if cluster => Self::Ask(address),
+            _ => Self::Failed(error),
+        }
+    }
+}
+
+/// The outcome for one key.
+pub(crate) type Answer = Result<Reply, Trouble>;
+
+impl Link {
+    /// Reads these keys; the answers are in their order.
+    pub(crate) async fn read(&self, keys: &[&[u8]], tracking: &Tracking) -> Vec<Answer> {
+        let mut answers: Vec<Option<Answer>> = keys.iter().map(|_| None).collect();
+        let opt_in = *tracking == Tracking::OptIn;
+        let mut requests = Vec::new();
+        for (node, indices) in self.by_node(keys) {
+            let Some(node) = node else {
+                for index in indices {
+                    answers[index] = Some(Err(no_node()));
+                }
+                continue;
+            };
+            for indices in indices.chunks(KEYS_IN_A_PIPELINE) {
+                let keys = indices.iter().map(|index| keys[*index]);
+                let pipeline = reading(keys, opt_in);
+                let connection = self.nodes()[node].connection.clone();
+                requests.push((indices.to_vec(), connection, pipeline));
+            }
+        }
+        let cluster = self.is_cluster();
+        let mut fill = |indices: Vec<usize>, chunk: Vec<Answer>| {
+            for (index, answer) in indices.into_iter().zip(chunk) {
+                answers[index] = Some(answer);
+            }
+        };
+        if requests.len() == 1 {
+            for (indices, connection, pipeline) in requests {
+                let chunk = ask(connection, pipeline, indices.len(), opt_in, cluster).await;
+                fill(indices, chunk);
+            }
+        } else {
+            let mut asked = JoinSet::new();
+            for (indices, connection, pipeline) in requests {
+                asked.spawn(async move {
+                    let chunk = ask(connection, pipeline, indices.len(), opt_in, cluster).await;
+                    (indices, chunk)
+                });
+            }
+            while let Some(Ok((indices, chunk))) = asked.join_next().await {
+                fill(indices, chunk);
+            }
+        }
+        let unanswered = || {
+            Err(Trouble::Lost(NearError::Disconnected {
+                reason: "the runtime shuts down".into(),
+            }))
+        };
+        let answers = answers.into_iter();
+        answers.map(|a| a.unwrap_or_else(unanswered)).collect()
+    }
+
+    /// Reads a key from the node that an `ASK` reply named. The server does not track this read.
+    pub(crate) async fn read_asking(&self, address: &str, key: &[u8]) -> Answer {
+        let Some(node) = self.node_at(address) else {
+            return Err(no_node());
+        };
+        let mut pipeline = Pipeline::with_capacity(3);
+        pipeline.cmd("ASKING");
+        pipeline.cmd("GET").arg(key);
+        let mut connection = node.connection.clone();
+        let replies = connection.send_packed_commands(&pipeline, 0, 2).await;
+        let mut replies = replies
+            .map_err(|error| Trouble::of(error, true))?
+            .into_iter();
+        let _ = replies.next();
+        let value = value_of(replies.next(), true)?;
+        let life = Life::AtLeast(Duration::ZERO);
+        Ok(Reply { value, life })
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        #[cfg(feature = "cluster")]
+        return self.slots().is_some();
+        #[cfg(not(feature = "cluster"))]
+        false
+    }
+
+    /// The indices of the keys that each node has.
+    fn by_node(&self, keys: &[&[u8]]) -> Vec<(Option<usize>, Vec<usize>)> {
+        let mut groups: Vec<(Option<usize>, Vec<usize>)> = Vec::new();
+        for (index, key) in keys.iter().enumerate() {
+            let node = self.node_of(key);
+            match groups.iter_mut().find(|(of, _)| *of == node) {
+                Some((_, indices)) => indices.push(index),
+                None => groups.push((node, vec![index])),
+            }
+        }
+        groups
+    }
+}
+
+/// No node is known for the key: the topology has to be learnt anew.
+pub(crate) fn no_node() -> Trouble {
+    Trouble::Moved(NearError::Disconnected {
+        reason: "no node is known for the slot of the key".into(),
+    })
+}
+
+fn reading<'a>(keys: impl Iterator<Item = &'a [u8]>, opt_in: bool) -> Pipeline {
+    let mut pipeline = Pipeline::with_capacity(keys.size_hint().0 * 3);
+    for key in keys {
+        if opt_in {
+            pipeline.cmd("CLIENT").arg("CACHING").arg("YES");
+        }
+        pipeline.cmd("GET").arg(key);
+        pipeline.cmd("PTTL").arg(key);
+    }
+    pipeline
+}
+
+async fn ask(
+    mut connection: MultiplexedConnection,
+    pipeline: Pipeline,
+    keys: usize,
+    opt_in: bool,
+    cluster: bool,
+) -> Vec<Answer> {
+    let replies = if opt_in { keys * 3 } else { keys * 2 };
+    match connection.send_packed_commands(&pipeline, 0, replies).await {
+        Err(error) => (0..keys)
+            .map(|_| Err(Trouble::of(error.clone(), cluster)))
+            .collect(),
+        Ok(replies) => {
+            let mut replies = replies.into_iter();
+            (0..keys)
+                .map(|_| answer(&mut replies, opt_in, cluster))
+                .collect()
+        }
+    }
+}
+
+/// Takes the replies for one key.
+fn answer(replies: &mut impl Iterator<Item = Value>, opt_in: bool, cluster: bool) -> Answer {
+    let announced = if opt_in {
+        replies.next()
+    } else {
+        Some(Value::Okay)
+    };
+    let (value, pttl) = (replies.next(), replies.next());
+    let value = value_of(value, cluster)?;
+    let life = life_of(pttl, cluster)?;
+    match announced.map(Value::extract_error) {
+        Some(Ok(_)) => Ok(Reply { value, life }),
+        Some(Err(error)) => Err(Trouble::of(error, cluster)),
+        None => Err(Trouble::Failed(NearError::Protocol(
+            "too few replies".into(),
+        ))),
+    }
+}
+
+fn value_of(reply: Option<Value>, cluster: bool) -> Result<Option<Vec<u8>>, Trouble> {
+    match reply.map(Value::extract_error) {
+        Some(Ok(Value::BulkString(bytes))) => Ok(Some(bytes)),
+        Some(Ok(Value::SimpleString(text))) => Ok(Some(text.into_bytes())),
+        Some(Ok(Value::Nil)) => Ok(None),
+        Some(Ok(other)) => Err(unexpected("GET", &other)),
+        Some(Err(error)) => Err(Trouble::of(error, cluster)),
+        None => Err(Trouble::Failed(NearError::Protocol(
+            "too few replies".into(),
+        ))),
+    }
+}
+
+fn life_of(reply: Option<Value>, cluster: bool) -> Result<Life, Trouble> {
+    match reply.map(Value::extract_error) {
+        Some(Ok(Value::Int(-1))) => Ok(Life::Unlimited),
+        // The key has no value now. If `GET` found one, it expired between the two.
+        Some(Ok(Value::Int(left))) => {
+            // The server counts whole milliseconds from a reading of its clock that is truncated
+            // to one: its deadline may be up to a millisecond earlier than the answer says.
+            let left = u64::try_from(left).unwrap_or(0).saturating_sub(1);
+            Ok(Life::AtLeast(Duration::from_millis(left)))
+        }
+        Some(Ok(other)) => Err(unexpected("PTTL", &other)),
+        Some(Err(error)) => Err(Trouble::of(error, cluster)),
+        None => Err(Trouble::Failed(NearError::Protocol(
+            "too few replies".into(),
+        ))),
+    }
+}
+
+fn unexpected(command: &str, reply: &Value) -> Trouble {
+    let kind = match reply {
+        Value::Int(_) => "an integer",
+        Value::Array(_) => "an array",
+        Value::Map(_) => "a map",
+        _ => "another type of reply",
+    };
+    Trouble::Failed(NearError::Protocol(format!("{kind} to {command}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(replies: Vec<Value>, opt_in: bool) -> Answer {
+        answer(&mut replies.into_iter(), opt_in, false)
+    }
+
+    fn value(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn life(pttl: i64) -> Life {
+        answered(vec![value("v"), Value::Int(pttl)], false)
+            .unwrap()
+            .life
+    }
+
+    #[test]
+    fn the_life_is_never_longer_than_the_servers() {
+        assert_eq!(life(-1), Life::Unlimited);
+        assert_eq!(life(-2), Life::AtLeast(Duration::ZERO));
+        assert_eq!(life(0), Life::AtLeast(Duration::ZERO));
+        assert_eq!(life(1), Life::AtLeast(Duration::ZERO));
+        assert_eq!(life(1500), Life::AtLeast(Duration::from_millis(1499)));
+    }
+
+    #[test]
+    fn replies_are_told_apart() {
+        let present = answered(vec![Value::Okay, value("v"), Value::Int(-1)], true).unwrap();
+        assert_eq!(present.value.as_deref(), Some(&b"v"[..]));
+        let absent = answered(vec![Value::Nil, Value::Int(-2)], false).unwrap();
+        assert_eq!(absent.value, None);
+        for strange in [
+            vec![],
+            vec![Value::Nil],
+            vec![Value::Int(1), Value::Int(1)],
+            vec![value("v"), Value::Nil],
+        ] {
+            let shown = format!("{strange:?}");
+            let trouble = answered(strange, false).unwrap_err();
+            let protocol = matches!(trouble, Trouble::Failed(NearError::Protocol(_)));
+            assert!(protocol, "{shown}: {trouble:?}");
+        }
+    }
+
+    #[test]
+    fn each_kind_of_error_has_its_remedy() {
+        let of = |code: &str, cluster| {
+            let detail = Some("7 127.0.0.1:7001".to_string());
+            Trouble::of(redis::make_extension_error(code.into(), detail), cluster)
+        };
+        // An error of an unknown code can only be reported.
+        assert!(matches!(of("STRANGE", true), Trouble::Failed(_)));
+        let lost = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+        assert!(matches!(Trouble::of(lost, false), Trouble::Lost(_)));
+    }
+}

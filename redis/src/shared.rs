@@ -1,0 +1,95 @@
+//! What the handles, the supervisor and the push handler of one near cache share.
+
+use crate::cached::Cached;
+use crate::codec::Codec;
+use crate::config::Settings;
+use crate::error::NearError;
+use crate::key::KeySpace;
+use crate::line::Line;
+use crate::stats::Counters;
+use std::hash::{BuildHasher, Hash};
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
+use wheelhouse::{Cache, Equivalent};
+
+/// The state of one near cache.
+pub(crate) struct Shared<K, V, S> {
+    pub(crate) local: Cache<K, Cached<V>, S>,
+    pub(crate) line: Line,
+    pub(crate) keys: KeySpace,
+    pub(crate) codec: Box<dyn Codec<V>>,
+    pub(crate) settings: Settings,
+    pub(crate) counters: Counters,
+    /// Tells the supervisor that outdated entries wait to be removed.
+    pub(crate) flush_wanted: Notify,
+    /// Why there is no connection, or no answer: what was heard last.
+    fault: Mutex<Option<NearError>>,
+}
+
+impl<K, V, S> Shared<K, V, S> {
+    pub(crate) fn new(
+        local: Cache<K, Cached<V>, S>,
+        keys: KeySpace,
+        codec: Box<dyn Codec<V>>,
+        settings: Settings,
+    ) -> Self {
+        Self {
+            local,
+            line: Line::new(),
+            keys,
+            codec,
+            settings,
+            counters: Counters::default(),
+            flush_wanted: Notify::new(),
+            fault: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn set_fault(&self, fault: Option<NearError>) {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+    }
+
+    /// The error of a call that found no connection, or no answer, within its time.
+    pub(crate) fn timed_out(&self) -> NearError {
+        let waited = self.settings.request_timeout;
+        let last = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = last.clone().map(Box::new);
+        if self.line.is_closed() {
+            NearError::Closed
+        } else if self.line.is_up() {
+            NearError::TimedOut { waited, last }
+        } else {
+            NearError::Unavailable { waited, last }
+        }
+    }
+}
+
+impl<K, V, S> Shared<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// The entry of a key, if it may be served.
+    #[inline]
+    pub(crate) fn hit<Q>(&self, key: &Q) -> Option<Option<V>>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let entry = self.local.get_ref(key)?;
+        let cached: &Cached<V> = entry.value();
+        // The stamp is loaded last: an entry outdated before this call began is not served.
+        (cached.stamp() == self.line.stamp()).then(|| cached.value().cloned())
+    }
+
+    /// Removes all entries that will not be served any more.
+    pub(crate) async fn flush(&self) {
+        let local = self.local.clone();
+        let stamp = self.line.stamp();
+        // In another thread: it walks the whole cache. An error means that the runtime shuts
+        // down, and then nothing is served.
+        let _ = spawn_blocking(move || local.retain(|_, cached| cached.stamp() >= stamp)).await;
+        self.counters.flushed();
+    }
+}

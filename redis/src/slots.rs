@@ -1,0 +1,104 @@
+//! Which node of a cluster has which key: the slots of the cluster specification.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+pub(crate) const SLOTS: u16 = 16_384;
+
+/// The slots of one primary: first, last, address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Range {
+    pub(crate) first: u16,
+    pub(crate) last: u16,
+    pub(crate) address: String,
+}
+
+/// Which node has which slot.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    ranges: Vec<Range>,
+    /// For each slot the number of its node in the link; `None` if no node has it.
+    nodes: Box<[Option<u16>]>,
+    /// Which node the next check asks.
+    turn: AtomicUsize,
+}
+
+impl Slots {
+    pub(crate) fn new(ranges: Vec<Range>, addresses: &[String]) -> Self {
+        let mut nodes = vec![None; usize::from(SLOTS)].into_boxed_slice();
+        for range in &ranges {
+            let node = addresses
+                .iter()
+                .position(|address| *address == range.address);
+            let node = node.and_then(|node| u16::try_from(node).ok());
+            nodes[usize::from(range.first)..=usize::from(range.last)].fill(node);
+        }
+        Self {
+            ranges,
+            nodes,
+            turn: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn node_of(&self, key: &[u8]) -> Option<usize> {
+        self.nodes[usize::from(slot(key))].map(usize::from)
+    }
+
+    pub(crate) fn ranges(&self) -> &[Range] {
+        &self.ranges
+    }
+
+    /// A number that rises by one with each call.
+    pub(crate) fn next_turn(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// The slot of a key: of what stands between the first `{` and the next `}`, if that is
+/// something, else of the whole key.
+fn slot(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        let close = rest.iter().position(|byte| *byte == b'}')?;
+        (close > 0).then(|| &rest[..close])
+    });
+    crc16(tag.unwrap_or(key)) % SLOTS
+}
+
+/// CRC-16/XMODEM: polynomial 0x1021, no reflection, initial value 0.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc: u16, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            (crc << 1) ^ (if crc & 0x8000 == 0 { 0 } else { 0x1021 })
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(slot(b"foo"), 12_182);
+        assert_eq!(slot(b"{user1000}.following"), slot(b"{user1000}.followers"));
+        assert_eq!(slot(b"foo{bar}{zap}"), slot(b"bar"));
+        assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
+        assert_ne!(slot(b"foo{}{bar}"), slot(b"bar"));
+        assert_eq!(slot(b""), 0);
+    }
+
+    #[test]
+    fn each_slot_has_the_node_of_its_range() {
+        let range = |first, last, address: &str| Range {
+            first,
+            last,
+            address: address.into(),
+        };
+        let ranges = vec![range(0, 100, "a:1"), range(200, 16_383, "b:2")];
+        let slots = Slots::new(ranges, &["b:2".to_string(), "a:1".to_string()]);
+        assert_eq!(slots.node_of(b""), Some(1));
+        assert_eq!(slots.node_of(b"foo"), Some(0));
+        assert_eq!(slots.nodes[150], None);
+    }
+}

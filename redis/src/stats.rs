@@ -1,0 +1,79 @@
+//! What a near cache has done so far.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident by $count:ident;)*) => {
+        /// The counts, as they run. Hits are counted by the local cache.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $($name: AtomicU64,)*
+        }
+
+        impl Counters {
+            $(pub(crate) fn $count(&self) {
+                self.$name.fetch_add(1, Ordering::Relaxed);
+            })*
+
+            pub(crate) fn snapshot(&self, local: wheelhouse::Stats) -> NearStats {
+                NearStats {
+                    local,
+                    $($name: self.$name.load(Ordering::Relaxed),)*
+                }
+            }
+        }
+
+        /// A snapshot of what a near cache has done since it was connected.
+        ///
+        /// ```no_run
+        /// # async fn example(near: wheelhouse_redis::NearCache<String, String>) {
+        /// let stats = near.stats();
+        /// println!("{} reads went to the server", stats.loads());
+        /// println!("{} hits", stats.local().hits());
+        /// # }
+        /// ```
+        #[derive(Clone, Debug)]
+        pub struct NearStats {
+            local: wheelhouse::Stats,
+            $($name: u64,)*
+        }
+
+        impl NearStats {
+            /// The statistics of the local cache: hits, entries, evictions.
+            ///
+            /// All zero unless the builder of the local cache had `record_stats`.
+            pub fn local(&self) -> &wheelhouse::Stats {
+                &self.local
+            }
+
+            $($(#[$doc])* pub fn $name(&self) -> u64 {
+                self.$name
+            })*
+        }
+    };
+}
+
+counters! {
+    /// Keys read from the server; a key that is read again after a disconnect counts twice.
+    loads by load;
+    /// Loads whose value was returned, but not kept, since the key changed meanwhile.
+    revoked_loads by revoked_load;
+    /// Loads that ended with an error.
+    failed_loads by failed_load;
+    /// Writes and deletions sent to the server.
+    writes by write;
+    /// Keys that the server reported as changed.
+    invalidated_keys by invalidated_key;
+    /// Reports that everything changed.
+    invalidations_of_everything by invalidated_everything;
+    /// Reported keys that are no keys of this near cache.
+    foreign_keys by foreign_key;
+    /// Messages without effect: of an unknown kind, or of an old connection.
+    ignored_pushes by ignored_push;
+    /// Connections that were made, the first one included.
+    connections by made_connection;
+    /// Connections that ended without `close`.
+    lost_connections by lost_connection;
+    /// Walks over the local cache that removed outdated entries.
+    flushes by flushed;
+}

@@ -1,0 +1,211 @@
+//! Keeps the line up: one task for each near cache.
+//!
+//! It watches the current connection (the push handler reports its end, a heartbeat finds one
+//! that is silently dead), and after a loss goes through the same steps each time: stop serving
+//! (or serve for the grace), flush, connect, track, serve. It ends with `close`, with the last
+//! handle, or with the runtime; then the line is closed.
+
+use crate::config::OnDisconnect;
+use crate::connector::Connector;
+use crate::error::NearError;
+use crate::key::NearKey;
+use crate::link::Link;
+use crate::push::PushHandler;
+use crate::shared::Shared;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hash};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until, timeout};
+
+/// The pause before the second attempt to connect; it doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// A connection that lived longer than this was good: the next attempt begins at once.
+const GOOD_LIFE: Duration = Duration::from_secs(1);
+/// The longest pause before the first attempt, after connections that were not.
+const LONGEST_FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// The task that keeps the line up.
+pub(crate) struct Supervisor<K, V, S> {
+    shared: Arc<Shared<K, V, S>>,
+    connector: Connector,
+    generation: u64,
+    /// How long to wait before the first attempt to connect.
+    first_pause: Duration,
+}
+
+impl<K, V, S> Drop for Supervisor<K, V, S> {
+    /// Without supervision nothing may be served: the task has ended, or its runtime has.
+    fn drop(&mut self) {
+        self.shared.line.close();
+    }
+}
+
+impl<K, V, S> Supervisor<K, V, S>
+where
+    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    pub(crate) fn new(shared: Arc<Shared<K, V, S>>, connector: Connector) -> Self {
+        Self {
+            shared,
+            connector,
+            generation: 0,
+            first_pause: Duration::ZERO,
+        }
+    }
+
+    /// One attempt to connect.
+    pub(crate) async fn connect(&mut self) -> Result<Arc<Link>, NearError> {
+        self.generation += 1;
+        let handler = PushHandler::new(Arc::downgrade(&self.shared), self.generation);
+        let shared = self.shared.clone();
+        let link = self.connector.open(handler, &shared.settings).await?;
+        self.shared.counters.made_connection();
+        Ok(Arc::new(link))
+    }
+
+    /// Keeps the line up, which is up with the first connection.
+    pub(crate) async fn run(mut self, first: Arc<Link>) {
+        let shared = self.shared.clone();
+        let mut link = first;
+        loop {
+            let up_since = Instant::now();
+            self.tend(&link).await;
+            drop(link);
+            self.first_pause = match up_since.elapsed() {
+                life if life >= GOOD_LIFE => Duration::ZERO,
+                _ if self.first_pause.is_zero() => FIRST_PAUSE / 2,
+                _ => (self.first_pause * 2).min(LONGEST_FIRST_PAUSE),
+            };
+            let reconnected = {
+                let reconnecting = pin!(self.reconnect());
+                tokio::select! {
+                    biased;
+                    () = shared.line.closed() => None,
+                    link = reconnecting => Some(link),
+                }
+            };
+            match reconnected {
+                Some(again) => {
+                    shared.set_fault(None);
+                    shared.line.up(again.clone());
+                    link = again;
+                }
+                None => break,
+            }
+        }
+        shared.flush().await;
+    }
+
+    /// Watches a connection until it is not the current one any more.
+    async fn tend(&self, link: &Link) {
+        let shared = &self.shared;
+        let every = shared.settings.heartbeat;
+        let mut beats = interval_at(Instant::now() + every, every);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = shared.line.left(link.generation()) => return,
+                () = shared.flush_wanted.notified() => shared.flush().await,
+                _ = beats.tick() => {
+                    let beat = pin!(self.beat(link));
+                    let beat = tokio::select! {
+                        biased;
+                        () = shared.line.left(link.generation()) => return,
+                        beat = beat => beat,
+                    };
+                    if let Err(fault) = beat {
+                        shared.lost(link.generation(), fault);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the link is alive, and still the right one. The answer must come within the time
+    /// between two beats.
+    async fn beat(&self, link: &Link) -> Result<(), NearError> {
+        let waited = self.shared.settings.heartbeat;
+        let check = async {
+            link.ping().await?;
+            #[cfg(feature = "cluster")]
+            crate::cluster::check(link).await?;
+            Ok(())
+        };
+        timeout(waited, check)
+            .await
+            .unwrap_or(Err(NearError::TimedOut { waited, last: None }))
+    }
+
+    /// From the loss of a connection to the next one.
+    async fn reconnect(&mut self) -> Arc<Link> {
+        let shared = self.shared.clone();
+        match shared.settings.on_disconnect {
+            // `Shared::lost` has stopped serving.
+            OnDisconnect::Flush => {
+                shared.flush().await;
+                self.connect_until_it_works().await
+            }
+            OnDisconnect::ServeFor(grace) => {
+                let over = Instant::now() + grace;
+                let mut connecting = pin!(self.connect_until_it_works());
+                let early = tokio::select! {
+                    biased;
+                    () = sleep_until(over) => None,
+                    link = &mut connecting => Some(link),
+                };
+                shared.line.stop_serving();
+                shared.flush().await;
+                match early {
+                    Some(link) => link,
+                    None => connecting.await,
+                }
+            }
+        }
+    }
+
+    async fn connect_until_it_works(&mut self) -> Arc<Link> {
+        if !self.first_pause.is_zero() {
+            sleep(jittered(self.first_pause)).await;
+        }
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.connect().await {
+                Ok(link) => return link,
+                Err(fault) => self.shared.set_fault(Some(fault)),
+            }
+            sleep(jittered(pause)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// Between half of the pause and all of it, so that the processes that lost one server do not
+/// come back at one moment.
+fn jittered(pause: Duration) -> Duration {
+    let random = RandomState::new().hash_one(0u8) as u32;
+    pause / 2 + (pause / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_spread_between_half_and_all() {
+        let pauses: Vec<_> = (0..200).map(|_| jittered(FIRST_PAUSE)).collect();
+        assert!(
+            pauses
+                .iter()
+                .all(|p| (FIRST_PAUSE / 2..=FIRST_PAUSE).contains(p))
+        );
+        let (least, most) = (pauses.iter().min(), pauses.iter().max());
+        assert!(*most.unwrap() - *least.unwrap() > FIRST_PAUSE / 4);
+    }
+}

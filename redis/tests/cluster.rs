@@ -1,0 +1,312 @@
+//! A cluster of three local nodes.
+
+#[allow(unreachable_pub, reason = "shared with other test programs")]
+mod support;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+use support::server::{Server, installed};
+use support::{Near, Text, Writer, client, read, until};
+use tokio::task::JoinSet;
+
+const NODES: usize = 3;
+const OPTIONS: [&str; 4] = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
+
+struct Cluster {
+    nodes: Vec<Server>,
+    writers: Vec<Writer>,
+    ids: Vec<String>,
+}
+
+impl Cluster {
+    async fn start(program: &Path) -> Self {
+        let (mut nodes, mut writers, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+        for index in 0..NODES {
+            let node = Server::start(program, &OPTIONS).await;
+            let mut writer = Writer::connect(node.port).await;
+            let (first, last) = (index * 16384 / NODES, (index + 1) * 16384 / NODES - 1);
+            let (first, last) = (first.to_string(), last.to_string());
+            writer
+                .send::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first, &last])
+                .await;
+            ids.push(writer.send::<String>(&["CLUSTER", "MYID"]).await);
+            nodes.push(node);
+            writers.push(writer);
+        }
+        for node in &nodes[1..] {
+            let port = node.port.to_string();
+            writers[0]
+                .send::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port])
+                .await;
+        }
+        let mut cluster = Self {
+            nodes,
+            writers,
+            ids,
+        };
+        cluster.settled().await;
+        cluster
+    }
+
+    /// Waits until each node knows all slots and all nodes.
+    async fn settled(&mut self) {
+        for writer in &self.writers {
+            let known = async || {
+                let info: String = writer.clone().send(&["CLUSTER", "INFO"]).await;
+                info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
+            };
+            until("the cluster is complete", known).await;
+        }
+    }
+
+    async fn near(&self) -> Near {
+        let seed = client(self.nodes[0].port);
+        Near::cluster_builder([seed])
+            .codec(Text)
+            .connect_timeout(Duration::from_secs(10))
+            .request_timeout(Duration::from_secs(15))
+            .heartbeat(Duration::from_secs(1))
+            .connect()
+            .await
+            .unwrap()
+    }
+
+    /// The node that has a key.
+    async fn node_of(&mut self, key: &str) -> usize {
+        for (index, writer) in self.writers.iter_mut().enumerate() {
+            if writer
+                .try_send::<Option<String>>(&["GET", key])
+                .await
+                .is_ok()
+            {
+                return index;
+            }
+        }
+        panic!("no node has {key}");
+    }
+
+    async fn set(&mut self, key: &str, value: &str) {
+        let node = self.node_of(key).await;
+        self.writers[node].set(key, value).await;
+    }
+
+    async fn slot(&mut self, key: &str) -> String {
+        let slot: u64 = self.writers[0].send(&["CLUSTER", "KEYSLOT", key]).await;
+        slot.to_string()
+    }
+
+    /// Begins to move a slot.
+    async fn begin_move(&mut self, slot: &str, from: usize, to: usize) {
+        let (source, target) = (self.ids[from].clone(), self.ids[to].clone());
+        let set = ["CLUSTER", "SETSLOT", slot];
+        self.writers[to]
+            .send::<()>(&[&set[..], &["IMPORTING", &source]].concat())
+            .await;
+        self.writers[from]
+            .send::<()>(&[&set[..], &["MIGRATING", &target]].concat())
+            .await;
+    }
+
+    async fn move_key(&mut self, key: &str, from: usize, to: usize) {
+        let port = self.nodes[to].port.to_string();
+        let migrate = ["MIGRATE", "127.0.0.1", &port, key, "0", "10000"];
+        self.writers[from].send::<()>(&migrate).await;
+    }
+
+    async fn end_move(&mut self, slot: &str, to: usize) {
+        let target = self.ids[to].clone();
+        for index in [to, 0, 1, 2] {
+            let writer = &mut self.writers[index];
+            writer
+                .send::<()>(&["CLUSTER", "SETSLOT", slot, "NODE", &target])
+                .await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_node_tracks_what_is_read_from_it() {
+    for program in installed() {
+        let mut cluster = Cluster::start(&program).await;
+        let near = cluster.near().await;
+        for writer in &mut cluster.writers {
+            let clients: String = writer.send(&["CLIENT", "LIST"]).await;
+            let tracking = clients
+                .lines()
+                .filter(|line| line.contains(" flags=t "))
+                .count();
+            assert_eq!(tracking, 1, "{clients}");
+        }
+        let keys: Vec<String> = (0..60).map(|n| format!("k{n}")).collect();
+        let mut at: HashMap<usize, usize> = HashMap::new();
+        for key in &keys {
+            cluster.set(key, "old").await;
+            assert_eq!(read(&near, key).await, "old");
+            *at.entry(cluster.node_of(key).await).or_default() += 1;
+        }
+        assert_eq!(at.len(), NODES, "the keys are on all nodes: {at:?}");
+        let loads = near.stats().loads();
+        let all = near.get_all(keys.clone()).await.unwrap();
+        assert!(all.iter().all(|value| value.as_deref() == Some("old")));
+        assert_eq!(near.stats().loads(), loads, "all are kept");
+        for key in &keys {
+            cluster.set(key, "new").await;
+        }
+        for key in &keys {
+            until("the write is seen", async || {
+                read(&near, key).await == "new"
+            })
+            .await;
+        }
+        near.local().invalidate_all();
+        let all = near.get_all(keys.clone()).await.unwrap();
+        assert!(all.iter().all(|value| value.as_deref() == Some("new")));
+        for key in &keys {
+            near.set(key, format!("own {key}"), Duration::from_secs(100))
+                .await
+                .unwrap();
+            assert_eq!(read(&near, key).await, format!("own {key}"));
+            assert!(near.delete(key).await.unwrap());
+            assert_eq!(near.get(key).await.unwrap(), None);
+        }
+        // A flush of one node is a report about everything.
+        let before = near.stats().invalidations_of_everything();
+        cluster.writers[1].send::<()>(&["FLUSHALL"]).await;
+        let heard = async || near.stats().invalidations_of_everything() > before;
+        until("the report has arrived", heard).await;
+        assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_moves_while_its_keys_are_read() {
+    for program in installed() {
+        let mut cluster = Cluster::start(&program).await;
+        let near = cluster.near().await;
+        let keys: Vec<String> = (0..10).map(|n| format!("{{moving}}:{n}")).collect();
+        for key in &keys {
+            cluster.set(key, "old").await;
+            assert_eq!(read(&near, key).await, "old");
+        }
+        let slot = cluster.slot(&keys[0]).await;
+        let from = cluster.node_of(&keys[0]).await;
+        let to = (from + 1) % NODES;
+        // Readers go on for the whole time, and never go back.
+        let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let mut readers = JoinSet::new();
+        for key in keys.clone() {
+            let (near, done) = (near.clone(), done.clone());
+            readers.spawn(async move {
+                let mut new = false;
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let value = read(&near, &key).await;
+                    assert!(!new || value == "new", "{key} went back to {value}");
+                    new = value == "new";
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            });
+        }
+        cluster.begin_move(&slot, from, to).await;
+        for key in &keys[..5] {
+            cluster.move_key(key, from, to).await;
+        }
+        // Half of the keys have moved: the source answers for these with ASK.
+        for key in &keys {
+            assert_eq!(read(&near, key).await, "old");
+            assert_eq!(near.refresh(key).await.unwrap().as_deref(), Some("old"));
+        }
+        assert_eq!(
+            near.stats().lost_connections(),
+            0,
+            "a move under way is no new topology"
+        );
+        let moved = near.set(&keys[0], "new".to_string(), None).await;
+        moved.unwrap();
+        assert_eq!(read(&near, &keys[0]).await, "new");
+        for key in &keys[5..] {
+            cluster.move_key(key, from, to).await;
+        }
+        cluster.end_move(&slot, to).await;
+        for key in &keys {
+            cluster.writers[to].set(key, "new").await;
+        }
+        for key in &keys {
+            until("the write at the new node is seen", async || {
+                read(&near, key).await == "new"
+            })
+            .await;
+        }
+        let noticed = async || near.stats().connections() >= 2 && near.is_connected();
+        until("the new topology is noticed", noticed).await;
+        for key in &keys {
+            assert_eq!(read(&near, key).await, "new");
+        }
+        cluster.writers[to].set(&keys[3], "newest").await;
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        readers.join_all().await;
+        until("tracking is on there", async || {
+            read(&near, &keys[3]).await == "newest"
+        })
+        .await;
+    }
+}
+
+/// Slots without keys move: no request is redirected, the heartbeat notices.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_topology_flushes() {
+    for program in installed() {
+        let mut cluster = Cluster::start(&program).await;
+        let near = cluster.near().await;
+        cluster.set("k", "v").await;
+        assert_eq!(read(&near, "k").await, "v");
+        let flushes = near.stats().flushes();
+        let slot = cluster.slot("{unused}").await;
+        let from = cluster.node_of("{unused}").await;
+        let to = (from + 1) % NODES;
+        cluster.begin_move(&slot, from, to).await;
+        cluster.end_move(&slot, to).await;
+        until("the change is noticed", async || {
+            near.stats().lost_connections() >= 1
+        })
+        .await;
+        until("a flush has run", async || near.stats().flushes() > flushes).await;
+        until("the key is read", async || near.get("k").await.is_ok()).await;
+        assert_eq!(read(&near, "k").await, "v");
+        assert!(near.stats().connections() >= 2);
+    }
+}
+
+/// The seed is one of the nodes that die; the others are known. (The dead node had no slots any
+/// more: a cluster without all slots serves nothing.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_other_nodes_are_known_when_the_seed_dies() {
+    for program in installed() {
+        let mut cluster = Cluster::start(&program).await;
+        let near = cluster.near().await;
+        // The two others take over the slots of the seed.
+        for slot in (0..16384 / NODES).map(|slot| slot.to_string()) {
+            for node in [1, 0, 2] {
+                let target = cluster.ids[1].clone();
+                let set = ["CLUSTER", "SETSLOT", &slot, "NODE", &target];
+                cluster.writers[node].send::<()>(&set).await;
+            }
+        }
+        let noticed = async || near.stats().connections() >= 2 && near.is_connected();
+        until("the change is noticed", noticed).await;
+        cluster.nodes[0].kill();
+        cluster.set("{a}", "x").await;
+        until("the key is read", async || near.get("{a}").await.is_ok()).await;
+        // A loss that needs the topology anew.
+        let kill = ["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
+        cluster.writers[1].send::<i64>(&kill).await;
+        let losses = near.stats().lost_connections();
+        until("the loss is noticed", async || {
+            near.stats().lost_connections() >= losses.min(2)
+        })
+        .await;
+        cluster.set("{a}", "y").await;
+        let seen = async || near.get("{a}").await.ok().flatten().as_deref() == Some("y");
+        until("the write is seen", seen).await;
+    }
+}

@@ -1,0 +1,131 @@
+//! Errors at the start, each with what to do.
+
+use crate::support::server::{Server, free_port, installed};
+use crate::support::{Near, client, near};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use wheelhouse_redis::{NearError, Tracking};
+
+/// A real server that does not know `HELLO`, as those before Redis 6.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_speaks_only_resp2_is_an_error_that_says_so() {
+    for program in installed() {
+        let server = Server::start(&program, &["--rename-command", "HELLO", ""]).await;
+        let error = near(server.port).connect().await.unwrap_err();
+        assert!(
+            matches!(error, NearError::Resp3NotSupported { .. }),
+            "{error:?}"
+        );
+        assert!(
+            error.to_string().contains("use Redis 6 or later or Valkey"),
+            "{error}"
+        );
+        assert!(!error.is_transient());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_the_right_to_track_is_told() {
+    for program in installed() {
+        let user = [
+            "--user",
+            "near",
+            "on",
+            ">pw",
+            "~*",
+            "+@all",
+            "-client|tracking",
+        ];
+        let server = Server::start(&program, &user).await;
+        let url = format!("redis://near:pw@127.0.0.1:{}/", server.port);
+        let error = Near::builder(redis::Client::open(url).unwrap())
+            .connect()
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(error, NearError::TrackingRefused { .. }),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains("+client|tracking"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_password_is_an_error() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let url = format!("redis://ada:wrong@127.0.0.1:{}/", server.port);
+        let error = Near::builder(redis::Client::open(url).unwrap())
+            .connect()
+            .await
+            .unwrap_err();
+        assert!(matches!(error, NearError::Connect { .. }), "{error:?}");
+        assert!(
+            error
+                .to_string()
+                .contains("check the address, the password"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn no_server_is_an_error() {
+    let error = near(free_port()).connect().await.unwrap_err();
+    assert!(matches!(error, NearError::Connect { .. }), "{error:?}");
+    assert!(error.is_transient());
+}
+
+/// A server that accepts and says nothing costs the stated time.
+#[tokio::test]
+async fn a_silent_server_costs_the_connect_timeout() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let begun = Instant::now();
+    let limit = Duration::from_millis(300);
+    let error = near(port)
+        .connect_timeout(limit)
+        .connect()
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, NearError::ConnectTimedOut { .. }),
+        "{error:?}"
+    );
+    assert!(
+        (limit..limit * 20).contains(&begun.elapsed()),
+        "{:?}",
+        begun.elapsed()
+    );
+    drop(listener);
+}
+
+#[tokio::test]
+async fn invalid_settings_are_named() {
+    let prefixes = vec!["a".to_string(), "ab".to_string()];
+    let cases = [
+        (near(1).heartbeat(Duration::ZERO), "heartbeat is 0ns"),
+        (near(1).local_ttl(Duration::ZERO), "local_ttl is 0ns"),
+        (
+            near(1).tracking(Tracking::Broadcast { prefixes }),
+            "\"a\" and \"ab\"",
+        ),
+    ];
+    for (builder, part) in cases {
+        let error = builder.connect().await.unwrap_err();
+        assert!(matches!(error, NearError::Config(_)), "{error:?}");
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    let local = wheelhouse::Cache::builder().expiry_resolution(Duration::from_nanos(1));
+    let error = Near::builder(client(1))
+        .local(local)
+        .connect()
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("local cache: expiry_resolution is 1ns"),
+        "{error}"
+    );
+}

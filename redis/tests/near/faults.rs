@@ -1,0 +1,187 @@
+//! What servers do to their clients.
+
+use crate::support::server::{Server, installed};
+use crate::support::{Writer, connected, lost, near, read, until};
+use std::time::{Duration, Instant};
+use wheelhouse_redis::NearError;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_killed_and_comes_back() {
+    for program in installed() {
+        let mut server = Server::start(&program, &[]).await;
+        let near = near(server.port)
+            .request_timeout(Duration::from_secs(2))
+            .connect()
+            .await;
+        let near = near.unwrap();
+        near.set("k".to_string(), "old".to_string(), None)
+            .await
+            .unwrap();
+        assert_eq!(read(&near, "k").await, "old");
+        server.kill();
+        lost(&near, 1).await;
+        let begun = Instant::now();
+        let found = near.get("k").await;
+        assert!(
+            matches!(found, Err(NearError::Unavailable { .. })),
+            "{found:?}"
+        );
+        let message = found.unwrap_err().to_string();
+        assert!(
+            message.contains("last attempt: could not connect to 127.0.0.1"),
+            "{message}"
+        );
+        let written = near.set("k".to_string(), "lost".to_string(), None).await;
+        assert!(
+            matches!(written, Err(NearError::Unavailable { .. })),
+            "{written:?}"
+        );
+        assert!(
+            begun.elapsed() < Duration::from_secs(15),
+            "{:?}",
+            begun.elapsed()
+        );
+        server.restart().await;
+        connected(&near).await;
+        // Its memory is empty.
+        assert_eq!(near.get("k").await.unwrap(), None);
+        let mut writer = Writer::connect(server.port).await;
+        for value in ["new", "newer"] {
+            writer.set("k", value).await;
+            let seen = async || near.get("k").await.unwrap().as_deref() == Some(value);
+            until("the write is seen", seen).await;
+        }
+    }
+}
+
+/// The server stands still for seconds: callers get an error in the stated time, and afterwards
+/// everything is right.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_stands_still_for_seconds() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let limit = Duration::from_millis(700);
+        let near = near(server.port)
+            .request_timeout(limit)
+            .connect_timeout(Duration::from_millis(500))
+            .heartbeat(Duration::from_millis(300));
+        let near = near.connect().await.unwrap();
+        let mut writer = Writer::connect(server.port).await;
+        writer.set("k", "old").await;
+        until("the key is loaded", async || near.get("k").await.is_ok()).await;
+        server.stop();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(3) {
+            let call = Instant::now();
+            let found = near.get("cold").await;
+            assert!(found.is_err(), "{found:?}");
+            assert!(
+                call.elapsed() < limit + Duration::from_secs(5),
+                "{:?}",
+                call.elapsed()
+            );
+        }
+        assert!(near.stats().lost_connections() >= 1);
+        let found = near.get("k").await;
+        assert!(
+            found.is_err(),
+            "nothing is served without a connection: {found:?}"
+        );
+        server.resume();
+        writer.set("k", "new").await;
+        until("the near cache is back", async || {
+            near.get("k").await.is_ok()
+        })
+        .await;
+        assert_eq!(near.get("k").await.unwrap().as_deref(), Some("new"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_is_killed() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).connect().await.unwrap();
+        for round in 0..10 {
+            let value = round.to_string();
+            writer.set("k", &value).await;
+            until("the write is seen", async || {
+                read(&near, "k").await == value
+            })
+            .await;
+            let killed: i64 = writer
+                .send(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])
+                .await;
+            assert_eq!(killed, 1);
+            lost(&near, round + 1).await;
+            writer.set("k", "between").await;
+            assert_eq!(read(&near, "k").await, "between");
+        }
+    }
+}
+
+/// The server remembers a hundred keys: it forgets others and says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tracking_table_overflows() {
+    for program in installed() {
+        let server = Server::start(&program, &["--tracking-table-max-keys", "100"]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).connect().await.unwrap();
+        for n in 0..2000 {
+            writer.set(&format!("k{n}"), "old").await;
+            assert_eq!(read(&near, &format!("k{n}")).await, "old");
+        }
+        let forgotten = async || near.stats().invalidated_keys() >= 1500;
+        until("the server has reported what it forgot", forgotten).await;
+        for n in 0..2000 {
+            writer.set(&format!("k{n}"), "new").await;
+        }
+        for n in 0..2000 {
+            let key = format!("k{n}");
+            until("the write is seen", async || {
+                read(&near, &key).await == "new"
+            })
+            .await;
+        }
+    }
+}
+
+/// A key that the server evicts or expires is reported as a change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eviction_at_the_server_is_a_change() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).connect().await.unwrap();
+        for n in 0..500 {
+            let key = format!("k{n}");
+            writer.set(&key, &"x".repeat(10_000)).await;
+            read(&near, &key).await;
+        }
+        writer
+            .send::<()>(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])
+            .await;
+        writer
+            .send::<()>(&["CONFIG", "SET", "maxmemory", "3mb"])
+            .await;
+        until("evictions are heard", async || {
+            near.stats().invalidated_keys() >= 100
+        })
+        .await;
+        let agree = async || {
+            for n in 0..500 {
+                let exists: bool = writer.clone().send(&["EXISTS", &format!("k{n}")]).await;
+                if near.local().contains_key(&format!("k{n}")) && !exists {
+                    return false;
+                }
+            }
+            true
+        };
+        until(
+            "the near cache keeps nothing that the server has not",
+            agree,
+        )
+        .await;
+    }
+}

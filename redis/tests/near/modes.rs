@@ -1,0 +1,231 @@
+//! Tracking modes, prefixes, codecs, handles.
+
+use crate::support::server::{Server, installed};
+use crate::support::{Near, Writer, client, near, read, until};
+use std::time::Duration;
+use wheelhouse_redis::{NearCache, NearError, Tracking};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_mode_hears_of_changes() {
+    for program in installed() {
+        let prefixes = || vec!["a:".to_string(), "b:".to_string()];
+        for tracking in [
+            Tracking::Default,
+            Tracking::OptIn,
+            Tracking::Broadcast { prefixes: vec![] },
+            Tracking::Broadcast {
+                prefixes: prefixes(),
+            },
+        ] {
+            let server = Server::start(&program, &[]).await;
+            let mut writer = Writer::connect(server.port).await;
+            let near = near(server.port)
+                .tracking(tracking.clone())
+                .connect()
+                .await
+                .unwrap();
+            for round in 0..50 {
+                let key = format!("{}:{}", ["a", "b"][round % 2], round % 5);
+                let value = round.to_string();
+                writer.set(&key, &value).await;
+                until("the write is seen", async || {
+                    read(&near, &key).await == value
+                })
+                .await;
+                // A report under way may have revoked the load, but not every one.
+                until("the key is kept", async || {
+                    let loads = near.stats().loads();
+                    assert_eq!(read(&near, &key).await, value);
+                    near.stats().loads() == loads
+                })
+                .await;
+                near.set(&key, format!("own {round}"), None).await.unwrap();
+                assert_eq!(read(&near, &key).await, format!("own {round}"));
+                let keys = (0..3).map(|n| format!("a:{n}"));
+                assert_eq!(near.get_all(keys).await.unwrap().len(), 3);
+            }
+        }
+    }
+}
+
+/// With opt-in, the server tracks what was announced, in a pipeline of many keys, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn opt_in_announces_each_key() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port)
+            .tracking(Tracking::OptIn)
+            .connect()
+            .await
+            .unwrap();
+        let keys = || (0..50).map(|n| format!("k{n}"));
+        for key in keys() {
+            writer.set(&key, "old").await;
+        }
+        near.get_all(keys()).await.unwrap();
+        for key in keys() {
+            writer.set(&key, "new").await;
+        }
+        until("all are invalidated", async || {
+            near.stats().invalidated_keys() == 50
+        })
+        .await;
+        for key in keys() {
+            assert_eq!(read(&near, &key).await, "new");
+        }
+    }
+}
+
+/// What the server does not report is not kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_outside_the_prefixes_are_read_but_not_kept() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let prefixes = vec!["a:".to_string()];
+        let near = near(server.port).tracking(Tracking::Broadcast { prefixes });
+        let near = near.connect().await.unwrap();
+        for value in ["one", "two", "three"] {
+            writer.set("z:1", value).await;
+            assert_eq!(read(&near, "z:1").await, value);
+        }
+        assert_eq!(near.stats().loads(), 3);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prefix_separates_two_near_caches() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let make = |prefix: &'static str, tracking| {
+            let client = client(server.port);
+            let near = NearCache::<u64, Vec<u32>>::builder(client).key_prefix(prefix);
+            near.tracking(tracking)
+                .request_timeout(Duration::from_secs(10))
+                .connect()
+        };
+        let empty = || Tracking::Broadcast { prefixes: vec![] };
+        let (users, orders) = (make("user:", Tracking::Default), make("order:", empty()));
+        let (users, orders) = (users.await.unwrap(), orders.await.unwrap());
+        users.set(7, vec![1, 2], None).await.unwrap();
+        orders.set(7, vec![3], None).await.unwrap();
+        assert_eq!(users.get(&7).await.unwrap(), Some(vec![1, 2]));
+        assert_eq!(orders.get(&7).await.unwrap(), Some(vec![3]));
+        assert_eq!(writer.send::<String>(&["GET", "user:7"]).await, "[1,2]");
+        writer.set("user:7", "[9]").await;
+        writer.set("order:7", "[8]").await;
+        until("both hear", async || {
+            users.get(&7).await.unwrap() == Some(vec![9])
+                && orders.get(&7).await.unwrap() == Some(vec![8])
+        })
+        .await;
+        assert_eq!(
+            orders.stats().foreign_keys(),
+            0,
+            "the server reports this prefix alone"
+        );
+    }
+}
+
+/// A key type that does not come back from its bytes would never be invalidated: an error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_does_not_come_back_is_an_error() {
+    use wheelhouse_redis::NearKey;
+
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct Lossy(u64);
+
+    impl NearKey for Lossy {
+        fn write_bytes(&self, out: &mut Vec<u8>) {
+            (self.0 % 10).write_bytes(out);
+        }
+
+        fn from_bytes(bytes: &[u8]) -> Option<Self> {
+            u64::from_bytes(bytes).map(Lossy)
+        }
+    }
+
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let near = NearCache::<Lossy, u32>::builder(client(server.port))
+            .connect()
+            .await
+            .unwrap();
+        assert_eq!(near.get(&Lossy(7)).await.unwrap(), None);
+        let found = near.get(&Lossy(17)).await;
+        assert!(
+            matches!(&found, Err(NearError::Key { key }) if key == "7"),
+            "{found:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn close_ends_all_handles() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).connect().await.unwrap();
+        writer.set("k", "v").await;
+        assert_eq!(read(&near, "k").await, "v");
+        let other: Near = near.clone();
+        near.close().await;
+        near.close().await;
+        for result in [other.get("k").await, other.refresh("k").await] {
+            assert!(matches!(result, Err(NearError::Closed)), "{result:?}");
+        }
+        let written = other.set("k".to_string(), "w".to_string(), None).await;
+        assert!(matches!(written, Err(NearError::Closed)), "{written:?}");
+        assert_eq!(near.local().entry_count(), 0);
+        let gone = async || {
+            let clients: String = writer.clone().send(&["CLIENT", "LIST"]).await;
+            clients
+                .lines()
+                .filter(|line| !line.contains("cmd=client|list"))
+                .count()
+                == 0
+        };
+        until("the connection is closed", gone).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_handle_closes_the_connection() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let writer = Writer::connect(server.port).await;
+        let near = near(server.port).connect().await.unwrap();
+        let clients = async || {
+            let clients: String = writer.clone().send(&["CLIENT", "LIST"]).await;
+            clients.lines().count()
+        };
+        assert_eq!(clients().await, 2);
+        drop(near.clone());
+        assert_eq!(near.get("k").await.unwrap(), None);
+        drop(near);
+        until("the connection is closed", async || clients().await == 1).await;
+    }
+}
+
+/// The runtime that keeps the connection ends: nothing is served any more.
+#[test]
+fn nothing_is_served_after_the_runtime() {
+    for program in installed() {
+        let outer = tokio::runtime::Runtime::new().unwrap();
+        let server = outer.block_on(Server::start(&program, &[]));
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let near = runtime.block_on(async {
+            let near = near(server.port).connect().await.unwrap();
+            near.set("k".to_string(), "v".to_string(), None)
+                .await
+                .unwrap();
+            assert_eq!(read(&near, "k").await, "v");
+            near
+        });
+        drop(runtime);
+        let found = outer.block_on(near.get("k"));
+        assert!(matches!(found, Err(NearError::Closed)), "{found:?}");
+    }
+}

@@ -1,0 +1,155 @@
+//! Real servers as child processes, on free ports of 127.0.0.1.
+
+use super::Writer;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Set by `ci/redis.sh`: a test that finds no server fails instead of being skipped.
+const REQUIRED: &str = "WHEELHOUSE_REDIS_REQUIRED";
+const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
+
+/// The server programs of this machine. Empty: the test is skipped, with a message.
+pub fn installed() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let find = |name: &str| {
+        std::env::split_paths(&path)
+            .map(|folder| folder.join(name))
+            .find(|program| program.is_file())
+    };
+    let mut found: Vec<PathBuf> = PROGRAMS.iter().filter_map(|name| find(name)).collect();
+    // One may be a link to the other.
+    found.dedup_by_key(|program| program.canonicalize().ok());
+    if found.is_empty() {
+        let advice = "no redis-server and no valkey-server on the PATH: install one \
+                      (Debian: apt-get install redis-server)";
+        assert!(std::env::var_os(REQUIRED).is_none(), "{advice}");
+        eprintln!("skipped: {advice}");
+    }
+    found
+}
+
+/// A server that runs; stopped when dropped, also by a panic.
+pub struct Server {
+    program: PathBuf,
+    folder: PathBuf,
+    options: Vec<String>,
+    pub port: u16,
+    child: Child,
+}
+
+impl Server {
+    pub async fn start(program: &Path, options: &[&str]) -> Self {
+        let options: Vec<String> = options.iter().map(|o| (*o).to_string()).collect();
+        // Another process may take the free port before the server does.
+        for _ in 0..10 {
+            let (port, folder) = (free_port(), new_folder());
+            let mut server = Self {
+                child: launch(program, &folder, port, &options),
+                program: program.to_path_buf(),
+                folder,
+                options: options.clone(),
+                port,
+            };
+            if server.answers().await {
+                return server;
+            }
+        }
+        panic!("{} does not start", program.display());
+    }
+
+    /// Ends the process at once, as a crash does.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts the process anew on the same port, with an empty memory.
+    pub async fn restart(&mut self) {
+        self.kill();
+        for _ in 0..50 {
+            self.child = launch(&self.program, &self.folder, self.port, &self.options);
+            if self.answers().await {
+                return;
+            }
+        }
+        panic!("{} does not start again", self.program.display());
+    }
+
+    /// Stops the process where it is; it keeps its connections and answers nothing.
+    pub fn stop(&self) {
+        self.signal("STOP");
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(status.unwrap().success(), "kill -s {name} {pid}");
+    }
+
+    async fn answers(&mut self) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(10) {
+            if self.child.try_wait().unwrap().is_some() {
+                return false;
+            }
+            if std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+                let mut writer = Writer::connect(self.port).await;
+                return writer.try_send::<String>(&["PING"]).await.is_ok();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        false
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn launch(program: &Path, folder: &Path, port: u16, options: &[String]) -> Child {
+    Command::new(program)
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+        .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+        .arg("--dir")
+        .arg(folder)
+        .args(options)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{}: {error}", program.display()))
+}
+
+pub fn free_port() -> u16 {
+    loop {
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        // A node of a cluster also listens 10,000 above.
+        if port < 55_000 {
+            return port;
+        }
+    }
+}
+
+fn new_folder() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("server-{}-{number}", std::process::id());
+    let folder = std::env::temp_dir().join(format!("wheelhouse-redis-{name}"));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
