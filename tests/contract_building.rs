@@ -31,7 +31,10 @@ fn bounds_ask_for_no_more_than_the_contract_says() {
     let cache: Cache<PlainKey, PlainValue> = Cache::new(10);
     handle(&cache);
     cache.insert(PlainKey(1), PlainValue(10));
-    assert_eq!(cache.get_ref(&PlainKey(1)).map(|entry| entry.value().0), Some(10));
+    assert_eq!(
+        cache.get_ref(&PlainKey(1)).map(|entry| entry.value().0),
+        Some(10)
+    );
     assert_eq!(cache.peek_ref(&PlainKey(1)).map(|entry| entry.0), Some(10));
     assert!(cache.contains_key(&PlainKey(1)));
     cache.insert_with_ttl(PlainKey(2), PlainValue(20), SECOND);
@@ -44,7 +47,11 @@ fn bounds_ask_for_no_more_than_the_contract_says() {
     cache.run_pending_tasks();
     assert_eq!(cache.entry_count(), 0);
     assert_eq!(cache.weighted_size(), 0);
-    let _ = (cache.next_maintenance_in(), cache.stats(), cache.policy().now());
+    let _ = (
+        cache.next_maintenance_in(),
+        cache.stats(),
+        cache.policy().now(),
+    );
     assert_eq!(cache.name(), None);
 }
 
@@ -151,7 +158,9 @@ fn the_later_of_two_equal_settings_holds() {
         .time_to_idle(3 * SECOND)
         .weigher(|_, _| 9)
         .weigher(|_, _| 2)
-        .expire_after(wheelhouse::expiry::creating(|_: &u32, _: &u32| Some(Duration::ZERO)))
+        .expire_after(wheelhouse::expiry::creating(|_: &u32, _: &u32| {
+            Some(Duration::ZERO)
+        }))
         .expire_after(wheelhouse::expiry::never())
         .expiry_resolution(SECOND)
         .expiry_resolution(Duration::from_nanos(1 << 20))
@@ -166,7 +175,10 @@ fn the_later_of_two_equal_settings_holds() {
     assert_eq!(cache.policy().max_capacity(), Some(50));
     assert_eq!(cache.policy().time_to_live(), Some(2 * SECOND));
     assert_eq!(cache.policy().time_to_idle(), Some(3 * SECOND));
-    assert_eq!(cache.policy().expiry_resolution(), Duration::from_nanos(1 << 20));
+    assert_eq!(
+        cache.policy().expiry_resolution(),
+        Duration::from_nanos(1 << 20)
+    );
     ticker.advance(2 * SECOND - Duration::from_nanos(1));
     assert!(cache.contains_key(&1));
     ticker.advance(Duration::from_nanos(1));
@@ -193,7 +205,11 @@ fn a_capacity_of_zero_keeps_nothing_and_says_size() {
     assert_eq!(cache.entry_count(), 0);
     let heard = heard.lock().unwrap();
     assert_eq!(heard.len(), 6);
-    assert!(heard.iter().all(|(k, v, cause)| *v == k + 10 && *cause == RemovalCause::Size));
+    assert!(
+        heard
+            .iter()
+            .all(|(k, v, cause)| *v == k + 10 && *cause == RemovalCause::Size)
+    );
 }
 
 #[test]
@@ -230,7 +246,11 @@ fn the_weigher_runs_once_for_each_write_and_never_for_a_read() {
     assert_eq!(calls.load(Ordering::Relaxed), 2);
     cache.insert_with_ttl(2, 7, SECOND);
     assert_eq!(calls.load(Ordering::Relaxed), 3);
-    let _ = (cache.get(&1), cache.contains_key(&1), cache.peek_ref(&1).is_some());
+    let _ = (
+        cache.get(&1),
+        cache.contains_key(&1),
+        cache.peek_ref(&1).is_some(),
+    );
     cache.set_expiry(&1, Some(SECOND));
     assert_eq!(cache.policy().weight_of(&1), Some(6));
     assert_eq!(cache.policy().weight_of(&3), None);
@@ -257,27 +277,39 @@ fn a_weight_of_zero_is_never_a_victim() {
             cache.insert(key, 1);
         }
         cache.run_pending_tasks();
-        assert_eq!((0..100).filter(|key| cache.contains_key(key)).count(), 100, "{policy:?}");
+        assert_eq!(
+            (0..100).filter(|key| cache.contains_key(key)).count(),
+            100,
+            "{policy:?}"
+        );
         assert!(cache.weighted_size() <= 50);
         cache.policy().set_max_capacity(0);
         cache.run_pending_tasks();
         assert_eq!(cache.weighted_size(), 0, "{policy:?}");
-        assert_eq!((0..100).filter(|key| cache.contains_key(key)).count(), 100, "{policy:?}");
+        assert_eq!(
+            (0..100).filter(|key| cache.contains_key(key)).count(),
+            100,
+            "{policy:?}"
+        );
     }
 }
 
 #[test]
 fn weights_at_the_upper_end_do_not_overflow() {
-    let cache: Cache<u32, u32> =
-        Cache::builder().max_capacity(u64::MAX).weigher(|_, _| u32::MAX).build();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .max_capacity(u64::MAX)
+        .weigher(|_, _| u32::MAX)
+        .build();
     for key in 0..100 {
         cache.insert(key, key);
     }
     cache.run_pending_tasks();
     assert_eq!(cache.entry_count(), 100);
     assert_eq!(cache.weighted_size(), 100 * u64::from(u32::MAX));
-    let small: Cache<u32, u32> =
-        Cache::builder().max_capacity(10).weigher(|_, _| u32::MAX).build();
+    let small: Cache<u32, u32> = Cache::builder()
+        .max_capacity(10)
+        .weigher(|_, _| u32::MAX)
+        .build();
     small.insert(1, 1);
     small.run_pending_tasks();
     assert_eq!(small.entry_count(), 0);
@@ -286,8 +318,9 @@ fn weights_at_the_upper_end_do_not_overflow() {
 #[test]
 fn the_resolution_is_rounded_up_to_a_power_of_two() {
     let built = |nanos: u64| {
-        let cache: Cache<u32, u32> =
-            Cache::builder().expiry_resolution(Duration::from_nanos(nanos)).build();
+        let cache: Cache<u32, u32> = Cache::builder()
+            .expiry_resolution(Duration::from_nanos(nanos))
+            .build();
         cache.policy().expiry_resolution()
     };
     assert_eq!(built((1 << 20) + 1), Duration::from_nanos(1 << 21));
@@ -295,18 +328,23 @@ fn the_resolution_is_rounded_up_to_a_power_of_two() {
     assert_eq!(built(1 << 16), Duration::from_nanos(1 << 16));
     assert_eq!(built((1 << 16) + 1), Duration::from_nanos(1 << 17));
     let default: Cache<u32, u32> = Cache::builder().build();
-    assert_eq!(default.policy().expiry_resolution(), Duration::from_nanos(1 << 30));
+    assert_eq!(
+        default.policy().expiry_resolution(),
+        Duration::from_nanos(1 << 30)
+    );
 }
 
 #[test]
 fn a_refusal_names_the_setting_the_value_and_what_is_allowed() {
     for resolution in [Duration::ZERO, Duration::MAX] {
-        let attempt =
-            || Cache::<u32, u32>::builder().expiry_resolution(resolution);
+        let attempt = || Cache::<u32, u32>::builder().expiry_resolution(resolution);
         match attempt().try_build() {
             Ok(cache) => {
                 // A value below the finest may be rounded up to it.
-                assert_eq!(cache.policy().expiry_resolution(), Duration::from_nanos(1 << 16));
+                assert_eq!(
+                    cache.policy().expiry_resolution(),
+                    Duration::from_nanos(1 << 16)
+                );
             }
             Err(error) => {
                 fn is_error<E: std::error::Error + Send + Sync + 'static>(_: &E) {}
@@ -324,7 +362,10 @@ fn a_refusal_names_the_setting_the_value_and_what_is_allowed() {
                 std::panic::set_hook(before);
                 let panic = message(panic.err().expect("build panics where try_build refuses"));
                 assert!(panic.contains(&text), "{panic} / {text}");
-                assert!(line.lock().unwrap().ends_with("contract_building.rs"), "track_caller");
+                assert!(
+                    line.lock().unwrap().ends_with("contract_building.rs"),
+                    "track_caller"
+                );
             }
         }
     }

@@ -54,7 +54,13 @@ impl Expiry<u32, u32> for Scripted {
         duration_until_expiry: Option<Duration>,
         last_modified_at: Instant,
     ) -> Option<Duration> {
-        self.answer(Read(*key, *value, read_at, duration_until_expiry, last_modified_at))
+        self.answer(Read(
+            *key,
+            *value,
+            read_at,
+            duration_until_expiry,
+            last_modified_at,
+        ))
     }
 }
 
@@ -74,7 +80,12 @@ impl World {
             .ticker(ticker.clone())
             .removal_listener(move |k, v, cause| sink.lock().unwrap().push((*k, *v, cause)))
             .build();
-        World { cache, ticker, asked, heard }
+        World {
+            cache,
+            ticker,
+            asked,
+            heard,
+        }
     }
     fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.asked.lock().unwrap())
@@ -119,13 +130,25 @@ fn the_policy_is_told_cache_time_and_what_is_left() {
     world.ticker.advance(3 * SECOND);
     assert_eq!(world.now() - start, 3 * SECOND);
     assert_eq!(world.cache.get(&1), Some(10));
-    assert_eq!(world.asked(), [Read(1, 10, start + 3 * SECOND, Some(7 * SECOND), start)]);
+    assert_eq!(
+        world.asked(),
+        [Read(1, 10, start + 3 * SECOND, Some(7 * SECOND), start)]
+    );
     world.ticker.advance(SECOND);
     world.cache.insert(1, 11);
-    assert_eq!(world.asked(), [Update(1, 11, start + 4 * SECOND, Some(6 * SECOND))]);
+    assert_eq!(
+        world.asked(),
+        [Update(1, 11, start + 4 * SECOND, Some(6 * SECOND))]
+    );
     world.ticker.advance(SECOND);
     assert_eq!(world.cache.get_ref(&1).map(|entry| *entry), Some(11));
-    let told = Read(1, 11, start + 5 * SECOND, Some(5 * SECOND), start + 4 * SECOND);
+    let told = Read(
+        1,
+        11,
+        start + 5 * SECOND,
+        Some(5 * SECOND),
+        start + 4 * SECOND,
+    );
     assert_eq!(world.asked(), [told]);
     // Nothing drifted: the deadline is where the creation put it.
     world.ticker.advance(5 * SECOND - NANO);
@@ -142,8 +165,11 @@ fn an_entry_without_a_deadline_has_nothing_left_to_tell() {
     world.cache.insert(1, 1);
     world.cache.get(&1);
     world.cache.insert(1, 2);
-    let expected =
-        [Create(1, 1, start), Read(1, 1, start, None, start), Update(1, 2, start, None)];
+    let expected = [
+        Create(1, 1, start),
+        Read(1, 1, start, None, start),
+        Update(1, 2, start, None),
+    ];
     assert_eq!(world.asked(), expected);
     assert_eq!(world.cache.peek_ref(&1).unwrap().time_left(), None);
 }
@@ -203,19 +229,27 @@ fn a_deadline_counts_from_the_instant_that_the_policy_was_told() {
         .expire_after(Until(move |told: Instant| {
             *told_last.lock().unwrap() = told;
             inside.advance(SECOND); // the policy is slow
-            valid_until.lock().unwrap().map(|until| until.saturating_duration_since(told))
+            valid_until
+                .lock()
+                .unwrap()
+                .map(|until| until.saturating_duration_since(told))
         }))
         .ticker(ticker.clone())
         .build();
     let start = cache.policy().now();
-    let operations: [&dyn Fn(); 3] =
-        [&|| cache.insert(1, 1), &|| cache.insert(1, 2), &|| assert!(cache.get(&1).is_some())];
+    let operations: [&dyn Fn(); 3] = [&|| cache.insert(1, 1), &|| cache.insert(1, 2), &|| {
+        assert!(cache.get(&1).is_some())
+    }];
     for (n, operation) in operations.iter().enumerate() {
         let target = start + Duration::from_secs(10 * (n as u64 + 1));
         *until.lock().unwrap() = Some(target);
         let before = cache.policy().now();
         operation();
-        assert_eq!(*seen.lock().unwrap(), before, "told is read once, before the callback");
+        assert_eq!(
+            *seen.lock().unwrap(),
+            before,
+            "told is read once, before the callback"
+        );
         let left = cache.peek_ref(&1).unwrap().time_left();
         assert_eq!(left, Some(target - cache.policy().now()), "operation {n}");
     }
@@ -236,7 +270,10 @@ fn the_instant_is_read_after_the_loader_has_run() {
     });
     assert_eq!(value, 5);
     assert_eq!(world.asked(), [Create(1, 5, start + 3 * SECOND)]);
-    assert_eq!(world.cache.peek_ref(&1).unwrap().time_left(), Some(10 * SECOND));
+    assert_eq!(
+        world.cache.peek_ref(&1).unwrap().time_left(),
+        Some(10 * SECOND)
+    );
 }
 
 #[test]
@@ -250,7 +287,10 @@ fn a_life_of_zero_is_stored_never_seen_and_removed_as_expired() {
     assert_eq!(world.cache.get(&2), None);
     let mut heard = world.heard();
     heard.sort_by_key(|(key, ..)| *key);
-    assert_eq!(heard, [(1, 1, RemovalCause::Expired), (2, 2, RemovalCause::Expired)]);
+    assert_eq!(
+        heard,
+        [(1, 1, RemovalCause::Expired), (2, 2, RemovalCause::Expired)]
+    );
     assert_eq!(world.cache.entry_count(), 0);
 }
 
@@ -269,7 +309,10 @@ fn a_life_of_zero_on_update_and_on_read_and_by_hand() {
     world.cache.insert(3, 4);
     assert!(world.cache.set_expiry(&3, Some(Duration::ZERO)));
     assert!(!world.cache.contains_key(&3));
-    assert!(!world.cache.set_expiry(&3, None), "an entry that is due is absent");
+    assert!(
+        !world.cache.set_expiry(&3, None),
+        "an entry that is due is absent"
+    );
     let mut heard = world.heard();
     heard.sort_by_key(|(key, value, _)| (*key, *value));
     let expected = [
@@ -311,11 +354,20 @@ fn rows_insert() {
     let start = world.now();
     world.cache.insert(1, 1);
     world.cache.insert(1, 2);
-    assert_eq!(world.asked(), [Create(1, 1, start), Update(1, 2, start, Some(10 * SECOND))]);
+    assert_eq!(
+        world.asked(),
+        [Create(1, 1, start), Update(1, 2, start, Some(10 * SECOND))]
+    );
     world.ticker.advance(10 * SECOND);
     world.cache.insert(1, 3);
     assert_eq!(world.asked(), [Create(1, 3, start + 10 * SECOND)]);
-    assert_eq!(world.heard(), [(1, 1, RemovalCause::Replaced), (1, 2, RemovalCause::Expired)]);
+    assert_eq!(
+        world.heard(),
+        [
+            (1, 1, RemovalCause::Replaced),
+            (1, 2, RemovalCause::Expired)
+        ]
+    );
     assert_eq!(world.cache.get(&1), Some(3));
 }
 
@@ -330,7 +382,13 @@ fn rows_insert_with_ttl() {
     world.ticker.advance(4 * SECOND);
     world.cache.insert_with_ttl(1, 3, 5 * SECOND);
     assert_eq!(left(&1), Some(5 * SECOND));
-    assert_eq!(world.heard(), [(1, 1, RemovalCause::Replaced), (1, 2, RemovalCause::Expired)]);
+    assert_eq!(
+        world.heard(),
+        [
+            (1, 1, RemovalCause::Replaced),
+            (1, 2, RemovalCause::Expired)
+        ]
+    );
     assert_eq!(world.asked(), []);
     // Without a policy, and beside a limit.
     let ticker = ManualTicker::new();
@@ -385,7 +443,13 @@ fn rows_invalidate_and_remove() {
     assert_eq!(world.cache.remove(&2), Some(2));
     let mut heard = world.heard();
     heard.sort_by_key(|(key, ..)| *key);
-    assert_eq!(heard, [(1, 1, RemovalCause::Explicit), (2, 2, RemovalCause::Explicit)]);
+    assert_eq!(
+        heard,
+        [
+            (1, 1, RemovalCause::Explicit),
+            (2, 2, RemovalCause::Explicit)
+        ]
+    );
     world.cache.insert(1, 1);
     world.cache.insert(2, 2);
     world.ticker.advance(10 * SECOND);
@@ -393,7 +457,10 @@ fn rows_invalidate_and_remove() {
     assert_eq!(world.cache.remove(&2), None);
     let mut heard = world.heard();
     heard.sort_by_key(|(key, ..)| *key);
-    assert_eq!(heard, [(1, 1, RemovalCause::Expired), (2, 2, RemovalCause::Expired)]);
+    assert_eq!(
+        heard,
+        [(1, 1, RemovalCause::Expired), (2, 2, RemovalCause::Expired)]
+    );
 }
 
 #[test]
@@ -446,7 +513,9 @@ fn a_policy_for_writes_only_is_never_asked_on_a_read() {
 fn a_policy_for_writes_only_beside_an_idle_limit() {
     let ticker = ManualTicker::new();
     let cache: Cache<u32, u32> = Cache::builder()
-        .expire_after(expiry::writes_only(expiry::accessing(|_: &u32, _: &u32| Some(5 * SECOND))))
+        .expire_after(expiry::writes_only(expiry::accessing(
+            |_: &u32, _: &u32| Some(5 * SECOND),
+        )))
         .time_to_idle(2 * SECOND)
         .ticker(ticker.clone())
         .build();
@@ -500,8 +569,10 @@ fn a_read_prolongs_only_the_value_that_it_read() {
             _ => Some(SECOND),
         }),
     );
-    let cache: Cache<u32, u32> =
-        Cache::builder().expire_after(scripted).ticker(ticker.clone()).build();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .expire_after(scripted)
+        .ticker(ticker.clone())
+        .build();
     *slot.lock().unwrap() = Some(cache.clone());
     cache.insert(1, 1);
     assert_eq!(cache.get(&1), Some(1));
@@ -552,8 +623,15 @@ fn a_panic_of_the_policy_leaves_things_as_they_were() {
     fails(&|| _ = world.cache.get_ref(&1));
     fails(&|| _ = world.cache.get_with(7, || 7));
     armed.store(false, SeqCst);
-    assert_eq!(world.cache.peek_ref(&1).map(|e| *e), Some(1), "present keeps its value");
-    assert_eq!(world.cache.peek_ref(&1).unwrap().time_left(), Some(9 * SECOND));
+    assert_eq!(
+        world.cache.peek_ref(&1).map(|e| *e),
+        Some(1),
+        "present keeps its value"
+    );
+    assert_eq!(
+        world.cache.peek_ref(&1).unwrap().time_left(),
+        Some(9 * SECOND)
+    );
     assert!(!world.cache.contains_key(&7));
     world.cache.insert(1, 3);
     assert_eq!(world.cache.get(&1), Some(3));
@@ -567,7 +645,13 @@ fn a_panic_of_the_policy_leaves_things_as_they_were() {
     armed.store(false, SeqCst);
     assert!(!world.cache.contains_key(&1));
     let heard = world.heard();
-    assert_eq!(heard.iter().filter(|gone| **gone == (1, 3, RemovalCause::Expired)).count(), 1);
+    assert_eq!(
+        heard
+            .iter()
+            .filter(|gone| **gone == (1, 3, RemovalCause::Expired))
+            .count(),
+        1
+    );
     assert_eq!(heard.len(), 2);
 }
 
@@ -588,12 +672,19 @@ fn time_that_steps_back_removes_nothing_early() {
     assert!(world.cache.set_expiry(&3, Some(10 * SECOND)));
     world.cache.run_pending_tasks();
     assert_eq!(world.cache.entry_count(), 3);
-    world.ticker.set_nanos(origin.wrapping_add(10_000_000_000 - 1));
+    world
+        .ticker
+        .set_nanos(origin.wrapping_add(10_000_000_000 - 1));
     assert!(world.cache.contains_key(&1));
     world.ticker.set_nanos(origin.wrapping_add(30_000_000_000));
     world.cache.run_pending_tasks();
     assert_eq!(world.cache.entry_count(), 0);
-    assert!(world.heard().iter().all(|(.., cause)| *cause == RemovalCause::Expired));
+    assert!(
+        world
+            .heard()
+            .iter()
+            .all(|(.., cause)| *cause == RemovalCause::Expired)
+    );
 }
 
 #[test]
@@ -618,11 +709,16 @@ fn told_instants_agree_with_the_programs_clock() {
             cache.insert(key, key);
             let after = Instant::now();
             let at = told.lock().unwrap().unwrap();
-            before.saturating_duration_since(at).max(at.saturating_duration_since(after))
+            before
+                .saturating_duration_since(at)
+                .max(at.saturating_duration_since(after))
         })
         .min()
         .unwrap();
-    assert!(worst_of_best <= Duration::from_micros(50), "{worst_of_best:?}");
+    assert!(
+        worst_of_best <= Duration::from_micros(50),
+        "{worst_of_best:?}"
+    );
     let before = Instant::now();
     let now = cache.policy().now();
     assert!(now + Duration::from_millis(5) > before && now < Instant::now() + SECOND);

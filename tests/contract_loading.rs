@@ -37,7 +37,11 @@ fn world() -> World {
             sink.lock().unwrap().push((k.clone(), *v, cause));
         })
         .build();
-    World { cache, ticker, heard }
+    World {
+        cache,
+        ticker,
+        heard,
+    }
 }
 impl World {
     fn heard(&self) -> Vec<(String, u32, RemovalCause)> {
@@ -101,7 +105,11 @@ fn synchronous_signatures() {
     let _: Result<u32, Arc<Bare>> = cache.try_get_with(a(), || Err(Bare));
     let _: Result<u32, Arc<Bare>> = cache.try_get_with_by_ref("a", || Err(Bare));
     let not_send = Rc::new(4);
-    assert_eq!(cache.get_with("b".into(), || *not_send), 4, "init may be anything");
+    assert_eq!(
+        cache.get_with("b".into(), || *not_send),
+        4,
+        "init may be anything"
+    );
     let _: Result<(), u32> = cache.replace_if("a", 2, |_: &u32| false);
     let _: Option<u32> = cache.remove_if("a", |_: &u32| true);
     let _: Result<Vec<Option<u32>>, Arc<Bare>> =
@@ -130,7 +138,10 @@ fn synchronous_signatures() {
 fn selector_signatures() {
     let cache: C = Cache::new(10);
     let entry: Entry<String, u32> = cache.entry(a()).or_default();
-    assert_eq!((entry.key().as_str(), *entry.value(), entry.is_fresh()), ("a", 0, true));
+    assert_eq!(
+        (entry.key().as_str(), *entry.value(), entry.is_fresh()),
+        ("a", 0, true)
+    );
     assert!(entry.is_stored() && !entry.is_old_value_replaced());
     assert_eq!(entry.time_left(), None);
     assert_eq!(entry.into_value(), 0);
@@ -144,14 +155,15 @@ fn selector_signatures() {
     let _: Entry<String, u32> = cache.entry(a()).or_insert_with_if(|| 3, |_| false);
     let _: Entry<String, u32> = cache.entry_by_ref("a").or_insert_with_if(|| 3, |_| false);
     let _: Option<Entry<String, u32>> = cache.entry(a()).or_optionally_insert_with(|| None);
-    let _: Option<Entry<String, u32>> =
-        cache.entry_by_ref("a").or_optionally_insert_with(|| None);
+    let _: Option<Entry<String, u32>> = cache.entry_by_ref("a").or_optionally_insert_with(|| None);
     struct Bare;
-    let _: Result<Entry<String, u32>, Arc<Bare>> = cache.entry(a()).or_try_insert_with(|| Err(Bare));
+    let _: Result<Entry<String, u32>, Arc<Bare>> =
+        cache.entry(a()).or_try_insert_with(|| Err(Bare));
     let _: Result<Entry<String, u32>, Arc<Bare>> =
         cache.entry_by_ref("a").or_try_insert_with(|| Err(Bare));
-    let _: Entry<String, u32> =
-        cache.entry(a()).and_upsert_with(|old| old.map_or(0, |old| old.into_value() + 1));
+    let _: Entry<String, u32> = cache
+        .entry(a())
+        .and_upsert_with(|old| old.map_or(0, |old| old.into_value() + 1));
     let _: Entry<String, u32> = cache.entry_by_ref("a").and_upsert_with(|_| 1);
     let _: CompResult<String, u32> = cache.entry(a()).and_compute_with(|_| Op::Nop);
     let _: CompResult<String, u32> = cache.entry_by_ref("a").and_compute_with(|_| Op::Nop);
@@ -160,10 +172,12 @@ fn selector_signatures() {
     let failed: Result<CompResult<String, u32>, &Rc<String>> =
         cache.entry(a()).and_try_compute_with(|_| Err(&word));
     assert!(failed.is_err());
-    let _: Result<CompResult<String, u32>, &Rc<String>> =
-        cache.entry_by_ref("a").and_try_compute_if_nobody_else(|_| Err(&word));
-    let _: Result<CompResult<String, u32>, &Rc<String>> =
-        cache.entry(a()).and_try_compute_if_nobody_else(|_| Err(&word));
+    let _: Result<CompResult<String, u32>, &Rc<String>> = cache
+        .entry_by_ref("a")
+        .and_try_compute_if_nobody_else(|_| Err(&word));
+    let _: Result<CompResult<String, u32>, &Rc<String>> = cache
+        .entry(a())
+        .and_try_compute_if_nobody_else(|_| Err(&word));
     let _: Result<CompResult<String, u32>, &Rc<String>> =
         cache.entry_by_ref("a").and_try_compute_with(|_| Err(&word));
 }
@@ -186,17 +200,26 @@ fn asynchronous_signatures() {
         let _: Option<u32> = send(cache.optionally_get_with_by_ref_async("a", none())).await;
         let _: Result<u32, Arc<Bare>> = send(cache.try_get_with_async(a(), fails())).await;
         let _: Result<u32, Arc<Bare>> = send(cache.try_get_with_by_ref_async("a", fails())).await;
-        let _: Result<Vec<Option<u32>>, Arc<Bare>> =
-            send(cache.get_all_with_async([a()], |keys: Vec<String>| async move {
+        let _: Result<Vec<Option<u32>>, Arc<Bare>> = send(
+            cache.get_all_with_async([a()], |keys: Vec<String>| async move {
                 Ok(vec![Some(1); keys.len()])
-            }))
-            .await;
+            }),
+        )
+        .await;
         let _: Leased<String, u32, _> = send(cache.lease_async(a())).await;
         let _: Entry<String, u32> = send(cache.entry(a()).or_insert_with_async(one)).await;
-        let _: Entry<String, u32> =
-            send(cache.entry(a()).or_insert_with_ttl_async(|| async { (1, SECOND) })).await;
-        let _: Entry<String, u32> =
-            send(cache.entry(a()).or_insert_with_if_async(one, |_: &u32| false)).await;
+        let _: Entry<String, u32> = send(
+            cache
+                .entry(a())
+                .or_insert_with_ttl_async(|| async { (1, SECOND) }),
+        )
+        .await;
+        let _: Entry<String, u32> = send(
+            cache
+                .entry(a())
+                .or_insert_with_if_async(one, |_: &u32| false),
+        )
+        .await;
         let _: Option<Entry<String, u32>> =
             send(cache.entry(a()).or_optionally_insert_with_async(none)).await;
         let _: Result<Entry<String, u32>, Arc<Bare>> =
@@ -205,21 +228,40 @@ fn asynchronous_signatures() {
             |old: Option<Entry<String, u32>>| async move { old.map_or(0, Entry::into_value) },
         ))
         .await;
-        let _: CompResult<String, u32> =
-            send(cache.entry(a()).and_compute_with_async(|_| async { Op::Nop })).await;
-        let _: Result<CompResult<String, u32>, Bare> =
-            send(cache.entry(a()).and_try_compute_with_async(|_| async { Err(Bare) })).await;
+        let _: CompResult<String, u32> = send(
+            cache
+                .entry(a())
+                .and_compute_with_async(|_| async { Op::Nop }),
+        )
+        .await;
         let _: Result<CompResult<String, u32>, Bare> = send(
-            cache.entry(a()).and_try_compute_if_nobody_else_async(|_| async { Ok(Op::Remove) }),
+            cache
+                .entry(a())
+                .and_try_compute_with_async(|_| async { Err(Bare) }),
+        )
+        .await;
+        let _: Result<CompResult<String, u32>, Bare> = send(
+            cache
+                .entry(a())
+                .and_try_compute_if_nobody_else_async(|_| async { Ok(Op::Remove) }),
         )
         .await;
         let _: Entry<String, u32> = send(cache.entry_by_ref("a").or_insert_with_async(one)).await;
-        let _: CompResult<String, u32> =
-            send(cache.entry_by_ref("a").and_compute_with_async(|_| async { Op::Nop })).await;
+        let _: CompResult<String, u32> = send(
+            cache
+                .entry_by_ref("a")
+                .and_compute_with_async(|_| async { Op::Nop }),
+        )
+        .await;
         // What is not Send is taken, too; the future is then not Send.
         let shared = Rc::new(3);
         let theirs = shared.clone();
-        assert_eq!(cache.get_with_async("rc".into(), async move { *theirs }).await, 3);
+        assert_eq!(
+            cache
+                .get_with_async("rc".into(), async move { *theirs })
+                .await,
+            3
+        );
     });
 }
 
@@ -240,18 +282,39 @@ fn a_hit_runs_and_polls_nothing_and_counts_one_hit() {
         }
     }
     let reads = Arc::new(AtomicUsize::new(0));
-    let cache: C = Cache::builder().record_stats().expire_after(Reads(reads.clone())).build();
+    let cache: C = Cache::builder()
+        .record_stats()
+        .expire_after(Reads(reads.clone()))
+        .build();
     cache.insert(a(), 1);
     assert_eq!(cache.get_with(a(), || panic!("run")), 1);
     assert_eq!(cache.optionally_get_with(a(), || panic!("run")), Some(1));
-    assert_eq!(cache.try_get_with(a(), || -> Result<u32, ()> { panic!("run") }), Ok(1));
-    assert_eq!(block_on(cache.get_with_async(a(), async { panic!("polled") })), 1);
+    assert_eq!(
+        cache.try_get_with(a(), || -> Result<u32, ()> { panic!("run") }),
+        Ok(1)
+    );
+    assert_eq!(
+        block_on(cache.get_with_async(a(), async { panic!("polled") })),
+        1
+    );
     let all = cache.get_all_with([a()], |_| -> Result<_, ()> { panic!("run") });
     assert_eq!(all, Ok(vec![Some(1)]));
     assert!(matches!(cache.lease(a()), Leased::Found(1)));
     let stats = cache.stats();
-    assert_eq!((stats.hits(), stats.misses(), stats.loads(), stats.load_waits()), (6, 0, 0, 0));
-    assert_eq!(reads.load(SeqCst), 6, "the read callback, once for each hit");
+    assert_eq!(
+        (
+            stats.hits(),
+            stats.misses(),
+            stats.loads(),
+            stats.load_waits()
+        ),
+        (6, 0, 0, 0)
+    );
+    assert_eq!(
+        reads.load(SeqCst),
+        6,
+        "the read callback, once for each hit"
+    );
 }
 
 #[test]
@@ -286,7 +349,10 @@ fn a_miss_loads_once_and_shares_with_every_waiter() {
         assert_eq!(cache.get(&a()), None, "get knows nothing of loads");
         assert!(!cache.contains_key("a"));
         assert_eq!((cache.iter().count(), cache.entry_count()), (0, 0));
-        assert!(matches!(cache.lease_timeout(a(), Duration::ZERO), Leased::Busy));
+        assert!(matches!(
+            cache.lease_timeout(a(), Duration::ZERO),
+            Leased::Busy
+        ));
         go.send(()).unwrap();
         assert_eq!(leader.join().unwrap(), 7);
         for waiter in waiters {
@@ -295,7 +361,14 @@ fn a_miss_loads_once_and_shares_with_every_waiter() {
     });
     let stats = w.cache.stats();
     assert_eq!(runs.load(SeqCst), 1);
-    assert_eq!((stats.loads(), stats.load_failures(), stats.loads_discarded()), (1, 0, 0));
+    assert_eq!(
+        (
+            stats.loads(),
+            stats.load_failures(),
+            stats.loads_discarded()
+        ),
+        (1, 0, 0)
+    );
     assert_eq!(stats.insertions(), 1);
     assert_eq!(w.heard(), []);
 }
@@ -306,7 +379,11 @@ fn a_due_entry_leaves_first_even_when_the_load_fails() {
     w.cache.insert_with_ttl(a(), 1, SECOND);
     w.ticker.advance(SECOND);
     let failed = w.cache.try_get_with(a(), || {
-        assert_eq!(w.cache.entry_count(), 0, "it left when the load was registered");
+        assert_eq!(
+            w.cache.entry_count(),
+            0,
+            "it left when the load was registered"
+        );
         Err::<u32, _>("no")
     });
     assert_eq!(failed.unwrap_err().as_ref(), &"no");
@@ -315,7 +392,10 @@ fn a_due_entry_leaves_first_even_when_the_load_fails() {
     w.ticker.advance(SECOND);
     w.cache.get_with(a(), || 3);
     w.cache.insert(a(), 4);
-    let expected = [(a(), 2, RemovalCause::Expired), (a(), 3, RemovalCause::Replaced)];
+    let expected = [
+        (a(), 2, RemovalCause::Expired),
+        (a(), 3, RemovalCause::Replaced),
+    ];
     assert_eq!(w.heard(), expected);
 }
 
@@ -329,7 +409,11 @@ fn the_life_of_an_entry_begins_at_the_commit() {
     assert!(entry.is_fresh() && entry.is_stored());
     assert_eq!(w.cache.peek_ref("a").unwrap().time_left(), Some(3 * SECOND));
     assert_eq!(w.cache.peek_ref("a").unwrap().age(), Duration::ZERO);
-    assert_eq!(w.cache.stats().load_time(), 5 * SECOND, "by the cache's ticker");
+    assert_eq!(
+        w.cache.stats().load_time(),
+        5 * SECOND,
+        "by the cache's ticker"
+    );
 }
 
 #[test]
@@ -345,7 +429,10 @@ fn a_value_that_cannot_be_kept_reaches_its_caller() {
     heavy.run_pending_tasks();
     assert!(!heavy.contains_key("a"));
     let w = world();
-    let entry = w.cache.entry(a()).or_insert_with_ttl(|| (3, Duration::ZERO));
+    let entry = w
+        .cache
+        .entry(a())
+        .or_insert_with_ttl(|| (3, Duration::ZERO));
     assert!(!entry.is_stored());
     assert_eq!(entry.into_value(), 3);
     assert_eq!(w.cache.get("a"), None);
@@ -359,26 +446,72 @@ fn every_explicit_write_revokes_the_load_it_meets() {
     type Write = Box<dyn Fn(&World)>;
     let rows: Vec<(&str, bool, Write, u32)> = vec![
         ("insert", true, Box::new(|w| w.cache.insert(a(), 99)), 99),
-        ("insert_with_ttl", true, Box::new(|w| w.cache.insert_with_ttl(a(), 98, SECOND)), 98),
-        ("invalidate", true, Box::new(|w| w.cache.invalidate("a")), 10),
-        ("remove", true, Box::new(|w| assert_eq!(w.cache.remove("a"), None)), 10),
-        ("invalidate_all", true, Box::new(|w| w.cache.invalidate_all()), 10),
+        (
+            "insert_with_ttl",
+            true,
+            Box::new(|w| w.cache.insert_with_ttl(a(), 98, SECOND)),
+            98,
+        ),
+        (
+            "invalidate",
+            true,
+            Box::new(|w| w.cache.invalidate("a")),
+            10,
+        ),
+        (
+            "remove",
+            true,
+            Box::new(|w| assert_eq!(w.cache.remove("a"), None)),
+            10,
+        ),
+        (
+            "invalidate_all",
+            true,
+            Box::new(|w| w.cache.invalidate_all()),
+            10,
+        ),
         (
             "restore",
             true,
             Box::new(|w| {
                 let other: C = Cache::new(5);
                 other.insert(a(), 97);
-                w.cache.restore(other.snapshot(), wheelhouse::Restore::default());
+                w.cache
+                    .restore(other.snapshot(), wheelhouse::Restore::default());
             }),
             97,
         ),
-        ("retain", false, Box::new(|w| w.cache.retain(|_, _| false)), 10),
-        ("replace_if", false, Box::new(|w| _ = w.cache.replace_if("a", 1, |_| true)), 10),
-        ("remove_if", false, Box::new(|w| _ = w.cache.remove_if("a", |_| true)), 10),
-        ("set_expiry", false, Box::new(|w| _ = w.cache.set_expiry("a", Some(SECOND))), 10),
+        (
+            "retain",
+            false,
+            Box::new(|w| w.cache.retain(|_, _| false)),
+            10,
+        ),
+        (
+            "replace_if",
+            false,
+            Box::new(|w| _ = w.cache.replace_if("a", 1, |_| true)),
+            10,
+        ),
+        (
+            "remove_if",
+            false,
+            Box::new(|w| _ = w.cache.remove_if("a", |_| true)),
+            10,
+        ),
+        (
+            "set_expiry",
+            false,
+            Box::new(|w| _ = w.cache.set_expiry("a", Some(SECOND))),
+            10,
+        ),
         ("get", false, Box::new(|w| _ = w.cache.get("a")), 10),
-        ("another key", false, Box::new(|w| w.cache.insert("b".into(), 1)), 10),
+        (
+            "another key",
+            false,
+            Box::new(|w| w.cache.insert("b".into(), 1)),
+            10,
+        ),
     ];
     for (name, revokes, write, gets) in rows {
         let w = world();
@@ -396,8 +529,16 @@ fn every_explicit_write_revokes_the_load_it_meets() {
             assert!(entry.is_stored() && entry.is_fresh(), "{name}");
             assert_eq!(live, Some(10), "{name}");
         }
-        assert_eq!(w.cache.stats().loads_discarded(), u64::from(revokes), "{name}");
-        assert_eq!(w.heard(), [], "{name}: nothing for what was never in the cache");
+        assert_eq!(
+            w.cache.stats().loads_discarded(),
+            u64::from(revokes),
+            "{name}"
+        );
+        assert_eq!(
+            w.heard(),
+            [],
+            "{name}: nothing for what was never in the cache"
+        );
     }
 }
 
@@ -408,11 +549,18 @@ fn a_call_after_the_write_loads_anew() {
         w.cache.invalidate("a");
         thread::scope(|scope| {
             let later = scope.spawn(|| w.cache.get_with(a(), || 20));
-            assert_eq!(later.join().unwrap(), 20, "it does not wait for the revoked load");
+            assert_eq!(
+                later.join().unwrap(),
+                20,
+                "it does not wait for the revoked load"
+            );
         });
         10
     });
-    assert_eq!(value, 20, "a live entry is there now: everybody gets that value");
+    assert_eq!(
+        value, 20,
+        "a live entry is there now: everybody gets that value"
+    );
     assert_eq!(w.cache.get("a"), Some(20));
 }
 
@@ -485,9 +633,14 @@ fn waiters_with_the_same_error_share_it_and_others_take_over() {
         },
         || cache.try_get_with(a(), || Ok::<_, Bad>(1)),
     );
-    let (Err(one), Err(two)) = (one.unwrap(), two.unwrap()) else { panic!("both failed") };
+    let (Err(one), Err(two)) = (one.unwrap(), two.unwrap()) else {
+        panic!("both failed")
+    };
     assert!(Arc::ptr_eq(&one, &two));
-    assert_eq!((cache.stats().loads(), cache.stats().load_failures()), (1, 1));
+    assert_eq!(
+        (cache.stats().loads(), cache.stats().load_failures()),
+        (1, 1)
+    );
     let (_, two) = with_waiter(
         cache,
         |hold| {
@@ -521,7 +674,11 @@ fn waiters_with_the_same_error_share_it_and_others_take_over() {
         },
         || cache.get_with(a(), || 5),
     );
-    assert_eq!((one.unwrap(), two.unwrap()), (None, 5), "get_with takes over");
+    assert_eq!(
+        (one.unwrap(), two.unwrap()),
+        (None, 5),
+        "get_with takes over"
+    );
 }
 
 #[test]
@@ -544,7 +701,9 @@ fn after_a_panic_or_a_dropped_lease_a_waiter_leads() {
     let (_, two) = with_waiter(
         cache,
         |hold| {
-            let Leased::Lease(lease) = cache.lease(a()) else { panic!("absent") };
+            let Leased::Lease(lease) = cache.lease(a()) else {
+                panic!("absent")
+            };
             hold();
             drop(lease);
         },
@@ -573,7 +732,9 @@ fn a_failed_lease_reaches_waiters_of_that_error() {
     let (one, two) = with_waiter(
         cache,
         |hold| {
-            let Leased::Lease(lease) = cache.lease(a()) else { panic!("absent") };
+            let Leased::Lease(lease) = cache.lease(a()) else {
+                panic!("absent")
+            };
             hold();
             lease.fail("gone".to_owned())
         },
@@ -649,7 +810,11 @@ fn a_panic_in_the_policy_the_weigher_or_clone_leaves_the_key_usable() {
         trap.store(true, SeqCst);
         let calls: [&dyn Fn(); 4] = [
             &|| _ = cache.get_with(key, || Trap(1, traps[2].clone())),
-            &|| _ = cache.entry(key).and_upsert_with(|_| Trap(1, traps[2].clone())),
+            &|| {
+                _ = cache
+                    .entry(key)
+                    .and_upsert_with(|_| Trap(1, traps[2].clone()))
+            },
             &|| _ = block_on(cache.get_with_async(key, async { Trap(1, traps[2].clone()) })),
             &|| {
                 if let Leased::Lease(lease) = cache.lease(key) {
@@ -674,12 +839,27 @@ fn a_load_of_its_own_key_panics_and_names_the_cache() {
     type Call<'a> = Box<dyn Fn() + 'a>;
     let inner: Vec<(&str, Call<'_>)> = vec![
         ("get_with", Box::new(|| _ = c.get_with(a(), || 1))),
-        ("optionally", Box::new(|| _ = c.optionally_get_with(a(), || None))),
-        ("try", Box::new(|| _ = c.try_get_with(a(), || Err::<u32, _>(())))),
-        ("upsert", Box::new(|| _ = c.entry(a()).and_upsert_with(|_| 1))),
-        ("compute", Box::new(|| _ = c.entry(a()).and_compute_with(|_| Op::Nop))),
+        (
+            "optionally",
+            Box::new(|| _ = c.optionally_get_with(a(), || None)),
+        ),
+        (
+            "try",
+            Box::new(|| _ = c.try_get_with(a(), || Err::<u32, _>(()))),
+        ),
+        (
+            "upsert",
+            Box::new(|| _ = c.entry(a()).and_upsert_with(|_| 1)),
+        ),
+        (
+            "compute",
+            Box::new(|| _ = c.entry(a()).and_compute_with(|_| Op::Nop)),
+        ),
         ("lease", Box::new(|| drop(c.lease(a())))),
-        ("all", Box::new(|| _ = c.get_all_with([a()], |_| Err::<Vec<_>, _>(())))),
+        (
+            "all",
+            Box::new(|| _ = c.get_all_with([a()], |_| Err::<Vec<_>, _>(()))),
+        ),
     ];
     for (name, inner) in &inner {
         let outer = catch_unwind(AssertUnwindSafe(|| {
@@ -726,7 +906,10 @@ fn a_ring_of_two_keys_in_two_threads_and_two_caches_ends_in_a_panic() {
         });
         vec![first.join(), second.join()]
     });
-    assert!(outcomes.iter().any(Result::is_err), "one of the two is told");
+    assert!(
+        outcomes.iter().any(Result::is_err),
+        "one of the two is told"
+    );
     for w in [&one, &two] {
         w.cache.invalidate("a");
         assert_eq!(w.cache.get_with(a(), || 3), 3);
@@ -736,10 +919,18 @@ fn a_ring_of_two_keys_in_two_threads_and_two_caches_ends_in_a_panic() {
 #[test]
 fn an_overdue_load_is_replaced_by_a_newcomer() {
     let ticker = ManualTicker::new();
-    let cache: C = Cache::builder().load_timeout(5 * SECOND).ticker(ticker.clone()).build();
-    let Leased::Lease(old) = cache.lease(a()) else { panic!("absent") };
+    let cache: C = Cache::builder()
+        .load_timeout(5 * SECOND)
+        .ticker(ticker.clone())
+        .build();
+    let Leased::Lease(old) = cache.lease(a()) else {
+        panic!("absent")
+    };
     ticker.advance(5 * SECOND - Duration::from_nanos(1));
-    assert!(matches!(cache.lease_timeout(a(), Duration::ZERO), Leased::Busy));
+    assert!(matches!(
+        cache.lease_timeout(a(), Duration::ZERO),
+        Leased::Busy
+    ));
     ticker.advance(2 * SECOND);
     assert_eq!(cache.get_with(a(), || 2), 2);
     assert!(!old.is_current());
@@ -751,7 +942,9 @@ fn an_overdue_load_is_replaced_by_a_newcomer() {
     assert_eq!(cache.get("a"), Some(2));
     // A late result is stored if nothing replaced the load.
     cache.invalidate("a");
-    let Leased::Lease(late) = cache.lease(a()) else { panic!("absent") };
+    let Leased::Lease(late) = cache.lease(a()) else {
+        panic!("absent")
+    };
     ticker.advance(100 * SECOND);
     assert!(matches!(late.fill(3), Filled::Stored));
     assert_eq!(cache.get("a"), Some(3));
@@ -764,11 +957,19 @@ fn with_a_scheduler_waiters_of_an_overdue_load_move_on() {
         .scheduler(Scheduler::background())
         .record_stats()
         .build();
-    let Leased::Lease(_stuck) = cache.lease(a()) else { panic!("absent") };
+    let Leased::Lease(_stuck) = cache.lease(a()) else {
+        panic!("absent")
+    };
     assert_eq!(cache.get_with(a(), || 4), 4, "a thread moves on");
     cache.invalidate("a");
-    let Leased::Lease(_stuck) = cache.lease(a()) else { panic!("absent") };
-    assert_eq!(block_on(cache.get_with_async(a(), async { 5 })), 5, "so does a task");
+    let Leased::Lease(_stuck) = cache.lease(a()) else {
+        panic!("absent")
+    };
+    assert_eq!(
+        block_on(cache.get_with_async(a(), async { 5 })),
+        5,
+        "so does a task"
+    );
 }
 
 #[test]
@@ -784,7 +985,13 @@ fn what_became_of_a_lease() {
     assert!(matches!(revoked.fill(1), Filled::Revoked(1)));
     let lost = lease();
     w.cache.insert(a(), 2);
-    assert!(matches!(lost.fill(1), Filled::Lost { current: 2, yours: 1 }));
+    assert!(matches!(
+        lost.fill(1),
+        Filled::Lost {
+            current: 2,
+            yours: 1
+        }
+    ));
     w.cache.invalidate("a");
     // A lease outlives its thread and its handle.
     let moved = lease();
@@ -797,9 +1004,14 @@ fn what_became_of_a_lease() {
     .unwrap();
     assert_eq!(w.cache.get("a"), Some(3));
     let only: C = Cache::new(4);
-    let Leased::Lease(orphan) = only.lease(a()) else { panic!("absent") };
+    let Leased::Lease(orphan) = only.lease(a()) else {
+        panic!("absent")
+    };
     drop(only);
-    assert!(matches!(orphan.fill(1), Filled::Revoked(1)), "nothing stored");
+    assert!(
+        matches!(orphan.fill(1), Filled::Revoked(1)),
+        "nothing stored"
+    );
 }
 
 /// Each row: what is there, what the closure does, the result, and what is there afterwards.
@@ -826,17 +1038,34 @@ fn a_compute_that_nothing_disturbs_does_what_its_op_says() {
             CompResult::Overtaken(value) => format!("Overtaken {value:?}"),
         };
         let left = w.cache.peek_ref("a").map(|entry| entry.time_left());
-        (text, w.cache.get("a"), left, w.heard().into_iter().map(|gone| gone.2).next())
+        (
+            text,
+            w.cache.get("a"),
+            left,
+            w.heard().into_iter().map(|gone| gone.2).next(),
+        )
     };
     use RemovalCause::{Explicit, Replaced};
     let row = |text: &str, value, left, cause| (text.to_owned(), value, left, cause);
     assert_eq!(run(None, Op::Nop), row("None a", None, None, None));
     assert_eq!(run(None, Op::Remove), row("None a", None, None, None));
-    assert_eq!(run(None, Op::Put(1)), row("Inserted 1 true", Some(1), Some(None), None));
+    assert_eq!(
+        run(None, Op::Put(1)),
+        row("Inserted 1 true", Some(1), Some(None), None)
+    );
     let ttl = Some(Some(SECOND));
-    assert_eq!(run(None, Op::PutWithTtl(1, SECOND)), row("Inserted 1 true", Some(1), ttl, None));
-    assert_eq!(run(Some(5), Op::Nop), row("Unchanged 5", Some(5), Some(None), None));
-    assert_eq!(run(Some(5), Op::Remove), row("Removed 5", None, None, Some(Explicit)));
+    assert_eq!(
+        run(None, Op::PutWithTtl(1, SECOND)),
+        row("Inserted 1 true", Some(1), ttl, None)
+    );
+    assert_eq!(
+        run(Some(5), Op::Nop),
+        row("Unchanged 5", Some(5), Some(None), None)
+    );
+    assert_eq!(
+        run(Some(5), Op::Remove),
+        row("Removed 5", None, None, Some(Explicit))
+    );
     let replaced = row("Replaced 1 true", Some(1), Some(None), Some(Replaced));
     assert_eq!(run(Some(5), Op::Put(1)), replaced);
     let replaced = row("Replaced 1 true", Some(1), ttl, Some(Replaced));
@@ -863,9 +1092,21 @@ fn a_compute_that_something_disturbs_tells_the_truth() {
     // meanwhile, op, the result, stored?, what is there at the end
     let rows: Vec<(&str, Meanwhile, fn() -> Op<u32>, &str, Option<u32>)> = vec![
         ("insert, put", insert, put, "ReplacedWith 1 false", Some(99)),
-        ("invalidate, put", invalidate, put, "ReplacedWith 1 false", None),
+        (
+            "invalidate, put",
+            invalidate,
+            put,
+            "ReplacedWith 1 false",
+            None,
+        ),
         ("insert, remove", insert, remove, "Overtaken None", Some(99)),
-        ("invalidate, remove", invalidate, remove, "Overtaken None", None),
+        (
+            "invalidate, remove",
+            invalidate,
+            remove,
+            "Overtaken None",
+            None,
+        ),
         ("take, put", take, put, "Overtaken Some(1)", None),
         ("take, remove", take, remove, "Overtaken None", None),
         ("take, nop", take, nop, "Unchanged 5", None),
@@ -873,7 +1114,13 @@ fn a_compute_that_something_disturbs_tells_the_truth() {
         ("invalidate, nop", invalidate, nop, "Unchanged 5", None),
         ("expire, put", expire, put, "Inserted 1 true", Some(1)),
         ("expire, remove", expire, remove, "StillNone", None),
-        ("sweep, put", expire_and_sweep, put, "Inserted 1 true", Some(1)),
+        (
+            "sweep, put",
+            expire_and_sweep,
+            put,
+            "Inserted 1 true",
+            Some(1),
+        ),
         ("sweep, remove", expire_and_sweep, remove, "StillNone", None),
     ];
     for (name, meanwhile, op, expected, end) in rows {
@@ -895,7 +1142,11 @@ fn a_compute_that_something_disturbs_tells_the_truth() {
         assert_eq!(text, expected, "{name}");
         assert_eq!(w.cache.get("a"), end, "{name}");
         let heard = w.heard();
-        assert_eq!(heard.len(), 1, "{name}: 5 left once, and nothing else did: {heard:?}");
+        assert_eq!(
+            heard.len(),
+            1,
+            "{name}: 5 left once, and nothing else did: {heard:?}"
+        );
         assert_eq!(heard[0].1, 5, "{name}");
     }
 }
@@ -931,7 +1182,9 @@ fn computes_take_turns_and_lose_no_count() {
         for _ in 0..8 {
             scope.spawn(|| {
                 for _ in 0..500 {
-                    w.cache.entry(a()).and_upsert_with(|old| old.map_or(0, Entry::into_value) + 1);
+                    w.cache
+                        .entry(a())
+                        .and_upsert_with(|old| old.map_or(0, Entry::into_value) + 1);
                 }
             });
         }
@@ -953,8 +1206,11 @@ fn a_compute_that_should_not_wait_does_not() {
         assert!(matches!(result, Ok(CompResult::Unchanged(e)) if *e.value() == 1));
         2
     });
-    let alone =
-        w.cache.entry(a()).and_try_compute_if_nobody_else(|_| Ok::<_, ()>(Op::Put(3))).unwrap();
+    let alone = w
+        .cache
+        .entry(a())
+        .and_try_compute_if_nobody_else(|_| Ok::<_, ()>(Op::Put(3)))
+        .unwrap();
     assert!(matches!(alone, CompResult::ReplacedWith(_)));
     // An error changes nothing.
     assert!(w.cache.entry(a()).and_try_compute_with(|_| Err(1)).is_err());
@@ -964,9 +1220,15 @@ fn a_compute_that_should_not_wait_does_not() {
 #[test]
 fn insert_if_replaces_what_it_is_told_to() {
     let w = world();
-    let fresh = w.cache.entry(a()).or_insert_with_if(|| 1, |_| panic!("absent"));
+    let fresh = w
+        .cache
+        .entry(a())
+        .or_insert_with_if(|| 1, |_| panic!("absent"));
     assert!(fresh.is_fresh() && !fresh.is_old_value_replaced());
-    let kept = w.cache.entry(a()).or_insert_with_if(|| panic!("run"), |old| *old == 9);
+    let kept = w
+        .cache
+        .entry(a())
+        .or_insert_with_if(|| panic!("run"), |old| *old == 9);
     assert!(!kept.is_fresh());
     assert_eq!(kept.into_value(), 1);
     let replaced = w.cache.entry(a()).or_insert_with_if(|| 2, |old| *old == 1);
@@ -978,17 +1240,28 @@ fn insert_if_replaces_what_it_is_told_to() {
 #[test]
 fn compare_and_set_and_compare_and_remove() {
     let w = world();
-    assert_eq!(w.cache.replace_if("a", 1, |_| true), Err(1), "absent: the value comes back");
+    assert_eq!(
+        w.cache.replace_if("a", 1, |_| true),
+        Err(1),
+        "absent: the value comes back"
+    );
     w.cache.insert(a(), 1);
     assert_eq!(w.cache.replace_if("a", 2, |old| *old == 7), Err(2));
     assert_eq!(w.cache.replace_if("a", 2, |old| *old == 1), Ok(()));
     assert_eq!(w.cache.remove_if("a", |old| *old == 1), None);
     assert_eq!(w.cache.remove_if("a", |old| *old == 2), Some(2));
-    let expected = [(a(), 1, RemovalCause::Replaced), (a(), 2, RemovalCause::Explicit)];
+    let expected = [
+        (a(), 1, RemovalCause::Replaced),
+        (a(), 2, RemovalCause::Explicit),
+    ];
     assert_eq!(w.heard(), expected);
     w.cache.insert_with_ttl(a(), 3, SECOND);
     w.ticker.advance(SECOND);
-    assert_eq!(w.cache.replace_if("a", 4, |_| true), Err(4), "due is absent");
+    assert_eq!(
+        w.cache.replace_if("a", 4, |_| true),
+        Err(4),
+        "due is absent"
+    );
     assert_eq!(w.cache.remove_if("a", |_| true), None);
     assert_eq!(w.heard(), [(a(), 3, RemovalCause::Expired)]);
     // Eight threads count by compare and set.
@@ -999,7 +1272,10 @@ fn compare_and_set_and_compare_and_remove() {
                 for _ in 0..200 {
                     loop {
                         let seen = w.cache.get("a").unwrap();
-                        if w.cache.replace_if("a", seen + 1, |now| *now == seen).is_ok() {
+                        if w.cache
+                            .replace_if("a", seen + 1, |now| *now == seen)
+                            .is_ok()
+                        {
                             break;
                         }
                     }
@@ -1021,13 +1297,21 @@ fn a_bulk_call_folds_loads_once_and_keeps_the_order() {
         let mut sorted = keys.to_vec();
         sorted.sort_unstable();
         assert_eq!(sorted, ["none", "x", "y"]);
-        Ok::<_, ()>(keys.iter().map(|k| (k != "none").then(|| 10 + k.len() as u32)).collect())
+        Ok::<_, ()>(
+            keys.iter()
+                .map(|k| (k != "none").then(|| 10 + k.len() as u32))
+                .collect(),
+        )
     });
     assert_eq!(got, Ok(vec![Some(11), Some(1), Some(11), Some(11), None]));
     assert_eq!(runs.get(), 1);
     assert_eq!(w.cache.entry_count(), 3);
     let nothing: [String; 0] = [];
-    let got = w.cache.get_all_with(nothing, |_| -> Result<Vec<Option<u32>>, ()> { panic!("run") });
+    let got = w
+        .cache
+        .get_all_with(nothing, |_| -> Result<Vec<Option<u32>>, ()> {
+            panic!("run")
+        });
     assert_eq!(got, Ok(vec![]));
 }
 
@@ -1036,17 +1320,24 @@ fn a_bulk_call_with_a_wrong_length_panics_and_names_both() {
     let w = world();
     let keys = || (0..3).map(|n| n.to_string());
     let result = catch_unwind(AssertUnwindSafe(|| {
-        w.cache.get_all_with(keys(), |_| Ok::<_, ()>(vec![Some(1); 7]))
+        w.cache
+            .get_all_with(keys(), |_| Ok::<_, ()>(vec![Some(1); 7]))
     }));
     let text = message(result);
     assert!(text.contains('3') && text.contains('7'), "{text}");
     assert_eq!(w.cache.entry_count(), 0);
-    let got = w.cache.get_all_with(keys(), |k| Ok::<_, ()>(vec![Some(1); k.len()]));
+    let got = w
+        .cache
+        .get_all_with(keys(), |k| Ok::<_, ()>(vec![Some(1); k.len()]));
     assert_eq!(got, Ok(vec![Some(1); 3]));
     w.cache.invalidate_all();
     let failed = w.cache.get_all_with(keys(), |_| Err("down"));
     assert_eq!(*failed.unwrap_err(), "down");
-    assert_eq!(w.cache.get_with("0".into(), || 8), 8, "no right is left behind");
+    assert_eq!(
+        w.cache.get_with("0".into(), || 8),
+        8,
+        "no right is left behind"
+    );
 }
 
 #[test]
@@ -1098,7 +1389,9 @@ fn statistics_of_loads() {
     c.get_with(a(), || 1);
     _ = c.try_get_with("b".into(), || Err::<u32, _>(()));
     _ = c.optionally_get_with("c".into(), || None);
-    _ = catch_unwind(AssertUnwindSafe(|| c.get_with("d".into(), || panic!("part of the test"))));
+    _ = catch_unwind(AssertUnwindSafe(|| {
+        c.get_with("d".into(), || panic!("part of the test"))
+    }));
     c.get_with("e".into(), || {
         c.invalidate("e");
         1
@@ -1107,7 +1400,33 @@ fn statistics_of_loads() {
     assert_eq!(stats.loads(), 5, "loads begun, failed ones included");
     assert!(stats.load_failures() >= 2, "{}", stats.load_failures());
     assert_eq!(stats.loads_discarded(), 1);
-    assert_eq!((stats.hits(), stats.misses(), stats.load_waits()), (0, 5, 0));
+    assert_eq!(
+        (stats.hits(), stats.misses(), stats.load_waits()),
+        (0, 5, 0)
+    );
     assert_eq!((stats.reloads(), stats.reload_failures()), (0, 0));
     assert_eq!(stats.load_time(), Duration::ZERO);
+}
+
+#[test]
+fn a_result_gives_its_entry() {
+    let c: C = Cache::new(10);
+    let compute = |op: Op<u32>| c.entry(a()).and_compute_with(|_| op);
+    assert!(compute(Op::Nop).into_entry().is_none());
+    assert_eq!(
+        compute(Op::Put(1)).into_entry().map(Entry::into_value),
+        Some(1)
+    );
+    assert_eq!(compute(Op::Put(2)).unwrap().into_value(), 2);
+    assert_eq!(compute(Op::Nop).unwrap().into_value(), 2);
+    assert_eq!(compute(Op::Remove).unwrap().into_value(), 2);
+    let text = message(catch_unwind(AssertUnwindSafe(|| compute(Op::Nop).unwrap())));
+    assert!(text.contains("StillNone"), "{text}");
+    c.insert(a(), 5);
+    let overtaken = c.entry(a()).and_compute_with(|_| {
+        c.remove("a");
+        Op::Put(6)
+    });
+    let text = message(catch_unwind(AssertUnwindSafe(|| overtaken.unwrap())));
+    assert!(text.contains("Overtaken"), "{text}");
 }

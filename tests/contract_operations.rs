@@ -100,7 +100,10 @@ fn an_entry_reference_tells_its_parts_and_blocks_no_writer() {
     cache.insert_with_ttl(1, "one".to_owned(), 10 * SECOND);
     ticker.advance(4 * SECOND);
     let entry = cache.get_ref(&1).unwrap();
-    assert_eq!((entry.key(), entry.value().as_str(), entry.len()), (&1, "one", 3));
+    assert_eq!(
+        (entry.key(), entry.value().as_str(), entry.len()),
+        (&1, "one", 3)
+    );
     assert_eq!(entry.time_left(), Some(6 * SECOND));
     assert_eq!(entry.age(), 4 * SECOND);
     cache.insert(1, "two".to_owned());
@@ -114,7 +117,11 @@ fn an_entry_reference_tells_its_parts_and_blocks_no_writer() {
     assert_eq!(cache.peek_ref(&1).unwrap().age(), SECOND);
     cache.get(&1);
     cache.set_expiry(&1, Some(SECOND));
-    assert_eq!(cache.peek_ref(&1).unwrap().age(), SECOND, "neither is a write");
+    assert_eq!(
+        cache.peek_ref(&1).unwrap().age(),
+        SECOND,
+        "neither is a write"
+    );
     cache.insert(1, "y".to_owned());
     assert_eq!(cache.peek_ref(&1).unwrap().age(), Duration::ZERO);
 }
@@ -125,7 +132,10 @@ fn retain_and_iteration_and_invalidate_all() {
     let sink = heard.clone();
     let cache: Cache<u32, u32> = Cache::builder()
         .removal_listener(move |k: &u32, _: &u32, cause| {
-            assert!(sink.lock().unwrap().insert(*k, cause).is_none(), "one for each");
+            assert!(
+                sink.lock().unwrap().insert(*k, cause).is_none(),
+                "one for each"
+            );
         })
         .build();
     for key in 0..1_000 {
@@ -210,7 +220,11 @@ fn statistics_count_what_happened() {
     assert_eq!(stats.removals(RemovalCause::Explicit), 2);
     assert_eq!(stats.removals(RemovalCause::Expired), 1);
     assert_eq!(stats.removals(RemovalCause::Size), 1);
-    assert_eq!(stats.evicted_weight(), 201, "of both causes that count as evicted");
+    assert_eq!(
+        stats.evicted_weight(),
+        201,
+        "of both causes that count as evicted"
+    );
     assert!(stats.maintenance_passes() > 0);
     for quantile in [0.0, 0.5, 1.0] {
         let late = stats.expiry_lateness(quantile).expect("one was removed");
@@ -254,8 +268,11 @@ fn shrinking_evicts_in_the_next_passes() {
 fn removed_values_are_dropped_within_three_runs() {
     let alive = Arc::new(());
     let ticker = ManualTicker::new();
-    let cache: C =
-        Cache::builder().max_capacity(200).ticker(ticker.clone()).record_stats().build();
+    let cache: C = Cache::builder()
+        .max_capacity(200)
+        .ticker(ticker.clone())
+        .record_stats()
+        .build();
     for round in 0..5 {
         for key in 0..300 {
             cache.insert(key, Counted(round, alive.clone()));
@@ -293,7 +310,10 @@ fn nothing_scheduled_means_none_and_a_deadline_means_some() {
         cache.run_pending_tasks();
     }
     assert_eq!(cache.entry_count(), 1);
-    assert!(waited >= 100 * SECOND && waited <= 103 * SECOND, "{waited:?}");
+    assert!(
+        waited >= 100 * SECOND && waited <= 103 * SECOND,
+        "{waited:?}"
+    );
 }
 
 #[test]
@@ -333,8 +353,14 @@ fn a_listener_may_use_its_cache_and_hears_in_order_for_each_key() {
     let cache: Cache<u32, u32> = Cache::builder()
         .removal_listener(move |key: &u32, value: &u32, cause| {
             sink.lock().unwrap().push((*key, *value, cause));
-            let Some(cache) = inside.lock().unwrap().clone() else { return };
-            assert_ne!(cache.peek_ref(key).map(|entry| *entry), Some(*value), "after the removal");
+            let Some(cache) = inside.lock().unwrap().clone() else {
+                return;
+            };
+            assert_ne!(
+                cache.peek_ref(key).map(|entry| *entry),
+                Some(*value),
+                "after the removal"
+            );
             if *key == 1 && *value == 1 {
                 cache.insert(100, 1);
                 cache.invalidate(&100);
@@ -355,7 +381,11 @@ fn a_listener_may_use_its_cache_and_hears_in_order_for_each_key() {
     let of_one: Vec<_> = all.iter().filter(|(key, ..)| *key == 1).collect();
     assert_eq!(of_one.len(), 100);
     for (value, gone) in of_one.iter().enumerate() {
-        let cause = if value == 99 { RemovalCause::Explicit } else { RemovalCause::Replaced };
+        let cause = if value == 99 {
+            RemovalCause::Explicit
+        } else {
+            RemovalCause::Replaced
+        };
         assert_eq!(**gone, (1, value as u32, cause));
     }
     assert_eq!(all.iter().filter(|gone| gone.0 == 100).count(), 1);
@@ -370,7 +400,10 @@ fn a_listener_that_panics_stays_in_use_and_is_counted() {
         .record_stats()
         .removal_listener(move |_, value: &u32, _| {
             count.fetch_add(1, SeqCst);
-            assert!(value % 2 == 0, "an odd value (this panic is part of the test)");
+            assert!(
+                value % 2 == 0,
+                "an odd value (this panic is part of the test)"
+            );
         })
         .build();
     for key in 0..10 {
@@ -401,7 +434,8 @@ fn a_stuck_listener_delays_neither_callers_nor_other_caches() {
         stuck.get(&(key % 50));
     }
     other.insert_with_ttl(1, 1, Duration::from_millis(20));
-    told.recv_timeout(GENEROUS).expect("the other cache hears of its expiry");
+    told.recv_timeout(GENEROUS)
+        .expect("the other cache hears of its expiry");
     drop(open);
     stuck.run_pending_tasks();
 }
@@ -416,12 +450,18 @@ fn without_traffic_the_background_removes_and_tells() {
         .build();
     let start = Instant::now();
     cache.insert_with_ttl(1, 2, Duration::from_millis(50));
-    assert_eq!(told.recv_timeout(GENEROUS), Ok((1, 2, RemovalCause::Expired)));
+    assert_eq!(
+        told.recv_timeout(GENEROUS),
+        Ok((1, 2, RemovalCause::Expired))
+    );
     assert!(start.elapsed() >= Duration::from_millis(49));
     // Brought forward, nobody calls the cache.
     cache.insert_with_ttl(3, 4, Duration::from_secs(3_600));
     cache.set_expiry(&3, Some(Duration::from_millis(20)));
-    assert_eq!(told.recv_timeout(GENEROUS), Ok((3, 4, RemovalCause::Expired)));
+    assert_eq!(
+        told.recv_timeout(GENEROUS),
+        Ok((3, 4, RemovalCause::Expired))
+    );
 }
 
 #[test]
@@ -452,7 +492,11 @@ fn the_last_drop_waits_until_all_is_told_and_dropped() {
             }
             drop(cache);
         });
-        assert_eq!(heard.load(SeqCst), 400 * threads, "what had gone, and nothing else");
+        assert_eq!(
+            heard.load(SeqCst),
+            400 * threads,
+            "what had gone, and nothing else"
+        );
         assert_eq!(Arc::strong_count(&alive), 1);
     }
 }
@@ -481,8 +525,10 @@ fn the_last_drop_inside_a_listener_returns_at_once() {
         drop(cache); // the handle in the slot is the last one
         drop(hold);
     }
-    let mut heard =
-        [told.recv_timeout(GENEROUS).unwrap(), told.recv_timeout(GENEROUS).unwrap()];
+    let mut heard = [
+        told.recv_timeout(GENEROUS).unwrap(),
+        told.recv_timeout(GENEROUS).unwrap(),
+    ];
     heard.sort_unstable();
     assert_eq!(heard, [1, 2]);
     let limit = Instant::now() + GENEROUS;
@@ -500,7 +546,10 @@ fn every_value_that_leaves_is_told_once_under_contention() {
     let cache: Cache<u32, u64> = Cache::builder()
         .max_capacity(300)
         .removal_listener(move |_, value: &u64, cause| {
-            assert!(sink.lock().unwrap().insert(*value, cause).is_none(), "told twice");
+            assert!(
+                sink.lock().unwrap().insert(*value, cause).is_none(),
+                "told twice"
+            );
         })
         .build();
     let inserted = AtomicUsize::new(0);

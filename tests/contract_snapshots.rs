@@ -42,15 +42,24 @@ fn signatures() {
     let _: fn(&C) -> Snapshot<u32, u32> = |c| c.snapshot();
     let _: fn(&C, Snapshot<u32, u32>, Restore) -> Restored = |c, s, how| c.restore(s, how);
     let _: fn(&Snapshot<u32, u32>) -> SystemTime = |s| s.taken_at();
-    let _ = Restore::default().downtime(Downtime::Counts).ended(Ended::Skip);
-    let _ = Restore::default().downtime(Downtime::Ignored).ended(Ended::Tell);
+    let _ = Restore::default()
+        .downtime(Downtime::Counts)
+        .ended(Ended::Skip);
+    let _ = Restore::default()
+        .downtime(Downtime::Ignored)
+        .ended(Ended::Tell);
     let before = SystemTime::now();
     let snapshot: Snapshot<u32, u32> = [saved(1, None)].into_iter().collect();
     assert!(snapshot.taken_at() >= before && snapshot.taken_at() <= SystemTime::now());
     let entries: Vec<SavedEntry<u32, u32>> = snapshot.into_iter().collect();
     assert_eq!((entries[0].key, entries[0].value), (1, 11));
-    let Restored { restored, expired, present, refused, .. } =
-        C::new(1).restore([].into_iter().collect(), Restore::default());
+    let Restored {
+        restored,
+        expired,
+        present,
+        refused,
+        ..
+    } = C::new(1).restore([].into_iter().collect(), Restore::default());
     assert_eq!((restored, expired, present, refused), (0, 0, 0, 0));
 }
 
@@ -74,11 +83,23 @@ fn a_snapshot_tells_deadlines_idle_limits_and_ages() {
     entries.sort_by_key(|entry| entry.key);
     assert_eq!(entries.len(), 2, "what is due is not in it");
     let told = |entry: &SavedEntry<u32, u32>| {
-        (entry.key, entry.value, entry.time_left, entry.idle_left, entry.age)
+        (
+            entry.key,
+            entry.value,
+            entry.time_left,
+            entry.idle_left,
+            entry.age,
+        )
     };
-    assert_eq!(told(&entries[0]), (0, 1, None, Some(2 * SECOND), 3 * SECOND));
+    assert_eq!(
+        told(&entries[0]),
+        (0, 1, None, Some(2 * SECOND), 3 * SECOND)
+    );
     let seven = Some(7 * SECOND);
-    assert_eq!(told(&entries[1]), (10, 2, seven, Some(4 * SECOND), 3 * SECOND));
+    assert_eq!(
+        told(&entries[1]),
+        (10, 2, seven, Some(4 * SECOND), 3 * SECOND)
+    );
     assert_eq!(entries[0].refresh_in, None);
 }
 
@@ -95,9 +116,20 @@ fn lives_go_on_where_they_were_and_the_policy_is_not_asked() {
     old.insert(2, 2);
     old_ticker.advance(4 * SECOND);
     let ticker = ManualTicker::starting_at(u64::MAX - 1);
-    let new: C = Cache::builder().expire_after(Mute).ticker(ticker.clone()).build();
+    let new: C = Cache::builder()
+        .expire_after(Mute)
+        .ticker(ticker.clone())
+        .build();
     let report = new.restore(old.snapshot(), ignored());
-    assert_eq!((report.restored, report.expired, report.present, report.refused), (2, 0, 0, 0));
+    assert_eq!(
+        (
+            report.restored,
+            report.expired,
+            report.present,
+            report.refused
+        ),
+        (2, 0, 0, 0)
+    );
     assert_eq!(new.peek_ref(&1).unwrap().time_left(), Some(6 * SECOND));
     assert_eq!(new.peek_ref(&2).unwrap().time_left(), None);
     assert_eq!(new.peek_ref(&1).unwrap().age(), 4 * SECOND);
@@ -113,11 +145,20 @@ fn the_limits_of_now_cap_a_life() {
     old_ticker.advance(4 * SECOND);
     old.insert(3, 3);
     let ticker = ManualTicker::new();
-    let new: C = Cache::builder().time_to_live(10 * SECOND).ticker(ticker.clone()).build();
+    let new: C = Cache::builder()
+        .time_to_live(10 * SECOND)
+        .ticker(ticker.clone())
+        .build();
     new.restore(old.snapshot(), ignored());
     let left = |key| new.peek_ref(key).unwrap().time_left().unwrap();
-    assert_eq!((left(&1), left(&2), left(&3)), (6 * SECOND, 6 * SECOND, 10 * SECOND));
-    let strict: C = Cache::builder().time_to_live(3 * SECOND).ticker(ticker).build();
+    assert_eq!(
+        (left(&1), left(&2), left(&3)),
+        (6 * SECOND, 6 * SECOND, 10 * SECOND)
+    );
+    let strict: C = Cache::builder()
+        .time_to_live(3 * SECOND)
+        .ticker(ticker)
+        .build();
     let report = strict.restore(old.snapshot(), ignored());
     assert_eq!((report.restored, report.expired), (1, 2));
     assert!(strict.contains_key(&3));
@@ -129,7 +170,10 @@ fn a_present_key_is_kept_and_a_due_one_is_not_present() {
     new.insert(1, 100);
     new.insert_with_ttl(2, 200, SECOND);
     ticker.advance(SECOND);
-    let report = new.restore([saved(1, None), saved(2, None)].into_iter().collect(), ignored());
+    let report = new.restore(
+        [saved(1, None), saved(2, None)].into_iter().collect(),
+        ignored(),
+    );
     assert_eq!((report.restored, report.present), (1, 1));
     assert_eq!((new.get(&1), new.get(&2)), (Some(100), Some(12)));
 }
@@ -146,8 +190,14 @@ fn what_does_not_fit_is_refused_coldest_first_and_nobody_is_told() {
     assert_eq!((report.restored, report.refused), (10, 20));
     new.run_pending_tasks();
     assert_eq!(new.entry_count(), 10);
-    assert!((0..10).all(|key| new.contains_key(&key)), "the hottest come first");
-    assert!(heard.lock().unwrap().is_empty(), "refused, not inserted and evicted");
+    assert!(
+        (0..10).all(|key| new.contains_key(&key)),
+        "the hottest come first"
+    );
+    assert!(
+        heard.lock().unwrap().is_empty(),
+        "refused, not inserted and evicted"
+    );
     let none: C = Cache::new(0);
     let report = none.restore([saved(1, None)].into_iter().collect(), ignored());
     assert_eq!((report.restored, report.refused), (0, 1));
@@ -166,9 +216,16 @@ fn the_hottest_come_first_in_a_snapshot() {
         }
         cache.run_pending_tasks();
     }
-    let order: Vec<u32> = cache.snapshot().into_iter().map(|entry| entry.key).collect();
+    let order: Vec<u32> = cache
+        .snapshot()
+        .into_iter()
+        .map(|entry| entry.key)
+        .collect();
     assert_eq!(order.len(), 100);
-    let hot = order[..20].iter().filter(|key| (40..50).contains(*key)).count();
+    let hot = order[..20]
+        .iter()
+        .filter(|key| (40..50).contains(*key))
+        .count();
     assert_eq!(hot, 10, "{order:?}");
 }
 
@@ -176,9 +233,13 @@ fn the_hottest_come_first_in_a_snapshot() {
 fn downtime_counts_by_the_wall_clock_or_not() {
     let short = Duration::from_millis(20);
     let snapshot = || -> Snapshot<u32, u32> {
-        [saved(1, Some(short)), saved(2, Some(1_000 * SECOND)), saved(3, None)]
-            .into_iter()
-            .collect()
+        [
+            saved(1, Some(short)),
+            saved(2, Some(1_000 * SECOND)),
+            saved(3, None),
+        ]
+        .into_iter()
+        .collect()
     };
     let (counts, ignores) = (snapshot(), snapshot());
     let begun = Instant::now();
@@ -204,10 +265,13 @@ fn what_ended_meanwhile_is_skipped_or_told_once() {
             .ticker(ManualTicker::new())
             .removal_listener(move |k: &u32, v: &u32, c| sink.lock().unwrap().push((*k, *v, c)))
             .build();
-        let snapshot: Snapshot<u32, u32> =
-            [saved(1, Some(Duration::ZERO)), saved(2, Some(Duration::from_nanos(1))), saved(3, None)]
-                .into_iter()
-                .collect();
+        let snapshot: Snapshot<u32, u32> = [
+            saved(1, Some(Duration::ZERO)),
+            saved(2, Some(Duration::from_nanos(1))),
+            saved(3, None),
+        ]
+        .into_iter()
+        .collect();
         pass(Duration::from_millis(2));
         let report = cache.restore(snapshot, Restore::default().ended(ended));
         assert_eq!((report.restored, report.expired), (1, 2));
@@ -219,7 +283,10 @@ fn what_ended_meanwhile_is_skipped_or_told_once() {
         heard.sort_by_key(|gone| gone.0);
         assert_eq!(heard.len(), told);
         if told > 0 {
-            let expected = [(1, 11, RemovalCause::Expired), (2, 12, RemovalCause::Expired)];
+            let expected = [
+                (1, 11, RemovalCause::Expired),
+                (2, 12, RemovalCause::Expired),
+            ];
             assert_eq!(heard, expected);
         }
     }
@@ -238,7 +305,10 @@ fn idle_limits_are_restored_with_what_was_left_of_them() {
     old.insert(1, 1);
     ticker.advance(4 * SECOND);
     let entries: Vec<_> = old.snapshot().into_iter().collect();
-    assert_eq!((entries[0].time_left, entries[0].idle_left), (None, Some(6 * SECOND)));
+    assert_eq!(
+        (entries[0].time_left, entries[0].idle_left),
+        (None, Some(6 * SECOND))
+    );
     let new = idle(10, &ticker);
     new.restore(old.snapshot(), ignored());
     ticker.advance(6 * SECOND - Duration::from_nanos(1));
@@ -258,7 +328,10 @@ fn a_snapshot_of_a_full_cache_is_restored_whole() {
     let report = new.restore(old.snapshot(), ignored());
     assert_eq!((report.restored, report.expired), (4_000, 0));
     for entry in &new {
-        assert_eq!(Some(Duration::from_secs(1 + u64::from(*entry)) - 1_000 * SECOND), entry.time_left());
+        assert_eq!(
+            Some(Duration::from_secs(1 + u64::from(*entry)) - 1_000 * SECOND),
+            entry.time_left()
+        );
     }
 }
 
