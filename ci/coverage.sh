@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Which lines of the wheel, the buffers and maintenance the fuzz targets reach over the inputs kept
-# in fuzz/corpus. Fails below 95 in a hundred.
+# Shows which lines of the wheel, the buffers and maintenance the fuzz targets reach with the inputs
+# in fuzz/corpus. Fails below 95 percent.
 #
-#   ci/coverage.sh                 the share of each file, then the lines that no input reaches
+#   ci/coverage.sh                 the percentage of each file, then the lines that no input reaches
 #   ci/coverage.sh src/eviction    the same for other files, without a limit
 #
-# Needs llvm-profdata and llvm-cov, 19 or later: `rustup component add llvm-tools`, or a
-# distribution's package (llvm-19 and the like).
+# Needs llvm-profdata and llvm-cov, 19 or later: `rustup component add llvm-tools`, or a package of
+# the distribution (such as llvm-19).
 #
-# What is counted is the code that ships: not the oracles, the checks of invariants and the doors
-# that only tests and fuzz targets compile. The targets run without a sanitizer and without
-# searching, each kept input once.
+# Only code that ships counts: not the oracles, the checks of invariants and the entry points that
+# only tests and fuzz targets compile. The targets run each stored input once, without a sanitizer
+# and without searching.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -52,8 +52,7 @@ objects=()
 for corpus in fuzz/corpus/*; do
     target=$(basename "$corpus")
     program=$CARGO_TARGET_DIR/debug/$target
-    # Files named one by one are run once each, which libFuzzer does without its own
-    # instrumentation, too.
+    # libFuzzer runs files named one by one once each, even without its own instrumentation.
     find "$corpus" -type f -print0 | LLVM_PROFILE_FILE=$raw/$target.%p.profraw xargs -0 "$program" >"$raw/$target.log" 2>&1 ||
         { tail -n 20 "$raw/$target.log" >&2; exit 1; }
     objects+=(--object "$program")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The documentation, warnings as errors: once as a user sees it (a link to a private item is an
-# error there), once with the private items, whose links must hold as well.
+# Builds the documentation with warnings as errors: once as a user sees it (a link to a private item
+# is an error there), once with the private items, whose links must resolve as well.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

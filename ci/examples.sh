@@ -17,6 +17,9 @@ run keepalive --connections 300 --seconds 5
 run tokio_timer
 run sessions
 run dns
+run loading
+run loading_async
+run refresh
 run orders --orders 100000
 run replay --generate 300000
 run viewer --plain --frames 5

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# Runs each fuzz target for a while. The inputs that a run finds stay out of the repository; those
-# in fuzz/corpus are where it starts.
+# Runs each fuzz target for a while, starting from the inputs in fuzz/corpus. The inputs that a run
+# finds stay out of the repository.
 #
 #   ci/fuzz.sh                    all targets, 20 seconds each
 #   ci/fuzz.sh 300                five minutes each
 #   ci/fuzz.sh 300 map cache      these targets
-#   ci/fuzz.sh keep               keeps what earlier runs have found: takes it over into
-#                                 fuzz/corpus, as small as possible
+#   ci/fuzz.sh keep               minimises the inputs that earlier runs found into fuzz/corpus
 #
-# A failure leaves its input in fuzz/artifacts/TARGET; `cargo +nightly fuzz run TARGET FILE` repeats
+# A failure leaves its input in fuzz/artifacts/TARGET. `cargo +nightly fuzz run TARGET FILE` repeats
 # it, and `cargo +nightly fuzz tmin TARGET FILE` makes it smaller.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,10 +22,10 @@ fi
 command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 cargo +nightly fuzz build
 
-# Long programs are slow and say little that short ones do not: each of a few hundred operations is
-# worth a look at all invariants.
+# Long programs are slow and find little more than short ones: with a few hundred operations, all
+# invariants can be checked after each.
 declare -A longest=([wheel]=600 [list]=600 [map]=400 [cache]=500 [bounded]=600 [reentry]=500 [buffers]=400 [policy]=500 [settings]=200 [load]=400)
-# Bytes kept for a target, the smallest inputs first.
+# Bytes stored for a target, the smallest inputs first.
 kept=36000
 
 found=${CARGO_TARGET_DIR:-fuzz/target}/found

@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Histories of threads on a few keys, each checked for an order that explains it
+# Records histories of threads on a few keys, and checks for each that an order explains it
 # (tests/linearizable). Optimised, with the debug assertions; about 3,000 histories a second on two
 # cores.
 #
 #   ci/linear.sh                  200,000 histories
-#   ci/linear.sh 5000000          so many
-#   ci/linear.sh 1 17             the history of seed 17, as far as the machine repeats it: the seed
-#                                 decides what the threads do, the
-#                                 machine in which order
+#   ci/linear.sh 5000000          this many
+#   ci/linear.sh 1 17             one history, of seed 17; the seed decides what the threads do, the
+#                                 machine decides in which order
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The models of the private races (src/tests), under every interleaving up to a bound on
-# preemptions. Prints how many each took.
+# Runs the models of the private races (src/tests) under every interleaving up to a bound on
+# preemptions. Prints how many interleavings each has.
 #
 #   ci/loom.sh                          all models
 #   ci/loom.sh ring                     those whose names contain this
@@ -20,7 +20,7 @@ export RUSTFLAGS="--cfg wheelhouse_loom ${RUSTFLAGS:-}"
 export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true
 
 cargo test -p wheelhouse-models --lib --release --no-run
-# The ordinary unit tests, whose names have `tests::` further back, are run elsewhere.
+# Ordinary unit tests, whose names contain `tests::` further back, run elsewhere.
 mapfile -t models < <(cargo test -p wheelhouse-models --quiet --lib --release -- --list --format terse | sed -n 's/^\(tests::.*\): test$/\1/p' | grep -F -- "${1:-}")
 if [ "${#models[@]}" -eq 0 ]; then
     echo "no model${1:+ with $1 in its name}" >&2

@@ -1,31 +1,32 @@
 #!/usr/bin/env bash
-# Mutation check: changes the code in small ways, one at a time, and looks whether a test notices.
-# .cargo/mutants.toml says where. What is found is kept in target/mutants/found, and a later run
-# goes on from there: what was caught is not tried again.
+# Mutation check: changes the code in small ways, one at a time, and tests whether a test fails.
+# .cargo/mutants.toml says where. Results are stored in target/mutants/found, and a later run
+# continues from there: it does not repeat mutants that were caught.
 #
 #   ci/mutants.sh                         all of it: three hours on two cores
 #   ci/mutants.sh wheel                   one part: wheel, buffer, notify or maintenance
-#   ci/mutants.sh wheel --shard 0/4   a quarter of one part, or any other option of cargo-mutants
+#   ci/mutants.sh wheel --shard 0/4       a quarter of one part, or any option of cargo-mutants
 #   ci/mutants.sh summary                 how many were caught, and what was not
 #
-# Each mutant meets the unit tests first; those that survive meet what is quick of tests/*, and
-# those that survive that the slow rest. Only the stress test and the soak, which wait for chance,
-# are left out.
+# Each mutant runs the unit tests first; the survivors run the quick tests of tests/*, and the
+# survivors of these the slow ones. Only the stress test and the soak, which depend on chance, are
+# left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/mutants
 found=$CARGO_TARGET_DIR/found
 parts=(wheel buffer notify maintenance)
-# Test programs that take long, look at the whole process, or do not compile as a part of another.
+# Test programs that take long, measure the whole process, or do not compile as a part of another.
 slow=(allocations overshoot hostile_callbacks hostile_clocks life_and_death overload model model_bounded linearizable)
 # Tests in the other programs that take long.
 later=(
     at_the_default_resolution a_table_that_grew many_writers_and without_maintenance_of_its_own newcomers:: destructors_that_call
-    moka_498 moka_590 operations_alone while_other_threads walks_ the_dead_are_found a_deadline_that_moves an_entry_is_heard disabled_means
-    a_slow_listener
+    moka_498 moka_590 operations_alone while_other_threads walks_ iterations_ a_deadline_that_moves
+    expired_entries_are_removed_before_the_pass an_expiry_is_delivered disabled_runs a_slow_listener
+    due_entries_wait_for_a_few
 )
-# Nobody looks at them in a debugger.
+# Mutants are not debugged.
 export CARGO_PROFILE_DEV_DEBUG=0
 
 # The files of a part, as options of cargo-mutants.
@@ -40,10 +41,10 @@ files() {
     esac
 }
 
-# What cargo-mutants has found of a part, in this run and in earlier ones. It goes by name, line
-# included: of what it calls caught before, some do not compile, and some are of an earlier state of
-# the code. What was not tried yet counts as not caught. For figures to quote, begin with an empty
-# folder.
+# What cargo-mutants has found about a part, in this run and in earlier ones. It identifies a mutant
+# by name and line: some of those that it calls caught before do not compile, and some belong to an
+# earlier state of the code. Mutants that were not tried yet count as not caught. For figures to
+# quote, begin with an empty folder.
 summary() {
     local caught=0 tried=0 part options names
     for part in "${parts[@]}"; do
@@ -65,13 +66,13 @@ summary() {
 # What one call of cargo-mutants leaves behind for the next, and for the summary.
 keep() {
     local list=$1/mutants.out
-    # A test that hangs has noticed, too: not to be waited for again.
+    # A test that hangs has caught the mutant, too: do not wait for it again.
     cat "$list/timeout.txt" >>"$list/caught.txt"
     cat "$list/unviable.txt" >>"$1/unviable"
 }
 
-# Mutates copies of the folder where it is called, as many at a time as MUTANTS_JOBS says. What
-# `cargo test` is to build follows "--", and what to leave out of it a second one.
+# Mutates copies of the current folder, MUTANTS_JOBS of them at a time. After "--" follows what
+# `cargo test` builds, after a second "--" what it leaves out.
 #
 # mutants PART OPTION... -- WHAT... [-- TEST OPTION...]
 mutants() {
@@ -93,8 +94,8 @@ mutants() {
 }
 
 # The wheel compiles without the cache around it: a crate of the wheel alone, with its tests, builds
-# in a second, so that a mutant takes five rather than thirty. It is made anew each time and mutated
-# in place.
+# in a second, so that a mutant takes five seconds rather than thirty. The crate is made again each
+# time and mutated in place.
 wheel_alone() {
     local crate=$CARGO_TARGET_DIR/wheel-alone
     rm -rf "$crate"
@@ -116,8 +117,8 @@ wheel_alone() {
     keep "$found/wheel"
 }
 
-# A copy without examples and benchmarks, where `tests/quick` is all test programs but the slow ones
-# in one: it is linked once, and done in seconds.
+# A copy without examples and benchmarks, where `tests/quick` joins all test programs except the
+# slow ones: it is linked once, and runs in seconds.
 whole() {
     local crate=$CARGO_TARGET_DIR/whole name
     rm -rf "$crate"
@@ -136,7 +137,7 @@ whole() {
     for name in quick "${slow[@]}"; do
         printf '\n[[test]]\nname = "%s"\n' "$name"
     done >>"$crate/Cargo.toml"
-    # What the examples alone need.
+    # Dependencies that only the examples need.
     sed -i '/^# Of the examples alone/,/^$/{/^rlimit/!{/^$/!d}}' "$crate/Cargo.toml"
     cd "$crate"
     # A folder for each copy.
@@ -153,7 +154,7 @@ part() {
     fi
     (
         whole
-        # A mutant may also eat memory without end.
+        # A mutant may also use memory without end.
         ulimit -v 8000000
         export PROPTEST_CASES=32
         mutants "$part" "${options[@]}" "$@" -- --lib -- buffer:: maintenance:: cache::

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The unit tests and tests/* under AddressSanitizer with LeakSanitizer, then tests/stress under
+# Runs the unit tests and tests/* under AddressSanitizer with LeakSanitizer, then tests/stress under
 # ThreadSanitizer.
 #
 #   ci/san.sh             both
@@ -7,19 +7,18 @@
 #   ci/san.sh thread
 #   FEATURES=crossbeam-epoch ci/san.sh    the same on the second implementation of pins
 #
-# Builds take as long as they take; the tests of each part must end within SAN_LIMIT seconds (240).
+# Builds have no limit; the tests of each part must end within SAN_LIMIT seconds (240).
 #
 # What this covers and what not:
 #
-# - Address and leak: every use of freed or foreign memory that the tests reach, and what is
+# - Address and leak: every use of freed or foreign memory that the tests reach, and memory that is
 #   unreachable at exit. The standard library is not instrumented, but what it allocates is known.
-# - Thread: races among accesses to plain memory. ThreadSanitizer does not follow fences. A pin
-#   rests on one, but only for what a reader must *not* find any more. That the accesses of a
-#   reader come before the freeing rests on release and acquire, which are followed
-#   (src/reclaim/own/epoch.rs). The standard library is not instrumented (that would take its
-#   sources and a build of its own), so it
-#   would be reported where only std orders two accesses, as with the last drop of an `Arc`:
-#   ci/tsan.supp names these places. The loom models say whether the orderings suffice.
+# - Thread: races among accesses to plain memory. ThreadSanitizer ignores fences. A pin depends on
+#   one, but only for objects that a reader must *not* find any more. That a reader's accesses come
+#   before the freeing depends on release and acquire, which it tracks (src/reclaim/own/epoch.rs).
+#   The standard library is not instrumented (that would take its sources and a build of its own).
+#   So ThreadSanitizer reports a race where only std orders two accesses, as with the last drop of
+#   an `Arc`: ci/tsan.supp lists these places. The loom models test whether the orderings suffice.
 # - Not run: documentation tests (a program each), examples and benchmarks (no unsafe code of their
 #   own; some link C libraries that are built without the sanitizer). The tests of memory, and those
 #   that wait for a moment of real time, run as they are.
@@ -39,16 +38,16 @@ both | address | thread) ;;
     exit 2
     ;;
 esac
-# Each operation takes some ten times as long here.
+# Each operation takes about ten times as long here.
 export PROPTEST_CASES=${PROPTEST_CASES:-24}
 # Lines, for the reports; the rest only makes linking slow.
 export CARGO_PROFILE_DEV_DEBUG=line-tables-only
 
-# A folder for each: the flags hold for all dependencies. They are for the target alone, so build
-# scripts and procedural macros stay as they are.
+# A folder for each: the flags apply to all dependencies. They apply to the target only, not to
+# build scripts and procedural macros.
 if [ "$what" != thread ]; then
     export CARGO_TARGET_DIR=$base/address
-    # An allocation for each node, or the use of a freed one would not be seen.
+    # An allocation for each node, otherwise the use of a freed node would not be detected.
     export RUSTFLAGS="-Zsanitizer=address --cfg wheelhouse_single $flags"
     export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1
     cargo +nightly test --target "$host" --features "$features" --lib --tests --no-run

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Whole caches under random schedules (tests/schedules says what that covers and what not).
+# Runs whole caches under random schedules (tests/schedules says what that covers and what not):
+# each scenario under 5,000 schedules of each of two kinds.
 #
-#   ci/shuttle.sh                 each scenario under 5,000 schedules of each of two kinds
-#   ci/shuttle.sh alarm                             the scenarios whose names contain this
-#   WHEELHOUSE_SCHEDULES=500000 ci/shuttle.sh       a wider search
-#   FEATURES=crossbeam-epoch ci/shuttle.sh          the same on the second implementation of pins
-#   WHEELHOUSE_REPLAY=91… ci/shuttle.sh NAME        one schedule again, as a failure has printed it
+#   ci/shuttle.sh                               all scenarios
+#   ci/shuttle.sh alarm                         the scenarios whose names contain this
+#   WHEELHOUSE_SCHEDULES=500000 ci/shuttle.sh   a wider search
+#   FEATURES=crossbeam-epoch ci/shuttle.sh      the same on the second implementation of pins
+#   WHEELHOUSE_REPLAY=91… ci/shuttle.sh NAME    one schedule again, as a failure has printed it
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

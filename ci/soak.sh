@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Churn on two caches, with forty looks at memory, entries and what hangs in the wheels. Fails
-# unless all of it stays flat.
+# Runs churn on two caches and samples memory, entries and the entries in the wheels forty times.
+# Fails unless all of it stays flat.
 #
 #   ci/soak.sh        ten minutes
 #   ci/soak.sh 60     an hour

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The layout of addresses for allocators that tag the top byte (Android on arm64,
-# src/node/address.rs), run on this machine: the unit tests, and the map's fuzz target, which
-# cargo-fuzz builds with AddressSanitizer.
+# Tests the layout of addresses for allocators that tag the top byte (Android on arm64,
+# src/node/address.rs) on this machine: the unit tests, and the map's fuzz target, which cargo-fuzz
+# builds with AddressSanitizer.
 #
 #   ci/top_byte.sh        fuzzes for 15 seconds
 #   ci/top_byte.sh 300    fuzzes for five minutes

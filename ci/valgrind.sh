@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Some of the tests under valgrind's memcheck: invalid and uninitialised memory, and what is lost at
-# the end. It looks at the machine code, so unlike ci/san.sh it also sees the standard library's own
-# accesses; it runs one thread at a time and takes thirty times as long, so these are the short ones
-# of those that reach all unsafe code.
+# Runs some of the tests under valgrind's memcheck, which finds invalid accesses, uninitialised
+# memory, and leaks at exit. It works on the machine code, so unlike ci/san.sh it also checks the
+# standard library's own accesses. It runs one thread at a time and takes thirty times as long, so
+# these are short tests that together reach all unsafe code.
 #
 #   ci/valgrind.sh                  these
 #   ci/valgrind.sh memory reentry   the programs named, whole
 #
-# No suppressions. "Still reachable" is not an error: what threads and `static`s have at exit.
+# No suppressions. "Still reachable" is not an error: threads and `static`s own memory at exit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

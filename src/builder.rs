@@ -8,6 +8,7 @@ use crate::listener::{Listener, RemovalCause};
 use crate::maintenance::{Maintenance, Setup};
 use crate::map::Map;
 use crate::node::Columns;
+use crate::refresh::Refresh;
 use crate::scheduler::Scheduler;
 use crate::shared::{Shared, SharedSetup};
 use crate::stripe;
@@ -59,6 +60,7 @@ pub struct CacheBuilder<K, V, S = RandomState> {
     scheduler: Option<Scheduler>,
     listener: Option<Listener<K, V>>,
     record_stats: bool,
+    refresh: Option<Box<dyn Refresh<K, V>>>,
     hasher: S,
 }
 
@@ -98,6 +100,7 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
             scheduler: None,
             listener: None,
             record_stats: false,
+            refresh: None,
             hasher: RandomState::new(),
         }
     }
@@ -475,6 +478,16 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
+    /// Says from when on entries are stale. For a cache that loads by itself.
+    pub(crate) fn set_refresh(&mut self, policy: Box<dyn Refresh<K, V>>) {
+        self.refresh = Some(policy);
+    }
+
+    /// Puts the cache's name before a fault.
+    pub(crate) fn fault(&self, fault: &str) -> BuildError {
+        BuildError(about(self.name.as_deref(), fault))
+    }
+
     /// Hashes keys with this hasher instead of [`RandomState`].
     ///
     /// ```
@@ -500,6 +513,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
             scheduler: self.scheduler,
             listener: self.listener,
             record_stats: self.record_stats,
+            refresh: self.refresh,
             hasher,
         }
     }
@@ -577,6 +591,7 @@ where
             queue: self.max_capacity.is_some(),
             own: lifetimes.kept_apart,
             weight: self.weigher.is_some(),
+            refresh: self.refresh.is_some(),
         };
         let map = Map::new(shards(self.max_capacity), self.initial_capacity, columns);
         let waker = scheduler.waker();
@@ -598,14 +613,16 @@ where
             waker,
         };
         let maintenance = Maintenance::new(&shared, setup);
-        Cache::from_core(Core::new(
+        let mut core = Core::new(
             shared,
             maintenance,
             lifetimes,
             self.weigher,
             self.hasher,
             !hash::fills_all_bits::<S>(),
-        ))
+        );
+        core.refresh = self.refresh;
+        Cache::from_core(core)
     }
 
     fn validate(&self) -> Result<(), String> {
@@ -620,7 +637,7 @@ where
         }
         if self.initial_capacity > MOST_INITIAL {
             return Err(format!(
-                "initial_capacity is {}, but room can be made in advance for at most {MOST_INITIAL} entries",
+                "initial_capacity is {}, but must be at most {MOST_INITIAL}",
                 self.initial_capacity
             ));
         }
@@ -641,7 +658,7 @@ where
             }
             if self.ticker.is_some() {
                 return Err(format!(
-                    "coarse_reads is {staleness:?}, but may be given only without a ticker: a thread can keep the time of the machine's clock alone"
+                    "coarse_reads is {staleness:?}, but is allowed only without a ticker: a thread can store the time of the machine's clock only"
                 ));
             }
         }

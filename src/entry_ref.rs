@@ -34,6 +34,8 @@ pub struct EntryRef<'a, K, V> {
     node: NodePtr<K, V>,
     /// The deadline at the look-up. It counts once the entry was replaced or removed.
     deadline: u64,
+    /// The time of the look-up; 0 where no clock was needed.
+    now: u64,
     clock: &'a dyn Times<K, V>,
     _pin: Pin,
 }
@@ -61,9 +63,16 @@ impl<'a, K, V> EntryRef<'a, K, V> {
         Self {
             node: hit.node,
             deadline: hit.node.present_deadline(hit.deadline, hit.now),
+            now: hit.now,
             clock,
             _pin: pin,
         }
+    }
+
+    /// From when on the entry is stale, and the time of the look-up, 0 where none was read.
+    #[inline]
+    pub(crate) fn refresh(&self) -> Option<(u64, u64)> {
+        self.node.refresh().map(|refresh| (refresh.at(), self.now))
     }
 
     pub(crate) fn node(&self) -> NodePtr<K, V> {

@@ -71,6 +71,36 @@
 //! | [`peek_ref`](Cache::peek_ref), [`iter`](Cache::iter) | no | an [`EntryRef`] |
 //! | [`contains_key`](Cache::contains_key) | no | whether the key has a live entry |
 //!
+//! # Loading
+//!
+//! One load for each key, whatever the method: calls that need the same missing key wait for one
+//! run of user code and share its outcome. Every method has a form for async code, on any runtime.
+//!
+//! ```
+//! use wheelhouse::Cache;
+//!
+//! let squares: Cache<u64, u64> = Cache::new(100);
+//! assert_eq!(squares.get_with(12, || 12 * 12), 144);
+//! assert_eq!(squares.get_with(12, || unreachable!("a hit loads nothing")), 144);
+//! let parsed = squares.try_get_with(13, || "169".parse::<u64>());
+//! assert_eq!(parsed, Ok(169));
+//! ```
+//!
+//! | you want | use |
+//! |---|---|
+//! | the value, or a load of it | [`get_with`](Cache::get_with), [`try_get_with`](Cache::try_get_with), [`get_all_with`](Cache::get_all_with) |
+//! | to read, change and write in one step | [`entry`](Cache::entry) with `and_compute_with` |
+//! | the right to fill a key, as a value | [`lease`](Cache::lease) |
+//! | a cache that loads and refreshes by itself | [`LoadingCache`] |
+//!
+//! A write revokes a load that is under way: its result is returned, and not stored. A load that
+//! would wait for itself panics.
+//!
+//! # Restarts
+//!
+//! [`snapshot`](Cache::snapshot) copies the entries out with their remaining lives, the hottest
+//! first; [`restore`](Cache::restore) puts them into the cache of the next process.
+//!
 //! # Tests that need no sleep
 //!
 //! ```
@@ -128,6 +158,7 @@ mod cache;
 mod entry_ref;
 mod iter;
 mod loading;
+mod loading_cache;
 mod policy;
 
 mod snapshot;
@@ -149,6 +180,7 @@ pub mod compute;
 pub mod expiry;
 mod hash;
 pub mod listener;
+pub mod refresh;
 mod scheduler;
 mod shared;
 
@@ -181,7 +213,12 @@ pub use hash::{DefaultHasher, RandomState};
 pub use iter::Iter;
 pub use listener::RemovalCause;
 pub use loading::{EntrySelector, Filled, Lease, Leased, RefEntrySelector};
+pub use loading_cache::{
+    AsyncLoader, AsyncLoaderFn, IntoLoading, LoadError, Loaded, Loader, LoaderFn, LoadingBuilder,
+    LoadingCache, Refreshing, Reloaded, async_loader_fn, loader_fn,
+};
 pub use policy::Policy;
+pub use refresh::Refresh;
 pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
 pub use stats::Stats;

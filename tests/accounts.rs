@@ -146,7 +146,7 @@ fn balances(settings: impl FnOnce(CacheBuilder<u64, u64>) -> CacheBuilder<u64, u
     serials.sort_unstable();
     assert!(
         serials.into_iter().eq(0..written),
-        "{what}: each is there or told once"
+        "{what}: each is stored or delivered once"
     );
     assert_eq!(cache.entry_count(), there.len() as u64, "{what}");
     assert_eq!(cache.weighted_size(), weights(there.iter()), "{what}");
@@ -171,7 +171,7 @@ fn balances(settings: impl FnOnce(CacheBuilder<u64, u64>) -> CacheBuilder<u64, u
     assert_eq!(stats.evicted_weight(), evicted, "{what}");
     assert!(
         count(Expired) > 100 && count(Replaced) > 100,
-        "{what}: a dull run"
+        "{what}: too little happened"
     );
 
     cache.invalidate_all();
@@ -218,7 +218,7 @@ fn near_a_bound() {
 }
 
 #[test]
-fn what_the_listener_hears_of_nobody_finds_any_more() {
+fn no_look_up_finds_a_removed_pair_once_it_was_delivered() {
     let clock = ManualTicker::new();
     let slot: Arc<RwLock<Option<Cache<u64, u64>>>> = Arc::default();
     let counts = Arc::new([const { AtomicU64::new(0) }; 2]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use support::census::Census;
 use support::record::Record;
-use support::{Dice, HOUR, NS, SPAN, YEAR, millis, must_end, nanos, quiet_about_told_panics, secs};
+use support::{Dice, HOUR, NS, SPAN, YEAR, hide_scripted_panics, millis, must_end, nanos, secs};
 use wheelhouse::RemovalCause::{Expired, Explicit};
 use wheelhouse::expiry::accessing;
 use wheelhouse::{Alarm, Cache, MaintenanceTask, ManualTicker, Scheduler};
@@ -131,12 +131,12 @@ fn told_in_time(heard: &Record<u32, Duration>, key: u32, deadline: Duration) {
     assert_eq!(told, key);
     assert!(
         deadline <= at && at <= deadline + SPAN,
-        "due at {deadline:?}, heard at {at:?}"
+        "due at {deadline:?}, delivered at {at:?}"
     );
 }
 
 #[test]
-fn the_loop_hears_of_every_deadline_in_time() {
+fn the_loop_delivers_every_expiry_in_time() {
     let (cache, timer, heard) = on_a_loop();
     let mut dice = Dice::new(3);
     let lives: Vec<Duration> = (0..500)
@@ -158,14 +158,14 @@ fn the_loop_hears_of_every_deadline_in_time() {
         assert_eq!(cause, Expired);
         assert!(
             deadline <= at && at <= deadline + SPAN,
-            "due at {deadline:?}, heard at {at:?}"
+            "due at {deadline:?}, delivered at {at:?}"
         );
     }
     assert_eq!(timer.due(), None, "nothing scheduled, nothing armed");
 }
 
 #[test]
-fn nothing_scheduled_is_no_wake_up() {
+fn no_wake_up_without_a_deadline() {
     let (cache, timer, _heard) = on_a_loop();
     for key in 0..50 {
         cache.insert(key, 0);
@@ -283,7 +283,7 @@ fn the_task_holds_the_cache_weakly() {
 }
 
 #[test]
-fn the_last_handle_may_go_inside_the_listener_of_a_run() {
+fn the_last_handle_may_be_dropped_inside_the_listener_of_a_run() {
     let timer = Loop::default();
     let slot: Arc<Mutex<Option<Cache<u32, u32>>>> = Arc::default();
     let (last, heard) = (Arc::clone(&slot), Record::new());
@@ -309,7 +309,7 @@ fn the_last_handle_may_go_inside_the_listener_of_a_run() {
 }
 
 #[test]
-fn explicit_removals_are_told_by_the_loop() {
+fn the_loop_delivers_explicit_removals() {
     let (cache, timer, heard) = on_a_loop();
     cache.insert(1, 1_000);
     timer.run_to(secs(1));
@@ -325,7 +325,7 @@ fn explicit_removals_are_told_by_the_loop() {
 }
 
 #[test]
-fn a_deadline_does_not_put_off_the_look_for_memory_that_readers_hold() {
+fn a_deadline_does_not_delay_the_run_for_memory_that_readers_hold() {
     let (timer, census) = (Loop::default(), Census::default());
     let cache = Cache::builder()
         .ticker(timer.0.lock().unwrap().clock.clone())
@@ -352,7 +352,7 @@ fn a_deadline_does_not_put_off_the_look_for_memory_that_readers_hold() {
 
 #[test]
 fn an_alarm_that_panicked_is_asked_again_by_the_next_write() {
-    quiet_about_told_panics();
+    hide_scripted_panics();
     let panics = |call: &dyn Fn()| catch_unwind(AssertUnwindSafe(call)).is_err();
     // The request for a deadline.
     let (cache, timer, heard) = on_a_loop();
@@ -395,7 +395,7 @@ fn an_alarm_that_panicked_is_asked_again_by_the_next_write() {
 }
 
 #[test]
-fn a_reader_that_stays_is_looked_for_ever_less_often_and_then_no_more() {
+fn runs_for_a_long_reader_become_rarer_and_then_stop() {
     let (timer, census) = (Loop::default(), Census::default());
     let cache = Cache::builder()
         .ticker(timer.0.lock().unwrap().clock.clone())
@@ -428,7 +428,7 @@ fn a_reader_that_stays_is_looked_for_ever_less_often_and_then_no_more() {
 
 /// The thread of the event loop serves other work, too.
 #[test]
-fn a_run_ends_though_each_notification_it_delivers_makes_another() {
+fn a_run_ends_although_each_delivery_posts_another_notification() {
     const CAP: u32 = 200_000;
     let (timer, heard) = (Loop::default(), Arc::new(Mutex::new(0)));
     let (slot, count) = (
@@ -460,7 +460,7 @@ fn a_run_ends_though_each_notification_it_delivers_makes_another() {
         assert!(*run.lock().unwrap() < CAP / 10, "it went on to the end");
     });
     assert!(*heard.lock().unwrap() > 0);
-    assert!(timer.due().is_some(), "there is more to tell");
+    assert!(timer.due().is_some(), "notifications are left");
     slot.lock().unwrap().take();
 }
 
@@ -493,7 +493,7 @@ fn a_table_that_grew_costs_the_loop_a_few_runs() {
 }
 
 #[test]
-fn readers_who_relieve_each_other_do_not_use_up_the_patience_of_runs() {
+fn readers_that_overlap_do_not_stop_the_runs_that_free_memory() {
     let timer = Loop::default();
     let clock = timer.0.lock().unwrap().clock.clone();
     let cache: Cache<u32, u32> = Cache::builder()

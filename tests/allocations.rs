@@ -75,7 +75,7 @@ fn for_a_thousand(listens: bool, operate: Use) -> u64 {
 
 // A single test: the allocations of another one at the same time would be counted, too.
 #[test]
-fn in_its_stride_a_cache_allocates_next_to_nothing() {
+fn in_steady_state_a_cache_performs_almost_no_allocations() {
     let uses: [(&str, Use); 5] = [
         ("hits", |cache, _, number| {
             cache.get(&(number % ENTRIES));

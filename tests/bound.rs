@@ -36,7 +36,7 @@ fn accounted(cache: &Cache<u64, u64>, heard: &Record<u64, u64>, put_in: &[(u64, 
 }
 
 #[test]
-fn up_to_the_bound_nothing_is_removed() {
+fn up_to_the_bound_no_entry_is_evicted() {
     for capacity in [1, 2, 7, 64, 1_000] {
         let (cache, _clock, heard) = bounded(capacity);
         for round in 0..3 {
@@ -57,7 +57,7 @@ fn up_to_the_bound_nothing_is_removed() {
 }
 
 #[test]
-fn past_the_bound_one_leaves_for_each_that_comes() {
+fn past_the_bound_each_insert_evicts_one_entry() {
     for capacity in [1, 2, 7, 64, 1_000] {
         let (cache, _clock, heard) = bounded(capacity);
         let pairs: Vec<_> = (0..10 * capacity).map(|key| (key, key + 1)).collect();
@@ -99,7 +99,7 @@ fn a_bound_of_zero_keeps_nothing() {
 }
 
 #[test]
-fn the_expired_make_room_before_the_living() {
+fn expired_entries_are_removed_before_live_ones_are_evicted() {
     let (cache, clock, heard) = bounded(100);
     for key in 0..50 {
         cache.insert(key, 0);
@@ -150,7 +150,7 @@ fn a_victim_leaves_the_wheel_too() {
 }
 
 #[test]
-fn removed_entries_leave_their_room() {
+fn removed_entries_make_room() {
     let (cache, _clock, heard) = bounded(100);
     for key in 0..100 {
         cache.insert(key, 0);
@@ -244,7 +244,7 @@ fn many_writers_and_one_bound() {
 }
 
 #[test]
-fn reads_between_two_passes_are_heard_of_however_many() {
+fn all_reads_between_two_passes_count_however_many() {
     let cache = Cache::builder()
         .max_capacity(200)
         .eviction_policy(EvictionPolicy::Lru)

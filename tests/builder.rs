@@ -247,7 +247,7 @@ fn a_finer_resolution_wakes_closer_to_the_deadline() {
         assert_eq!(cache.entry_count(), 0);
         assert!(
             slept >= secs(100) && slept <= secs(100) + span,
-            "heard after {slept:?} at {span:?}"
+            "delivered after {slept:?} at {span:?}"
         );
     }
 }
@@ -282,7 +282,7 @@ fn settings_are_shown_by_the_policy() {
 }
 
 #[test]
-fn of_a_setting_given_twice_the_later_holds() {
+fn if_a_setting_is_given_twice_the_later_counts() {
     let (early, late) = (Record::new(), Record::new());
     let (still, clock) = (ManualTicker::starting_at(5), ManualTicker::new());
     let cache = Cache::builder()
@@ -342,7 +342,7 @@ fn a_builder_passes_through_every_order_of_generic_settings() {
 }
 
 #[test]
-fn with_a_ticker_of_its_own_a_cache_has_no_scheduler_unless_told() {
+fn with_a_custom_ticker_a_cache_has_no_scheduler_by_default() {
     // If a thread did the removing, it would read the machine's clock, not this one, and find no
     // entry due.
     let clock = ManualTicker::new();

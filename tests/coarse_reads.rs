@@ -9,7 +9,7 @@ use support::{millis, must_end, secs};
 use wheelhouse::{Cache, Scheduler};
 
 #[test]
-fn an_entry_is_seen_to_its_deadline_and_not_much_longer() {
+fn an_entry_is_found_until_its_deadline_and_not_much_longer() {
     must_end(|| {
         let life = millis(100);
         for staleness in [millis(1), millis(20), secs(1)] {
@@ -39,7 +39,7 @@ fn an_entry_is_seen_to_its_deadline_and_not_much_longer() {
 }
 
 #[test]
-fn caches_of_different_staleness_share_a_thread_and_their_time_goes_on() {
+fn caches_of_different_staleness_share_a_thread_that_keeps_running() {
     must_end(|| {
         let caches: Vec<Cache<u32, u32>> = [1, 5, 1_000]
             .map(|staleness| Cache::builder().coarse_reads(millis(staleness)).build())

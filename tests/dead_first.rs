@@ -42,7 +42,7 @@ fn gone_for(heard: &Heard, cause: RemovalCause) -> Vec<u64> {
 /// Entries expire one by one within a bucket of the wheel, far more often than buckets end. The
 /// live ones always fit.
 #[test]
-fn callers_find_the_dead_of_the_current_bucket_before_they_take_a_living_one() {
+fn expired_entries_of_the_current_bucket_are_removed_before_live_ones() {
     for policy in POLICIES {
         for weight in [1, 1_000] {
             let capacity = 150 * u64::from(weight);
@@ -66,7 +66,7 @@ fn callers_find_the_dead_of_the_current_bucket_before_they_take_a_living_one() {
 
 /// The same, while many entries that are far from due cascade to finer buckets.
 #[test]
-fn the_dead_are_found_before_a_crowd_that_is_not_due() {
+fn expired_entries_are_removed_before_the_pass_files_many_that_are_not_due() {
     for policy in POLICIES {
         let (builder, clock, heard) = weighed(policy, 30_300);
         let cache = builder.build();
@@ -95,7 +95,7 @@ fn the_dead_are_found_before_a_crowd_that_is_not_due() {
 }
 
 #[test]
-fn however_heavy_the_dead_are_they_cost_no_living_entry() {
+fn heavy_expired_entries_evict_no_live_entry() {
     for policy in POLICIES {
         let limit = 4 * u64::from(u32::MAX);
         let (builder, clock, heard) = weighed(policy, limit);
@@ -121,7 +121,7 @@ fn however_heavy_the_dead_are_they_cost_no_living_entry() {
 /// An entry that is used more than any other stays until its deadline, even if the deadline is in
 /// the current bucket of the wheel.
 #[test]
-fn a_live_entry_makes_room_in_its_turn_however_near_its_deadline() {
+fn a_live_entry_is_evicted_in_the_policys_order_however_near_its_deadline() {
     for policy in POLICIES {
         for left in [NS, millis(1), millis(400)] {
             let (builder, clock, heard) = weighed(policy, 100);
@@ -154,7 +154,7 @@ fn a_live_entry_makes_room_in_its_turn_however_near_its_deadline() {
 }
 
 #[test]
-fn short_lives_are_no_reason_to_leave() {
+fn short_lifetimes_do_not_cause_evictions() {
     for policy in POLICIES {
         let (builder, _clock, heard) = weighed(policy, 100);
         let cache = builder.build();
@@ -172,7 +172,7 @@ fn short_lives_are_no_reason_to_leave() {
         let short = cache.iter().filter(|entry| *entry.key() >= 1_000).count();
         assert!(
             short > 0,
-            "{policy:?}: all short lives were given up at once"
+            "{policy:?}: all entries with short lifetimes were evicted at once"
         );
     }
 }
@@ -200,7 +200,7 @@ fn an_entry_that_reads_keep_alive_is_not_evicted_for_its_deadline() {
 }
 
 #[test]
-fn weight_nothing_is_no_victim_however_near_its_deadline() {
+fn an_entry_of_weight_zero_is_no_victim_however_near_its_deadline() {
     let (builder, clock, heard) = weighed(EvictionPolicy::Adaptive, 10);
     let cache = builder.build();
     cache.insert_with_ttl(0, 0, secs(10));
@@ -214,7 +214,7 @@ fn weight_nothing_is_no_victim_however_near_its_deadline() {
 }
 
 #[test]
-fn a_victim_that_is_due_and_not_found_yet_goes_as_expired() {
+fn a_due_victim_that_was_not_removed_yet_leaves_as_expired() {
     const MANY: u64 = 1_000;
     let (builder, clock, _heard) = weighed(EvictionPolicy::Lru, MANY);
     let builder = builder.time_to_idle(millis(20)).record_stats();
@@ -224,14 +224,14 @@ fn a_victim_that_is_due_and_not_found_yet_goes_as_expired() {
     let [expired, before] = gone();
     // The pass swept the current bucket because the cache was over its bound: the next sweep comes
     // later.
-    assert!(expired == 0 && before > MANY / 2, "{before} made room");
+    assert!(expired == 0 && before > MANY / 2, "{before} were evicted");
 
     clock.advance(millis(20));
     (2 * MANY..2 * MANY + 200).for_each(|key| cache.insert(key, 1));
     let [expired, after] = gone();
     assert!(
         (100..MANY / 2).contains(&expired),
-        "{expired} found, not all of them by a sweep"
+        "{expired} removed, not all of them by a sweep"
     );
     assert_eq!(after, before, "none of them was alive");
 }
@@ -262,7 +262,7 @@ impl Ticker for Lingering {
 }
 
 #[test]
-fn what_was_made_due_before_it_was_evicted_goes_as_expired() {
+fn an_entry_made_due_before_its_eviction_leaves_as_expired() {
     // So many that a weight above it makes no writer run a pass.
     const BOUND: u64 = 32;
     // The readings of a pass before it takes the first victim.

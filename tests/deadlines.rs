@@ -14,7 +14,7 @@ use wheelhouse::RemovalCause::{Expired, Explicit, Replaced};
 use wheelhouse::{Cache, Expiry, ManualTicker, Ticker};
 
 #[test]
-fn at_exactly_its_deadline_an_entry_is_gone() {
+fn an_entry_expires_exactly_at_its_deadline() {
     let boundaries = [16, 30, 36, 42, 47, 49, 50, 55, 61, 62].map(|bits| 1u64 << bits);
     let lives = boundaries
         .iter()
@@ -63,7 +63,7 @@ fn one_nanosecond_before_the_deadline_every_read_hits() {
 }
 
 #[test]
-fn zero_is_stored_but_never_visible() {
+fn a_lifetime_of_zero_is_stored_but_never_visible() {
     let rig = Rig::new();
     rig.script.on_create(Answer::After(Duration::ZERO));
     rig.cache.insert(KEY, OLD);
@@ -121,7 +121,7 @@ fn none_never_expires() {
 }
 
 #[test]
-fn more_than_the_longest_life_counts_as_the_longest() {
+fn a_lifetime_above_the_longest_counts_as_the_longest() {
     for life in [
         LONGEST + NS,
         nanos(u64::MAX),
@@ -220,7 +220,7 @@ impl Expiry<u32, u32> for Slow {
 }
 
 #[test]
-fn a_new_deadline_counts_from_the_instant_that_the_policy_was_told() {
+fn a_new_deadline_counts_from_the_instant_that_the_policy_received() {
     let clock = ManualTicker::new();
     let answer = Arc::new(Mutex::new(Some(secs(10))));
     let policy = Slow {
@@ -284,7 +284,7 @@ fn an_answer_that_has_passed_by_the_time_it_is_given_is_due_at_once() {
 }
 
 #[test]
-fn an_entry_that_was_alive_when_its_update_was_asked_is_replaced() {
+fn an_entry_alive_when_its_update_asked_the_policy_is_replaced() {
     let clock = ManualTicker::new();
     let heard = Record::new();
     let policy = Slow {
@@ -354,7 +354,7 @@ impl Expiry<u32, u32> for ValidUntil {
 }
 
 #[test]
-fn what_is_valid_until_an_instant_ends_at_exactly_that_instant() {
+fn an_entry_valid_until_an_instant_expires_exactly_then() {
     let valid_until = Arc::new(OnceLock::new());
     let clock = Restless::default();
     let cache: Cache<u32, u32> = Cache::builder()
@@ -456,7 +456,7 @@ fn a_deadline_that_moved_is_the_one_that_counts() {
 }
 
 #[test]
-fn a_trait_with_no_method_written_never_expires_and_leaves_fixed_lives_alone() {
+fn a_policy_without_methods_never_expires_entries_and_leaves_fixed_deadlines() {
     struct Default;
     impl Expiry<u32, u32> for Default {}
     let clock = ManualTicker::new();
@@ -506,7 +506,7 @@ fn instants_given_to_the_policy_are_ticker_time() {
 }
 
 #[test]
-fn a_look_at_when_work_is_due_does_none_of_it() {
+fn next_maintenance_in_does_no_maintenance() {
     let clock = ManualTicker::new();
     let cache: Cache<u32, u32> = Cache::builder().ticker(clock.clone()).build();
     cache.insert_with_ttl(1, 1, secs(1));
@@ -522,7 +522,7 @@ fn a_look_at_when_work_is_due_does_none_of_it() {
 }
 
 #[test]
-fn what_waits_to_be_told_is_work() {
+fn pending_notifications_count_as_work() {
     let heard = Record::new();
     let cache = Cache::builder()
         .ticker(ManualTicker::new())
@@ -532,7 +532,7 @@ fn what_waits_to_be_told_is_work() {
     assert_eq!(cache.next_maintenance_in(), None);
     cache.invalidate(&1);
     assert_eq!(cache.next_maintenance_in(), Some(Duration::ZERO));
-    assert_eq!(heard.take(), [], "a look tells nobody");
+    assert_eq!(heard.take(), [], "next_maintenance_in delivers nothing");
     cache.run_pending_tasks();
     assert_eq!(heard.take(), [(1, 1, Explicit)]);
     assert_eq!(cache.next_maintenance_in(), None);

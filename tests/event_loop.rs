@@ -87,10 +87,10 @@ impl Loop {
         }
         for (key, value, cause) in self.heard.take() {
             if cause == Expired {
-                let end = self.ends[&value].expect("a life without end");
+                let end = self.ends[&value].expect("a lifetime without end");
                 assert!(
                     end <= self.now && self.now <= end + self.span,
-                    "{key} was due at {end:?}, heard of at {:?}, at {:?}",
+                    "{key} was due at {end:?}, delivered at {:?}, at {:?}",
                     self.now,
                     self.span
                 );
@@ -101,7 +101,7 @@ impl Loop {
 }
 
 #[test]
-fn to_sleep_as_told_is_enough_to_hear_of_every_end_within_a_span() {
+fn sleeping_as_the_cache_says_delivers_every_expiry_within_a_span() {
     const ACTS: u64 = 1_500;
     for resolution in RESOLUTIONS {
         for origin in ORIGINS {

@@ -12,7 +12,7 @@ use wheelhouse::RemovalCause::{Expired, Explicit, Replaced};
 use wheelhouse::{Cache, Expiry, ManualTicker};
 
 #[test]
-fn insert_absent_asks_create() {
+fn insert_on_an_absent_key_calls_create() {
     let rig = Rig::new();
     rig.cache.insert(KEY, NEW);
     assert_eq!(rig.created(), [(KEY, NEW)]);
@@ -21,7 +21,7 @@ fn insert_absent_asks_create() {
 }
 
 #[test]
-fn insert_present_asks_update_with_the_new_value() {
+fn insert_on_a_present_key_calls_update_with_the_new_value() {
     let rig = Rig::present();
     rig.cache.insert(KEY, NEW);
     let asked = rig.script.asked();
@@ -34,7 +34,7 @@ fn insert_present_asks_update_with_the_new_value() {
 }
 
 #[test]
-fn insert_over_expired_asks_create_and_the_old_one_goes_as_expired() {
+fn insert_over_an_expired_entry_calls_create_and_the_old_one_leaves_as_expired() {
     let rig = Rig::expired();
     rig.cache.insert(KEY, NEW);
     assert_eq!(rig.created(), [(KEY, NEW)]);
@@ -44,7 +44,7 @@ fn insert_over_expired_asks_create_and_the_old_one_goes_as_expired() {
 }
 
 #[test]
-fn insert_with_ttl_asks_nobody() {
+fn insert_with_ttl_does_not_call_the_policy() {
     for (rig, heard) in [
         (Rig::new(), None),
         (Rig::present(), Some((KEY, OLD, Replaced))),
@@ -58,7 +58,7 @@ fn insert_with_ttl_asks_nobody() {
 }
 
 #[test]
-fn get_absent_asks_nobody() {
+fn get_on_an_absent_key_does_not_call_the_policy() {
     let rig = Rig::new();
     assert_eq!(rig.cache.get(&KEY), None);
     assert!(rig.cache.get_ref(&KEY).is_none());
@@ -66,7 +66,7 @@ fn get_absent_asks_nobody() {
 }
 
 #[test]
-fn get_present_asks_read() {
+fn get_on_a_present_key_calls_read() {
     let ask_by_get: fn(&Cache<u32, u32>) -> Option<u32> = |cache| cache.get(&KEY);
     let ask_by_ref: fn(&Cache<u32, u32>) -> Option<u32> =
         |cache| cache.get_ref(&KEY).map(|entry| *entry);
@@ -93,7 +93,7 @@ fn get_present_asks_read() {
 }
 
 #[test]
-fn get_expired_is_a_miss_that_asks_nobody() {
+fn get_on_an_expired_entry_is_a_miss_that_does_not_call_the_policy() {
     let rig = Rig::expired();
     assert_eq!(rig.cache.get(&KEY), None);
     assert!(rig.cache.get_ref(&KEY).is_none());
@@ -102,7 +102,7 @@ fn get_expired_is_a_miss_that_asks_nobody() {
 }
 
 #[test]
-fn looking_without_reading_asks_nobody() {
+fn peeking_does_not_call_the_policy() {
     for (rig, visible) in [
         (Rig::new(), false),
         (Rig::present(), true),
@@ -119,7 +119,7 @@ fn looking_without_reading_asks_nobody() {
         });
         assert_eq!(shown, u32::from(visible));
         rig.nobody_was_asked();
-        assert_eq!(rig.left(), left, "a look must leave the deadline alone");
+        assert_eq!(rig.left(), left, "a peek must leave the deadline unchanged");
     }
 }
 
@@ -154,7 +154,11 @@ fn invalidate_and_remove() {
     rig.cache.invalidate(&KEY);
     assert_eq!(rig.heard(), [(KEY, OLD, Expired)]);
     let rig = Rig::expired();
-    assert_eq!(rig.cache.remove(&KEY), None, "a dead value is nobody's");
+    assert_eq!(
+        rig.cache.remove(&KEY),
+        None,
+        "an expired value is returned to no caller"
+    );
     assert_eq!(rig.heard(), [(KEY, OLD, Expired)]);
     rig.nobody_was_asked();
 
@@ -167,7 +171,7 @@ fn invalidate_and_remove() {
 
 /// The answer counts from the call of the policy, and the entry was alive then.
 #[test]
-fn a_read_whose_policy_outlasts_the_entry_extends_it() {
+fn a_read_whose_policy_answers_after_the_deadline_extends_the_entry() {
     struct Slow(ManualTicker);
     impl Expiry<u32, u32> for Slow {
         fn expire_after_create(&self, _: &u32, _: &u32, _: Instant) -> Option<Duration> {
@@ -221,7 +225,7 @@ impl Expiry<u32, u32> for Meddling {
 }
 
 #[test]
-fn an_answer_about_a_deadline_that_was_moved_since_is_asked_for_again() {
+fn if_the_deadline_moved_since_the_policy_is_called_again() {
     let (known, clock) = (Arc::new(Mutex::new(None)), ManualTicker::new());
     let cache: Cache<u32, u32> = Cache::builder()
         .expire_after(Meddling(Arc::clone(&known)))

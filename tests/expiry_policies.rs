@@ -105,7 +105,7 @@ impl Expiry<u32, u32> for Ordinary {
 }
 
 #[test]
-fn a_policy_for_writes_only_is_not_asked_about_reads() {
+fn a_policy_for_writes_only_is_not_called_on_reads() {
     struct NeverRead;
     impl Expiry<u32, u32> for NeverRead {
         fn expire_after_create(&self, key: &u32, value: &u32, _: Instant) -> Option<Duration> {
@@ -134,7 +134,7 @@ fn a_policy_for_writes_only_is_not_asked_about_reads() {
             _: Option<Duration>,
             _: Instant,
         ) -> Option<Duration> {
-            panic!("asked about a read")
+            panic!("called for a read")
         }
     }
     let shared: Arc<dyn Expiry<u32, u32>> = Arc::new(writes_only(NeverRead));
@@ -182,7 +182,7 @@ impl Clone for Slow {
 }
 
 #[test]
-fn a_life_that_a_read_gives_begins_when_the_entry_was_found() {
+fn a_lifetime_given_by_a_read_counts_from_the_look_up() {
     let clock = ManualTicker::new();
     let (asked, takes) = (clock.clone(), Arc::new(AtomicU32::new(1)));
     let delay = Arc::clone(&takes);
@@ -244,7 +244,7 @@ fn every_hit_reads_the_clock_once() {
 }
 
 #[test]
-fn never_never_ends_but_leaves_room_for_other_deadlines() {
+fn never_sets_no_deadline_but_respects_others() {
     let clock = ManualTicker::new();
     let cache = Cache::builder()
         .expire_after(never())
@@ -266,7 +266,7 @@ fn never_never_ends_but_leaves_room_for_other_deadlines() {
 }
 
 #[test]
-fn jitter_spreads_lives_within_its_fraction_and_no_further() {
+fn jitter_spreads_lifetimes_within_its_fraction() {
     let (cache, _clock) = cache_with(jittered(creating(|_, _| Some(secs(100))), 0.2));
     let lives: Vec<Duration> = (0..1_000)
         .map(|key| {
@@ -300,7 +300,7 @@ fn jitter_touches_neither_unchanged_nor_missing_deadlines() {
 }
 
 #[test]
-fn jitter_survives_every_life() {
+fn jitter_accepts_every_lifetime() {
     for life in [Duration::ZERO, NS, LONGEST, Duration::MAX] {
         let (cache, _clock) = cache_with(jittered(creating(move |_, _| Some(life)), 0.9));
         for key in 0..50 {
@@ -326,7 +326,7 @@ fn a_read_answered_with_none_ends_a_deadline_set_by_hand() {
         cache.insert_with_ttl(1, 0, life);
         assert!(cache.get_ref(&1).is_some());
         clock.advance(life);
-        assert_eq!(cache.get(&1), Some(0), "it lives for ever");
+        assert_eq!(cache.get(&1), Some(0), "it never expires");
     }
 }
 
@@ -341,7 +341,7 @@ impl Clone for Sealed {
 }
 
 #[test]
-fn a_look_up_of_an_entry_that_is_due_asks_and_clones_nothing() {
+fn a_look_up_of_a_due_entry_calls_no_policy_and_clones_no_value() {
     let (clock, sealed) = (ManualTicker::new(), Arc::new(AtomicU32::new(0)));
     let asked = Arc::clone(&sealed);
     let cache: Cache<u32, Sealed> = Cache::builder()

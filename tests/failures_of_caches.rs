@@ -23,7 +23,7 @@ fn cache_at(origin: u64) -> (Cache<u64, u64>, ManualTicker, Record<u64, u64>) {
 }
 
 #[test]
-fn moka_524_527_565_a_policy_that_answers_none_leaves_no_dead_link() {
+fn moka_524_527_565_a_policy_that_answers_none_leaves_no_dangling_link() {
     let census = Census::default();
     let never_again = |key: &u64| key.is_multiple_of(2);
     for by_read in [false, true] {
@@ -113,12 +113,16 @@ fn moka_498_a_caller_does_not_do_the_work_of_a_mass_expiry() {
         MANY - left
     );
     cache.run_pending_tasks();
-    assert_eq!(cache.entry_count(), 1, "pending tasks are all of them");
+    assert_eq!(
+        cache.entry_count(),
+        1,
+        "run_pending_tasks removes all of them"
+    );
     assert_eq!(heard.take().len() as u64, MANY);
 }
 
 #[test]
-fn operations_alone_let_a_mass_of_expired_entries_go() {
+fn operations_alone_remove_a_mass_of_expired_entries() {
     const MANY: u64 = 50_000;
     let (cache, clock, _heard) = cache_at(0);
     for key in 0..MANY {
@@ -132,7 +136,7 @@ fn operations_alone_let_a_mass_of_expired_entries_go() {
     let left = cache.entry_count();
     assert!(
         left < MANY / 2,
-        "{left} dead entries left after {} writes",
+        "{left} expired entries left after {} writes",
         MANY * 4
     );
 }
@@ -200,7 +204,7 @@ fn an_extension_that_a_lossy_buffer_dropped_still_holds() {
 }
 
 #[test]
-fn a_panic_or_a_call_back_in_mid_bucket_strands_nobody() {
+fn a_panic_or_a_call_back_in_mid_bucket_loses_no_entry() {
     let slot: std::sync::Arc<std::sync::Mutex<Option<Cache<u64, u64>>>> = Default::default();
     let (clock, heard) = (ManualTicker::new(), Record::new());
     let (handle, record) = (slot.clone(), heard.clone());
@@ -246,7 +250,7 @@ fn a_panic_or_a_call_back_in_mid_bucket_strands_nobody() {
 }
 
 #[test]
-fn an_overwritten_dead_entry_is_not_reported_replaced_nor_returned() {
+fn an_overwritten_expired_entry_is_not_reported_replaced_nor_returned() {
     let rig = Rig::expired();
     assert_eq!(rig.cache.remove(&KEY), None);
     rig.cache.insert(KEY, 1);
@@ -261,7 +265,7 @@ fn an_overwritten_dead_entry_is_not_reported_replaced_nor_returned() {
 }
 
 #[test]
-fn a_deadline_after_a_long_silence_is_placed_by_the_present_time() {
+fn a_deadline_after_a_long_silence_is_filed_by_the_present_time() {
     for idle in [secs(100), secs(30 * 24 * 3600)] {
         let (cache, clock, _heard) = cache_at(0);
         clock.advance(idle);

@@ -111,7 +111,7 @@ fn tikv_11940_no_remaining_time_is_past_the_last_level() {
 }
 
 #[test]
-fn theine_go_64_the_bucket_in_hand_is_visited() {
+fn theine_go_64_the_current_bucket_is_visited() {
     for (bits, _) in LEVELS {
         for part in [0, 1, 1 << (bits - 1), (1 << bits) - 1] {
             // The hand is inside a bucket; entries are due in that very bucket, and in the next
@@ -169,7 +169,7 @@ fn rpc_perf_180_far_timers_do_not_fire_early() {
 }
 
 #[test]
-fn moka_248_zero_durations_and_the_bucket_in_hand_end() {
+fn moka_248_zero_durations_in_the_current_bucket_do_not_loop() {
     must_end(|| {
         for origin in [0, 1, (1 << 30) - 1, 1 << 30, u64::MAX] {
             let (cache, clock, heard) = cache_at(origin);
@@ -252,7 +252,7 @@ fn a_span_of_two_to_the_32_ticks_is_not_cut_to_nothing() {
 }
 
 #[test]
-fn an_occupied_bucket_in_hand_does_not_hide_a_nearer_one() {
+fn an_occupied_current_bucket_does_not_hide_a_nearer_one() {
     let mut dice = Dice::new(9);
     for round in 0..300 {
         let (cache, clock, _heard) = cache_at(dice.roll());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use support::census::{Census, Counted};
 use support::record::Record;
-use support::{OneHash, millis, must_end, quiet_about_told_panics, secs};
+use support::{OneHash, hide_scripted_panics, millis, must_end, secs};
 use wheelhouse::RemovalCause::{Expired, Explicit, Replaced, Size};
 use wheelhouse::{Cache, EntryRef, Iter, ManualTicker, RandomState, Scheduler};
 
@@ -69,7 +69,7 @@ fn references_may_outlive_their_threads_registration() {
 }
 
 #[test]
-fn walks_meet_each_key_once_while_the_table_grows_and_shrinks() {
+fn iterations_yield_each_key_once_while_the_table_grows_and_shrinks() {
     // One bucket after another splits and merges under the iteration, with overflow chains for
     // equal hashes.
     for one_hash in [false, true] {
@@ -125,7 +125,7 @@ fn on_permit(permits: Receiver<()>) -> impl Fn(&u32, &u32, wheelhouse::RemovalCa
 }
 
 #[test]
-fn a_slow_listener_makes_other_entries_of_its_cache_wait_for_a_few_notices_not_for_all() {
+fn due_entries_wait_for_a_few_deliveries_of_a_slow_listener_not_for_all() {
     const MANY: u32 = 2_000;
     let (permit, permits) = mpsc::channel();
     let cache = Cache::builder()
@@ -152,7 +152,7 @@ fn a_slow_listener_makes_other_entries_of_its_cache_wait_for_a_few_notices_not_f
     }
     let removed = comes_true(|| cache.entry_count() == 1);
     drop(permit);
-    assert!(removed, "the dead entry waits for {MANY} notices");
+    assert!(removed, "the expired entry waits for {MANY} notifications");
 }
 
 struct Bomb(bool);
@@ -165,7 +165,7 @@ impl Drop for Bomb {
 
 #[test]
 fn a_panic_in_a_destructor_does_not_end_the_thread_of_other_caches() {
-    quiet_about_told_panics();
+    hide_scripted_panics();
     let scheduler = Scheduler::background();
     let (told, tells) = mpsc::channel();
     let hostile: Cache<u32, Bomb> = Cache::builder()
@@ -273,7 +273,7 @@ fn a_deadline_set_by_hand_to_where_it_was_survives_an_idle_read_too() {
 }
 
 #[test]
-fn a_listener_may_run_the_tasks_of_another_cache_and_both_are_heard() {
+fn a_listener_may_run_the_tasks_of_another_cache_and_both_deliver() {
     let heard = Record::new();
     let slot: Arc<Mutex<Option<Cache<u32, u32>>>> = Arc::default();
     let make = |other: Arc<Mutex<Option<Cache<u32, u32>>>>, name: u32| {
@@ -315,7 +315,7 @@ fn a_listener_may_run_the_tasks_of_another_cache_and_both_are_heard() {
 }
 
 #[test]
-fn the_last_drop_evicts_nobody_but_tells_of_those_who_were() {
+fn the_last_drop_evicts_nothing_but_delivers_earlier_evictions() {
     for told_before in [false, true] {
         let (census, heard) = (Census::default(), Arc::new(Mutex::new(Vec::new())));
         let (clock, record) = (ManualTicker::new(), Arc::clone(&heard));
@@ -350,7 +350,7 @@ fn the_last_drop_evicts_nobody_but_tells_of_those_who_were() {
         for (key, cause) in &*after {
             assert!(
                 matches!(cause, Size | Replaced) || (*key, *cause) == (200, Expired),
-                "{key} was told as {cause}"
+                "{key} was delivered as {cause}"
             );
         }
         assert_eq!(census.alive(), 0);

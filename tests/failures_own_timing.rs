@@ -75,7 +75,7 @@ impl Clone for Slow {
 /// A read is one reading of the clock: it judges the entry, and the idle limit counts from it. An
 /// entry that another call found expired while the value was cloned does not come back.
 #[test]
-fn an_idle_limit_counts_from_when_the_entry_was_found() {
+fn an_idle_limit_counts_from_the_look_up() {
     let ticker = ManualTicker::new();
     let cache: Cache<u32, Slow> = Cache::builder()
         .ticker(ticker.clone())
@@ -120,7 +120,7 @@ fn an_entry_that_was_found_expired_under_the_clone_does_not_come_back() {
 
 /// An unknown time of writing was taken for an early one, and the entry for nearly expired.
 #[test]
-fn an_entry_whose_age_is_not_known_is_not_given_up_for_a_life_that_has_just_begun() {
+fn an_entry_of_unknown_age_is_not_evicted_for_a_new_one() {
     let cache: Cache<&str, u32> = Cache::builder()
         .ticker(ManualTicker::new())
         .max_capacity(2)
@@ -138,7 +138,7 @@ fn an_entry_whose_age_is_not_known_is_not_given_up_for_a_life_that_has_just_begu
 
 /// It was compared before it was rounded up.
 #[test]
-fn a_resolution_that_rounds_up_to_the_finest_is_taken() {
+fn a_resolution_that_rounds_up_to_the_finest_is_accepted() {
     let cache: Cache<u32, u32> = Cache::builder()
         .expiry_resolution(Duration::from_micros(50))
         .try_build()
@@ -207,6 +207,6 @@ fn a_caller_that_waits_for_a_destructor_has_set_the_alarm_before() {
     });
     has_begun.recv().unwrap();
     cache.run_pending_tasks();
-    assert!(ended.load(Ordering::SeqCst), "it was not told in time");
+    assert!(ended.load(Ordering::SeqCst), "it was not requested in time");
     dropping.join().unwrap();
 }

@@ -106,7 +106,7 @@ impl Scene {
 }
 
 #[test]
-fn a_child_expires_and_tells_what_it_inserts() {
+fn a_child_expires_and_delivers_what_it_inserts() {
     let _alone = alone();
     let scene = Scene::begun();
     let heard = in_a_child(|| {
@@ -124,7 +124,7 @@ fn a_child_expires_and_tells_what_it_inserts() {
 
 /// In the parent, a run is arranged for an earlier moment than any of the child's deadlines.
 #[test]
-fn what_was_arranged_in_the_parent_comes_in_the_child_as_well() {
+fn a_run_arranged_in_the_parent_happens_in_the_child_as_well() {
     let _alone = alone();
     let scene = Scene::begun();
     for key in 1..=100 {
@@ -141,7 +141,7 @@ fn what_was_arranged_in_the_parent_comes_in_the_child_as_well() {
 
 /// In the parent, a run was requested just before the `fork`.
 #[test]
-fn a_request_that_the_parent_has_made_is_made_again() {
+fn a_request_of_the_parent_is_made_again_in_the_child() {
     let _alone = alone();
     let scene = Scene::begun();
     std::thread::sleep(millis(50));
@@ -171,7 +171,7 @@ fn a_read_that_meets_an_expired_entry_is_enough() {
 }
 
 #[test]
-fn writes_without_a_deadline_are_told_too() {
+fn removals_without_a_deadline_are_delivered_too() {
     let _alone = alone();
     let scene = Scene::begun();
     std::thread::sleep(millis(50));
@@ -215,7 +215,7 @@ fn a_grandchild_is_served_as_well() {
 }
 
 #[test]
-fn the_last_drop_in_the_child_tells_what_was_removed() {
+fn the_last_drop_in_the_child_delivers_removals() {
     let _alone = alone();
     let Scene {
         cache,

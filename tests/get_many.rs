@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use support::record::Record;
 use support::rig::{KEY, OLD, Rig};
 use support::script::Answer;
-use support::{Dial, OneHash, quiet_about_told_panics, secs};
+use support::{Dial, OneHash, hide_scripted_panics, secs};
 use wheelhouse::RemovalCause::{Expired, Size};
 use wheelhouse::{Cache, EvictionPolicy, ManualTicker, Scheduler};
 
@@ -27,14 +27,14 @@ fn answers_come_in_the_order_of_the_keys() {
 }
 
 #[test]
-fn a_key_may_be_asked_for_more_than_once_and_by_another_form() {
+fn a_key_may_be_looked_up_more_than_once_and_in_borrowed_form() {
     let cache: Cache<String, u32> = Cache::new(10);
     cache.insert("a".into(), 1);
     assert_eq!(cache.get_many(["a", "b", "a"]), [Some(1), None, Some(1)]);
 }
 
 #[test]
-fn keys_that_share_their_hash_are_told_apart() {
+fn keys_that_share_their_hash_are_distinguished() {
     let cache = Cache::builder().hasher(OneHash).build();
     (0..40).for_each(|key| cache.insert(key, key));
     let asked: Vec<u32> = (20..60).collect();
@@ -43,7 +43,7 @@ fn keys_that_share_their_hash_are_told_apart() {
 }
 
 #[test]
-fn what_has_expired_is_a_miss_and_is_counted_as_one() {
+fn an_expired_entry_is_a_miss_and_counts_as_one() {
     let clock = ManualTicker::new();
     let cache = Cache::builder()
         .ticker(clock.clone())
@@ -83,7 +83,7 @@ fn the_clock_is_read_once_for_sixteen_keys_and_not_without_a_deadline() {
 }
 
 #[test]
-fn the_policy_is_asked_about_each_read() {
+fn the_policy_is_called_for_each_read() {
     let rig = Rig::present();
     let answers = rig.cache.get_many(&[KEY, KEY + 1, KEY]);
     assert_eq!(answers, [Some(OLD), None, Some(OLD)]);
@@ -96,7 +96,7 @@ fn the_policy_is_asked_about_each_read() {
 
     let rig = Rig::present();
     rig.script.on_read(Answer::Panic);
-    quiet_about_told_panics();
+    hide_scripted_panics();
     let call = AssertUnwindSafe(|| rig.cache.get_many(&[KEY]));
     assert!(catch_unwind(call).is_err());
     assert_eq!(rig.left(), Some(Some(secs(7))));
@@ -139,7 +139,7 @@ fn reads_count_as_uses() {
 }
 
 #[test]
-fn expired_entries_that_are_met_are_removed_where_nobody_wakes() {
+fn without_a_scheduler_expired_entries_that_are_met_are_removed() {
     let (clock, heard) = (ManualTicker::new(), Record::new());
     let cache = Cache::builder()
         .ticker(clock.clone())
@@ -152,13 +152,13 @@ fn expired_entries_that_are_met_are_removed_where_nobody_wakes() {
     cache.run_pending_tasks();
     clock.advance(secs(3));
     assert!(cache.get_many(&keys).iter().all(Option::is_none));
-    assert_eq!(cache.entry_count(), 0, "met, and left where they were");
+    assert_eq!(cache.entry_count(), 0, "found, and not removed");
     cache.run_pending_tasks();
     assert!(heard.take().iter().all(|&(_, _, cause)| cause == Expired));
 }
 
 #[test]
-fn the_iterator_may_call_the_cache_and_is_not_asked_ahead() {
+fn the_iterator_may_call_the_cache_and_is_not_advanced_early() {
     let cache: Cache<u32, u32> = Cache::new(1_000);
     let keys: Vec<u32> = (0..40).collect();
     // Each key is inserted while the one before is yielded, and the first is removed while the
@@ -174,7 +174,7 @@ fn the_iterator_may_call_the_cache_and_is_not_asked_ahead() {
 }
 
 #[test]
-fn an_iterator_is_not_asked_again_after_its_end() {
+fn an_iterator_is_not_advanced_again_after_its_end() {
     let cache: Cache<u32, u32> = Cache::new(10);
     for count in [0, 1, 16, 17] {
         let (keys, ended) = (vec![1; count], Cell::new(false));
@@ -211,7 +211,7 @@ impl Clone for Told {
 
 #[test]
 fn a_panic_in_clone_goes_to_the_caller_and_the_cache_is_as_it_was() {
-    quiet_about_told_panics();
+    hide_scripted_panics();
     let cache = Cache::new(100);
     let keys: Vec<u32> = (0..40).collect();
     keys.iter().for_each(|&key| cache.insert(key, Told(key)));

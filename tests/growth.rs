@@ -86,13 +86,13 @@ fn a_key_that_stays_is_found_while_buckets_split_and_merge() {
 }
 
 #[test]
-fn a_key_that_stays_is_found_while_overflow_chains_come_and_go() {
+fn a_key_that_stays_is_found_while_overflow_chains_are_made_and_freed() {
     no_key_is_missed(400, 200, 2_000, millis(1_500));
     no_key_is_missed(64, 60, 300, millis(1_500));
 }
 
 #[test]
-fn what_is_held_stays_while_tables_come_and_go() {
+fn held_entries_stay_while_tables_are_made_and_freed() {
     let cache: Cache<u64, String> = Cache::builder().scheduler(Scheduler::disabled()).build();
     for key in 0..100 {
         cache.insert(key, key.to_string());

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use support::spark::{self, Deed, KINDS, Kind, Says, Sparky, Spread, calmly, key, value};
-use support::{LONGEST, NS, OneHash, must_end, nanos, quiet_about_told_panics, secs};
+use support::{LONGEST, NS, OneHash, hide_scripted_panics, must_end, nanos, secs};
 use wheelhouse::RemovalCause::{self, Expired};
 use wheelhouse::{Cache, Expiry, ManualTicker, Scheduler};
 
@@ -96,7 +96,7 @@ fn run(kind: Kind, deed: Deed, at: u32, spread: Spread, (capacity, reads): Setti
             panics += 1;
             assert!(
                 reaches_the_caller(kind) || kind == Kind::DropKey,
-                "{what}: came out of step {n}"
+                "{what}: reached the caller of step {n}"
             );
             // What `retain` removed before the panic stays removed; the caller drops the key of its
             // own call, whose destructor runs too late.
@@ -106,14 +106,14 @@ fn run(kind: Kind, deed: Deed, at: u32, spread: Spread, (capacity, reads): Setti
                     let forget = |(_, left): &mut (u32, Option<Duration>)| *left = None;
                     was.values_mut().chain(is.values_mut()).for_each(forget);
                 }
-                assert_eq!(is, was, "{what}: step {n} left its mark");
+                assert_eq!(is, was, "{what}: step {n} changed the cache");
             }
         }
     }
     let spent = !spark::disarm();
     assert!(panics <= 1, "{what}: {panics} panics");
     if spent && deed == Deed::Panic && reaches_the_caller(kind) {
-        assert_eq!(panics, 1, "{what}: nobody was told");
+        assert_eq!(panics, 1, "{what}: the panic was not counted");
     }
     if deed == Deed::CallTheCache {
         assert_eq!(panics, 0, "{what}: a call from inside panicked");
@@ -141,13 +141,13 @@ fn settle(cache: &Sparky, clock: &ManualTicker, accepted: BTreeSet<u32>, what: &
         assert_eq!(causes.len(), 1, "{what}: value {serial} left as {causes:?}");
         assert!(
             !present.contains(serial),
-            "{what}: {serial} left, and is here"
+            "{what}: {serial} left, and is still stored"
         );
     }
     let known: BTreeSet<u32> = present.into_iter().chain(left.into_keys()).collect();
     assert_eq!(
         known, accepted,
-        "{what}: here or told, against what came in"
+        "{what}: stored or delivered, against inserted"
     );
 
     let number = spark::next_serial();
@@ -172,7 +172,7 @@ fn settle(cache: &Sparky, clock: &ManualTicker, accepted: BTreeSet<u32>, what: &
     assert_eq!(
         cache.entry_count(),
         timeless as u64,
-        "{what}: the dead stayed"
+        "{what}: expired entries stayed"
     );
     assert_eq!(cache.next_maintenance_in(), None, "{what}");
     let left = spark::take_left();
@@ -189,7 +189,7 @@ fn settle(cache: &Sparky, clock: &ManualTicker, accepted: BTreeSet<u32>, what: &
 /// Runs the program again and again, with the first, the second, … call misbehaving, until the
 /// program ends before that call.
 fn at_each_call(kind: Kind, deed: Deed) {
-    quiet_about_told_panics();
+    hide_scripted_panics();
     for spread in [Spread::Well, Spread::AllEqual] {
         for setting in [(None, true), (None, false), (Some(6), true)] {
             let mut at = 1;
@@ -209,7 +209,7 @@ fn at_each_call(kind: Kind, deed: Deed) {
 }
 
 #[test]
-fn a_panic_in_any_call_of_any_callback_costs_that_call_alone() {
+fn a_panic_in_any_call_of_any_callback_affects_only_that_call() {
     for kind in KINDS {
         at_each_call(kind, Deed::Panic);
     }
@@ -261,7 +261,7 @@ fn accounts_balance(spread: Spread, says: Says) {
 }
 
 #[test]
-fn keys_whose_eq_or_hash_lies_lose_and_double_nothing() {
+fn keys_with_a_wrong_eq_or_hash_lose_and_duplicate_no_value() {
     for says in [Says::Yes, Says::No, Says::Now(1), Says::Now(7), Says::Truth] {
         for spread in [Spread::Well, Spread::AllEqual, Spread::Never] {
             accounts_balance(spread, says);
@@ -368,7 +368,7 @@ impl Expiry<u32, u32> for InTurn {
 }
 
 #[test]
-fn whatever_a_policy_answers_next_the_last_answer_holds() {
+fn the_last_answer_of_a_policy_counts() {
     let huge = [LONGEST, LONGEST + NS, nanos(u64::MAX), Duration::MAX];
     let mut turns: Vec<Vec<Option<Duration>>> = vec![
         vec![None, Some(secs(1))],
@@ -435,7 +435,7 @@ fn whatever_a_policy_answers_next_the_last_answer_holds() {
 
 #[test]
 fn a_panic_in_any_destructor_at_the_last_drop_leaks_nothing_else() {
-    quiet_about_told_panics();
+    hide_scripted_panics();
     for kind in [Kind::DropKey, Kind::DropValue, Kind::Listener] {
         for (at, capacity) in (1..60).zip([None, Some(30)].into_iter().cycle()) {
             spark::take_left();
@@ -450,7 +450,7 @@ fn a_panic_in_any_destructor_at_the_last_drop_leaks_nothing_else() {
             assert!(dropped.is_ok(), "{kind:?} {at}: the drop panicked");
             assert_eq!(spark::alive(), before, "{kind:?} {at}");
             let left = spark::take_left();
-            assert!(left.len() >= 20, "the replaced ones are told");
+            assert!(left.len() >= 20, "the replaced ones are delivered");
             assert!(left.values().all(|causes| causes.len() == 1), "{left:?}");
         }
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use support::census::{Census, Counted};
-use support::{millis, quiet_about_told_panics, secs};
+use support::{hide_scripted_panics, millis, secs};
 use wheelhouse::expiry::accessing;
 use wheelhouse::{Alarm, Cache, MaintenanceTask, ManualTicker, RemovalCause, Scheduler, Ticker};
 
@@ -24,7 +24,7 @@ struct Brittle {
 
 impl Brittle {
     fn new(for_good: bool) -> Self {
-        quiet_about_told_panics();
+        hide_scripted_panics();
         Brittle {
             clock: ManualTicker::new(),
             left: Arc::new(AtomicI64::new(i64::MAX)),
@@ -165,7 +165,7 @@ fn settle((cache, clock, heard, census): Tried, numbers: u32, what: &str) {
         assert_eq!(
             causes.len(),
             1,
-            "{what}: value {number} was told as {causes:?}"
+            "{what}: value {number} was delivered as {causes:?}"
         );
     }
     let stats = cache.stats();
@@ -197,7 +197,7 @@ fn the_last_drop_frees_everything_though_the_ticker_panics() {
 }
 
 #[test]
-fn a_driver_whose_ticker_panicked_tries_again() {
+fn a_scheduler_thread_whose_ticker_panicked_tries_again() {
     let clock = Brittle::new(false);
     let (told, tells) = mpsc::channel();
     let cache: Cache<u32, u32> = Cache::builder()
@@ -211,8 +211,11 @@ fn a_driver_whose_ticker_panicked_tries_again() {
     // The scheduler thread runs after a tenth of a second of real time, and reads the clock.
     clock.break_after(0);
     let heard = tells.recv_timeout(secs(20));
-    assert_eq!(heard, Ok(1), "after the panic nobody came back");
-    assert!(clock.mend(), "nobody read the clock: nothing was shown");
+    assert_eq!(heard, Ok(1), "no thread ran again after the panic");
+    assert!(
+        clock.mend(),
+        "no thread read the clock: the test proved nothing"
+    );
 }
 
 /// A scheduler that remembers its last request.
@@ -241,7 +244,7 @@ fn an_alarm_is_set_again_when_the_ticker_panicked() {
         if !clock.mend() {
             break;
         }
-        assert!(outcome.is_err(), "the loop is told");
+        assert!(outcome.is_err(), "the panic reaches the loop");
     }
     assert_eq!(cache.entry_count(), 0);
 }
@@ -260,7 +263,7 @@ impl Ticker for Skewed {
 }
 
 #[test]
-fn threads_whose_clocks_differ_by_microseconds_err_by_no_more() {
+fn threads_whose_clocks_differ_by_microseconds_err_by_at_most_that() {
     const ERROR: i64 = 20_000;
     const KEYS: usize = 3_000;
     for reads_extend in [false, true] {

@@ -42,7 +42,7 @@ fn iter_shows_each_entry_once() {
 }
 
 #[test]
-fn iter_shows_each_entry_once_though_all_hashes_collide() {
+fn iter_shows_each_entry_once_when_all_hashes_collide() {
     let cache = Cache::builder()
         .hasher(OneHash)
         .ticker(ManualTicker::new())
@@ -70,11 +70,11 @@ fn iter_skips_the_expired_even_in_the_middle_of_the_walk() {
     let mut walk = cache.iter();
     clock.advance(secs(5));
     assert!(walk.next().is_none());
-    assert!(walk.next().is_none(), "an ended walk stays ended");
+    assert!(walk.next().is_none(), "an ended iterator stays ended");
 }
 
 #[test]
-fn iter_bears_any_change_during_the_walk() {
+fn iter_tolerates_any_change_during_the_walk() {
     let (cache, _clock, _heard) = filled(1_000);
     must_end(move || {
         let mut shown = BTreeSet::new();
@@ -95,7 +95,7 @@ fn iter_bears_any_change_during_the_walk() {
         assert_eq!(
             shown,
             (0..1_000).collect(),
-            "what was there all along is shown"
+            "entries that stayed all the time are shown"
         );
 
         let walk = cache.iter();
@@ -105,7 +105,7 @@ fn iter_bears_any_change_during_the_walk() {
 }
 
 #[test]
-fn iter_shows_a_key_that_is_replaced_while_its_bucket_is_in_hand() {
+fn iter_shows_a_key_that_is_replaced_while_its_bucket_is_read() {
     // If reads extend deadlines, a replaced node is frozen and looks due; otherwise it keeps its
     // deadline.
     for reads_extend in [false, true] {
@@ -187,7 +187,7 @@ fn iter_shows_each_key_once_while_other_threads_replace_all_of_them() {
 }
 
 #[test]
-fn retain_removes_what_is_refused() {
+fn retain_removes_entries_that_the_closure_refuses() {
     let (cache, clock, heard) = filled(1_000);
     cache.insert_with_ttl(5_000, 0, secs(1));
     clock.advance(secs(1));
@@ -249,7 +249,7 @@ fn retain_may_call_the_cache() {
 }
 
 #[test]
-fn invalidate_all_removes_and_tells_each() {
+fn invalidate_all_removes_and_delivers_each() {
     let (cache, clock, heard) = filled(10_000);
     cache.insert(0, 0);
     cache.insert_with_ttl(20_000, 1, secs(1));
@@ -278,7 +278,7 @@ fn invalidate_all_removes_and_tells_each() {
 }
 
 #[test]
-fn invalidate_all_ends_though_the_listener_puts_everything_back() {
+fn invalidate_all_ends_although_the_listener_inserts_everything_again() {
     let slot: Arc<Mutex<Option<Cache<u32, u32>>>> = Arc::default();
     let (handle, heard) = (Arc::clone(&slot), Record::new());
     let record = heard.clone();

@@ -57,7 +57,7 @@ fn slow(
 }
 
 #[test]
-fn it_waits_for_a_listener_that_runs_and_for_all_that_is_to_be_told() {
+fn it_waits_for_a_running_listener_and_for_all_pending_notifications() {
     for round in 0..5 {
         let (census, gate) = (Census::default(), Gate::new());
         let told = Arc::new(AtomicU32::new(0));
@@ -77,13 +77,17 @@ fn it_waits_for_a_listener_that_runs_and_for_all_that_is_to_be_told() {
         (0..100).for_each(|key| cache.invalidate(&key));
         enters
             .recv_timeout(SOON)
-            .expect("told by the notifier thread");
+            .expect("delivered by the notifier thread");
         let opener = std::thread::spawn(move || {
             std::thread::sleep(millis(20));
             gate.open();
         });
         drop(cache);
-        assert_eq!(told.load(Ordering::SeqCst), 100, "told, in round {round}");
+        assert_eq!(
+            told.load(Ordering::SeqCst),
+            100,
+            "deliveries in round {round}"
+        );
         assert_eq!(census.alive(), 0, "values alive, in round {round}");
         opener.join().unwrap();
     }
@@ -149,7 +153,9 @@ fn it_waits_for_a_task_that_an_event_loop_runs() {
     let task = alarm.task();
     let again = task.clone();
     let event_loop = std::thread::spawn(move || task.run());
-    enters.recv_timeout(SOON).expect("told by the event loop");
+    enters
+        .recv_timeout(SOON)
+        .expect("delivered by the event loop");
     let dropping = std::thread::spawn({
         let census = census.clone();
         move || {
@@ -159,15 +165,19 @@ fn it_waits_for_a_task_that_an_event_loop_runs() {
     });
     std::thread::sleep(millis(20));
     assert!(!dropping.is_finished(), "a listener runs");
-    assert_eq!(again.run(), None, "the last handle is gone: nothing to run");
+    assert_eq!(
+        again.run(),
+        None,
+        "the last handle was dropped: nothing to run"
+    );
     gate.open();
     assert_eq!(dropping.join().unwrap(), 0);
     assert_eq!(event_loop.join().unwrap(), None);
-    assert_eq!(enters.try_iter().count(), 9, "each removal is told");
+    assert_eq!(enters.try_iter().count(), 9, "each removal is delivered");
 }
 
 #[test]
-fn handles_that_are_not_the_last_wait_for_nothing() {
+fn handles_that_are_not_the_last_do_not_wait() {
     let (census, gate) = (Census::default(), Gate::new());
     let (entered, enters) = mpsc::channel();
     let cache = Cache::builder()
@@ -177,7 +187,7 @@ fn handles_that_are_not_the_last_wait_for_nothing() {
     cache.invalidate(&1);
     enters
         .recv_timeout(SOON)
-        .expect("told by the notifier thread");
+        .expect("delivered by the notifier thread");
     let began = Instant::now();
     for _ in 0..1_000 {
         drop(cache.clone());
@@ -325,7 +335,7 @@ fn a_drop_may_end_one_cache_after_the_other() {
 
 /// The scheduler thread drops a value that holds the last handle of a cache with a slow listener.
 #[test]
-fn a_cache_that_ends_on_the_common_thread_does_not_delay_others_by_its_listener() {
+fn a_cache_dropped_on_the_scheduler_thread_does_not_delay_others_by_its_listener() {
     let gate = Gate::new();
     let (entered, enters) = mpsc::channel();
     let held = Arc::clone(&gate);
@@ -341,7 +351,9 @@ fn a_cache_that_ends_on_the_common_thread_does_not_delay_others_by_its_listener(
     slow.invalidate(&1);
     let holder = Cache::builder().expiry_resolution(millis(1)).build();
     holder.insert_with_ttl(1, slow, millis(5));
-    enters.recv_timeout(SOON).expect("told at its end");
+    enters
+        .recv_timeout(SOON)
+        .expect("delivered by its last drop");
     let (heard, hears) = mpsc::channel();
     let quick = Cache::builder()
         .expiry_resolution(millis(1))

@@ -75,7 +75,7 @@ fn one_of_everything(cache: &Cache<u32, Counted<u32>>, census: &Census, dice: &m
 }
 
 #[test]
-fn handles_go_one_by_one_while_others_work() {
+fn handles_are_dropped_one_by_one_while_other_threads_work() {
     let _alone = alone();
     let census = Census::default();
     let counted = census.clone();
@@ -105,7 +105,7 @@ fn handles_go_one_by_one_while_others_work() {
 }
 
 #[test]
-fn the_last_handle_may_go_during_a_pass() {
+fn the_last_handle_may_be_dropped_during_a_pass() {
     let _alone = alone();
     let census = Census::default();
     for round in 0..100 {
@@ -232,7 +232,7 @@ fn a_reference_held_for_a_million_writes_holds_their_memory_and_no_longer() {
         let took = began.elapsed();
         cache.run_pending_tasks();
         let (alive, full) = (census.alive(), resident());
-        assert_eq!(entry.payload, value, "the reference shows what it showed");
+        assert_eq!(entry.payload, value, "the reference shows another value");
         assert!(
             alive >= i64::from(WRITES),
             "{alive} values alive: freed under a reader"
@@ -261,7 +261,7 @@ fn a_reference_held_for_a_million_writes_holds_their_memory_and_no_longer() {
 fn in_a_process_without_threads() {
     assert!(
         std::thread::Builder::new().spawn(|| ()).is_err(),
-        "a thread was started: nothing is shown"
+        "a thread was started: the test proves nothing"
     );
     let heard = support::record::Record::new();
     let scheduler = Scheduler::background();
@@ -288,7 +288,10 @@ fn in_a_process_without_threads() {
             cache.insert_with_ttl(key + 10_000, key, HOUR);
         }
         let left = cache.entry_count();
-        assert!(left < 7_500, "{left} entries: no call removed the dead");
+        assert!(
+            left < 7_500,
+            "{left} entries: no call removed the expired ones"
+        );
         cache.run_pending_tasks();
         assert_eq!(cache.entry_count(), 5_000);
         let told = heard.take();
@@ -334,7 +337,7 @@ fn a_thread_that_cannot_be_started_leaves_maintenance_to_the_callers() {
 }
 
 #[test]
-fn the_thread_goes_with_the_last_cache_and_comes_again() {
+fn the_thread_ends_with_the_last_cache_and_starts_again() {
     let _alone = alone();
     for round in 0..20u32 {
         let cache: Cache<u32, u32> = Cache::builder().build();
@@ -352,7 +355,7 @@ fn the_thread_goes_with_the_last_cache_and_comes_again() {
 /// As the system shows it, truncated.
 #[cfg(target_os = "linux")]
 #[test]
-fn one_thread_serves_all_caches_and_one_more_each_that_has_something_to_tell() {
+fn one_thread_serves_all_caches_and_a_notifier_each_cache_with_a_listener() {
     let _alone = alone();
     comes_true("threads of other tests end", || cache_threads() == 0);
     let heard = support::record::Record::new();
@@ -381,7 +384,7 @@ fn one_thread_serves_all_caches_and_one_more_each_that_has_something_to_tell() {
     for told in [0, 10, 11] {
         caches[told].insert_with_ttl(3, 3, millis(2));
     }
-    comes_true("all three are told", || heard.count() == 3);
+    comes_true("all three are delivered", || heard.count() == 3);
     // The thread sets its name itself, so it is visible a moment after the thread.
     let expected = [
         "wheelhouse",
@@ -426,7 +429,7 @@ fn thousands_of_caches_are_served_by_one_thread() {
 
 /// A destructor of one cache holds the scheduler thread up; the writers of another do its work.
 #[test]
-fn writers_do_the_work_of_a_thread_that_is_late_by_far() {
+fn writers_do_the_work_of_a_thread_that_is_very_late() {
     /// A value whose destructor reports that it runs, and waits.
     struct Stuck(std::sync::mpsc::Sender<()>, Arc<Gate>);
     impl Drop for Stuck {
@@ -459,6 +462,6 @@ fn writers_do_the_work_of_a_thread_that_is_late_by_far() {
         cache.insert_with_ttl(key, 0, HOUR);
     }
     assert_eq!(cache.entry_count(), 100, "writers have removed the rest");
-    comes_true("the notifier thread tells", || heard.count() == 1_000);
+    comes_true("the notifier thread delivers", || heard.count() == 1_000);
     gate.open();
 }

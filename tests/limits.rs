@@ -72,7 +72,7 @@ fn time_to_idle_counts_from_the_last_read_or_write() {
 }
 
 #[test]
-fn reads_keep_an_entry_from_idling_but_not_from_ending() {
+fn reads_reset_the_idle_time_but_not_the_time_to_live() {
     let clock = ManualTicker::new();
     let heard = Record::new();
     let cache = Cache::builder()
@@ -105,12 +105,12 @@ fn reads_keep_an_entry_from_idling_but_not_from_ending() {
     assert_eq!(
         cache.get(&2),
         None,
-        "idle for ten seconds, though its life is longer"
+        "idle for ten seconds, although its lifetime is longer"
     );
 }
 
 #[test]
-fn the_earliest_of_policy_and_time_to_live_holds() {
+fn the_earliest_of_policy_and_time_to_live_counts() {
     let clock = ManualTicker::new();
     let script = Script::new(Answer::After(secs(5)), Answer::After(HOUR), Answer::Keep);
     let cache = Cache::builder()
@@ -128,7 +128,7 @@ fn the_earliest_of_policy_and_time_to_live_holds() {
     assert_eq!(
         left(&cache, 1),
         Some(Some(secs(40))),
-        "no read outlives the life since the write"
+        "no read outlives the time to live"
     );
     script.on_read(Answer::After(secs(4)));
     assert_eq!(cache.get(&1), Some(2));
@@ -141,7 +141,7 @@ fn the_earliest_of_policy_and_time_to_live_holds() {
 }
 
 #[test]
-fn the_earliest_of_policy_and_time_to_idle_holds() {
+fn the_earliest_of_policy_and_time_to_idle_counts() {
     let clock = ManualTicker::new();
     let cache = Cache::builder()
         .expire_after(creating(|_: &u32, _: &u32| Some(secs(60))))
@@ -195,7 +195,7 @@ fn all_three_together() {
     assert_eq!(
         left(&cache, 1),
         Some(Some(secs(15))),
-        "life: 30 s from the write"
+        "time to live: 30 s from the write"
     );
     clock.advance(secs(14));
     cache.insert(1, 2);
@@ -240,7 +240,7 @@ fn fixed_lives_of_zero_and_more_than_the_longest() {
 }
 
 #[test]
-fn an_idle_deadline_counts_from_the_instant_that_the_policy_was_told() {
+fn an_idle_deadline_counts_from_the_instant_that_the_policy_received() {
     /// A policy that changes nothing, and takes two seconds.
     struct Ponders(ManualTicker);
     impl Expiry<u32, u32> for Ponders {
@@ -269,7 +269,7 @@ fn an_idle_deadline_counts_from_the_instant_that_the_policy_was_told() {
 }
 
 #[test]
-fn limits_hold_beside_lives_fixed_by_hand() {
+fn limits_apply_beside_lifetimes_set_by_hand() {
     let clock = ManualTicker::new();
     let cache = Cache::builder()
         .time_to_live(secs(30))
@@ -285,7 +285,7 @@ fn limits_hold_beside_lives_fixed_by_hand() {
     assert_eq!(
         left(&cache, 1),
         Some(Some(secs(1))),
-        "a read is not the fixed life's business"
+        "a read does not change the fixed lifetime"
     );
     assert!(cache.set_expiry(&1, Some(HOUR)));
     assert_eq!(left(&cache, 1), Some(Some(secs(20))), "setting it is a use");

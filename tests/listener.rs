@@ -14,7 +14,7 @@ use wheelhouse::RemovalCause::{Expired, Explicit, Replaced, Size};
 use wheelhouse::{Cache, ManualTicker, Scheduler};
 
 #[test]
-fn each_removal_is_told_once_with_its_cause_and_value() {
+fn each_removal_is_delivered_once_with_its_cause_and_value() {
     let clock = ManualTicker::new();
     let heard = Record::new();
     let cache = Cache::builder()
@@ -59,7 +59,7 @@ fn each_removal_is_told_once_with_its_cause_and_value() {
 }
 
 #[test]
-fn removals_of_one_key_are_told_in_their_order() {
+fn removals_of_one_key_are_delivered_in_their_order() {
     let clock = ManualTicker::new();
     let heard = Record::new();
     let cache = Cache::builder()
@@ -166,7 +166,7 @@ fn a_panic_in_a_listener_is_contained() {
 }
 
 #[test]
-fn pending_tasks_wait_for_notices_that_another_thread_is_delivering() {
+fn pending_tasks_wait_for_deliveries_of_another_thread() {
     let gate = Gate::new();
     let (entered, wait_entered) = mpsc::channel();
     let heard = Record::new();
@@ -176,7 +176,7 @@ fn pending_tasks_wait_for_notices_that_another_thread_is_delivering() {
         .removal_listener(move |key: &u32, value: &u32, cause| {
             if *key == 0 {
                 entered.send(()).unwrap();
-                assert!(held.wait(), "the gate stayed shut");
+                assert!(held.wait(), "the gate stayed closed");
             }
             record.note(key, value, cause);
         })
@@ -247,7 +247,7 @@ fn a_slow_listener_delays_neither_get_nor_insert() {
     cache.run_pending_tasks();
     assert!(
         in_time.load(Ordering::SeqCst),
-        "a caller was held up by the listener until it gave up"
+        "a caller waited for the listener until it gave up"
     );
     assert_eq!(
         u64::from(heard.load(Ordering::SeqCst)),
@@ -256,7 +256,7 @@ fn a_slow_listener_delays_neither_get_nor_insert() {
 }
 
 #[test]
-fn the_living_are_not_told_when_the_last_handle_goes_but_the_removed_are() {
+fn the_last_drop_delivers_removed_entries_but_not_live_ones() {
     for listener_runs_before in [false, true] {
         let clock = ManualTicker::new();
         let heard = Record::new();
@@ -281,7 +281,7 @@ fn the_living_are_not_told_when_the_last_handle_goes_but_the_removed_are() {
 }
 
 #[test]
-fn an_expired_entry_is_told_when_due_not_when_its_bucket_ends() {
+fn an_expired_entry_is_delivered_when_due_not_when_its_bucket_ends() {
     let heard = Record::new();
     let clock = ManualTicker::starting_at(3);
     let cache = Cache::builder()
@@ -334,7 +334,7 @@ fn a_look_up_runs_no_listener() {
 }
 
 #[test]
-fn a_listener_that_always_brings_about_more_does_not_keep_run_pending_tasks() {
+fn run_pending_tasks_ends_although_the_listener_keeps_causing_removals() {
     must_end(|| {
         let heard = Arc::new(AtomicU32::new(0));
         let cache = Arc::new_cyclic(|me: &Weak<Cache<u32, u32>>| {
@@ -368,7 +368,7 @@ fn a_listener_that_always_brings_about_more_does_not_keep_run_pending_tasks() {
 }
 
 #[test]
-fn without_a_scheduler_a_writer_delivers_only_when_very_many_wait() {
+fn without_a_scheduler_a_writer_delivers_only_when_very_many_notifications_wait() {
     let heard = Arc::new(AtomicU32::new(0));
     let hears = Arc::clone(&heard);
     let cache = Cache::builder()

@@ -12,7 +12,7 @@ use std::time::Duration;
 use wheelhouse::compute::{CompResult, Op};
 use wheelhouse::{Alarm, Cache, Filled, Leased, MaintenanceTask, ManualTicker, Scheduler};
 
-/// Counts its wake-ups.
+/// A waker that counts its wake-ups.
 #[derive(Default)]
 struct Bell(AtomicUsize);
 
@@ -48,7 +48,7 @@ impl<'a, T> Task<'a, T> {
     }
 }
 
-/// Pending so many times.
+/// Pending this many times.
 fn after<T: Copy>(mut polls: u32, value: T) -> impl Future<Output = T> {
     poll_fn(move |cx| {
         if polls == 0 {
@@ -184,7 +184,7 @@ fn a_leader_that_is_never_polled_again_is_replaced_when_it_is_overdue() {
     );
 }
 
-/// Keeps the task that runs maintenance, and what was asked for last.
+/// A scheduler that keeps the maintenance task and its last request.
 #[derive(Clone, Default)]
 struct Note(Arc<Mutex<Option<(Duration, MaintenanceTask)>>>);
 
@@ -272,7 +272,7 @@ fn a_waiter_that_was_handed_the_lead_and_is_leaked_is_replaced_as_well() {
     ticker.advance(Duration::from_secs(4));
     drop(lease);
     std::mem::forget(waiter);
-    // The time counts from the moment at which it was handed over.
+    // The time counts from the moment at which the turn was handed over.
     ticker.advance(Duration::from_secs(4));
     assert!(matches!(
         cache.lease_timeout(1, Duration::ZERO),
@@ -304,7 +304,7 @@ fn a_leaked_leader_lets_writes_through() {
 
 #[test]
 fn wakers_may_poll_inline() {
-    /// Polls its task at once when it is woken.
+    /// A waker that polls its task at once.
     struct Inline {
         cache: Cache<u64, u64>,
         task: Mutex<Option<Pin<Box<dyn Future<Output = u64> + Send>>>>,
@@ -320,7 +320,7 @@ fn wakers_may_poll_inline() {
                 Poll::Ready(value) => *self.got.lock().unwrap() = Some(value),
                 Poll::Pending => *self.task.lock().unwrap() = Some(task),
             }
-            // And calls the cache for the same key.
+            // It also calls the cache for the same key.
             self.cache.get_with(1, || 9);
         }
     }
@@ -399,7 +399,7 @@ fn a_panic_in_the_future_hands_over() {
     let mut waiter = Task::new(cache.get_with_async(1, ready(4)));
     assert!(waiter.poll().is_pending());
     assert!(catch_unwind(AssertUnwindSafe(|| leader.poll())).is_err());
-    // Though the leader was not dropped.
+    // The leader was not dropped.
     assert_eq!(waiter.poll(), Poll::Ready(4));
     drop(leader);
 }
@@ -576,7 +576,7 @@ fn futures_are_send_if_theirs_is_and_need_not_be_static() {
             |keys: Vec<u64>| async move { Ok::<_, ()>(keys.into_iter().map(Some).collect()) };
         drop(is_send(cache.get_all_with_async([1], load)));
     }
-    // One that is not, as on a thread of its own.
+    // A future that is not, as on a thread of its own.
     let shared = Rc::new(RefCell::new(0));
     let local = async {
         *shared.borrow_mut() += 1;

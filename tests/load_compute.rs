@@ -1,4 +1,4 @@
-//! Computes take turns, and their results tell the truth.
+//! Computes run one at a time for each key, and their results report what they did.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
@@ -71,10 +71,10 @@ fn what_an_operation_does_when_nothing_comes_between() {
     assert!(matches!(failed, Err("no")));
 }
 
-/// A compute's result, what the key has afterwards, and what the listener heard.
+/// A compute's result, the key's value afterwards, and what the listener received.
 type Overtaken = (CompResult<u64, u32>, Option<u32>, Vec<(u32, RemovalCause)>);
 
-/// What a compute says if `write` comes while its closure runs.
+/// The result of a compute if `write` happens while its closure runs.
 fn overtaken(before: Option<u32>, write: impl Fn(&Cache<u64, u32>), op: Op<u32>) -> Overtaken {
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = Arc::clone(&told);
@@ -349,7 +349,8 @@ fn upserts_lose_no_count_with_eviction_expiry_and_removal_around() {
                             Op::Put(old.map_or(0, |old| old.into_value()) + 1)
                         });
                         match result {
-                            // All of it is new if what the closure saw has left by itself.
+                            // All of it is new if the value that the closure saw has expired or was
+                            // evicted.
                             CompResult::Inserted(entry) => {
                                 assert!(entry.is_stored());
                                 added.fetch_add(*entry.value(), Ordering::SeqCst);
@@ -447,7 +448,7 @@ fn a_token_is_taken_once() {
 }
 
 #[test]
-fn or_insert_with_if_replaces_what_it_is_told_to() {
+fn or_insert_with_if_replaces_a_value_that_the_closure_chooses() {
     let cache: Cache<u64, u64> = Cache::new(10);
     cache.insert(1, 1);
     let entry = cache

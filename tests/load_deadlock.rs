@@ -1,4 +1,4 @@
-//! Threads that would wait for themselves are told, and no others.
+//! A thread that would wait for itself panics; no other thread does.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
     panic.downcast_ref::<String>().cloned().unwrap_or_default()
 }
 
-/// Runs a call that must be refused, and gives its message.
+/// Runs a call that must be refused, and returns its message.
 fn refused<T>(call: impl FnOnce() -> T) -> String {
     let began = Instant::now();
     let Err(panic) = catch_unwind(AssertUnwindSafe(call)) else {
@@ -33,7 +33,7 @@ fn a_load_that_loads_its_own_key_is_refused() {
         text.contains("cache \"users\"") && text.contains("hash 0x"),
         "{text}"
     );
-    // The panic went through the outer load; the key is usable.
+    // The panic went through the outer load; the key can still be used.
     assert_eq!(cache.get_with(1, || 3), 3);
 }
 
@@ -135,7 +135,7 @@ fn three_threads_in_a_ring() {
 
 #[test]
 fn chains_are_no_rings() {
-    // Key n is made of key n + 1; many threads begin anywhere.
+    // The value of key n is made from that of key n + 1; many threads begin anywhere.
     for round in 0..300 {
         let cache: Cache<u64, u64> = Cache::new(1_000);
         thread::scope(|scope| {
@@ -167,7 +167,7 @@ fn ten_thousand_rounds_without_a_false_alarm() {
             let cache = &cache;
             scope.spawn(move || {
                 for round in 0..2_500 {
-                    // Always from a lower key to a higher one: no ring can be.
+                    // Always from a lower key to a higher one: no cycle is possible.
                     let low = (round * 7 + number) % 5;
                     let value = cache.get_with(low, || {
                         let high = 5 + (round + number) % 5;
@@ -197,7 +197,7 @@ fn a_lease_is_led_by_no_thread() {
         }
         lease.fill(4);
     });
-    // The very thread that took the lease waits for it.
+    // The thread that took the lease waits for it.
     assert_eq!(cache.get_with(1, || unreachable!()), 4);
     filling.join().unwrap();
 }

@@ -1,4 +1,5 @@
-//! Loads that fail: who shares the failure, who leads next, and that nothing is left behind.
+//! Loads that fail: which waiters share the failure, which one leads next, and that nothing is left
+//! behind.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -139,11 +140,11 @@ fn a_thousand_panics_in_a_row() {
 }
 
 thread_local! {
-    /// At which call of user code on this thread to panic.
+    /// The call of user code on this thread that panics.
     static FUSE: Cell<u32> = const { Cell::new(u32::MAX) };
 }
 
-/// User code that may be told to panic.
+/// User code that a test can make panic.
 fn user_code() {
     let left = FUSE.get();
     if left != u32::MAX {
@@ -177,7 +178,7 @@ impl Eq for Key {}
 impl std::hash::Hash for Key {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         user_code();
-        // All collide.
+        // All keys collide.
         state.write_u64(7);
     }
 }
@@ -319,7 +320,7 @@ fn a_panic_beside_waiters_lets_them_go_on() {
 }
 
 #[test]
-fn a_waiter_whose_clone_panics_concerns_nobody_else() {
+fn a_waiter_whose_clone_panics_affects_no_other_call() {
     let cache: Cache<u64, Value> = Cache::builder().record_stats().build();
     let Leased::Lease(lease) = cache.lease(1) else {
         panic!()

@@ -1,4 +1,4 @@
-//! One closure at a time for each key, and what its outcome is for those who wait.
+//! One closure at a time for each key, and what waiters get from its outcome.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -102,7 +102,7 @@ fn kinds_of_calls_never_run_two_closures_at_once() {
                             }
                         }
                     }
-                    // The value is gone without an explicit write.
+                    // The value is removed without an explicit write.
                     _ = cache.set_expiry(&0, Some(Duration::ZERO));
                 }
             });
@@ -236,7 +236,7 @@ fn a_lease_is_the_lead() {
     ));
     let other = cache.clone();
     let waiter = thread::spawn(move || other.get_with(1, || unreachable!()));
-    // The two that did not wait for long count as well.
+    // The two that waited only briefly count as well.
     until("it waits", || cache.stats().load_waits() == 2);
     lease.fill(11);
     assert_eq!(waiter.join().unwrap(), 11);
@@ -252,7 +252,7 @@ fn a_dropped_lease_lets_the_next_waiter_lead() {
     let other = cache.clone();
     let waiter = thread::spawn(move || other.get_with(1, || 5));
     until("it waits", || cache.stats().load_waits() == 1);
-    // To another thread, and dropped there.
+    // Sent to another thread, and dropped there.
     thread::spawn(move || drop(lease)).join().unwrap();
     assert_eq!(waiter.join().unwrap(), 5);
 }
@@ -349,7 +349,7 @@ fn waiters_of_an_overdue_load_join_the_newer_one() {
     until("it waits", || cache.stats().load_waits() == 1);
     ticker.advance(Duration::from_secs(5));
     let value = cache.get_with(1, || {
-        // Until the waiter has come over: the newer load then has a waiter.
+        // Waits until the waiter has joined the newer load.
         thread::sleep(Duration::from_millis(50));
         2
     });

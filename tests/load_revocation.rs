@@ -21,7 +21,7 @@ fn listened() -> (Cache<u64, u64>, Told) {
     (cache, told)
 }
 
-/// What came in is what was told plus what is there.
+/// The values inserted are the values delivered plus the values stored.
 fn accounts_are_square(cache: &Cache<u64, u64>, told: &Told) {
     cache.run_pending_tasks();
     let stats = cache.stats();
@@ -271,8 +271,8 @@ fn waiters_of_a_revoked_load_share_what_its_leader_gets() {
 
 #[test]
 fn under_stress_no_stale_value_stays() {
-    // The backend's version only grows; after each change the key is invalidated. A value that is
-    // in the cache when all is quiet must be the last version.
+    // The backend's version only grows; after each change the key is invalidated. A value in the
+    // cache at the end must be the last version.
     for _ in 0..50 {
         let (cache, told) = listened();
         let versions: HashMap<u64, AtomicU64> =

@@ -52,12 +52,12 @@ fn reads_and_writes_are_uses() {
         }),
     ];
     for (name, touch) in uses {
-        assert_eq!(victim_after(touch), 2, "{name} is a use");
+        assert_eq!(victim_after(touch), 2, "{name} does not count as a use");
     }
 }
 
 #[test]
-fn looks_are_no_uses() {
+fn peeks_are_not_uses() {
     let looks: [(&str, Touch); 6] = [
         ("nothing", |_, _| {}),
         ("peek_ref", |cache, key| _ = cache.peek_ref(&key).is_some()),
@@ -69,6 +69,6 @@ fn looks_are_no_uses() {
         ("retain", |cache, _| cache.retain(|_, _| true)),
     ];
     for (name, touch) in looks {
-        assert_eq!(victim_after(touch), 1, "{name} is no use");
+        assert_eq!(victim_after(touch), 1, "{name} counts as a use");
     }
 }

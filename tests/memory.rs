@@ -120,7 +120,7 @@ fn expired_pairs_are_dropped() {
 }
 
 #[test]
-fn pairs_that_found_no_room_are_dropped() {
+fn rejected_pairs_are_dropped() {
     for capacity in [0, 1, 100] {
         let stock = Stock::bounded(capacity);
         for n in 0..2_000 {
@@ -140,7 +140,7 @@ fn pairs_that_were_refused_or_cleared_are_dropped() {
 }
 
 #[test]
-fn a_reference_keeps_its_pair_until_it_goes() {
+fn a_reference_keeps_its_pair_until_the_reference_is_dropped() {
     let stock = Stock::filled(10);
     let entry = stock.cache.get_ref(&Stock::key(3)).unwrap();
     stock.cache.invalidate_all();
@@ -154,7 +154,7 @@ fn a_reference_keeps_its_pair_until_it_goes() {
 }
 
 #[test]
-fn a_reference_into_another_cache_holds_nothing_up() {
+fn a_reference_into_another_cache_delays_no_drop() {
     let (stock, other) = (Stock::filled(100), Stock::filled(1));
     let entry = other.cache.get_ref(&Stock::key(0)).unwrap();
     stock.cache.invalidate_all();
@@ -163,7 +163,7 @@ fn a_reference_into_another_cache_holds_nothing_up() {
 }
 
 #[test]
-fn what_another_thread_removed_is_dropped_though_that_thread_idles_or_ended() {
+fn pairs_removed_by_a_thread_that_idles_or_ended_are_dropped() {
     let stock = Stock::filled(300);
     let (done, wait_done) = mpsc::channel();
     let (end, wait_end) = mpsc::channel::<()>();
@@ -199,7 +199,7 @@ fn passes_of_another_thread_drop_it_too() {
 }
 
 #[test]
-fn what_another_thread_is_dropping_is_waited_for() {
+fn run_pending_tasks_waits_for_values_that_another_thread_drops() {
     struct Slow {
         begun: mpsc::Sender<()>,
         go_on: mpsc::Receiver<()>,
@@ -239,7 +239,7 @@ fn what_another_thread_is_dropping_is_waited_for() {
         })
         .collect();
     let early = was_dropped.recv_timeout(Duration::from_millis(20));
-    assert!(early.is_err(), "came back while a value was being dropped");
+    assert!(early.is_err(), "returned while a value was being dropped");
     let_go.send(()).unwrap();
     assert_eq!(
         (was_dropped.recv(), was_dropped.recv()),
@@ -269,7 +269,7 @@ impl Drop for Heavy {
 }
 
 #[test]
-fn what_a_destructor_on_another_thread_takes_out_is_dropped_too() {
+fn pairs_removed_by_a_destructor_on_another_thread_are_dropped_too() {
     let cache = Cache::builder().ticker(ManualTicker::new()).build();
     let (begun, has_begun) = mpsc::channel();
     let mut let_go = Vec::new();

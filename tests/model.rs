@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn with_no_deadline_but_those_set_by_hand(settings in settings(), ops in vec(op(), 1..150)) {
+    fn with_only_deadlines_set_by_hand(settings in settings(), ops in vec(op(), 1..150)) {
         compare(Settings { policy: false, ..settings }, &ops).map_err(TestCaseError::fail)?;
     }
 

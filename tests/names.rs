@@ -18,7 +18,7 @@ const NAMES: [&str; 6] = [
 ];
 
 #[test]
-fn any_name_is_kept_shown_and_borne_by_the_thread() {
+fn any_name_is_kept_shown_and_set_for_the_thread() {
     for name in NAMES {
         let (heard, hears) = mpsc::channel();
         let cache = Cache::builder()
@@ -37,11 +37,11 @@ fn any_name_is_kept_shown_and_borne_by_the_thread() {
         cache.invalidate(&1);
         let (key, thread) = hears
             .recv_timeout(secs(15))
-            .unwrap_or_else(|_| panic!("nobody works for the cache {name:?}"));
+            .unwrap_or_else(|_| panic!("no thread works for the cache {name:?}"));
         assert_eq!(key, 1);
         assert!(
             thread.as_ref().is_some_and(|thread| thread.ends_with(name)),
-            "{thread:?} does not bear {name:?}"
+            "{thread:?} does not have the name {name:?}"
         );
     }
 }
@@ -55,10 +55,12 @@ fn the_builder_shows_its_name_and_takes_it_in_any_form() {
 }
 
 #[test]
-fn a_name_with_nul_is_refused_since_no_thread_can_bear_it() {
+fn a_name_with_nul_is_refused_because_no_thread_can_have_it() {
     for name in ["\0", "a\0b", "end\0"] {
         let refused = Cache::<u32, u32>::builder().name(name).try_build();
-        let message = refused.expect_err("no thread can be named so").to_string();
+        let message = refused
+            .expect_err("no thread can have this name")
+            .to_string();
         let shown = format!("{name:?}");
         for part in ["name is", &shown, "without NUL"] {
             assert!(message.contains(part), "{message:?} does not say {part:?}");

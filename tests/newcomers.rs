@@ -29,7 +29,7 @@ fn in_demand(policy: EvictionPolicy, capacity: u64) -> Cache<u64, u64> {
 }
 
 #[test]
-fn a_newcomer_is_found_at_once() {
+fn a_new_entry_is_found_at_once() {
     for policy in POLICIES {
         for capacity in CAPACITIES {
             let cache = in_demand(policy, capacity);
@@ -47,7 +47,7 @@ fn a_newcomer_is_found_at_once() {
 }
 
 #[test]
-fn a_newcomer_outlives_the_maintenance_for_its_own_coming() {
+fn a_new_entry_outlives_the_maintenance_after_its_insert() {
     for policy in POLICIES {
         for capacity in CAPACITIES {
             let cache = in_demand(policy, capacity);
@@ -64,7 +64,7 @@ fn a_newcomer_outlives_the_maintenance_for_its_own_coming() {
 /// miss. A miss may happen until its first accesses were drained: a few other keys are inserted
 /// between two passes, in a small cache more than the smallest window holds.
 #[test]
-fn a_newcomer_that_comes_back_becomes_a_regular() {
+fn a_new_entry_that_is_loaded_again_stays() {
     for policy in POLICIES {
         let cache = in_demand(policy, 1_000);
         cache.insert(5_000_000, 0);

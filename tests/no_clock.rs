@@ -18,7 +18,7 @@ fn timeless() -> (Cache<u32, u32>, Dial, u64) {
 }
 
 #[test]
-fn no_operation_but_a_write_reads_the_clock() {
+fn only_writes_read_the_clock() {
     let (cache, clock, at_start) = timeless();
     for key in 0..1_000 {
         cache.insert(key, key);
@@ -83,7 +83,7 @@ fn a_bound_needs_no_clock_of_its_own() {
 }
 
 #[test]
-fn an_entry_that_nothing_ends_has_an_age() {
+fn an_entry_without_a_deadline_has_an_age() {
     let (cache, clock, _) = timeless();
     cache.insert(1, 1);
     clock.set(1_000 + 7_000_000_000);
@@ -95,7 +95,7 @@ fn an_entry_that_nothing_ends_has_an_age() {
 }
 
 #[test]
-fn the_first_fixed_life_starts_the_clock() {
+fn the_first_fixed_lifetime_starts_the_clock() {
     let (cache, clock, _) = timeless();
     for key in 0..100 {
         cache.insert(key, key);

@@ -28,7 +28,7 @@ where
 }
 
 #[test]
-fn what_was_inserted_is_found_until_it_is_removed() {
+fn an_inserted_entry_is_found_until_it_is_removed() {
     let (cache, _clock, heard) = manual();
     assert_eq!(cache.get("a"), None);
     cache.insert("a".to_string(), 1);
@@ -150,7 +150,7 @@ fn keys_and_values_of_no_size_or_great_alignment() {
 }
 
 #[test]
-fn colliding_hashes_are_told_apart() {
+fn colliding_hashes_are_distinguished() {
     let clock = ManualTicker::new();
     let cache = Cache::builder()
         .hasher(OneHash)
@@ -205,7 +205,7 @@ fn a_table_that_grew_and_shrank_has_lost_nothing() {
 }
 
 #[test]
-fn a_reference_keeps_its_value_and_blocks_nobody() {
+fn a_reference_keeps_its_value_and_blocks_no_writer() {
     let (cache, clock, _heard) = manual();
     for key in 0..100 {
         cache.insert(key, key.to_string());
@@ -241,7 +241,7 @@ fn a_reference_keeps_its_value_and_blocks_nobody() {
 }
 
 #[test]
-fn a_reference_to_a_replaced_entry_knows_what_would_be_left() {
+fn a_reference_to_a_replaced_entry_knows_the_time_its_value_would_have_left() {
     for reads_extend in [false, true] {
         let clock = ManualTicker::new();
         let builder = Cache::builder().ticker(clock.clone());
@@ -407,7 +407,7 @@ fn next_maintenance_follows_the_earliest_deadline() {
 /// The auto traits of a handle, for all keys, values and hashers that a cache accepts: checked at
 /// compile time.
 #[allow(dead_code, reason = "it is there to compile")]
-fn a_handle_goes_anywhere<K, V, S>()
+fn a_handle_is_send_and_sync<K, V, S>()
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
@@ -419,7 +419,7 @@ where
 
 /// Neither a clone of a handle nor its `Debug` needs a bound on keys and values.
 #[allow(dead_code, reason = "it is there to compile")]
-fn a_handle_is_cloned_and_shown<K, V, S>() {
+fn a_handle_is_clone_and_debug<K, V, S>() {
     fn cloned_and_shown<T: Clone + Debug>() {}
     cloned_and_shown::<Cache<K, V, S>>();
 }

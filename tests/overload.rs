@@ -16,7 +16,7 @@ use wheelhouse::{Cache, ManualTicker, Scheduler, Ticker};
 /// Longer than any action here takes, even on a loaded machine.
 const SOON: Duration = secs(30);
 /// Events in a shard's batch at which its writers wait for maintenance.
-const LIMIT: u64 = 1_024;
+const BATCH_HARD_LIMIT: u64 = 1_024;
 
 fn cores() -> usize {
     thread::available_parallelism().map_or(4, usize::from)
@@ -26,7 +26,7 @@ fn cores() -> usize {
 /// all shards, two more that a pass has taken, and what each thread adds before it notices.
 fn slack(threads: usize) -> u64 {
     let shards = (4 * cores()).next_power_of_two().min(1024) as u64;
-    (shards + 2) * LIMIT + 2 * threads as u64
+    (shards + 2) * BATCH_HARD_LIMIT + 2 * threads as u64
 }
 
 /// Closed or open; a thread that arrives while it is closed waits.
@@ -130,7 +130,7 @@ fn a_listener_that_does_not_return_stops_no_writer_and_loses_nothing() {
     let heard = std::mem::take(&mut *heard.lock().unwrap());
     let told: BTreeSet<u64> = heard.iter().copied().filter(|v| *v != u64::MAX).collect();
     assert_eq!(told.len() + 1, heard.len(), "told twice");
-    assert!(told.is_disjoint(&present), "told, and here");
+    assert!(told.is_disjoint(&present), "delivered, and still stored");
     assert_eq!(
         (told.len() + present.len()) as u64,
         EACH * threads as u64,
@@ -214,7 +214,10 @@ fn a_pass_that_is_stopped_in_the_middle_holds_writers_at_a_bound_and_no_reader()
         );
         let all = EACH * threads as u64;
         barrier.open();
-        assert!(stopped < all, "nobody was stopped: nothing is shown");
+        assert!(
+            stopped < all,
+            "no writer was stopped: the test proved nothing"
+        );
         assert!(stopped <= slack(threads) + 100, "{stopped} writes wait");
         comes_true("the rest of the writes", || sum() == all);
     });
@@ -228,7 +231,7 @@ fn a_pass_that_is_stopped_in_the_middle_holds_writers_at_a_bound_and_no_reader()
 }
 
 #[test]
-fn maintenance_that_never_comes_is_done_by_the_writers() {
+fn writers_do_the_maintenance_if_no_thread_runs_it() {
     const EACH: u64 = 100_000;
     const CAPACITY: u64 = 2_000;
     // A scheduler that ignores requests: a timer of a stopped event loop.

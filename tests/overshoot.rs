@@ -8,10 +8,10 @@ use wheelhouse::{Cache, EvictionPolicy, Scheduler};
 
 const CAPACITY: u64 = 10_000;
 /// Events in a shard's batch at which its writers wait for maintenance.
-const LIMIT: u64 = 1_024;
+const BATCH_HARD_LIMIT: u64 = 1_024;
 
 #[test]
-fn writers_on_every_core_do_not_run_away_from_eviction() {
+fn eviction_keeps_up_with_writers_on_every_core() {
     let cores = thread::available_parallelism().map_or(4, usize::from);
     for threads in [cores, 4 * cores] {
         let cache: Cache<u64, u64> = Cache::builder().max_capacity(CAPACITY).build();
@@ -49,7 +49,7 @@ fn writers_on_every_core_do_not_run_away_from_eviction() {
 /// Each new entry weighs as much as a thousand of those to be evicted: with as many victims as
 /// entries it would not be enough.
 #[test]
-fn heavy_writes_do_not_run_away_from_the_eviction_of_light_entries() {
+fn eviction_of_light_entries_keeps_up_with_heavy_writes() {
     const LIGHT: u64 = 100_000;
     const HEAVY: u32 = 1_000;
     let cores = thread::available_parallelism().map_or(4, usize::from);
@@ -66,7 +66,8 @@ fn heavy_writes_do_not_run_away_from_the_eviction_of_light_entries() {
             }
             cache.run_pending_tasks();
             let shards = (4 * cores).next_power_of_two().min(1024) as u64;
-            let bound = LIGHT + ((shards + 3) * LIMIT + threads as u64) * u64::from(HEAVY);
+            let bound =
+                LIGHT + ((shards + 3) * BATCH_HARD_LIMIT + threads as u64) * u64::from(HEAVY);
             thread::scope(|scope| {
                 for thread in 1..=threads as u64 {
                     let cache = &cache;

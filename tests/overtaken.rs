@@ -11,7 +11,7 @@ use wheelhouse::{Cache, Expiry, ManualTicker};
 
 /// How often the cache calls a callback that calls back: once in each call that the cache has to
 /// make, and a bounded number beyond.
-const PATIENCE: u32 = 50;
+const MOST_CALLS: u32 = 50;
 
 /// What a callback does to the cache, and how often it was called.
 type Act = fn(&Cache<u32, Value>, u32);
@@ -45,7 +45,7 @@ impl Stage {
                 *called += 1;
                 *called
             };
-            assert!(called <= PATIENCE, "called {called} times at {moment:?}");
+            assert!(called <= MOST_CALLS, "called {called} times at {moment:?}");
             (cue.1)(&cache, key);
             *self.cue.lock().unwrap() = Some(cue);
         }

@@ -96,7 +96,7 @@ fn a_panic_on_read_leaves_value_and_deadline() {
 }
 
 #[test]
-fn what_a_failed_insert_brought_is_dropped() {
+fn key_and_value_of_a_failed_insert_are_dropped() {
     let census = Census::default();
     let cache = Cache::builder()
         .expire_after(wheelhouse::expiry::writing(
@@ -230,7 +230,7 @@ fn a_panic_in_clone_goes_to_the_reader() {
 }
 
 #[test]
-fn a_panic_in_retain_goes_to_the_caller_and_what_was_refused_so_far_is_gone() {
+fn a_panic_in_retain_goes_to_the_caller_and_entries_refused_before_are_removed() {
     let heard = Record::new();
     let cache = Cache::builder()
         .ticker(ManualTicker::new())

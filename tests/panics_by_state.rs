@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use support::spark::{self, Deed, Kind, Sparky, Spread, key, sparky, value};
-use support::{quiet_about_told_panics, secs};
+use support::{hide_scripted_panics, secs};
 use wheelhouse::RemovalCause::{Expired, Explicit, Replaced, Size};
 use wheelhouse::{ManualTicker, Stats};
 
@@ -108,10 +108,17 @@ fn panics(operation: Operation, on: u32, kind: Kind, at: u32, spread: Spread) ->
     spark::arm(kind, Deed::Panic, at);
     let outcome = catch_unwind(AssertUnwindSafe(|| call(&cache, on)));
     let came = !spark::disarm();
-    assert_eq!(outcome.is_err(), came, "{what}: whether the caller is told");
+    assert_eq!(
+        outcome.is_err(),
+        came,
+        "{what}: whether the panic reaches the caller"
+    );
     if came {
-        assert_eq!(sight(&cache), before, "{what}: left its mark");
-        assert!(spark::take_left().is_empty(), "{what}: told of a removal");
+        assert_eq!(sight(&cache), before, "{what}: changed the cache");
+        assert!(
+            spark::take_left().is_empty(),
+            "{what}: a removal was delivered"
+        );
     }
     // The same operation once more, and every other call on that key, works.
     call(&cache, on);
@@ -135,7 +142,7 @@ fn panics(operation: Operation, on: u32, kind: Kind, at: u32, spread: Spread) ->
 
 #[test]
 fn a_panic_in_any_callback_of_any_operation_leaves_all_as_it_was() {
-    quiet_about_told_panics();
+    hide_scripted_panics();
     let mut met = BTreeMap::new();
     for operation in OPERATIONS {
         for on in [ABSENT, PRESENT, EXPIRED] {

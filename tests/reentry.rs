@@ -241,7 +241,7 @@ fn calling_back(
 }
 
 #[test]
-fn a_read_extension_is_not_bound_to_a_newer_value() {
+fn a_read_does_not_extend_a_newer_value() {
     let outcome = calling_back(
         Moment::Read,
         |cache, key| cache.insert(key, 2),
@@ -313,7 +313,7 @@ fn a_read_whose_policy_moves_the_deadline_each_time_ends() {
 }
 
 #[test]
-fn a_value_that_came_in_while_create_was_asked_is_replaced() {
+fn a_value_inserted_during_create_is_replaced() {
     let outcome = calling_back(
         Moment::Create,
         |cache, key| cache.insert(key, 2),
@@ -323,7 +323,7 @@ fn a_value_that_came_in_while_create_was_asked_is_replaced() {
 }
 
 #[test]
-fn a_value_that_came_in_while_update_was_asked_is_replaced_in_turn() {
+fn a_value_inserted_during_update_is_replaced_in_turn() {
     let outcome = calling_back(
         Moment::Update,
         |cache, key| cache.insert(key, 2),
@@ -342,7 +342,7 @@ fn a_value_that_came_in_while_update_was_asked_is_replaced_in_turn() {
 }
 
 #[test]
-fn an_entry_that_went_while_update_was_asked_is_not_replaced() {
+fn an_entry_removed_during_update_is_not_replaced() {
     let outcome = calling_back(
         Moment::Update,
         |cache, key| assert_eq!(cache.remove(&key), Some(1)),

@@ -21,7 +21,7 @@ impl Drop for Page {
 }
 
 #[test]
-fn references_that_go_in_any_order_show_their_own_value_and_hold_nothing_after() {
+fn references_dropped_in_any_order_show_their_own_value_and_keep_no_memory() {
     let census = Census::default();
     let caches: [Cache<u64, Counted<Page>>; 2] =
         [(); 2].map(|()| Cache::builder().ticker(ManualTicker::new()).build());
@@ -85,7 +85,7 @@ fn a_leaked_reference_of_an_ended_thread_keeps_what_is_removed_until_the_cache_i
 /// Two threads, each of which writes a key and then reads the other's: at least one of them finds
 /// it, whatever else they hold.
 #[test]
-fn a_held_reference_keeps_no_write_from_being_seen() {
+fn a_held_reference_hides_no_write() {
     const ROUNDS: u64 = 50_000;
     let cache: Cache<u64, u64> = Cache::builder().build();
     cache.insert(0, 0);

@@ -27,7 +27,7 @@ fn tell(heard: Sender<Heard>) -> impl Fn(&u32, &u32, RemovalCause) + Send + Sync
 }
 
 #[test]
-fn an_entry_is_told_without_any_call() {
+fn an_expiry_is_delivered_without_any_call() {
     let (heard, hears) = mpsc::channel();
     let cache = Cache::builder()
         .expiry_resolution(millis(1))
@@ -79,7 +79,7 @@ fn at_the_default_resolution_it_takes_little_more_than_a_second() {
 }
 
 #[test]
-fn an_explicit_removal_is_told_without_any_call() {
+fn an_explicit_removal_is_delivered_without_any_call() {
     let (heard, hears) = mpsc::channel();
     let cache = Cache::builder().removal_listener(tell(heard)).build();
     cache.insert(1, 1);
@@ -124,7 +124,7 @@ fn a_deadline_that_moves_earlier_wakes_the_sleeper() {
         let mut told = std::iter::from_fn(|| hears.recv_timeout(SOON).ok());
         assert!(
             told.any(|(key, cause, _)| (key, cause) == (expected, Expired)),
-            "way {way} was slept through"
+            "the thread slept through case {way}"
         );
     }
 }
@@ -143,7 +143,7 @@ impl Drop for Goodbye {
 }
 
 #[test]
-fn the_thread_bears_the_name_of_the_cache_and_ends_with_it() {
+fn the_thread_has_the_name_of_the_cache_and_ends_with_it() {
     let (said, says) = mpsc::channel();
     let names = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&names);
@@ -201,7 +201,7 @@ fn the_thread_holds_the_cache_weakly() {
 }
 
 #[test]
-fn hundreds_of_caches_come_and_go() {
+fn hundreds_of_caches_are_made_and_dropped() {
     must_end(|| {
         for n in 0..300u32 {
             let cache = Cache::builder().expiry_resolution(millis(1)).build();
@@ -214,7 +214,7 @@ fn hundreds_of_caches_come_and_go() {
 }
 
 #[test]
-fn the_last_handle_may_go_while_the_listener_runs() {
+fn the_last_handle_may_be_dropped_while_the_listener_runs() {
     let gate = Gate::new();
     let (entered, wait_entered) = mpsc::channel();
     let (ended, wait_ended) = mpsc::channel();
@@ -237,7 +237,7 @@ fn the_last_handle_may_go_while_the_listener_runs() {
 }
 
 #[test]
-fn the_last_handle_may_go_inside_the_listener() {
+fn the_last_handle_may_be_dropped_inside_the_listener() {
     let (ended, wait_ended) = mpsc::channel();
     let slot: Arc<Mutex<Option<Cache<u32, u32>>>> = Arc::default();
     let last = Arc::clone(&slot);
@@ -257,7 +257,7 @@ fn the_last_handle_may_go_inside_the_listener() {
 }
 
 #[test]
-fn disabled_means_that_nothing_happens_by_itself() {
+fn disabled_runs_no_maintenance_by_itself() {
     let (heard, hears) = mpsc::channel();
     let cache = Cache::builder()
         .expiry_resolution(millis(1))
@@ -279,7 +279,7 @@ fn disabled_means_that_nothing_happens_by_itself() {
 }
 
 #[test]
-fn caches_may_share_a_scheduler_and_go_one_by_one() {
+fn caches_may_share_a_scheduler_and_be_dropped_one_by_one() {
     let scheduler = Scheduler::background();
     let (heard, hears) = mpsc::channel();
     let cache = || {
@@ -296,7 +296,12 @@ fn caches_may_share_a_scheduler_and_go_one_by_one() {
         }
         let mut told: Vec<u32> = caches
             .iter()
-            .map(|_| hears.recv_timeout(SOON).expect("one was forgotten").0)
+            .map(|_| {
+                hears
+                    .recv_timeout(SOON)
+                    .expect("an expiry was not delivered")
+                    .0
+            })
             .collect();
         told.sort_unstable();
         assert_eq!(
@@ -350,7 +355,7 @@ fn a_slow_listener_does_not_delay_another_cache_of_the_same_scheduler() {
 }
 
 #[test]
-fn nor_one_that_joins_while_the_listener_is_busy() {
+fn a_slow_listener_does_not_delay_a_cache_that_is_built_while_it_runs() {
     let scheduler = Scheduler::background();
     let gate = Gate::new();
     let (entered, wait_entered) = mpsc::channel();
@@ -382,7 +387,7 @@ fn nor_one_that_joins_while_the_listener_is_busy() {
 }
 
 #[test]
-fn a_crowd_of_one_cache_does_not_hold_up_another_of_the_same_scheduler() {
+fn many_due_entries_of_one_cache_do_not_delay_another_of_the_same_scheduler() {
     const CROWD: u32 = 300_000;
     let (scheduler, clock) = (Scheduler::background(), ManualTicker::new());
     let settings = || {
@@ -407,10 +412,10 @@ fn a_crowd_of_one_cache_does_not_hold_up_another_of_the_same_scheduler() {
     crowded.invalidate(&1);
     quick.invalidate(&1);
     let left = hears.recv_timeout(SOON).expect("no thread woke up");
-    assert!(left > 0, "all of the crowd went before");
+    assert!(left > 0, "all of the many entries were removed first");
     let start = Instant::now();
     while crowded.entry_count() > 0 {
-        assert!(start.elapsed() < SOON, "the rest of the crowd stays");
+        assert!(start.elapsed() < SOON, "the rest of the many entries stays");
         std::thread::yield_now();
     }
 }

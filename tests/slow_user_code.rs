@@ -49,7 +49,7 @@ where
 }
 
 #[test]
-fn a_life_counts_from_after_hash_and_eq() {
+fn a_lifetime_counts_from_after_hash_and_eq() {
     let (cache, key) = slow();
     cache.insert_with_ttl(key.clone(), 1, secs(100));
     assert_eq!(left(&cache), Some(secs(100)), "over nothing");
@@ -81,7 +81,7 @@ fn a_look_up_that_takes_longer_than_the_entry_has_left_misses_it() {
 }
 
 #[test]
-fn a_life_counts_from_after_the_weigher() {
+fn a_lifetime_counts_from_after_the_weigher() {
     let (clock, heard) = (ManualTicker::new(), Record::new());
     let takes = clock.clone();
     let cache = Cache::builder()

@@ -56,14 +56,14 @@ fn only(restored: u64) -> Restored {
 }
 
 #[test]
-fn remaining_lives_come_back_and_the_policy_is_not_asked() {
+fn remaining_lifetimes_are_restored_and_the_policy_is_not_called() {
     let (old, clock) = built(|b| b);
     old.insert(1, 10);
     old.insert_with_ttl(2, 20, secs(60));
     old.insert_with_ttl(3, 30, secs(10));
     clock.advance(secs(10));
     let snapshot = old.snapshot();
-    assert_eq!(snapshot.len(), 2, "what has expired is left out");
+    assert_eq!(snapshot.len(), 2, "expired entries are left out");
     let by_key = |key| snapshot.iter().find(|entry| entry.key == key).unwrap();
     assert_eq!((by_key(1).time_left, by_key(1).age), (None, secs(10)));
     assert_eq!(
@@ -74,7 +74,7 @@ fn remaining_lives_come_back_and_the_policy_is_not_asked() {
     let (new, clock) = built(|b| {
         b.expire_after(wheelhouse::expiry::writing(
             |_: &u32, _: &u32| -> Option<Duration> {
-                panic!("asked about an entry that is restored")
+                panic!("called for an entry that is restored")
             },
         ))
     });
@@ -91,7 +91,7 @@ fn remaining_lives_come_back_and_the_policy_is_not_asked() {
 
 #[cfg(feature = "serde")]
 #[test]
-fn the_downtime_counts_or_is_ignored_and_what_ended_is_skipped_or_told_once() {
+fn the_downtime_counts_or_is_ignored_and_expired_entries_are_skipped_or_delivered_once() {
     let (old, _) = built(|b| b);
     old.insert_with_ttl(1, 10, secs(100));
     old.insert_with_ttl(2, 20, secs(1_000));
@@ -177,7 +177,7 @@ fn a_wall_clock_that_was_set_back_counts_as_no_downtime() {
 }
 
 #[test]
-fn limits_of_the_new_cache_hold() {
+fn limits_of_the_new_cache_apply() {
     let (old, clock) = built(|b| b);
     old.insert(1, 10);
     clock.advance(secs(30));
@@ -202,7 +202,7 @@ fn limits_of_the_new_cache_hold() {
 }
 
 #[test]
-fn idle_limits_go_on_where_they_were() {
+fn idle_times_continue_where_they_were() {
     let (old, clock) = built(|b| b.time_to_idle(secs(60)));
     old.insert(1, 10);
     old.insert_with_ttl(2, 20, secs(90));
@@ -369,7 +369,7 @@ fn an_unknown_version_is_an_error_that_says_so() {
 /// Writers, readers and a thousand evictions run while snapshots are taken: each entry that stays
 /// all the time is in each of them, exactly once.
 #[test]
-fn what_stays_is_in_every_snapshot_exactly_once() {
+fn entries_that_stay_are_in_every_snapshot_exactly_once() {
     let cache: Cache<u32, u32> = Cache::new(4_000);
     (0..1_000).for_each(|key| cache.insert(key, key));
     let stop = AtomicBool::new(false);
@@ -402,7 +402,7 @@ fn what_stays_is_in_every_snapshot_exactly_once() {
 
 /// A million entries: readers continue meanwhile.
 #[test]
-fn a_large_snapshot_holds_no_reader_up() {
+fn a_large_snapshot_delays_no_reader() {
     let count = if cfg!(debug_assertions) {
         100_000
     } else {
@@ -437,7 +437,7 @@ fn a_large_snapshot_holds_no_reader_up() {
 }
 
 #[test]
-fn views_show_entries_in_their_order_and_skip_what_has_left() {
+fn views_show_entries_in_their_order_and_skip_removed_ones() {
     let (cache, clock) = built(|b| b.max_capacity(100).eviction_policy(EvictionPolicy::Lru));
     (0..100).for_each(|key| cache.insert_with_ttl(key, key, secs(200 - u64::from(key))));
     cache.run_pending_tasks();
@@ -456,14 +456,40 @@ fn views_show_entries_in_their_order_and_skip_what_has_left() {
     assert_eq!(keys(policy.next_to_expire(1_000)).len(), 100);
     let view = policy.coldest(3);
     cache.invalidate(&1);
-    assert_eq!(keys(view), [0, 2], "what has left is skipped");
+    assert_eq!(keys(view), [0, 2], "removed entries are skipped");
     clock.advance(secs(101));
     assert_eq!(
         keys(policy.next_to_expire(2)),
         [98, 97],
-        "what is due is not shown"
+        "due entries are not shown"
     );
     let (unbounded, _) = built(|b| b);
     (0..10).for_each(|key| unbounded.insert(key, key));
     assert_eq!(keys(unbounded.policy().hottest(4)).len(), 4);
+}
+
+#[test]
+fn the_moment_of_a_refresh_comes_back() {
+    use wheelhouse::{loader_fn, refresh};
+    let loading = |clock: &ManualTicker| {
+        Cache::<u32, u32>::builder()
+            .ticker(clock.clone())
+            .loading(loader_fn(|key: &u32| Ok::<u32, ()>(key * 10)))
+            .refresh_after(refresh::after(secs(60)))
+            .build()
+    };
+    let clock = ManualTicker::new();
+    let old = loading(&clock);
+    assert_eq!(old.get(&1).unwrap(), 10);
+    clock.advance(secs(20));
+    let snapshot = old.cache().snapshot();
+    let entry = snapshot.iter().next().unwrap();
+    assert_eq!(entry.refresh_in, Some(secs(40)));
+
+    let clock = ManualTicker::new();
+    let new = loading(&clock);
+    let how = Restore::default().downtime(Downtime::Ignored);
+    assert_eq!(new.cache().restore(snapshot, how), only(1));
+    let again = new.cache().snapshot();
+    assert_eq!(again.iter().next().unwrap().refresh_in, Some(secs(40)));
 }

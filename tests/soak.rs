@@ -133,7 +133,7 @@ fn churn_leaves_memory_entries_and_wheel_flat() {
         stop.store(true, Ordering::Relaxed);
     });
     println!(
-        "{} operations, {} notices; columns: {NAMES:?}",
+        "{} operations, {} notifications; columns: {NAMES:?}",
         done.into_inner(),
         heard.load(Ordering::Relaxed)
     );

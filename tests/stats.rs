@@ -125,7 +125,7 @@ fn each_write_and_each_removal_is_counted_when_it_happens() {
 }
 
 #[test]
-fn evictions_and_refusals_count_as_size() {
+fn evictions_and_rejections_count_as_size() {
     let clock = ManualTicker::new();
     let cache = recording(&clock).max_capacity(10).build();
     for key in 0..25 {
@@ -147,7 +147,7 @@ fn evictions_and_refusals_count_as_size() {
 }
 
 #[test]
-fn what_came_in_less_what_left_is_what_is_there_and_the_listener_hears_as_many() {
+fn insertions_minus_removals_are_the_entries_and_the_listener_receives_as_many() {
     let clock = ManualTicker::new();
     let heard = Record::new();
     let cache = recording(&clock)
@@ -211,7 +211,7 @@ fn lateness_is_removal_against_deadline() {
 }
 
 #[test]
-fn lateness_of_an_entry_that_a_reader_found_dead_before() {
+fn lateness_of_an_entry_that_a_reader_found_expired_before() {
     let clock = ManualTicker::new();
     let cache = recording(&clock).time_to_idle(secs(10)).build();
     cache.insert(1, 1);
@@ -226,7 +226,7 @@ fn lateness_of_an_entry_that_a_reader_found_dead_before() {
 }
 
 #[test]
-fn entries_that_a_writer_meets_dead_are_not_late() {
+fn entries_that_a_writer_finds_expired_are_not_late() {
     let clock = ManualTicker::new();
     let cache = recording(&clock).build();
     cache.insert_with_ttl(1, 1, secs(1));
@@ -243,7 +243,7 @@ fn entries_that_a_writer_meets_dead_are_not_late() {
 }
 
 #[test]
-fn expirations_are_told_apart_by_who_found_them() {
+fn expirations_are_counted_by_the_thread_that_found_them() {
     let clock = ManualTicker::new();
     // Full, so that both kinds of maintenance remove some: entries that are due, and expired
     // entries when room is needed.

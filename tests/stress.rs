@@ -180,7 +180,10 @@ impl Run {
         let probe = Census::default();
         let check = |key: u64, value: &Value| {
             assert_eq!(key, value.payload.key, "a value under another's key");
-            assert!(!value.payload.still_born, "a life of zero was seen");
+            assert!(
+                !value.payload.still_born,
+                "an entry with a lifetime of zero was seen"
+            );
         };
         for step in 0u64.. {
             if step % 256 == 0 && Instant::now() >= end {
@@ -259,7 +262,7 @@ impl Run {
             let times = ledger.times(number);
             assert!(
                 times == 1 || (times == 0 && *alive),
-                "value {number} of {inserted} was told {times} times"
+                "value {number} of {inserted} was delivered {times} times"
             );
         }
         cache.invalidate_all();
@@ -268,18 +271,18 @@ impl Run {
             let times = ledger.times(number);
             assert_eq!(
                 times, 1,
-                "value {number} of {inserted} was told {times} times in the end"
+                "value {number} of {inserted} was delivered {times} times in the end"
             );
         }
         assert_eq!((cache.entry_count(), cache.weighted_size()), (0, 0));
         assert_eq!(
             ledger.mixed_up.load(Ordering::SeqCst),
             0,
-            "told with another's key"
+            "delivered with another value's key"
         );
         assert!(
             inserted > 1_000 && ledger.expired.load(Ordering::SeqCst) > 100,
-            "the run was no stress"
+            "too little happened in the run"
         );
         for _ in 0..3 {
             cache.run_pending_tasks();
@@ -303,7 +306,7 @@ impl Run {
 
 // One after the other, so that each has the machine to itself.
 #[test]
-fn each_pair_is_there_or_told_once_and_nothing_leaks() {
+fn each_pair_is_stored_or_delivered_once_and_nothing_leaks() {
     let (fine, coarse) = (Duration::from_millis(1), Duration::from_nanos(1 << 30));
     Run::new(Scheduler::background(), fine, u64::MAX).stress();
     Run::new(Scheduler::disabled(), coarse, u64::MAX).stress();

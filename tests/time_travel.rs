@@ -96,7 +96,7 @@ fn every_origin_is_as_good_as_zero() {
 }
 
 #[test]
-fn what_was_seen_dead_stays_dead_however_long_nobody_clears_it_away() {
+fn an_entry_seen_expired_stays_expired_however_late_its_removal() {
     // Up to the longest lifetime.
     let leaps = [0, 1, 36, 60, 61, 62].map(|bits| Duration::from_nanos(1 << bits));
     for leap in leaps {
@@ -148,7 +148,7 @@ fn a_deadline_on_any_reading_is_a_deadline() {
 }
 
 #[test]
-fn the_clock_wraps_in_the_middle_of_many_lives() {
+fn the_clock_wraps_in_the_middle_of_many_lifetimes() {
     let clock = ManualTicker::starting_at(u64::MAX - 30_000_000_000);
     let (cache, heard) = cache_on(clock.clone());
     for key in 0..60 {
@@ -217,7 +217,7 @@ fn a_clock_that_runs_backwards_removes_nothing_early() {
 }
 
 #[test]
-fn a_clock_that_trembles_removes_nothing_early_and_all_in_the_end() {
+fn a_clock_that_jitters_removes_nothing_early_and_all_in_the_end() {
     let clock = Dial::at(u64::MAX - 1_000_000);
     let (cache, heard) = cache_on(clock.clone());
     let mut dice = Dice::new(1);
@@ -323,7 +323,7 @@ fn a_manual_clock_that_is_set_back_gives_the_time_back() {
 }
 
 #[test]
-fn a_clock_that_stands_still_ends_nothing_but_zero() {
+fn under_a_clock_that_stands_still_only_lifetimes_of_zero_expire() {
     for origin in ORIGINS {
         let clock = Dial::at(origin);
         let (cache, heard) = cache_on(clock);
@@ -340,7 +340,7 @@ fn a_clock_that_stands_still_ends_nothing_but_zero() {
 }
 
 #[test]
-fn a_jump_of_years_ends_what_is_due_and_nothing_else() {
+fn a_jump_of_years_expires_only_due_entries() {
     for jump in [YEAR, YEAR * 50, YEAR * 100, LONGEST - secs(1)] {
         let clock = ManualTicker::starting_at(12_345);
         let (cache, heard) = cache_on(clock.clone());
@@ -376,7 +376,7 @@ fn a_jump_of_years_ends_what_is_due_and_nothing_else() {
         assert_eq!(
             cache.entry_count(),
             1,
-            "only what never ends is left after {jump:?}"
+            "only entries that never expire are left after {jump:?}"
         );
     }
 }
@@ -422,7 +422,7 @@ fn an_idle_clock_is_extended_across_the_wrap() {
 }
 
 #[test]
-fn waiting_as_told_meets_every_deadline_within_a_span() {
+fn waiting_as_the_cache_says_meets_every_deadline_within_a_span() {
     for origin in [0, u64::MAX - 5, i64::MAX as u64 - 12_345_678_901] {
         let clock = ManualTicker::starting_at(origin);
         let (cache, heard) = cache_on(clock.clone());
@@ -445,7 +445,7 @@ fn waiting_as_told_meets_every_deadline_within_a_span() {
                 let end = ends[key as usize];
                 assert!(
                     end <= now && now <= end + SPAN,
-                    "due at {end:?}, heard at {now:?}"
+                    "due at {end:?}, delivered at {now:?}"
                 );
             }
         }

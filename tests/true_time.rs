@@ -87,7 +87,7 @@ fn disagreement(cache: &Cache<u64, u64>, scribe: &Scribe, key: u64) -> Duration 
 }
 
 #[test]
-fn told_instants_agree_with_the_machines_and_deadlines_are_met() {
+fn policy_instants_agree_with_the_machines_clock_and_deadlines_are_met() {
     let (cache, scribe) = noted();
     let started = Instant::now();
     let mut apart = Vec::new();
@@ -175,7 +175,7 @@ fn caches_built_at_different_times_show_one_time() {
 }
 
 #[test]
-fn the_caches_time_is_what_policies_are_told() {
+fn policy_now_is_the_time_that_policies_receive() {
     let clock = Dial::at(u64::MAX - 5);
     let scribe = Scribe::default();
     let cache = Cache::builder()

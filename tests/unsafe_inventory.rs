@@ -45,7 +45,7 @@ fn collect(root: &Path, folder: &str, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn code_is_told_from_talk() {
+fn unsafe_code_is_distinguished_from_comments() {
     // Put together here, otherwise this file would count as one with such code.
     let keyword = "unsafe";
     for rest in [

@@ -84,7 +84,7 @@ fn without_a_weigher_every_entry_weighs_one() {
 }
 
 #[test]
-fn the_weigher_is_asked_once_for_each_write_and_may_use_the_cache() {
+fn the_weigher_is_called_once_for_each_write_and_may_use_the_cache() {
     let asked = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&asked);
     let shared: Arc<std::sync::OnceLock<Cache<u64, u32>>> = Arc::default();
@@ -144,7 +144,7 @@ fn a_panic_of_the_weigher_leaves_the_cache_as_it_was() {
 }
 
 #[test]
-fn what_is_heavier_than_the_cache_leaves_and_harms_nobody() {
+fn an_entry_heavier_than_the_cache_leaves_and_evicts_no_other() {
     for policy in POLICIES {
         let heard = Record::new();
         let cache = weighed(&ManualTicker::new())
@@ -180,7 +180,7 @@ fn what_is_heavier_than_the_cache_leaves_and_harms_nobody() {
 }
 
 #[test]
-fn weight_nothing_is_never_a_victim() {
+fn an_entry_of_weight_zero_is_never_a_victim() {
     for policy in POLICIES {
         let heard = Record::new();
         let cache = weighed(&ManualTicker::new())
@@ -205,7 +205,7 @@ fn weight_nothing_is_never_a_victim() {
 }
 
 #[test]
-fn a_capacity_of_nothing_keeps_what_weighs_nothing() {
+fn a_capacity_of_zero_keeps_entries_of_weight_zero() {
     let heard = Record::new();
     let cache = weighed(&ManualTicker::new())
         .max_capacity(0)
@@ -235,7 +235,7 @@ fn weight_of_leaves_no_trace() {
     assert_eq!(
         cache.policy().weight_of(&1),
         None,
-        "asking did not extend it"
+        "weight_of did not extend it"
     );
     assert_eq!((cache.stats().hits(), cache.stats().misses()), (0, 0));
 }
@@ -277,7 +277,7 @@ fn the_bound_can_be_moved_both_ways() {
 }
 
 #[test]
-fn a_smaller_bound_holds_without_anybody_calling() {
+fn a_smaller_bound_holds_without_any_call() {
     let cache = Cache::new(1_000);
     for key in 0..1_000 {
         cache.insert(key, key);
@@ -308,7 +308,7 @@ fn a_bound_cannot_be_set_where_there_was_none() {
 }
 
 #[test]
-fn the_dead_go_before_the_living() {
+fn expired_entries_are_removed_before_live_ones() {
     let clock = ManualTicker::new();
     let heard = Record::new();
     let cache = weighed(&clock)
@@ -326,7 +326,7 @@ fn the_dead_go_before_the_living() {
 }
 
 #[test]
-fn what_is_read_all_the_time_outlives_values_that_grow() {
+fn an_entry_read_all_the_time_outlives_values_that_grow() {
     const HOT: u32 = 100;
     let cache: Cache<u32, u32> = Cache::builder()
         .max_capacity(20_000)

@@ -52,7 +52,7 @@ fn five_levels_that_scale_with_the_resolution() {
 }
 
 #[test]
-fn an_entry_hangs_once_at_the_level_of_what_it_has_left() {
+fn an_entry_is_linked_once_at_the_level_of_its_time_left() {
     let (cache, clock) = cache(SPAN);
     let lives = [
         secs(2),
@@ -73,7 +73,7 @@ fn an_entry_hangs_once_at_the_level_of_what_it_has_left() {
     assert_eq!(
         by_level(&cache),
         [1, 1, 1, 1, 1],
-        "what never expires hangs nowhere"
+        "an entry that never expires is in no bucket"
     );
     // With time, far entries cascade to finer levels.
     clock.advance(SPAN * 70);
@@ -82,7 +82,7 @@ fn an_entry_hangs_once_at_the_level_of_what_it_has_left() {
 }
 
 #[test]
-fn every_entry_with_a_deadline_is_somewhere() {
+fn every_entry_with_a_deadline_is_in_a_bucket() {
     let (cache, clock) = cache(nanos(1 << 20));
     let mut dice = Dice::new(5);
     for key in 0..5_000 {

@@ -9,7 +9,7 @@ pub mod settings;
 
 #[path = "../../tests/support/ledger.rs"]
 pub mod ledger;
-#[path = "../../tests/support/model/mod.rs"]
-pub mod model;
 #[path = "../../tests/support/loads.rs"]
 pub mod loads;
+#[path = "../../tests/support/model/mod.rs"]
+pub mod model;

@@ -189,7 +189,7 @@ impl Expiry<u8, Item> for AsPlayed {
         assert_ne!(
             left,
             Some(Duration::ZERO),
-            "the policy is asked about a dead entry"
+            "the policy is called for an expired entry"
         );
         self.answer(item, 1, left)
     }
@@ -206,7 +206,7 @@ impl Expiry<u8, Item> for AsPlayed {
         assert_ne!(
             left,
             Some(Duration::ZERO),
-            "the policy is asked about a dead entry"
+            "the policy is called for an expired entry"
         );
         self.answer(item, 2, left)
     }
@@ -341,7 +341,10 @@ fn finish(stage: &Stage, cache: &Stock, flavour: &Flavour) {
     let mut last = BTreeMap::new();
     let mut accounted = BTreeSet::new();
     for &(key, number, cause) in told.iter() {
-        assert!(accounted.insert(number), "value {number} was told twice");
+        assert!(
+            accounted.insert(number),
+            "value {number} was delivered twice"
+        );
         assert!(cause != RemovalCause::Size || flavour.bound.is_some());
         let before = last.insert(key, number);
         // With a policy that writes, a write may end before another one that began earlier.
@@ -353,8 +356,12 @@ fn finish(stage: &Stage, cache: &Stock, flavour: &Flavour) {
         }
     }
     let here: BTreeSet<u64> = cache.iter().map(|entry| entry.what.0).collect();
-    assert_eq!(here.len() as u64, count, "shown against counted");
-    assert!(here.is_disjoint(&accounted), "told, and still there");
+    assert_eq!(
+        here.len() as u64,
+        count,
+        "entries shown against entries counted"
+    );
+    assert!(here.is_disjoint(&accounted), "delivered, and still stored");
     let made = stage.counts.made.load(Relaxed);
     assert_eq!(
         (here.len() + accounted.len()) as u64,
@@ -365,6 +372,6 @@ fn finish(stage: &Stage, cache: &Stock, flavour: &Flavour) {
     assert_eq!(
         dropped,
         accounted.len() as u64,
-        "told values that are still in memory"
+        "delivered values that are still in memory"
     );
 }

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_is_news_once_for_each_stamp() {
+    fn a_read_is_recorded_once_for_each_stamp() {
         let mut slab = Slab::new(Columns::default());
         let mut make = |number: u64| {
             let making = Making {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_taken_stays_news() {
+    fn a_read_whose_offer_failed_is_recorded_again() {
         let mut slab = Slab::new(Columns::default());
         let nodes: Vec<NodePtr<usize, ()>> = (0..=LEN)
             .map(|number| {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_use_the_stripes_in_turn_and_a_drain_is_complete_if_each_is() {
+    fn threads_use_the_stripes_in_turn_and_a_drain_is_complete_if_each_ring_is() {
         let mut slab = Slab::new(Columns::default());
         let making = Making { hash: 0, weight: 1 };
         let node = slab.place(NewNode::new(7, (), making), Times::NONE);

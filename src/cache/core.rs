@@ -4,6 +4,7 @@ use super::lifetimes::Lifetimes;
 use crate::hash;
 use crate::maintenance::Maintenance;
 use crate::node::NodePtr;
+use crate::refresh::Refresh;
 use crate::scheduler::Task;
 use crate::shared::Shared;
 use crate::sync::AtomicUsize;
@@ -20,6 +21,8 @@ pub(crate) struct Core<K, V, S> {
     /// Whether hashes are spread, since the hasher may leave bits empty.
     spread: bool,
     weigher: Option<Weigher<K, V>>,
+    /// From when on entries are stale, where the cache reloads.
+    pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
     /// A read moves no deadline and is not counted: all that it may leave behind is a read event.
     pub(super) has_fast_reads: bool,
     /// How many handles there are.
@@ -46,6 +49,7 @@ impl<K, V, S> Core<K, V, S> {
             hasher,
             spread,
             weigher,
+            refresh: None,
             handles: AtomicUsize::new(1),
         }
     }

@@ -19,6 +19,7 @@ mod handle;
 mod lifetimes;
 mod lookup;
 mod many;
+mod refresh;
 mod remove;
 mod restore;
 #[cfg(all(test, not(wheelhouse_loom)))]
@@ -30,6 +31,7 @@ pub(crate) use gate::{Check, Explicit, Gate, Written};
 pub(crate) use handle::with_handles;
 pub(crate) use lifetimes::{Lifetimes, Limits};
 pub(crate) use lookup::Hit;
+pub(crate) use refresh::{FromLoad, set_refresh};
 pub(crate) use restore::Remaining;
 pub(crate) use write::{Given, Refused};
 

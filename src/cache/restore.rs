@@ -5,6 +5,7 @@
 
 use super::core::Core;
 use super::gate::Explicit;
+use super::refresh::set_refresh;
 use crate::listener::RemovalCause;
 use crate::load::By;
 use crate::maintenance::WriteOutcome;
@@ -21,6 +22,8 @@ pub(crate) struct Remaining {
     pub(crate) own: Option<Duration>,
     /// Until it ends for not being read.
     pub(crate) idle: Option<Duration>,
+    /// Until it is due for a reload.
+    pub(crate) refresh: Option<Duration>,
     /// Since it was written.
     pub(crate) age: Duration,
 }
@@ -61,6 +64,9 @@ where
                 drop((shard, probe));
                 continue;
             }
+            let refresh = remaining.refresh;
+            let refresh =
+                refresh.map(|after| self.shared.clock.view(now).deadline_after(now, after));
             let left = match shard.revalidate(hash, &probe) {
                 None => {
                     drop((shard, probe));
@@ -68,14 +74,16 @@ where
                 }
                 Some(Revalidated::Vacant(vacant)) => {
                     self.shared.note_written(None);
-                    shard.add(vacant, new, times);
+                    let node = shard.add(vacant, new, times);
+                    set_refresh(node, refresh);
                     false
                 }
                 Some(Revalidated::Occupied(occupied)) => {
                     let old = probe.found.expect("revalidated at the node that was found");
                     let cause = RemovalCause::Expired;
                     self.shared.note_written(Some((old, cause)));
-                    shard.replace(occupied, old, new, times, cause);
+                    let node = shard.replace(occupied, old, new, times, cause);
+                    set_refresh(node, refresh);
                     true
                 }
             };

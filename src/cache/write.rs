@@ -10,6 +10,7 @@
 use super::core::Core;
 use super::gate::{Check, Explicit, Gate, Written};
 use super::lifetimes::Lifetimes;
+use super::refresh::{FromLoad, set_refresh};
 use crate::listener::RemovalCause;
 use crate::load::By;
 use crate::maintenance::WriteOutcome;
@@ -28,6 +29,8 @@ pub(crate) enum Given {
     Policy,
     /// From the caller.
     Life(Duration),
+    /// A loader, as far as it knows.
+    Loaded(FromLoad),
 }
 
 /// A reading of the clock, and the deadline that was decided on at that moment.
@@ -267,6 +270,14 @@ where
             return Err(Failed::Refused(new));
         }
         let asked = last.unwrap_or_else(|| self.ask(&new, &probe, given));
+        let refresh = self.refresh.as_ref().and_then(|policy| {
+            let own = match asked.answer {
+                Answer::New(own) | Answer::Moved(own) => own,
+                Answer::Kept(_) => probe.found.map_or(NEVER, |old| old.own_deadline()),
+            };
+            let entry = (new.key(), new.value());
+            self.ask_refresh(&**policy, entry, probe.found, given, (asked.now, own))
+        });
         let mut shard = probe.lock();
         let Some(revalidated) = shard.revalidate(hash, &probe) else {
             drop((shard, probe));
@@ -304,7 +315,8 @@ where
                     shard.refuse(new, RemovalCause::Size);
                     kept_out = true;
                 } else {
-                    shard.add(vacancy, new, times);
+                    let node = shard.add(vacancy, new, times);
+                    set_refresh(node, refresh);
                     outcome.left = false;
                 }
             }
@@ -325,7 +337,8 @@ where
                     shard.refuse(new, RemovalCause::Size);
                     kept_out = true;
                 } else {
-                    shard.replace(spot, old, new, times, cause);
+                    let node = shard.replace(spot, old, new, times, cause);
+                    set_refresh(node, refresh);
                 }
             }
         }
@@ -344,7 +357,7 @@ where
     // Always inlined, as the rest of an attempt: the second attempt is a second caller.
     #[inline(always)]
     fn ask(&self, new: &NewNode<K, V>, probe: &Probe<'_, K, V>, given: Given) -> Asked {
-        if let Given::Life(_) = given {
+        if let Given::Life(_) | Given::Loaded(FromLoad { life: Some(_), .. }) = given {
             self.lifetimes.note_own();
         }
         // After all user code that made the value, and just before the policy is asked.
@@ -352,8 +365,14 @@ where
         let now = clock.now();
         let answer = match (given, &self.lifetimes.policy) {
             (Given::Life(life), _) => Answer::New(clock.view(now).deadline_after(now, life)),
-            (Given::Policy, None) => Answer::New(NEVER),
-            (Given::Policy, Some(policy)) => {
+            (
+                Given::Loaded(FromLoad {
+                    life: Some(life), ..
+                }),
+                _,
+            ) => Answer::New(clock.view(now).deadline_in(now, life)),
+            (Given::Policy | Given::Loaded(_), None) => Answer::New(NEVER),
+            (Given::Policy | Given::Loaded(_), Some(policy)) => {
                 // Final if the entry is due: so an answer about a new entry stays right.
                 let there = probe.found.and_then(|old| old.deadline_if_alive(now));
                 let (key, value) = (new.key(), new.value());

@@ -18,6 +18,7 @@ fn nest() -> Slab<u64, ()> {
         queue: true,
         weight: true,
         own: false,
+        refresh: false,
     })
 }
 

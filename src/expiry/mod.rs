@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use erased::{Asks, Lifetime, erase};
+pub(crate) use ready::random_unit;
 pub use ready::{
     Accessing, Creating, Jittered, Never, WritesOnly, Writing, accessing, creating, jittered,
     never, writes_only, writing,

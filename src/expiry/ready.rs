@@ -504,7 +504,7 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for WritesOnly<P> {
 }
 
 /// A pseudo-random number in `[0, 1)`, from a SplitMix64 generator of this thread.
-fn random_unit() -> f64 {
+pub(crate) fn random_unit() -> f64 {
     thread_local! {
         /// 0 until the thread draws its first number. Has no destructor, so it can be used while
         /// the thread ends.
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_is_asked_what_its_name_says() {
+    fn each_policy_is_called_for_what_its_name_says() {
         let nine = Some(9 * SECOND);
         assert_eq!(
             answers(&creating(seconds)),
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_keep_the_deadline_and_are_asked_everything() {
+    fn the_defaults_keep_the_deadline_and_are_called_for_every_event() {
         struct Defaults;
         impl Expiry<u32, u64> for Defaults {}
         assert_eq!(answers(&Defaults), ([None, LEFT, LEFT], [true, true]));

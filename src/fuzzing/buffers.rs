@@ -53,8 +53,8 @@ impl Pair {
                 assert_eq!(ring.offer(item(out)), expected(queue, out));
             }
         });
-        assert!(complete, "all places are filled");
-        assert!(left.is_empty(), "{left:?} stayed behind");
+        assert!(complete, "all slots are filled");
+        assert!(left.is_empty(), "{left:?} were not drained");
     }
 }
 

@@ -81,6 +81,7 @@ pub fn list_against_deques(data: &[u8]) {
         queue: true,
         weight: true,
         own: false,
+        refresh: false,
     });
     let entries: Vec<_> = (0..CROWD as u64)
         .map(|number| {

@@ -162,7 +162,7 @@ impl Bench {
         let probe = self.probe(&map, key, &pin);
         assert!(
             self.settle_and_put(&map, key, &probe),
-            "nobody came between"
+            "no other operation came between"
         );
     }
 
@@ -184,9 +184,9 @@ impl Bench {
                 assert_eq!(self.model.insert(key, value), None, "revalidated as absent");
                 self.tell(hash, Told::Added(value));
             }
-            Some(Revalidated::Occupied(spot)) => {
+            Some(Revalidated::Occupied(occupied)) => {
                 let old = probe.found.expect("revalidated at what was found");
-                shard.replace(spot, old, new, Times::NONE, RemovalCause::Replaced);
+                shard.replace(occupied, old, new, Times::NONE, RemovalCause::Replaced);
                 drop(shard);
                 assert_eq!(self.model.insert(key, value), Some(*old.value()));
                 self.tell(hash, Told::Replaced(*old.value(), value));
@@ -203,8 +203,8 @@ impl Bench {
         assert_eq!(found.map(|node| *node.value()), value);
         let Some(node) = found else { return };
         let mut shard = self.map.lock(hash);
-        let spot = shard.find_node(hash, node).expect("it was just found");
-        shard.remove(spot, node, RemovalCause::Explicit);
+        let occupied = shard.find_node(hash, node).expect("it was just found");
+        shard.remove(occupied, node, RemovalCause::Explicit);
         assert!(shard.find_node(hash, node).is_none(), "removed");
         drop(shard);
         self.tell(hash, Told::Removed(*node.value()));
@@ -320,7 +320,7 @@ impl Bench {
             assert_eq!(
                 self.model.get(node.key()),
                 Some(node.value()),
-                "met what is not there"
+                "met an entry that is not there"
             );
             assert!(visit.met.insert(*node.value()), "met twice");
         }
@@ -329,7 +329,7 @@ impl Bench {
         } else {
             assert!(
                 visit.stable.is_subset(&visit.met),
-                "missed what was there all the time"
+                "missed an entry that was there all the time"
             );
         }
     }

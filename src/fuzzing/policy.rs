@@ -59,6 +59,7 @@ pub fn policy_against_map(data: &[u8]) {
         queue: true,
         weight: true,
         own: false,
+        refresh: false,
     };
     let mut bench = Bench {
         slab: Slab::new(columns),
@@ -194,11 +195,11 @@ impl Bench {
         let victim = self.policy.victim();
         assert!(
             victim == self.policy.victim(),
-            "another one, though nothing changed"
+            "another victim, although nothing changed"
         );
         if let Some(victim) = victim {
             assert!(self.policy.is_over() || u64::from(victim.weight()) > self.max);
-            assert!(victim.weight() > 0, "gave up what weighs nothing");
+            assert!(victim.weight() > 0, "evicted an entry of weight zero");
             assert!(self.nodes.get(victim.key()) == Some(&victim));
         }
         victim
@@ -246,7 +247,7 @@ impl Bench {
     fn finish(mut self) {
         self.evict(usize::MAX);
         self.check();
-        assert!(!self.policy.is_over(), "nobody is left to go");
+        assert!(!self.policy.is_over(), "no victim is left");
         for key in self.nodes.keys().copied().collect::<Vec<u64>>() {
             self.take(key);
         }

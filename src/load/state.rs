@@ -55,6 +55,8 @@ pub(crate) enum Want {
     Optional,
     /// A value, or an error of this type.
     Fallible(TypeId),
+    /// A value, or that there is none, or an error of this type.
+    Any(TypeId),
     /// None: the waiter wants to run its own code.
     Turn,
 }
@@ -64,8 +66,8 @@ impl Want {
         match (self, outcome) {
             (Self::Turn, _) | (_, Outcome::Nothing) => false,
             (_, Outcome::Value(_)) => true,
-            (Self::Optional, Outcome::Failed(Failure::Absent)) => true,
-            (Self::Fallible(kind), Outcome::Failed(Failure::Error(error))) => {
+            (Self::Optional | Self::Any(_), Outcome::Failed(Failure::Absent)) => true,
+            (Self::Fallible(kind) | Self::Any(kind), Outcome::Failed(Failure::Error(error))) => {
                 (**error).type_id() == kind
             }
             _ => false,
@@ -279,6 +281,18 @@ impl<K, V> Load<K, V> {
         };
         state.queue.insert(ticket, waiter);
         true
+    }
+
+    /// Adds a waiter on behalf of the leader, whose run has yet to end: also to a load that is no
+    /// longer current.
+    pub(crate) fn join_own(&self, ticket: Ticket, want: Want, waker: Option<Waker>) {
+        let waiter = Waiter {
+            want,
+            thread: 0,
+            waker,
+            verdict: None,
+        };
+        self.state.lock().queue.insert(ticket, waiter);
     }
 
     /// What a waiter is told, which then no longer waits; `None` as long as it has to wait, for

@@ -1,14 +1,13 @@
 //! How a call comes to its part: the key's live value, the lead, or a place among the waiters.
 
 use super::commit::Lead;
-use super::key::{Key, Owned};
+use super::key::Key;
 use crate::cache::Core;
 use crate::listener::RemovalCause;
 use crate::load::{By, Known, Load, Ticket, Want};
 use crate::maintenance::WriteOutcome;
 use crate::map::{Revalidated, Shard};
 use crate::node::NodePtr;
-use crate::stats::Counters;
 use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -194,28 +193,6 @@ where
             drop(probe);
             drop(pin);
             return Some(self.lead_after(lead, seen));
-        }
-    }
-
-    /// Begins a load over a live entry, whose value it returns as well. `None` if the key has no
-    /// live entry, or another call loads it.
-    #[allow(dead_code, reason = "the entrance for a cache that reloads")]
-    pub(crate) fn begin_reload(&self, key: K) -> Option<(Lead<'_, K, V, S>, Got<V>)>
-    where
-        K: Clone,
-    {
-        let hash = self.hash(&key);
-        let mut key = Owned(Some(key));
-        match self.begin(&mut key, hash, &Ask::turn(false), &mut None, None) {
-            Begun::Lead(lead, Some(seen)) => {
-                self.count_loads(Counters::reload_began);
-                Some((lead, seen))
-            }
-            Begun::Lead(lead, None) => {
-                lead.release();
-                None
-            }
-            Begun::Found(_) | Begun::Joined(_) | Begun::Busy => None,
         }
     }
 

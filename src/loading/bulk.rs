@@ -119,10 +119,11 @@ where
 
     /// Commits what was loaded, or fails each key.
     #[track_caller]
-    fn conclude<E>(
+    fn conclude<E, L>(
         self,
-        loaded: Result<Vec<Option<V>>, E>,
+        loaded: Result<Vec<Option<L>>, E>,
         answers: &mut [Option<V>],
+        put: &impl Fn(L) -> (V, Given),
     ) -> Result<(), Arc<E>>
     where
         E: Send + Sync + 'static,
@@ -147,7 +148,8 @@ where
         for ((place, lead), value) in self.places.into_iter().zip(self.leads).zip(values) {
             match value {
                 Some(value) => {
-                    let got = lead.commit(value, Given::Policy).got();
+                    let (value, given) = put(value);
+                    let got = lead.commit(value, given).got();
                     answers[place] = Some(got.value);
                 }
                 None => lead.fail(Failure::Absent),
@@ -171,6 +173,11 @@ impl<K, V, S> Drop for Joined<'_, K, V, S> {
             self.core.give_up(&self.load, ticket);
         }
     }
+}
+
+/// A value about which its loader says nothing more.
+fn plain<V>(value: V) -> (V, Given) {
+    (value, Given::Policy)
 }
 
 const ASK: Ask = Ask::value(Want::Optional);
@@ -211,7 +218,21 @@ where
     pub fn get_all_with<E>(
         &self,
         keys: impl IntoIterator<Item = K>,
-        mut load: impl FnMut(&[K]) -> Result<Vec<Option<V>>, E>,
+        load: impl FnMut(&[K]) -> Result<Vec<Option<V>>, E>,
+    ) -> Result<Vec<Option<V>>, Arc<E>>
+    where
+        E: Send + Sync + 'static,
+    {
+        self.get_all_as(keys, load, plain)
+    }
+
+    /// As `get_all_with`; `put` says what to store of what was loaded.
+    #[track_caller]
+    pub(crate) fn get_all_as<E, L>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        mut load: impl FnMut(&[K]) -> Result<Vec<Option<L>>, E>,
+        put: impl Fn(L) -> (V, Given),
     ) -> Result<Vec<Option<V>>, Arc<E>>
     where
         E: Send + Sync + 'static,
@@ -249,7 +270,7 @@ where
         }
         if !leads.is_empty() {
             let loaded = load(&leads.keys());
-            leads.conclude(loaded, &mut keys.answers)?;
+            leads.conclude(loaded, &mut keys.answers, &put)?;
         }
         for mut waiter in joined {
             let place = waiter.place;
@@ -288,7 +309,7 @@ where
             if let Some(lead) = lead {
                 let leads = Leads::one(place, lead);
                 let loaded = load(&leads.keys());
-                leads.conclude(loaded, &mut keys.answers)?;
+                leads.conclude(loaded, &mut keys.answers, &put)?;
             }
         }
         Ok(keys.in_order())
@@ -319,11 +340,25 @@ where
     pub async fn get_all_with_async<E, F>(
         &self,
         keys: impl IntoIterator<Item = K>,
-        mut load: impl FnMut(Vec<K>) -> F,
+        load: impl FnMut(Vec<K>) -> F,
     ) -> Result<Vec<Option<V>>, Arc<E>>
     where
         E: Send + Sync + 'static,
         F: Future<Output = Result<Vec<Option<V>>, E>>,
+    {
+        self.get_all_as_async(keys, load, plain).await
+    }
+
+    /// As `get_all_with_async`; `put` says what to store of what was loaded.
+    pub(crate) async fn get_all_as_async<E, F, L>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        mut load: impl FnMut(Vec<K>) -> F,
+        put: impl Fn(L) -> (V, Given),
+    ) -> Result<Vec<Option<V>>, Arc<E>>
+    where
+        E: Send + Sync + 'static,
+        F: Future<Output = Result<Vec<Option<L>>, E>>,
     {
         let mut keys = Keys::fold(keys);
         keys.look_up(self);
@@ -346,7 +381,7 @@ where
         }
         if !leads.is_empty() {
             let loaded = led(&leads, load(leads.keys())).await;
-            leads.conclude(loaded, &mut keys.answers)?;
+            leads.conclude(loaded, &mut keys.answers, &put)?;
         }
         for (place, mut seeker) in waiters {
             match poll_fn(|cx| seeker.poll(cx)).await {
@@ -355,7 +390,7 @@ where
                 Part::Lead(lead, _) => {
                     let leads = Leads::one(place, lead);
                     let loaded = led(&leads, load(leads.keys())).await;
-                    leads.conclude(loaded, &mut keys.answers)?;
+                    leads.conclude(loaded, &mut keys.answers, &put)?;
                 }
                 Part::Busy => unreachable!("it waits"),
             }

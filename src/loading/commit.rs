@@ -20,6 +20,8 @@ pub(crate) struct Lead<'a, K, V, S> {
     /// Whether the run was counted as begun, and has yet to be counted as ended.
     runs: bool,
     ended: bool,
+    /// What waiters get if this is dropped; without it, the next of them leads.
+    dropped: Option<fn() -> Failure>,
 }
 
 /// What became of a leader's value.
@@ -79,6 +81,7 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
             load,
             runs: false,
             ended: false,
+            dropped: None,
         }
     }
 
@@ -87,6 +90,11 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
         let mut lead = Self::new(core, load);
         lead.runs = true;
         lead
+    }
+
+    /// Has waiters share a failure, rather than lead, if this is dropped.
+    pub(super) fn fails_as(&mut self, failure: fn() -> Failure) {
+        self.dropped = Some(failure);
     }
 
     /// Gives the lead away: nothing is done when this is dropped.
@@ -126,7 +134,7 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
         self.release();
     }
 
-    fn end(&mut self, outcome: &Outcome<V>, failed: bool) {
+    pub(super) fn end(&mut self, outcome: &Outcome<V>, failed: bool) {
         self.ended = true;
         if self.runs {
             // A ticker that panics must not keep waiters asleep.
@@ -195,7 +203,7 @@ where
     }
 
     /// Ends the run of a load that was revoked: all get the live value, if there is one.
-    fn discard(mut self, value: V) -> Committed<V> {
+    pub(super) fn discard(mut self, value: V) -> Committed<V> {
         let (core, load) = (self.core, Arc::clone(&self.load));
         core.count_loads(Counters::load_discarded);
         let live = core.peek_got(load.hash(), load.key());
@@ -214,7 +222,7 @@ where
     }
 }
 
-fn publish<V>(value: Option<V>, stored: bool, deadline: u64) -> Outcome<V> {
+pub(super) fn publish<V>(value: Option<V>, stored: bool, deadline: u64) -> Outcome<V> {
     match value {
         None => Outcome::Nothing,
         Some(value) => Outcome::Value(Arc::new(Shared {
@@ -229,7 +237,11 @@ impl<K, V, S> Drop for Lead<'_, K, V, S> {
     fn drop(&mut self) {
         if !self.ended {
             let ran = self.runs;
-            self.end(&Outcome::Nothing, ran);
+            let outcome = match self.dropped {
+                Some(failure) => Outcome::Failed(failure()),
+                None => Outcome::Nothing,
+            };
+            self.end(&outcome, ran);
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::RemovalCause;
 use crate::cache::Given;
 use crate::compute::{CompResult, Entry, Op};
 use crate::load::{By, Want};
+use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use std::convert::Infallible;
 use std::future::Future;
@@ -496,30 +497,10 @@ where
     pub(super) fn remove<X>(self, seen: Option<Got<V>>) -> End<V, X> {
         let core = self.core();
         let load = Arc::clone(self.load());
-        let hash = load.hash();
-        let map = &core.shared.map;
-        let (cause, outcome) = loop {
-            let pin = core.shared.pin();
-            let probe = map.probe(hash, &pin, |node| load.key() == node.key());
-            let mut shard = probe.lock();
-            let Some(revalidated) = shard.revalidate(hash, &probe) else {
-                continue;
-            };
-            if !load.is_current() {
-                drop((shard, probe));
-                drop(pin);
-                let by = load.revoked();
-                self.release_discarded();
-                return End::NotRemoved { by };
-            }
-            let (Revalidated::Occupied(spot), Some(node)) = (revalidated, probe.found) else {
-                break (None, None);
-            };
-            let cause = core.take_out(&mut shard, spot, node);
-            if !load.seal() {
-                shard.unlist_load(&load);
-            }
-            break (Some(cause), Some(core.took(&shard)));
+        let Some((cause, outcome)) = self.take_out() else {
+            let by = load.revoked();
+            self.release_discarded();
+            return End::NotRemoved { by };
         };
         self.release();
         if let Some(outcome) = outcome {
@@ -528,6 +509,34 @@ where
         match (cause, seen) {
             (Some(RemovalCause::Explicit), Some(seen)) => End::Removed(seen),
             _ => End::NotRemoved { by: None },
+        }
+    }
+
+    /// Takes the key's entry out, if it has one, as the load's own write; `None` if the load is no
+    /// longer current.
+    pub(super) fn take_out(&self) -> Option<(Option<RemovalCause>, Option<WriteOutcome>)> {
+        let core = self.core();
+        let load = self.load();
+        let hash = load.hash();
+        let map = &core.shared.map;
+        loop {
+            let pin = core.shared.pin();
+            let probe = map.probe(hash, &pin, |node| load.key() == node.key());
+            let mut shard = probe.lock();
+            let Some(revalidated) = shard.revalidate(hash, &probe) else {
+                continue;
+            };
+            if !load.is_current() {
+                return None;
+            }
+            let (Revalidated::Occupied(spot), Some(node)) = (revalidated, probe.found) else {
+                return Some((None, None));
+            };
+            let cause = core.take_out(&mut shard, spot, node);
+            if !load.seal() {
+                shard.unlist_load(load);
+            }
+            return Some((Some(cause), Some(core.took(&shard))));
         }
     }
 }

@@ -15,9 +15,10 @@
 //! # Reloads
 //!
 //! A cache that reloads entries before they are due uses the same way: [`Core::begin_reload`] lists
-//! a load over a live entry, or says that the key has a load or no live entry. The [`Lead`] that it
-//! returns is the right to reload: [`Lead::commit`] stores a value unless an explicit write came
-//! since, and dropping the lead gives the right back. A miss that comes meanwhile joins it.
+//! a load over a stale entry, or says that the key has a load or no such entry. The [`Right`] that
+//! it returns is the right to reload, as a value that keeps no cache alive: [`Right::finish`]
+//! commits the outcome unless an explicit write came since, and dropping the right counts as a
+//! failure. A miss that comes meanwhile joins the reload.
 //!
 //! [`Core::begin_reload`]: crate::cache::Core::begin_reload
 
@@ -32,10 +33,15 @@ mod key;
 mod lease;
 mod overdue;
 mod poll;
+mod reload;
 mod run;
 
 pub use entry::{EntrySelector, RefEntrySelector};
 pub use lease::{Filled, Lease, Leased};
 
-#[allow(unused_imports, reason = "the entrance for a cache that reloads")]
-pub(crate) use commit::{Committed, Lead};
+pub(crate) use begin::{Ask, Begun};
+pub(crate) use get_with::{error_of, fallible};
+pub(crate) use key::ByRef;
+pub(crate) use poll::{Loading, Seeker};
+pub(crate) use reload::{Dropped, Remade, Right, leave, pass_on};
+pub(crate) use run::{End, Made};

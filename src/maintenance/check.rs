@@ -50,11 +50,11 @@ impl<K, V> Maintenance<K, V> {
         self.each_node(shared, |node| {
             assert_eq!(node.life(), Life::Live);
             let (entry, deadline) = (node.entry(), node.deadline());
-            assert_eq!(entry.node(), node, "another node sits in an entry's entry");
+            assert_eq!(entry.node(), node, "an entry names another node");
             assert_eq!(
                 entry.bucket_id() != NO_BUCKET,
                 deadline != NEVER,
-                "an entry with the deadline {deadline:#x} in place {}",
+                "an entry with the deadline {deadline:#x} in bucket {}",
                 entry.bucket_id()
             );
             if entry.bucket_id() != NO_BUCKET {
@@ -242,8 +242,8 @@ mod tests {
                 .expect("bounded")
                 .removed(node);
             let mut shard = shared.map.lock(node.hash());
-            let spot = shard.find_node(node.hash(), node).expect("in the map");
-            shard.take(spot, node);
+            let occupied = shard.find_node(node.hash(), node).expect("in the map");
+            shard.take(occupied, node);
             // The last owner frees what the map holds; this node has to be freed apart.
             let mut state = maintenance.state.lock();
             state.freeing.retire(crate::map::Garbage::Node(node));

@@ -32,8 +32,8 @@ impl Goal {
         self.reached_at(state.drained, state.done, || state.left(plan))
     }
 
-    /// `drained` shards were drained in turn and `work` was done since the cache was built. `left`
-    /// is called at most once.
+    /// `drained` and `done` count the shards drained in turn and the units of work done since the
+    /// cache was built. `left` is called at most once.
     fn reached_at(&mut self, drained: u64, done: u64, left: impl FnOnce() -> usize) -> bool {
         if drained < self.drained {
             return false;
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_then_is_to_be_done_and_what_comes_later_is_not() {
+    fn a_run_does_the_work_that_existed_at_its_start_and_no_later_work() {
         for (left, work) in [(1, 2), (100, 200)] {
             let mut goal = Goal::new(0, 1);
             assert!(!goal.reached_at(0, 5, || left));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_what_the_plan_would_do() {
+    fn the_work_left_is_what_the_plan_would_do() {
         let clock = ManualTicker::new();
         let cache: Cache<u32, u32> = Cache::builder()
             .ticker(clock.clone())

@@ -92,9 +92,9 @@ mod tests {
     fn the_table_holds() {
         let status = Status::new();
         assert!(status.require(), "idle: run");
-        assert!(status.require(), "required, nobody runs: run");
+        assert!(status.require(), "required, no pass runs: run");
         status.begin();
-        assert!(!status.require(), "running: the runner will know");
+        assert!(!status.require(), "running: the runner sees the request");
         assert!(!status.require());
         assert!(status.end(), "asked again");
         status.begin();

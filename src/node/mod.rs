@@ -17,8 +17,8 @@
 //!
 //! For `u64 → u64` the hot part takes 32 bytes, the side part 16. Hot parts stand side by side
 //! ([`slab`]), so a look-up fetches nothing that it does not read, and nothing that the pass
-//! writes. There is a weight where there is a weigher, and `own` where the entry's own deadline
-//! must be kept apart from a cache-wide limit.
+//! writes. There is a weight where there is a weigher, `own` where the entry's own deadline
+//! must be kept apart from a cache-wide limit, and a moment of refresh where the cache reloads.
 //!
 //! # Life
 //!
@@ -53,13 +53,15 @@
 //! | deadline | any thread with a pin | any thread with a pin |
 //! | life | the holder of the shard's lock; to Dead or Succeeded: the pass | any thread |
 //! | seen | readers | readers |
-//! | own | any thread with a pin | any thread with a pin |
+//! | own, refresh | any thread with a pin | any thread with a pin |
+//! | written, after that | the holder of the shard's lock | any thread with a pin |
 //! | what is in the entry | the pass | the pass |
 #![allow(unsafe_code)]
 
 mod address;
 mod entry;
 mod pool;
+mod refresh;
 mod slab;
 
 use crate::sync::{AtomicU8, AtomicU64, Ordering};
@@ -69,6 +71,7 @@ use address::High;
 pub(crate) use address::tests::REFUSES;
 pub(crate) use address::{TAG_BITS, TAG_SHIFT, fits, is_taggable, refuse};
 pub(crate) use entry::{EntryPtr, Links};
+pub(crate) use refresh::{Refresh, is_stale};
 pub(crate) use slab::{Columns, Emptied, Slab};
 use std::fmt;
 use std::ptr::NonNull;
@@ -116,7 +119,7 @@ pub(crate) struct Node<K, V> {
 /// A node's side part.
 struct Side {
     hash: u64,
-    written: u64,
+    written: AtomicU64,
 }
 
 impl<K, V> Node<K, V> {
@@ -528,10 +531,25 @@ impl<K, V> NodePtr<K, V> {
         self.side().hash
     }
 
-    /// Cache time of the write that made this node.
+    /// Cache time of the write that made this node, or of the last reload that left it unchanged.
+    ///
+    /// Relaxed: a reload moves it under the shard's lock before it moves the deadline, with
+    /// release.
     #[inline]
     pub(crate) fn written(&self) -> u64 {
-        self.side().written
+        self.side().written.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a reload has left the value unchanged. Under the shard's lock.
+    pub(crate) fn set_written(&self, now: u64) {
+        self.side().written.store(now, Ordering::Relaxed);
+    }
+
+    /// From when on the node is stale, where the cache refreshes.
+    #[inline]
+    pub(crate) fn refresh(&self) -> Option<&Refresh> {
+        // SAFETY: node 1.
+        unsafe { slab::refresh(self.0) }
     }
 
     #[inline]

@@ -357,14 +357,14 @@ impl Pool {
                     self.return_to_regions(slot, vacated);
                 }
             }
-            let mut lot = RETURNED_AT_A_TIME.max(emptied.len);
+            let mut left = RETURNED_AT_A_TIME.max(emptied.len);
             while !(self.is_dense() && self.may_be_recycled(self.recycled_len))
-                && lot > 0
+                && left > 0
                 && let Some(slot) = self.take_recycled()
             {
                 // SAFETY: it was recycled (pool 1), and is in no chain any more.
                 unsafe { self.return_to_regions(slot, vacated) };
-                lot -= 1;
+                left -= 1;
             }
         }
     }
@@ -399,7 +399,7 @@ impl Pool {
         let number: u32 = unsafe { slot.sub(offset).cast().read() };
         let region = self.regions[number as usize]
             .as_mut()
-            .expect("a region with a slot that is not free is there (pool 2)");
+            .expect("a region with a slot that is not free exists (pool 2)");
         // SAFETY: the caller's promise.
         unsafe { set_next(slot, region.free) };
         region.free = slot.as_ptr();
@@ -427,7 +427,7 @@ impl Pool {
         while let Some(&number) = self.empty.last() {
             let place = &mut self.regions[number as usize];
             let Some(region) = place else {
-                unreachable!("a is_empty region is there until it is taken from `empty`");
+                unreachable!("an empty region exists until it is taken from `empty`");
             };
             let slots = region.chunks * self.shape.slots;
             if region.used > 0 {

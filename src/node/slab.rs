@@ -30,9 +30,9 @@
 //!
 //! # Cost
 //!
-//! For `u64 → u64` a node takes 48 bytes, 4 more with a weight and 8 more with a separate own
-//! deadline; an entry takes 20 bytes, or 40 with the links of a size policy. The header takes 1
-//! percent.
+//! For `u64 → u64` a node takes 48 bytes, 4 more with a weight, 8 more with a separate own
+//! deadline, 16 more with a moment of refresh; an entry takes 20 bytes, or 40 with the links of a
+//! size policy. The header takes 1 percent.
 //!
 //! # Origin
 //!
@@ -41,6 +41,7 @@
 
 use super::entry::{self, EntryPtr};
 use super::pool::{Chain, ONE_SLOT_CHUNKS, Pool, Shape, Vacated};
+use super::refresh::Refresh;
 use super::{Life, NewNode, Node, NodePtr, Side, Times};
 use crate::sync::AtomicU64;
 use std::alloc::Layout;
@@ -64,6 +65,8 @@ pub(crate) struct Columns {
     pub(crate) own: bool,
     /// Nodes have a weight; else each weighs 1.
     pub(crate) weight: bool,
+    /// Nodes have a moment from which they are stale.
+    pub(crate) refresh: bool,
 }
 
 /// The beginning of a chunk of nodes.
@@ -75,6 +78,7 @@ struct Header {
     shard: u32,
     /// The chunk's part of each column that the slab has.
     owns: Option<NonNull<AtomicU64>>,
+    refreshes: Option<NonNull<Refresh>>,
     weights: Option<NonNull<u32>>,
 }
 
@@ -127,20 +131,19 @@ impl<K, V> Geometry<K, V> {
         unsafe { chunk.byte_add(Self::SIDES + number * Self::SIDE).cast() }
     }
 
-    /// The columns of one chunk: their layout, and where the weights begin in it.
-    fn columns(columns: Columns) -> (Layout, usize) {
-        let (owns, weights) = (
-            if columns.own { Self::SLOTS } else { 0 },
-            if columns.weight { Self::SLOTS } else { 0 },
-        );
+    /// The columns of one chunk: their layout, and where the moments of refresh and the weights
+    /// begin in it.
+    fn columns(columns: Columns) -> (Layout, usize, usize) {
+        let cells = |has: bool| if has { Self::SLOTS } else { 0 };
         let fits = "the columns of a chunk fit the address space";
-        let owns = Layout::array::<AtomicU64>(owns).expect(fits);
-        let (layout, weight) = owns
-            .extend(Layout::array::<u32>(weights).expect(fits))
-            .expect(fits);
+        let owns = Layout::array::<AtomicU64>(cells(columns.own)).expect(fits);
+        let refreshes = Layout::array::<Refresh>(cells(columns.refresh)).expect(fits);
+        let weights = Layout::array::<u32>(cells(columns.weight)).expect(fits);
+        let (layout, refresh) = owns.extend(refreshes).expect(fits);
+        let (layout, weight) = layout.extend(weights).expect(fits);
         // So that the columns of the next chunk are aligned, too.
         let layout = layout.align_to(align_of::<AtomicU64>()).expect(fits);
-        (layout.pad_to_align(), weight)
+        (layout.pad_to_align(), refresh, weight)
     }
 
     fn shape(columns: Columns) -> Shape {
@@ -198,6 +201,18 @@ pub(super) unsafe fn own<'a, K, V>(node: NonNull<Node<K, V>>) -> Option<&'a Atom
     // SAFETY: slab 2: the header is written; the column has as many cells as the chunk has slots,
     // and each is initialised with its node.
     unsafe { Some(chunk.as_ref().owns?.add(number).as_ref()) }
+}
+
+/// The moment of the node's refresh, where the slab has the column.
+///
+/// # Safety
+///
+/// As for [`side`].
+#[inline]
+pub(super) unsafe fn refresh<'a, K, V>(node: NonNull<Node<K, V>>) -> Option<&'a Refresh> {
+    let (chunk, number) = Geometry::locate(node);
+    // SAFETY: as in `own`.
+    unsafe { Some(chunk.as_ref().refreshes?.add(number).as_ref()) }
 }
 
 /// The weight of the node, if the slab has this column.
@@ -367,13 +382,15 @@ impl<K, V> Slab<K, V> {
 
     /// Writes the header of a new chunk.
     fn open(shard: u32, columns: Columns, chunk: NonNull<u8>, beside: NonNull<u8>) {
-        let (_, weight) = Geometry::<K, V>::columns(columns);
+        let (_, refresh, weight) = Geometry::<K, V>::columns(columns);
         let header = chunk.cast::<Header>().as_ptr();
         // SAFETY: the pool passes a chunk of the shape it was made with, whose first slot follows a
         // header, and with it room for the columns.
         unsafe {
             (&raw mut (*header).shard).write(shard);
             (&raw mut (*header).owns).write(columns.own.then(|| beside.cast()));
+            (&raw mut (*header).refreshes)
+                .write(columns.refresh.then(|| beside.add(refresh).cast()));
             (&raw mut (*header).weights).write(columns.weight.then(|| beside.add(weight).cast()));
         }
     }
@@ -396,12 +413,17 @@ impl<K, V> Slab<K, V> {
             let (chunk, number) = Geometry::locate(slot);
             Geometry::side(slot).write(Side {
                 hash: new.hash,
-                written: times.written,
+                written: AtomicU64::new(times.written),
             });
             if self.columns.own
                 && let Some(owns) = chunk.as_ref().owns
             {
                 owns.add(number).write(AtomicU64::new(times.own));
+            }
+            if self.columns.refresh
+                && let Some(refreshes) = chunk.as_ref().refreshes
+            {
+                refreshes.add(number).write(Refresh::new());
             }
             if self.columns.weight
                 && let Some(weights) = chunk.as_ref().weights

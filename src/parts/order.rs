@@ -19,6 +19,7 @@ impl Order {
             queue: true,
             weight: true,
             own: false,
+            refresh: false,
         };
         Self {
             nodes: Nodes::new(columns),

@@ -138,6 +138,7 @@ where
             remaining: Remaining {
                 own: left(entry.time_left),
                 idle: left(entry.idle_left),
+                refresh: left(entry.refresh_in),
                 age,
             },
         }

@@ -105,7 +105,9 @@ fn saved<K: Clone + 'static, V: Clone + 'static, S>(
         idle_left: limits
             .time_to_idle
             .and_then(|_| view.time_left(now, wanted)),
-        refresh_in: None,
+        refresh_in: node
+            .refresh()
+            .and_then(|refresh| view.time_left(now, refresh.at())),
         age: if written == NEVER || age <= 0 {
             Duration::ZERO
         } else {

@@ -114,23 +114,33 @@ impl Stats {
         Duration::from_nanos(self.loads.nanos)
     }
 
-    /// How many loads of a key that had a live entry began as reloads.
+    /// How many reloads began: loads by a [`LoadingCache`](crate::LoadingCache) of a key that had a
+    /// live entry. They count as loads, too.
     ///
     /// ```
-    /// let cache = wheelhouse::Cache::builder().record_stats().build();
-    /// cache.get_with("ada", || 1815);
-    /// assert_eq!(cache.stats().reloads(), 0);
+    /// use wheelhouse::{Cache, loader_fn};
+    ///
+    /// let load = loader_fn(|key: &u32| Ok::<u32, ()>(key * 2));
+    /// let cache = Cache::builder().record_stats().loading(load).build();
+    /// cache.get(&4).unwrap();
+    /// cache.refresh(4).wait().unwrap();
+    /// let stats = cache.cache().stats();
+    /// assert_eq!((stats.loads(), stats.reloads()), (2, 1));
     /// ```
     pub fn reloads(&self) -> u64 {
         self.loads.reloads
     }
 
-    /// How many reloads failed.
+    /// How many reloads failed: the loader returned an error or panicked, or its task was dropped.
     ///
     /// ```
-    /// let cache = wheelhouse::Cache::builder().record_stats().build();
-    /// cache.get_with("ada", || 1815);
-    /// assert_eq!(cache.stats().reload_failures(), 0);
+    /// use wheelhouse::{Cache, loader_fn};
+    ///
+    /// let load = loader_fn(|_: &u32| Err::<u32, _>("closed"));
+    /// let cache = Cache::builder().record_stats().loading(load).build();
+    /// cache.cache().insert(4, 8);
+    /// assert!(cache.refresh(4).wait().is_err());
+    /// assert_eq!(cache.cache().stats().reload_failures(), 1);
     /// ```
     pub fn reload_failures(&self) -> u64 {
         self.loads.failed_reloads

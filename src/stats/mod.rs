@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shown_are_counts_by_name_and_no_histogram() {
+    fn debug_shows_counts_by_name_and_no_histogram() {
         let counters = Counters::new();
         counters.hit();
         counters.removed(RemovalCause::Size, 7);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_taken_count_by_count_and_never_below_nothing() {
+    fn a_difference_is_taken_count_by_count_and_never_below_zero() {
         let counters = Counters::new();
         counters.hit();
         counters.removed(RemovalCause::Expired, 7);

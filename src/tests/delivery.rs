@@ -33,7 +33,10 @@ impl Scene {
         self.token.run(
             || {
                 // Relaxed: the token has to order the two accesses.
-                assert!(!self.inside.load(Ordering::Relaxed), "two deliver at once");
+                assert!(
+                    !self.inside.load(Ordering::Relaxed),
+                    "two threads deliver at once"
+                );
                 self.inside.store(true, Ordering::Relaxed);
                 let items = std::mem::take(&mut *self.queue.lock());
                 self.delivered.lock().extend(items);

@@ -41,7 +41,7 @@ impl Scene {
         for at_work in &self.at_work {
             assert!(!at_work.load(Ordering::Relaxed), "a thread is at work");
         }
-        assert!(self.gate.enter().is_none(), "a thread may still come");
+        assert!(self.gate.enter().is_none(), "a thread may still enter");
     }
 }
 

@@ -7,7 +7,7 @@ use loom::thread;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// A load behind its shard's lock, which says whether it is listed.
+/// A load behind its shard's lock, with a flag that says whether it is listed.
 struct Scene {
     load: Load<u8, u32>,
     listed: Mutex<bool>,
@@ -21,7 +21,7 @@ impl Scene {
         })
     }
 
-    /// The leader stores its value if the load is current, and publishes it.
+    /// The leader stores its value if the load is current, and publishes the outcome.
     fn commit(&self, value: u32) -> bool {
         let mut listed = self.listed.lock();
         let current = self.load.is_current();
@@ -61,7 +61,7 @@ impl Scene {
         was
     }
 
-    /// A waiter's verdict; `None` if the load was no longer current.
+    /// The outcome that a waiter gets; `None` if the load was no longer current.
     fn wait(&self, want: Want) -> Option<Verdict<u32>> {
         let ticket = Ticket::draw();
         let parker = Parker::own();
@@ -131,7 +131,7 @@ fn a_turn_against_a_revocation_is_not_held_up_by_a_stuck_leader() {
             Some(Verdict::Retry) | None => (),
             Some(other) => panic!("{other:?}"),
         });
-        // The leader never ends.
+        // A leader that never ends.
         assert!(scene.revoke());
         turn.join().unwrap();
         assert!(!*scene.listed.lock(), "a load is left behind");

@@ -12,63 +12,66 @@
 //!
 //! | model | claim |
 //! |-------|-------|
-//! | `ring::two_offers_against_a_drain…` | nothing that was taken is lost or comes out twice |
-//! | `ring::two_offers_for_the_last_place…` | exactly one has it |
-//! | `ring::an_offer_to_a_full_ring…` | it is refused, or finds a place that was emptied |
-//! | `ring::a_complete_drain_against_an_offer…` | it has taken what was offered before it |
-//! | `swap_batch::two_writers_against_a_hand_over…` | no event is lost, each writer's order holds |
-//! | `wakes::a_request_for_soon_against_a_run…` | an event that the run missed has a run arranged |
+//! | `ring::two_offers_against_a_drain…` | no event taken is lost or returned twice |
+//! | `ring::two_offers_for_the_last_slot…` | exactly one gets the slot |
+//! | `ring::an_offer_to_a_full_ring…` | it is refused, or finds a slot that was emptied |
+//! | `ring::a_complete_drain_against_an_offer…` | the drain takes every event offered before it |
+//! | `swap_batch::two_writers_against_a_swap…` | no event is lost, each writer's order is kept |
+//! | `wakes::a_request_for_soon_against_a_run…` | a run is arranged for an event that it missed |
 //! | `wakes::two_requests_for_soon_against_a_run…` | the same for a second event |
-//! | `wakes::a_request_by_a_deadline_against_a_run…` | the earliest deadline is armed, drained or not |
-//! | `wakes::requests_of_two_writers…` | the earlier deadline is armed |
-//! | `status::a_requirement_against_a_pass…` | seen by the pass, or answered by another |
+//! | `wakes::a_request_by_a_deadline_against_a_run…` | the alarm is set for the earliest deadline |
+//! | `wakes::requests_of_two_writers…` | the alarm is set for the earlier deadline |
+//! | `status::a_requirement_against_a_pass…` | the pass sees it, or another pass follows |
 //! | `status::two_requirements_against_a_pass…` | the same for two |
-//! | `status::a_requirement_against_the_end…` | left to the runner means: its repeated pass sees it |
-//! | `node_life::extend_against_claim…` | from one judged deadline exactly one wins |
-//! | `node_life::a_read_against_expiry…` | an extension that succeeded is not expired from before |
+//! | `status::a_requirement_against_the_end…` | if left to the runner, its repeated pass sees it |
+//! | `node_life::extend_against_claim…` | exactly one of the two succeeds |
+//! | `node_life::a_read_against_expiry…` | an entry is not expired after a successful extension |
 //! | `node_life::two_reads…` | one of their deadlines stays, and its reader knows |
 //! | `node_life::two_claims…` | the deadline is due afterwards |
-//! | `node_life::extend_against_freeze_carries…` | every extension that succeeded is carried over |
-//! | `node_life::extend_against_freeze_of_a_node…` | the same where there was no deadline |
+//! | `node_life::extend_against_freeze_carries…` | each successful extension is carried over |
+//! | `node_life::extend_against_freeze_of_a_node…` | the same for a node without a deadline |
 //! | `node_life::claim_against_freeze…` | the deadline is due afterwards |
-//! | `node_life::removal_against_a_look…` | who sees Removed sees the place empty |
-//! | `node_life::publication_against_a_look_up…` | who finds a node finds its deadline and life |
-//! | `moves::a_look_up_against_a_split_finds_what_moves` | what moves is found |
-//! | `moves::a_visit_against_a_split…` | what moves is met once |
-//! | `moves::a_look_up_amid_a_split…`, `moves::a_visit_amid_a_split…` | the same between two steps of a move |
-//! | `moves::what_was_removed…` | is not met in an array that its entries have left |
-//! | `moves::a_look_up_against_a_merge…` | what moves is found |
-//! | `moves::a_visit_against_a_merge…` | what moves is met once |
+//! | `node_life::a_removal_against_a_read…` | a reader that sees Removed finds the slot empty |
+//! | `node_life::publication_against_a_look_up…` | a reader finds the whole node or none |
+//! | `moves::a_look_up_against_a_split_finds_what_moves` | an entry that moves is found |
+//! | `moves::a_visit_against_a_split…` | an entry that moves is yielded once |
+//! | `moves::a_look_up_amid_a_split…` | an entry is found between two steps of a move |
+//! | `moves::a_visit_amid_a_split…` | an entry is yielded once between two steps of a move |
+//! | `moves::a_removed_entry…` | it is not found in the abandoned array |
+//! | `moves::a_look_up_against_a_merge…` | an entry that moves is found |
+//! | `moves::a_visit_against_a_merge…` | an entry that moves is yielded once |
 //! | `moves::a_replacement_against_a_split…` | its key is there once, with its value |
 //! | `moves::an_insert_against_a_merge…` | its key is there once, in its bucket |
-//! | `moves::a_look_up_against_an_overflow…` | what stood in the word that becomes a link is found |
-//! | `moves::a_look_up_against_a_removal…`, `moves::a_visit_against_a_removal…` | what leaves the chain is found, and met once |
+//! | `moves::a_look_up_against_an_overflow…` | the entry whose word becomes a link is found |
+//! | `moves::a_look_up_against_a_removal…` | an entry that leaves the chain is found |
+//! | `moves::a_visit_against_a_removal…` | an entry that leaves the chain is yielded once |
 //! | `moves::a_look_up_against_a_split_finds_what_leaves…` | the same |
 //! | `whole::a_get_against_a_replacing_insert…` | a key that is there is never missed |
 //! | `whole::a_get_against_a_removal…` | the value or nothing |
-//! | `whole::a_removal_against_a_look_up_of_a_dead…` | what was dead is not returned |
-//! | `whole::a_new_deadline_against_the_end…` | a key that was seen dead does not come back |
+//! | `whole::a_removal_against_a_look_up…` | an expired value is not returned |
+//! | `whole::a_new_deadline_against_the_end…` | a key seen expired does not come back |
 //! | `whole::two_inserts…` | one value stays, and one entry is counted |
-//! | `told::a_reader_against_a_correction…` | its told instants do not go back, and no segment is torn |
-//! | `told::a_reader_against_two_corrections…` | the same |
-//! | `told::a_reader_of_an_old_segment…` | the same where it waits for no correction |
-//! | `told::a_correction_that_reads…` | must fail: the counter is read before the mark is set |
+//! | `instants::a_reader_against_a_correction…` | instants do not go back, no segment is torn |
+//! | `instants::a_reader_against_two_corrections…` | the same |
+//! | `instants::a_reader_of_an_old_segment…` | the same for a reader that waits for no correction |
+//! | `instants::a_correction_that_reads…` | must fail: it reads the counter too early |
 //! | `delivery::two_posts…` | each is delivered once, by one thread at a time |
 //! | `delivery::posts_in_order_against_a_delivery…` | they are delivered once, in order |
-//! | `gate::a_thread_that_enters…`, `gate::two_threads_that_enter…` | after the close, no thread is at work and none comes |
-//! | `grace::a_reader_against_a_retirement…` | no reader uses what was freed; must fail without either fence |
-//! | `grace::a_reader_that_comes_again…` | no reader uses what was freed |
+//! | `gate::a_thread_that_enters…` | after the close, no thread works and none enters |
+//! | `gate::two_threads_that_enter…` | the same for two |
+//! | `grace::a_reader_against_a_retirement…` | no reader uses a freed object |
+//! | `grace::a_reader_that_comes_again…` | no reader uses a freed object |
 //! | `grace::two_readers…` | the same |
-//! | `grace::a_new_thread…` | the same, though its record comes and goes meanwhile |
+//! | `grace::a_new_thread…` | the same for a record registered meanwhile |
 //! | `grace::a_reader_against_two_retirements…` | the same for both objects |
-//! | `grace::a_check_on_a_third_thread…` | the same, where a third thread checks and frees; must fail without the fence before the check |
+//! | `grace::a_check_on_a_third_thread…` | the same; fails without the fence before the check |
 //! | `load::a_waiter_against_a_commit…` | it gets the value, or looks again |
 //! | `load::a_waiter_against_a_failure…` | it leads, or looks again |
 //! | `load::a_revocation_against_a_commit…` | the value is stored or the load revoked |
-//! | `load::a_turn_against_a_revocation…` | the waiter for a turn wakes, though the leader is stuck |
+//! | `load::a_turn_against_a_revocation…` | the waiter wakes, even if the leader is stuck |
 //! | `load::a_hand_over_against_a_revocation…` | the waiter leads, or looks again |
 //! | `load::a_waiter_that_leaves…` | the lead is passed on |
-//! | `weakened::two_posts…` | must fail: the token without its second look |
+//! | `weakened::two_posts…` | must fail: the token without its second check |
 //!
 //! DESIGN.md lists how many executions each takes; all together take about half a minute.
 #![allow(unsafe_code)]
@@ -76,13 +79,13 @@
 mod delivery;
 mod gate;
 mod grace;
+mod instants;
 mod load;
 mod moves;
 mod node_life;
 mod ring;
 mod status;
 mod swap_batch;
-mod told;
 mod wakes;
 mod weakened;
 mod whole;

@@ -32,8 +32,8 @@ impl Table {
     fn remove(&self, key: u64) {
         let node = self.map.find(key, &self.domain.pin(), |n| *n.key() == key);
         let mut shard = self.map.lock(key);
-        let spot = shard.find_node(key, node.unwrap()).unwrap();
-        shard.take(spot, node.unwrap());
+        let occupied = shard.find_node(key, node.unwrap()).unwrap();
+        shard.take(occupied, node.unwrap());
     }
 
     fn begin_move(&self, log: u32) {
@@ -49,9 +49,9 @@ impl Table {
             match shard.revalidate(key, &probe) {
                 None => continue,
                 Some(Revalidated::Vacant(vacancy)) => shard.add(vacancy, new, Times::NONE),
-                Some(Revalidated::Occupied(spot)) => {
+                Some(Revalidated::Occupied(occupied)) => {
                     let old = probe.found.unwrap();
-                    shard.replace(spot, old, new, Times::NONE, RemovalCause::Replaced)
+                    shard.replace(occupied, old, new, Times::NONE, RemovalCause::Replaced)
                 }
             };
             return;
@@ -196,7 +196,7 @@ fn a_visit_amid_a_split_meets_what_stays_once() {
 }
 
 #[test]
-fn what_was_removed_is_not_met_where_it_stayed_behind() {
+fn a_removed_entry_is_not_met_in_the_abandoned_array() {
     explore(|| {
         // Four buckets, of which the first two are split; then 0 is removed. Its word stays in the
         // array that is being abandoned.

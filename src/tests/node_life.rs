@@ -58,7 +58,7 @@ fn two_reads_against_each_other_keep_one_of_their_deadlines() {
         let mine = read(node.0, 60, 160);
         let other = reader.join().unwrap();
         let deadline = node.0.deadline();
-        assert!(mine || other, "one of them met nobody");
+        assert!(mine || other, "neither read saw the other");
         assert!((deadline == 160 && mine) || (deadline == 150 && other));
     });
 }
@@ -123,7 +123,7 @@ fn claim_against_freeze_leaves_the_deadline_due() {
 }
 
 #[test]
-fn removal_against_a_look_at_the_life_shows_the_map_without_the_node() {
+fn a_removal_against_a_read_of_the_state_shows_the_map_without_the_node() {
     explore(|| {
         let node = Owned::new(1, NEVER);
         let slot = Arc::new(AtomicPtr::new(node.0.as_raw()));
@@ -132,7 +132,7 @@ fn removal_against_a_look_at_the_life_shows_the_map_without_the_node() {
             if theirs.life() == Life::Removed {
                 assert!(
                     place.load(Ordering::Relaxed).is_null(),
-                    "removed, and still in its place"
+                    "removed, and still in its slot"
                 );
             }
         });

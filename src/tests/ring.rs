@@ -33,7 +33,7 @@ fn two_offers_against_a_drain_lose_and_double_nothing_that_was_taken() {
         let taken = [(1, first.join().unwrap()), (2, second.join().unwrap())];
         assert!(
             drain(&ring, &mut out),
-            "nobody is between taking and filling any more"
+            "no reader is between taking and filling any more"
         );
         out.sort_unstable();
         let expected: Vec<_> = taken.iter().filter(|(_, t)| *t).map(|(n, _)| *n).collect();
@@ -42,7 +42,7 @@ fn two_offers_against_a_drain_lose_and_double_nothing_that_was_taken() {
 }
 
 #[test]
-fn two_offers_for_the_last_place_do_not_share_it() {
+fn two_offers_for_the_last_slot_do_not_share_it() {
     explore(|| {
         let ring = Arc::new(Ring::new());
         for number in 1..LEN {
@@ -52,7 +52,7 @@ fn two_offers_for_the_last_place_do_not_share_it() {
         let other = thread::spawn(move || offer(&theirs, 11));
         let mine = offer(&ring, 12);
         let other = other.join().unwrap();
-        assert!(mine ^ other, "one of them, and only one, has the place");
+        assert!(mine ^ other, "one of them, and only one, has the slot");
         let mut out = Vec::new();
         assert!(drain(&ring, &mut out));
         assert_eq!(out.last(), Some(&if mine { 12 } else { 11 }));
@@ -72,7 +72,7 @@ fn an_offer_to_a_full_ring_overwrites_nothing_that_a_drain_still_reads() {
         let mut out = Vec::new();
         drain(&ring, &mut out);
         let answer = offerer.join().unwrap();
-        assert_ne!(answer, Offer::Lost, "nobody else offers");
+        assert_ne!(answer, Offer::Lost, "no other thread offers");
         drain(&ring, &mut out);
         let mut expected: Vec<_> = (1..=LEN).collect();
         if answer != Offer::Full {

@@ -84,7 +84,7 @@ fn a_requirement_against_the_end_of_a_pass_is_met_by_the_repeated_pass() {
             }
         }
         if !asker.join().unwrap() {
-            assert_eq!(seen, 1, "left to the runner, which stopped without it");
+            assert_eq!(seen, 1, "left to the runner, which ended without it");
         }
     });
 }

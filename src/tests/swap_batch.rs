@@ -19,12 +19,12 @@ fn take(map: &Map<u64, u64>, out: &mut Vec<u64>) {
     assert!(parts.is_empty(), "the table did not grow");
     out.extend(batch.drain().map(|event| match event {
         WriteEvent::Added(node) => *node.key(),
-        event => panic!("nobody pushed {event:?}"),
+        event => panic!("{event:?} was not pushed"),
     }));
 }
 
 #[test]
-fn two_writers_against_a_hand_over_lose_no_event_and_keep_their_order() {
+fn two_writers_against_a_swap_lose_no_event_and_keep_their_order() {
     explore(|| {
         let map = Arc::new(Map::new(1, 4, Columns::default()));
         let theirs = Arc::clone(&map);

@@ -26,8 +26,8 @@ impl Hasty {
 }
 
 #[test]
-#[should_panic(expected = "left lying, as it must be")]
-fn two_posts_against_each_other_leave_one_lying_without_the_second_look() {
+#[should_panic(expected = "left undelivered, as it must be")]
+fn two_posts_against_each_other_leave_one_undelivered_without_the_second_check() {
     explore(|| {
         let hasty = Arc::new(Hasty {
             taken: AtomicBool::new(false),
@@ -37,6 +37,9 @@ fn two_posts_against_each_other_leave_one_lying_without_the_second_look() {
         let other = thread::spawn(move || theirs.post(2));
         hasty.post(1);
         other.join().unwrap();
-        assert!(hasty.queue.lock().is_empty(), "left lying, as it must be");
+        assert!(
+            hasty.queue.lock().is_empty(),
+            "left undelivered, as it must be"
+        );
     });
 }

@@ -39,7 +39,7 @@ fn a_get_against_a_replacing_insert_is_no_miss() {
 }
 
 #[test]
-fn a_get_against_a_removal_meets_the_value_or_nothing() {
+fn a_get_against_a_removal_finds_the_value_or_nothing() {
     explore(|| {
         let cache = cache();
         cache.insert(1, 10);
@@ -55,7 +55,7 @@ fn a_get_against_a_removal_meets_the_value_or_nothing() {
 /// The look-up makes the expiry final just before the removal would: its value has expired all the
 /// same.
 #[test]
-fn a_removal_against_a_look_up_of_a_dead_entry_returns_nothing() {
+fn a_removal_against_a_look_up_of_an_expired_entry_returns_nothing() {
     explore(|| {
         let time = ManualTicker::new();
         let cache = cache_at(&time);

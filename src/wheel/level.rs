@@ -173,8 +173,7 @@ impl Spans {
         self.tick_after(level, turned.trailing_zeros(), now)
     }
 
-    /// The moment at which `ahead` more ticks after the present one have begun and ended, that is,
-    /// at which one more begins.
+    /// The moment at which the present tick and `ahead` more have ended, and the next one begins.
     #[inline]
     fn tick_after(self, level: usize, ahead: u32, now: u64) -> u64 {
         let shift = self.shift(level);

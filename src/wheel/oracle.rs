@@ -22,7 +22,7 @@ const CROWD: usize = 400;
 
 type Timed = NodePtr<u64, u64>;
 
-/// Nodes that are freed together with the arena.
+/// Makes nodes, which are freed when this is dropped.
 pub(super) struct Nodes {
     slab: Slab<u64, u64>,
     made: u64,
@@ -76,7 +76,7 @@ impl Nodes {
 pub(super) fn want(node: Timed, deadline: u64) {
     assert!(
         node.extend(node.deadline(), deadline),
-        "nobody else moves it"
+        "no other thread moves it"
     );
 }
 
@@ -451,21 +451,17 @@ impl Bench {
         let now = self.now as u64;
         let mut left = budget;
         while let Some(node) = self.wheel.next_due(now, &mut left) {
-            assert_eq!(
-                node.entry().bucket_id(),
-                NO_BUCKET,
-                "handed out while linked"
-            );
+            assert_eq!(node.entry().bucket_id(), NO_BUCKET, "returned while linked");
             let id = self.by_address[&node.as_raw().addr()];
             match self.entries[id].state {
                 State::In => {
                     let deadline = self.entries[id].deadline.expect("a state `In` has one");
-                    assert!(deadline <= self.now, "handed out early");
+                    assert!(deadline <= self.now, "returned early");
                     self.forgotten(id);
                     self.entries[id].state = State::Out;
                 }
                 State::Claimed => {}
-                state => panic!("handed out in state {state:?}"),
+                state => panic!("returned in state {state:?}"),
             }
             match script.any() % 8 {
                 // A reader extended the deadline before the judgement: the caller puts the node

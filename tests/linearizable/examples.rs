@@ -164,7 +164,7 @@ fn one_value_is_removed_once() {
 }
 
 #[test]
-fn a_dead_value_is_refused_from_its_deadline_on() {
+fn an_expired_value_is_refused_from_its_deadline_on() {
     let read = |now, outcome| {
         story(LIVE_TEN)
             .call(0, 1, insert(1), Done)
@@ -183,7 +183,7 @@ fn a_dead_value_is_refused_from_its_deadline_on() {
 }
 
 #[test]
-fn a_dead_key_does_not_come_back() {
+fn an_expired_key_does_not_come_back() {
     story(LIVE_TEN)
         .call(0, 1, insert(1), Done)
         .clock(2, 10)
@@ -268,7 +268,7 @@ fn reads_extend_under_an_idle_limit_only() {
 }
 
 #[test]
-fn the_values_are_asked_where_there_is_a_policy() {
+fn with_a_policy_the_values_give_the_lifetimes() {
     let value = |id, on_update| Value {
         id,
         on_create: Answer::After(10),
@@ -292,7 +292,7 @@ fn the_values_are_asked_where_there_is_a_policy() {
 }
 
 #[test]
-fn a_read_that_a_new_value_overtakes_may_extend_nothing() {
+fn a_read_that_a_new_value_overtakes_may_leave_the_deadline() {
     let value = |id| Value {
         id,
         on_create: Answer::After(10),

@@ -61,7 +61,7 @@ impl Workers {
             ready: AtomicUsize::new(0),
         });
         for order in &self.orders[..threads] {
-            order.send(Arc::clone(&round)).expect("a worker has died");
+            order.send(Arc::clone(&round)).expect("a worker has ended");
         }
         Pending {
             threads,

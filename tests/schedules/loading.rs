@@ -9,14 +9,14 @@ use wheelhouse::{Cache, Leased, ManualTicker};
 
 use crate::{dice, explore};
 
-/// Whatever is called on a key, at most one closure that was not revoked runs; a value that was
-/// loaded before a write is not there after it; and nothing is left behind.
+/// Whatever the calls for a key, at most one closure that was not revoked runs at a time; a value
+/// loaded before a write is not in the cache after it; and nothing is left behind.
 #[test]
 fn loads_computes_and_writes_of_two_keys() {
     explore(|| {
         let mut dice = dice();
         let cache: Cache<u64, u64> = Cache::builder().ticker(ManualTicker::new()).build();
-        // The version that the backend has. It moves before each write of the cache.
+        // The backend's version. It changes before each write of the cache.
         let versions: Arc<[AtomicUsize; 2]> = Arc::default();
         let threads: Vec<_> = (0..3)
             .map(|_| {
@@ -68,7 +68,7 @@ fn loads_computes_and_writes_of_two_keys() {
     });
 }
 
-/// No count is lost, and turns end.
+/// No count is lost, and each turn ends.
 #[test]
 fn upserts_of_one_key() {
     explore(|| {

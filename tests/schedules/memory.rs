@@ -70,7 +70,7 @@ fn what_is_held_is_not_dropped() {
 /// The last handle is dropped on any thread, while other threads are in the middle of their calls;
 /// nothing is left and nothing is dropped twice.
 #[test]
-fn the_last_handle_takes_everything_along() {
+fn the_last_drop_drops_everything() {
     explore(|| {
         let census = Census::default();
         let time = ManualTicker::new();

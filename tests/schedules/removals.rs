@@ -98,7 +98,7 @@ impl Scene {
             let gone = told.lock().unwrap().clone();
             assert!(
                 !gone.iter().any(|(k, n, _)| (k, n) == (key, number)),
-                "told, and alive"
+                "delivered, and still stored"
             );
         }
         cache.invalidate_all();
@@ -117,14 +117,14 @@ impl Scene {
             // In the order in which they were inserted: each once, too.
             assert!(
                 numbers.windows(2).all(|pair| pair[0] < pair[1]),
-                "key {key} told as {numbers:?}"
+                "the values of key {key} were delivered as {numbers:?}"
             );
         }
     }
 }
 
 #[test]
-fn each_pair_is_told_once_and_in_order() {
+fn each_pair_is_delivered_once_and_in_order() {
     explore(|| {
         let mut dice = dice();
         let scene = Arc::new(Scene::new(&mut dice));
@@ -154,7 +154,11 @@ fn run_pending_tasks_returns_after_its_notifications() {
             .removal_listener(move |key: &u64, value: &u64, cause| {
                 thread::yield_now();
                 let cache = inside.get().unwrap();
-                assert_ne!(cache.get(key), Some(*value), "told before it had gone");
+                assert_ne!(
+                    cache.get(key),
+                    Some(*value),
+                    "delivered before it was removed"
+                );
                 book.lock().unwrap().push((*key, *value, cause));
             })
             .build();
@@ -169,7 +173,7 @@ fn run_pending_tasks_returns_after_its_notifications() {
                     cache.run_pending_tasks();
                     let told = told.lock().unwrap().clone();
                     let mine = told.iter().filter(|(k, ..)| *k == key).count();
-                    assert_eq!(mine, 2, "of key {key}, when its caller went on");
+                    assert_eq!(mine, 2, "of key {key}, when its call returned");
                 })
             })
             .into();
@@ -186,7 +190,7 @@ fn run_pending_tasks_returns_after_its_notifications() {
 /// A reader that was in time extends the entry; a removal by expiry happens once and has the cause
 /// `Expired`.
 #[test]
-fn an_entry_expires_once_whichever_call_finds_it_dead() {
+fn an_entry_expires_once_whichever_call_finds_it_expired() {
     explore(|| {
         let (time, told) = (ManualTicker::new(), Told::default());
         let book = Arc::clone(&told);

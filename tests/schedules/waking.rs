@@ -76,7 +76,7 @@ fn following_the_alarm_removes_every_entry() {
         assert_eq!(
             cache.entry_count(),
             0,
-            "entries for whose deadline no run came"
+            "entries for whose deadline no run was made"
         );
     });
 }
@@ -102,7 +102,7 @@ fn the_last_drop_ends_after_all_runs_of_the_alarm() {
         }
         cache.invalidate(&0);
         cache.invalidate(&1);
-        let (_, task) = timer.take().expect("a removal is to be told");
+        let (_, task) = timer.take().expect("a removal is to be delivered");
         let runs = [task.clone(), task].map(|task| thread::spawn(move || _ = task.run()));
         // Whichever thread drops the last handle: afterwards, one of the two has seen the end.
         let other = cache.clone();
@@ -118,7 +118,7 @@ fn the_last_drop_ends_after_all_runs_of_the_alarm() {
         let there = dropping.join().unwrap();
         assert!(
             here == (0, 2) || there == (0, 2),
-            "values alive and removals told: {here:?}, {there:?}"
+            "values alive and removals delivered: {here:?}, {there:?}"
         );
         for run in runs {
             run.join().unwrap();

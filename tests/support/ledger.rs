@@ -182,7 +182,7 @@ fn settle(cache: &Cache<u8, Value>, ledger: &mut Ledger, heard: &Heard) -> Judge
             // A victim that the ledger saw leave in another way, later.
             Some(known) if cause == Size && known != Size => {
                 if !ledger.tight || value.1 == 0 {
-                    return Err(format!("{value:?} had not to make room"));
+                    return Err(format!("{value:?} was evicted without need"));
                 }
             }
             Some(known) => alike("a cause", (key, value, cause), (key, value, known))?,
@@ -195,14 +195,18 @@ fn settle(cache: &Cache<u8, Value>, ledger: &mut Ledger, heard: &Heard) -> Judge
             }
         }
     }
-    alike("what was not told", &ledger.left, &BTreeMap::new())?;
+    alike(
+        "removals that were not delivered",
+        &ledger.left,
+        &BTreeMap::new(),
+    )?;
     let there: BTreeMap<u8, Value> = cache.iter().map(|entry| (*entry.key(), *entry)).collect();
     let known: BTreeMap<u8, Value> = ledger
         .entries
         .iter()
         .map(|(key, entry)| (*key, entry.value))
         .collect();
-    alike("what is there", &there, &known)?;
+    alike("entries stored", &there, &known)?;
     alike("the count", cache.entry_count(), known.len() as u64)?;
     alike("the weight", cache.weighted_size(), ledger.weight())?;
     if ledger.weight() > ledger.max {

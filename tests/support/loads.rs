@@ -1,5 +1,5 @@
-//! Leases, tasks and writes of a few keys in any order, on one thread, beside what must come of
-//! them. The programs are plain bytes: of a fuzzer, or random.
+//! Leases, tasks and writes of a few keys in any order, on one thread, compared with their expected
+//! results. The programs are plain bytes, from a fuzzer or random.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -28,7 +28,7 @@ impl Hasher for Colliding {
 
 type Hashing = BuildHasherDefault<Colliding>;
 
-/// What a key must have, and how often it was written.
+/// The expected value of a key, and how often it was written.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     entry: Option<u32>,
@@ -44,7 +44,7 @@ impl Known {
 
 type Model = Rc<RefCell<[Known; KEYS as usize]>>;
 
-/// A load's future, which is ready when it is told to.
+/// The future of a load, which becomes ready when the program says so.
 struct Init {
     model: Model,
     key: u8,
@@ -229,7 +229,7 @@ pub fn run(program: &[u8]) {
         for key in 0..KEYS {
             let known = known(key);
             assert_eq!(cache.get(&key), known.entry);
-            // One lane: leases and futures that have begun and were not revoked.
+            // One queue: leases and futures that have begun and were not revoked.
             let held = leases
                 .iter()
                 .filter(|held| held.key == key && held.began == known.writes);

@@ -140,7 +140,7 @@ pub fn must_end<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) ->
 }
 
 /// Hides panics whose message begins with "told to" from the output of this test program.
-pub fn quiet_about_told_panics() {
+pub fn hide_scripted_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();

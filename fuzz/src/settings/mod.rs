@@ -277,7 +277,7 @@ impl Bench {
                 .any(|told| told.1 == number)
         };
         while !told() {
-            assert!(begun.elapsed() < SOON, "nobody is told");
+            assert!(begun.elapsed() < SOON, "no removal was delivered");
             std::thread::yield_now();
         }
         drop(other);
@@ -316,7 +316,7 @@ impl Bench {
         if self.settings.listens && !threads {
             for &(_, number, _) in &*self.heard.lock().unwrap() {
                 assert!(self.told.insert(number), "told twice");
-                assert!(!here.contains(&number), "told, and still there");
+                assert!(!here.contains(&number), "delivered, and still stored");
             }
             if self.settings.fuse == 0 && !self.settings.lives_end {
                 assert_eq!((self.told.len() + here.len()) as u32, self.made);

@@ -3,7 +3,7 @@
 use crate::Cache;
 
 #[test]
-fn chains_go_with_the_crowds_that_made_them() {
+fn overflow_chains_are_freed_when_their_entries_are_removed() {
     let cache: Cache<u64, u64> = Cache::builder().build();
     let alive = 2_000;
     for turnover in 0..40 {

@@ -79,7 +79,7 @@ fn look_ups_see_an_entry_until_the_coarse_time_has_come_to_its_deadline() {
 }
 
 #[test]
-fn what_an_exact_call_has_found_expired_no_look_up_finds_again() {
+fn no_look_up_finds_an_entry_that_an_exact_call_found_expired() {
     type Call = fn(&Cache<u32, u32>);
     let calls: [Call; 4] = [
         |cache| assert_eq!(cache.remove(&1), None),
@@ -99,7 +99,7 @@ fn what_an_exact_call_has_found_expired_no_look_up_finds_again() {
 }
 
 #[test]
-fn maintenance_is_as_prompt_as_without() {
+fn maintenance_is_as_prompt_as_without_coarse_reads() {
     let rig = rig(|builder| builder);
     rig.clock.advance(SECOND);
     rig.cache.run_pending_tasks();
@@ -108,7 +108,7 @@ fn maintenance_is_as_prompt_as_without() {
 }
 
 #[test]
-fn writes_go_by_the_exact_clock() {
+fn writes_use_the_exact_clock() {
     let rig = rig(|builder| {
         builder.expire_after(expiry::creating(|_: &u32, seconds: &u32| {
             Some(SECOND * *seconds)
@@ -135,7 +135,7 @@ fn writes_go_by_the_exact_clock() {
 }
 
 #[test]
-fn retain_is_exact_and_passes_over_what_look_ups_still_see() {
+fn retain_is_exact_and_skips_entries_that_look_ups_still_find() {
     let rig = rig(|builder| builder);
     rig.clock.advance(SECOND);
     rig.cache.retain(|key, _| {

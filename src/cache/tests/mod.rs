@@ -5,10 +5,10 @@
 mod chains;
 mod coarse;
 #[cfg(not(wheelhouse_shuttle))]
+mod fast_path;
+#[cfg(not(wheelhouse_shuttle))]
 mod one_shard;
 #[cfg(not(any(fuzzing, wheelhouse_shuttle)))]
 mod refused_memory;
 #[cfg(not(any(fuzzing, wheelhouse_shuttle, wheelhouse_single)))]
 mod slot_order;
-#[cfg(not(wheelhouse_shuttle))]
-mod swift;

@@ -30,7 +30,7 @@ const EACH: usize = 1_500;
 const LIFE: Duration = Duration::from_secs(1);
 
 #[test]
-fn keys_that_all_fall_into_one_shard_are_kept_and_leave_like_others() {
+fn keys_that_all_fall_into_one_shard_are_stored_and_removed_like_others() {
     for capacity in [None, Some(1_000)] {
         let (clock, (tell, told)) = (ManualTicker::new(), mpsc::channel());
         let builder = Cache::builder()
@@ -42,7 +42,7 @@ fn keys_that_all_fall_into_one_shard_are_kept_and_leave_like_others() {
             None => builder.build(),
         };
         let map = &cache.core.shared.map;
-        assert!(map.shards() > 1, "a cache of one shard shows nothing");
+        assert!(map.shards() > 1, "a cache of one shard proves nothing");
         let keys: Vec<u64> = (0..)
             .filter(|key| map.shard_of(cache.core.hash(key)) == 0)
             .take(WRITERS * EACH)

@@ -24,7 +24,7 @@ fn refused(cache: &Cache<u64, u64>, call: impl Fn(u64)) -> u64 {
 }
 
 #[test]
-fn an_insert_whose_memory_is_refused_is_as_if_it_had_not_been_made() {
+fn an_insert_whose_memory_is_refused_changes_nothing() {
     let cache: Cache<u64, u64> = Cache::builder().ticker(ManualTicker::new()).build();
     let mut first = 0;
     // Each time another allocation fails: room for nodes, or a table that has to grow.

@@ -19,7 +19,7 @@ fn in_order(cache: &Cache<u64, u64>, live: std::ops::Range<u64>) -> u64 {
 }
 
 #[test]
-fn entries_that_leave_in_the_order_in_which_they_came_go_on_standing_in_it() {
+fn entries_removed_in_insertion_order_stay_in_address_order() {
     const LIVE: u64 = 20_000;
     let cache = Cache::builder()
         .ticker(ManualTicker::new())

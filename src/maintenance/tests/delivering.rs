@@ -100,7 +100,7 @@ fn slow(_: &Cache<u32, u32>, clock: &ManualTicker, _: u32) {
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
-fn all_is_told_while_nothing_is_due() {
+fn all_notifications_are_delivered_while_no_entry_is_due() {
     let rig = Rig::new(slow);
     assert_eq!(rig.deliver(100, HOUR), (100, false), "no deadline");
     rig.cache.insert_with_ttl(1_000, 0, 2 * HOUR);
@@ -118,7 +118,7 @@ fn all_is_told_while_nothing_is_due() {
 }
 
 #[test]
-fn what_is_due_waits_for_a_slice_and_no_longer() {
+fn due_entries_wait_for_one_time_slice_of_delivery() {
     // The first chunk is delivered before the clock is read; four quarters follow.
     const STOPPED: (u64, bool) = (5, true);
     let rig = Rig::new(slow);
@@ -146,7 +146,7 @@ fn what_is_due_waits_for_a_slice_and_no_longer() {
 }
 
 #[test]
-fn what_the_listener_brings_about_is_told_along_with_the_rest_up_to_a_bound() {
+fn notifications_caused_by_the_listener_are_delivered_in_the_same_run_up_to_a_bound() {
     let rig = Rig::new(|cache, _, _| post(cache, 1));
     assert_eq!(rig.deliver(2, Duration::ZERO), (2 + EXTRA_LOOKS, true));
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 #[test]
-fn what_is_due_leaves_though_a_pass_has_its_hands_full() {
+fn due_entries_are_removed_even_when_a_pass_has_a_full_load() {
     let clock = ManualTicker::new();
     let cache: Cache<u32, u32> = Cache::builder().ticker(clock.clone()).build();
     let core = &cache.core;
@@ -34,7 +34,7 @@ fn what_is_due_leaves_though_a_pass_has_its_hands_full() {
 }
 
 #[test]
-fn a_writer_that_had_to_wait_takes_out_more_of_what_is_due_than_it_brought() {
+fn a_writer_that_had_to_wait_removes_more_due_entries_than_it_inserted() {
     /// A scheduler that does nothing.
     struct Deaf;
     impl crate::Alarm for Deaf {
@@ -156,7 +156,7 @@ fn batch_soft_limit(cache: &Cache<u32, u32>) -> u32 {
 }
 
 #[test]
-fn what_is_to_finish_all_ends_though_others_go_on() {
+fn run_pending_tasks_ends_although_other_threads_keep_writing() {
     let calls: [fn(&Cache<u32, u32>); 3] = [
         |cache| cache.run_pending_tasks(),
         |cache| _ = cache.next_maintenance_in(),
@@ -168,13 +168,13 @@ fn what_is_to_finish_all_ends_though_others_go_on() {
             most = batch_soft_limit(cache);
             call(cache);
         });
-        assert!(waves > 0, "nobody came in between");
+        assert!(waves > 0, "no thread wrote in between");
         assert!(waves <= most, "{waves} waves");
     }
 }
 
 #[test]
-fn the_run_of_an_alarm_ends_though_others_go_on() {
+fn the_run_of_an_alarm_ends_although_other_threads_keep_writing() {
     #[derive(Clone, Default)]
     struct Bell(Arc<Mutex<Option<MaintenanceTask>>>);
 
@@ -188,7 +188,12 @@ fn the_run_of_an_alarm_ends_though_others_go_on() {
     let mut most = 0;
     let waves = waves_during(Scheduler::custom(bell.clone()), |cache| {
         most = batch_soft_limit(cache);
-        let task = bell.0.lock().unwrap().take().expect("a deadline came in");
+        let task = bell
+            .0
+            .lock()
+            .unwrap()
+            .take()
+            .expect("a deadline was requested");
         assert_eq!(task.run(), Some(Duration::ZERO), "there is more to do");
     });
     assert!((1..=most).contains(&waves), "{waves} waves");

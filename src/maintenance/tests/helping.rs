@@ -53,7 +53,7 @@ const HELP: Plan = Plan {
 };
 
 #[test]
-fn a_debt_is_paid_until_it_is_gone_or_the_weight_is_no_longer_far_over() {
+fn a_writer_evicts_until_its_debt_is_paid_or_the_weight_is_near_the_bound() {
     const ONCE: u64 = RUN_BUDGET as u64;
     // `far_over_is_more_than_a_full_batch_of_the_heaviest` says where that ends.
     let near = 2 * BATCH_HARD_LIMIT as u64;
@@ -88,7 +88,7 @@ fn a_debt_is_paid_until_it_is_gone_or_the_weight_is_no_longer_far_over() {
 }
 
 #[test]
-fn a_debt_that_nothing_pays_is_let_be() {
+fn a_debt_that_no_eviction_can_pay_is_dropped() {
     let over = 4 * BATCH_HARD_LIMIT as u32;
     let cache = over_by(over);
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
@@ -117,7 +117,7 @@ fn leave_to_free(cache: &Cache<u32, u32>) -> usize {
 }
 
 #[test]
-fn so_much_is_freed_at_a_time() {
+fn a_pass_frees_a_bounded_number_of_chunks() {
     // Whole chunks are freed.
     let once = 2 * RUN_BUDGET..2 * RUN_BUDGET + 128;
     let cache = over_by(4 * BATCH_HARD_LIMIT as u32);
@@ -160,7 +160,7 @@ fn a_read_waits_in_its_ring() {
 }
 
 #[test]
-fn what_is_over_the_bound_looks_into_a_crowded_bucket_some_times_a_tick() {
+fn a_cache_over_its_bound_sweeps_a_crowded_bucket_a_few_times_a_tick() {
     let clock = ManualTicker::new();
     let tick = Duration::from_nanos(1 << 30);
     let cache: Cache<u32, u32> = Cache::builder()

@@ -64,7 +64,7 @@ fn nothing_is_freed_before_each_shard_was_drained_after_the_grace_period() {
         cache.invalidate(&key);
         in_between += sweep_by_small_steps(&cache);
     }
-    assert!(in_between > 0, "nothing was shown");
+    assert!(in_between > 0, "the test proved nothing");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_writer_helps_sooner_the_smaller_its_cache() {
 
 /// Shows when a bounded cache of this policy wants to record another read: `change` makes this many
 /// changes that count towards it.
-fn a_share_makes_the_next_read_news(
+fn assert_the_stamp_is_renewed_by(
     policy: EvictionPolicy,
     renewals: usize,
     mut change: impl FnMut(&Cache<u32, u32>, u32),
@@ -132,37 +132,37 @@ fn a_share_makes_the_next_read_news(
     assert!(!should_record());
     change(&cache, 10);
     pass(of_a_writer);
-    assert!(!should_record(), "after less than a share");
+    assert!(!should_record(), "after too few changes");
     change(&cache, 1);
     pass(of_a_writer);
     assert!(should_record());
     cache.get(&1);
     change(&cache, 10);
     pass(of_a_writer);
-    assert!(!should_record(), "the last share counts no more");
+    assert!(!should_record(), "earlier changes count no more");
     if policy == EvictionPolicy::Adaptive {
         // An entry that grew returns to its former weight; a replacement of equal weight evicts
         // nothing.
         write();
         write();
         pass(of_a_writer);
-        assert!(!should_record(), "nobody has to go for these");
+        assert!(!should_record(), "these writes evict nothing");
     }
     pass(Plan::RUN);
     assert!(
         should_record(),
-        "a run tells what was read before it from what comes after"
+        "a run separates earlier reads from later ones"
     );
     cache.get(&1);
     cache.insert(1, 1);
     assert!(
         !should_record(),
-        "a value takes over what is known of its key"
+        "a new value inherits the stamp of its key"
     );
 }
 
 #[test]
-fn a_share_of_a_turnover_makes_the_next_read_news() {
+fn a_part_of_a_turnover_renews_the_stamp() {
     for writes in [1, 2] {
         let mut next = 1_000_000;
         // A new key written twice before a pass sees it is still one insertion.
@@ -172,29 +172,29 @@ fn a_share_of_a_turnover_makes_the_next_read_news() {
             }
             next += count;
         };
-        a_share_makes_the_next_read_news(EvictionPolicy::Adaptive, RENEWALS_PER_TURNOVER, come);
+        assert_the_stamp_is_renewed_by(EvictionPolicy::Adaptive, RENEWALS_PER_TURNOVER, come);
     }
 }
 
 #[test]
-fn values_that_grow_count_towards_a_share() {
+fn values_that_grow_count_towards_the_next_stamp() {
     let mut weight = 1;
     let grow = |cache: &Cache<u32, u32>, count| {
         weight += 1;
         (2..2 + count).for_each(|key| cache.insert(key, weight));
     };
-    a_share_makes_the_next_read_news(EvictionPolicy::Adaptive, RENEWALS_PER_TURNOVER, grow);
+    assert_the_stamp_is_renewed_by(EvictionPolicy::Adaptive, RENEWALS_PER_TURNOVER, grow);
 }
 
 #[test]
-fn where_order_is_the_promise_replaced_values_count_towards_a_share() {
+fn with_lru_replaced_values_count_towards_the_next_stamp() {
     let replace =
         |cache: &Cache<u32, u32>, count| (2..2 + count).for_each(|key| cache.insert(key, 1));
-    a_share_makes_the_next_read_news(EvictionPolicy::Lru, ORDERED_RENEWALS_PER_TURNOVER, replace);
+    assert_the_stamp_is_renewed_by(EvictionPolicy::Lru, ORDERED_RENEWALS_PER_TURNOVER, replace);
 }
 
 #[test]
-fn a_key_written_again_and_again_before_a_pass_keeps_its_standing() {
+fn a_key_written_repeatedly_before_a_pass_stays_in_its_queue() {
     for writes in 1..4 {
         let cache: Cache<u32, u32> = Cache::builder()
             .max_capacity(1_000)
@@ -206,20 +206,21 @@ fn a_key_written_again_and_again_before_a_pass_keeps_its_standing() {
             keys.for_each(|key| cache.insert(key, 0));
             cache.run_pending_tasks();
         }
-        let region = |key| node(&cache, key).entry().queue_id();
+        let queue = |key| node(&cache, key).entry().queue_id();
         let mut late = (1_000..1_100).filter(|key| cache.contains_key(key));
-        let window = region(late.next().expect("some are let in"));
-        let mut core = (0..1_000).filter(|&key| cache.contains_key(&key) && region(key) != window);
-        let key = core.next_back().expect("most of the cache is core");
+        let window = queue(late.next().expect("some are admitted"));
+        let in_protected = |key: &u32| cache.contains_key(key) && queue(*key) != window;
+        let last = (0..1_000).rev().find(in_protected);
+        let key = last.expect("most of the cache is in the protected queue");
         (0..writes).for_each(|_| cache.insert(key, 1));
         cache.run_pending_tasks();
-        assert_ne!(region(key), window, "after {writes} writes");
+        assert_ne!(queue(key), window, "after {writes} writes");
         cache.core.maintenance.check_invariants(&cache.core.shared);
     }
 }
 
 #[test]
-fn a_heavy_value_that_was_replaced_before_a_pass_moves_nobody() {
+fn a_heavy_value_that_was_replaced_before_a_pass_evicts_nothing() {
     let cache: Cache<u32, u32> = Cache::builder()
         .max_capacity(1_000)
         .weigher(|_, &weight| weight)
@@ -229,26 +230,26 @@ fn a_heavy_value_that_was_replaced_before_a_pass_moves_nobody() {
         keys.for_each(|key| cache.insert(key, 1));
         cache.run_pending_tasks();
     }
-    let region = |key| node(&cache, key).entry().queue_id();
+    let queue = |key| node(&cache, key).entry().queue_id();
     let there: Vec<u32> = (0..1_100).filter(|key| cache.contains_key(key)).collect();
     let (first, last) = (there[0], there[there.len() - 1]);
-    let window = region(last);
-    let in_core = || {
+    let window = queue(last);
+    let in_protected = || {
         there[1..]
             .iter()
-            .filter(|&&key| region(key) != window)
+            .filter(|&&key| queue(key) != window)
             .count()
     };
-    let before = in_core();
+    let before = in_protected();
     cache.insert(first, 900);
     cache.insert(first, 1);
     cache.run_pending_tasks();
-    assert_eq!(in_core(), before);
+    assert_eq!(in_protected(), before);
     assert_eq!(cache.weighted_size(), 1_000);
 }
 
 #[test]
-fn a_pass_evicts_more_than_came_in_but_no_crowd() {
+fn a_pass_evicts_more_than_was_inserted_but_a_bounded_number() {
     let cache: Cache<u32, u32> = Cache::builder()
         .max_capacity(10_000)
         .ticker(ManualTicker::new())
@@ -276,7 +277,7 @@ fn a_pass_evicts_more_than_came_in_but_no_crowd() {
         let left = before - len(&state);
         assert!(
             left > came && left <= (came + 16).max(32),
-            "{left} for {came}"
+            "{left} left for {came} inserted"
         );
     }
 }
@@ -380,7 +381,7 @@ fn filled(entries: u32) -> Cache<u32, u32> {
 }
 
 #[test]
-fn a_run_ends_what_growing_and_shrinking_tables_have_begun() {
+fn a_run_finishes_the_resizing_of_tables() {
     let mut met = [false; 2];
     for entries in (1_000..40_000).step_by(1_000) {
         let cache = filled(entries);
@@ -396,18 +397,18 @@ fn a_run_ends_what_growing_and_shrinking_tables_have_begun() {
         assert!(!map.is_resizing(), "{entries}, and most of them gone");
         map.check_invariants();
     }
-    assert_eq!(met, [true; 2], "nothing was shown");
+    assert_eq!(met, [true; 2], "the test proved nothing");
 }
 
 #[test]
-fn a_cache_that_is_dropped_amid_a_move_frees_both_arrays() {
+fn a_cache_that_is_dropped_while_resizing_frees_both_arrays() {
     // LeakSanitizer and AddressSanitizer check this.
     let amid = |entries| filled(entries).core.shared.map.is_resizing();
     assert!((1_000..40_000).step_by(1_000).any(amid));
 }
 
 #[test]
-fn writers_free_the_arrays_that_growing_tables_leave() {
+fn writers_free_the_old_arrays_of_growing_tables() {
     let cache = filled(0);
     let (mut most, mut at_last) = (0, 0);
     for key in 0..300_000 {
@@ -419,6 +420,6 @@ fn writers_free_the_arrays_that_growing_tables_leave() {
     }
     // All arrays except those in use: 300,000 entries, 5 a bucket, and for each earlier size half
     // as many buckets.
-    assert!(most > 1_000, "nothing was shown");
+    assert!(most > 1_000, "the test proved nothing");
     assert!(at_last < 100, "{at_last} buckets are held");
 }

@@ -150,7 +150,11 @@ fn run(seed: u64) {
     maintenance.check_invariants(shared);
     cache.invalidate_all();
     (0..3).for_each(|_| cache.run_pending_tasks());
-    assert_eq!(Arc::strong_count(&shares), 1, "values that nobody drops");
+    assert_eq!(
+        Arc::strong_count(&shares),
+        1,
+        "values that were never dropped"
+    );
     // The cache is dropped with events that no pass has applied.
     let state = maintenance.state.lock();
     for key in 0..keys {
@@ -174,7 +178,7 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn no_chain_of_values_is_told_freed_or_counted_wrong_whatever_passes_see_of_it() {
+fn a_chain_of_values_is_delivered_freed_and_counted_right_whatever_passes_see_of_it() {
     for seed in 1..=300 {
         if let Err(payload) = std::panic::catch_unwind(|| run(seed)) {
             eprintln!("seed {seed}");

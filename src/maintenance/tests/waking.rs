@@ -54,7 +54,7 @@ fn secs(count: u64) -> Duration {
 }
 
 #[test]
-fn an_earlier_moment_is_told_and_a_later_one_is_not() {
+fn an_earlier_moment_is_requested_and_a_later_one_is_not() {
     let (waking, bell) = waking();
     assert!(!waking.is_armed() && !waking.is_up_to_callers());
     waking.request_by(6 * SECOND, SECOND, &steady());
@@ -72,7 +72,7 @@ fn an_earlier_moment_is_told_and_a_later_one_is_not() {
 }
 
 #[test]
-fn soon_is_told_once_a_run_and_never_makes_a_moment_late() {
+fn soon_is_requested_once_a_run_and_never_delays_another_request() {
     let (waking, bell) = waking();
     let clock = Clock::custom(Box::new(ManualTicker::new()));
     waking.request_soon(&clock);
@@ -91,7 +91,7 @@ fn soon_is_told_once_a_run_and_never_makes_a_moment_late() {
 fn the_end_of_a_run_arranges_the_next() {
     let (waking, bell) = waking();
     let clock = Clock::custom(Box::new(ManualTicker::new()));
-    let unread = || -> u64 { panic!("no moment, no clock") };
+    let unread = || -> u64 { panic!("without a moment, the clock is not read") };
     waking.request_by(9 * SECOND, 0, &steady());
     waking.request_soon(&clock);
     bell.rung();
@@ -148,7 +148,7 @@ fn a_run_that_a_panic_ends_is_tried_again() {
     bell.rung();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let _begun = waking.begin();
-        panic!("as a ticker's");
+        panic!("like a ticker's panic");
     }));
     assert!(outcome.is_err());
     assert_eq!(bell.rung(), [secs(1)]);

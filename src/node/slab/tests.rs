@@ -31,7 +31,12 @@ fn give_back(slab: &mut Slab<u64, u64>, nodes: impl IntoIterator<Item = NodePtr<
 fn every_part_of_a_node_is_its_own() {
     for flags in 0..8 {
         let (queue, own, weight) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
-        let columns = Columns { queue, own, weight };
+        let columns = Columns {
+            queue,
+            own,
+            weight,
+            refresh: own,
+        };
         let mut slab = Slab::new(columns);
         let nodes: Vec<_> = (0..2_000).map(|key| place(&mut slab, key)).collect();
         slab.check_invariants();
@@ -53,6 +58,12 @@ fn every_part_of_a_node_is_its_own() {
             assert_eq!(node.deadline(), number + 1);
             assert_eq!(node.own_deadline(), number + if own { 2 } else { 1 });
             assert_eq!(node.weight(), if weight { key as u32 + 3 } else { 1 });
+            assert_eq!(node.refresh().is_some(), own);
+            if let Some(refresh) = node.refresh() {
+                assert_eq!(refresh.at(), crate::time::NEVER);
+                refresh.set(number + 5);
+                assert_eq!(refresh.at(), number + 5);
+            }
             let entry = node.entry();
             assert_eq!(entry.node(), *node);
             assert_eq!(
@@ -111,6 +122,7 @@ fn slots_are_used_again_and_empty_regions_go() {
         queue: true,
         weight: true,
         own: false,
+        refresh: true,
     });
     let mut nodes: Vec<_> = (0..50_000).map(|key| place(&mut slab, key)).collect();
     let slots = slab.nodes.slots;
@@ -213,6 +225,7 @@ fn no_slot_is_handed_out_twice_and_none_is_lost() {
             queue: run % 2 == 0,
             own: run % 3 == 0,
             weight: run % 5 == 0,
+            refresh: run % 7 == 0,
         });
         let mut live = std::collections::HashMap::new();
         let mut nodes: Vec<NodePtr<u64, u64>> = Vec::new();
@@ -261,6 +274,7 @@ fn keys_and_values_of_any_size_and_alignment_find_room() {
         queue: true,
         own: true,
         weight: true,
+        refresh: true,
     });
     let mut large = Slab::new(Columns::default());
     for number in 0..40u8 {

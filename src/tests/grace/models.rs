@@ -39,7 +39,7 @@ impl Object {
         if self.linked.load(Ordering::Acquire) == 1 {
             // SAFETY: as above.
             self.alive
-                .with(|alive| assert!(unsafe { *alive }, "used, though freed"));
+                .with(|alive| assert!(unsafe { *alive }, "used after it was freed"));
         }
     }
 }

@@ -417,7 +417,10 @@ impl Subject {
         asked.extend((0..=last).rev().map(Key));
         let mut answers = self.cache.get_many(&asked);
         let found = answers.split_off(others.into());
-        assert!(answers.iter().all(Option::is_none), "nobody put that in");
+        assert!(
+            answers.iter().all(Option::is_none),
+            "a value that was never inserted"
+        );
         assert_eq!(found.len(), usize::from(last) + 1);
         let keys = asked[others.into()..].iter().map(|key| key.0);
         keys.zip(found.into_iter().map(id)).collect()

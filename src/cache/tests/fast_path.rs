@@ -22,15 +22,15 @@ fn answers(cache: &Cache<u64, u64>, key: u64) -> Answers {
 
 /// The results, if both paths give the same.
 #[track_caller]
-fn answers_on_both_ways(cache: &Cache<u64, u64>, key: u64) -> Answers {
-    assert!(cache.core.has_fast_reads, "nothing would be shown");
-    let swift = answers(cache, key);
+fn answers_on_both_paths(cache: &Cache<u64, u64>, key: u64) -> Answers {
+    assert!(cache.core.has_fast_reads, "the test would prove nothing");
+    let fast = answers(cache, key);
     cache.insert(u64::MAX, 0);
     let held = cache.peek_ref(&u64::MAX);
     assert!(cache.core.shared.pin_alone().is_none());
-    assert_eq!(swift, answers(cache, key), "key {key}");
+    assert_eq!(fast, answers(cache, key), "key {key}");
     drop(held);
-    swift
+    fast
 }
 
 fn caches() -> [Cache<u64, u64>; 3] {
@@ -44,7 +44,7 @@ fn caches() -> [Cache<u64, u64>; 3] {
 }
 
 #[test]
-fn both_ways_answer_alike() {
+fn both_paths_give_the_same_answers() {
     for cache in caches() {
         cache.insert(1, 10);
         cache.insert_with_ttl(2, 20, HOUR);
@@ -53,37 +53,41 @@ fn both_ways_answer_alike() {
         cache.invalidate(&4);
         let there = |value| (Some(value), Some(value), Some(value), true);
         let absent = (None, None, None, false);
-        assert_eq!(answers_on_both_ways(&cache, 1), there(10), "lives");
-        assert_eq!(answers_on_both_ways(&cache, 2), there(20), "an hour left");
-        assert_eq!(answers_on_both_ways(&cache, 3), absent, "due");
-        assert_eq!(answers_on_both_ways(&cache, 4), absent, "removed");
-        assert_eq!(answers_on_both_ways(&cache, 5), absent, "never there");
+        assert_eq!(answers_on_both_paths(&cache, 1), there(10), "lives");
+        assert_eq!(answers_on_both_paths(&cache, 2), there(20), "an hour left");
+        assert_eq!(answers_on_both_paths(&cache, 3), absent, "due");
+        assert_eq!(answers_on_both_paths(&cache, 4), absent, "removed");
+        assert_eq!(answers_on_both_paths(&cache, 5), absent, "never there");
         cache.insert(2, 21);
-        assert_eq!(answers_on_both_ways(&cache, 2), there(21), "replaced");
+        assert_eq!(answers_on_both_paths(&cache, 2), there(21), "replaced");
         assert!(cache.set_expiry(&2, Some(Duration::ZERO)));
-        assert_eq!(answers_on_both_ways(&cache, 2), absent, "ended by hand");
+        assert_eq!(
+            answers_on_both_paths(&cache, 2),
+            absent,
+            "expired by set_expiry"
+        );
         cache.run_pending_tasks();
         cache.core.maintenance.check_invariants(&cache.core.shared);
     }
 }
 
 #[test]
-fn an_entry_is_gone_when_its_time_has_come() {
+fn an_entry_expires_at_its_deadline() {
     for cache in caches() {
         let life = Duration::from_millis(2);
         let before = std::time::Instant::now();
         cache.insert_with_ttl(1, 10, life);
         while cache.contains_key(&1) {
-            assert!(before.elapsed() < HOUR, "it never goes");
+            assert!(before.elapsed() < HOUR, "the entry never expires");
         }
         // The two clocks differ by a few parts in a million.
         assert!(before.elapsed() + Duration::from_millis(1) >= life);
-        assert_eq!(answers_on_both_ways(&cache, 1), (None, None, None, false));
+        assert_eq!(answers_on_both_paths(&cache, 1), (None, None, None, false));
     }
 }
 
 #[test]
-fn a_read_is_news_once_and_a_glance_is_none() {
+fn a_read_is_recorded_once_and_a_peek_never() {
     let cache = Cache::builder().max_capacity(100).build();
     cache.insert(1_u64, 10_u64);
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
@@ -96,17 +100,17 @@ fn a_read_is_news_once_and_a_glance_is_none() {
     let renew = || cache.run_pending_tasks();
     renew();
     assert!(cache.contains_key(&1) && cache.peek_ref(&1).is_some());
-    assert!(should_record(), "who leaves no trace has left one");
+    assert!(should_record(), "a peek was recorded");
     assert_eq!(cache.get(&1), Some(10));
     assert!(!should_record(), "get");
     renew();
-    assert!(should_record(), "nothing was shown");
+    assert!(should_record(), "the test proved nothing");
     assert_eq!(cache.get_ref(&1).map(|entry| *entry), Some(10));
     assert!(!should_record(), "get_ref");
 }
 
 #[test]
-fn what_stays_is_found_and_what_is_absent_is_not_while_the_table_grows_and_shrinks() {
+fn present_keys_are_found_and_absent_keys_are_not_while_the_table_grows_and_shrinks() {
     const KEYS: u64 = if cfg!(miri) { 300 } else { 40_000 };
     let cache = Cache::builder().build();
     let done = AtomicBool::new(false);
@@ -116,7 +120,7 @@ fn what_stays_is_found_and_what_is_absent_is_not_while_the_table_grows_and_shrin
             let mut rounds = 0;
             while rounds < 3 || !done.load(Ordering::Relaxed) {
                 for key in 0..100 {
-                    assert_eq!(cache.get(&key), Some(key), "it has not left");
+                    assert_eq!(cache.get(&key), Some(key), "the entry was not removed");
                     assert!(!cache.contains_key(&(key + (1 << 40))), "never there");
                 }
                 rounds += 1;

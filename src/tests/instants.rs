@@ -34,7 +34,7 @@ impl Model {
     }
 
     /// The policy instant for a reading.
-    fn told(&self, after: u64) -> u64 {
+    fn instant(&self, after: u64) -> u64 {
         let now = self.read(after);
         loop {
             let (segment, overrun) = self.published.load();
@@ -91,14 +91,14 @@ fn assert_whole(segment: &Segment) {
 /// The reader's three readings. Either the time between two of them is long enough to show a slope,
 /// or it is almost zero.
 fn read_thrice(model: &Model, long: u64) {
-    let first = model.told(long);
-    let second = model.told(1);
-    let third = model.told(1);
+    let first = model.instant(long);
+    let second = model.instant(1);
+    let third = model.instant(1);
     assert!(first <= second && second <= third);
 }
 
 #[test]
-fn a_reader_against_a_correction_is_told_no_instant_from_before() {
+fn a_reader_against_a_correction_gets_no_earlier_instant() {
     explore(|| {
         let model = Model::new();
         let theirs = Arc::clone(&model);
@@ -109,13 +109,13 @@ fn a_reader_against_a_correction_is_told_no_instant_from_before() {
 }
 
 #[test]
-fn a_reader_against_two_corrections_is_told_no_instant_from_before() {
+fn a_reader_against_two_corrections_gets_no_earlier_instant() {
     explore(|| {
         let model = Model::new();
         let theirs = Arc::clone(&model);
         let reader = thread::spawn(move || {
-            let first = theirs.told(1_000);
-            assert!(first <= theirs.told(1));
+            let first = theirs.instant(1_000);
+            assert!(first <= theirs.instant(1));
         });
         model.correct();
         model.correct();
@@ -124,13 +124,13 @@ fn a_reader_against_two_corrections_is_told_no_instant_from_before() {
 }
 
 #[test]
-fn a_reader_of_an_old_segment_says_so_first() {
+fn a_reader_of_an_old_segment_marks_it_first() {
     explore(|| {
         let model = Model::new();
         let theirs = Arc::clone(&model);
         let reader = thread::spawn(move || {
-            let first = theirs.told(2_000);
-            assert!(first <= theirs.told(1));
+            let first = theirs.instant(2_000);
+            assert!(first <= theirs.instant(1));
         });
         model.correct();
         reader.join().unwrap();
@@ -140,7 +140,7 @@ fn a_reader_of_an_old_segment_says_so_first() {
 /// Shows that the models above can fail.
 #[test]
 #[should_panic(expected = "first <= ")]
-fn a_correction_that_reads_the_counter_too_early_tells_instants_from_before() {
+fn a_correction_that_reads_the_counter_too_early_gives_earlier_instants() {
     explore(|| {
         let model = Model::new();
         let theirs = Arc::clone(&model);

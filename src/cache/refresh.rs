@@ -1,0 +1,153 @@
+//! From when on an entry is stale: asked of the refresh policy with no lock held, set in the hold
+//! of the shard's lock that stores the value.
+
+use super::core::Core;
+use super::lookup::{Hit, Lookup};
+use super::write::Given;
+use crate::node::NodePtr;
+use crate::reclaim::Pin;
+use crate::refresh::{Occasion, Refresh, Write};
+use crate::time::{self, NEVER};
+use equivalent::Equivalent;
+use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
+
+/// What a loader said of its value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FromLoad {
+    /// Its life, if the loader knows it; `Some(None)` for ever.
+    pub(crate) life: Option<Option<Duration>>,
+    /// When it is to be reloaded, if the loader knows that.
+    pub(crate) refresh: Option<Duration>,
+    /// Whether it was a reload.
+    pub(crate) reload: bool,
+    /// How long the loader took.
+    pub(crate) took: Duration,
+}
+
+/// Sets the moment of a node that has just come in. Under the shard's lock.
+#[inline]
+pub(crate) fn set_refresh<K, V>(node: NodePtr<K, V>, at: Option<u64>) {
+    if let Some(at) = at
+        && let Some(refresh) = node.refresh()
+    {
+        refresh.set(at);
+    }
+}
+
+impl<K: 'static, V: 'static, S> Core<K, V, S> {
+    /// Asks the refresh policy about a value that comes in at `now` with an own deadline: from when
+    /// on it is stale. User code: no lock is held.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn ask_refresh(
+        &self,
+        policy: &dyn Refresh<K, V>,
+        (key, value): (&K, &V),
+        found: Option<NodePtr<K, V>>,
+        given: Given,
+        (now, own): (u64, u64),
+    ) -> Option<u64> {
+        let clock = &self.shared.clock;
+        let load = match given {
+            Given::Loaded(load) => Some(load),
+            _ => None,
+        };
+        let after = if let Some(FromLoad {
+            refresh: Some(after),
+            ..
+        }) = load
+        {
+            after
+        } else {
+            let lives = |node: NodePtr<K, V>| !time::is_due(now, node.deadline());
+            let occasion = match load {
+                Some(load) if load.reload => Occasion::Reload,
+                _ if found.is_some_and(lives) => Occasion::Update,
+                _ => Occasion::Create,
+            };
+            let deadline = self.lifetimes.wanted(own, || now, now, clock);
+            let write = Write {
+                occasion,
+                at: clock.instant(now),
+                life: match deadline {
+                    NEVER => None,
+                    deadline => clock.view(now).time_left(now, deadline),
+                },
+                took: load.map(|load| load.took),
+            };
+            policy.refresh_after(key, value, write)?
+        };
+        Some(clock.view(now).deadline_after(now, after))
+    }
+
+    /// The own deadline and the wanted one of a live entry that a reload has left unchanged: those
+    /// that an update gives it. User code: no lock is held.
+    pub(crate) fn deadlines_of_unchanged(
+        &self,
+        node: NodePtr<K, V>,
+        now: u64,
+        deadline: u64,
+        life: Option<Option<Duration>>,
+    ) -> (u64, u64) {
+        let clock = &self.shared.clock;
+        let own = match (life, &self.lifetimes.policy) {
+            (Some(life), _) => {
+                self.lifetimes.note_own();
+                clock.view(now).deadline_in(now, life)
+            }
+            (None, None) => NEVER,
+            (None, Some(_)) if !self.lifetimes.policy_asks.updates => node.own_deadline(),
+            (None, Some(policy)) => {
+                let (key, value) = (node.key(), node.value());
+                match policy.deadline_after_update(key, value, clock, now, deadline) {
+                    own if own == deadline => node.own_deadline(),
+                    own => own,
+                }
+            }
+        };
+        (own, self.lifetimes.wanted(own, || now, now, clock))
+    }
+}
+
+/// A `get` that tells, beside the value, from when on the entry is stale, and the reading of the
+/// clock at which it was judged; 0 where none was needed.
+enum Timed {}
+
+impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
+    type Answer<'a> = Option<(V, u64, u64)>;
+    type Taken = V;
+    const IS_READ: bool = true;
+
+    #[inline(always)]
+    fn take(node: NodePtr<K, V>) -> V {
+        node.value().clone()
+    }
+
+    #[inline(always)]
+    fn found<'a, S>(
+        _: &'a Core<K, V, S>,
+        hit: Hit<K, V>,
+        value: V,
+        _pin: impl FnOnce() -> Pin,
+    ) -> <Self as Lookup<K, V>>::Answer<'a> {
+        let at = hit.node.refresh().map_or(NEVER, |refresh| refresh.at());
+        Some((value, at, hit.now))
+    }
+
+    #[inline(always)]
+    fn absent<'a>() -> <Self as Lookup<K, V>>::Answer<'a> {
+        None
+    }
+}
+
+impl<K: 'static, V: Clone + 'static, S: BuildHasher> Core<K, V, S> {
+    /// A `get`, with the entry's moment of refresh and the time of the look-up.
+    #[inline]
+    pub(crate) fn get_timed<Q>(&self, key: &Q) -> Option<(V, u64, u64)>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        self.look_up::<Timed, Q>(key)
+    }
+}

@@ -1,0 +1,436 @@
+//! Reloads over live entries, and the right to load as a value that keeps no cache alive.
+
+use super::commit::{Lead, publish};
+use crate::cache::{Core, FromLoad, Given, set_refresh, with_handles};
+use crate::contain::contain;
+use crate::load::{By, Failure, Known, Load, Outcome, Ticket, wake_all};
+use crate::maintenance::WriteOutcome;
+use crate::node::NodePtr;
+use crate::stats::Counters;
+use crate::time::{self, MAX_LIFE_NANOS, NEVER};
+use equivalent::Equivalent;
+use std::hash::{BuildHasher, Hash};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// What a loader made of a key.
+#[derive(Debug)]
+pub(crate) enum Remade<V> {
+    /// A value that is to be stored.
+    New(V, FromLoad),
+    /// The old value, which is still right.
+    Unchanged(V, FromLoad),
+    /// The key has no value any more.
+    Gone,
+    Failed(Failure),
+}
+
+/// A right that is dropped before it is finished counts as a failure.
+pub(crate) struct Right<K: Eq + 'static, V: 'static, S> {
+    core: Weak<Core<K, V, S>>,
+    /// Taken when the run has ended.
+    load: Option<Arc<Load<K, V>>>,
+    /// For a reload: the entry's moment of refresh while it is under way.
+    until: Option<u64>,
+    /// What waiters get of a panic on the way to the commit.
+    failure: fn() -> Failure,
+    /// What becomes of waiters if this is dropped.
+    dropped: Dropped,
+}
+
+/// What becomes of the waiters of a right that is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dropped {
+    /// They share a failure.
+    Fails,
+    /// The next of them leads.
+    PassesOn,
+}
+
+impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
+    /// The right of a lead; `until` is the entry's moment of refresh meanwhile, if it has one.
+    pub(crate) fn of(
+        lead: Lead<'_, K, V, S>,
+        core: Weak<Core<K, V, S>>,
+        until: Option<u64>,
+        failure: fn() -> Failure,
+        dropped: Dropped,
+    ) -> Self {
+        lead.load().set_leader(0);
+        Self {
+            core,
+            load: Some(lead.into_load()),
+            until,
+            failure,
+            dropped,
+        }
+    }
+
+    /// The right of a waiter that was told to lead.
+    pub(crate) fn taken_over(
+        core: &Core<K, V, S>,
+        weak: Weak<Core<K, V, S>>,
+        load: Arc<Load<K, V>>,
+        failure: fn() -> Failure,
+        dropped: Dropped,
+    ) -> Self
+    where
+        K: Hash + Clone + Send + Sync,
+        V: Clone + Send + Sync,
+        S: BuildHasher,
+    {
+        let mut lead = Lead::new(core, load);
+        lead.load().set_began(core.shared.clock.now());
+        lead.begins(0);
+        let until = core.mark_reload(lead.load());
+        Self::of(lead, weak, until, failure, dropped)
+    }
+
+    /// Whether the key had a live entry when the run began.
+    pub(crate) fn is_reload(&self) -> bool {
+        self.until.is_some()
+    }
+
+    /// The load, until the run has ended.
+    pub(crate) fn load(&self) -> &Arc<Load<K, V>> {
+        let Some(load) = &self.load else {
+            unreachable!("finishing takes the right");
+        };
+        load
+    }
+
+    pub(crate) fn core(&self) -> Option<Arc<Core<K, V, S>>> {
+        with_handles(&self.core)
+    }
+
+    /// The cache's time; `None` if the cache is gone.
+    pub(crate) fn now(&self) -> Option<u64> {
+        self.core().map(|core| core.shared.clock.now())
+    }
+}
+
+impl<K, V, S> Right<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// The value that a reload starts from; `None` if the key has none, or the cache is gone.
+    pub(crate) fn old(&self) -> Option<V> {
+        let core = self.core()?;
+        let load = self.load();
+        core.peek_got(load.hash(), load.key()).map(|got| got.value)
+    }
+
+    /// Commits the outcome, and publishes it. A panic of user code on the way is a failure.
+    pub(crate) fn finish(mut self, remade: Remade<V>) {
+        let Some(core) = self.core() else {
+            return self.finish_without_cache(remade);
+        };
+        let Some(load) = self.load.take() else {
+            return;
+        };
+        let until = self.until;
+        let mut lead = Lead::of_lease(&core, Arc::clone(&load));
+        lead.fails_as(self.failure);
+        let done = contain(|| match remade {
+            Remade::New(value, from) => drop(lead.commit(value, Given::Loaded(from))),
+            Remade::Unchanged(old, from) => lead.keep(old, from),
+            Remade::Gone => lead.gone(),
+            Remade::Failed(failure) => {
+                // Before the failure is published: a caller that hears of it sees the next moment.
+                core.back_off(&load, until);
+                lead.fail(failure);
+            }
+        });
+        if done.is_none() {
+            core.back_off(&load, until);
+        }
+    }
+
+    /// Tells the waiters, though there is no cache to store in.
+    fn finish_without_cache(mut self, remade: Remade<V>) {
+        let Some(load) = self.load.take() else {
+            return;
+        };
+        let outcome = match remade {
+            Remade::New(value, _) | Remade::Unchanged(value, _) => {
+                publish(Some(value), false, NEVER)
+            }
+            Remade::Gone => Outcome::Failed(Failure::Absent),
+            Remade::Failed(failure) => Outcome::Failed(failure),
+        };
+        wake_all(load.end(&outcome, 0).wakers);
+    }
+}
+
+impl<K: Eq + 'static, V: 'static, S> Drop for Right<K, V, S> {
+    fn drop(&mut self) {
+        let Some(load) = self.load.take() else {
+            return;
+        };
+        let outcome = match self.dropped {
+            Dropped::Fails => Outcome::Failed((self.failure)()),
+            Dropped::PassesOn => Outcome::Nothing,
+        };
+        match with_handles(&self.core) {
+            Some(core) => {
+                contain(|| core.back_off(&load, self.until));
+                Lead::of_lease(&core, load).end(&outcome, true);
+            }
+            None => wake_all(load.end(&outcome, 0).wakers),
+        }
+    }
+}
+
+impl<K: Eq + 'static, V: 'static, S> std::fmt::Debug for Right<K, V, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Right")
+            .field("load", &self.load)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A waiter of a load gives up; a lead that it was told to take passes to the next one.
+pub(crate) fn leave<K, V, S>(core: &Weak<Core<K, V, S>>, load: &Arc<Load<K, V>>, ticket: Ticket) {
+    if load.leave(ticket) {
+        pass_on(core, load);
+    }
+}
+
+/// A waiter that was told to lead does not: the next one does.
+pub(crate) fn pass_on<K, V, S>(core: &Weak<Core<K, V, S>>, load: &Arc<Load<K, V>>) {
+    match with_handles(core) {
+        Some(core) => drop(Lead::new(&core, Arc::clone(load))),
+        None => wake_all(load.end(&Outcome::Nothing, 0).wakers),
+    }
+}
+
+/// What became of a reload that left the value unchanged.
+enum Kept {
+    Moved(WriteOutcome, u64),
+    /// The load is no longer current.
+    Revoked,
+    /// The entry has expired, or was evicted.
+    Absent,
+}
+
+impl<K, V, S> Lead<'_, K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Ends a reload that left the value unchanged: the entry's deadlines move as an update moves
+    /// them. An entry that has expired meanwhile comes back.
+    fn keep(mut self, old: V, from: FromLoad) {
+        let core = self.core();
+        match core.move_unchanged(self.load(), &from) {
+            Kept::Moved(outcome, deadline) => {
+                let for_waiters = self.load().has_sharers().then_some(old);
+                self.end(&publish(for_waiters, true, deadline), false);
+                core.maintenance.after_write(&core.shared, outcome);
+            }
+            Kept::Revoked => drop(self.discard(old)),
+            Kept::Absent => drop(self.commit(old, Given::Loaded(from))),
+        }
+    }
+
+    /// Ends a reload that found no value: the entry is removed.
+    fn gone(mut self) {
+        let core = self.core();
+        let none = Outcome::Failed(Failure::Absent);
+        let Some((_, outcome)) = self.take_out() else {
+            core.count_loads(Counters::load_discarded);
+            let live = core.peek_got(self.load().hash(), self.load().key());
+            let outcome = live.map_or(none, |got| publish(Some(got.value), false, NEVER));
+            return self.end(&outcome, false);
+        };
+        self.end(&none, false);
+        if let Some(outcome) = outcome {
+            core.maintenance.after_write(&core.shared, outcome);
+        }
+    }
+}
+
+impl<K, V, S> Core<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// The right to reload a key, if it has a stale entry and no load that is not overdue. Also
+    /// what becomes the entry's moment of refresh meanwhile.
+    pub(crate) fn begin_reload<Q>(&self, hash: u64, key: &Q) -> Option<(Lead<'_, K, V, S>, u64)>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let map = &self.shared.map;
+        let mut known = Known::new();
+        loop {
+            let pin = self.shared.pin();
+            let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
+            let node = probe.found?;
+            let now = self.shared.clock.now();
+            let stale = |node: NodePtr<K, V>| {
+                let lives = !time::is_due(now, node.deadline());
+                lives && node.refresh().is_some_and(|refresh| refresh.is_stale(now))
+            };
+            if !stale(node) {
+                return None;
+            }
+            let owned = node.key().clone();
+            let mut shard = probe.lock();
+            if shard.revalidate(hash, &probe).is_none() {
+                continue;
+            }
+            // A reload may have ended since.
+            if !stale(node) {
+                return None;
+            }
+            let mut overdue = None;
+            if shard.has_loads() {
+                if !shard.sort_out_loads(hash, &mut known) {
+                    drop((shard, probe));
+                    drop(pin);
+                    known.compare(|other| key.equivalent(other));
+                    continue;
+                }
+                if let Some(load) = known.mine() {
+                    if !self.is_overdue(load, now) {
+                        return None;
+                    }
+                    overdue = Some(Arc::clone(load));
+                }
+            }
+            let load = Arc::new(Load::new(hash, owned, now));
+            if let Some(overdue) = &overdue {
+                shard.revoke_load(overdue, By::Newer);
+            }
+            shard.list_load(Arc::clone(&load));
+            let until = self.reload_until(now);
+            if let Some(refresh) = node.refresh() {
+                refresh.begin(until);
+            }
+            drop((shard, probe));
+            drop(pin);
+            let mut lead = Lead::new(self, load);
+            lead.begins(0);
+            self.count_loads(Counters::reload_began);
+            if let Some(overdue) = overdue {
+                overdue.scatter();
+            }
+            return Some((lead, until));
+        }
+    }
+
+    /// Notes that a lead over a live entry is a reload; `None` if the entry has gone.
+    pub(crate) fn mark_reload(&self, load: &Arc<Load<K, V>>) -> Option<u64> {
+        let pin = self.shared.pin();
+        let node = self.find_live(load.hash(), load.key(), &pin).ok()?.node;
+        let until = self.reload_until(self.shared.clock.now());
+        let mut shard = self.shared.map.lock(load.hash());
+        // Current, under the lock: so no write has replaced the node that the key has now.
+        if load.is_current()
+            && shard.find_node(load.hash(), node).is_some()
+            && let Some(refresh) = node.refresh()
+        {
+            refresh.begin(until);
+        }
+        drop(shard);
+        self.count_loads(Counters::reload_began);
+        Some(until)
+    }
+
+    /// When the right to a reload that begins now falls due again.
+    fn reload_until(&self, now: u64) -> u64 {
+        let most = self.lifetimes.limits.load_timeout;
+        let most = most.unwrap_or(Duration::from_nanos(MAX_LIFE_NANOS));
+        self.shared.clock.view(now).deadline_after(now, most)
+    }
+
+    /// Moves the deadlines of an entry that a reload has left unchanged, if the load is current.
+    fn move_unchanged(&self, load: &Arc<Load<K, V>>, from: &FromLoad) -> Kept {
+        let map = &self.shared.map;
+        let hash = load.hash();
+        loop {
+            let pin = self.shared.pin();
+            let Some(node) = map.find(hash, &pin, |node| load.key() == node.key()) else {
+                return if load.is_current() {
+                    Kept::Absent
+                } else {
+                    Kept::Revoked
+                };
+            };
+            let now = self.shared.clock.now();
+            let Some(deadline) = node.deadline_if_alive(now) else {
+                return if load.is_current() {
+                    Kept::Absent
+                } else {
+                    Kept::Revoked
+                };
+            };
+            let (own, wanted) = self.deadlines_of_unchanged(node, now, deadline, from.life);
+            let refresh = self.refresh.as_ref().and_then(|policy| {
+                let entry = (node.key(), node.value());
+                let given = Given::Loaded(*from);
+                self.ask_refresh(&**policy, entry, Some(node), given, (now, own))
+            });
+            let mut shard = map.lock(hash);
+            if shard.find_node(hash, node).is_none() {
+                continue;
+            }
+            if !load.is_current() {
+                return Kept::Revoked;
+            }
+            let judged = node.deadline();
+            if time::is_due(now, judged) {
+                continue;
+            }
+            node.set_written(if now == NEVER { now + 1 } else { now });
+            if !shard.move_deadline(node, judged, own, wanted) {
+                continue;
+            }
+            if let Some(cell) = node.refresh() {
+                cell.set(NEVER);
+            }
+            set_refresh(node, refresh);
+            if !load.seal() {
+                shard.unlist_load(load);
+            }
+            let outcome = WriteOutcome {
+                shard: shard.number(),
+                pending: shard.pending(),
+                deadline: wanted,
+                now: Some(now),
+                left: false,
+            };
+            return Kept::Moved(outcome, wanted);
+        }
+    }
+}
+
+impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
+    /// A reload has failed: the policy says when it is tried again. `until` is the entry's moment
+    /// of refresh while the reload was under way.
+    fn back_off(&self, load: &Load<K, V>, until: Option<u64>) {
+        let Some(until) = until else { return };
+        self.count_loads(Counters::reload_failed);
+        let pin = self.shared.pin();
+        let Ok(hit) = self.find_live(load.hash(), load.key(), &pin) else {
+            return;
+        };
+        let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.refresh) else {
+            return;
+        };
+        let failures = refresh.failures().saturating_add(1);
+        let left = self.left_until(hit.node.deadline());
+        let (key, value) = (hit.node.key(), hit.node.value());
+        let next = contain(|| policy.refresh_after_failure(key, value, failures, left));
+        // A policy that panics is asked no more about this value.
+        let next = next.flatten();
+        let now = self.shared.clock.now();
+        let next = self.shared.clock.view(now).deadline_in(now, next);
+        refresh.fail(until, next);
+    }
+}

@@ -1,0 +1,239 @@
+//! Shared futures of async loads: any waiter that is polled polls them.
+//!
+//! A load's future stands beside the load. Each waiter that can drive it is attached. A wake-up of
+//! the future wakes all waiters of the load, and the first that is polled polls the future. When
+//! the last attached waiter goes away, the future is handed to the program's spawner, whose task is
+//! attached in its turn. Without a spawner, or if that task is dropped, the future is dropped, and
+//! the right to load with it.
+//!
+//! # Invariant
+//!
+//! The count of attached waiters changes under the lock of `futures`, and the future of a load that
+//! is listed there has one at least.
+
+use super::builder::Spawner;
+use super::source::BoxFuture;
+use crate::contain::contain;
+use crate::load::{Load, thread_number};
+use crate::sync::Mutex;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::hash::{BuildHasher, Hash};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// The shared futures of one cache.
+pub(super) struct Drives<K, V, S> {
+    spawner: Option<Spawner>,
+    /// By the address of the load, which the future keeps alive.
+    futures: Mutex<HashMap<usize, Arc<Drive<K, V>>>>,
+    _hasher: PhantomData<fn() -> S>,
+}
+
+/// The future of one load.
+struct Drive<K, V> {
+    load: Arc<Load<K, V>>,
+    future: Mutex<Option<BoxFuture<()>>>,
+    ended: AtomicBool,
+    attached: AtomicUsize,
+    /// The waker of the spawner's task.
+    task: Mutex<Option<Waker>>,
+}
+
+/// Wakes all waiters of a load, and its task.
+struct Rouse<K, V>(Weak<Drive<K, V>>);
+
+impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Wake for Rouse<K, V> {
+    fn wake(self: Arc<Self>) {
+        if let Some(drive) = self.0.upgrade() {
+            drive.load.rouse();
+            drive.wake_task();
+        }
+    }
+}
+
+/// A waiter that drives a future.
+pub(super) struct Attached<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    drives: Arc<Drives<K, V, S>>,
+    drive: Arc<Drive<K, V>>,
+    /// Whether it is a task of the program's spawner.
+    spawned: bool,
+}
+
+fn address<K, V>(load: &Arc<Load<K, V>>) -> usize {
+    Arc::as_ptr(load).addr()
+}
+
+impl<K, V, S> Drives<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    pub(super) fn new(spawner: Option<Spawner>) -> Self {
+        Self {
+            spawner,
+            futures: Mutex::new(HashMap::new()),
+            _hasher: PhantomData,
+        }
+    }
+
+    pub(super) fn can_spawn(&self) -> bool {
+        self.spawner.is_some()
+    }
+
+    /// Lists the future of a load, with a first waiter.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        load: &Arc<Load<K, V>>,
+        future: BoxFuture<()>,
+    ) -> Attached<K, V, S> {
+        let drive = Arc::new(Drive {
+            load: Arc::clone(load),
+            future: Mutex::new(Some(future)),
+            ended: AtomicBool::new(false),
+            attached: AtomicUsize::new(1),
+            task: Mutex::new(None),
+        });
+        let former = (self.futures.lock()).insert(address(load), Arc::clone(&drive));
+        drop(former);
+        // Calls that have joined the load meanwhile attach themselves.
+        load.rouse();
+        Attached {
+            drives: Arc::clone(self),
+            drive,
+            spawned: false,
+        }
+    }
+
+    /// Attaches a waiter, if the load has a future.
+    pub(super) fn attach(drives: &Arc<Self>, load: &Arc<Load<K, V>>) -> Option<Attached<K, V, S>> {
+        let futures = drives.futures.lock();
+        let drive = Arc::clone(futures.get(&address(load))?);
+        drive.attached.fetch_add(1, Ordering::Relaxed);
+        drop(futures);
+        Some(Attached {
+            drives: Arc::clone(drives),
+            drive,
+            spawned: false,
+        })
+    }
+
+    /// Hands a load to the spawner, whose task drives it.
+    pub(super) fn spawn(&self, mut attached: Attached<K, V, S>) {
+        let Some(spawner) = &self.spawner else { return };
+        attached.spawned = true;
+        let task: BoxFuture<()> = Box::pin(poll_fn(move |cx| attached.poll_as_task(cx)));
+        // A spawner that panics drops the task: the reader that started the reload goes on.
+        contain(|| spawner(task));
+    }
+
+    fn remove(&self, drive: &Arc<Drive<K, V>>) {
+        let removed = self.futures.lock().remove(&address(&drive.load));
+        drop(removed);
+    }
+}
+
+impl<K, V, S> Attached<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Polls the future, unless another waiter does so just now. True if it has ended.
+    pub(super) fn poll(&self) -> bool {
+        let drive = &self.drive;
+        if drive.ended.load(Ordering::Acquire) {
+            return true;
+        }
+        // The waiter that polls just now is woken again by whatever this one was woken by.
+        let Some(mut held) = drive.future.try_lock() else {
+            return false;
+        };
+        let Some(future) = held.as_mut() else {
+            return true;
+        };
+        let waker = Waker::from(Arc::new(Rouse(Arc::downgrade(drive))));
+        let me = thread_number();
+        drive.load.set_leader(me);
+        let polled = contain(|| future.as_mut().poll(&mut Context::from_waker(&waker)));
+        if drive.load.leader() == me {
+            drive.load.set_leader(0);
+        }
+        if matches!(polled, Some(Poll::Pending)) {
+            return false;
+        }
+        let future = held.take();
+        // Release, partner: the load above.
+        drive.ended.store(true, Ordering::Release);
+        drop(held);
+        contain(|| drop(future));
+        self.drives.remove(drive);
+        drive.wake_task();
+        true
+    }
+
+    fn poll_as_task(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let former = self.drive.task.lock().replace(cx.waker().clone());
+        drop(former);
+        if self.poll() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+impl<K, V> Drive<K, V> {
+    fn wake_task(&self) {
+        let task = self.task.lock().clone();
+        if let Some(task) = task {
+            contain(|| task.wake());
+        }
+    }
+}
+
+impl<K, V, S> Drop for Attached<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn drop(&mut self) {
+        let drive = &self.drive;
+        let mut futures = self.drives.futures.lock();
+        let last = drive.attached.fetch_sub(1, Ordering::Relaxed) == 1;
+        if drive.ended.load(Ordering::Acquire) {
+            return;
+        }
+        if !last {
+            drop(futures);
+            // This waiter may have been woken to poll: another one does.
+            drive.load.rouse();
+            drive.wake_task();
+            return;
+        }
+        if !self.spawned && self.drives.can_spawn() {
+            drive.attached.store(1, Ordering::Relaxed);
+            drop(futures);
+            self.drives.spawn(Attached {
+                drives: Arc::clone(&self.drives),
+                drive: Arc::clone(drive),
+                spawned: true,
+            });
+            return;
+        }
+        let removed = futures.remove(&address(&drive.load));
+        drop(futures);
+        drop(removed);
+        let future = drive.future.lock().take();
+        contain(|| drop(future));
+    }
+}

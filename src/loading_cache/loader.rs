@@ -1,0 +1,408 @@
+//! Loaders, and what they make of a key.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Makes the value of a key. For a loader that waits for futures see [`AsyncLoader`]; for a closure
+/// [`loader_fn`].
+///
+/// No lock of the cache is held while a method runs, and at most one runs for a key at any time. A
+/// panic is a [`LoadError::Panicked`].
+///
+/// ```
+/// use wheelhouse::{Cache, Loaded, Loader};
+///
+/// struct Squares;
+/// impl Loader<u64, u64> for Squares {
+///     type Error = std::num::TryFromIntError;
+///     fn load(&self, key: &u64) -> Result<Loaded<u64>, Self::Error> {
+///         Ok(Loaded::new(u64::from(u32::try_from(*key)?).pow(2)))
+///     }
+/// }
+///
+/// let squares = Cache::builder().max_capacity(100).loading(Squares).build();
+/// assert_eq!(squares.get(&12).unwrap(), 144);
+/// assert!(squares.get(&u64::MAX).is_err());
+/// ```
+pub trait Loader<K, V>: Send + Sync + 'static {
+    /// Why a load failed. Calls that waited for the load share it.
+    type Error: Send + Sync + 'static;
+
+    /// Makes the value of a key that is absent.
+    ///
+    /// # Errors
+    ///
+    /// If there is no value: nothing is stored.
+    fn load(&self, key: &K) -> Result<Loaded<V>, Self::Error>;
+
+    /// Makes the value of a key anew, of which `old` is the present value. By default
+    /// [`load`](Self::load).
+    ///
+    /// # Errors
+    ///
+    /// If there is none: the old value stays until its deadline.
+    #[allow(unused_variables, reason = "the names are documentation")]
+    fn reload(&self, key: &K, old: &V) -> Result<Reloaded<V>, Self::Error> {
+        self.load(key).map(Reloaded::New)
+    }
+
+    /// Makes the values of several keys, in their order; `None` for a key that has none. By default
+    /// one by one.
+    ///
+    /// # Errors
+    ///
+    /// If it fails for all of them.
+    fn load_many(&self, keys: &[K]) -> Result<Vec<Option<Loaded<V>>>, Self::Error> {
+        keys.iter().map(|key| self.load(key).map(Some)).collect()
+    }
+}
+
+/// As [`Loader`], with futures. For a closure see [`async_loader_fn`].
+///
+/// ```
+/// use wheelhouse::{AsyncLoader, Cache, Loaded};
+///
+/// struct Squares;
+/// impl AsyncLoader<u64, u64> for Squares {
+///     type Error = ();
+///     async fn load(&self, key: &u64) -> Result<Loaded<u64>, ()> {
+///         Ok(Loaded::new(key * key))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let squares = Cache::builder().max_capacity(100).loading(Squares).build();
+/// assert_eq!(squares.get_async(&12).await.unwrap(), 144);
+/// # }
+/// ```
+pub trait AsyncLoader<K, V>: Send + Sync + 'static
+where
+    K: Send + Sync,
+    V: Send + Sync,
+{
+    /// Why a load failed. Calls that waited for the load share it.
+    type Error: Send + Sync + 'static;
+
+    /// Makes the value of a key that is absent.
+    ///
+    /// # Errors
+    ///
+    /// If there is no value: nothing is stored.
+    fn load(&self, key: &K) -> impl Future<Output = Result<Loaded<V>, Self::Error>> + Send;
+
+    /// Makes the value of a key anew, of which `old` is the present value. By default
+    /// [`load`](Self::load).
+    ///
+    /// # Errors
+    ///
+    /// If there is none: the old value stays until its deadline.
+    #[allow(unused_variables, reason = "the names are documentation")]
+    fn reload(
+        &self,
+        key: &K,
+        old: &V,
+    ) -> impl Future<Output = Result<Reloaded<V>, Self::Error>> + Send {
+        async move { self.load(key).await.map(Reloaded::New) }
+    }
+
+    /// Makes the values of several keys, in their order; `None` for a key that has none. By default
+    /// one by one.
+    ///
+    /// # Errors
+    ///
+    /// If it fails for all of them.
+    fn load_many(
+        &self,
+        keys: &[K],
+    ) -> impl Future<Output = Result<Vec<Option<Loaded<V>>>, Self::Error>> + Send {
+        async move {
+            let mut values = Vec::with_capacity(keys.len());
+            for key in keys {
+                values.push(Some(self.load(key).await?));
+            }
+            Ok(values)
+        }
+    }
+}
+
+/// A value as a loader made it, with what the loader knows of its life.
+///
+/// What it does not say, the cache's policies do.
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::Loaded;
+///
+/// let record = Loaded::new("192.0.2.1").expires_in(Duration::from_secs(300));
+/// let record = record.refresh_in(Duration::from_secs(240));
+/// let plain: Loaded<&str> = "192.0.2.1".into();
+/// # _ = (record, plain);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loaded<V> {
+    pub(super) value: V,
+    pub(super) life: Option<Option<Duration>>,
+    pub(super) refresh: Option<Duration>,
+}
+
+impl<V> Loaded<V> {
+    /// A value of which the loader knows nothing more.
+    ///
+    /// ```
+    /// let loaded = wheelhouse::Loaded::new(1815);
+    /// assert_eq!(loaded, 1815.into());
+    /// ```
+    pub fn new(value: V) -> Self {
+        Self {
+            value,
+            life: None,
+            refresh: None,
+        }
+    }
+
+    /// The value's lifetime, in place of the expiry policy's answer. The limits of the cache
+    /// (`time_to_live`, `time_to_idle`) hold beside it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, Loaded, LoadingCache, loader_fn};
+    ///
+    /// let life = Duration::from_secs(60);
+    /// let load = loader_fn(move |key: &u32| Ok::<_, ()>(Loaded::new(key * 2).expires_in(life)));
+    /// let cache: LoadingCache<u32, u32, ()> = Cache::builder().loading(load).build();
+    /// cache.get(&4).unwrap();
+    /// assert!(cache.cache().peek_ref(&4).unwrap().time_left().unwrap() <= life);
+    /// ```
+    #[must_use]
+    pub fn expires_in(mut self, life: Duration) -> Self {
+        self.life = Some(Some(life));
+        self
+    }
+
+    /// When the value is to be reloaded, in place of the refresh policy's answer. Without
+    /// [`refresh_after`](crate::LoadingBuilder::refresh_after) it has no effect.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let loaded = wheelhouse::Loaded::new(1815).refresh_in(Duration::from_secs(60));
+    /// # _ = loaded;
+    /// ```
+    #[must_use]
+    pub fn refresh_in(mut self, time: Duration) -> Self {
+        self.refresh = Some(time);
+        self
+    }
+
+    /// The value has no deadline of its own, whatever the expiry policy would say.
+    ///
+    /// ```
+    /// let loaded = wheelhouse::Loaded::new(1815).never_expires();
+    /// # _ = loaded;
+    /// ```
+    #[must_use]
+    pub fn never_expires(mut self) -> Self {
+        self.life = Some(None);
+        self
+    }
+}
+
+impl<V> From<V> for Loaded<V> {
+    fn from(value: V) -> Self {
+        Self::new(value)
+    }
+}
+
+/// What a reload found.
+///
+/// ```
+/// use wheelhouse::{Cache, Loaded, Loader, Reloaded};
+///
+/// struct Pages;
+/// impl Loader<String, u32> for Pages {
+///     type Error = ();
+///     fn load(&self, _: &String) -> Result<Loaded<u32>, ()> {
+///         Ok(1.into())
+///     }
+///     fn reload(&self, _: &String, _old: &u32) -> Result<Reloaded<u32>, ()> {
+///         Ok(Reloaded::Unchanged) // 304 Not Modified
+///     }
+/// }
+/// # _ = Cache::builder().loading(Pages).build();
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reloaded<V> {
+    /// A new value, which takes the place of the old one.
+    New(Loaded<V>),
+    /// The old value is still right: its deadlines move as an update moves them.
+    Unchanged,
+    /// The old value is still right for so long; `None` leaves the answer to the policy.
+    UnchangedFor {
+        /// Its lifetime from now on.
+        expires_in: Option<Duration>,
+        /// When it is to be reloaded.
+        refresh_in: Option<Duration>,
+    },
+    /// The key has no value any more: the entry is removed.
+    Gone,
+}
+
+/// Why there is no value.
+///
+/// ```
+/// use wheelhouse::{Cache, LoadError, loader_fn};
+///
+/// let cache = Cache::builder().loading(loader_fn(|_: &u32| Err::<u32, _>("closed"))).build();
+/// let error = cache.get(&1).unwrap_err();
+/// assert!(matches!(&error, LoadError::Failed(reason) if **reason == "closed"));
+/// assert_eq!(error.to_string(), "the loader failed: closed");
+/// ```
+pub enum LoadError<E> {
+    /// The loader returned this error. All calls that waited share it.
+    Failed(Arc<E>),
+    /// The loader panicked, or its task was dropped before it ended.
+    Panicked,
+    /// The load took longer than [`load_timeout`](crate::LoadingBuilder::load_timeout).
+    TimedOut,
+}
+
+impl<E> Clone for LoadError<E> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Failed(error) => Self::Failed(Arc::clone(error)),
+            Self::Panicked => Self::Panicked,
+            Self::TimedOut => Self::TimedOut,
+        }
+    }
+}
+
+impl<E: PartialEq> PartialEq for LoadError<E> {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Failed(one), Self::Failed(other)) => one == other,
+            (Self::Panicked, Self::Panicked) | (Self::TimedOut, Self::TimedOut) => true,
+            _ => false,
+        }
+    }
+}
+
+impl<E: fmt::Debug> fmt::Debug for LoadError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => f.debug_tuple("Failed").field(error).finish(),
+            Self::Panicked => f.write_str("Panicked"),
+            Self::TimedOut => f.write_str("TimedOut"),
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for LoadError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => write!(f, "the loader failed: {error}"),
+            Self::Panicked => f.write_str("the loader panicked"),
+            Self::TimedOut => f.write_str("the load took too long"),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for LoadError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Failed(error) => Some(&**error),
+            Self::Panicked | Self::TimedOut => None,
+        }
+    }
+}
+
+/// A [`Loader`] of a closure, which returns the value or a [`Loaded`].
+///
+/// ```
+/// use wheelhouse::{Cache, loader_fn};
+///
+/// let lengths = Cache::builder()
+///     .loading(loader_fn(|key: &String| Ok::<usize, ()>(key.len())))
+///     .build();
+/// assert_eq!(lengths.get("ada").unwrap(), 3);
+/// ```
+pub fn loader_fn<K, L, E, F>(load: F) -> LoaderFn<F>
+where
+    F: Fn(&K) -> Result<L, E> + Send + Sync + 'static,
+{
+    LoaderFn(load)
+}
+
+/// An [`AsyncLoader`] of a closure that returns a future.
+///
+/// ```
+/// use wheelhouse::{Cache, async_loader_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let load = async_loader_fn(|key: &u32| {
+///     let key = *key;
+///     async move { Ok::<u32, ()>(key * 2) }
+/// });
+/// let doubles = Cache::builder().loading(load).build();
+/// assert_eq!(doubles.get_async(&4).await.unwrap(), 8);
+/// # }
+/// ```
+pub fn async_loader_fn<K, L, E, F, R>(load: F) -> AsyncLoaderFn<F>
+where
+    F: Fn(&K) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<L, E>> + Send,
+{
+    AsyncLoaderFn(load)
+}
+
+/// The loader made by [`loader_fn`].
+#[derive(Clone, Copy)]
+pub struct LoaderFn<F>(F);
+
+/// The loader made by [`async_loader_fn`].
+#[derive(Clone, Copy)]
+pub struct AsyncLoaderFn<F>(F);
+
+impl<F> fmt::Debug for LoaderFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoaderFn").finish_non_exhaustive()
+    }
+}
+
+impl<F> fmt::Debug for AsyncLoaderFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncLoaderFn").finish_non_exhaustive()
+    }
+}
+
+impl<K, V, L, E, F> Loader<K, V> for LoaderFn<F>
+where
+    F: Fn(&K) -> Result<L, E> + Send + Sync + 'static,
+    L: Into<Loaded<V>>,
+    E: Send + Sync + 'static,
+{
+    type Error = E;
+
+    fn load(&self, key: &K) -> Result<Loaded<V>, E> {
+        (self.0)(key).map(Into::into)
+    }
+}
+
+impl<K, V, L, E, F, R> AsyncLoader<K, V> for AsyncLoaderFn<F>
+where
+    K: Send + Sync,
+    V: Send + Sync,
+    F: Fn(&K) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<L, E>> + Send,
+    L: Into<Loaded<V>>,
+    E: Send + Sync + 'static,
+{
+    type Error = E;
+
+    fn load(&self, key: &K) -> impl Future<Output = Result<Loaded<V>, E>> + Send {
+        let future = (self.0)(key);
+        async move { future.await.map(Into::into) }
+    }
+}

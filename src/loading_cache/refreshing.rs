@@ -1,0 +1,185 @@
+//! A refresh under way, as its caller sees it.
+
+use super::loader::LoadError;
+use super::source::panicked;
+use super::wait::Wait;
+use super::{Inner, LoadingCache};
+use crate::cache::{Core, with_handles};
+use crate::load::{By, Failure, Outcome, Ticket, Verdict};
+use crate::loading::{Dropped, Right, error_of};
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher, Hash};
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// A refresh that was asked for by [`LoadingCache::refresh`]: a future of its outcome. It goes on
+/// if this is dropped, unless an async loader has no spawner.
+///
+/// The outcome is the new value, or the one that an explicit write has stored meanwhile; `None` if
+/// the loader says that there is none any more.
+///
+/// ```
+/// use wheelhouse::{Cache, loader_fn};
+///
+/// let cache = Cache::builder().loading(loader_fn(|key: &u32| Ok::<u32, ()>(key * 2))).build();
+/// assert_eq!(cache.refresh(4).wait().unwrap(), Some(8));
+/// ```
+#[must_use = "it says what came of the refresh, which goes on without it"]
+pub struct Refreshing<V, E> {
+    inner: Box<dyn Refreshes<V, E>>,
+    /// How often a thread looks whether the load is overdue.
+    looks: Option<Duration>,
+}
+
+impl<V, E> Refreshing<V, E> {
+    /// Waits for the outcome, as a thread.
+    ///
+    /// # Errors
+    ///
+    /// If the loader fails or panics, or takes longer than the time-out.
+    ///
+    /// # Panics
+    ///
+    /// If this thread runs the loader for the very key.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, LoadError, loader_fn};
+    ///
+    /// let cache = Cache::builder().loading(loader_fn(|_: &u32| Err::<u32, _>("closed"))).build();
+    /// let error = cache.refresh(4).wait().unwrap_err();
+    /// assert!(matches!(error, LoadError::Failed(_)));
+    /// ```
+    #[track_caller]
+    pub fn wait(self) -> Result<Option<V>, LoadError<E>> {
+        let looks = self.looks;
+        super::block_on(self, looks)
+    }
+}
+
+impl<V, E> Future for Refreshing<V, E> {
+    type Output = Result<Option<V>, LoadError<E>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.inner.poll(cx)
+    }
+}
+
+impl<V, E> fmt::Debug for Refreshing<V, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refreshing").finish_non_exhaustive()
+    }
+}
+
+/// A refresh, whatever its key and cache.
+trait Refreshes<V, E>: Send + Sync {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<V>, LoadError<E>>>;
+}
+
+struct Of<K, V, E, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    wait: Wait<K, V, S>,
+    core: Weak<Core<K, V, S>>,
+    inner: Weak<Inner<K, V, E, S>>,
+}
+
+pub(super) fn refreshing<K, V, E, S>(
+    wait: Wait<K, V, S>,
+    users: &LoadingCache<K, V, E, S>,
+) -> Refreshing<V, E>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    E: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    Refreshing {
+        inner: Box::new(Of {
+            wait,
+            core: users.cache.core.downgrade(),
+            inner: Arc::downgrade(&users.inner),
+        }),
+        looks: users.looks(),
+    }
+}
+
+impl<K, V, E, S> Of<K, V, E, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    E: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// The load that was joined came to nothing: this call's own begins in its place. False if the
+    /// cache is gone.
+    fn take_over(&mut self) -> bool {
+        let load = Arc::clone(self.wait.load());
+        let (Some(core), Some(inner)) = (with_handles(&self.core), self.inner.upgrade()) else {
+            self.wait.pass_on();
+            return false;
+        };
+        let weak = Weak::clone(&self.core);
+        let right = Right::taken_over(&core, weak, load, panicked::<E>, Dropped::Fails);
+        self.wait = inner.launch_and_wait(&core, &self.core, right, Ticket::draw());
+        true
+    }
+
+    /// The load is no longer current, and says nothing.
+    fn look_up(&self) -> Result<Option<V>, LoadError<E>> {
+        let load = self.wait.load();
+        if load.revoked() != Some(By::Newer)
+            && let Some(core) = with_handles(&self.core)
+            && !core.is_overdue(load, core.load_clock())
+        {
+            let live = core.peek_got(load.hash(), load.key());
+            return Ok(live.map(|got| got.value));
+        }
+        Err(LoadError::TimedOut)
+    }
+}
+
+impl<K, V, E, S> Refreshes<V, E> for Of<K, V, E, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    E: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<V>, LoadError<E>>> {
+        loop {
+            let Poll::Ready(verdict) = self.wait.poll(cx) else {
+                return Poll::Pending;
+            };
+            match verdict {
+                Verdict::Ended(outcome) => return Poll::Ready(answer(&outcome)),
+                Verdict::Retry => return Poll::Ready(self.look_up()),
+                Verdict::Leads => {
+                    if !self.take_over() {
+                        return Poll::Ready(Err(LoadError::Panicked));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a waiter gets of an outcome.
+pub(super) fn answer<V, E>(outcome: &Outcome<V>) -> Result<Option<V>, LoadError<E>>
+where
+    V: Clone,
+    E: Send + Sync + 'static,
+{
+    match outcome {
+        Outcome::Value(shared) => Ok(Some(shared.value.clone())),
+        Outcome::Failed(Failure::Error(error)) => {
+            Err((*error_of::<LoadError<E>>(Arc::clone(error))).clone())
+        }
+        Outcome::Failed(Failure::Absent) | Outcome::Nothing => Ok(None),
+    }
+}

@@ -1,0 +1,172 @@
+//! Loaders as the cache keeps them: of either kind, their types erased.
+
+use super::loader::{AsyncLoader, LoadError, Loaded, Loader, Reloaded};
+use crate::cache::{FromLoad, Given};
+use crate::load::Failure;
+use crate::loading::Remade;
+use std::any::Any;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A loader of either kind.
+pub enum Source<K, V, E> {
+    Blocking(Arc<dyn Loader<K, V, Error = E>>),
+    Async(Arc<dyn Futures<K, V, E>>),
+}
+
+impl<K, V, E> std::fmt::Debug for Source<K, V, E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Blocking(_) => "Blocking",
+            Self::Async(_) => "Async",
+        })
+    }
+}
+
+/// An [`AsyncLoader`] whose futures own what they need.
+pub trait Futures<K, V, E>: Send + Sync {
+    fn load(self: Arc<Self>, key: K) -> BoxFuture<Result<Loaded<V>, E>>;
+    fn reload(self: Arc<Self>, key: K, old: V) -> BoxFuture<Result<Reloaded<V>, E>>;
+    fn load_many(self: Arc<Self>, keys: Vec<K>) -> BoxFuture<Result<Vec<Option<Loaded<V>>>, E>>;
+}
+
+struct Of<L>(L);
+
+impl<K, V, L> Futures<K, V, L::Error> for Of<L>
+where
+    K: Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    L: AsyncLoader<K, V>,
+{
+    fn load(self: Arc<Self>, key: K) -> BoxFuture<Result<Loaded<V>, L::Error>> {
+        Box::pin(async move { self.0.load(&key).await })
+    }
+
+    fn reload(self: Arc<Self>, key: K, old: V) -> BoxFuture<Result<Reloaded<V>, L::Error>> {
+        Box::pin(async move { self.0.reload(&key, &old).await })
+    }
+
+    fn load_many(
+        self: Arc<Self>,
+        keys: Vec<K>,
+    ) -> BoxFuture<Result<Vec<Option<Loaded<V>>>, L::Error>> {
+        Box::pin(async move { self.0.load_many(&keys).await })
+    }
+}
+
+/// What [`CacheBuilder::loading`](crate::CacheBuilder::loading) accepts: a [`Loader`] or an
+/// [`AsyncLoader`]. `M` tells the two apart, and is always inferred.
+///
+/// ```
+/// use wheelhouse::{Cache, async_loader_fn, loader_fn};
+///
+/// let blocking = Cache::<u32, u32>::builder().loading(loader_fn(|key: &u32| Ok::<_, ()>(*key)));
+/// let with_futures = Cache::<u32, u32>::builder().loading(async_loader_fn(|key: &u32| {
+///     let key = *key;
+///     async move { Ok::<_, ()>(key) }
+/// }));
+/// # _ = (blocking.build(), with_futures.build());
+/// ```
+pub trait IntoLoading<K, V, M> {
+    /// The loader's error.
+    type Error: Send + Sync + 'static;
+
+    #[doc(hidden)]
+    fn into_source(self) -> Source<K, V, Self::Error>;
+}
+
+/// Marks a [`Loader`].
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum IsBlocking {}
+
+/// Marks an [`AsyncLoader`].
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum IsAsync {}
+
+impl<K, V, L: Loader<K, V>> IntoLoading<K, V, IsBlocking> for L {
+    type Error = L::Error;
+
+    fn into_source(self) -> Source<K, V, L::Error> {
+        Source::Blocking(Arc::new(self))
+    }
+}
+
+impl<K, V, L> IntoLoading<K, V, IsAsync> for L
+where
+    K: Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    L: AsyncLoader<K, V>,
+{
+    type Error = L::Error;
+
+    fn into_source(self) -> Source<K, V, L::Error> {
+        Source::Async(Arc::new(Of(self)))
+    }
+}
+
+/// A failure as waiters share it.
+pub(super) fn failure<E: Send + Sync + 'static>(error: LoadError<E>) -> Failure {
+    let error: Arc<dyn Any + Send + Sync> = Arc::new(error);
+    Failure::Error(error)
+}
+
+/// What waiters get of a panic, or of a task that was dropped.
+pub(super) fn panicked<E: Send + Sync + 'static>() -> Failure {
+    failure(LoadError::<E>::Panicked)
+}
+
+/// What a loader returned; `None` if it panicked.
+pub(super) fn remade<V, E: Send + Sync + 'static>(
+    made: Option<Result<Reloaded<V>, E>>,
+    old: Option<V>,
+    took: Duration,
+    reload: bool,
+) -> Remade<V> {
+    let from = |life, refresh| FromLoad {
+        life,
+        refresh,
+        reload,
+        took,
+    };
+    match (made, old) {
+        (None, _) => Remade::Failed(panicked::<E>()),
+        (Some(Err(error)), _) => Remade::Failed(failure(LoadError::Failed(Arc::new(error)))),
+        (Some(Ok(Reloaded::New(loaded))), _) => {
+            Remade::New(loaded.value, from(loaded.life, loaded.refresh))
+        }
+        (Some(Ok(Reloaded::Unchanged)), Some(old)) => Remade::Unchanged(old, from(None, None)),
+        (
+            Some(Ok(Reloaded::UnchangedFor {
+                expires_in,
+                refresh_in,
+            })),
+            Some(old),
+        ) => Remade::Unchanged(old, from(expires_in.map(Some), refresh_in)),
+        // Without an old value there is nothing that could be unchanged.
+        (Some(Ok(_)), _) => Remade::Gone,
+    }
+}
+
+/// What to store of a loaded value, and how.
+pub(super) fn put<V>(loaded: Loaded<V>, took: Duration) -> (V, Given) {
+    let from = FromLoad {
+        life: loaded.life,
+        refresh: loaded.refresh,
+        reload: false,
+        took,
+    };
+    (loaded.value, Given::Loaded(from))
+}
+
+/// The time between two readings of a cache's clock.
+pub(super) fn between(began: u64, ended: u64) -> Duration {
+    let took = ended.wrapping_sub(began);
+    // A clock that ran backwards shows a negative time.
+    Duration::from_nanos(if took as i64 >= 0 { took } else { 0 })
+}

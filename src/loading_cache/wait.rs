@@ -1,0 +1,115 @@
+//! A task's wait for a load, which drives the load's shared future if there is one.
+
+use super::drive::{Attached, Drives};
+use crate::builder::about;
+use crate::cache::{Core, with_handles};
+use crate::load::{Load, Ticket, Verdict, thread_number};
+use crate::loading::{leave, pass_on};
+use std::hash::{BuildHasher, Hash};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+pub(super) struct Wait<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    core: Weak<Core<K, V, S>>,
+    drives: Arc<Drives<K, V, S>>,
+    load: Arc<Load<K, V>>,
+    ticket: Ticket,
+    attached: Option<Attached<K, V, S>>,
+    ended: bool,
+}
+
+impl<K, V, S> Wait<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// A waiter that has joined the load.
+    pub(super) fn new(
+        core: Weak<Core<K, V, S>>,
+        drives: Arc<Drives<K, V, S>>,
+        load: Arc<Load<K, V>>,
+        ticket: Ticket,
+        attached: Option<Attached<K, V, S>>,
+    ) -> Self {
+        Self {
+            core,
+            drives,
+            load,
+            ticket,
+            attached,
+            ended: false,
+        }
+    }
+
+    pub(super) fn load(&self) -> &Arc<Load<K, V>> {
+        &self.load
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Verdict<V>> {
+        if let Some(verdict) = self.load.poll(self.ticket, Some(cx.waker())) {
+            self.ended = true;
+            self.attached = None;
+            return Poll::Ready(verdict);
+        }
+        if let Some(core) = with_handles(&self.core) {
+            let (me, leader) = (thread_number(), self.load.leader());
+            if me != 0 && leader == me {
+                let hash = self.load.hash();
+                let fault = format!(
+                    "deadlock: this call would wait for the load of the key with the hash \
+                     {hash:#018x}, which this thread leads itself; the call is refused"
+                );
+                self.stop();
+                panic!("{}", about(core.shared.name.as_deref(), &fault));
+            }
+            if core.is_overdue(&self.load, core.load_clock()) {
+                self.stop();
+                return Poll::Ready(Verdict::Retry);
+            }
+        }
+        if self.attached.is_none() {
+            self.attached = Drives::attach(&self.drives, &self.load);
+        }
+        match &self.attached {
+            Some(attached) if attached.poll() => (),
+            _ => return Poll::Pending,
+        }
+        // The future has ended, and with it the load: unless a panic came in between.
+        self.attached = None;
+        if let Some(verdict) = self.load.poll(self.ticket, Some(cx.waker())) {
+            self.ended = true;
+            return Poll::Ready(verdict);
+        }
+        Poll::Pending
+    }
+
+    fn stop(&mut self) {
+        if !self.ended {
+            self.ended = true;
+            leave(&self.core, &self.load, self.ticket);
+        }
+        self.attached = None;
+    }
+
+    /// A waiter that was told to lead does not.
+    pub(super) fn pass_on(&self) {
+        pass_on(&self.core, &self.load);
+    }
+}
+
+impl<K, V, S> Drop for Wait<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

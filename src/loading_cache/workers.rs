@@ -1,0 +1,165 @@
+//! The threads that reload for a [`Loader`]: started at need, up to a number, each with the keys
+//! that wait in one queue.
+//!
+//! They hold no cache: a thread ends when it has had nothing to do for a while, or when the last
+//! handle of the loading cache is dropped.
+
+use super::loader::{Loader, Reloaded};
+use super::source::{between, remade};
+use crate::contain::contain;
+use crate::load::{Load, thread_number};
+use crate::loading::Right;
+use crate::sync::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a thread waits for another key before it ends.
+const IDLE: Duration = Duration::from_secs(10);
+
+pub(super) struct Workers<K: Eq + 'static, V: 'static, S> {
+    most: usize,
+    name: String,
+    state: Mutex<State<K, V, S>>,
+    changed: Condvar,
+}
+
+struct State<K: Eq + 'static, V: 'static, S> {
+    queue: VecDeque<Right<K, V, S>>,
+    running: Vec<Arc<Load<K, V>>>,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+}
+
+impl<K, V, S> Workers<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    pub(super) fn new(most: usize, name: Option<&str>) -> Self {
+        Self {
+            most,
+            name: format!("wheelhouse-{}-reload", name.unwrap_or("cache")),
+            state: Mutex::new(State {
+                queue: VecDeque::new(),
+                running: Vec::new(),
+                threads: 0,
+                idle: 0,
+                closed: false,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Has a thread run the loader. A thread whose load is overdue counts no more, so that loads
+    /// that are stuck do not end all reloads.
+    pub(super) fn push<E: Send + Sync + 'static>(
+        self: &Arc<Self>,
+        loader: &Arc<dyn Loader<K, V, Error = E>>,
+        right: Right<K, V, S>,
+        is_overdue: impl Fn(&Load<K, V>) -> bool,
+    ) {
+        let mut state = self.state.lock();
+        if state.closed {
+            drop(state);
+            return;
+        }
+        state.queue.push_back(right);
+        let lost = state.running.iter().filter(|load| is_overdue(load)).count();
+        let start = state.idle < state.queue.len() && state.threads - lost < self.most;
+        state.threads += usize::from(start);
+        drop(state);
+        self.changed.notify_one();
+        if !start {
+            return;
+        }
+        let (workers, loader) = (Arc::clone(self), Arc::clone(loader));
+        let thread = std::thread::Builder::new().name(self.name.clone());
+        if thread.spawn(move || workers.work(&*loader)).is_err() {
+            let mut state = self.state.lock();
+            state.threads -= 1;
+            // Without any thread the keys would wait for ever: each fails, and may be tried again.
+            let failed = if state.threads == 0 {
+                std::mem::take(&mut state.queue)
+            } else {
+                VecDeque::new()
+            };
+            drop(state);
+            drop(failed);
+        }
+    }
+
+    fn work<E: Send + Sync + 'static>(&self, loader: &dyn Loader<K, V, Error = E>) {
+        let mut state = self.state.lock();
+        while !state.closed {
+            if let Some(right) = state.queue.pop_front() {
+                let load = Arc::clone(right.load());
+                state.running.push(Arc::clone(&load));
+                drop(state);
+                contain(|| run(loader, right));
+                state = self.state.lock();
+                let found = state
+                    .running
+                    .iter()
+                    .position(|other| Arc::ptr_eq(other, &load));
+                let ended = found.map(|at| state.running.swap_remove(at));
+                drop(state);
+                // With the lock released: a key may be dropped with it.
+                drop((ended, load));
+                state = self.state.lock();
+                // Others have taken the place of threads that were stuck.
+                if state.threads > self.most {
+                    break;
+                }
+                continue;
+            }
+            let began = Instant::now();
+            state.idle += 1;
+            self.changed.wait_for(&mut state, IDLE);
+            state.idle -= 1;
+            if began.elapsed() >= IDLE && state.queue.is_empty() {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+
+    /// No reload begins any more; threads end.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let waiting = std::mem::take(&mut state.queue);
+        drop(state);
+        self.changed.notify_all();
+        drop(waiting);
+    }
+}
+
+/// Runs the loader for a key, on this thread.
+fn run<K, V, S, E>(loader: &dyn Loader<K, V, Error = E>, right: Right<K, V, S>)
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+    E: Send + Sync + 'static,
+{
+    let Some(began) = right.now() else { return };
+    let load = Arc::clone(right.load());
+    load.set_leader(thread_number());
+    let made = contain(|| {
+        let old = if right.is_reload() { right.old() } else { None };
+        let made = match &old {
+            Some(old) => loader.reload(load.key(), old),
+            None => loader.load(load.key()).map(Reloaded::New),
+        };
+        (made, old)
+    });
+    load.set_leader(0);
+    let took = between(began, right.now().unwrap_or(began));
+    let (made, old) = made.map_or((None, None), |(made, old)| (Some(made), old));
+    let reload = right.is_reload();
+    right.finish(remade(made, old, took, reload));
+}

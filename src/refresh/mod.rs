@@ -1,0 +1,121 @@
+//! When entries of a [`LoadingCache`](crate::LoadingCache) are reloaded: the [`Refresh`] trait, and
+//! ready policies.
+//!
+//! | policy | an entry is stale |
+//! |---|---|
+//! | [`after(d)`](after) | `d` after it was written |
+//! | [`fraction(f)`](fraction) | when that share of its life is over |
+//! | [`jittered(policy, f)`](jittered) | as `policy` says, earlier by a random share |
+//! | [`early(beta)`](early) | at a random moment shortly before its deadline |
+//! | [`never()`](fn@never) | never |
+//!
+//! From its refresh moment on an entry is *stale*: a read returns the old value at once, and starts
+//! one reload. Past its deadline an entry is a miss, whatever the policy says.
+
+mod policies;
+
+pub use policies::{
+    After, Early, Fraction, Jittered, Never, after, early, fraction, jittered, never,
+};
+
+use std::time::{Duration, Instant};
+
+/// Decides for each entry when it is to be reloaded.
+///
+/// Each answer is counted from the moment of the call on; `None` means that the entry is never
+/// stale. `life` is what is left until the entry's deadline, `None` if it has none. A moment at or
+/// after the deadline has no effect. A [`Loaded`](crate::Loaded) that carries
+/// [`refresh_in`](crate::Loaded::refresh_in) is not asked about.
+///
+/// The methods run with no lock held, on the thread that writes. A panic in them is treated as one
+/// in an [`Expiry`](crate::Expiry).
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use wheelhouse::Refresh;
+///
+/// /// Reloads large values less often.
+/// struct BySize;
+/// impl Refresh<String, Vec<u8>> for BySize {
+///     fn refresh_after_create(
+///         &self, _: &String, value: &Vec<u8>, _: Instant, _: Option<Duration>,
+///     ) -> Option<Duration> {
+///         Some(Duration::from_secs(if value.len() > 1_000 { 600 } else { 60 }))
+///     }
+/// }
+/// ```
+pub trait Refresh<K, V>: Send + Sync + 'static {
+    /// The moment of an entry that is new.
+    fn refresh_after_create(
+        &self,
+        key: &K,
+        value: &V,
+        at: Instant,
+        life: Option<Duration>,
+    ) -> Option<Duration>;
+
+    /// The moment of an entry whose value is replaced by a write; by default as of a new entry.
+    fn refresh_after_update(
+        &self,
+        key: &K,
+        value: &V,
+        at: Instant,
+        life: Option<Duration>,
+    ) -> Option<Duration> {
+        self.refresh_after_create(key, value, at, life)
+    }
+
+    /// The moment of an entry that was reloaded; by default as of a new entry.
+    fn refresh_after_reload(
+        &self,
+        key: &K,
+        value: &V,
+        at: Instant,
+        life: Option<Duration>,
+    ) -> Option<Duration> {
+        self.refresh_after_create(key, value, at, life)
+    }
+
+    /// When a reload that has failed is tried again. `failures` counts those in a row, from 1 on;
+    /// `left` is what is left of the old value's life. By default after 1 s, doubling to 64 s.
+    #[allow(unused_variables, reason = "the names are documentation")]
+    fn refresh_after_failure(
+        &self,
+        key: &K,
+        value: &V,
+        failures: u32,
+        left: Option<Duration>,
+    ) -> Option<Duration> {
+        Some(Duration::from_secs(1 << failures.saturating_sub(1).min(6)))
+    }
+
+    /// The moment of an entry, with what the cache has measured.
+    #[doc(hidden)]
+    fn refresh_after(&self, key: &K, value: &V, write: Write) -> Option<Duration> {
+        let Write { at, life, .. } = write;
+        match write.occasion {
+            Occasion::Create => self.refresh_after_create(key, value, at, life),
+            Occasion::Update => self.refresh_after_update(key, value, at, life),
+            Occasion::Reload => self.refresh_after_reload(key, value, at, life),
+        }
+    }
+}
+
+/// What the cache knows of a write.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Write {
+    pub(crate) occasion: Occasion,
+    pub(crate) at: Instant,
+    pub(crate) life: Option<Duration>,
+    /// How long the load of the value took; `None` if it was not loaded.
+    pub(crate) took: Option<Duration>,
+}
+
+/// What kind of write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    Create,
+    Update,
+    Reload,
+}

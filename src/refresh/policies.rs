@@ -1,0 +1,364 @@
+//! The ready policies.
+
+use super::{Refresh, Write};
+use crate::expiry::random_unit;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Entries are stale a fixed time after they were written or reloaded.
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, ManualTicker, loader_fn, refresh};
+///
+/// let time = ManualTicker::new();
+/// let cache = Cache::builder()
+///     .ticker(time.clone())
+///     .loading(loader_fn(|key: &u32| Ok::<u32, ()>(key * 2)))
+///     .refresh_after(refresh::after(Duration::from_secs(60)))
+///     .build();
+/// assert_eq!(cache.get(&4).unwrap(), 8);
+/// ```
+#[must_use]
+pub fn after(time: Duration) -> After {
+    After(time)
+}
+
+/// Entries are stale when this share of their life is over. Entries without a deadline never are.
+///
+/// # Panics
+///
+/// If `share` is not within 0.0 to 1.0.
+///
+/// ```
+/// use std::time::Instant;
+/// use std::time::Duration;
+/// use wheelhouse::{Refresh, refresh};
+///
+/// let policy = refresh::fraction(0.8);
+/// let life = Some(Duration::from_secs(10));
+/// let moment = policy.refresh_after_create(&1, &1, Instant::now(), life);
+/// assert_eq!(moment, Some(Duration::from_secs(8)));
+/// ```
+#[must_use]
+#[track_caller]
+pub fn fraction(share: f64) -> Fraction {
+    assert!(
+        (0.0..=1.0).contains(&share),
+        "refresh::fraction was given {share}; allowed is 0.0 (stale at once) to 1.0 (at the deadline)",
+    );
+    Fraction(share)
+}
+
+/// Brings the moments of another policy forward by a random share of up to `fraction`, so that
+/// entries that were written together are not reloaded together.
+///
+/// # Panics
+///
+/// If `fraction` is not within 0.0 to 1.0.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use wheelhouse::{Refresh, refresh};
+///
+/// let policy = refresh::jittered(refresh::after(Duration::from_secs(60)), 0.1);
+/// let moment = policy.refresh_after_create(&1, &1, Instant::now(), None).unwrap();
+/// assert!(moment > Duration::from_secs(53) && moment <= Duration::from_secs(60));
+/// ```
+#[must_use]
+#[track_caller]
+pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
+    assert!(
+        (0.0..=1.0).contains(&fraction),
+        "refresh::jittered was given the fraction {fraction}; allowed is 0.0 (moments as they are) to 1.0 (down to nothing)",
+    );
+    Jittered { policy, fraction }
+}
+
+/// Probabilistic early reloads: an entry is stale a random time before its deadline, which is
+/// longer for values that take longer to load.
+///
+/// That time is `δ·β·X`: `δ` is how long the load of the value took by the cache's ticker, `β` the
+/// factor `beta`, and `X` is exponentially distributed with mean 1, drawn once per write. It is at
+/// most half of the entry's life. For a value that was not loaded, `δ` is that of the last load
+/// that the policy has seen. Entries without a deadline are never stale. A `beta` of 1 suits most;
+/// a larger one reloads earlier.
+///
+/// This is XFetch: Vattani, Chierichetti and Lowenstein, "Optimal Probabilistic Cache Stampede
+/// Prevention", VLDB 2015.
+///
+/// # Panics
+///
+/// If `beta` is negative, infinite or not a number.
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, loader_fn, refresh};
+///
+/// let cache = Cache::builder()
+///     .time_to_live(Duration::from_secs(60))
+///     .loading(loader_fn(|key: &u32| Ok::<u32, ()>(key * 2)))
+///     .refresh_after(refresh::early(1.0))
+///     .build();
+/// assert_eq!(cache.get(&4).unwrap(), 8);
+/// ```
+#[must_use]
+#[track_caller]
+pub fn early(beta: f64) -> Early {
+    assert!(
+        beta.is_finite() && beta >= 0.0,
+        "refresh::early was given the factor {beta}; allowed is any that is finite and not negative",
+    );
+    Early {
+        beta,
+        last: AtomicU64::new(0),
+    }
+}
+
+/// No entry is ever stale, but for those whose [`Loaded`](crate::Loaded) says when.
+///
+/// ```
+/// use wheelhouse::{Cache, loader_fn, refresh};
+///
+/// let cache = Cache::builder()
+///     .loading(loader_fn(|key: &u32| Ok::<u32, ()>(key * 2)))
+///     .refresh_after(refresh::never())
+///     .build();
+/// assert_eq!(cache.get(&4).unwrap(), 8);
+/// ```
+#[must_use]
+pub fn never() -> Never {
+    Never
+}
+
+/// The policy made by [`after`].
+#[derive(Clone, Copy, Debug)]
+pub struct After(Duration);
+
+/// The policy made by [`fraction`].
+#[derive(Clone, Copy, Debug)]
+pub struct Fraction(f64);
+
+/// The policy made by [`jittered`].
+#[derive(Clone, Copy, Debug)]
+pub struct Jittered<P> {
+    policy: P,
+    fraction: f64,
+}
+
+/// The policy made by [`early`].
+#[derive(Debug)]
+pub struct Early {
+    beta: f64,
+    /// How long the last load took, in nanoseconds.
+    last: AtomicU64,
+}
+
+/// The policy made by [`never()`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Never;
+
+impl<K, V> Refresh<K, V> for After {
+    fn refresh_after_create(
+        &self,
+        _: &K,
+        _: &V,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        Some(self.0)
+    }
+}
+
+impl<K, V> Refresh<K, V> for Fraction {
+    fn refresh_after_create(
+        &self,
+        _: &K,
+        _: &V,
+        _: Instant,
+        life: Option<Duration>,
+    ) -> Option<Duration> {
+        // Cut off from the end, so that a share of 1 is the life itself, to the nanosecond.
+        let life = life?;
+        Some(life - share(life, 1.0 - self.0))
+    }
+}
+
+impl<P> Jittered<P> {
+    fn shorten(&self, moment: Option<Duration>) -> Option<Duration> {
+        let moment = moment?;
+        Some(moment - share(moment, self.fraction * random_unit()))
+    }
+}
+
+impl<K, V, P: Refresh<K, V>> Refresh<K, V> for Jittered<P> {
+    fn refresh_after_create(
+        &self,
+        key: &K,
+        value: &V,
+        at: Instant,
+        life: Option<Duration>,
+    ) -> Option<Duration> {
+        self.shorten(self.policy.refresh_after_create(key, value, at, life))
+    }
+
+    fn refresh_after_update(
+        &self,
+        key: &K,
+        value: &V,
+        at: Instant,
+        life: Option<Duration>,
+    ) -> Option<Duration> {
+        self.shorten(self.policy.refresh_after_update(key, value, at, life))
+    }
+
+    fn refresh_after_reload(
+        &self,
+        key: &K,
+        value: &V,
+        at: Instant,
+        life: Option<Duration>,
+    ) -> Option<Duration> {
+        self.shorten(self.policy.refresh_after_reload(key, value, at, life))
+    }
+
+    fn refresh_after_failure(
+        &self,
+        key: &K,
+        value: &V,
+        failures: u32,
+        left: Option<Duration>,
+    ) -> Option<Duration> {
+        let next = self
+            .policy
+            .refresh_after_failure(key, value, failures, left);
+        self.shorten(next)
+    }
+
+    fn refresh_after(&self, key: &K, value: &V, write: Write) -> Option<Duration> {
+        self.shorten(self.policy.refresh_after(key, value, write))
+    }
+}
+
+impl Early {
+    /// The moment in a life, for a load that took so long.
+    fn moment(&self, life: Option<Duration>, took: Duration) -> Option<Duration> {
+        let life = life?;
+        // `1 - u` is within (0, 1], so the draw is finite.
+        let draw = -(1.0 - random_unit()).ln();
+        let before = took.as_secs_f64() * self.beta * draw;
+        let most = life / 2;
+        let before = Duration::try_from_secs_f64(before).map_or(most, |before| before.min(most));
+        Some(life - before)
+    }
+
+    fn last(&self) -> Duration {
+        Duration::from_nanos(self.last.load(Ordering::Relaxed))
+    }
+}
+
+impl<K, V> Refresh<K, V> for Early {
+    fn refresh_after_create(
+        &self,
+        _: &K,
+        _: &V,
+        _: Instant,
+        life: Option<Duration>,
+    ) -> Option<Duration> {
+        self.moment(life, self.last())
+    }
+
+    fn refresh_after(&self, _: &K, _: &V, write: Write) -> Option<Duration> {
+        if let Some(took) = write.took {
+            let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+            self.last.store(nanos, Ordering::Relaxed);
+        }
+        self.moment(write.life, write.took.unwrap_or_else(|| self.last()))
+    }
+}
+
+impl<K, V> Refresh<K, V> for Never {
+    fn refresh_after_create(
+        &self,
+        _: &K,
+        _: &V,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        None
+    }
+}
+
+/// A share of a duration.
+fn share(of: Duration, share: f64) -> Duration {
+    // Rounding must not make it longer than the whole.
+    Duration::try_from_secs_f64(of.as_secs_f64() * share).map_or(of, |part| part.min(of))
+}
+
+#[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::refresh::Occasion;
+
+    const LIFE: Duration = Duration::from_secs(1_000);
+
+    fn draw(policy: &Early, took: Duration) -> Duration {
+        let write = Write {
+            occasion: Occasion::Create,
+            at: Instant::now(),
+            life: Some(LIFE),
+            took: Some(took),
+        };
+        let moment = Refresh::<u8, u8>::refresh_after(policy, &1, &1, write);
+        moment.expect("there is a deadline")
+    }
+
+    #[test]
+    fn early_is_exponential_before_the_deadline_and_cut_at_half() {
+        let (policy, took) = (early(2.0), Duration::from_secs(5));
+        let before: Vec<f64> = (0..20_000)
+            .map(|_| {
+                let moment = draw(&policy, took);
+                assert!(moment <= LIFE && moment >= LIFE / 2, "{moment:?}");
+                (LIFE - moment).as_secs_f64()
+            })
+            .collect();
+        let count = before.len() as f64;
+        let mean = before.iter().sum::<f64>() / count;
+        assert!((9.5..10.5).contains(&mean), "the mean is {mean}, not 10");
+        // Of an exponential distribution a share of e^-1 lies above the mean.
+        let above = before.iter().filter(|&&time| time > 10.0).count() as f64 / count;
+        assert!(
+            (0.35..0.39).contains(&above),
+            "{above} of 1/e lie above the mean"
+        );
+        assert_eq!(draw(&early(1e300), took), LIFE / 2);
+        assert_eq!(draw(&early(0.0), took), LIFE);
+    }
+
+    #[test]
+    fn early_takes_the_last_load_time_for_values_that_were_not_loaded() {
+        let policy = early(1e9);
+        let moment =
+            |life| Refresh::<u8, u8>::refresh_after_create(&policy, &1, &1, Instant::now(), life);
+        assert_eq!(moment(Some(LIFE)), Some(LIFE), "no load was seen yet");
+        draw(&policy, Duration::from_secs(5));
+        assert_eq!(moment(Some(LIFE)), Some(LIFE / 2));
+        assert_eq!(moment(None), None);
+    }
+
+    #[test]
+    fn shares_are_exact_at_their_ends() {
+        let at = Instant::now();
+        let of = |policy: Fraction| {
+            Refresh::<u8, u8>::refresh_after_create(&policy, &1, &1, at, Some(LIFE))
+        };
+        assert_eq!(of(fraction(1.0)), Some(LIFE));
+        assert_eq!(of(fraction(0.0)), Some(Duration::ZERO));
+        let jittered = jittered(after(LIFE), 0.5);
+        for _ in 0..1_000 {
+            let moment = Refresh::<u8, u8>::refresh_after_create(&jittered, &1, &1, at, None);
+            assert!(moment.is_some_and(|moment| moment <= LIFE && moment >= LIFE / 2));
+        }
+    }
+}

@@ -1,0 +1,517 @@
+//! Async loaders: shared futures, spawners that misbehave, runtimes that end.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use wheelhouse::{
+    AsyncLoader, Cache, LoadError, Loaded, LoadingCache, ManualTicker, Reloaded, async_loader_fn,
+    refresh,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Spawner = fn(Task);
+type Users = LoadingCache<u64, u64, String>;
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        thread::yield_now();
+    }
+}
+
+/// Counts its wake-ups.
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn poll<F: Future + ?Sized>(future: Pin<&mut F>, bell: &Arc<Bell>) -> Poll<F::Output> {
+    let waker = Waker::from(Arc::clone(bell));
+    future.poll(&mut Context::from_waker(&waker))
+}
+
+/// A backend whose calls end when the test gives permits.
+struct Backend {
+    begun: AtomicUsize,
+    dropped: AtomicUsize,
+    permits: Semaphore,
+}
+
+impl Default for Backend {
+    fn default() -> Self {
+        Self {
+            begun: AtomicUsize::new(0),
+            dropped: AtomicUsize::new(0),
+            permits: Semaphore::new(0),
+        }
+    }
+}
+
+struct CountDrop(Arc<Backend>);
+
+impl Drop for CountDrop {
+    fn drop(&mut self) {
+        self.0.dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Backend {
+    fn begun(&self) -> usize {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    fn dropped(&self) -> usize {
+        self.dropped.load(Ordering::SeqCst)
+    }
+}
+
+/// Each value is ten times the key, and the number of calls so far.
+struct Remote(Arc<Backend>);
+
+impl AsyncLoader<u64, u64> for Remote {
+    type Error = String;
+
+    async fn load(&self, key: &u64) -> Result<Loaded<u64>, String> {
+        let call = self.0.begun.fetch_add(1, Ordering::SeqCst) as u64;
+        let _counted = CountDrop(Arc::clone(&self.0));
+        self.0.permits.acquire().await.unwrap().forget();
+        match key {
+            66 => Err("down".into()),
+            67 => panic!("told to panic in the loader"),
+            _ => Ok((key * 10 + call).into()),
+        }
+    }
+
+    async fn reload(&self, key: &u64, old: &u64) -> Result<Reloaded<u64>, String> {
+        assert_eq!(old / 10, *key);
+        self.load(key).await.map(Reloaded::New)
+    }
+}
+
+fn rig(spawner: impl Fn(Task) + Send + Sync + 'static) -> (Users, Arc<Backend>, ManualTicker) {
+    let (backend, time) = (Arc::<Backend>::default(), ManualTicker::new());
+    let users = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .time_to_live(100 * SECOND)
+        .loading(Remote(Arc::clone(&backend)))
+        .refresh_after(refresh::after(10 * SECOND))
+        .spawner(spawner)
+        .build();
+    (users, backend, time)
+}
+
+/// Tasks that wait until the test runs them.
+#[derive(Clone, Default)]
+struct Tasks(Arc<Mutex<Vec<Task>>>);
+
+impl Tasks {
+    fn spawner(&self) -> impl Fn(Task) + Send + Sync + 'static {
+        let tasks = self.clone();
+        move |task| tasks.0.lock().unwrap().push(task)
+    }
+
+    fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    /// Polls each once; says how many are left.
+    fn run(&self) -> usize {
+        let mut tasks = std::mem::take(&mut *self.0.lock().unwrap());
+        let bell = Arc::default();
+        tasks.retain_mut(|task| poll(task.as_mut(), &bell).is_pending());
+        let left = tasks.len();
+        self.0.lock().unwrap().append(&mut tasks);
+        left
+    }
+
+    fn drop_all(&self) {
+        let tasks = std::mem::take(&mut *self.0.lock().unwrap());
+        drop(tasks);
+    }
+}
+
+#[test]
+fn any_waiter_drives_a_shared_load() {
+    let tasks = Tasks::default();
+    let (users, backend, _) = rig(tasks.spawner());
+    let bells: [Arc<Bell>; 3] = Default::default();
+    let mut first = Box::pin(users.get_async(&1));
+    let mut second = Box::pin(users.get_async(&1));
+    let mut third = Box::pin(users.get_async(&1));
+    assert!(poll(first.as_mut(), &bells[0]).is_pending());
+    assert!(poll(second.as_mut(), &bells[1]).is_pending());
+    assert!(poll(third.as_mut(), &bells[2]).is_pending());
+    assert_eq!(backend.begun(), 1, "one load for all");
+    backend.permits.add_permits(1);
+    assert!(
+        bells.iter().all(|bell| bell.0.load(Ordering::SeqCst) > 0),
+        "all are woken"
+    );
+    // The leader is never polled again.
+    assert_eq!(poll(third.as_mut(), &bells[2]), Poll::Ready(Ok(10)));
+    assert_eq!(poll(second.as_mut(), &bells[1]), Poll::Ready(Ok(10)));
+    assert_eq!(users.cache().get(&1), Some(10));
+    drop(first);
+    assert_eq!(
+        (backend.begun(), tasks.len()),
+        (1, 0),
+        "nothing was spawned"
+    );
+}
+
+#[test]
+fn a_load_goes_on_with_the_waiters_that_are_left_and_is_spawned_after_the_last() {
+    let tasks = Tasks::default();
+    let (users, backend, _) = rig(tasks.spawner());
+    let bell = Arc::<Bell>::default();
+    let mut first = Box::pin(users.get_async(&1));
+    let mut second = Box::pin(users.get_async(&1));
+    assert!(poll(first.as_mut(), &bell).is_pending());
+    assert!(poll(second.as_mut(), &bell).is_pending());
+    drop(first);
+    assert_eq!((tasks.len(), backend.dropped()), (0, 0));
+    drop(second);
+    assert_eq!((tasks.len(), backend.dropped()), (1, 0), "spawned");
+    assert_eq!(tasks.run(), 1);
+    // Another call joins it, and drives it beside the task.
+    let mut third = Box::pin(users.get_async(&1));
+    assert!(poll(third.as_mut(), &bell).is_pending());
+    assert_eq!(backend.begun(), 1);
+    backend.permits.add_permits(1);
+    assert_eq!(poll(third.as_mut(), &bell), Poll::Ready(Ok(10)));
+    assert_eq!(tasks.run(), 0);
+    // Without any call, the task alone ends it.
+    let mut fourth = Box::pin(users.get_async(&2));
+    assert!(poll(fourth.as_mut(), &bell).is_pending());
+    drop(fourth);
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(users.cache().get(&2), Some(21));
+}
+
+#[test]
+fn without_a_spawner_a_load_that_nobody_waits_for_is_dropped() {
+    let backend = Arc::<Backend>::default();
+    let users: Users = Cache::builder()
+        .record_stats()
+        .loading(Remote(Arc::clone(&backend)))
+        .build();
+    let bell = Arc::<Bell>::default();
+    let mut first = Box::pin(users.get_async(&1));
+    assert!(poll(first.as_mut(), &bell).is_pending());
+    drop(first);
+    assert_eq!((backend.begun(), backend.dropped()), (1, 1));
+    backend.permits.add_permits(2);
+    assert_eq!(
+        users.get(&1),
+        Ok(11),
+        "the key is usable; a thread may wait, too"
+    );
+    // A refresh is driven by its caller.
+    assert_eq!(users.refresh(1).wait(), Ok(Some(12)));
+}
+
+#[test]
+fn a_plain_waiter_takes_over_when_a_load_is_dropped() {
+    let backend = Arc::<Backend>::default();
+    let users: Users = Cache::builder()
+        .record_stats()
+        .loading(Remote(Arc::clone(&backend)))
+        .build();
+    let bell = Arc::<Bell>::default();
+    let mut first = Box::pin(users.get_async(&1));
+    assert!(poll(first.as_mut(), &bell).is_pending());
+    thread::scope(|scope| {
+        let other = scope.spawn(|| users.cache().get_with(1, || 77));
+        until("it waits", || users.cache().stats().load_waits() == 1);
+        drop(first);
+        assert_eq!(other.join().unwrap(), 77);
+    });
+    assert_eq!(users.get(&1), Ok(77));
+}
+
+fn stale(users: &Users, backend: &Backend, time: &ManualTicker) {
+    backend.permits.add_permits(1);
+    assert_eq!(users.get(&1), Ok(10));
+    time.advance(10 * SECOND);
+}
+
+#[test]
+fn reloads_are_handed_to_the_spawner_once() {
+    let tasks = Tasks::default();
+    let (users, backend, time) = rig(tasks.spawner());
+    stale(&users, &backend, &time);
+    for _ in 0..20 {
+        assert_eq!(users.get(&1), Ok(10), "the old value");
+    }
+    assert_eq!((tasks.len(), backend.begun()), (1, 1));
+    assert_eq!(tasks.run(), 1);
+    assert_eq!(backend.begun(), 2);
+    // A miss joins the reload, and drives it.
+    time.advance(90 * SECOND);
+    let bell = Arc::<Bell>::default();
+    let mut miss = Box::pin(users.get_async(&1));
+    assert!(poll(miss.as_mut(), &bell).is_pending());
+    backend.permits.add_permits(1);
+    assert_eq!(poll(miss.as_mut(), &bell), Poll::Ready(Ok(11)));
+    assert_eq!(backend.begun(), 2);
+    assert_eq!(tasks.run(), 0);
+}
+
+#[test]
+fn a_spawner_that_drops_or_panics_gives_the_right_back() {
+    let spawners: [(&str, Spawner); 2] = [
+        ("drops", |task| drop(task)),
+        ("panics", |_| panic!("told to panic in the spawner")),
+    ];
+    for (name, spawner) in spawners {
+        let (users, backend, time) = rig(spawner);
+        stale(&users, &backend, &time);
+        assert_eq!(users.get(&1), Ok(10), "{name}: the reader goes on");
+        assert_eq!(users.cache().stats().reload_failures(), 1, "{name}");
+        assert_eq!(users.get(&1), Ok(10));
+        assert_eq!(
+            users.cache().stats().reloads(),
+            1,
+            "{name}: not before its time"
+        );
+        time.advance(SECOND);
+        assert_eq!(users.get(&1), Ok(10));
+        assert_eq!(users.cache().stats().reloads(), 2, "{name}: the next try");
+        let refresh = users.refresh(1).wait();
+        assert_eq!(refresh, Err(LoadError::Panicked), "{name}");
+        // A miss needs no spawner.
+        time.advance(100 * SECOND);
+        backend.permits.add_permits(1);
+        assert!(users.get(&1).is_ok());
+    }
+}
+
+#[test]
+fn a_task_that_is_dropped_half_way_gives_the_right_back() {
+    let tasks = Tasks::default();
+    let (users, backend, time) = rig(tasks.spawner());
+    stale(&users, &backend, &time);
+    assert_eq!(users.get(&1), Ok(10));
+    assert_eq!(tasks.run(), 1);
+    tasks.drop_all();
+    assert_eq!(users.cache().stats().reload_failures(), 1);
+    time.advance(SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(users.cache().get(&1), Some(12));
+}
+
+#[test]
+fn a_runtime_that_ends_gives_the_right_back() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .build()
+        .unwrap();
+    let handle = runtime.handle().clone();
+    let (users, backend, time) = rig(move |task| drop(handle.spawn(task)));
+    stale(&users, &backend, &time);
+    assert_eq!(users.get(&1), Ok(10));
+    until("the reload runs", || backend.begun() == 2);
+    runtime.shutdown_timeout(60 * SECOND);
+    until("it has failed", || {
+        users.cache().stats().reload_failures() == 1
+    });
+    time.advance(SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    until("the next one fails at once", || {
+        users.cache().stats().reload_failures() == 2
+    });
+    time.advance(100 * SECOND);
+    backend.permits.add_permits(1);
+    assert!(users.get(&1).is_ok());
+}
+
+#[test]
+fn a_panic_and_an_error_reach_all_who_wait() {
+    let tasks = Tasks::default();
+    let (users, backend, _) = rig(tasks.spawner());
+    let bell = Arc::<Bell>::default();
+    for (key, error) in [
+        (66, LoadError::Failed(Arc::new("down".to_string()))),
+        (67, LoadError::Panicked),
+    ] {
+        let mut one = Box::pin(users.get_async(&key));
+        let mut other = Box::pin(users.get_async(&key));
+        assert!(poll(one.as_mut(), &bell).is_pending());
+        assert!(poll(other.as_mut(), &bell).is_pending());
+        backend.permits.add_permits(1);
+        assert_eq!(poll(other.as_mut(), &bell), Poll::Ready(Err(error.clone())));
+        assert_eq!(poll(one.as_mut(), &bell), Poll::Ready(Err(error)));
+    }
+    assert_eq!(backend.begun(), 2);
+}
+
+#[test]
+fn a_time_out_lets_the_next_call_load() {
+    let (backend, time, tasks) = (
+        Arc::<Backend>::default(),
+        ManualTicker::new(),
+        Tasks::default(),
+    );
+    let users: Users = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .loading(Remote(Arc::clone(&backend)))
+        .refresh_after(refresh::after(10 * SECOND))
+        .load_timeout(5 * SECOND)
+        .spawner(tasks.spawner())
+        .build();
+    stale(&users, &backend, &time);
+    assert_eq!(users.get(&1), Ok(10));
+    assert_eq!(tasks.run(), 1);
+    let mut refresh = pin!(users.refresh(1));
+    let bell = Arc::<Bell>::default();
+    assert!(poll(refresh.as_mut(), &bell).is_pending());
+    time.advance(5 * SECOND);
+    assert_eq!(
+        poll(refresh.as_mut(), &bell),
+        Poll::Ready(Err(LoadError::TimedOut))
+    );
+    assert_eq!(users.get(&1), Ok(10));
+    assert_eq!((tasks.len(), users.cache().stats().reloads()), (2, 2));
+    backend.permits.add_permits(2);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(users.cache().stats().loads_discarded(), 1, "the late one");
+    assert_eq!(users.cache().get(&1), Some(12));
+}
+
+#[test]
+fn an_explicit_write_revokes_an_async_reload() {
+    let tasks = Tasks::default();
+    let (users, backend, time) = rig(tasks.spawner());
+    stale(&users, &backend, &time);
+    let mut refresh = pin!(users.refresh(1));
+    let bell = Arc::<Bell>::default();
+    assert!(poll(refresh.as_mut(), &bell).is_pending());
+    users.cache().insert(1, 19);
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(poll(refresh.as_mut(), &bell), Poll::Ready(Ok(Some(19))));
+    assert_eq!(users.cache().get(&1), Some(19));
+}
+
+#[test]
+fn the_last_handle_goes_while_a_reload_runs() {
+    let tasks = Tasks::default();
+    let (users, backend, time) = rig(tasks.spawner());
+    stale(&users, &backend, &time);
+    let mut refresh = pin!(users.refresh(1));
+    let bell = Arc::<Bell>::default();
+    assert!(poll(refresh.as_mut(), &bell).is_pending());
+    drop(users);
+    backend.permits.add_permits(1);
+    assert_eq!(poll(refresh.as_mut(), &bell), Poll::Ready(Ok(Some(11))));
+    assert_eq!(tasks.run(), 0);
+}
+
+#[test]
+fn a_missing_spawner_is_named() {
+    let builder = Cache::<u64, u64>::builder()
+        .name("users")
+        .loading(Remote(Arc::default()))
+        .refresh_after(refresh::after(SECOND));
+    let error = builder.try_build().unwrap_err().to_string();
+    assert!(
+        error.starts_with("cache \"users\": spawner is missing"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_of_a_runtime_share_loads() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let load = async_loader_fn(move |key: &u64| {
+        let (key, calls) = (*key, Arc::clone(&counted));
+        async move {
+            calls.fetch_add(1, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            Ok::<_, String>(key * 2)
+        }
+    });
+    let users: Users = Cache::builder()
+        .loading(load)
+        .refresh_after(refresh::after(Duration::from_millis(1)))
+        .spawner(|task| drop(tokio::spawn(task)))
+        .build();
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let users = users.clone();
+            tokio::spawn(async move {
+                for step in 0..2_000_u64 {
+                    let key = step % 10;
+                    assert_eq!(users.get_async(&key).await, Ok(key * 2));
+                    if step % 50 == 0 {
+                        // A call that goes away half-way.
+                        let other = key + 100;
+                        let call = users.get_async(&other);
+                        let soon = tokio::time::timeout(Duration::ZERO, call);
+                        drop(soon.await);
+                        users.cache().invalidate(&key);
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let all = users.get_all_async(0..10).await.unwrap();
+    assert_eq!(all, (0..10).map(|key| Some(key * 2)).collect::<Vec<_>>());
+    assert!(calls.load(Ordering::SeqCst) >= 10);
+}
+
+#[test]
+fn a_panic_of_the_expiry_policy_reaches_all_who_wait_and_leaves_the_key_usable() {
+    let (backend, bad) = (Arc::<Backend>::default(), Arc::new(AtomicUsize::new(1)));
+    let told = Arc::clone(&bad);
+    let policy = wheelhouse::expiry::writing(move |_: &u64, _: &u64| {
+        assert_eq!(
+            told.load(Ordering::SeqCst),
+            0,
+            "told to panic in the expiry policy"
+        );
+        Some(100 * SECOND)
+    });
+    let users: Users = Cache::builder()
+        .expire_after(policy)
+        .loading(Remote(Arc::clone(&backend)))
+        .build();
+    let bell = Arc::<Bell>::default();
+    let mut one = Box::pin(users.get_async(&1));
+    let mut other = Box::pin(users.get_async(&1));
+    assert!(poll(one.as_mut(), &bell).is_pending());
+    assert!(poll(other.as_mut(), &bell).is_pending());
+    backend.permits.add_permits(1);
+    assert_eq!(
+        poll(one.as_mut(), &bell),
+        Poll::Ready(Err(LoadError::Panicked))
+    );
+    assert_eq!(
+        poll(other.as_mut(), &bell),
+        Poll::Ready(Err(LoadError::Panicked))
+    );
+    bad.store(0, Ordering::SeqCst);
+    backend.permits.add_permits(1);
+    assert_eq!(users.get(&1), Ok(11));
+}

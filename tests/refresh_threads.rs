@@ -1,0 +1,274 @@
+//! On which threads a loader runs, and what becomes of reloads when the cache goes.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+use wheelhouse::{Cache, LoadingCache, ManualTicker, RemovalCause, loader_fn, refresh};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn loads_run_on_the_caller_and_reloads_on_named_threads_of_the_cache() {
+    let (time, seen) = (ManualTicker::new(), Arc::new(Mutex::new(Vec::new())));
+    let note = Arc::clone(&seen);
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .ticker(time.clone())
+        .name("users")
+        .loading(loader_fn(move |key: &u64| {
+            let thread = thread::current();
+            let name = thread.name().unwrap_or_default().to_string();
+            note.lock().unwrap().push((thread.id(), name));
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(SECOND))
+        .build();
+    assert_eq!(users.get(&1), Ok(1));
+    assert_eq!(seen.lock().unwrap()[0].0, thread::current().id());
+    time.advance(SECOND);
+    assert_eq!(users.get(&1), Ok(1));
+    until("it is reloaded", || seen.lock().unwrap().len() == 2);
+    let (id, name) = seen.lock().unwrap()[1].clone();
+    assert_ne!(id, thread::current().id());
+    assert_eq!(name, "wheelhouse-users-reload");
+}
+
+#[test]
+fn no_more_threads_reload_at_once_than_were_asked_for() {
+    for most in [1, 3] {
+        let time = ManualTicker::new();
+        let (at_once, peak, done) =
+            <(Arc<AtomicUsize>, Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let threads: Arc<Mutex<HashSet<ThreadId>>> = Arc::default();
+        let open = Arc::new(AtomicBool::new(true));
+        let (a, p, d, t, o) = (
+            Arc::clone(&at_once),
+            Arc::clone(&peak),
+            Arc::clone(&done),
+            Arc::clone(&threads),
+            Arc::clone(&open),
+        );
+        let users: LoadingCache<u64, u64, ()> = Cache::builder()
+            .ticker(time.clone())
+            .loading(loader_fn(move |key: &u64| {
+                if !o.load(Ordering::SeqCst) {
+                    t.lock().unwrap().insert(thread::current().id());
+                    let now = a.fetch_add(1, Ordering::SeqCst) + 1;
+                    p.fetch_max(now, Ordering::SeqCst);
+                    until("as many as may", || {
+                        p.load(Ordering::SeqCst) == most || d.load(Ordering::SeqCst) > 0
+                    });
+                    a.fetch_sub(1, Ordering::SeqCst);
+                    d.fetch_add(1, Ordering::SeqCst);
+                }
+                Ok(*key)
+            }))
+            .refresh_after(refresh::after(SECOND))
+            .reload_threads(most)
+            .build();
+        for key in 0..20 {
+            assert_eq!(users.get(&key), Ok(key));
+        }
+        open.store(false, Ordering::SeqCst);
+        time.advance(SECOND);
+        for key in 0..20 {
+            assert_eq!(users.get(&key), Ok(key));
+        }
+        until("all are reloaded", || done.load(Ordering::SeqCst) == 20);
+        assert_eq!(peak.load(Ordering::SeqCst), most);
+        assert_eq!(threads.lock().unwrap().len(), most);
+    }
+}
+
+#[test]
+fn the_last_handle_goes_while_reloads_run_and_wait() {
+    struct Probe(Arc<AtomicUsize>);
+    impl Drop for Probe {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let (time, open, dropped) = (
+        ManualTicker::new(),
+        Arc::new(AtomicBool::new(true)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (o, c, probe) = (
+        Arc::clone(&open),
+        Arc::clone(&calls),
+        Probe(Arc::clone(&dropped)),
+    );
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&heard);
+    let users: LoadingCache<u64, Arc<u64>, ()> = Cache::builder()
+        .ticker(time.clone())
+        .removal_listener(move |key: &u64, _: &Arc<u64>, cause| {
+            told.lock().unwrap().push((*key, cause));
+        })
+        .loading(loader_fn(move |key: &u64| {
+            let _held = &probe;
+            c.fetch_add(1, Ordering::SeqCst);
+            until("the gate opens", || o.load(Ordering::SeqCst));
+            Ok(Arc::new(*key))
+        }))
+        .refresh_after(refresh::after(SECOND))
+        .build();
+    // Not that of key 1: a reload holds the old value.
+    let value = users.get(&2).unwrap();
+    for key in 1..10 {
+        users.get(&key).unwrap();
+    }
+    open.store(false, Ordering::SeqCst);
+    time.advance(SECOND);
+    let waiter = users.refresh(1);
+    for key in 2..10 {
+        users.get(&key).unwrap();
+    }
+    until("a reload runs", || calls.load(Ordering::SeqCst) == 10);
+    let waiting = users.refresh(5);
+    drop(users);
+    assert_eq!(Arc::strong_count(&value), 1, "reloads keep no cache alive");
+    assert!(waiting.wait().is_err(), "it never began");
+    open.store(true, Ordering::SeqCst);
+    let outcome = waiter.wait().unwrap();
+    assert_eq!(outcome.as_deref(), Some(&1), "its waiters get the outcome");
+    until("the thread ends", || dropped.load(Ordering::SeqCst) == 1);
+    assert_eq!(calls.load(Ordering::SeqCst), 10);
+    assert!(
+        heard
+            .lock()
+            .unwrap()
+            .iter()
+            .all(|(_, cause)| *cause != RemovalCause::Replaced)
+    );
+}
+
+#[test]
+fn a_loader_that_asks_for_its_own_key_panics_and_does_not_hang() {
+    let own: Arc<std::sync::OnceLock<LoadingCache<u64, u64, ()>>> = Arc::default();
+    let inner = Arc::clone(&own);
+    let users = Cache::builder()
+        .loading(loader_fn(move |key: &u64| match inner.get() {
+            Some(users) if *key == 1 => users.get(&1).map_err(|_| ()),
+            Some(users) if *key == 2 => users.refresh(2).wait().map(|_| 2).map_err(|_| ()),
+            _ => Ok(*key),
+        }))
+        .build();
+    own.set(users.clone()).unwrap();
+    assert_eq!(users.get(&1), Err(wheelhouse::LoadError::Panicked));
+    assert_eq!(users.get(&2), Err(wheelhouse::LoadError::Panicked));
+    assert_eq!(
+        users.refresh(1).wait(),
+        Err(wheelhouse::LoadError::Panicked)
+    );
+    assert_eq!(users.get(&3), Ok(3));
+}
+
+#[test]
+fn a_read_on_the_maintenance_thread_reloads_on_another() {
+    type Users = LoadingCache<u64, u64, ()>;
+    let (reloads, readers) = <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<String>>>)>::default();
+    let (note, read) = (Arc::clone(&reloads), Arc::clone(&readers));
+    let name = || thread::current().name().unwrap_or_default().to_string();
+    let own: Arc<std::sync::OnceLock<Users>> = Arc::default();
+    let inner = Arc::clone(&own);
+    let users = Cache::builder()
+        .name("busy")
+        .expiry_resolution(Duration::from_millis(1))
+        .removal_listener(move |key: &u64, _: &u64, _| {
+            if let Some(users) = inner.get()
+                && *key >= 100
+            {
+                read.lock().unwrap().push(name());
+                users.get_if_present(&1);
+            }
+        })
+        .loading(loader_fn(move |key: &u64| {
+            note.lock().unwrap().push(name());
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(Duration::from_millis(1)))
+        .build();
+    own.set(users.clone()).unwrap();
+    assert_eq!(users.get(&1), Ok(1));
+    let mut key = 100;
+    until("reads of the maintenance thread reload", || {
+        reloads.lock().unwrap().len() > 5 || {
+            key += 1;
+            users
+                .cache()
+                .insert_with_ttl(key, key, Duration::from_millis(2));
+            thread::yield_now();
+            false
+        }
+    });
+    let readers = readers.lock().unwrap();
+    let reloads = reloads.lock().unwrap();
+    let allowed = "wheelhouse-busy-reload";
+    assert!(
+        reloads[1..].iter().all(|name| name == allowed),
+        "{reloads:?}"
+    );
+    assert!(readers.iter().any(|name| name != "main"), "{readers:?}");
+}
+
+#[test]
+fn readers_writers_and_reloads_at_once_leave_every_key_usable() {
+    let time = ManualTicker::new();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .max_capacity(40)
+        .time_to_live(3 * SECOND)
+        .loading(loader_fn(move |key: &u64| {
+            let call = counted.fetch_add(1, Ordering::SeqCst);
+            match call % 17 {
+                3 => Err(()),
+                5 => panic!("told to panic in the loader"),
+                _ => Ok(key * 1_000),
+            }
+        }))
+        .refresh_after(refresh::after(SECOND))
+        .reload_threads(2)
+        .build();
+    thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (users, time) = (&users, &time);
+            scope.spawn(move || {
+                for step in 0..3_000_u64 {
+                    let key = (step * 7 + thread) % 60;
+                    match (step + thread) % 23 {
+                        0 => users.cache().insert(key, key * 1_000),
+                        1 => users.cache().invalidate(&key),
+                        2 => time.advance(SECOND / 10),
+                        3 => drop(users.refresh(key)),
+                        4 => drop(users.refresh(key).wait()),
+                        _ => {
+                            if let Ok(value) = users.get(&key) {
+                                assert_eq!(value, key * 1_000);
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    for key in 0..60 {
+        until("usable", || {
+            users.refresh(key).wait() == Ok(Some(key * 1_000))
+        });
+    }
+    assert!(users.cache().stats().reloads() > 100);
+}
