@@ -71,6 +71,50 @@ pub enum CompResult<K, V> {
     Overtaken(Option<V>),
 }
 
+impl<K, V> CompResult<K, V> {
+    /// The entry of the result; `None` for `StillNone` and for `Overtaken`.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let result = cache.entry("k").and_compute_with(|_| wheelhouse::compute::Op::Put(1));
+    /// assert_eq!(result.into_entry().map(|entry| entry.into_value()), Some(1));
+    /// let result = cache.entry("other").and_compute_with(|_| wheelhouse::compute::Op::Nop);
+    /// assert!(result.into_entry().is_none());
+    /// ```
+    pub fn into_entry(self) -> Option<Entry<K, V>> {
+        match self {
+            Self::Inserted(entry)
+            | Self::ReplacedWith(entry)
+            | Self::Removed(entry)
+            | Self::Unchanged(entry) => Some(entry),
+            Self::StillNone(_) | Self::Overtaken(_) => None,
+        }
+    }
+
+    /// The entry of the result.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let result = cache.entry("k").and_compute_with(|_| wheelhouse::compute::Op::Put(1));
+    /// assert_eq!(result.unwrap().into_value(), 1);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the result is `StillNone` or `Overtaken`.
+    #[track_caller]
+    pub fn unwrap(self) -> Entry<K, V> {
+        let variant = match &self {
+            Self::StillNone(_) => "StillNone",
+            _ => "Overtaken",
+        };
+        match self.into_entry() {
+            Some(entry) => entry,
+            None => panic!("`CompResult::unwrap` called on `{variant}`, which has no entry"),
+        }
+    }
+}
+
 /// An owned snapshot of an entry: it does not follow the cache.
 ///
 /// ```
