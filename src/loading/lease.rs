@@ -67,8 +67,8 @@ pub struct Lease<K, V, S = RandomState> {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filled<V> {
-    /// It was stored. A value that cannot be kept (capacity 0, a life of 0, too heavy) was stored as
-    /// well, and has left again at once: the listener hears of it.
+    /// It was stored. A value that cannot be kept (capacity 0, a life of 0, too heavy) was stored
+    /// as well, and has left again at once: the listener hears of it.
     Stored,
     /// The key was written meanwhile and has another value now.
     Lost {
