@@ -112,6 +112,18 @@ impl<K, V> Explicit<K, V> {
         }
     }
 
+    /// Ends a write: wakes calls that wait for their turn, if it revoked a load. No lock and no pin
+    /// may be held.
+    // Nearly all writes have met no load: then there is nothing to drop, and no call.
+    #[inline(always)]
+    pub(crate) fn finish(self) {
+        if self.known.is_some() {
+            drop(self);
+        } else {
+            std::mem::forget(self);
+        }
+    }
+
     /// Whether a load was revoked: then the gate is to be dropped with no pin held.
     pub(crate) fn has_revoked(&self) -> bool {
         self.revoked.is_some()

@@ -50,8 +50,24 @@ impl<K, V> Lifetimes<K, V> {
     /// The wanted deadline of an entry whose own deadline is `own`, written at `written` and used
     /// at `now`, a reading of `clock`.
     // `written` stands in the node's side part: read only if it matters.
-    #[inline]
+    #[inline(always)]
     pub(super) fn wanted(
+        &self,
+        own: u64,
+        written: impl FnOnce() -> u64,
+        now: u64,
+        clock: &Clock,
+    ) -> u64 {
+        if self.limits.time_to_live.is_none() && self.limits.time_to_idle.is_none() {
+            own
+        } else {
+            self.wanted_within_limits(own, written, now, clock)
+        }
+    }
+
+    /// [`wanted`](Self::wanted) in a cache with limits.
+    #[inline(never)]
+    fn wanted_within_limits(
         &self,
         own: u64,
         written: impl FnOnce() -> u64,

@@ -94,6 +94,7 @@ where
             if let Some(outcome) = after.outcome.take() {
                 self.maintenance.after_write(&self.shared, outcome);
             }
+            gate.finish();
             return (cause == RemovalCause::Explicit).then_some(seen);
         }
         unreachable!("a loop without an end");

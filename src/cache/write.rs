@@ -185,7 +185,7 @@ where
         let hash = self.hash(&key);
         let mut gate = Explicit::new(By::Blind);
         let stored = self.put_through(hash, key, value, given, &mut gate);
-        drop(gate);
+        gate.finish();
         if let Ok(outcome) = stored {
             self.maintenance.after_write(&self.shared, outcome);
         }
