@@ -12,9 +12,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use wheelhouse::compute::{CompResult, Entry, Op};
 use wheelhouse::{
-    BuildError, Cache, Downtime, Ended, EntryRef, Equivalent, EvictionPolicy, Expiry, Filled, Iter,
-    Lease, Leased, ManualTicker, Policy, RemovalCause, Restore, Restored, SavedEntry, Scheduler,
-    Snapshot, Stats, Ticker,
+    BuildError, Cache, Downtime, Ended, EntryRef, EntrySelector, Equivalent, EvictionPolicy,
+    Expiry, Filled, Iter, Lease, Leased, ManualTicker, Policy, RefEntrySelector, RemovalCause,
+    Restore, Restored, SavedEntry, Scheduler, Snapshot, Stats, Ticker,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -239,6 +239,8 @@ fn loading_methods_have_the_promised_shape() {
 #[test]
 fn selectors_have_the_promised_shape() {
     let cache: C = Cache::new(10);
+    let _: EntrySelector<'_, String, u32> = cache.entry(a());
+    let _: RefEntrySelector<'_, String, str, u32> = cache.entry_by_ref("a");
     let entry: Entry<String, u32> = cache.entry(a()).or_default();
     assert_eq!(
         (entry.key().as_str(), *entry.value(), entry.is_fresh()),
