@@ -131,6 +131,10 @@ mod model {
             explorer::thread::yield_now();
         }
 
+        pub(crate) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
         pub(crate) fn notify_all(&self) {
             self.0.notify_all();
         }
