@@ -12,7 +12,7 @@ use crate::refresh::Refresh;
 use crate::scheduler::Scheduler;
 use crate::shared::{Shared, SharedSetup};
 use crate::stripe;
-use crate::time::{Clock, Ticker, coarse};
+use crate::time::{Clock, Ticker};
 use crate::wheel;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -56,7 +56,6 @@ pub struct CacheBuilder<K, V, S = RandomState> {
     limits: Limits,
     resolution: Duration,
     ticker: Option<Box<dyn Ticker>>,
-    coarse_reads: Option<Duration>,
     scheduler: Option<Scheduler>,
     listener: Option<Listener<K, V>>,
     record_stats: bool,
@@ -96,7 +95,6 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
             limits: Limits::default(),
             resolution: DEFAULT_RESOLUTION,
             ticker: None,
-            coarse_reads: None,
             scheduler: None,
             listener: None,
             record_stats: false,
@@ -354,7 +352,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Takes the time from this ticker instead of the processor's counter. The default scheduler is
     /// then [`Scheduler::disabled`], because the cache cannot know how the ticker's time relates to
-    /// real time. Cannot be combined with [`coarse_reads`](Self::coarse_reads).
+    /// real time.
     ///
     /// ```
     /// use wheelhouse::{Cache, ManualTicker};
@@ -364,55 +362,6 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// ```
     pub fn ticker(mut self, ticker: impl Ticker) -> Self {
         self.ticker = Some(Box::new(ticker));
-        self
-    }
-
-    /// Lets look-ups use a time that a thread stores at intervals, so that a hit reads no clock.
-    /// `staleness` is between 1 ms and 1 s. Without this setting, every look-up is exact.
-    ///
-    /// A look-up (`get`, `get_many`, `get_ref`, `peek_ref`, `contains_key`, iteration,
-    /// [`Policy::weight_of`](crate::Policy::weight_of)) may then still find an entry for
-    /// `staleness` after its deadline, also if its lifetime was zero. It may be longer by the time
-    /// that the system wakes the thread too late, beyond `staleness / 2`. On an overloaded machine,
-    /// or in a process that was stopped, this delay has no bound. Entries never expire early.
-    ///
-    /// Everything else uses the exact clock as before: new deadlines, updates, `set_expiry`,
-    /// `remove`, `retain`, maintenance and with it the removal listener, and what an
-    /// [`EntryRef`](crate::EntryRef) says about its entry. Reads that may move a deadline
-    /// ([`time_to_idle`](Self::time_to_idle), a policy that answers reads) need the exact time: in
-    /// a cache that has these, this setting has no effect. It cannot be combined with a
-    /// [`ticker`](Self::ticker).
-    ///
-    /// # What still holds
-    ///
-    /// All look-ups of a cache use one time, which never goes back. Once a look-up has missed an
-    /// entry, `remove` or `set_expiry` has refused it as expired, or the listener was notified of
-    /// it, no look-up that begins later returns it. So each entry expires at one moment for all
-    /// callers; this moment may be a little after the deadline. Only `retain`, which is exact and
-    /// does not report what it skips, may skip an entry that a later look-up still finds.
-    ///
-    /// # Cost
-    ///
-    /// A hit on an entry with a deadline then does not read the processor's counter; the gain is
-    /// greater where the clock is a system call. One thread serves all such caches of a process. It
-    /// starts with the first of them and ends with the last. It wakes twice in the shortest
-    /// staleness among them, even while no cache is used. So the setting pays in a process with
-    /// millions of hits a second. If the thread cannot be started, this is reported once on
-    /// standard error, and look-ups are exact.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::Cache;
-    ///
-    /// let cache: Cache<u8, u8> = Cache::builder()
-    ///     .time_to_live(Duration::from_secs(60))
-    ///     .coarse_reads(Duration::from_millis(10)) // an entry may be seen for 60.01 s
-    ///     .build();
-    /// cache.insert(1, 1);
-    /// assert_eq!(cache.get(&1), Some(1));
-    /// ```
-    pub fn coarse_reads(mut self, staleness: Duration) -> Self {
-        self.coarse_reads = Some(staleness);
         self
     }
 
@@ -509,7 +458,6 @@ impl<K, V, S> CacheBuilder<K, V, S> {
             limits: self.limits,
             resolution: self.resolution,
             ticker: self.ticker,
-            coarse_reads: self.coarse_reads,
             scheduler: self.scheduler,
             listener: self.listener,
             record_stats: self.record_stats,
@@ -555,8 +503,7 @@ where
     /// # Errors
     ///
     /// [`BuildError`] if `expiry_resolution` is finer or wider than the wheel can be,
-    /// `initial_capacity` is more than memory can hold, `name` contains a NUL, or `coarse_reads` is
-    /// out of its range or combined with a `ticker`.
+    /// `initial_capacity` is more than memory can hold, or `name` contains a NUL.
     ///
     /// ```
     /// use std::time::Duration;
@@ -596,10 +543,7 @@ where
         let map = Map::new(shards(self.max_capacity), self.initial_capacity, columns);
         let waker = scheduler.waker();
         let setup = SharedSetup {
-            clock: match self.coarse_reads {
-                Some(staleness) if !lifetimes.reads_extend => clock.with_coarse_glances(staleness),
-                _ => clock,
-            },
+            clock,
             max_capacity: self.max_capacity,
             eviction_policy: self.eviction_policy,
             record_stats: self.record_stats,
@@ -648,20 +592,6 @@ where
                 "name is {name:?}, but must be without NUL: it names a thread"
             ));
         }
-        if let Some(staleness) = self.coarse_reads {
-            if !(coarse::FINEST..=coarse::COARSEST).contains(&staleness) {
-                return Err(format!(
-                    "coarse_reads is {staleness:?}, but must be between {:?} and {:?}",
-                    coarse::FINEST,
-                    coarse::COARSEST
-                ));
-            }
-            if self.ticker.is_some() {
-                return Err(format!(
-                    "coarse_reads is {staleness:?}, but is allowed only without a ticker: a thread can store the time of the machine's clock only"
-                ));
-            }
-        }
         Ok(())
     }
 }
@@ -699,7 +629,6 @@ impl<K, V, S> fmt::Debug for CacheBuilder<K, V, S> {
             .field("time_to_idle", &self.limits.time_to_idle)
             .field("load_timeout", &self.limits.load_timeout)
             .field("expiry_resolution", &self.resolution)
-            .field("coarse_reads", &self.coarse_reads)
             .field("scheduler", &self.scheduler)
             .field("removal_listener", &self.listener.is_some())
             .field("record_stats", &self.record_stats)

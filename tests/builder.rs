@@ -89,34 +89,6 @@ fn an_initial_capacity_beyond_all_memory_is_refused() {
 }
 
 #[test]
-fn a_staleness_out_of_its_range_is_refused() {
-    for (asked, shown) in [
-        (Duration::ZERO, "0ns"),
-        (nanos(999_999), "999.999µs"),
-        (secs(1) + NS, "1.000000001s"),
-        (Duration::MAX, "18446744073709551615.999999999s"),
-    ] {
-        let message = refusal!(Cache::<u32, u32>::builder().coarse_reads(asked));
-        names(&message, &["coarse_reads", shown, "1ms", "1s"]);
-    }
-    for asked in [nanos(1_000_000), secs(1)] {
-        let built = Cache::<u32, u32>::builder().coarse_reads(asked).try_build();
-        assert!(built.is_ok(), "{asked:?}");
-    }
-}
-
-#[test]
-fn a_staleness_is_refused_beside_a_ticker() {
-    let staleness = nanos(10_000_000);
-    let message = refusal!(
-        Cache::<u32, u32>::builder()
-            .coarse_reads(staleness)
-            .ticker(ManualTicker::new())
-    );
-    names(&message, &["coarse_reads", "10ms", "ticker"]);
-}
-
-#[test]
 fn messages_name_the_cache() {
     let named = || Cache::<u32, u32>::builder().name("sundial");
     let message = refusal!(named().expiry_resolution(NS));

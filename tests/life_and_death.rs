@@ -180,11 +180,10 @@ fn thousands_of_caches_leave_no_thread_and_no_memory() {
     let thousand = |census: &Census| {
         for n in 0..1_000u32 {
             let builder = Cache::builder().expiry_resolution(millis(1));
-            let cache = match n % 4 {
+            let cache = match n % 3 {
                 0 => builder.max_capacity(100).build(),
                 // These caches start no thread, because they never schedule a run.
                 1 => builder.scheduler(Scheduler::disabled()).build(),
-                2 => builder.coarse_reads(millis(1)).build(),
                 _ => builder.build(),
             };
             for key in 0..20 {
@@ -301,20 +300,6 @@ fn in_a_process_without_threads() {
         cache.run_pending_tasks();
         assert_eq!((cache.entry_count(), heard.take().len()), (4_999, 1));
     }
-    for _ in 0..2 {
-        // Coarse reads were requested, and look-ups are exact all the same: a time that no thread
-        // renews would stand still.
-        let cache = Cache::builder()
-            .coarse_reads(secs(1))
-            .scheduler(Scheduler::disabled())
-            .build();
-        cache.insert_with_ttl(1, 1, millis(5));
-        let began = Instant::now();
-        while began.elapsed() < millis(6) {
-            std::hint::spin_loop();
-        }
-        assert_eq!(cache.get(&1), None);
-    }
 }
 
 #[test]
@@ -332,8 +317,6 @@ fn a_thread_that_cannot_be_started_leaves_maintenance_to_the_callers() {
     assert!(output.status.success(), "{said}");
     let reports = said.matches("the background thread could not be started");
     assert_eq!(reports.count(), 1, "two caches, one scheduler: {said}");
-    let reports = said.matches("the thread for coarse reads could not be started");
-    assert_eq!(reports.count(), 1, "two caches, one process: {said}");
 }
 
 #[test]

@@ -210,7 +210,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         if deadline == NEVER {
             return Glance::Hit(hit(0));
         }
-        match self.shared.clock.glance_in_line() {
+        match self.shared.clock.now_in_line() {
             Some(now) if !time::is_past(now, deadline) => Glance::Hit(hit(now)),
             _ => Glance::MaybeExpired(node),
         }
@@ -441,8 +441,7 @@ impl<K, V, S> Core<K, V, S> {
                 0
             }));
         }
-        // Where reads extend, this is the exact time: such caches have no coarse one.
-        let now = self.shared.clock.glance();
+        let now = self.shared.clock.now();
         if time::is_past(now, deadline) {
             Err(hit(now))
         } else {

@@ -99,7 +99,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             *deadline = node.deadline();
             timed |= *deadline != NEVER;
         }
-        let now = if timed { self.shared.clock.glance() } else { 0 };
+        let now = if timed { self.shared.clock.now() } else { 0 };
         let mut due = 0u32;
         let met = met[..asked.len()].iter().enumerate();
         answers.extend(met.map(|(at, &(met, deadline))| {

@@ -493,7 +493,7 @@ where
     #[inline]
     fn is_stale(&self, at: u64, now: u64) -> bool {
         if now == 0 {
-            at != NEVER && is_stale(at, self.cache.core.shared.clock.glance())
+            at != NEVER && is_stale(at, self.cache.core.shared.clock.now())
         } else {
             is_stale(at, now)
         }

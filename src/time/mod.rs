@@ -31,12 +31,10 @@
 //! | [`ticker`] | sources of time that a program supplies |
 //! | [`deadline`] | the arithmetic of deadlines |
 //! | [`counter`] | the default clock |
-//! | [`coarse`] | a time for look-ups that lags behind a clock |
 //! | [`view`] | the conversion between cache time and the program's time |
 //! | [`segment`] | the conversion of the present, published to all threads |
 //! | [`discipline`] | how it is kept in step with `Instant::now()` |
 
-pub(crate) mod coarse;
 mod counter;
 mod deadline;
 mod discipline;
@@ -44,10 +42,9 @@ pub(crate) mod segment;
 mod ticker;
 pub(crate) mod view;
 
-use coarse::Coarse;
 use counter::{Counter, Direct};
 use discipline::Discipline;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub(crate) use deadline::{
     MAX_LIFE_NANOS, NEVER, earlier, is_before, is_due, is_past, saturating_nanos,
@@ -59,10 +56,6 @@ pub(crate) use view::View;
 pub(crate) struct Clock {
     /// The counter where it can be read directly.
     direct: Direct,
-    /// The same for look-ups, if these go by it.
-    glanced: Direct,
-    /// What look-ups go by instead.
-    coarse: Option<Coarse>,
     source: Source,
     /// The instant from which told instants are counted: for a ticker that of construction.
     base: Instant,
@@ -94,8 +87,6 @@ impl Clock {
         let (counter, discipline, origin) = Counter::start();
         Self {
             direct: counter.direct(),
-            glanced: counter.direct(),
-            coarse: None,
             base: discipline.base(),
             source: Source::Counter {
                 counter,
@@ -107,38 +98,11 @@ impl Clock {
         }
     }
 
-    /// The same clock, whose [`glance`](Self::glance) shows what it showed up to `staleness` ago. A
-    /// custom clock stays as it is. So does any clock if no thread can be started for that.
-    pub(crate) fn with_coarse_glances(self, staleness: Duration) -> Self {
-        let Source::Counter { counter, .. } = &self.source else {
-            return self;
-        };
-        // Read in the same way as `now` does: the two ways round differently, and the coarse time
-        // must not be ahead.
-        let (direct, counter) = (self.direct, counter.clone());
-        let read = move || direct.now().unwrap_or_else(|| counter.now());
-        match Coarse::of(read, staleness) {
-            Some(coarse) => self.glancing_at(coarse),
-            None => self,
-        }
-    }
-
-    /// The same clock for all but look-ups, which go by `coarse`.
-    pub(crate) fn glancing_at(self, coarse: Coarse) -> Self {
-        Self {
-            glanced: Direct::NONE,
-            coarse: Some(coarse),
-            ..self
-        }
-    }
-
     /// A clock that shows what the ticker shows.
     pub(crate) fn custom(ticker: Box<dyn Ticker>) -> Self {
         let origin = ticker.nanos();
         Self {
             direct: Direct::NONE,
-            glanced: Direct::NONE,
-            coarse: None,
             source: Source::Custom(ticker, origin),
             base: Instant::now(),
             #[cfg(any(fuzzing, wheelhouse_shuttle))]
@@ -153,38 +117,20 @@ impl Clock {
         self.direct.now().unwrap_or_else(|| self.now_indirectly())
     }
 
-    /// Now, as a look-up may see it that moves no deadline: [`now`](Self::now), or an earlier
-    /// reading where the cache has coarse reads.
-    ///
-    /// Never ahead of `now`.
+    /// [`now`](Self::now), if that takes no call.
     #[inline]
-    pub(crate) fn glance(&self) -> u64 {
-        // The same branch as in `now`, and a second one only where the answer is no.
-        self.glanced.now().unwrap_or_else(|| match &self.coarse {
-            Some(coarse) => coarse.now(),
-            None => self.now_indirectly(),
-        })
-    }
-
-    /// [`glance`](Self::glance), if that takes no call.
-    #[inline]
-    pub(crate) fn glance_in_line(&self) -> Option<u64> {
-        let glanced = self.glanced.now();
+    pub(crate) fn now_in_line(&self) -> Option<u64> {
+        let direct = self.direct.now();
         // Fuzzers and models set the time by a call. They get an answer every other time, so that
         // they take both ways of a look-up.
         #[cfg(any(fuzzing, wheelhouse_shuttle))]
-        let glanced = glanced.or_else(|| {
+        let direct = direct.or_else(|| {
             let asked = self
                 .asked
                 .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            (asked % 2 == 1).then(|| self.glance())
+            (asked % 2 == 1).then(|| self.now_indirectly())
         });
-        glanced.or_else(|| self.coarse.as_ref().map(Coarse::now))
-    }
-
-    #[cfg(all(test, not(wheelhouse_loom)))]
-    pub(crate) fn is_coarse(&self) -> bool {
-        self.coarse.is_some()
+        direct
     }
 
     // Out of line: each look-up has a copy of `now`.
@@ -220,6 +166,7 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     const SECOND: u64 = 1_000_000_000;
 

@@ -1,9 +1,8 @@
-//! Tests that read private state: a coarse time set by hand, the shard of a key, a table's chains,
+//! Tests that read private state: the shard of a key, a table's chains,
 //! the slots that nodes take, the path of a look-up.
 
 #[cfg(not(wheelhouse_shuttle))]
 mod chains;
-mod coarse;
 #[cfg(not(wheelhouse_shuttle))]
 mod fast_path;
 #[cfg(not(wheelhouse_shuttle))]
