@@ -4,15 +4,15 @@
 //! looks its key up again and yields the new value. So a key that is present all the time is
 //! yielded once, with its old or its new value.
 
-use crate::cache::{Cache, Core};
-use crate::entry_ref::EntryRef;
 use crate::map::END;
 use crate::node::NodePtr;
+use crate::operations::Core;
+use crate::operations::EntryRef;
 use crate::reclaim::Pin;
 use std::fmt;
 use std::iter::FusedIterator;
 
-/// An iterator over the live entries of a cache; see [`Cache::iter`].
+/// An iterator over the live entries of a cache; see [`Cache::iter`](crate::Cache::iter).
 ///
 /// It holds no lock. Between two steps it may keep memory that leaves this cache from being freed,
 /// as an [`EntryRef`] does. With each new bucket of the table it releases the earlier ones.
@@ -106,14 +106,5 @@ fn keep_one_a_key<K: Eq, V>(nodes: &mut Vec<NodePtr<K, V>>) {
 impl<K, V, S> fmt::Debug for Iter<'_, K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Iter").finish_non_exhaustive()
-    }
-}
-
-impl<'a, K: Eq, V, S> IntoIterator for &'a Cache<K, V, S> {
-    type Item = EntryRef<'a, K, V>;
-    type IntoIter = Iter<'a, K, V, S>;
-
-    fn into_iter(self) -> Iter<'a, K, V, S> {
-        self.iter()
     }
 }

@@ -150,21 +150,23 @@ compile_error!(
     "wheelhouse needs a target with 64-bit pointers: its map keeps bits of a key's hash in the upper sixteen bits of a pointer"
 );
 
-// Data flows downwards, and so do imports: a module names modules of later groups, none of its own
-// group or of an earlier one. The first group alone is a knot: a cache hands out its builder,
-// entries, iterator and policy, and each of these names the cache.
-mod builder;
-mod cache;
-mod entry_ref;
-mod iter;
-mod loading;
+// Imports run downwards: a module names modules of later groups only (tests/imports.rs checks it).
 mod loading_cache;
+
+mod loading;
+mod snapshot;
+
+mod cache;
+
+mod iter;
 mod policy;
 
-mod snapshot;
+mod operations;
 mod wheel_snapshot;
 
 mod maintenance;
+
+mod shared;
 
 mod eviction;
 mod map;
@@ -177,20 +179,21 @@ mod list;
 mod load;
 
 pub mod compute;
+pub mod refresh;
+
 pub mod expiry;
 mod hash;
-pub mod listener;
-pub mod refresh;
 mod scheduler;
-mod shared;
 
+pub mod listener;
 mod node;
 mod reclaim;
 
 mod contain;
 mod stripe;
-mod sync;
 mod time;
+
+mod sync;
 
 #[cfg(all(test, wheelhouse_loom))]
 mod tests;
@@ -203,9 +206,7 @@ pub mod fuzzing;
 #[doc(hidden)]
 pub mod parts;
 
-pub use builder::{BuildError, CacheBuilder};
-pub use cache::Cache;
-pub use entry_ref::EntryRef;
+pub use cache::{BuildError, Cache, CacheBuilder};
 pub use equivalent::Equivalent;
 pub use eviction::EvictionPolicy;
 pub use expiry::Expiry;
@@ -217,6 +218,7 @@ pub use loading_cache::{
     AsyncLoader, AsyncLoaderFn, IntoLoading, LoadError, Loaded, Loader, LoaderFn, LoadingBuilder,
     LoadingCache, Refreshing, Reloaded, async_loader_fn, loader_fn,
 };
+pub use operations::EntryRef;
 pub use policy::Policy;
 pub use refresh::Refresh;
 pub use scheduler::{Alarm, MaintenanceTask, Scheduler};

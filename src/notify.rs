@@ -27,10 +27,9 @@
 //! bound, since no notification may be lost and no caller may wait for a slow listener: a listener
 //! that never returns keeps every removed value in memory.
 
-use crate::contain::contain;
-use crate::listener::{Listener, RemovalCause};
+use crate::listener::{Listener, RemovalCause, call, inside_listener};
 use crate::node::NodePtr;
-use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, thread_local};
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -45,17 +44,6 @@ const MAX_SPARE_BLOCKS: usize = 4;
 
 /// How many notifications that were posted after a call of `deliver_all` it delivers as well.
 const EXTRA_DELIVERIES: u64 = 1024;
-
-thread_local! {
-    /// Whether this thread is inside a listener of any cache.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the calling thread is inside a listener. Such a thread must not wait for deliveries: its
-/// own goes on only after the listener has returned.
-pub(crate) fn inside_listener() -> bool {
-    INSIDE.try_with(Cell::get).unwrap_or(false)
-}
 
 /// One removal to be delivered.
 pub(crate) struct Notification<K, V> {
@@ -276,13 +264,7 @@ impl<K, V> Notifier<K, V> {
     }
 
     fn call(&self, listener: &Listener<K, V>, node: NodePtr<K, V>, cause: RemovalCause) {
-        let outer = INSIDE
-            .try_with(|inside| inside.replace(true))
-            .unwrap_or(false);
-        let outcome = contain(|| {
-            listener(node.key(), node.value(), cause);
-        });
-        _ = INSIDE.try_with(|inside| inside.set(outer));
+        let outcome = call(listener, node.key(), node.value(), cause);
         if outcome.is_none() {
             // Relaxed: a statistic.
             self.panics.fetch_add(1, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! The settings of a cache, and its time.
 
-use crate::builder::about;
-use crate::cache::Core;
 use crate::eviction::EvictionPolicy;
+use crate::operations::Core;
+use crate::shared::about;
 use crate::wheel_snapshot::WheelSnapshot;
 use equivalent::Equivalent;
 use std::fmt;

@@ -115,6 +115,14 @@ impl<K, V> Shared<K, V> {
     }
 }
 
+/// A message with the name of its cache in front, if the cache has one.
+pub(crate) fn about(name: Option<&str>, message: &str) -> String {
+    match name {
+        Some(name) => format!("cache {name:?}: {message}"),
+        None => message.to_string(),
+    }
+}
+
 impl<K, V> std::fmt::Debug for Shared<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared")

@@ -1,51 +1,19 @@
-//! The cache: the public handle, and what its methods do.
-//!
-//! | file | is |
-//! |------|----|
-//! | [`core`] | the state that all handles share |
-//! | [`lookup`] | the flow of all look-ups; [`many`]: batches of them |
-//! | [`extend`] | reads that move a deadline |
-//! | [`mod@write`] | inserting, and deadlines set by hand |
-//! | [`remove`] | taking entries out |
-//! | [`lifetimes`] | the policy and the limits of a cache |
-//!
-//! A call walks from here to the map and from there to the node. What it leaves behind is an event
-//! in a buffer, and now and then a little maintenance.
+//! The handle of a cache, and the settings from which one is built.
 
-mod core;
-mod extend;
-mod gate;
-mod handle;
-mod lifetimes;
-mod lookup;
-mod many;
-mod refresh;
-mod remove;
-mod restore;
-#[cfg(all(test, not(wheelhouse_loom)))]
-mod tests;
-mod write;
+mod build;
+mod builder;
 
-pub(crate) use self::core::{Core, Weigher};
-pub(crate) use gate::{Check, Explicit, Gate, Written};
-pub(crate) use handle::with_handles;
-pub(crate) use lifetimes::{Lifetimes, Limits};
-pub(crate) use lookup::Hit;
-pub(crate) use refresh::{FromLoad, set_refresh};
-pub(crate) use restore::Remaining;
-pub(crate) use write::{Given, Refused};
+pub use build::BuildError;
+pub use builder::CacheBuilder;
 
-use crate::builder::CacheBuilder;
-use crate::entry_ref::EntryRef;
 use crate::hash::RandomState;
 use crate::iter::Iter;
 use crate::load::By;
+use crate::operations::{Cloned, Contained, Core, EntryRef, Given, Handle, Referenced};
 use crate::policy::Policy;
 use crate::scheduler::Task;
 use crate::stats::Stats;
 use equivalent::Equivalent;
-use handle::Handle;
-use lookup::{Cloned, Contained, Referenced};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -726,6 +694,15 @@ impl<K, V, S> Cache<K, V, S> {
     /// ```
     pub fn policy(&self) -> Policy<'_, K, V, S> {
         Policy::new(&self.core)
+    }
+}
+
+impl<'a, K: Eq, V, S> IntoIterator for &'a Cache<K, V, S> {
+    type Item = EntryRef<'a, K, V>;
+    type IntoIter = Iter<'a, K, V, S>;
+
+    fn into_iter(self) -> Iter<'a, K, V, S> {
+        self.iter()
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::commit::Lead;
 use super::key::Key;
-use crate::cache::Core;
 use crate::listener::RemovalCause;
 use crate::load::{By, Known, Load, Ticket, Want};
 use crate::maintenance::WriteOutcome;
 use crate::map::{Revalidated, Shard};
 use crate::node::NodePtr;
+use crate::operations::Core;
 use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};

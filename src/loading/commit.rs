@@ -1,11 +1,11 @@
 //! The end of a load: its value is stored if the load is still current, then published.
 
 use super::begin::Got;
-use crate::cache::{Check, Core, Gate, Given, Refused, Written};
 use crate::contain::contain;
 use crate::load::{By, Failure, Load, Outcome, Shared, wake_all};
 use crate::map::Shard;
 use crate::node::NodePtr;
+use crate::operations::{Check, Core, Gate, Given, Refused, Written};
 use crate::stats::Counters;
 use crate::time::{self, NEVER};
 use std::hash::{BuildHasher, Hash};

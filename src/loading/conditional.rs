@@ -1,9 +1,10 @@
 //! Writes that depend on the value that is there: compare and set, compare and remove.
 
-use crate::cache::{Cache, Check, Explicit, Gate, Given, Refused, Written};
+use crate::cache::Cache;
 use crate::load::By;
 use crate::map::Shard;
 use crate::node::NodePtr;
+use crate::operations::{Check, Explicit, Gate, Given, Refused, Written};
 use crate::time;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};

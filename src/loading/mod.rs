@@ -9,8 +9,8 @@
 //! Then the outcome is published and waiters wake. A waiter takes its value from the load.
 //!
 //! [`get_with`], [`bulk`], [`entry`], [`compute`] and [`lease`] are the public methods; all of them
-//! go this one way. Loads that last for too long are [`overdue`]. The state of a load, and the
-//! invariants that hold across all of this, are in `load`.
+//! go this one way. The state of a load, and the invariants that hold across all of this, are in
+//! `load`.
 //!
 //! # Reloads
 //!
@@ -20,7 +20,7 @@
 //! commits the outcome unless an explicit write came since, and dropping the right counts as a
 //! failure. A miss that comes meanwhile joins the reload.
 //!
-//! [`Core::begin_reload`]: crate::cache::Core::begin_reload
+//! [`Core::begin_reload`]: crate::operations::Core::begin_reload
 
 mod begin;
 mod bulk;
@@ -31,7 +31,6 @@ mod entry;
 mod get_with;
 mod key;
 mod lease;
-mod overdue;
 mod poll;
 mod reload;
 mod run;

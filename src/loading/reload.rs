@@ -1,11 +1,11 @@
 //! Reloads over live entries, and the right to load as a value that keeps no cache alive.
 
 use super::commit::{Lead, publish};
-use crate::cache::{Core, FromLoad, Given, set_refresh, with_handles};
 use crate::contain::contain;
 use crate::load::{By, Failure, Known, Load, Outcome, Ticket, wake_all};
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
+use crate::operations::{Core, FromLoad, Given, set_refresh, with_handles};
 use crate::stats::Counters;
 use crate::time::{self, MAX_LIFE_NANOS, NEVER};
 use equivalent::Equivalent;

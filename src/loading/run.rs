@@ -3,11 +3,11 @@
 use super::begin::{Ask, Begun, Got};
 use super::commit::{Committed, Lead};
 use super::key::Key;
-use crate::builder::about;
-use crate::cache::{Core, Given};
 use crate::load::{
     By, Failure, Load, Outcome, Ring, Shared, Ticket, Verdict, thread_number, wait_in,
 };
+use crate::operations::{Core, Given};
+use crate::shared::about;
 use crate::sync::Parker;
 use std::any::Any;
 use std::hash::{BuildHasher, Hash};

@@ -3,7 +3,7 @@
 use super::LoadingCache;
 use super::source::{BoxFuture, IntoLoading, Source};
 use crate::RandomState;
-use crate::builder::{BuildError, CacheBuilder};
+use crate::cache::{BuildError, CacheBuilder};
 use crate::refresh::Refresh;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};

@@ -25,12 +25,13 @@ pub use refreshing::Refreshing;
 pub use source::IntoLoading;
 
 use crate::RandomState;
-use crate::cache::{Cache, Core};
+use crate::cache::Cache;
 use crate::contain::contain;
-use crate::entry_ref::EntryRef;
 use crate::load::{Load, Ticket, Verdict, Want};
 use crate::loading::{Ask, Begun, ByRef, Dropped, End, Loading, Made, Right, Seeker, fallible};
 use crate::node::is_stale;
+use crate::operations::Core;
+use crate::operations::EntryRef;
 use crate::sync::Parker;
 use crate::time::NEVER;
 use builder::Spawner;

@@ -1,9 +1,9 @@
 //! Loaders as the cache keeps them: of either kind, their types erased.
 
 use super::loader::{AsyncLoader, LoadError, Loaded, Loader, Reloaded};
-use crate::cache::{FromLoad, Given};
 use crate::load::Failure;
 use crate::loading::Remade;
+use crate::operations::{FromLoad, Given};
 use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;

@@ -1,10 +1,10 @@
 //! A task's wait for a load, which drives the load's shared future if there is one.
 
 use super::drive::{Attached, Drives};
-use crate::builder::about;
-use crate::cache::{Core, with_handles};
 use crate::load::{Load, Ticket, Verdict, thread_number};
 use crate::loading::{leave, pass_on};
+use crate::operations::{Core, with_handles};
+use crate::shared::about;
 use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};

@@ -12,9 +12,10 @@
 //! wait.
 
 use super::Maintenance;
+use crate::listener::inside_listener;
 use crate::map::Garbage;
 use crate::node::NodePtr;
-use crate::notify::{self, inside_listener};
+use crate::notify;
 use crate::shared::Shared;
 use crate::time::{self, NEVER};
 use std::cell::OnceCell;

@@ -17,8 +17,8 @@ use super::backlog::Backlog;
 use super::plan::Plan;
 use super::runs::SHORTEST_NAP;
 use super::{Maintenance, RUN_BUDGET};
+use crate::listener::inside_listener;
 use crate::map::Garbage;
-use crate::notify;
 use crate::reclaim::{self, Domain, Ready, Retired};
 use crate::shared::Shared;
 use crate::sync::{nap, yield_now};
@@ -162,7 +162,7 @@ impl<K, V> Maintenance<K, V> {
             .map_or(usize::MAX, Backlog::max_unfreed);
         if self.backlog.unfreed() > most
             && !reclaim::is_freeing()
-            && !notify::inside_listener()
+            && !inside_listener()
             && !shared.domain.is_pinned()
         {
             self.await_unfreed(shared, most);

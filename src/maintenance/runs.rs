@@ -7,7 +7,7 @@ use super::pass::{Pass, Passed, RESIZE_UNITS};
 use super::plan::{Plan, Sweep};
 use super::state::State;
 use super::{Maintenance, RUN_BUDGET, waking};
-use crate::notify;
+use crate::listener::inside_listener;
 use crate::reclaim;
 use crate::shared::Shared;
 use crate::sync::{nap, unlock_fairly};
@@ -137,7 +137,7 @@ impl<K, V> Maintenance<K, V> {
     /// there was nothing to wait for, or it took too long: their destructors may wait for this very
     /// thread.
     fn await_freed(&self, until: Instant) -> bool {
-        if reclaim::is_freeing() || notify::inside_listener() {
+        if reclaim::is_freeing() || inside_listener() {
             return false;
         }
         let away = self.state.lock().freeing.retired.away();

@@ -21,7 +21,7 @@
 //!
 //! Two short locks and a system call for each run.
 
-use crate::notify::inside_listener;
+use crate::listener::inside_listener;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, thread_local};
 use std::cell::Cell;
 use std::marker::PhantomData;

@@ -7,7 +7,8 @@
 //! coldest first, so that the size policy sees the hottest as the newest.
 
 use super::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot};
-use crate::cache::{Cache, Remaining};
+use crate::cache::Cache;
+use crate::operations::Remaining;
 use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, SystemTime};
 

@@ -9,9 +9,10 @@
 //! rank came in meanwhile, or weighs nothing: it counts as hot.
 
 use super::{SavedEntry, Snapshot};
-use crate::cache::{Cache, Core};
-use crate::entry_ref::EntryRef;
+use crate::cache::Cache;
 use crate::node::NodePtr;
+use crate::operations::Core;
+use crate::operations::EntryRef;
 use crate::time::NEVER;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};

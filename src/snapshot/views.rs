@@ -2,10 +2,10 @@
 //!
 //! They are for people who look at a running cache, not for calls that must be fast.
 
-use crate::cache::Core;
-use crate::entry_ref::EntryRef;
 use crate::map::END;
 use crate::node::NodePtr;
+use crate::operations::Core;
+use crate::operations::EntryRef;
 use crate::policy::Policy;
 use crate::reclaim::Pin;
 use crate::time::NEVER;

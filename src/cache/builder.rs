@@ -1,25 +1,15 @@
 //! Settings, their validation and its messages.
 
-use crate::cache::{Cache, Core, Lifetimes, Limits, Weigher};
 use crate::eviction::EvictionPolicy;
 use crate::expiry::{self, Expiry, Lifetime};
-use crate::hash::{self, RandomState};
+use crate::hash::RandomState;
 use crate::listener::{Listener, RemovalCause};
-use crate::maintenance::{Maintenance, Setup};
-use crate::map::Map;
-use crate::node::Columns;
+use crate::operations::{Limits, Weigher};
 use crate::refresh::Refresh;
 use crate::scheduler::Scheduler;
-use crate::shared::{Shared, SharedSetup};
-use crate::stripe;
-use crate::time::{Clock, Ticker};
-use crate::wheel;
+use crate::time::Ticker;
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
-
-/// `initial_capacity` makes room for at most this many entries in advance.
-const MOST_INITIAL: usize = 1 << 36;
 
 /// Width of the finest wheel bucket by default: 2^30 ns.
 const DEFAULT_RESOLUTION: Duration = Duration::from_nanos(1 << 30);
@@ -47,20 +37,20 @@ const DEFAULT_RESOLUTION: Duration = Duration::from_nanos(1 << 30);
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct CacheBuilder<K, V, S = RandomState> {
-    name: Option<String>,
-    initial_capacity: usize,
-    max_capacity: Option<u64>,
-    weigher: Option<Weigher<K, V>>,
-    eviction_policy: EvictionPolicy,
-    policy: Option<Box<dyn Lifetime<K, V>>>,
-    limits: Limits,
-    resolution: Duration,
-    ticker: Option<Box<dyn Ticker>>,
-    scheduler: Option<Scheduler>,
-    listener: Option<Listener<K, V>>,
-    record_stats: bool,
-    refresh: Option<Box<dyn Refresh<K, V>>>,
-    hasher: S,
+    pub(super) name: Option<String>,
+    pub(super) initial_capacity: usize,
+    pub(super) max_capacity: Option<u64>,
+    pub(super) weigher: Option<Weigher<K, V>>,
+    pub(super) eviction_policy: EvictionPolicy,
+    pub(super) policy: Option<Box<dyn Lifetime<K, V>>>,
+    pub(super) limits: Limits,
+    pub(super) resolution: Duration,
+    pub(super) ticker: Option<Box<dyn Ticker>>,
+    pub(super) scheduler: Option<Scheduler>,
+    pub(super) listener: Option<Listener<K, V>>,
+    pub(super) record_stats: bool,
+    pub(super) refresh: Option<Box<dyn Refresh<K, V>>>,
+    pub(super) hasher: S,
 }
 
 impl<K, V> CacheBuilder<K, V, RandomState> {
@@ -432,11 +422,6 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self.refresh = Some(policy);
     }
 
-    /// Puts the cache's name before a fault.
-    pub(crate) fn fault(&self, fault: &str) -> BuildError {
-        BuildError(about(self.name.as_deref(), fault))
-    }
-
     /// Hashes keys with this hasher instead of [`RandomState`].
     ///
     /// ```
@@ -467,155 +452,6 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     }
 }
 
-impl<K, V, S> CacheBuilder<K, V, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    /// Builds the cache.
-    ///
-    /// # Panics
-    ///
-    /// If a setting is invalid; the message names the setting, the value met and what is allowed.
-    /// See [`try_build`](Self::try_build).
-    ///
-    /// # Cost
-    ///
-    /// A few kilobytes. Without a custom ticker, the first cache of a process calibrates the
-    /// processor's counter: about a millisecond, up to 200 ms on a machine where the counter is
-    /// hard to measure.
-    ///
-    /// ```
-    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
-    /// assert_eq!(cache.entry_count(), 0);
-    /// ```
-    #[track_caller]
-    pub fn build(self) -> Cache<K, V, S> {
-        match self.try_build() {
-            Ok(cache) => cache,
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    /// Builds the cache, or returns an error that names the invalid setting.
-    ///
-    /// # Errors
-    ///
-    /// [`BuildError`] if `expiry_resolution` is finer or wider than the wheel can be,
-    /// `initial_capacity` is more than memory can hold, or `name` contains a NUL.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::Cache;
-    ///
-    /// let too_fine = Duration::from_nanos(1);
-    /// let error = Cache::<u8, u8>::builder()
-    ///     .expiry_resolution(too_fine)
-    ///     .try_build()
-    ///     .unwrap_err();
-    /// assert_eq!(
-    ///     error.to_string(),
-    ///     "expiry_resolution is 1ns, but must be between 65.536µs and 8796.093022208s"
-    /// );
-    /// ```
-    pub fn try_build(mut self) -> Result<Cache<K, V, S>, BuildError> {
-        self.validate()
-            .map_err(|fault| BuildError(about(self.name.as_deref(), &fault)))?;
-        let (clock, scheduler) = match self.ticker.take() {
-            Some(ticker) => (Clock::custom(ticker), Scheduler::disabled()),
-            None => (Clock::tsc(), Scheduler::background()),
-        };
-        Ok(self.build_on(clock, scheduler))
-    }
-
-    /// Builds the cache on a clock, with a scheduler if none was set.
-    pub(crate) fn build_on(self, clock: Clock, scheduler: Scheduler) -> Cache<K, V, S> {
-        let scheduler = self.scheduler.unwrap_or(scheduler);
-        let name: Option<Box<str>> = self.name.map(Into::into);
-        let lifetimes = Lifetimes::new(self.policy, self.limits);
-        let columns = Columns {
-            queue: self.max_capacity.is_some(),
-            own: lifetimes.kept_apart,
-            weight: self.weigher.is_some(),
-            refresh: self.refresh.is_some(),
-        };
-        let map = Map::new(shards(self.max_capacity), self.initial_capacity, columns);
-        let waker = scheduler.waker();
-        let setup = SharedSetup {
-            clock,
-            max_capacity: self.max_capacity,
-            eviction_policy: self.eviction_policy,
-            record_stats: self.record_stats,
-            name,
-        };
-        let shared = Shared::new(map, setup);
-        let setup = Setup {
-            resolution: self.resolution,
-            listener: self.listener,
-            weighed: self.weigher.is_some(),
-            waker,
-        };
-        let maintenance = Maintenance::new(&shared, setup);
-        let mut core = Core::new(
-            shared,
-            maintenance,
-            lifetimes,
-            self.weigher,
-            self.hasher,
-            !hash::fills_all_bits::<S>(),
-        );
-        core.refresh = self.refresh;
-        Cache::from_core(core)
-    }
-
-    fn validate(&self) -> Result<(), String> {
-        let rounded = self.resolution.as_nanos().next_power_of_two();
-        if rounded < wheel::FINEST.as_nanos() || rounded > wheel::WIDEST.as_nanos() {
-            return Err(format!(
-                "expiry_resolution is {:?}, but must be between {:?} and {:?}",
-                self.resolution,
-                wheel::FINEST,
-                wheel::WIDEST
-            ));
-        }
-        if self.initial_capacity > MOST_INITIAL {
-            return Err(format!(
-                "initial_capacity is {}, but must be at most {MOST_INITIAL}",
-                self.initial_capacity
-            ));
-        }
-        if let Some(name) = &self.name
-            && name.contains('\0')
-        {
-            return Err(format!(
-                "name is {name:?}, but must be without NUL: it names a thread"
-            ));
-        }
-        Ok(())
-    }
-}
-
-/// A message with the name of its cache in front, if the cache has one.
-pub(crate) fn about(name: Option<&str>, message: &str) -> String {
-    match name {
-        Some(name) => format!("cache {name:?}: {message}"),
-        None => message.to_string(),
-    }
-}
-
-/// The number of shards of a cache: enough that writers seldom meet, few in a small cache, because
-/// each shard makes the bound less exact.
-fn shards(max_capacity: Option<u64>) -> usize {
-    let most = stripe::stripes(4);
-    match max_capacity {
-        Some(max) => (usize::try_from(max / 64).unwrap_or(most).max(1))
-            .next_power_of_two()
-            .min(most),
-        None => most,
-    }
-}
-
 impl<K, V, S> fmt::Debug for CacheBuilder<K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CacheBuilder")
@@ -635,23 +471,3 @@ impl<K, V, S> fmt::Debug for CacheBuilder<K, V, S> {
             .finish_non_exhaustive()
     }
 }
-
-/// Why a cache could not be built: the setting, the value met, and the values allowed.
-///
-/// ```
-/// use wheelhouse::Cache;
-///
-/// let settings = Cache::<u8, u8>::builder().initial_capacity(usize::MAX);
-/// let error = settings.try_build().unwrap_err();
-/// assert!(error.to_string().starts_with("initial_capacity is 18446744073709551615"));
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BuildError(String);
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for BuildError {}

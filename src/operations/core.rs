@@ -24,9 +24,9 @@ pub(crate) struct Core<K, V, S> {
     /// From when on entries are stale, where the cache reloads.
     pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
     /// A read moves no deadline and is not counted: all that it may leave behind is a read event.
-    pub(super) has_fast_reads: bool,
+    pub(crate) has_fast_reads: bool,
     /// How many handles there are.
-    pub(super) handles: AtomicUsize,
+    pub(crate) handles: AtomicUsize,
 }
 
 /// What an entry weighs, as the cache keeps the question.

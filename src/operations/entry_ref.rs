@@ -1,6 +1,7 @@
 //! A view of an entry without cloning it.
 
-use crate::cache::{Core, Hit};
+use super::core::Core;
+use super::lookup::Hit;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use std::fmt;

@@ -16,8 +16,8 @@
 //!    entry was replaced meanwhile, the look-up starts over: the key was never absent.
 
 use super::core::Core;
+use super::entry_ref::EntryRef;
 use super::write::MAX_ASKS;
-use crate::entry_ref::EntryRef;
 use crate::map::Look;
 use crate::node::{Life, NodePtr};
 use crate::reclaim::{Pin, SolePin};
@@ -53,7 +53,7 @@ enum Glance<K, V> {
 }
 
 /// A kind of look-up.
-pub(super) trait Lookup<K: 'static, V: 'static> {
+pub(crate) trait Lookup<K: 'static, V: 'static> {
     /// What the caller gets.
     type Answer<'a>;
     /// What is taken from the entry before the policy is asked.
@@ -76,13 +76,13 @@ pub(super) trait Lookup<K: 'static, V: 'static> {
 }
 
 /// `get`: a clone of the value.
-pub(super) enum Cloned {}
+pub(crate) enum Cloned {}
 
 /// `get_ref`, which is a read, and `peek_ref`, which is none: the entry under its pin.
-pub(super) enum Referenced<const IS_READ: bool> {}
+pub(crate) enum Referenced<const IS_READ: bool> {}
 
 /// `contains_key`.
-pub(super) enum Contained {}
+pub(crate) enum Contained {}
 
 impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
     type Answer<'a> = Option<V>;
@@ -162,7 +162,7 @@ impl<K: 'static, V: 'static> Lookup<K, V> for Contained {
 impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// Looks a key up: the fast path, see the module docs.
     #[inline(always)]
-    pub(super) fn look_up<L, Q>(&self, key: &Q) -> L::Answer<'_>
+    pub(crate) fn look_up<L, Q>(&self, key: &Q) -> L::Answer<'_>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + Hash + ?Sized,
@@ -253,7 +253,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// The full path from its beginning: where a hit asks the policy, may move the deadline, or is
     /// counted; where the thread holds a pin already, or its record is not at hand.
     #[inline(never)]
-    pub(super) fn look_up_fully<L, Q>(&self, hash: u64, key: &Q) -> L::Answer<'_>
+    pub(crate) fn look_up_fully<L, Q>(&self, hash: u64, key: &Q) -> L::Answer<'_>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
@@ -343,7 +343,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L::absent()
     }
 
-    pub(super) fn count_miss(&self) {
+    pub(crate) fn count_miss(&self) {
         if let Some(counters) = &self.shared.counters {
             counters.miss();
         }
@@ -351,7 +351,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
 
     /// Notes and counts the use of an entry.
     #[inline]
-    pub(super) fn note_hit(&self, node: NodePtr<K, V>, pin: &Pin) {
+    pub(crate) fn note_hit(&self, node: NodePtr<K, V>, pin: &Pin) {
         self.maintenance.note_read(node, pin);
         if let Some(counters) = &self.shared.counters {
             counters.hit();

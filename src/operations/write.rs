@@ -173,7 +173,7 @@ pub(crate) struct Refused<V>(pub(crate) V);
 /// How often one call asks the policy at most. The answer is overtaken if the deadline is moved or
 /// the key is written meanwhile, perhaps by the policy itself; the call then asks again. After so
 /// many times a write takes the last answer, and a read leaves the deadline where it is.
-pub(super) const MAX_ASKS: u32 = 16;
+pub(crate) const MAX_ASKS: u32 = 16;
 
 impl<K, V, S> Core<K, V, S>
 where
@@ -181,7 +181,7 @@ where
     V: 'static,
     S: BuildHasher,
 {
-    pub(super) fn put(&self, key: K, value: V, given: Given) {
+    pub(crate) fn put(&self, key: K, value: V, given: Given) {
         let hash = self.hash(&key);
         let mut gate = Explicit::new(By::Blind);
         let stored = self.put_through(hash, key, value, given, &mut gate);
@@ -392,7 +392,7 @@ where
     }
 
     /// Sets a deadline by hand; false if the key is absent or its entry is due.
-    pub(super) fn set_life<Q>(&self, key: &Q, life: Option<Duration>) -> bool
+    pub(crate) fn set_life<Q>(&self, key: &Q, life: Option<Duration>) -> bool
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {

@@ -149,7 +149,7 @@ where
 
     /// Removes all entries that are present now. Entries that are inserted meanwhile may or may not
     /// be removed. Each shard is visited once, so the call ends under constant writes.
-    pub(super) fn take_all(&self) {
+    pub(crate) fn take_all(&self) {
         let map = &self.shared.map;
         let mut nodes = Vec::new();
         for number in 0..map.shards() {
@@ -183,7 +183,7 @@ where
     }
 
     /// Removes the live entries for which `keep` returns false. `keep` runs with no lock held.
-    pub(super) fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
+    pub(crate) fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
         let map = &self.shared.map;
         let mut nodes = Vec::new();
         for number in 0..map.shards() {

@@ -14,7 +14,7 @@ impl<K, V, S> Core<K, V, S> {
     /// If its value was replaced meanwhile, the read stands as one from before that, and extends
     /// nothing: it says nothing about the new value.
     #[inline(always)]
-    pub(super) fn extend(&self, hit: &mut Hit<K, V>) -> bool {
+    pub(crate) fn extend(&self, hit: &mut Hit<K, V>) -> bool {
         let lifetimes = &self.lifetimes;
         if !lifetimes.reads_extend {
             return true;

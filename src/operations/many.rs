@@ -28,7 +28,7 @@ type Asked<'a, Q> = (u64, &'a Q);
 impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// Looks up several keys; see [`Cache::get_many`](crate::Cache::get_many).
     #[inline(always)]
-    pub(super) fn get_many<'a, Q>(&self, keys: impl IntoIterator<Item = &'a Q>) -> Vec<Option<V>>
+    pub(crate) fn get_many<'a, Q>(&self, keys: impl IntoIterator<Item = &'a Q>) -> Vec<Option<V>>
     where
         Q: Equivalent<K> + Hash + ?Sized + 'a,
         V: Clone,

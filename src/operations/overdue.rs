@@ -6,7 +6,7 @@
 //! cache has a ticker of its own, the scheduler is asked for a run at that moment, which wakes
 //! them.
 
-use crate::cache::Core;
+use super::core::Core;
 use crate::contain::contain;
 use crate::load::Load;
 use crate::time;
@@ -27,7 +27,7 @@ impl<K, V, S> Core<K, V, S> {
     }
 
     /// How long a waiter waits before it asks whether the load is overdue; `None` for ever.
-    pub(super) fn patience(&self, load: &Load<K, V>) -> Option<Duration> {
+    pub(crate) fn patience(&self, load: &Load<K, V>) -> Option<Duration> {
         let deadline = self.overdue_at(load)?;
         let clock = &self.shared.clock;
         let now = clock.now();
@@ -35,14 +35,14 @@ impl<K, V, S> Core<K, V, S> {
     }
 
     /// Has waiters of a load wake when it becomes overdue.
-    pub(super) fn watch(&self, load: &Load<K, V>, now: u64) {
+    pub(crate) fn watch(&self, load: &Load<K, V>, now: u64) {
         if let Some(deadline) = self.overdue_at(load) {
             self.maintenance.request_run_by(&self.shared, deadline, now);
         }
     }
 
     /// The same where a panic of the scheduler's alarm must not get out.
-    pub(super) fn watch_quietly(&self, load: &Load<K, V>, now: u64) {
+    pub(crate) fn watch_quietly(&self, load: &Load<K, V>, now: u64) {
         contain(|| self.watch(load, now));
     }
 

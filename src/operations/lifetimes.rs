@@ -18,10 +18,10 @@ pub(crate) struct Limits {
 
 /// The policy and the limits of a cache, and what follows from them, worked out once.
 pub(crate) struct Lifetimes<K, V> {
-    pub(super) policy: Option<Box<dyn Lifetime<K, V>>>,
+    pub(crate) policy: Option<Box<dyn Lifetime<K, V>>>,
     pub(crate) limits: Limits,
     /// What the policy is asked about; nothing where there is none.
-    pub(super) policy_asks: Asks,
+    pub(crate) policy_asks: Asks,
     /// A read may move the deadline.
     pub(crate) reads_extend: bool,
     /// The entry's own deadline must be kept apart from the wanted one.
@@ -51,7 +51,7 @@ impl<K, V> Lifetimes<K, V> {
     /// at `now`, a reading of `clock`.
     // `written` stands in the node's side part: read only if it matters.
     #[inline(always)]
-    pub(super) fn wanted(
+    pub(crate) fn wanted(
         &self,
         own: u64,
         written: impl FnOnce() -> u64,
@@ -115,7 +115,7 @@ impl<K, V> Lifetimes<K, V> {
     ///
     /// Relaxed, as in [`own_deadline`](Self::own_deadline): after this the node is published, or
     /// its wanted deadline moved, with release; a reader has seen both by then, with acquire.
-    pub(super) fn note_own(&self) {
+    pub(crate) fn note_own(&self) {
         if !self.owned.load(Ordering::Relaxed) {
             self.owned.store(true, Ordering::Relaxed);
         }
@@ -124,14 +124,14 @@ impl<K, V> Lifetimes<K, V> {
     /// Whether an entry may have a deadline of its own apart from the wanted one, which was read
     /// before.
     #[inline]
-    pub(super) fn may_keep_own(&self) -> bool {
+    pub(crate) fn may_keep_own(&self) -> bool {
         self.kept_apart && self.owned.load(Ordering::Relaxed)
     }
 
     /// The own deadline of a node whose wanted one was read before, where they are kept apart.
     // Out of line, or reads of caches that keep none apart would save a register more.
     #[inline(never)]
-    pub(super) fn own_deadline(&self, node: NodePtr<K, V>) -> u64 {
+    pub(crate) fn own_deadline(&self, node: NodePtr<K, V>) -> u64 {
         if self.owned.load(Ordering::Relaxed) {
             node.own_deadline()
         } else {

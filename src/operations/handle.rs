@@ -15,7 +15,7 @@ pub(crate) struct Handle<K, V, S> {
 
 impl<K, V, S> Handle<K, V, S> {
     /// The first handle.
-    pub(super) fn new(core: Arc<Core<K, V, S>>) -> Self {
+    pub(crate) fn new(core: Arc<Core<K, V, S>>) -> Self {
         Self { core }
     }
 

@@ -1,0 +1,45 @@
+//! What the methods of a cache do: operations on the state that all its handles share.
+//!
+//! | file | content |
+//! |------|---------|
+//! | [`core`] | the shared state |
+//! | [`handle`] | the handles, and which one is the last |
+//! | [`lookup`] | the flow of all look-ups; [`many`]: batches of them |
+//! | [`entry_ref`] | an entry under the pin of its look-up |
+//! | [`extend`] | reads that move a deadline |
+//! | [`mod@write`] | inserting, and deadlines set by hand |
+//! | [`gate`] | what stands between a write and the map |
+//! | [`remove`] | taking entries out |
+//! | [`restore`] | putting entries of a snapshot back |
+//! | [`refresh`] | when an entry becomes stale |
+//! | [`overdue`] | loads that last for too long |
+//! | [`lifetimes`] | the policy and the limits of a cache |
+//!
+//! An operation walks from here to the map and from there to the node. It leaves an event in a
+//! buffer, and now and then does a little maintenance.
+
+mod core;
+mod entry_ref;
+mod extend;
+mod gate;
+mod handle;
+mod lifetimes;
+mod lookup;
+mod many;
+mod overdue;
+mod refresh;
+mod remove;
+mod restore;
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests;
+mod write;
+
+pub(crate) use self::core::{Core, Weigher};
+pub use entry_ref::EntryRef;
+pub(crate) use gate::{Check, Explicit, Gate, Written};
+pub(crate) use handle::{Handle, with_handles};
+pub(crate) use lifetimes::{Lifetimes, Limits};
+pub(crate) use lookup::{Cloned, Contained, Referenced};
+pub(crate) use refresh::{FromLoad, set_refresh};
+pub(crate) use restore::Remaining;
+pub(crate) use write::{Given, Refused};

@@ -1,0 +1,100 @@
+//! Imports run one way: a module of the crate names modules of later groups of `src/lib.rs` only.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Modules that stand apart: the doors of benchmarks, fuzzers and models.
+const APART: [&str; 3] = ["fuzzing", "parts", "tests"];
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The number of the group in which each module is declared: groups are separated by empty lines.
+fn groups(root: &str) -> HashMap<String, usize> {
+    let mut groups = HashMap::new();
+    for (number, paragraph) in root.split("\n\n").enumerate() {
+        let declared = paragraph.lines().filter_map(|line| {
+            let name = line.strip_prefix("pub ").unwrap_or(line);
+            name.strip_prefix("mod ")?.strip_suffix(';')
+        });
+        groups.extend(declared.map(|name| (name.to_string(), number)));
+    }
+    groups
+}
+
+/// Every source file below a folder, but for unit tests.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("the sources can be listed") {
+        let path = entry.expect("the sources can be listed").path();
+        if path.is_dir() {
+            if !path.ends_with("tests") {
+                sources(&path, found);
+            }
+        } else if path.extension().is_some_and(|kind| kind == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The modules of the crate that a file names by `crate::`, in code that is no unit test.
+fn named(text: &str) -> Vec<String> {
+    let code: String = text
+        .split("#[cfg(test)]\nmod tests {")
+        .next()
+        .unwrap_or_default()
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    let first_word = |rest: &str| -> String {
+        let word = |c: &char| c.is_alphanumeric() || *c == '_';
+        rest.trim_start().chars().take_while(word).collect()
+    };
+    let mut names = Vec::new();
+    for rest in code.split("crate::").skip(1) {
+        match rest.strip_prefix('{') {
+            Some(list) => {
+                let list = list.split('}').next().unwrap_or_default();
+                names.extend(list.split(',').map(first_word));
+            }
+            None => names.push(first_word(rest)),
+        }
+    }
+    names
+}
+
+#[test]
+fn imports_run_downwards() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let groups = groups(&read(&src.join("lib.rs")));
+    assert!(groups.len() > 20, "the groups of src/lib.rs: {groups:?}");
+    let mut files = Vec::new();
+    sources(&src, &mut files);
+    let mut upwards = Vec::new();
+    for file in files {
+        let inside = file.strip_prefix(&src).expect("a file in src");
+        let module = inside.iter().next().and_then(|name| name.to_str());
+        let module = module.expect("a name").trim_end_matches(".rs");
+        let Some(own) = groups.get(module).filter(|_| !APART.contains(&module)) else {
+            continue;
+        };
+        for name in named(&read(&file)) {
+            if name != module && groups.get(&name).is_some_and(|other| other <= own) {
+                upwards.push(format!("{} names {name}", inside.display()));
+            }
+        }
+    }
+    assert!(upwards.is_empty(), "{upwards:#?}");
+}
+
+#[test]
+fn a_wrong_import_would_be_seen() {
+    let groups = groups("mod cache;\n\n// Below.\nmod map;\npub mod node;\n");
+    assert!(groups["cache"] < groups["map"] && groups["map"] == groups["node"]);
+    let text = "use crate::cache::Cache;\n// crate::no\nuse crate::{map, node::{A, B}};\n\
+                #[cfg(test)]\nmod tests {\n use crate::no::No;\n}\n";
+    assert_eq!(named(text)[..3], ["cache", "map", "node"]);
+    assert!(!named(text).contains(&"no".to_string()));
+}
