@@ -153,10 +153,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// | values in memory, removed ones included | 1.25 × bound + 1,024 | 1.5 × bound + 2,048 |
     ///
     /// A writer that finds more than that waiting yields its processor until other threads have
-    /// caught up. The cache frees a removed value when no reader can still hold it. If a reader can
-    /// for more than 32 ms, for example because it keeps an [`EntryRef`](crate::EntryRef), writers
-    /// stop waiting, and the second row does not hold until that reader is done. The rows also do
-    /// not count values that wait for a listener which is slower than the writers.
+    /// caught up with the maintenance. The cache frees a removed value when no reader can still
+    /// hold it. If a reader holds one for more than 32 ms, for example in an
+    /// [`EntryRef`](crate::EntryRef), writers stop waiting, and the second row does not hold until
+    /// that reader has dropped it. The rows do not count values that wait for a slow listener.
     ///
     /// With a weigher, up to 1,024 inserts per shard (four shards per core, fewer in a small cache)
     /// and 3,072 more may exceed the bound, each as heavy as the heaviest entry.
@@ -306,8 +306,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Bounds how long a load holds its key. A load that is older is *overdue*: the next call that
     /// needs the key's value replaces it with a load of its own, and the calls that waited for the
-    /// old one wait for the new one. With a scheduler they do so when the time is over. None by
-    /// default.
+    /// old one wait for the new one. With a scheduler, waiting tasks wake when the time is over.
+    /// There is no time limit by default.
     ///
     /// An overdue load is not stopped. Its value is stored if no newer load has replaced it, and
     /// dropped otherwise. The time is that of the cache's ticker.
@@ -372,9 +372,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// A look-up (`get`, `get_many`, `get_ref`, `peek_ref`, `contains_key`, iteration,
     /// [`Policy::weight_of`](crate::Policy::weight_of)) may then still find an entry for
-    /// `staleness` after its deadline, also if its lifetime was zero. It may be longer by the time
-    /// that the system wakes the thread too late, beyond `staleness / 2`. On an overloaded machine,
-    /// or in a process that was stopped, this delay has no bound. Entries never expire early.
+    /// `staleness` after its deadline, even if its lifetime was zero. If the system wakes the
+    /// thread more than `staleness / 2` too late, the entry stays visible for longer. On an
+    /// overloaded machine, or in a process that was stopped, this delay has no bound. Entries never
+    /// expire early.
     ///
     /// Everything else uses the exact clock as before: new deadlines, updates, `set_expiry`,
     /// `remove`, `retain`, maintenance and with it the removal listener, and what an
@@ -385,11 +386,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # What still holds
     ///
-    /// All look-ups of a cache use one time, which never goes back. Once a look-up has missed an
-    /// entry, `remove` or `set_expiry` has refused it as expired, or the listener was notified of
-    /// it, no look-up that begins later returns it. So each entry expires at one moment for all
-    /// callers; this moment may be a little after the deadline. Only `retain`, which is exact and
-    /// does not report what it skips, may skip an entry that a later look-up still finds.
+    /// All look-ups of a cache use one time, which never goes back. A call may find that an entry
+    /// has expired: a look-up misses it, `remove` or `set_expiry` refuses it, or the listener is
+    /// notified of it. No look-up that begins later returns that entry. So each entry expires at
+    /// one moment for all callers; this moment may be a little after the deadline. The exception is
+    /// `retain`, which uses the exact clock: it may skip an entry that a later look-up still finds.
     ///
     /// # Cost
     ///
@@ -462,9 +463,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Cost
     ///
-    /// Off: one branch per look-up. On: a few instructions per look-up, without memory shared
-    /// between threads as long as there are at most two threads a core (32 at least). A removal of
-    /// an expired entry also reads the clock, for its lateness. The counters take about 9 KiB per
+    /// Off: one branch per look-up. On: a few instructions per look-up, without memory that threads
+    /// share, up to two threads per core (and up to 32 threads on any machine). A removal of an
+    /// expired entry also reads the clock, for its lateness. The counters take about 9 KiB per
     /// cache, more on large machines.
     ///
     /// ```
@@ -478,12 +479,12 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Says from when on entries are stale. For a cache that loads by itself.
+    /// The policy that decides when entries become stale. For a `LoadingCache`.
     pub(crate) fn set_refresh(&mut self, policy: Box<dyn Refresh<K, V>>) {
         self.refresh = Some(policy);
     }
 
-    /// Puts the cache's name before a fault.
+    /// Puts the cache's name before an error message.
     pub(crate) fn fault(&self, fault: &str) -> BuildError {
         BuildError(about(self.name.as_deref(), fault))
     }
@@ -534,9 +535,9 @@ where
     ///
     /// # Cost
     ///
-    /// A few kilobytes. Without a custom ticker, the first cache of a process calibrates the
-    /// processor's counter: about a millisecond, up to 200 ms on a machine where the counter is
-    /// hard to measure.
+    /// A few kilobytes. Without a custom ticker, the first cache of a process measures the rate of
+    /// the processor's counter; [`Ticker`](crate::Ticker#without-a-ticker) says how long that
+    /// takes.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
@@ -674,8 +675,8 @@ pub(crate) fn about(name: Option<&str>, message: &str) -> String {
     }
 }
 
-/// The number of shards of a cache: enough that writers seldom meet, few in a small cache, because
-/// each shard makes the bound less exact.
+/// The number of shards of a cache: enough that two writers seldom need the same one, few in a
+/// small cache, because each shard makes the bound less exact.
 fn shards(max_capacity: Option<u64>) -> usize {
     let most = stripe::stripes(4);
     match max_capacity {

@@ -133,8 +133,8 @@
 //!   [`std::mem::forget`] of an `EntryRef` the cache never frees a later removed pair.
 //! - The number of waiting notifications is not bounded. If a listener never returns, the cache
 //!   keeps every removed pair.
-//! - The first cache of a process measures the rate of the processor's time stamp counter, usually
-//!   in less than a millisecond, at worst in 200 ms.
+//! - The first cache of a process measures the rate of the processor's time stamp counter;
+//!   [`Ticker`](Ticker#without-a-ticker) says how long that takes.
 //!
 //! # Features
 //!
