@@ -1,18 +1,18 @@
-//! A time for look-ups that is cheap to read: a thread stores it every now and then, so a look-up
-//! does not read the processor's counter.
+//! A time for look-ups that is cheap to read: a thread stores it at intervals, so a look-up does
+//! not read the processor's counter.
 //!
 //! # How it works
 //!
 //! A cache with `coarse_reads` has a [`Coarse`]: a word that holds a recent reading of the cache's
 //! clock. One thread of the process renews the words of all such caches, twice in the shortest
 //! staleness that one of them asks for. The thread starts with the first of these caches and ends
-//! with the last. Its [`Keeper`] knows words and clocks, but no cache: so it keeps no cache alive
-//! and runs no code of the user's.
+//! with the last. Its [`Keeper`] has references to words and clocks, not to caches. So it keeps no
+//! cache alive and runs no user code.
 //!
 //! # Invariants
 //!
 //! 1. A word holds a past reading of the same clock that the cache reads elsewhere, so it is never
-//!    ahead of that clock. A look-up that goes by it sees nothing expire early.
+//!    ahead of that clock. For a look-up that uses it, no entry expires early.
 //! 2. A word never goes back. A later look-up never finds alive what an earlier one found due.
 //! 3. The thread runs exactly while the keeper has words. `running` changes under the members'
 //!    lock.
@@ -29,12 +29,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The least staleness that may be asked for. A shorter one would cost more of a core than it
-/// saves, and a busy machine often wakes a thread later than that.
+/// The smallest staleness that a program may ask for. A smaller one would cost more processor time
+/// than it saves, and a busy machine often wakes a thread later than that.
 pub(crate) const FINEST: Duration = Duration::from_millis(1);
 
-/// The greatest staleness. Two wake-ups a second cost nothing that is worth saving; and by default
-/// an entry that expired a second ago is removed, so no look-up finds it.
+/// The greatest staleness. Its two wake-ups per second cost almost nothing, so a greater one would
+/// save nothing. And by default an entry is removed about a second after its deadline.
 pub(crate) const COARSEST: Duration = Duration::from_secs(1);
 
 /// The keeper of the process.
@@ -129,7 +129,8 @@ impl Keeper {
         let word = Arc::new(Word {
             shows: AtomicU64::new(clock()),
             clock: Box::new(clock),
-            // Half, so that a thread which is woken late by as much again keeps the promise.
+            // Half of the staleness: a thread that wakes late by the other half still keeps the
+            // promise.
             period: staleness / 2,
         });
         let mut members = self.lock();

@@ -8,8 +8,8 @@
 //! *The program's time* is what `Instant::now()` shows. A *told instant* is the point of the
 //! program's time that a policy is told for a reading of the clock. On the default clock, cache
 //! time is the counter at its nominal rate, and a [`View`] converts between the two times. So a
-//! look-up, which compares two points of cache time, pays nothing for the conversion. On a ticker,
-//! cache time is the program's time.
+//! look-up, which compares two points of cache time, needs no conversion. On a ticker, cache time
+//! is the program's time.
 //!
 //! Invariants, which other modules cite as "time 1" and so on:
 //!
@@ -33,7 +33,7 @@
 //! | [`counter`] | the default clock |
 //! | [`coarse`] | a time for look-ups that lags behind a clock |
 //! | [`view`] | the conversion between cache time and the program's time |
-//! | [`segment`] | the conversion of the present, published to all threads |
+//! | [`segment`] | the current conversion, published to all threads |
 //! | [`discipline`] | how it is kept in step with `Instant::now()` |
 
 pub(crate) mod coarse;
@@ -59,14 +59,14 @@ pub(crate) use view::View;
 pub(crate) struct Clock {
     /// The counter where it can be read directly.
     direct: Direct,
-    /// The same for look-ups, if these go by it.
+    /// The same, for look-ups that read the counter.
     glanced: Direct,
-    /// What look-ups go by instead.
+    /// The coarse time that look-ups use instead.
     coarse: Option<Coarse>,
     source: Source,
     /// The instant from which told instants are counted: for a ticker that of construction.
     base: Instant,
-    /// How often look-ups have asked for a time in line.
+    /// Counts the calls of [`glance_in_line`](Self::glance_in_line).
     #[cfg(any(fuzzing, wheelhouse_shuttle))]
     asked: std::sync::atomic::AtomicUsize,
 }
@@ -107,8 +107,9 @@ impl Clock {
         }
     }
 
-    /// The same clock, whose [`glance`](Self::glance) shows what it showed up to `staleness` ago. A
-    /// custom clock stays as it is. So does any clock if no thread can be started for that.
+    /// The same clock, whose [`glance`](Self::glance) returns a reading that is up to `staleness`
+    /// old. A custom clock stays as it is. So does any clock if no thread can be started for the
+    /// coarse time.
     pub(crate) fn with_coarse_glances(self, staleness: Duration) -> Self {
         let Source::Counter { counter, .. } = &self.source else {
             return self;
@@ -123,7 +124,7 @@ impl Clock {
         }
     }
 
-    /// The same clock for all but look-ups, which go by `coarse`.
+    /// The same clock, whose look-ups use `coarse`.
     pub(crate) fn glancing_at(self, coarse: Coarse) -> Self {
         Self {
             glanced: Direct::NONE,
@@ -153,8 +154,8 @@ impl Clock {
         self.direct.now().unwrap_or_else(|| self.now_indirectly())
     }
 
-    /// Now, as a look-up may see it that moves no deadline: [`now`](Self::now), or an earlier
-    /// reading where the cache has coarse reads.
+    /// The time for a look-up that moves no deadline: [`now`](Self::now), or an earlier reading if
+    /// the cache has coarse reads.
     ///
     /// Never ahead of `now`.
     #[inline]
@@ -166,12 +167,12 @@ impl Clock {
         })
     }
 
-    /// [`glance`](Self::glance), if that takes no call.
+    /// [`glance`](Self::glance), if it needs no function call.
     #[inline]
     pub(crate) fn glance_in_line(&self) -> Option<u64> {
         let glanced = self.glanced.now();
-        // Fuzzers and models set the time by a call. They get an answer every other time, so that
-        // they take both ways of a look-up.
+        // Fuzzers and models set the time by a function call. They get an answer every second time,
+        // so that they run both paths of a look-up.
         #[cfg(any(fuzzing, wheelhouse_shuttle))]
         let glanced = glanced.or_else(|| {
             let asked = self
