@@ -65,7 +65,7 @@ pub use ready::{
 /// | operation | key absent | key present | expired but still stored |
 /// |---|---|---|---|
 /// | `insert`, and a loading method that stores a value | [create] | [update], with the new value | [create] |
-/// | `get`, `get_many`, `get_ref` | – | [read] | –, it is a miss |
+/// | `get`, `get_many`, `get_ref`, a hit of `get_with` | – | [read] | –, it is a miss |
 /// | `insert_with_ttl`, `set_expiry` | – | – | – |
 /// | all others | – | – | – |
 ///
