@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// What a compute's closure wants done with the entry.
+/// What a compute does with the entry, as its closure decides.
 ///
 /// ```
 /// use wheelhouse::Cache;
@@ -58,7 +58,7 @@ pub enum Op<V> {
 pub enum CompResult<K, V> {
     /// The key was absent and has this value now.
     Inserted(Entry<K, V>),
-    /// The key had another value and has this one now.
+    /// The key had another value before and has this one now.
     ReplacedWith(Entry<K, V>),
     /// The key had this value and is absent now.
     Removed(Entry<K, V>),
@@ -66,8 +66,8 @@ pub enum CompResult<K, V> {
     Unchanged(Entry<K, V>),
     /// The key is absent.
     StillNone(K),
-    /// Another write came first, and the compute had no effect. This is the value that it was to
-    /// store.
+    /// Another write came first, and the compute had no effect. This is the value that it would
+    /// have stored.
     Overtaken(Option<V>),
 }
 
@@ -154,7 +154,7 @@ impl<K, V> Entry<K, V> {
         &self.value
     }
 
-    /// The value, out of the snapshot.
+    /// Takes the value out of the snapshot.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -164,7 +164,7 @@ impl<K, V> Entry<K, V> {
         self.value
     }
 
-    /// Whether this very call made the value.
+    /// Whether this call made the value.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -175,7 +175,7 @@ impl<K, V> Entry<K, V> {
         self.fresh
     }
 
-    /// Whether this very call put the value in the place of a live one.
+    /// Whether this call replaced a live value by this one.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

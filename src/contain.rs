@@ -1,16 +1,16 @@
-//! Panics that go no further: those of user code that runs on a thread whose call has nothing to do
-//! with it, or on a thread of the crate.
+//! Catches panics of user code that runs on a thread of the crate, or during a call that has
+//! nothing to do with that code.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs user code whose panic ends here; `None` if it panicked. The process's panic hook has
-/// reported it by then.
+/// Runs user code and catches its panic; `None` if it panicked. The process's panic hook has
+/// reported the panic before.
 pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(answer) => Some(answer),
         Err(payload) => {
-            // The payload is the user's too. It may panic when it is dropped, with a payload in
-            // its turn. After a few of these the last one is leaked.
+            // The panic's payload is a value of the user's, too. Its drop may panic with another
+            // payload. After a few such panics the last payload is leaked.
             let mut carried = payload;
             for _ in 0..3 {
                 match catch_unwind(AssertUnwindSafe(move || drop(carried))) {

@@ -96,7 +96,8 @@ impl Hasher for DefaultHasher {
     );
 }
 
-/// Whether a hasher is known to fill all 64 bits evenly, so that its hashes need no mixing.
+/// Whether the hashes of this hasher are known to be evenly distributed in all 64 bits, so that
+/// they need no mixing.
 pub(crate) fn fills_all_bits<S: 'static>() -> bool {
     let known = [
         TypeId::of::<RandomState>(),

@@ -14,8 +14,8 @@ use std::iter::FusedIterator;
 
 /// An iterator over the live entries of a cache; see [`Cache::iter`](crate::Cache::iter).
 ///
-/// It holds no lock. Between two steps it may keep memory that leaves this cache from being freed,
-/// as an [`EntryRef`] does. With each new bucket of the table it releases the earlier ones.
+/// It holds no lock. Between two steps it may hold a pin, as an [`EntryRef`] does: the cache then
+/// frees no memory that it removes. The iterator drops the pin after each bucket of the table.
 ///
 /// ```
 /// use wheelhouse::Cache;
@@ -61,8 +61,9 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             while let Some(node) = self.bucket.pop() {
-                // The entry takes its own pin first: a pin protects what is in the map while it is
-                // held, and nothing that only an earlier pin has seen.
+                // The entry takes a pin of its own first: a pin protects the nodes that are in the
+                // map while it is held. It does not protect a node that left the map before, and
+                // that an earlier pin has seen.
                 let pin = self.core.shared.pin();
                 if let Some(hit) = self.core.look_again(node, &pin) {
                     return Some(EntryRef::new(hit, self.core, pin));

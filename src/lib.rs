@@ -48,18 +48,18 @@
 //! # When entries are removed
 //!
 //! By default one thread for all caches of the process sleeps until the next deadline and removes
-//! what is due, within [`expiry_resolution`](CacheBuilder::expiry_resolution) and the time of a
-//! wake-up. It starts when the first deadline comes in, and ends with the last cache. An event loop
-//! can take its place ([`Scheduler::custom`]), or nothing runs unless you call the cache
-//! ([`Scheduler::disabled`]). A [removal listener](CacheBuilder::removal_listener) hears each pair
-//! that left exactly once, with its [`RemovalCause`], in order for each key.
+//! what is due, at most [`expiry_resolution`](CacheBuilder::expiry_resolution) and a wake-up later.
+//! It starts with the first deadline and ends with the last cache. An event loop can take its place
+//! ([`Scheduler::custom`]). With [`Scheduler::disabled`] only calls of the cache remove entries.
+//! The cache calls a [removal listener](CacheBuilder::removal_listener) exactly once for each
+//! removed pair, with its [`RemovalCause`], in order for each key.
 //!
 //! # How many entries stay
 //!
 //! [`max_capacity`](CacheBuilder::max_capacity) bounds the number of entries, or their weight with
-//! a [`weigher`](CacheBuilder::weigher). Expired entries go first; then the [`EvictionPolicy`]
-//! chooses. Reads reach it through buffers that may drop some, so recency is approximate. Deadlines
-//! never depend on that.
+//! a [`weigher`](CacheBuilder::weigher). A full cache removes expired entries first; then the
+//! [`EvictionPolicy`] chooses. Reads reach the policy through buffers that may drop some of them,
+//! so the order of use is approximate. Deadlines are exact.
 //!
 //! # How to read
 //!
@@ -67,7 +67,7 @@
 //! |---|---|---|
 //! | [`get`](Cache::get) | yes | a clone |
 //! | [`get_ref`](Cache::get_ref) | yes | an [`EntryRef`], which holds memory while it lives |
-//! | [`get_many`](Cache::get_many) | yes | clones for several keys, which wait for memory together |
+//! | [`get_many`](Cache::get_many) | yes | clones for several keys, faster than one `get` after the other |
 //! | [`peek_ref`](Cache::peek_ref), [`iter`](Cache::iter) | no | an [`EntryRef`] |
 //! | [`contains_key`](Cache::contains_key) | no | whether the key has a live entry |
 //!
@@ -90,11 +90,11 @@
 //! |---|---|
 //! | the value, or a load of it | [`get_with`](Cache::get_with), [`try_get_with`](Cache::try_get_with), [`get_all_with`](Cache::get_all_with) |
 //! | to read, change and write in one step | [`entry`](Cache::entry) with `and_compute_with` |
-//! | the right to fill a key, as a value | [`lease`](Cache::lease) |
+//! | a value that gives the right to fill a key | [`lease`](Cache::lease) |
 //! | a cache that loads and refreshes by itself | [`LoadingCache`] |
 //!
-//! A write revokes a load that is under way: its result is returned, and not stored. A load that
-//! would wait for itself panics.
+//! A write revokes the load of its key that is under way: the load returns its result and does not
+//! store it. A load that would wait for itself panics.
 //!
 //! # Restarts
 //!
@@ -124,17 +124,17 @@
 //! # Limits
 //!
 //! - Only targets with 64-bit pointers. The map keeps bits of a key's hash in the upper bits of its
-//!   pointers, so an allocator that hands out addresses above 2^48 makes the call panic that needed
-//!   the memory; the cache is then as if the call had not been made. The tagged addresses of
-//!   Android on arm64 are fine.
+//!   pointers. If the allocator returns an address above 2^48, the call that needed the memory
+//!   panics, and the cache is as if the call had not been made. The tagged addresses of Android on
+//!   arm64 are supported.
 //! - Keys and values lie in memory of the cache, in chunks. Put values of more than a few KiB into
 //!   a `Box` or an `Arc`.
-//! - While an [`EntryRef`] lives, the cache frees nothing that it removes. An `EntryRef` that is
-//!   forgotten by [`std::mem::forget`] keeps everything that is removed later, for ever.
-//! - Notifications that wait are not bounded. A listener that never returns keeps every removed
-//!   pair.
-//! - The first cache of a process measures the rate of the processor's time stamp counter, usually
-//!   in less than a millisecond, at worst in 200 ms.
+//! - While an [`EntryRef`] lives, the cache frees no memory of what it removes. After
+//!   [`std::mem::forget`] of an `EntryRef` the cache never frees a later removed pair.
+//! - The number of waiting notifications is not bounded. If a listener never returns, the cache
+//!   keeps every removed pair.
+//! - The first cache of a process measures the rate of the processor's time stamp counter;
+//!   [`Ticker`](Ticker#without-a-ticker) says how long that takes.
 //!
 //! # Features
 //!

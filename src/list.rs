@@ -1,4 +1,5 @@
-//! An intrusive doubly linked list of entries: a bucket of the wheel, a queue of the size policy.
+//! An intrusive doubly linked list of entries. Buckets of the wheel and queues of the size policy
+//! are such lists.
 //!
 //! # How it works
 //!
@@ -17,7 +18,7 @@
 use crate::node::{self, EntryPtr, Links};
 use std::marker::PhantomData;
 
-/// One of the two link pairs of an entry.
+/// Chooses one of the two link pairs of an entry.
 pub(crate) trait Chain {
     fn links<K, V>(entry: &EntryPtr<K, V>) -> &Links<K, V>;
 }
@@ -141,7 +142,7 @@ impl<K, V, C: Chain> List<K, V, C> {
         }
     }
 
-    /// Head to tail. The list must not change meanwhile.
+    /// The entries from head to tail. The list must not change meanwhile.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = EntryPtr<K, V>> {
         std::iter::successors(self.head, |&entry| Self::next(entry))

@@ -1,14 +1,14 @@
-//! Removal listeners: what they are given, and what the crate promises about the calls.
+//! Removal listeners: their arguments, and what the crate promises about the calls.
 //!
 //! A listener is a closure `Fn(&K, &V, RemovalCause)` given to the builder with `removal_listener`.
 //! The promises:
 //!
-//! - **Exactly once.** Each key–value pair that left the cache is reported once, with the very
-//!   value that left.
+//! - **Exactly once.** The listener is called once for each key–value pair that left the cache,
+//!   with the value that left.
 //! - **In order for each key.** Of two values that lived under one key, the one that left first is
 //!   reported first. Between different keys there is no order.
-//! - **After the fact.** When the listener runs, the removal is visible. It does not say what the
-//!   cache holds now: the key may be back with another value.
+//! - **After the fact.** When the listener runs, the removal is visible. The cache may already hold
+//!   another value for the key.
 //! - **No lock held.** The listener may call any method of the same cache, also for the same key.
 //!   `run_pending_tasks` called from inside a listener returns without waiting for the
 //!   notifications that are being delivered.
@@ -20,11 +20,11 @@
 //!   a write that finds more than a thousand notifications waiting delivers some of them.
 //! - **Panics end here.** A panic in the listener is caught and counted, after the process's panic
 //!   hook has reported it. That notification counts as delivered, and the listener stays in use.
-//! - **Not for what is alive at the end.** Entries stored when the last handle of the cache is
-//!   dropped are dropped without a notification, also those past their deadlines that no pass has
-//!   removed. Removals that happened before are delivered before the drop returns.
+//! - **Not for entries that are stored at the end.** When the last handle of the cache is dropped,
+//!   stored entries are dropped without a notification, even entries past their deadlines that no
+//!   pass has removed. Removals that happened before are delivered before the drop returns.
 //!
-//! The cause of each is a [`RemovalCause`], whose page lists which call leads to which.
+//! [`RemovalCause`] lists which call leads to which cause.
 //!
 //! # A listener that calls its cache
 //!
@@ -70,8 +70,8 @@ use std::fmt;
 /// | `max_capacity` exceeded, or made smaller | [`Size`](Self::Size) |
 /// | the new entry itself was not kept, as with a capacity of 0 | [`Size`](Self::Size) |
 ///
-/// An entry past its deadline is gone for every purpose, even while it is still stored. So
-/// overwriting or invalidating it reports `Expired`, never `Replaced` or `Explicit`.
+/// No call returns an entry past its deadline, even while it is still stored. If a call overwrites
+/// or invalidates it, the cause is `Expired`, not `Replaced` or `Explicit`.
 ///
 /// More causes may be added in later versions, hence `#[non_exhaustive]`.
 ///
@@ -106,7 +106,7 @@ pub enum RemovalCause {
     Expired,
     /// A caller removed the entry by key, by closure or with all others.
     Explicit,
-    /// A caller wrote a new value for the key; this one is the old.
+    /// A caller wrote a new value for the key; the listener gets the old one.
     Replaced,
     /// The cache held more than it may, and the size policy chose this entry.
     Size,
@@ -133,7 +133,7 @@ impl RemovalCause {
         }
     }
 
-    /// A dense number below 4, for counters by cause.
+    /// A number below 4, for counters by cause.
     #[inline]
     pub(crate) const fn index(self) -> usize {
         match self {
@@ -165,8 +165,8 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is inside a listener. Such a thread must not wait for deliveries: its
-/// own goes on only after the listener has returned.
+/// Whether the calling thread is inside a listener. Such a thread must not wait for deliveries: the
+/// delivery that it runs itself continues only after the listener has returned.
 pub(crate) fn inside_listener() -> bool {
     INSIDE.try_with(Cell::get).unwrap_or(false)
 }

@@ -1,14 +1,14 @@
-//! Notifications: gathered by the pass under its lock, delivered after it, in order, by one thread
-//! at a time.
+//! Notifications: the pass gathers them under its lock; after the pass, one thread at a time
+//! delivers them in order.
 //!
 //! # How it works
 //!
 //! The pass [`post`](Notifier::post)s nodes that left the cache. The node itself carries key and
-//! value, so a notification costs no copy and the listener gets the very value that left. A thread
-//! that [`deliver`](Notifier::deliver)s tries to take the *token*. Its holder calls the listener
-//! for each node in order, with no lock held. A thread that finds the token taken leaves the work
-//! to the holder, which gives the token back and then looks at the queue once more, so that no
-//! notification stays behind. Which threads deliver, and when, is decided in
+//! value, so a notification copies nothing, and the listener gets the value that was removed. A
+//! thread that [`deliver`](Notifier::deliver)s tries to take the *token*. Its holder calls the
+//! listener for each node in order, with no lock held. A thread that finds the token taken leaves
+//! the work to the holder, which gives the token back and then checks the queue once more, so that
+//! no notification stays behind. Which threads deliver, and when, is decided in
 //! `maintenance/delivery.rs`.
 //!
 //! # Invariants
@@ -17,8 +17,8 @@
 //!    posting: one queue, one holder of the token.
 //! 2. A posted node is freed only after it was delivered: delivered nodes come back only through
 //!    [`Delivered`].
-//! 3. If the queue is not empty, then either a thread holds the token and will look again, or no
-//!    thread was asked to deliver since the last post.
+//! 3. If the queue is not empty, then either a thread holds the token and will check the queue
+//!    again, or no thread was asked to deliver since the last post.
 //!
 //! # Cost
 //!
@@ -34,7 +34,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Calls of the listener between two looks at the clock.
+/// Calls of the listener between two readings of the clock.
 pub(crate) const CALLS_PER_LOOK: usize = 32;
 
 /// Notifications in a block of the queue.
@@ -67,8 +67,8 @@ impl Token {
     /// left after the token was given back. Returns at once if another thread has the token.
     ///
     /// SeqCst on both sides: a poster pushes, then tries to take the token; a holder gives it back,
-    /// then looks for more. If the poster finds it taken, its push lies before the holder's giving
-    /// back, so the holder's second look finds it.
+    /// then looks for more. If the poster finds the token taken, it pushed before the holder gave
+    /// the token back, so the holder's second check finds the push.
     pub(crate) fn run(&self, mut work: impl FnMut(), mut is_empty: impl FnMut() -> bool) {
         loop {
             if self.taken.swap(true, Ordering::SeqCst) {
@@ -97,11 +97,12 @@ impl Drop for GiveBack<'_> {
 
 /// The notifications that wait.
 struct Queue<K, V> {
-    /// In the order of posting, in blocks, so that a post copies none of those that wait already.
+    /// In the order of posting, in blocks, so that a post does not copy the notifications that
+    /// already wait.
     blocks: VecDeque<Vec<Notification<K, V>>>,
     /// Blocks that were delivered and emptied, to be filled again.
     spare: Vec<Vec<Notification<K, V>>>,
-    /// The room in which the holder of the token gathers delivered nodes.
+    /// The vector in which the holder of the token gathers delivered nodes.
     nodes: Vec<NodePtr<K, V>>,
 }
 
@@ -150,7 +151,7 @@ struct Left<'a, K, V> {
     block: Vec<Notification<K, V>>,
     /// How many of the block were delivered.
     told: usize,
-    /// Those that were delivered and not handed to [`Delivered`] yet.
+    /// The nodes that were delivered and not yet passed to [`Delivered`].
     nodes: Vec<NodePtr<K, V>>,
     queue: &'a Mutex<Queue<K, V>>,
 }
@@ -208,14 +209,14 @@ impl<K, V> Notifier<K, V> {
 
     /// Notifications not yet delivered.
     pub(crate) fn waiting(&self) -> u64 {
-        // Delivered first: read the other way round, the difference could fall below zero.
+        // Reads `delivered` first: in the other order the difference could fall below zero.
         let delivered = self.delivered.load(Ordering::Acquire);
         self.posted.load(Ordering::Acquire) - delivered
     }
 
-    /// Delivers until nothing is left or `go_on`, asked now and then, says no; unless another
-    /// thread does so already. True if `go_on` ended it. A panic of the listener is counted and
-    /// goes no further.
+    /// Delivers until nothing is left, or until `go_on`, which it calls at intervals, returns
+    /// false. Returns at once if another thread delivers. True if `go_on` ended it. A panic of the
+    /// listener is caught and counted.
     pub(crate) fn deliver(
         &self,
         mut go_on: impl FnMut() -> bool,
@@ -290,8 +291,8 @@ impl<K, V> Notifier<K, V> {
         let reached =
             |count: u64| self.delivered.load(Ordering::Acquire).wrapping_sub(count) as i64 >= 0;
         loop {
-            // What the listener's own calls have posted is delivered as well, up to a bound: other
-            // threads may post for as long as this thread goes on.
+            // Notifications that the listener's own calls have posted are delivered as well, up to
+            // a bound: otherwise other threads could keep this thread busy for ever.
             self.deliver(|| !reached(target + EXTRA_DELIVERIES), done);
             let mut gate = self.gate.lock();
             if reached(target) {

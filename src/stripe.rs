@@ -61,8 +61,8 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Before another thread can draw the number. A thread whose cell is gone draws again and
-        // gets `RETURNED`.
+        // This happens before another thread can draw the number. A thread whose cell is gone draws
+        // again and gets `RETURNED`.
         _ = NUMBER.try_with(|number| number.set(RETURNED));
         let mut free = FREE.lock().unwrap_or_else(|e| e.into_inner());
         free.0.push(Reverse(self.0));
@@ -103,8 +103,8 @@ mod tests {
     fn numbers_of_ended_threads_are_used_again() {
         let mine = number();
         assert_eq!(mine, number());
-        // There are no more numbers than threads were alive at once. So threads that run one after
-        // the other soon draw a number for the second time, whatever else the process does.
+        // There are at most as many numbers as threads that were alive at the same time. So threads
+        // that run one after the other soon draw a number again, whatever else the process does.
         let mut drawn = std::collections::HashSet::new();
         let mut threads = (0..10_000).map(|_| std::thread::spawn(number).join().unwrap());
         assert!(

@@ -32,9 +32,9 @@ where
     ///
     /// # Cost
     ///
-    /// A few kilobytes. Without a custom ticker, the first cache of a process calibrates the
-    /// processor's counter: about a millisecond, up to 200 ms on a machine where the counter is
-    /// hard to measure.
+    /// A few kilobytes. Without a custom ticker, the first cache of a process measures the rate of
+    /// the processor's counter; [`Ticker`](crate::Ticker#without-a-ticker) says how long that
+    /// takes.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
@@ -152,8 +152,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     }
 }
 
-/// The number of shards of a cache: enough that writers seldom meet, few in a small cache, because
-/// each shard makes the bound less exact.
+/// The number of shards of a cache: enough that two writers seldom need the same one, few in a
+/// small cache, because each shard makes the bound less exact.
 fn shards(max_capacity: Option<u64>) -> usize {
     let most = stripe::stripes(4);
     match max_capacity {

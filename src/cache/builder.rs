@@ -141,10 +141,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// | values in memory, removed ones included | 1.25 × bound + 1,024 | 1.5 × bound + 2,048 |
     ///
     /// A writer that finds more than that waiting yields its processor until other threads have
-    /// caught up. The cache frees a removed value when no reader can still hold it. If a reader can
-    /// for more than 32 ms, for example because it keeps an [`EntryRef`](crate::EntryRef), writers
-    /// stop waiting, and the second row does not hold until that reader is done. The rows also do
-    /// not count values that wait for a listener which is slower than the writers.
+    /// caught up with the maintenance. The cache frees a removed value when no reader can still
+    /// hold it. If a reader holds one for more than 32 ms, for example in an
+    /// [`EntryRef`](crate::EntryRef), writers stop waiting, and the second row does not hold until
+    /// that reader has dropped it. The rows do not count values that wait for a slow listener.
     ///
     /// With a weigher, up to 1,024 inserts per shard (four shards per core, fewer in a small cache)
     /// and 3,072 more may exceed the bound, each as heavy as the heaviest entry.
@@ -294,8 +294,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Bounds how long a load holds its key. A load that is older is *overdue*: the next call that
     /// needs the key's value replaces it with a load of its own, and the calls that waited for the
-    /// old one wait for the new one. With a scheduler they do so when the time is over. None by
-    /// default.
+    /// old one wait for the new one. With a scheduler, waiting tasks wake when the time is over.
+    /// There is no time limit by default.
     ///
     /// An overdue load is not stopped. Its value is stored if no newer load has replaced it, and
     /// dropped otherwise. The time is that of the cache's ticker.
@@ -401,9 +401,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Cost
     ///
-    /// Off: one branch per look-up. On: a few instructions per look-up, without memory shared
-    /// between threads as long as there are at most two threads a core (32 at least). A removal of
-    /// an expired entry also reads the clock, for its lateness. The counters take about 9 KiB per
+    /// Off: one branch per look-up. On: a few instructions per look-up, without memory that threads
+    /// share, up to two threads per core (and up to 32 threads on any machine). A removal of an
+    /// expired entry also reads the clock, for its lateness. The counters take about 9 KiB per
     /// cache, more on large machines.
     ///
     /// ```
@@ -417,7 +417,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Says from when on entries are stale. For a cache that loads by itself.
+    /// The policy that decides when entries become stale. For a `LoadingCache`.
     pub(crate) fn set_refresh(&mut self, policy: Box<dyn Refresh<K, V>>) {
         self.refresh = Some(policy);
     }

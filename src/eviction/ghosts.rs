@@ -10,15 +10,16 @@
 //!
 //! # Invariants
 //!
-//! 1. A place whose fingerprint is 0 is free, and no key's fingerprint is 0.
+//! 1. A slot whose fingerprint is 0 is free, and no key's fingerprint is 0.
 //! 2. No stamp of a ghost is older than 192 epochs, so none is misread: the end of an epoch of
 //!    either kind sweeps a 64th of the table and drops the ghosts that are more than
 //!    [`GHOST_EPOCHS`] epochs old by either stamp.
 //!
 //! Cost: 8 bytes for each resident entry; half a cache line for each eviction and for each insert
-//! of a new key. The table takes one key for another with a chance of 8 in 32,768; that costs no
-//! more than a wrong guess. It is allocated at the first eviction, and again only if the number of
-//! entries leaves the bounds in [`fit`](Ghosts::fit); the ghosts of before are then lost.
+//! of a new key. The table takes one key for another with a probability of 8 in 32,768. Such a
+//! mistake costs as much as any wrong prediction of the policy. It is allocated at the first
+//! eviction, and again only if the number of entries leaves the bounds in [`fit`](Ghosts::fit); the
+//! ghosts of before are then lost.
 
 use super::epochs::{Epochs, TURNOVER};
 use crate::node;
@@ -92,14 +93,14 @@ impl Ghosts {
         }
     }
 
-    /// Sizes the table for `resident` entries. It is made anew, empty, if it has less than 4/5 or
-    /// more than four times the room that is wanted.
+    /// Sizes the table for `resident` entries. It is made anew, empty, if it has less than 4/5 of
+    /// the room that is needed, or more than four times as much.
     pub(super) fn fit(&mut self, resident: usize) {
         let wanted = (2 * resident).div_ceil(GHOSTS_PER_BUCKET).max(1);
         let have = self.buckets.len();
         if have * 5 < wanted * 4 || have > wanted * 4 {
-            // Zeros: the allocator has such memory at hand, so a large table costs the pass no
-            // long step.
+            // Zeroed memory: the system supplies large blocks of it page by page, so the allocation
+            // of a large table does not make the pass long.
             self.buckets = vec![[[0; GHOSTS_PER_BUCKET]; 2]; wanted];
             self.swept = 0;
         }
@@ -157,8 +158,8 @@ impl Ghosts {
     }
 }
 
-/// The first place whose fingerprint is wanted. It looks at all of them without a branch, since no
-/// branch predictor could guess where the wanted one stands.
+/// The first slot with this fingerprint. The search compares all slots without a branch, since no
+/// branch predictor could guess which one matches.
 #[inline]
 fn first(fingerprints: &[u16; GHOSTS_PER_BUCKET], wanted: impl Fn(u16) -> bool) -> Option<usize> {
     // One bit for each, never the lowest: the compiler then does the same work eight times in one

@@ -26,10 +26,10 @@
 //! - *How large the window is*: from 1 to 99 percent of the cache, so from nearly LIRS to nearly
 //!   LRU ([`window`](super::window)).
 //! - *Whether the protected queue is dead*: if no entry of its tail was used for two turnovers,
-//!   keys of which nothing is known may enter, too.
+//!   unknown keys may enter it, too.
 //!
-//! The *tail* is the oldest part of the protected queue, a twentieth of the cache. Its hits are the
-//! first ones that a smaller protected queue would lose. Until the first eviction, and after the
+//! The *tail* is the oldest part of the protected queue, a twentieth of the cache. A smaller
+//! protected queue would lose the hits of the tail first. Until the first eviction, and after the
 //! cache fell to half its bound, the cache is *filling*: new keys go to the protected queue, the
 //! tail is one entry, and each use moves an entry to the newest end. So when the first eviction
 //! comes, the oldest entries are those that were unused for longest.
@@ -52,10 +52,9 @@
 //!
 //! A use of a protected entry that was used in the same epoch already, as hot ones are, writes
 //! nothing: it reads the node and one slot of the duels. Any other use relinks one entry; so does
-//! every use while the cache is filling, for ever in a cache that never gets full. A miss reads
-//! half a cache line of ghosts, an eviction another half. Memory beyond the entry's links, weight
-//! and two bytes: 8 bytes of ghosts for each entry, 3 KiB for each cache. The policy bears lost
-//! reads.
+//! every use while the cache is filling. A miss reads half a cache line of ghosts, an eviction
+//! another half. Memory beyond the entry's links, weight and two bytes: 8 bytes of ghosts for each
+//! entry, 3 KiB for each cache. The policy tolerates lost reads.
 //!
 //! # Origin
 //!
@@ -81,7 +80,7 @@ const TAIL: u8 = FIRST_FREE + 2;
 const FULL_VOTE_DEPTH: f64 = 3.0;
 /// The tail's part of the cache.
 const TAIL_PART: u64 = 20;
-/// Nodes that one call may demote.
+/// Entries that one call may demote.
 const DEMOTIONS_PER_CALL: usize = 16;
 /// Entries that one step may move to the tail. Few: when a full cache evicts for the first time, it
 /// has to fill a whole tail.
@@ -92,10 +91,10 @@ pub(super) struct Lirs<K, V> {
     protected: Weighed<K, V>,
     tail: Weighed<K, V>,
     max: u64,
-    /// Core nodes that reached the tail.
+    /// Counts protected entries that reached the tail.
     order: Epochs,
     evictions: Epochs,
-    /// Epoch of `evictions` in which a tail node was used last.
+    /// Epoch of `evictions` in which an entry of the tail was used last.
     tail_used: u64,
     filling: bool,
     sizer: WindowSizer,
@@ -152,9 +151,9 @@ impl<K, V> Lirs<K, V> {
         let now = self.order.stamp();
         match entry.queue_id() {
             PROTECTED => {
-                // Uses within one epoch are not ordered: the stamps could not tell them apart. But
-                // while the cache fills up, hardly an entry reaches the tail and hardly an epoch
-                // ends, so the order of the queue is all that the first evictions can go by.
+                // Uses within one epoch are not ordered, since their stamps are equal. But while
+                // the cache fills up, few entries reach the tail and few epochs end. So the first
+                // evictions depend on the order of the queue alone.
                 if before != now {
                     let depth = TURNOVER.saturating_sub(u64::from(self.order.age(before))) as f64
                         * self.protected_part();
@@ -253,7 +252,7 @@ impl<K, V> Lirs<K, V> {
         self.fill_tail();
     }
 
-    /// Whether a new key goes straight into the core.
+    /// Whether a new key goes straight into the protected queue.
     fn welcomes(&mut self, entry: EntryPtr<K, V>, hash: u64) -> bool {
         let ghost = self.ghosts.take(hash);
         if self.filling && self.protected_has_room(entry) && self.has_room(entry) {
@@ -271,8 +270,8 @@ impl<K, V> Lirs<K, V> {
         self.deserves(hash, self.class(ghost.used))
     }
 
-    /// Sorts a key by the question of LIRS: was its last use later than that of the oldest
-    /// protected entry?
+    /// Finds the class of a key: was its last use later than that of the oldest protected entry
+    /// (the question of LIRS)?
     fn class(&self, used: u8) -> Class {
         match self.incumbent() {
             Some(oldest) if self.order.age(used) >= self.order.age(oldest.mark()) => Class::Late,
@@ -295,7 +294,8 @@ impl<K, V> Lirs<K, V> {
         self.tail.oldest().or_else(|| self.protected.oldest())
     }
 
-    /// Brings the tail and the protected queue to their shares, by a bounded step (lirs 4).
+    /// Moves the sizes of the tail and the protected queue towards their shares, by a bounded step
+    /// (lirs 4).
     fn rebalance(&mut self) {
         self.fill_tail();
         for _ in 0..DEMOTIONS_PER_CALL {
@@ -311,7 +311,8 @@ impl<K, V> Lirs<K, V> {
         }
     }
 
-    /// Moves the oldest protected entries to the tail until it has its share, by a bounded step.
+    /// Moves the oldest protected entries to the tail until the tail has its share, by a bounded
+    /// step.
     fn fill_tail(&mut self) {
         let wanted = if self.filling {
             1

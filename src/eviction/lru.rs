@@ -2,8 +2,8 @@
 //! first.
 //!
 //! It is predictable, and the right choice where recency is all that counts. It remembers nothing
-//! of what it evicted: one pass over more keys than fit empties it, and a loop that is a little too
-//! long never hits. Cost: a use relinks the entry, which touches its two neighbours.
+//! of what it evicted: one pass over more keys than fit evicts all others, and a loop over slightly
+//! more keys than fit never hits. Cost: a use relinks the entry, which touches its two neighbours.
 
 use super::FIRST_FREE;
 use super::queue::Weighed;

@@ -7,8 +7,8 @@
 //! module holds what every policy shares: the weight, nodes that are never victims (weight 0), and
 //! nodes that cannot stay (heavier than the maximum). The order of all other nodes belongs to the
 //! policy: [`lru`], or [`lirs`] with its parts [`ghosts`], [`set_dueling`], [`window`] and
-//! [`epochs`]. The adaptive policy of a cache with a maximum of at most [`TINY`] is `lru`, too: in
-//! so few places statistics have nothing to measure, and users expect the exact order of use.
+//! [`epochs`]. The adaptive policy of a cache with a maximum of at most [`TINY`] is `lru`, too: so
+//! few entries give no statistics, and users expect the exact order of use.
 //!
 //! # Invariants
 //!
@@ -48,17 +48,17 @@ pub(crate) const OUT: u8 = 0;
 const WEIGHTLESS: u8 = 1;
 /// `queue_id` of an entry heavier than the maximum: the next victim.
 const OVERWEIGHT: u8 = 2;
-/// How many reads ahead of the current one the neighbours of a node are fetched.
+/// How many reads ahead of the current one the neighbours of a node are prefetched.
 const PREFETCH_DISTANCE: usize = 6;
 /// The first `queue_id` that a policy may give a meaning.
 const FIRST_FREE: u8 = 3;
 /// Up to this maximum the adaptive policy keeps the exact order of use.
 const TINY: u64 = 8;
 
-/// Which entries a bounded cache gives up when it is full.
+/// Which entries a bounded cache evicts when it is full.
 ///
-/// With either policy, entries that are past their deadline go first, with the cause `Expired`. How
-/// soon a live entry will expire plays no part.
+/// With either policy, entries that are past their deadline leave first, with the cause `Expired`.
+/// The remaining lifetime of a live entry plays no part.
 ///
 /// ```
 /// use wheelhouse::{Cache, EvictionPolicy};
@@ -76,7 +76,7 @@ const TINY: u64 = 8;
 #[non_exhaustive]
 pub enum EvictionPolicy {
     /// Adapts to the load: it keeps entries that are read again and again, resists scans and loops,
-    /// and leans towards recency where recency pays. It is right for nearly every cache.
+    /// and prefers recently used entries where that gives more hits. It suits nearly every cache.
     ///
     /// The policy is LIRS (Jiang and Zhang, SIGMETRICS 2002) with two additions. A window for new
     /// entries adapts its size as in ARC (Megiddo and Modha, FAST 2003) and DLIRS (Li, SYSTOR
@@ -86,7 +86,7 @@ pub enum EvictionPolicy {
     #[default]
     Adaptive,
     /// Evicts the entry that was used least recently. It is predictable, but a single pass over
-    /// many keys pushes everything else out.
+    /// many keys evicts everything else.
     Lru,
 }
 
@@ -102,13 +102,14 @@ pub(crate) struct Eviction<K, V> {
     overweight: Weighed<K, V>,
     weightless: usize,
     max: u64,
-    /// Whether nodes may weigh anything but 1. If not, no node's weight is read: that would touch
-    /// one more cache line for each.
+    /// Whether nodes may have other weights than 1. If not, the policy reads no weight, which saves
+    /// a cache line for each node.
     weighed: bool,
-    /// No node in the policy's queues is heavier, or was since the bound was last moved.
+    /// An upper bound on the weights of the nodes in the policy's queues, since the bound of the
+    /// cache last changed.
     heaviest: u32,
-    /// The last victim named, to tell an eviction from any other removal. It is only compared:
-    /// `removed` clears it before the entry can be freed.
+    /// The last victim that was named, to distinguish an eviction from other removals. The pointer
+    /// is only compared: `removed` clears it before the entry can be freed.
     named: Option<EntryPtr<K, V>>,
     /// Seeds the adaptive policy's random choices.
     seed: u64,
@@ -149,7 +150,7 @@ impl<K, V> Eviction<K, V> {
         matches!(self.order, Order::Lru(_))
     }
 
-    /// Takes in a node that came into the map.
+    /// Adds a node that came into the map.
     pub(crate) fn admit(&mut self, node: NodePtr<K, V>) {
         self.let_in(node.entry(), self.weight_of(node));
     }
@@ -229,8 +230,8 @@ impl<K, V> Eviction<K, V> {
         }
     }
 
-    /// Prefetches what taking out the next victim will look up here, and returns that victim, as
-    /// things stand.
+    /// Prefetches what the removal of the next victim will look up here, and returns that victim. A
+    /// later call may change it.
     #[inline]
     pub(crate) fn prefetch_victim(&self) -> Option<NodePtr<K, V>> {
         let next = self.first_in_order()?.node();
@@ -282,7 +283,7 @@ impl<K, V> Eviction<K, V> {
     }
 
     /// Forgets a node that left the map because it was past its deadline. The adaptive policy keeps
-    /// a ghost of it, so that a hot key that comes back is not taken for a new one.
+    /// a ghost of it, so that a hot key that comes back is not treated as a new one.
     pub(crate) fn expired(&mut self, node: NodePtr<K, V>) {
         let entry = node.entry();
         match &mut self.order {
@@ -317,8 +318,8 @@ impl<K, V> Eviction<K, V> {
 
     /// The entry to evict next, if the weight is over the maximum. The answer stays the same until
     /// something changes. The caller takes the node out of the map and calls
-    /// [`removed`](Self::removed). If the map no longer has the node, an event about it waits, and
-    /// the caller may call `removed` at once all the same (eviction 4).
+    /// [`removed`](Self::removed). If the map no longer has the node, an event about it waits; the
+    /// caller may still call `removed` at once (eviction 4).
     pub(crate) fn victim(&mut self) -> Option<NodePtr<K, V>> {
         let victim = self.overweight.oldest().or_else(|| {
             if !self.is_over() {
@@ -412,8 +413,8 @@ impl<K, V> Eviction<K, V> {
         }
     }
 
-    /// Asserts eviction 2, that overweight nodes are just that, and the invariants of the parts;
-    /// visits all nodes in queues.
+    /// Asserts eviction 2, that overweight nodes are heavier than the maximum, and the invariants
+    /// of the parts; visits all nodes in queues.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn check_invariants(&self) {
         self.overweight

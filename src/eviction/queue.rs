@@ -88,7 +88,7 @@ impl<K, V> Weighed<K, V> {
         self.list.move_to_back(entry);
     }
 
-    /// Moves the cursor of a walk on if it stands on an entry that is about to leave its place.
+    /// Moves the cursor of a walk to the next entry if its entry is about to leave its place.
     #[inline]
     fn step_over(&mut self, entry: EntryPtr<K, V>) {
         if self.cursor == Some(entry) {
@@ -146,7 +146,7 @@ impl<K, V> Weighed<K, V> {
         }
     }
 
-    /// Asserts queue 1 as far as this queue sees it, queue 2, the invariants of the list, and that
+    /// Asserts queue 1 for the entries of this queue, queue 2, the invariants of the list, and that
     /// every weight is in `weights`.
     #[cfg(any(test, fuzzing))]
     pub(super) fn check_invariants(&self, weights: std::ops::RangeInclusive<u64>) {

@@ -5,8 +5,8 @@
 //! A key that could be promoted (the *candidate*) would push the oldest protected entry (the
 //! *incumbent*) out of the protected queue. Whether that pays depends on the load, so the policy
 //! measures it. It notes both keys. The one that is used first wins the duel, whether the promotion
-//! was made or not. A win of the candidate moves the score of its *class* up by one, a win of the
-//! incumbent moves it down. The score, from -32 to 32, sets the chance of a promotion.
+//! was made or not. If the candidate wins, the score of its *class* rises by one; if the incumbent
+//! wins, it falls by one. The score, from -32 to 32, sets the chance of a promotion.
 //!
 //! | class   | the key came back ...                           | starts at | chance at score s |
 //! |---------|-------------------------------------------------|-----------|-------------------|
@@ -16,9 +16,9 @@
 //!
 //! LIRS always promotes Recent. Under loads that walk back and forth, LIRS promotes the wrong half
 //! each time; here they drive the score of Recent down, and the protected queue stands still, which
-//! is right for them. Late does the work of frequency. Unknown replaces a protected queue that died
-//! in a change of load while the new keys are too many to be remembered, so that no ghost ever
-//! hits.
+//! is right for them. Late promotes keys that are used often. Unknown replaces a protected queue
+//! whose keys are no longer used after a change of load, if the new keys are too many for the table
+//! of ghosts.
 //!
 //! A candidate of class Unknown wins only by a miss: a hit would have come from the window without
 //! any promotion.
@@ -38,7 +38,7 @@
 const DUEL_SLOTS: usize = 256;
 const MAX_SCORE: i32 = 32;
 
-/// What is known of a key that could enter the protected queue; see the table in the module docs.
+/// The class of a key that could enter the protected queue; see the table in the module docs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     Recent = 0,
@@ -156,7 +156,7 @@ impl SetDueling {
         }
     }
 
-    /// Draws whether a key of this class may enter the core.
+    /// Draws whether a key of this class may enter the protected queue.
     pub(super) fn grant(&mut self, class: Class) -> bool {
         let score = self.score[class as usize];
         let of_512 = match class {
@@ -195,7 +195,7 @@ impl SetDueling {
         }
     }
 
-    /// Xorshift64* (Marsaglia; Vigna). It only has to give a chance, and the seed is secret.
+    /// Xorshift64* (Marsaglia; Vigna). It only has to be hard to predict, and the seed is secret.
     fn random(&mut self) -> u64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;

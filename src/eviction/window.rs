@@ -2,27 +2,27 @@
 //!
 //! # How it works
 //!
-//! Hits vote on what a move of the border would gain or lose. A key that comes back while its ghost
-//! is known would have been a hit if the window had been larger by all that was evicted since; that
-//! is its *depth*, and it votes for the window. A hit on a protected entry would have been a miss
-//! if the queue had been smaller by all that is older than the entry; it votes for the protected
-//! queue. A hit that would take `n` times as much room as another is worth an `n`th of it, so each
-//! vote is the inverse of its depth. All hits nearer than a twentieth of the cache count the same.
-//! The border rests where the votes balance. Far hits vote too, so the policy finds a gain that
-//! begins only beyond a gap.
+//! Hits vote on what a move of the border between window and protected queue would gain or lose. A
+//! key that comes back while its ghost is known would have been a hit if the window had been larger
+//! by all that was evicted since; that is its *depth*, and it votes for the window. A hit on a
+//! protected entry would have been a miss if the queue had been smaller by all that is older than
+//! the entry; it votes for the protected queue. A hit that would take `n` times as much room as
+//! another is worth an `n`th of it, so each vote is the inverse of its depth. All hits nearer than
+//! a twentieth of the cache count the same. The border rests where the votes balance. Far hits vote
+//! too, so the policy finds a gain that begins only beyond a gap.
 //!
 //! This is the adaptation of ARC, with hits that are in reach instead of the ghosts of the other
 //! side, and with distances.
 //!
-//! At the lower and the upper bound the account runs on for a tenth of the cache, so a short burst
-//! against a long trend moves nothing. Without this, a loop a little longer than the cache, whose
-//! hits and misses alternate, would tip the cache into LRU.
+//! At the lower and the upper bound, `account` may go beyond the bound by a tenth of the cache, so
+//! a short burst against a long trend moves nothing. Without this, a loop a little longer than the
+//! cache, whose hits and misses alternate, would tip the cache into LRU.
 //!
 //! # Invariants
 //!
 //! 1. `LEAST_PART - SLACK <= account <= 1 - LEAST_PART + SLACK`.
-//! 2. `part` is the account cut to the bounds, and `window` is that part of `max`. Both are
-//!    computed when one of them changes, since every insert and removal reads them several times.
+//! 2. `part` is `account` cut to the bounds, and `window` is that part of `max`. Both are computed
+//!    when one of them changes, since every insert and removal reads them several times.
 
 /// The window keeps at least this part of the cache, and so does the protected queue.
 const LEAST_PART: f64 = 0.01;

@@ -45,22 +45,22 @@ pub(crate) trait Lifetime<K, V>: Send + Sync {
     ) -> u64;
 }
 
-/// What a policy has to be asked about, and told. All of it for a policy of the user's.
+/// Which calls and arguments a policy needs: all of them, for a policy of the user's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-// Public only in name: no path leads to it from outside the crate. So a user's policy cannot
-// override the method of `Expiry` that returns it.
+// `pub`, but not reachable from outside the crate. So a user's policy cannot override the method of
+// `Expiry` that returns it.
 #[allow(unreachable_pub)]
 pub struct Asks {
     /// Whether a read can move the deadline.
     pub(crate) reads: bool,
     /// Whether an update can.
     pub(crate) updates: bool,
-    /// Whether the policy looks at the instants and at the time left that it is told.
+    /// Whether the policy uses the instants and the time left.
     pub(crate) times: bool,
 }
 
 impl Asks {
-    /// Everything: what holds for a policy of which nothing is known.
+    /// Everything: for a policy of which the crate knows nothing.
     pub(crate) const ALL: Self = Self {
         reads: true,
         updates: true,
@@ -78,7 +78,7 @@ impl Asks {
 /// See the module docs.
 struct Erased<P> {
     policy: P,
-    /// What a policy that does not look at times is told.
+    /// The arguments for a policy that does not use times.
     any_instant: Instant,
 }
 
@@ -143,8 +143,8 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
         }
         let left = view.time_left(now, deadline);
         let told = view.instant(now);
-        // Counted back: on the two sides of half the clock's range, two points converted by
-        // themselves would not be as far apart as they are.
+        // Subtracted from `now`: if half the clock's range lay between the two points, converting
+        // each of them would change their distance.
         let age = view.span(now.wrapping_sub(written(node, now)));
         let written = told.checked_sub(age).unwrap_or(told);
         let answer = self
@@ -163,7 +163,7 @@ fn settle(
     now: u64,
     deadline: u64,
 ) -> u64 {
-    // Not computed anew: conversions round, and a deadline that is left must not drift.
+    // Not computed anew: conversions round, and a deadline that stays must not drift.
     if answer == left {
         deadline
     } else {

@@ -33,9 +33,9 @@ pub use ready::{
 /// when its value is replaced, and when it is read. All methods have defaults: together they mean
 /// an entry that never expires.
 ///
-/// A policy whose reads change nothing is best given as
-/// [`expiry::writes_only(policy)`](writes_only): the cache then does not ask it on reads, and a hit
-/// costs as much as on an entry with a fixed deadline.
+/// If a policy does not react to reads, pass [`expiry::writes_only(policy)`](writes_only): the
+/// cache then does not ask it on reads, and a hit costs as much as on an entry with a fixed
+/// deadline.
 ///
 /// # Answers
 ///
@@ -46,14 +46,14 @@ pub use ready::{
 /// - `Some(Duration::ZERO)`: due at once. The entry is stored but never visible, and leaves with
 ///   the cause `Expired`. So does an entry whose deadline has passed when the method returns.
 /// - A `d` above 2^62 ns (146 years) counts as 2^62 ns. Nothing overflows.
-/// - `duration_until_expiry`, returned as it came: the deadline stays exactly where it is, without
-///   drift and without a write to shared memory.
+/// - `duration_until_expiry` unchanged: the deadline stays exactly where it is, without drift and
+///   without a write to shared memory.
 ///
-/// The instant is read once for each call, after the code that makes the value has run and just
-/// before the policy is asked; a read takes the instant at which it found the entry. With
-/// `time_to_live` or `time_to_idle` on the same cache, the earliest of the deadlines holds, and
-/// `duration_until_expiry` is what is left until that one. Returned as it came, it leaves the
-/// deadline that the policy itself gave.
+/// A write reads the instant once, after the code that makes the value has run and just before it
+/// asks the policy. A read uses the instant at which it found the entry. With `time_to_live` or
+/// `time_to_idle` on the same cache, the earliest of the deadlines holds, and
+/// `duration_until_expiry` is the time left until that one. If the policy returns it unchanged, the
+/// deadline that the policy gave before stays.
 ///
 /// # When it is called
 ///
@@ -64,8 +64,8 @@ pub use ready::{
 ///
 /// | operation | key absent | key present | expired but still stored |
 /// |---|---|---|---|
-/// | `insert` | [create] | [update], with the new value | [create] |
-/// | `get`, `get_many`, `get_ref` | – | [read] | –, it is a miss |
+/// | `insert`, and a loading method that stores a value | [create] | [update], with the new value | [create] |
+/// | `get`, `get_many`, `get_ref`, a hit of `get_with` | – | [read] | –, it is a miss |
 /// | `insert_with_ttl`, `set_expiry` | – | – | – |
 /// | all others | – | – | – |
 ///
@@ -188,14 +188,15 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
         duration_until_expiry
     }
 
-    /// Private to this crate: what the policy has to be asked. No other crate can name the type.
+    /// Private to this crate: which calls of the policy the cache needs. No other crate can name
+    /// the type.
     #[doc(hidden)]
     fn __asks(&self) -> Asks {
         Asks::ALL
     }
 }
 
-/// Forwards every method of [`Expiry`] to what the pointer holds.
+/// Forwards every method of [`Expiry`] to the policy behind the pointer.
 macro_rules! forward {
     ($pointer:ident) => {
         impl<K, V, E: Expiry<K, V> + ?Sized> Expiry<K, V> for $pointer<E> {

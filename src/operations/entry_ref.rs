@@ -12,12 +12,12 @@ use std::time::Duration;
 ///
 /// It shows the value as it was at the look-up: a later update or removal does not change it, and
 /// it never blocks writers. As long as it exists, the cache frees *no* memory of what it has
-/// removed since. So drop it soon. To keep the value for longer, clone it, or store an
-/// [`Arc`](std::sync::Arc) as the value. The reference cannot be sent to another thread.
+/// removed since. So drop the reference soon. To keep the value for longer, clone the value, or
+/// store it in an [`Arc`](std::sync::Arc). The reference cannot be sent to another thread.
 ///
-/// Drop it. If a reference is leaked, for example by [`std::mem::forget`], the cache frees no
-/// removed key and no removed value from then on, until the cache itself is dropped. This stays so
-/// when the thread that leaked it ends.
+/// If a reference is leaked, for example by [`std::mem::forget`], the cache frees no key and no
+/// value that it removes later, until the cache itself is dropped. The end of the thread that
+/// leaked it changes nothing.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,7 +33,7 @@ use std::time::Duration;
 /// ```
 pub struct EntryRef<'a, K, V> {
     node: NodePtr<K, V>,
-    /// The deadline at the look-up. It counts once the entry was replaced or removed.
+    /// The deadline at the look-up. It is used if the entry was replaced or removed since.
     deadline: u64,
     /// The time of the look-up; 0 where no clock was needed.
     now: u64,
@@ -41,7 +41,7 @@ pub struct EntryRef<'a, K, V> {
     _pin: Pin,
 }
 
-/// What a reference asks its cache, without the type of the cache's hasher.
+/// The methods of a cache that a reference calls, without the type of the cache's hasher.
 pub(crate) trait Times<K, V> {
     fn time_left(&self, node: NodePtr<K, V>, judged: u64) -> Option<Duration>;
     fn age(&self, node: NodePtr<K, V>) -> Duration;

@@ -7,8 +7,7 @@
 //! The epoch advances only when a thread asks the collector to try, and each try walks all
 //! registered threads: every 128th pin of a thread does, and so does each check of a grace period
 //! that is not over. A grace period takes two advances, and each waits for the pins that are held
-//! then. So a pin that is taken during a grace period may delay its end, unlike in the own scheme;
-//! a pin that is taken after the end never matters.
+//! then. So, unlike in the own scheme, a pin that is taken during a grace period may delay its end.
 #![allow(unsafe_code)]
 
 use super::records::{self, Registered};
@@ -110,7 +109,8 @@ impl Domain {
         let pin = self.pin();
         // Release, partner: the acquire in `Grace::is_over`.
         pin.0.defer(move || flag.store(true, Ordering::Release));
-        // Out of this thread's bag, which else would wait for more of them.
+        // Takes the function out of this thread's bag, where it would otherwise wait for more of
+        // them.
         pin.0.flush();
         Grace { is_over }
     }

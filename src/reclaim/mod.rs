@@ -4,8 +4,8 @@
 //!
 //! A reader holds a [`Pin`] while it uses nodes. A pass that has unlinked objects from every shared
 //! place begins a [`Grace`]: it is *over* once no pin is held that was taken before it began. This
-//! module answers that question only. Freeing, and with it the user's `Drop`, is the part of
-//! [`Retired`]: its owner frees outside of every pin and lock.
+//! module answers that question only. [`Retired`] does the freeing, and with it the user's `Drop`,
+//! outside of every pin and lock.
 //!
 //! Each cache has its own [`Domain`], so an `EntryRef` that is held on one cache keeps no memory of
 //! another cache.
@@ -29,8 +29,8 @@
 //!    Every removal from `REGISTRATIONS` resets it first. Domains are numbered from 1, and a number
 //!    is never used again.
 //! 2. A record outlives its pins. Own scheme: `REGISTRATIONS` releases a record only while it has
-//!    no pin, or makes it an *orphan*, which owns itself; the last pin then takes that share over.
-//!    crossbeam-epoch: a guard keeps its participant alive.
+//!    no pin, or makes it an *orphan*, which holds a reference to itself; the last pin then drops
+//!    that reference. crossbeam-epoch: a guard keeps its participant alive.
 //! 3. Only the thread that registered a record writes it: pins cannot be sent. Other threads read
 //!    whether it is pinned, and since which epoch.
 //!
@@ -39,7 +39,8 @@
 //! A pin costs one store and one full fence; a nested pin a fence and a count. A thread that
 //! changes from cache to cache finds its record in a hash table (`records`), at a cost that does
 //! not depend on the number of caches. A pin writes nothing that threads share. It reads the epoch,
-//! which changes with each grace period: one for 128 removals, for a large array, or for each run.
+//! which each grace period changes: there is one for every 128 removals, for a large array, or for
+//! each run.
 //!
 //! The first pin of a thread in a domain allocates its record (256 bytes). The record is freed when
 //! the thread ends. The record of a dropped domain is freed at a later registration of the thread:

@@ -7,8 +7,8 @@
 //! The table uses open addressing and linear probing, and is at most half full. A registration
 //! leaves it only when the table is rebuilt: before a new registration would make it more than half
 //! full, those of dropped domains are dropped and the table gets four slots for each registration
-//! that is left. So a rebuild is paid for by as many registrations as it moves, and there are no
-//! tombstones.
+//! that is left. So a rebuild moves at most as many registrations as came in since the last one,
+//! and there are no tombstones.
 
 use super::scheme::{Record, Registration};
 use crate::sync::thread_local;
@@ -95,8 +95,8 @@ pub(super) fn find_or_register(
     REGISTRATIONS.try_with(find).ok()
 }
 
-/// Whether the calling thread holds a pin of this domain, as far as its registrations tell. While
-/// the thread ends they do not, and the answer is yes: a caller that would wait for pins must not.
+/// Whether the calling thread holds a pin of this domain, according to its registrations. While the
+/// thread ends they are gone, and the answer is yes: then a caller must not wait for pins.
 pub(super) fn is_pinned(domain: u64) -> bool {
     let check = |known: &Registrations| {
         let table = known.0.borrow();

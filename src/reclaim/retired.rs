@@ -18,7 +18,7 @@
 //!
 //! Chunks are freed in the order in which they were filled. Within one call the last item is freed
 //! first, so that a chain of slots, to which each is added in front, begins with the first.
-//! `node/pool.rs` says what the order is good for; no user is promised one.
+//! `node/pool.rs` says why the order helps; the crate promises none to users.
 //!
 //! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time.
 //! Items that a thread is freeing are in no stage any more; [`Retired::away`] tells when they are
@@ -94,11 +94,11 @@ pub(crate) struct Ready<T: Retire> {
 pub(crate) struct Away(Vec<Weak<()>>);
 
 impl Away {
-    /// Whether all of them are freed.
+    /// Whether all these items are freed.
     pub(crate) fn is_over(&self) -> bool {
         let over = self.0.iter().all(|away| away.strong_count() == 0);
-        // Partner: the release with which the last share of each is dropped. A caller that is told
-        // `true` sees what the destructors did.
+        // Partner: the release with which the last share of each is dropped. A caller that gets
+        // `true` sees the effects of the destructors.
         fence(Ordering::Acquire);
         over
     }
@@ -119,7 +119,7 @@ struct ChunkedVec<T> {
 
 /// Items in a chunk.
 const CHUNK_ITEMS: usize = 128;
-/// How many items before its turn an item is prefetched.
+/// An item is prefetched this many items before it is freed.
 const PREFETCH_DISTANCE: usize = 8;
 /// The room of a first chunk: most caches retire a few items at a time.
 const FIRST_CHUNK_ITEMS: usize = 4;
@@ -205,8 +205,8 @@ impl<T: Retire> Ready<T> {
         self.items.len()
     }
 
-    /// Frees all of them. What became of their memory has to be seen to by the caller. Outside of
-    /// locks and pins: destructors are the user's.
+    /// Destroys all of them. The caller then gives their memory back. Runs outside of locks and
+    /// pins, since destructors are user code.
     pub(crate) fn free(&mut self, memory: impl FnOnce() -> T::Memory) -> &mut T::Memory {
         let memory = self.memory.get_or_insert_with(memory);
         let outer = FREEING
@@ -269,7 +269,8 @@ impl<T: Retire> Retired<T> {
     /// The items that were taken and are not freed yet.
     pub(crate) fn away(&mut self) -> Away {
         self.away_before.retain(|away| away.strong_count() > 0);
-        // As in `Away::is_over`: later holders of the lock do not ask for what is forgotten here.
+        // As in `Away::is_over`: later holders of the lock do not ask about items that are
+        // forgotten here.
         fence(Ordering::Acquire);
         if Arc::strong_count(&self.away) > 1 {
             let away = std::mem::replace(&mut self.away, Arc::new(()));
@@ -306,7 +307,7 @@ impl<T: Retire> Retired<T> {
     pub(crate) fn swept(&mut self) {
         let swept = &mut self.sweeping.chunks;
         if self.ready.is_empty() {
-            // The usual case: however many there are, nothing is copied.
+            // The usual case: no item is copied.
             let emptied = std::mem::replace(&mut self.ready, std::mem::take(swept).into());
             *swept = emptied.into();
         } else {

@@ -11,7 +11,7 @@
 //! # Invariants
 //!
 //! 1. A reference to a cache's state is a handle's, or its holder is inside the gate. So once the
-//!    gate is closed and empty, the last handle's reference is the only one.
+//!    gate is closed and no thread is inside, the last handle's reference is the only one.
 //! 2. A thread that is inside a gate, or inside a listener, never waits at a gate. Threads wait
 //!    only for threads that are inside, so they never wait for each other.
 //! 3. The count of the threads inside is that of one process. In a child made by `fork` it counts
@@ -28,7 +28,7 @@ use std::marker::PhantomData;
 use std::process;
 
 thread_local! {
-    /// The gate that the calling thread has entered last and not left.
+    /// The gate that the calling thread entered last, if it has not left it.
     static INNERMOST: Cell<*const Gate> = const { Cell::new(std::ptr::null()) };
 }
 
@@ -111,7 +111,7 @@ impl Gate {
     pub(super) fn close(&self) -> bool {
         let _inside = self.inside.lock();
         let waits = innermost().is_none() && !inside_listener();
-        // Before the gate is seen to be closed: they are read in the opposite order.
+        // Stored before the gate is marked as closed: readers read them in the opposite order.
         self.abandoned.store(!waits, Ordering::Relaxed);
         self.closed.store(true, Ordering::Release);
         waits

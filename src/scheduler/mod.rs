@@ -1,7 +1,7 @@
 //! Which thread runs maintenance when no operation of the cache does.
 //!
-//! A cache without traffic still has to remove entries when they are due and to tell its listener.
-//! A [`Scheduler`] says which thread does it: one thread for all caches of the process
+//! A cache without traffic still has to remove entries when they are due, and to call its listener.
+//! A [`Scheduler`] says which thread does that: one thread for all caches of the process
 //! ([`Scheduler::background`]), none ([`Scheduler::disabled`]: the next operation or
 //! [`run_pending_tasks`](crate::Cache::run_pending_tasks) does it), or a timer of the program's own
 //! ([`Scheduler::custom`] with an [`Alarm`]).
@@ -56,8 +56,8 @@ impl Scheduler {
     ///
     /// One thread, named `wheelhouse`, serves all caches of the process that have this scheduler.
     /// It starts when a cache first has something to wait for, sleeps without wake-ups while
-    /// nothing is scheduled, holds the caches weakly, and ends with the last of them. A cache with
-    /// much to do gives way to the others after a bounded amount of work.
+    /// nothing is scheduled, holds the caches weakly, and ends with the last of them. After a
+    /// bounded amount of work for one cache it serves the others first.
     ///
     /// A cache with a removal listener has a *notifier thread* of its own beside it, named
     /// `wheelhouse-` and the cache's [`name`](crate::CacheBuilder::name): it starts with the first
@@ -67,25 +67,23 @@ impl Scheduler {
     ///
     /// If the scheduler thread cannot be started, this is reported once on standard error, and the
     /// caches go on as if their scheduler were [`disabled`](Self::disabled); later requests try
-    /// again. If it does not run for seconds though an entry is due, the calls that write to the
-    /// cache run maintenance.
+    /// again. If the thread has not run for seconds although an entry is due, the calls that write
+    /// to the cache run maintenance.
     ///
     /// # After `fork`
     ///
-    /// A child process made by `fork` has no thread but the one that forked. The first write in
-    /// the child that has to ask for a run, or that comes some microseconds after the cache's last
-    /// check, finds that the process has changed and starts a new thread; so do reads that meet an
-    /// expired entry, and `run_pending_tasks`. Each entry is then removed and told in both
-    /// processes, in each once. What another thread was doing with the cache at the moment of the
-    /// `fork` stays half done in the child: a lock that it held stays locked, a listener that it
-    /// ran is never finished, and a memory guard that it held is never released. The program that
-    /// forks has to see to it that no other thread is inside a call of the cache then; a cache
-    /// that is at rest can be used in the child as if it had been built there.
+    /// A child process made by `fork` has only the thread that forked. An early write in the child
+    /// finds that the process has changed, and starts a new thread; so do reads that meet an
+    /// expired entry, and `run_pending_tasks`. Then each process removes each entry and calls the
+    /// listener for it once. If another thread was inside a call of the cache at the moment of the
+    /// `fork`, that call never ends in the child: its locks stay locked, its listener call stays
+    /// unfinished, and its pin is never released. So fork only while no other thread is inside a
+    /// call of the cache. The child can then use the cache as if it had been built there.
     ///
     /// # Cost
     ///
-    /// Nothing until the first deadline; then one sleeping thread in the process. A request for an
-    /// earlier run grows with the logarithm of the number of caches.
+    /// Nothing until the first deadline; then one sleeping thread in the process. The cost of a
+    /// request for an earlier run grows with the logarithm of the number of caches.
     ///
     /// ```
     /// use wheelhouse::{Cache, Scheduler};
@@ -200,7 +198,7 @@ pub trait Alarm: Send + Sync + 'static {
     /// while it holds a lock of the cache's scheduling. So it must return soon, and it must not
     /// call the cache or drop a handle of it: it should only pass the request to the event loop.
     ///
-    /// A panic in it reaches the caller of the cache, after the write has been made; the next
+    /// A panic in it reaches the caller of the cache. The write is stored by then, and the next
     /// request calls the alarm again.
     ///
     /// ```

@@ -13,7 +13,7 @@ const LAST_REFERENCE_PAUSE: Duration = Duration::from_micros(50);
 
 /// A cache as its own threads, and those of alarms, see it.
 pub(crate) trait Task: Send + Sync {
-    /// Does what is due; says how long it is until the next run.
+    /// Does the work that is due; returns the time until the next run.
     fn run_due(&self) -> Option<Duration>;
 
     /// Delivers the notifications that wait.
@@ -24,7 +24,7 @@ pub(crate) trait Task: Send + Sync {
 }
 
 thread_local! {
-    /// What the calling thread is, if the crate has started it.
+    /// Which kind of thread the calling thread is, if the crate has started it.
     static OWN: Cell<Option<OwnThread>> = const { Cell::new(None) };
 }
 
@@ -36,7 +36,7 @@ pub(super) enum OwnThread {
 }
 
 impl OwnThread {
-    /// Says what the calling thread is.
+    /// Sets which kind of thread the calling thread is.
     pub(super) fn mark(self) {
         OWN.with(|own| own.set(Some(self)));
     }
@@ -68,8 +68,8 @@ impl TaskRef {
         let task = self.task.upgrade()?;
         let answer = work(&*task);
         // The last handle may have been dropped in a destructor that has just run here. Then this
-        // reference is the last, and the rest is this thread's; but not a listener, if other caches
-        // need the thread.
+        // reference is the last, and this thread drops the cache. But it calls no listener if other
+        // caches need the thread.
         if self.is_closed() && OwnThread::current() == Some(OwnThread::Scheduler) {
             self.hand_over(task);
         }
@@ -97,7 +97,8 @@ impl TaskRef {
         }
     }
 
-    /// Has a thread of its own drop a cache that has a listener; it tells what was removed before.
+    /// Starts a thread that drops a cache with a listener, and that first delivers its
+    /// notifications.
     fn hand_over(&self, task: Arc<dyn Task>) {
         let Some(name) = task.notifier_name() else {
             return;
@@ -106,7 +107,8 @@ impl TaskRef {
             return;
         }
         let gate = Arc::clone(&self.gate);
-        // If it cannot be started, its reference goes here, and with it perhaps the cache.
+        // If the thread cannot be started, its reference is dropped here, and with it perhaps the
+        // cache.
         _ = std::thread::Builder::new().name(name).spawn(move || {
             gate.wait_until_empty();
             while Arc::strong_count(&task) > 1 {

@@ -10,8 +10,8 @@
 //!
 //! The scheduler thread is the worker of all caches with a background scheduler; a notifier thread
 //! is a worker with one member. A run of the scheduler thread is bounded in its passes and never
-//! calls a listener, so a cache that has much to do gives way to the others: it asks for a run *at
-//! once*, which comes after the runs of all members that were due before.
+//! calls a listener, so a cache that has much to do does not delay the others: it asks for another
+//! run *at once*, which comes after the runs of all members that were due before.
 //!
 //! # Invariants
 //!
@@ -31,9 +31,8 @@ use crate::contain::contain;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-// The standard library's, also in models: they have no threads of the crate. And since
-// `parking_lot` queues sleeping threads in memory of their own, which a child made by `fork` uses
-// again for its threads.
+// The standard library's locks. Models run no threads of the crate. And `parking_lot` would queue
+// sleeping threads in memory that a child made by `fork` uses again for its own threads.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -46,7 +45,7 @@ static FAILED: AtomicBool = AtomicBool::new(false);
 /// The worker of all caches that have a background scheduler.
 static COMMON: PerProcess<Arc<Worker>> = PerProcess::new();
 
-/// A cache's place with the scheduler thread.
+/// The registration of a cache with the scheduler thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MemberId(u64);
 
@@ -74,7 +73,7 @@ pub(super) fn wake(member: MemberId, task: &TaskRef, after: Duration) {
     }
 }
 
-/// The cache is going; it wants no run any more.
+/// The cache is being dropped: removes its registration.
 pub(super) fn leave(member: MemberId) {
     if let Some(worker) = COMMON.get() {
         worker.leave(member);
@@ -95,7 +94,8 @@ impl NotifierThread {
         }
     }
 
-    /// Has the thread deliver what waits; false if it could not be started.
+    /// Asks the thread to deliver the notifications that wait; false if the thread could not be
+    /// started.
     pub(crate) fn wake(&self, task: &TaskRef, name: impl FnOnce() -> String) -> bool {
         let worker = self
             .workers
@@ -103,7 +103,7 @@ impl NotifierThread {
         worker.wake(Self::MEMBER, task, Duration::ZERO, name)
     }
 
-    /// The cache is going; the thread ends.
+    /// The cache is being dropped: ends the thread.
     pub(crate) fn leave(&self) {
         if let Some(worker) = self.workers.get() {
             worker.leave(Self::MEMBER);
@@ -126,7 +126,7 @@ struct State {
     /// Until when the thread sleeps; a past moment while it runs a job, `None` while it sleeps
     /// without a timeout.
     asleep_until: Option<Instant>,
-    /// When it could not be started.
+    /// When the thread could not be started.
     failed_at: Option<Instant>,
 }
 
@@ -151,7 +151,7 @@ impl Worker {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing of the user's runs under it: whole, whatever panicked.
+        // No user code runs under this lock, so the state is whole even if the lock is poisoned.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -165,7 +165,7 @@ impl Worker {
     ) -> bool {
         let now = Instant::now();
         let mut state = self.lock();
-        // A moment beyond what the platform can express is as good as never.
+        // A moment that the platform cannot express counts as never.
         if let Some(at) = now.checked_add(after)
             && state.schedule(id, task, at)
             && state.running
@@ -209,7 +209,7 @@ impl Worker {
         drop(state);
     }
 
-    /// The thread's life.
+    /// The loop of the thread.
     fn work(&self) {
         self.kind.mark();
         let mut state = self.lock();
@@ -274,7 +274,7 @@ impl State {
     }
 }
 
-/// Says once in a process that there is no thread.
+/// Reports, once in a process, that there is no thread.
 fn report(error: &io::Error) {
     static REPORTED: AtomicBool = AtomicBool::new(false);
     if !REPORTED.swap(true, Ordering::Relaxed) {

@@ -73,7 +73,7 @@ impl Waker {
         }
     }
 
-    /// The cache is going; it wants no run any more.
+    /// The cache is being dropped: removes its registration.
     pub(crate) fn leave(&self) {
         if let Target::Thread(member) = self.to {
             thread::leave(member);

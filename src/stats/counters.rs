@@ -55,7 +55,7 @@ pub(crate) struct Counters {
     loads: LoadCounters,
 }
 
-/// What is counted of loads. Not striped: beside a load the count is cheap.
+/// The counts of loads. They are not striped: a load costs much more than the count.
 #[derive(Default)]
 struct LoadCounters {
     begun: AtomicU64,
@@ -85,7 +85,7 @@ impl Counters {
         self.loads.begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A load's code ran for so long.
+    /// A load's code ran for this time.
     pub(crate) fn load_took(&self, nanos: u64) {
         self.loads.nanos.fetch_add(nanos, Ordering::Relaxed);
     }
@@ -116,7 +116,7 @@ impl Counters {
         self.loads.failed_reloads.fetch_add(1, Ordering::Relaxed);
     }
 
-    // Called where a hit has consequences anyway, apart from the look-up.
+    // Called on the full path of a look-up, not on the fast path.
     #[inline]
     pub(crate) fn hit(&self) {
         self.add(1, |stripe| &stripe.hits);

@@ -19,8 +19,8 @@
 //! a busy one, such as the scheduler thread at a mass expiry, runs again when that one's time slice
 //! has ended, milliseconds after the lock was unlocked.
 //!
-//! Not for long holds, nor for holds with user code inside, the ticker's apart: the maintenance
-//! lock is another one.
+//! Use it only for short holds, and never run user code under it, except the ticker. The
+//! maintenance lock is an ordinary mutex.
 //!
 //! # Invariants
 //!
@@ -51,7 +51,7 @@ pub(crate) type ShortMutexGuard<'a, T> = MutexGuard<'a, Latch, T>;
 /// They are many, since two threads that take turns with every write move each line that they write
 /// to the other processor, and both get slower.
 const FIRST_PAUSES: u32 = 8;
-/// The number of pauses doubles so often.
+/// How often the number of pauses doubles.
 const DOUBLINGS: u32 = 4;
 /// The checks after pauses, before the first nap.
 const CHECKS_BEFORE_NAPS: u32 = 40;

@@ -73,7 +73,7 @@
 //! | `load::a_waiter_that_leaves…` | the lead is passed on |
 //! | `weakened::two_posts…` | must fail: the token without its second check |
 //!
-//! DESIGN.md lists how many executions each takes; all together take about half a minute.
+//! `ci/loom.sh` prints how many executions each takes.
 #![allow(unsafe_code)]
 
 mod delivery;

@@ -15,7 +15,7 @@ use super::discipline::{Discipline, Readings};
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// A clock that starts at 0 when it is made; a clone shows the same.
+/// A clock that starts at 0 when it is made. A clone shows the same time.
 #[derive(Clone)]
 pub(super) struct Counter {
     clock: quanta::Clock,
@@ -51,7 +51,8 @@ impl Counter {
         (Self { clock, origin }, discipline, shown)
     }
 
-    /// Nanoseconds since it was made. 0 for an earlier reading, as another core's counter may show.
+    /// Nanoseconds since it was made; 0 for an earlier reading, which another core's counter may
+    /// return.
     pub(super) fn now(&self) -> u64 {
         self.at(self.clock.raw())
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 /// The deadline of an entry that never expires.
 ///
-/// An odd value, since a clock does show 0 and `u64::MAX`. No deadline that is made here falls on
-/// it by chance: [`deadline_at`] steps over it.
+/// An arbitrary odd value, since a clock can show 0 and `u64::MAX`. No deadline that is made here
+/// falls on it by chance: [`deadline_at`] steps over it.
 pub(crate) const NEVER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The longest lifetime, 2^62 ns (146 years). A longer one is cut to it, see time 2.
@@ -58,7 +58,7 @@ fn deadline_in(now: u64, life: Option<Duration>) -> u64 {
     }
 }
 
-/// What is left until the deadline: `None` if it never comes, zero if it is due.
+/// The time left until the deadline: `None` if it is [`NEVER`], zero if it is due.
 #[cfg(test)]
 fn time_left(now: u64, deadline: u64) -> Option<Duration> {
     if deadline == NEVER {

@@ -1,4 +1,4 @@
-//! The discipline of the default clock: how the counter is kept in step with the program's time.
+//! The discipline of the default clock: it keeps the counter in step with the program's time.
 //!
 //! # How it works
 //!
@@ -26,7 +26,7 @@
 //! 3. The rate is measured over at least half of the time since the first pair, up to
 //!    [`WINDOW`]. A duration is converted with an error of less than 1 part per million from the
 //!    tenth second on, if the program's clock runs evenly.
-//! 4. A jump of one of the two clocks is no evidence of a rate.
+//! 4. A jump of one of the two clocks does not change the measured rate.
 //!
 //! # Cost
 //!
@@ -46,15 +46,15 @@ const PERIOD: u64 = 1 << 24;
 /// program's clock changes by 1,000 parts per million, a segment of that age is off by 34
 /// microseconds.
 const GREATEST_AGE: u64 = 2 * PERIOD;
-/// How often a thread looks for that correction before it goes on without.
+/// How often a thread checks for that correction before it continues without it.
 const LOOKS: u32 = if cfg!(wheelhouse_loom) { 1 } else { 256 };
 
-/// Over how long the rate is measured: 137 s. Shorter than that, and a small slew of the program's
-/// clock would go into deadlines far away.
+/// How long the rate is measured: 137 s. Over a shorter time, a small slew of the program's clock
+/// would shift deadlines far away.
 const WINDOW: u64 = 1 << 37;
 /// How long the first rate, which the counter came with, was measured.
 const AT_FIRST: u64 = 5_000_000;
-/// How long evidence must have lasted after a jump to count as much as that from before it.
+/// How long the rate must have been measured after a jump to replace the rate from before it.
 const AFTER_JUMP: u64 = 1 << 34;
 /// A change of the slope that no ordinary slew makes: 977 parts per million. Operating systems
 /// slew by up to 500.
@@ -62,18 +62,18 @@ const CHANGE: Rate = Rate::fraction(10);
 /// Up to this span such a change is a hard slew, which the slope follows, and above it a jump.
 const SHORT: u64 = 1 << 29;
 
-/// A reading of the counter, and of the program's time at the same moment.
+/// A reading of the counter and a reading of the program's time, taken at the same moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
     /// The counter, in its nominal nanoseconds.
     pub(super) counter: u64,
     /// Nanoseconds since the base of the process.
     pub(super) program: u64,
-    /// How long it took: the two belong together up to half of this.
+    /// How long the readings took: they belong to the same moment within half of this.
     pub(super) width: u64,
 }
 
-/// What a pair is read from.
+/// The two clocks that a pair is read from.
 pub(super) trait Readings: Send + Sync {
     /// The counter, in its nominal nanoseconds.
     fn counter(&self) -> u64;
@@ -187,8 +187,8 @@ impl Discipline {
             if usable || overrun {
                 return segment;
             }
-            // The thread that corrects has been suspended, or lives in the process from which this
-            // one was forked.
+            // The thread that corrects has been suspended, or exists only in the parent process of
+            // this one.
             if look >= LOOKS {
                 self.published.overrun();
             } else {
@@ -231,12 +231,12 @@ fn is_old(segment: &Segment, counter: u64, age: u64) -> bool {
     counter.wrapping_sub(segment.from).wrapping_add(age) > 2 * age
 }
 
-/// What the pairs have shown.
+/// What the discipline has learned from the pairs.
 #[derive(Debug)]
 struct Evidence {
     /// The last pair: told instants go on from here.
     last: Pair,
-    /// The last pair that was good enough to measure the slope.
+    /// The last pair that was narrow enough to measure the slope.
     slope_since: Pair,
     slope: Rate,
     /// The pair since which the rate is being measured anew.
@@ -277,8 +277,8 @@ impl Evidence {
     }
 
     /// Takes over the rate since `rate_since` once that is worth twice as much as the present one,
-    /// or covers the window. So durations are converted at one rate for as long as possible: what
-    /// is left of a life just given is no more than the life.
+    /// or covers the window. So durations are converted at one rate for as long as possible: the
+    /// time left of a new entry never exceeds its lifetime.
     fn measure(&mut self, pair: Pair) {
         let span = pair.counter.wrapping_sub(self.rate_since.counter);
         let precision = if span < 1 << 30 { 16 } else { 21 };
@@ -298,7 +298,7 @@ impl Evidence {
         }
     }
 
-    /// After a jump: what came before does not go on.
+    /// After a jump: forgets the measurements from before it.
     fn start_anew(&mut self, pair: Pair) {
         self.slope_since = pair;
         self.rate_since = pair;

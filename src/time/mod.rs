@@ -8,8 +8,8 @@
 //! *The program's time* is what `Instant::now()` shows. A *told instant* is the point of the
 //! program's time that a policy is told for a reading of the clock. On the default clock, cache
 //! time is the counter at its nominal rate, and a [`View`] converts between the two times. So a
-//! look-up, which compares two points of cache time, pays nothing for the conversion. On a ticker,
-//! cache time is the program's time.
+//! look-up, which compares two points of cache time, needs no conversion. On a ticker, cache time
+//! is the program's time.
 //!
 //! Invariants, which other modules cite as "time 1" and so on:
 //!
@@ -32,7 +32,7 @@
 //! | [`deadline`] | the arithmetic of deadlines |
 //! | [`counter`] | the default clock |
 //! | [`view`] | the conversion between cache time and the program's time |
-//! | [`segment`] | the conversion of the present, published to all threads |
+//! | [`segment`] | the current conversion, published to all threads |
 //! | [`discipline`] | how it is kept in step with `Instant::now()` |
 
 mod counter;
@@ -59,7 +59,7 @@ pub(crate) struct Clock {
     source: Source,
     /// The instant from which told instants are counted: for a ticker that of construction.
     base: Instant,
-    /// How often look-ups have asked for a time in line.
+    /// Counts the calls of [`glance_in_line`](Self::glance_in_line).
     #[cfg(any(fuzzing, wheelhouse_shuttle))]
     asked: std::sync::atomic::AtomicUsize,
 }

@@ -3,8 +3,8 @@
 //! # How it works
 //!
 //! A [`Segment`] maps readings of the counter to told instants: a straight line that starts at
-//! `turn`. Before its start it stands still at `value`. Now and then a correction replaces the
-//! segment by the next one, which starts at the value that the former has there, or later.
+//! `turn`. Before its start it stands still at `value`. A correction replaces the segment by the
+//! next one. The next one starts at the value that the former has at that moment, or later.
 //!
 //! [`Published`] holds the current segment in one of two slots, and a state word that names the
 //! slot. A correction is in three steps: the writer marks the state as pending, reads the counter,
@@ -37,8 +37,8 @@ use crate::sync::{AtomicU64, Ordering, fence};
 /// nanoseconds, with much to spare.
 pub(crate) const MARGIN: u64 = 1 << 10;
 
-/// How often a reader looks again at a pending correction before it calls it off: a correction
-/// takes less time than this, unless the system suspends its thread.
+/// How often a reader checks a pending correction again before it cancels it. A correction takes
+/// less time than this, unless the system suspends its thread.
 const LOOKS: u32 = if cfg!(wheelhouse_loom) { 0 } else { 64 };
 
 /// In the state: a writer is about to publish the other slot.
@@ -47,10 +47,11 @@ const PENDING: u64 = 1;
 const SLOT: u64 = 2;
 /// In the state: readers use the current segment without a bound on its age.
 const OVERRUN: u64 = 4;
-/// In the state: what a change adds, so that a state never comes back.
+/// In the state: the increment of each change, so that no state value occurs twice.
 const VERSION: u64 = 8;
 
-/// A line from the counter to the program's time. Both are in nanoseconds, the counter's nominal.
+/// A straight line from the counter to the program's time. Both are in nanoseconds; the counter's
+/// are nominal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     /// The counter when the segment was made: its age counts from here.

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// A source of time, for caches that should not use the machine's clock.
 ///
 /// Give one to the builder with `ticker`. The cache then measures every lifetime by it. Such a
-/// cache starts no background thread by default, since the machine cannot know when a foreign clock
+/// cache starts no background thread by default, since the cache cannot know when the ticker's time
 /// reaches a deadline.
 ///
 /// Only differences between readings matter, and only differences below 2^63 ns (292 years) have a
@@ -28,20 +28,20 @@ use std::time::Duration;
 ///   do not go back in one thread.
 /// - **Deadlines.** A deadline is met within 50 µs + 1 part per million of its length, from ten
 ///   seconds after the first cache of the process was built. Before that the rate of the counter is
-///   known less well, some 20 parts per million at first. This counts against a system clock that
-///   runs evenly: while the system slews its clock, a deadline far away keeps the rate of before,
-///   and the slew shifts it by as much as it shifts the clock.
-/// - **A suspended machine.** `Instant::now()` stands still meanwhile on some systems (Linux,
-///   macOS) and goes on on others (Windows). Told instants follow it in both cases: they step
-///   forward at once, or stand still until `Instant::now()` has caught up, which takes at most
-///   34 ms of running time. Deadlines are points of the counter. Where the hardware lets the
-///   counter run while the machine is suspended, that time counts for deadlines, and entries may be
-///   due right after it. Where the counter stands still, that time does not count. Where the
-///   counter starts again from 0, the cache takes this as time that ran backwards: nothing is
-///   removed early, and deadlines are reached later.
-/// - **A virtual machine that moves.** The hypervisor keeps the counter going. A step is treated as
-///   that of a suspended machine. A different rate of the counter is adopted within about half a
-///   minute; deadlines given before then keep the former rate.
+///   known less well, some 20 parts per million at first. These figures hold for a system clock
+///   that runs evenly. While the system slews its clock, the cache converts a deadline far away at
+///   the former rate, so it is off by as much as the slew shifts the clock.
+/// - **A suspended machine.** While a machine is suspended, `Instant::now()` stands still on some
+///   systems (Linux, macOS) and continues on others (Windows). Told instants follow it in both
+///   cases: they step forward at once, or stand still until `Instant::now()` has caught up, which
+///   takes at most 34 ms of running time. Deadlines are points of the counter. Where the hardware
+///   lets the counter run while the machine is suspended, that time counts for deadlines, and
+///   entries may be due right after it. Where the counter stands still, that time does not count.
+///   Where the counter starts again from 0, the cache takes this as time that ran backwards:
+///   nothing is removed early, and deadlines are reached later.
+/// - **A virtual machine that moves.** The hypervisor keeps the counter going. The cache treats a
+///   step of the counter as if the machine had been suspended. A different rate of the counter is
+///   adopted within about half a minute; deadlines given before then keep the former rate.
 ///
 /// # Examples
 ///
@@ -82,7 +82,7 @@ pub trait Ticker: Send + Sync + 'static {
     /// # Panics
     ///
     /// An implementation should not panic. If it does, the panic reaches the caller of the cache,
-    /// or ends a background run, which the cache tries again after a second. Nothing is lost.
+    /// or ends a background run, which the cache tries again after a second. No event is lost.
     ///
     /// # Cost
     ///

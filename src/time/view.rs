@@ -1,4 +1,4 @@
-//! The conversion between cache time and the program's time, as one operation on a cache sees it.
+//! The conversion between cache time and the program's time, for one operation on a cache.
 //!
 //! Cache time is what the clock of the cache counts. The program's time is what `Instant::now()`
 //! shows. The two run at slightly different rates on the default clock, and are the same on a

@@ -4,8 +4,8 @@
 //! # How it works
 //!
 //! A level cuts time into *ticks* of `2^shift` ns, its *span*. Tick `T` covers the moments `T·span
-//! ..= (T+1)·span - 1` and belongs to bucket `T mod len`. The bucket of the tick that holds *now*
-//! is the level's *hand*.
+//! ..= (T+1)·span - 1` and belongs to bucket `T mod len`. The bucket of the tick that contains
+//! *now* is the level's *hand*.
 //!
 //! A deadline `d` that lies after `now` is filed under the last moment before it, `e = d - 1 >=
 //! now`, in the finest level whose hand is less than one turn from `e`, *counted in ticks of that
@@ -53,7 +53,7 @@ use std::time::Duration;
 /// Number of levels.
 pub(crate) const LEVELS: usize = 5;
 
-/// The level that holds deadlines too far away for the others.
+/// The level for deadlines that are too far away for the others.
 const FARTHEST: usize = LEVELS - 1;
 
 /// Buckets of each level: powers of two.
@@ -63,10 +63,11 @@ pub(crate) const BUCKETS_PER_LEVEL: [u32; LEVELS] = [64, 64, 32, 4, 1];
 /// a level is one tick of the next.
 const ABOVE: [u32; LEVELS] = [0, 6, 12, 17, 19];
 
-/// Number of the first bucket of each level, when all buckets are counted through.
+/// Number of the first bucket of each level; the buckets of all levels are numbered in one
+/// sequence.
 const FIRST: [u8; LEVELS] = [0, 64, 128, 160, 164];
 
-/// Number of the bucket that belongs to no level: it holds entries that were due already when they
+/// Number of the bucket that belongs to no level: it holds entries that were already due when they
 /// were linked.
 pub(crate) const OVERDUE: u8 = 165;
 
@@ -181,14 +182,15 @@ impl Spans {
     }
 
     /// The buckets of a level, one bit each, to visit when the clock advances from `then` to `now`:
-    /// each once, also if the jump is longer than a turn.
+    /// each once, even if the jump is longer than a turn.
     pub(crate) fn passed(self, level: usize, then: u64, now: u64) -> u64 {
         let start = self.hand(level, then) + lead(level);
         ring(level, start, ticks(then, now, self.shift(level)))
     }
 
-    /// The buckets of a level, one bit each, to file again when the clock goes back from `then` to
-    /// `now`: those whose tick is now a turn or more away. The farthest level holds any distance.
+    /// The buckets of a level, one bit each, whose entries are linked again when the clock goes
+    /// back from `then` to `now`: those whose tick is now a turn or more away. The farthest level
+    /// holds any distance.
     pub(crate) fn withdrawn(self, level: usize, then: u64, now: u64) -> u64 {
         if level == FARTHEST {
             return 0;
@@ -210,8 +212,8 @@ impl Spans {
     }
 }
 
-/// Whether a moment is at or before `now`. Unlike `time::is_due` and `time::is_past` this reserves
-/// no value: the clock may show any.
+/// Whether a moment is at or before `now`. Unlike for `time::is_due` and `time::is_past`, no value
+/// is reserved: the clock may show any value.
 #[inline]
 pub(crate) const fn has_passed(now: u64, moment: u64) -> bool {
     now.wrapping_sub(moment) as i64 >= 0

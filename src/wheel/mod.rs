@@ -4,9 +4,9 @@
 //! # How it works
 //!
 //! Five levels of buckets, each level coarser than the one before; [`level`] has the arithmetic and
-//! shows why it is exact. An entry hangs in the one bucket that its node's wanted deadline named
-//! when it was linked; its `bucket_id` is the number of that bucket. A node that replaces another
-//! hangs where that one did, until it is rescheduled.
+//! shows why it is exact. An entry is linked in one bucket, chosen by its node's wanted deadline at
+//! that time; its `bucket_id` is the number of that bucket. When a node replaces another, the entry
+//! stays in its bucket until it is rescheduled.
 //!
 //! ```text
 //!             hand
@@ -19,23 +19,21 @@
 //!
 //! *Time moves* in [`advance`](Wheel::advance): the occupied buckets whose ticks were passed become
 //! *pending*. That touches no node. A pending bucket remembers the node that was its last at that
-//! moment; what is linked behind that node later, for the same bucket but a later turn, is not
-//! pending.
+//! moment. Nodes that are linked behind it later belong to a later turn and are not pending.
 //!
-//! *Work is done* in [`next_due`](Wheel::next_due), node by node and within a budget: a node of a
-//! pending bucket is unlinked and, by its wanted deadline as it is now, given to the caller if due,
-//! filed again if not. A reader may have moved the deadline later since the node was linked, and
-//! never tells the wheel: this is where the wheel finds out. Moves to an earlier deadline need a
+//! *Work is done* in [`next_due`](Wheel::next_due), node by node and within a budget: it unlinks a
+//! node of a pending bucket and reads its wanted deadline. If the node is due, the caller gets it;
+//! if not, the wheel links it again. A reader may have moved the deadline later since the node was
+//! linked, without telling the wheel: here the wheel finds out. Moves to an earlier deadline need a
 //! [`reschedule`](Wheel::reschedule).
 //!
-//! Nothing else is remembered between two calls: each leaves the wheel whole, so the caller may
-//! stop at any node, link and unlink what it likes, pending or not, and go on at another time of
-//! day.
+//! The wheel remembers nothing else between two calls. So the caller may stop at any node, link and
+//! unlink any node, pending or not, and continue at any later time.
 //!
-//! *Time goes back* when a clock does. That is the mirror image: the buckets whose tick is a turn
-//! or more away from the earlier hand become pending, and their nodes are filed again. So the
-//! wheel's time is always the last one it was told, no node waits for the clock to catch up, and
-//! none is handed out before its deadline. Steps within a tick cost nothing.
+//! *Time goes back* when a clock does. Then the buckets whose tick is a turn or more away from the
+//! earlier hand become pending, and their nodes are linked again. So the wheel's time is always the
+//! last one that it was given, no node waits for the clock to catch up, and the caller gets none
+//! before its deadline. Steps within a tick cost nothing.
 //!
 //! *Exactly now.* The bucket under the hand of level 0 holds deadlines that are due before its tick
 //! ends. [`sweep`](Wheel::sweep) makes it pending ahead of time, unless a lower bound on its
@@ -44,10 +42,10 @@
 //! # Invariants
 //!
 //! 1. The `bucket_id` of an entry is the number of the bucket whose list it is in, or `NO_BUCKET`.
-//!    A bucket_id is occupied exactly if its list is not empty; `len` is the sum of the lengths.
-//! 2. A bucket is pending exactly if its bucket has a `pending_end`, and that node is in its
-//!    list: the nodes up to it are pending. The bucket of the overdue is pending whenever it is
-//!    occupied.
+//!    A bucket is marked as occupied exactly if its list is not empty; `len` is the sum of the
+//!    lengths.
+//! 2. A bucket is pending exactly if it has a `pending_end`, and that node is in its list: the
+//!    nodes up to it are pending. The bucket of the overdue is pending whenever it is occupied.
 //! 3. In levels 1 to 3 the bucket under the hand holds pending nodes only.
 //! 4. A non-pending entry is visited after now, and not after the flush time of the deadline that
 //!    it was linked with.
@@ -58,15 +56,15 @@
 //!
 //! What follows: a node becomes pending less than one finest span after its deadline (4), and a
 //! pending node is taken out after finitely many steps: pending buckets take turns, `next_due`
-//! files nodes behind the `pending_end` of their bucket and never among the overdue, and what the
-//! caller adds to the overdue waits for their next turn.
+//! links nodes behind the `pending_end` of their bucket and never into the overdue bucket, and
+//! nodes that the caller adds to the overdue bucket wait for its next turn.
 //!
 //! # Cost
 //!
 //! Scheduling and descheduling take constant time and touch the node, its neighbours' links and the
 //! bucket: two or three cache misses for a million nodes in random order. `advance` costs one
-//! compare while the tick lasts, else a look at each level and at each bucket that becomes pending,
-//! 165 at most. Between its scheduling and its deadline a node is filed again at most once in each
+//! comparison while the tick lasts; otherwise it checks each level and each bucket that becomes
+//! pending. Between its scheduling and its deadline a node is linked again at most once in each
 //! level, and once for each tick of the farthest level that it waits there. `next_due` costs a few
 //! dozen instructions a node, or one cache miss. `next_deadline` costs a few instructions a level.
 //! The buckets (6 KiB) are allocated with the first deadline.
@@ -93,8 +91,8 @@ pub(crate) struct Wheel<K, V> {
     len: usize,
     occupied: BucketSet,
     pending: BucketSet,
-    /// Where `next_due` goes on looking for a pending bucket. Going round gives every pending
-    /// bucket its turn.
+    /// Where `next_due` continues its search for a pending bucket. The search goes round, so every
+    /// pending bucket has its turn.
     resume_at: u8,
     /// Whether the last node was taken from the end of a pending part.
     from_end: bool,
@@ -109,7 +107,7 @@ struct Buckets<K, V> {
 
 struct Bucket<K, V> {
     entries: List<K, V, Timer>,
-    /// The last of those that are to be taken out.
+    /// The last of the pending nodes.
     pending_end: Option<EntryPtr<K, V>>,
 }
 
@@ -183,8 +181,8 @@ impl<K, V> Wheel<K, V> {
         }
     }
 
-    /// Files a node, its entry linked or not, by its present deadline: also one that has just
-    /// succeeded to an entry.
+    /// Links a node's entry by the node's present deadline, whether or not the entry is linked
+    /// already. The node may have just taken its entry over.
     pub(crate) fn reschedule(&mut self, node: NodePtr<K, V>) {
         let at = node.entry().bucket_id();
         if at == NO_BUCKET {
@@ -200,7 +198,7 @@ impl<K, V> Wheel<K, V> {
         }
     }
 
-    /// Unlinks a node's entry; nothing happens to one that is in no bucket.
+    /// Unlinks a node's entry. Does nothing if it is in no bucket.
     #[inline]
     pub(crate) fn deschedule(&mut self, node: NodePtr<K, V>) {
         let entry = node.entry();
@@ -221,14 +219,14 @@ impl<K, V> Wheel<K, V> {
         self.unlinked(entry, bucket_id);
     }
 
-    /// Asks the processor for what [`deschedule`](Self::deschedule) will write.
+    /// Prefetches what [`deschedule`](Self::deschedule) will write.
     #[inline]
     pub(crate) fn prefetch_around(node: NodePtr<K, V>) {
         List::<K, V, Timer>::prefetch_around(node.entry());
     }
 
-    /// Moves the wheel's time, forward or back, and makes pending what that concerns. Touches no
-    /// node, takes no budget.
+    /// Moves the wheel's time, forward or back, and makes the buckets pending that this passes.
+    /// Touches no node, and spends no budget.
     #[inline]
     pub(crate) fn advance(&mut self, now: u64) {
         let then = std::mem::replace(&mut self.now, now);
@@ -283,8 +281,8 @@ impl<K, V> Wheel<K, V> {
         let tick_end = self.spans.visit(0, index, now);
         let earliest = &mut self.buckets_mut().earliest[index as usize];
         if level::has_passed(now, *earliest) {
-            // All of them are taken out; those that are not due come back and lower the bound to
-            // what it then is.
+            // All of them are taken out; those that are not due are linked again and lower the
+            // bound.
             *earliest = tick_end;
             self.mark_pending(bucket_id);
         }
@@ -305,7 +303,8 @@ impl<K, V> Wheel<K, V> {
             *budget -= 1;
             let entry = self.take_pending(bucket_id);
             let node = entry.node();
-            // As it is now; the reader who extends it in the next moment meets the caller's claim.
+            // The deadline as it is now. If a reader extends it in the next moment, that extension
+            // and the caller's claim exclude each other (node 4).
             let deadline = node.deadline();
             if time::is_due(now, deadline) {
                 return Some(node);
@@ -317,14 +316,15 @@ impl<K, V> Wheel<K, V> {
         None
     }
 
-    /// Has `next_due` begin with the overdue and the finest pending buckets, where most nodes are
-    /// due; those of a coarse one are mostly filed again. Finer buckets become pending again and
-    /// again, so a caller that always asks for this keeps the coarse ones waiting.
+    /// Makes `next_due` begin with the overdue bucket and the finest pending buckets, where most
+    /// nodes are due; nodes of a coarse bucket are mostly linked again. Finer buckets become
+    /// pending again and again, so a caller that always asks for this keeps the coarse ones
+    /// waiting.
     pub(crate) fn finest_first(&mut self) {
         self.resume_at = OVERDUE;
     }
 
-    /// No more nodes than these are pending.
+    /// An upper bound on the number of pending nodes.
     pub(crate) fn pending_len(&self) -> usize {
         let Some(buckets) = &self.buckets else {
             return 0;
@@ -336,7 +336,7 @@ impl<K, V> Wheel<K, V> {
             .sum()
     }
 
-    /// Whether `next_due` would take out a node even without time going on.
+    /// Whether `next_due` would take out a node even if time stood still.
     pub(crate) fn has_work(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -355,7 +355,8 @@ impl<K, V> Wheel<K, V> {
             .min_by_key(|visit| visit.wrapping_sub(self.now))
     }
 
-    /// A picture of one level. The overdue are counted in the bucket under the hand of level 0.
+    /// A snapshot of one level. The overdue entries are counted in the bucket under the hand of
+    /// level 0.
     pub(crate) fn level(&self, level: usize) -> Level {
         let hand = self.spans.hand(level, self.now) as usize;
         let len_at = |bucket_id: u8| {
@@ -377,7 +378,7 @@ impl<K, V> Wheel<K, V> {
         }
     }
 
-    /// Pictures of all levels, the finest first.
+    /// Snapshots of all levels, the finest first.
     pub(crate) fn levels(&self) -> impl Iterator<Item = Level> {
         (0..LEVELS).map(|level| self.level(level))
     }
@@ -404,9 +405,10 @@ impl<K, V> Wheel<K, V> {
         }
     }
 
-    /// Unlinks a pending entry from a pending bucket. What is flushed comes in the order of
-    /// linking; what is cascaded comes from both ends of the pending part in turn: then two are on
-    /// their way from memory at a time, which takes half as long for crowds that no cache holds.
+    /// Unlinks a pending entry from a pending bucket. A flushed bucket is emptied in the order of
+    /// linking; a cascaded one from both ends of the pending part in turn. So two nodes are loaded
+    /// from memory at a time, which halves the time when the nodes do not fit into the processor's
+    /// caches.
     #[inline]
     fn take_pending(&mut self, bucket_id: u8) -> EntryPtr<K, V> {
         self.from_end = level::is_cascaded(bucket_id) && !self.from_end;
@@ -425,8 +427,8 @@ impl<K, V> Wheel<K, V> {
         }
         let was_last = bucket.pending_end.is_none();
         bucket.entries.unlink(entry);
-        // Its neighbour is the next to be taken and was just written to, so its node is known by
-        // now.
+        // Its neighbour is the next to be taken. It was just written to, so the address of its node
+        // is in the processor's cache by now.
         let next = if from_end {
             bucket.pending_end
         } else {
@@ -444,8 +446,8 @@ impl<K, V> Wheel<K, V> {
         entry
     }
 
-    /// The books of a bucket whose last pending node has left. What became overdue since is the
-    /// next portion: the other buckets have their turn in between, however fast overdue nodes come.
+    /// Updates a bucket whose last pending node has left. Nodes that became overdue since then are
+    /// pending next: the other buckets have their turn in between, however fast overdue nodes come.
     #[inline]
     fn all_taken(&mut self, bucket_id: u8) {
         self.pending.remove(bucket_id);
@@ -454,7 +456,7 @@ impl<K, V> Wheel<K, V> {
         }
     }
 
-    /// The books of an entry that has just left the list of `bucket_id`.
+    /// Updates the wheel after an entry has left the list of `bucket_id`.
     #[inline]
     fn unlinked(&mut self, entry: EntryPtr<K, V>, bucket_id: u8) {
         if self.buckets_mut().by_id[usize::from(bucket_id)]

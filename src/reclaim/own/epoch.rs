@@ -48,11 +48,10 @@
 //! ThreadSanitizer, which does not follow fences.
 //!
 //! Each pin has a fence, a nested one too, though no grace period needs that. A cache call begins
-//! with a pin. Its fence keeps two threads, each of which writes one key and then reads the
-//! other's, from both reading the state of before (`tests/references.rs`).
+//! with a pin. Take two threads, each of which writes one key and then reads the key of the other.
+//! The fence ensures that at least one of them sees the other's write (`tests/references.rs`).
 //!
-//! On doors that lack one of the fences, this file fails in a model, as it must
-//! (`src/tests/grace/`).
+//! If a model removes one of the fences, that model fails, as it must (`src/tests/grace/`).
 
 use super::door::{AtomicU64, Mutex, grace_fence, pin_fence};
 use std::sync::atomic::{self, Ordering};
