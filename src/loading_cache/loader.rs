@@ -59,6 +59,30 @@ pub trait Loader<K, V>: Send + Sync + 'static {
     }
 }
 
+/// Forwards every method of [`Loader`] to what the pointer holds.
+macro_rules! forward {
+    ($pointer:ident) => {
+        impl<K, V, L: Loader<K, V> + ?Sized> Loader<K, V> for $pointer<L> {
+            type Error = L::Error;
+
+            fn load(&self, key: &K) -> Result<Loaded<V>, L::Error> {
+                (**self).load(key)
+            }
+
+            fn reload(&self, key: &K, old: &V) -> Result<Reloaded<V>, L::Error> {
+                (**self).reload(key, old)
+            }
+
+            fn load_many(&self, keys: &[K]) -> Result<Vec<Option<Loaded<V>>>, L::Error> {
+                (**self).load_many(keys)
+            }
+        }
+    };
+}
+
+forward!(Arc);
+forward!(Box);
+
 /// As [`Loader`], with futures. For a closure see [`async_loader_fn`].
 ///
 /// ```
@@ -125,6 +149,34 @@ where
             }
             Ok(values)
         }
+    }
+}
+
+impl<K, V, L> AsyncLoader<K, V> for Arc<L>
+where
+    K: Send + Sync,
+    V: Send + Sync,
+    L: AsyncLoader<K, V>,
+{
+    type Error = L::Error;
+
+    fn load(&self, key: &K) -> impl Future<Output = Result<Loaded<V>, L::Error>> + Send {
+        (**self).load(key)
+    }
+
+    fn reload(
+        &self,
+        key: &K,
+        old: &V,
+    ) -> impl Future<Output = Result<Reloaded<V>, L::Error>> + Send {
+        (**self).reload(key, old)
+    }
+
+    fn load_many(
+        &self,
+        keys: &[K],
+    ) -> impl Future<Output = Result<Vec<Option<Loaded<V>>>, L::Error>> + Send {
+        (**self).load_many(keys)
     }
 }
 
@@ -287,6 +339,8 @@ impl<E: PartialEq> PartialEq for LoadError<E> {
         }
     }
 }
+
+impl<E: Eq> Eq for LoadError<E> {}
 
 impl<E: fmt::Debug> fmt::Debug for LoadError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
