@@ -42,7 +42,7 @@ impl<K, V, S> Core<K, V, S> {
     }
 
     /// The same where a panic of the scheduler's alarm must not get out.
-    pub(super) fn watch_quietly(&self, load: &Load<K, V>, now: u64) {
+    pub(crate) fn watch_quietly(&self, load: &Load<K, V>, now: u64) {
         contain(|| self.watch(load, now));
     }
 
