@@ -216,8 +216,10 @@ fn a_waker_that_polls_at_once_is_no_recursion_and_loses_no_wake_up() {
         .loading(async_loader_fn(|key: &u64| {
             let key = *key;
             async move {
-                // Wakes all that wait while it is polled, and nothing wakes it any more.
-                pause().await;
+                // Wakes all that wait while it is polled, and nothing else wakes it.
+                for _ in 0..5 {
+                    pause().await;
+                }
                 Ok(key * 2)
             }
         }))
