@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
@@ -166,6 +166,7 @@ fn on_a_hand_made_executor() {
 struct Polled<T> {
     future: Mutex<Option<Pin<Box<dyn Future<Output = T> + Send>>>>,
     output: Mutex<Option<T>>,
+    woken: AtomicBool,
 }
 
 impl<T: Send + 'static> Polled<T> {
@@ -173,20 +174,24 @@ impl<T: Send + 'static> Polled<T> {
         Arc::new(Self {
             future: Mutex::new(Some(Box::pin(future))),
             output: Mutex::new(None),
+            woken: AtomicBool::new(false),
         })
     }
 
     fn poll_with(&self, waker: &Waker) {
-        // A task that is being polled just now is not polled within.
+        self.woken.store(true, Ordering::SeqCst);
+        // A task that is woken while it is polled is polled again after that.
         let Ok(mut future) = self.future.try_lock() else {
             return;
         };
-        let Some(running) = future.as_mut() else {
-            return;
-        };
-        if let Poll::Ready(output) = running.as_mut().poll(&mut Context::from_waker(waker)) {
-            *future = None;
-            *self.output.lock().unwrap() = Some(output);
+        while self.woken.swap(false, Ordering::SeqCst) {
+            let Some(running) = future.as_mut() else {
+                return;
+            };
+            if let Poll::Ready(output) = running.as_mut().poll(&mut Context::from_waker(waker)) {
+                *future = None;
+                *self.output.lock().unwrap() = Some(output);
+            }
         }
     }
 
@@ -212,11 +217,18 @@ impl<T: Send + 'static> Wake for Polled<T> {
 
 #[test]
 fn a_waker_that_polls_at_once_is_no_recursion_and_loses_no_wake_up() {
+    let open = Arc::new(AtomicBool::new(false));
+    let opened = Arc::clone(&open);
     let users: Users = Cache::builder()
-        .loading(async_loader_fn(|key: &u64| {
-            let key = *key;
+        .loading(async_loader_fn(move |key: &u64| {
+            let (key, opened) = (*key, Arc::clone(&opened));
             async move {
-                // Wakes all that wait while it is polled, and nothing else wakes it.
+                let waits = |_: &mut Context<'_>| match opened.load(Ordering::SeqCst) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                };
+                poll_fn(waits).await;
+                // Wakes all that wait while it is polled.
                 for _ in 0..5 {
                     pause().await;
                 }
@@ -224,20 +236,14 @@ fn a_waker_that_polls_at_once_is_no_recursion_and_loses_no_wake_up() {
             }
         }))
         .build();
-    let call = || {
-        let users = users.clone();
-        Polled::new(async move { users.get_async(&1).await })
-    };
-    let (first, second, third) = (call(), call(), call());
-    let lead = call();
+    let (lead, other, waiter) = (getting(&users), getting(&users), getting(&users));
     lead.poll();
-    // Their wakers poll them at once, while another call polls the load's future.
-    second.poll_with(&Waker::from(Arc::clone(&second)));
-    first.poll_with(&Waker::from(Arc::clone(&first)));
-    third.poll();
-    // No call is polled by hand any more.
-    assert_eq!(first.take(), Some(Ok(2)));
-    assert_eq!(second.take(), Some(Ok(2)));
+    other.poll_with(&Waker::from(Arc::clone(&other)));
+    open.store(true, Ordering::SeqCst);
+    // Each wake-up polls the other waiter at once, while this one polls the load's future.
+    waiter.poll_with(&Waker::from(Arc::clone(&waiter)));
+    assert_eq!(waiter.take(), Some(Ok(2)));
+    assert_eq!(other.take(), Some(Ok(2)));
     assert_eq!(users.cache().get(&1), Some(2));
 }
 
