@@ -234,8 +234,8 @@ impl<V> Loaded<V> {
     }
 
     /// When the value is to be reloaded, in place of the answer of
-    /// [`refresh_after`](crate::LoadingBuilder::refresh_after). It has no effect for an async loader
-    /// without a [`spawner`](crate::LoadingBuilder::spawner).
+    /// [`refresh_after`](crate::LoadingBuilder::refresh_after). It has no effect for an async
+    /// loader without a [`spawner`](crate::LoadingBuilder::spawner).
     ///
     /// ```
     /// use std::time::Duration;
