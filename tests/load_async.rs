@@ -716,3 +716,39 @@ async fn tasks_that_are_cancelled_at_any_moment_leave_nothing_behind() {
         ));
     }
 }
+
+#[test]
+fn a_call_that_panicked_or_is_ready_stays_ended() {
+    let cache = counted();
+    let message = |panic: Box<dyn std::any::Any + Send>| {
+        let words = panic.downcast_ref::<&str>().copied();
+        words.unwrap_or_default().to_string()
+    };
+    // Ready or pending once more after its panic, as a hand-written future may be.
+    let mut polls = 0;
+    let mut leader = Task::new(cache.get_with_async(
+        1,
+        poll_fn(|_| {
+            polls += 1;
+            assert!(polls != 1, "told to panic in the future");
+            Poll::Ready(66)
+        }),
+    ));
+    let panic = catch_unwind(AssertUnwindSafe(|| leader.poll())).unwrap_err();
+    assert_eq!(message(panic), "told to panic in the future");
+    let mut waiter = Task::new(cache.get_with_async(1, after(2, 7)));
+    assert!(waiter.poll().is_pending());
+    let again = catch_unwind(AssertUnwindSafe(|| leader.poll())).unwrap_err();
+    assert!(
+        message(again).contains("polled after it was ready, or after it panicked"),
+        "it takes no part in the newer load"
+    );
+    assert_eq!(cache.stats().load_waits(), 0);
+    assert!(waiter.poll().is_pending());
+    assert_eq!(waiter.poll(), Poll::Ready(7));
+    let again = catch_unwind(AssertUnwindSafe(|| waiter.poll())).unwrap_err();
+    assert!(message(again).contains("polled after it was ready"));
+    drop(leader);
+    assert_eq!(polls, 1);
+    assert_eq!(cache.get(&1), Some(7));
+}

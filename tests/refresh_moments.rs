@@ -617,3 +617,218 @@ fn get_all_loads_what_is_absent_and_reloads_what_is_stale() {
         "it expired when its loader said"
     );
 }
+
+#[test]
+fn restoring_a_key_and_a_newer_commit_revoke_a_reload() {
+    use wheelhouse::{Restore, SavedEntry};
+    // The entry has expired meanwhile: what is restored in its place counts as a write.
+    let (users, script, time) = rig();
+    time.advance(7 * SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    until("the reload runs", || script.reloads() == 1);
+    time.advance(4 * SECOND);
+    let saved = SavedEntry {
+        key: 1,
+        value: 77,
+        time_left: None,
+        idle_left: None,
+        refresh_in: None,
+        age: Duration::ZERO,
+    };
+    let told = users
+        .cache()
+        .restore([saved].into_iter().collect(), Restore::default());
+    assert_eq!(told.restored, 1);
+    script.value(11);
+    until("the late value is dropped", || {
+        users.cache().stats().loads_discarded() == 1
+    });
+    assert_eq!(users.cache().get(&1), Some(77));
+    // A key that is present is kept: no write, and nothing is revoked.
+    let (users, script, time) = rig();
+    time.advance(7 * SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    until("the reload runs", || script.reloads() == 1);
+    let snapshot = users.cache().snapshot();
+    let told = users.cache().restore(snapshot, Restore::default());
+    assert_eq!(told.present, 1);
+    script.value(11);
+    until("it is stored", || users.cache().get(&1) == Some(11));
+}
+
+#[test]
+fn what_a_reload_found_does_not_touch_a_newer_value() {
+    let answers = [
+        Reloaded::Gone,
+        Reloaded::Unchanged,
+        Reloaded::UnchangedFor {
+            expires_in: Some(100 * SECOND),
+            refresh_in: Some(100 * SECOND),
+        },
+    ];
+    for answer in answers {
+        let (users, script, time) = rig();
+        time.advance(7 * SECOND);
+        assert_eq!(users.get(&1), Ok(10));
+        until("the reload runs", || script.reloads() == 1);
+        let joined = users.refresh(1);
+        users.cache().insert(1, 99);
+        time.advance(SECOND);
+        script.answer(Ok(answer.clone()));
+        assert_eq!(joined.wait(), Ok(Some(99)), "{answer:?}");
+        // Its life of 10 s, and its moment after 6 s, count from the insert.
+        time.advance(5 * SECOND - NANO);
+        assert_eq!(users.get(&1), Ok(99));
+        assert_eq!(users.cache().stats().reloads(), 1, "{answer:?}");
+        time.advance(NANO);
+        assert_eq!(users.get(&1), Ok(99));
+        assert_eq!(users.cache().stats().reloads(), 2, "{answer:?}");
+        time.advance(4 * SECOND);
+        assert_eq!(users.cache().get(&1), None, "{answer:?}");
+    }
+}
+
+#[test]
+fn unchanged_asks_the_policies_as_an_update_does() {
+    type Asked = Arc<Mutex<Vec<(&'static str, u64, Option<Duration>)>>>;
+    struct Lives(Asked);
+    impl wheelhouse::Expiry<u64, u64> for Lives {
+        fn expire_after_create(&self, _: &u64, value: &u64, _: Instant) -> Option<Duration> {
+            self.0.lock().unwrap().push(("create", *value, None));
+            Some(10 * SECOND)
+        }
+
+        fn expire_after_update(
+            &self,
+            _: &u64,
+            value: &u64,
+            _: Instant,
+            left: Option<Duration>,
+        ) -> Option<Duration> {
+            self.0.lock().unwrap().push(("update", *value, left));
+            Some(20 * SECOND)
+        }
+    }
+    let (script, time, asked) = (Script::default(), ManualTicker::new(), Asked::default());
+    let users: Users = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .expire_after(Lives(Arc::clone(&asked)))
+        .loading(script.clone())
+        .refresh_after(refresh::fraction(0.5))
+        .build();
+    script.value(10);
+    assert_eq!(users.get(&1), Ok(10));
+    time.advance(4 * SECOND);
+    script.answer(Ok(Reloaded::Unchanged));
+    assert_eq!(users.refresh(1).wait(), Ok(Some(10)));
+    assert_eq!(
+        *asked.lock().unwrap(),
+        [("create", 10, None), ("update", 10, Some(6 * SECOND))]
+    );
+    assert_eq!(users.cache().stats().updates(), 0, "no value was replaced");
+    let left = || users.cache().peek_ref(&1).unwrap().time_left();
+    assert_eq!(left(), Some(20 * SECOND));
+    // What the loader leaves open is the policies' to say; what it says, they are not asked.
+    script.answer(Ok(Reloaded::UnchangedFor {
+        expires_in: None,
+        refresh_in: Some(SECOND),
+    }));
+    time.advance(5 * SECOND);
+    assert_eq!(users.refresh(1).wait(), Ok(Some(10)));
+    assert_eq!(left(), Some(20 * SECOND));
+    assert_eq!(asked.lock().unwrap().len(), 3);
+    script.answer(Ok(Reloaded::UnchangedFor {
+        expires_in: Some(8 * SECOND),
+        refresh_in: None,
+    }));
+    assert_eq!(users.refresh(1).wait(), Ok(Some(10)));
+    assert_eq!(left(), Some(8 * SECOND));
+    assert_eq!(asked.lock().unwrap().len(), 3);
+    let reloads = users.cache().stats().reloads();
+    time.advance(4 * SECOND - NANO);
+    assert_eq!(users.get(&1), Ok(10));
+    assert_eq!(users.cache().stats().reloads(), reloads);
+    time.advance(NANO);
+    assert_eq!(users.get(&1), Ok(10));
+    assert_eq!(
+        users.cache().stats().reloads(),
+        reloads + 1,
+        "half of the life that the loader named"
+    );
+    script.value(11);
+    settle(&users);
+}
+
+#[test]
+fn a_miss_that_joined_a_reload_shares_its_failure_and_loads_after_gone() {
+    let (users, script, time) = rig();
+    time.advance(7 * SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    until("the reload runs", || script.reloads() == 1);
+    time.advance(4 * SECOND);
+    thread::scope(|scope| {
+        let miss = scope.spawn(|| users.get(&1));
+        until("it waits", || users.cache().stats().load_waits() == 1);
+        script.answer(Err("down".into()));
+        let error = LoadError::Failed(Arc::new("down".to_string()));
+        assert_eq!(miss.join().unwrap(), Err(error));
+    });
+    assert_eq!(script.loads(), 1);
+    // `Gone` is no value: the miss loads by itself.
+    let (users, script, time) = rig();
+    time.advance(7 * SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    until("the reload runs", || script.reloads() == 1);
+    time.advance(4 * SECOND);
+    thread::scope(|scope| {
+        let miss = scope.spawn(|| users.get(&1));
+        until("it waits", || users.cache().stats().load_waits() == 1);
+        script.answer(Ok(Reloaded::Gone));
+        script.value(12);
+        assert_eq!(miss.join().unwrap(), Ok(12));
+    });
+    assert_eq!(script.loads(), 2);
+}
+
+#[test]
+fn entries_that_are_not_read_are_not_reloaded() {
+    let (users, script, time) = rig();
+    time.advance(10 * SECOND - NANO);
+    users.cache().run_pending_tasks();
+    for entry in users.cache() {
+        assert_eq!(*entry, 10);
+    }
+    assert_eq!(users.cache().get(&1), Some(10));
+    assert_eq!(users.cache().get_with(1, || 66), 10);
+    assert!(users.cache().peek_ref(&1).is_some());
+    assert_eq!(users.cache().stats().reloads(), 0);
+    assert_eq!(script.reloads(), 0);
+    time.advance(NANO);
+    users.cache().run_pending_tasks();
+    assert_eq!(users.cache().entry_count(), 0);
+    assert_eq!(users.cache().stats().reloads(), 0);
+}
+
+#[test]
+fn a_stale_entry_of_any_kind_of_read_is_reloaded() {
+    type Read = fn(&Users);
+    let reads: [(&str, Read); 3] = [
+        ("get", |users| assert_eq!(users.get(&1), Ok(10))),
+        ("get_if_present", |users| {
+            assert_eq!(users.get_if_present(&1), Some(10))
+        }),
+        ("get_all", |users| {
+            assert_eq!(users.get_all([1, 1]), Ok(vec![Some(10); 2]))
+        }),
+    ];
+    for (name, read) in reads {
+        let (users, script, time) = rig();
+        time.advance(6 * SECOND);
+        read(&users);
+        read(&users);
+        assert_eq!(users.cache().stats().reloads(), 1, "{name}");
+        script.value(11);
+        until(name, || users.cache().get(&1) == Some(11));
+    }
+}

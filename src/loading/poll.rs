@@ -221,9 +221,17 @@ where
         // A future is moved into `Init::Run` before it is first polled. `Loading` is `Unpin` only
         // if that future is, since there is no impl of its own, and its drop glue moves nothing.
         let this = unsafe { self.get_unchecked_mut() };
+        // Out of the future while user code runs: after a panic it stays ended, and takes no part
+        // in another load.
+        let Some(finish) = this.finish.take() else {
+            panic!("the future of a load was polled after it was ready, or after it panicked");
+        };
         if this.lead.is_none() {
             let end = match this.seeker.poll(cx) {
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    this.finish = Some(finish);
+                    return Poll::Pending;
+                }
                 Poll::Ready(Part::Lead(lead, seen)) => {
                     this.lead = Some((lead, seen));
                     None
@@ -233,11 +241,10 @@ where
                 Poll::Ready(Part::Busy) => Some(End::Busy),
             };
             if let Some(end) = end {
-                let finish = this.finish.take().expect("polled after it was ready");
                 return Poll::Ready(finish(end));
             }
         }
-        // Out of the future while user code runs: a panic passes the lead on.
+        // The same for the lead: a panic passes it on.
         let Some((lead, seen)) = this.lead.take() else {
             unreachable!("the lead was found above");
         };
@@ -247,7 +254,7 @@ where
             this.init = Init::Run(make(seen.as_ref()));
         }
         let Init::Run(future) = &mut this.init else {
-            panic!("polled after it was ready, or after a panic");
+            unreachable!("a call that has not finished has its future");
         };
         // SAFETY: see above: pinned from here on, and never moved.
         let future = unsafe { Pin::new_unchecked(future) };
@@ -258,13 +265,13 @@ where
             Poll::Ready(output) => output,
             Poll::Pending => {
                 this.lead = Some((lead, seen));
+                this.finish = Some(finish);
                 return Poll::Pending;
             }
         };
         this.init = Init::Gone;
         let made = (this.convert)(output);
         let end = lead.conclude(seen, made);
-        let finish = this.finish.take().expect("polled after it was ready");
         Poll::Ready(finish(end))
     }
 }

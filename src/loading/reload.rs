@@ -2,7 +2,7 @@
 
 use super::commit::{Lead, publish};
 use crate::contain::contain;
-use crate::load::{By, Failure, Known, Load, Outcome, Ticket, wake_all};
+use crate::load::{By, Failure, Known, Load, Outcome, Ticket, Want, wake_all};
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
 use crate::operations::{Core, FromLoad, Given, set_refresh, with_handles};
@@ -322,6 +322,32 @@ where
             }
             return Some((lead, until));
         }
+    }
+
+    /// Joins the current load of the key that a former load had.
+    pub(crate) fn join_current(
+        &self,
+        former: &Load<K, V>,
+        ticket: Ticket,
+        want: Want,
+    ) -> Option<Arc<Load<K, V>>> {
+        let hash = former.hash();
+        let mut known = Known::new();
+        loop {
+            let shard = self.shared.map.lock(hash);
+            let compared = shard.sort_out_loads(hash, &mut known);
+            drop(shard);
+            if compared {
+                break;
+            }
+            known.compare(|other| former.key() == other);
+        }
+        let load = known.mine()?;
+        if !load.join(ticket, want, 0, None) {
+            return None;
+        }
+        self.watch_quietly(load, self.load_clock());
+        Some(Arc::clone(load))
     }
 
     /// Notes that a lead over a live entry is a reload; `None` if the entry has gone.

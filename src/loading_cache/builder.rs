@@ -4,7 +4,7 @@ use super::LoadingCache;
 use super::source::{BoxFuture, IntoLoading, Source};
 use crate::RandomState;
 use crate::cache::{BuildError, CacheBuilder};
-use crate::refresh::Refresh;
+use crate::refresh::{self, Refresh};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -42,6 +42,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
 /// Settings of a [`LoadingCache`] to be built; from [`CacheBuilder::loading`].
 ///
+/// # Cost
+///
+/// An entry of a loading cache takes 16 bytes more than one of a [`Cache`](crate::Cache).
+///
 /// ```
 /// use std::time::Duration;
 /// use wheelhouse::{Cache, LoadingCache, loader_fn, refresh};
@@ -66,11 +70,8 @@ pub struct LoadingBuilder<K, V, E, S = RandomState> {
 
 impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// Says for each entry when it is to be reloaded; see [`refresh`](crate::refresh). Without it
-    /// no entry is ever stale.
-    ///
-    /// # Cost
-    ///
-    /// 16 bytes an entry.
+    /// an entry is stale only if its loader has said when, by
+    /// [`Loaded::refresh_in`](crate::Loaded::refresh_in).
     ///
     /// ```
     /// use std::time::Duration;
@@ -124,7 +125,8 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     }
 
     /// What runs the tasks of an [`AsyncLoader`](crate::AsyncLoader): reloads, and loads whose
-    /// callers have all gone away. A task that is dropped counts as a reload that failed.
+    /// callers have all gone away. A task that is dropped counts as a reload that failed. Without
+    /// it no read starts a reload.
     ///
     /// ```
     /// use std::time::Duration;
@@ -188,15 +190,20 @@ where
     /// let error = builder.reload_threads(0).try_build().unwrap_err();
     /// assert_eq!(error.to_string(), "reload_threads is 0, but must be at least 1");
     /// ```
-    pub fn try_build(self) -> Result<LoadingCache<K, V, E, S>, BuildError> {
+    pub fn try_build(mut self) -> Result<LoadingCache<K, V, E, S>, BuildError> {
         if self.threads == 0 {
             let fault = "reload_threads is 0, but must be at least 1";
             return Err(self.cache.fault(fault));
         }
-        if self.refreshes && self.spawner.is_none() && matches!(self.source, Source::Async(_)) {
+        let reloads = self.spawner.is_some() || matches!(self.source, Source::Blocking(_));
+        if self.refreshes && !reloads {
             let fault = "spawner is missing, but must be given for an async loader with \
                          refresh_after: it runs the reloads";
             return Err(self.cache.fault(fault));
+        }
+        if reloads && !self.refreshes {
+            // A loader may say when its value is to be reloaded.
+            self.cache.set_refresh(Box::new(refresh::never()));
         }
         let cache = self.cache.try_build()?;
         Ok(LoadingCache::of(

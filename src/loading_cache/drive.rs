@@ -15,12 +15,11 @@ use super::builder::Spawner;
 use super::source::BoxFuture;
 use crate::contain::contain;
 use crate::load::{Load, thread_number};
-use crate::sync::Mutex;
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -37,6 +36,8 @@ struct Drive<K, V> {
     load: Arc<Load<K, V>>,
     future: Mutex<Option<BoxFuture<()>>>,
     ended: AtomicBool,
+    /// Whether a waiter was polled while another one polled the future.
+    missed: AtomicBool,
     attached: AtomicUsize,
     /// The waker of the spawner's task.
     task: Mutex<Option<Waker>>,
@@ -47,9 +48,20 @@ struct Rouse<K, V>(Weak<Drive<K, V>>);
 
 impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Wake for Rouse<K, V> {
     fn wake(self: Arc<Self>) {
-        if let Some(drive) = self.0.upgrade() {
-            drive.load.rouse();
-            drive.wake_task();
+        let Some(drive) = self.0.upgrade() else {
+            return;
+        };
+        // A future may wake itself while it is polled, and a waker may poll a waiter at once: this
+        // is no recursion of the loader.
+        let me = thread_number();
+        let polls = drive.load.leader() == me;
+        if polls {
+            drive.load.set_leader(0);
+        }
+        drive.load.rouse();
+        drive.wake_task();
+        if polls {
+            drive.load.set_leader(me);
         }
     }
 }
@@ -99,6 +111,7 @@ where
             load: Arc::clone(load),
             future: Mutex::new(Some(future)),
             ended: AtomicBool::new(false),
+            missed: AtomicBool::new(false),
             attached: AtomicUsize::new(1),
             task: Mutex::new(None),
         });
@@ -147,16 +160,30 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Polls the future, unless another waiter does so just now. True if it has ended.
+    /// Polls the future, unless another waiter does so just now: then that one polls it once more.
+    /// True if the future has ended.
     pub(super) fn poll(&self) -> bool {
         let drive = &self.drive;
         if drive.ended.load(Ordering::Acquire) {
             return true;
         }
-        // The waiter that polls just now is woken again by whatever this one was woken by.
-        let Some(mut held) = drive.future.try_lock() else {
-            return false;
-        };
+        while let Some(held) = drive.take() {
+            // SeqCst, partner: the store in `take`.
+            drive.missed.store(false, Ordering::SeqCst);
+            if self.poll_held(held) {
+                return true;
+            }
+            // The wake-up of the waiter that was turned away may have been the future's only one,
+            // and this waiter may never be polled again.
+            if !drive.missed.load(Ordering::SeqCst) {
+                return false;
+            }
+        }
+        false
+    }
+
+    fn poll_held(&self, mut held: Held<'_>) -> bool {
+        let drive = &self.drive;
         let Some(future) = held.as_mut() else {
             return true;
         };
@@ -171,7 +198,7 @@ where
             return false;
         }
         let future = held.take();
-        // Release, partner: the load above.
+        // Release, partner: the load in `poll`.
         drive.ended.store(true, Ordering::Release);
         drop(held);
         contain(|| drop(future));
@@ -191,7 +218,20 @@ where
     }
 }
 
+/// The future of a load, which one waiter polls.
+type Held<'a> = MutexGuard<'a, Option<BoxFuture<()>>>;
+
 impl<K, V> Drive<K, V> {
+    /// The future, or a note for the waiter that polls it just now.
+    fn take(&self) -> Option<Held<'_>> {
+        self.future.try_lock().or_else(|| {
+            // SeqCst, partner: the load and the store in `poll`. Either the other waiter sees the
+            // note after it has unlocked, or this one finds the lock free.
+            self.missed.store(true, Ordering::SeqCst);
+            self.future.try_lock()
+        })
+    }
+
     fn wake_task(&self) {
         let task = self.task.lock().clone();
         if let Some(task) = task {

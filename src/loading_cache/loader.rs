@@ -1,6 +1,5 @@
 //! Loaders, and what they make of a key.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use std::time::Duration;
 /// [`loader_fn`].
 ///
 /// No lock of the cache is held while a method runs, and at most one runs for a key at any time. A
-/// panic is a [`LoadError::Panicked`].
+/// panic is a [`LoadError::Panicked`](crate::LoadError::Panicked).
 ///
 /// ```
 /// use wheelhouse::{Cache, Loaded, Loader};
@@ -58,6 +57,30 @@ pub trait Loader<K, V>: Send + Sync + 'static {
         keys.iter().map(|key| self.load(key).map(Some)).collect()
     }
 }
+
+/// Forwards every method of [`Loader`] to what the pointer holds.
+macro_rules! forward {
+    ($pointer:ident) => {
+        impl<K, V, L: Loader<K, V> + ?Sized> Loader<K, V> for $pointer<L> {
+            type Error = L::Error;
+
+            fn load(&self, key: &K) -> Result<Loaded<V>, L::Error> {
+                (**self).load(key)
+            }
+
+            fn reload(&self, key: &K, old: &V) -> Result<Reloaded<V>, L::Error> {
+                (**self).reload(key, old)
+            }
+
+            fn load_many(&self, keys: &[K]) -> Result<Vec<Option<Loaded<V>>>, L::Error> {
+                (**self).load_many(keys)
+            }
+        }
+    };
+}
+
+forward!(Arc);
+forward!(Box);
 
 /// As [`Loader`], with futures. For a closure see [`async_loader_fn`].
 ///
@@ -128,6 +151,34 @@ where
     }
 }
 
+impl<K, V, L> AsyncLoader<K, V> for Arc<L>
+where
+    K: Send + Sync,
+    V: Send + Sync,
+    L: AsyncLoader<K, V>,
+{
+    type Error = L::Error;
+
+    fn load(&self, key: &K) -> impl Future<Output = Result<Loaded<V>, L::Error>> + Send {
+        (**self).load(key)
+    }
+
+    fn reload(
+        &self,
+        key: &K,
+        old: &V,
+    ) -> impl Future<Output = Result<Reloaded<V>, L::Error>> + Send {
+        (**self).reload(key, old)
+    }
+
+    fn load_many(
+        &self,
+        keys: &[K],
+    ) -> impl Future<Output = Result<Vec<Option<Loaded<V>>>, L::Error>> + Send {
+        (**self).load_many(keys)
+    }
+}
+
 /// A value as a loader made it, with what the loader knows of its life.
 ///
 /// What it does not say, the cache's policies do.
@@ -182,8 +233,9 @@ impl<V> Loaded<V> {
         self
     }
 
-    /// When the value is to be reloaded, in place of the refresh policy's answer. Without
-    /// [`refresh_after`](crate::LoadingBuilder::refresh_after) it has no effect.
+    /// When the value is to be reloaded, in place of the answer of
+    /// [`refresh_after`](crate::LoadingBuilder::refresh_after). It has no effect for an async
+    /// loader without a [`spawner`](crate::LoadingBuilder::spawner).
     ///
     /// ```
     /// use std::time::Duration;
@@ -247,162 +299,4 @@ pub enum Reloaded<V> {
     },
     /// The key has no value any more: the entry is removed.
     Gone,
-}
-
-/// Why there is no value.
-///
-/// ```
-/// use wheelhouse::{Cache, LoadError, loader_fn};
-///
-/// let cache = Cache::builder().loading(loader_fn(|_: &u32| Err::<u32, _>("closed"))).build();
-/// let error = cache.get(&1).unwrap_err();
-/// assert!(matches!(&error, LoadError::Failed(reason) if **reason == "closed"));
-/// assert_eq!(error.to_string(), "the loader failed: closed");
-/// ```
-pub enum LoadError<E> {
-    /// The loader returned this error. All calls that waited share it.
-    Failed(Arc<E>),
-    /// The loader panicked, or its task was dropped before it ended.
-    Panicked,
-    /// The load took longer than [`load_timeout`](crate::LoadingBuilder::load_timeout).
-    TimedOut,
-}
-
-impl<E> Clone for LoadError<E> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Failed(error) => Self::Failed(Arc::clone(error)),
-            Self::Panicked => Self::Panicked,
-            Self::TimedOut => Self::TimedOut,
-        }
-    }
-}
-
-impl<E: PartialEq> PartialEq for LoadError<E> {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Failed(one), Self::Failed(other)) => one == other,
-            (Self::Panicked, Self::Panicked) | (Self::TimedOut, Self::TimedOut) => true,
-            _ => false,
-        }
-    }
-}
-
-impl<E: fmt::Debug> fmt::Debug for LoadError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Failed(error) => f.debug_tuple("Failed").field(error).finish(),
-            Self::Panicked => f.write_str("Panicked"),
-            Self::TimedOut => f.write_str("TimedOut"),
-        }
-    }
-}
-
-impl<E: fmt::Display> fmt::Display for LoadError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Failed(error) => write!(f, "the loader failed: {error}"),
-            Self::Panicked => f.write_str("the loader panicked"),
-            Self::TimedOut => f.write_str("the load took too long"),
-        }
-    }
-}
-
-impl<E: std::error::Error + 'static> std::error::Error for LoadError<E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Failed(error) => Some(&**error),
-            Self::Panicked | Self::TimedOut => None,
-        }
-    }
-}
-
-/// A [`Loader`] of a closure, which returns the value or a [`Loaded`].
-///
-/// ```
-/// use wheelhouse::{Cache, loader_fn};
-///
-/// let lengths = Cache::builder()
-///     .loading(loader_fn(|key: &String| Ok::<usize, ()>(key.len())))
-///     .build();
-/// assert_eq!(lengths.get("ada").unwrap(), 3);
-/// ```
-pub fn loader_fn<K, L, E, F>(load: F) -> LoaderFn<F>
-where
-    F: Fn(&K) -> Result<L, E> + Send + Sync + 'static,
-{
-    LoaderFn(load)
-}
-
-/// An [`AsyncLoader`] of a closure that returns a future.
-///
-/// ```
-/// use wheelhouse::{Cache, async_loader_fn};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// let load = async_loader_fn(|key: &u32| {
-///     let key = *key;
-///     async move { Ok::<u32, ()>(key * 2) }
-/// });
-/// let doubles = Cache::builder().loading(load).build();
-/// assert_eq!(doubles.get_async(&4).await.unwrap(), 8);
-/// # }
-/// ```
-pub fn async_loader_fn<K, L, E, F, R>(load: F) -> AsyncLoaderFn<F>
-where
-    F: Fn(&K) -> R + Send + Sync + 'static,
-    R: Future<Output = Result<L, E>> + Send,
-{
-    AsyncLoaderFn(load)
-}
-
-/// The loader made by [`loader_fn`].
-#[derive(Clone, Copy)]
-pub struct LoaderFn<F>(F);
-
-/// The loader made by [`async_loader_fn`].
-#[derive(Clone, Copy)]
-pub struct AsyncLoaderFn<F>(F);
-
-impl<F> fmt::Debug for LoaderFn<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoaderFn").finish_non_exhaustive()
-    }
-}
-
-impl<F> fmt::Debug for AsyncLoaderFn<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AsyncLoaderFn").finish_non_exhaustive()
-    }
-}
-
-impl<K, V, L, E, F> Loader<K, V> for LoaderFn<F>
-where
-    F: Fn(&K) -> Result<L, E> + Send + Sync + 'static,
-    L: Into<Loaded<V>>,
-    E: Send + Sync + 'static,
-{
-    type Error = E;
-
-    fn load(&self, key: &K) -> Result<Loaded<V>, E> {
-        (self.0)(key).map(Into::into)
-    }
-}
-
-impl<K, V, L, E, F, R> AsyncLoader<K, V> for AsyncLoaderFn<F>
-where
-    K: Send + Sync,
-    V: Send + Sync,
-    F: Fn(&K) -> R + Send + Sync + 'static,
-    R: Future<Output = Result<L, E>> + Send,
-    L: Into<Loaded<V>>,
-    E: Send + Sync + 'static,
-{
-    type Error = E;
-
-    fn load(&self, key: &K) -> impl Future<Output = Result<Loaded<V>, E>> + Send {
-        let future = (self.0)(key);
-        async move { future.await.map(Into::into) }
-    }
 }

@@ -1,12 +1,13 @@
 //! A refresh under way, as its caller sees it.
 
-use super::loader::LoadError;
+use super::error::LoadError;
 use super::source::panicked;
-use super::wait::Wait;
+use super::wait::{Lateness, Wait};
 use super::{Inner, LoadingCache};
-use crate::load::{By, Failure, Outcome, Ticket, Verdict};
+use crate::load::{Failure, Outcome, Ticket, Verdict, Want};
 use crate::loading::{Dropped, Right, error_of};
 use crate::operations::{Core, with_handles};
+use std::any::TypeId;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
@@ -19,7 +20,8 @@ use std::time::Duration;
 /// if this is dropped, unless an async loader has no spawner.
 ///
 /// The outcome is the new value, or the one that an explicit write has stored meanwhile; `None` if
-/// the loader says that there is none any more.
+/// the loader says that there is none any more. A refresh that lasts longer than the time-out is
+/// [`LoadError::TimedOut`], unless a newer load has taken its place: then it waits for that one.
 ///
 /// ```
 /// use wheelhouse::{Cache, loader_fn};
@@ -29,7 +31,8 @@ use std::time::Duration;
 /// ```
 #[must_use = "it says what came of the refresh, which goes on without it"]
 pub struct Refreshing<V, E> {
-    inner: Box<dyn Refreshes<V, E>>,
+    /// Until it is ready.
+    inner: Option<Box<dyn Refreshes<V, E>>>,
     /// How often a thread looks whether the load is overdue.
     looks: Option<Duration>,
 }
@@ -55,7 +58,7 @@ impl<V, E> Refreshing<V, E> {
     #[track_caller]
     pub fn wait(self) -> Result<Option<V>, LoadError<E>> {
         let looks = self.looks;
-        super::block_on(self, looks)
+        super::run::block_on(self, looks)
     }
 }
 
@@ -63,7 +66,15 @@ impl<V, E> Future for Refreshing<V, E> {
     type Output = Result<Option<V>, LoadError<E>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.inner.poll(cx)
+        // Out of it while user code runs: after a panic it stays ended.
+        let Some(mut inner) = self.inner.take() else {
+            panic!("the future of a refresh was polled after it was ready, or after it panicked");
+        };
+        let polled = inner.poll(cx);
+        if polled.is_pending() {
+            self.inner = Some(inner);
+        }
+        polled
     }
 }
 
@@ -87,6 +98,8 @@ where
     wait: Wait<K, V, S>,
     core: Weak<Core<K, V, S>>,
     inner: Weak<Inner<K, V, E, S>>,
+    /// Whether it has gone on from an overdue load to a newer one.
+    went_on: bool,
 }
 
 pub(super) fn refreshing<K, V, E, S>(
@@ -100,11 +113,12 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     Refreshing {
-        inner: Box::new(Of {
+        inner: Some(Box::new(Of {
             wait,
             core: users.cache.core.downgrade(),
             inner: Arc::downgrade(&users.inner),
-        }),
+            went_on: false,
+        })),
         looks: users.looks(),
     }
 }
@@ -130,17 +144,31 @@ where
         true
     }
 
-    /// The load is no longer current, and says nothing.
-    fn look_up(&self) -> Result<Option<V>, LoadError<E>> {
-        let load = self.wait.load();
-        if load.revoked() != Some(By::Newer)
-            && let Some(core) = with_handles(&self.core)
-            && !core.is_overdue(load, core.load_clock())
-        {
-            let live = core.peek_got(load.hash(), load.key());
-            return Ok(live.map(|got| got.value));
+    /// The load says nothing: it is no longer current, or is overdue. The outcome, unless this
+    /// waits for a newer load now.
+    fn go_on(&mut self) -> Option<Result<Option<V>, LoadError<E>>> {
+        let lateness = self.wait.lateness();
+        if lateness == Lateness::Overdue || (lateness == Lateness::Replaced && self.went_on) {
+            return Some(Err(LoadError::TimedOut));
         }
-        Err(LoadError::TimedOut)
+        let Some(core) = with_handles(&self.core) else {
+            return Some(Err(LoadError::Panicked));
+        };
+        let load = Arc::clone(self.wait.load());
+        if lateness == Lateness::Replaced
+            && let Some(inner) = self.inner.upgrade()
+        {
+            self.went_on = true;
+            let ticket = Ticket::draw();
+            let want = Want::Any(TypeId::of::<LoadError<E>>());
+            if let Some(newer) = core.join_current(&load, ticket, want) {
+                let (core, drives) = (Weak::clone(&self.core), Arc::clone(&inner.drives));
+                self.wait = Wait::new(core, drives, newer, ticket, None);
+                return None;
+            }
+        }
+        let live = core.peek_got(load.hash(), load.key());
+        Some(Ok(live.map(|got| got.value)))
     }
 }
 
@@ -158,7 +186,11 @@ where
             };
             match verdict {
                 Verdict::Ended(outcome) => return Poll::Ready(answer(&outcome)),
-                Verdict::Retry => return Poll::Ready(self.look_up()),
+                Verdict::Retry => {
+                    if let Some(outcome) = self.go_on() {
+                        return Poll::Ready(outcome);
+                    }
+                }
                 Verdict::Leads => {
                     if !self.take_over() {
                         return Poll::Ready(Err(LoadError::Panicked));

@@ -1,6 +1,7 @@
 //! Loaders as the cache keeps them: of either kind, their types erased.
 
-use super::loader::{AsyncLoader, LoadError, Loaded, Loader, Reloaded};
+use super::error::LoadError;
+use super::loader::{AsyncLoader, Loaded, Loader, Reloaded};
 use crate::load::Failure;
 use crate::loading::Remade;
 use crate::operations::{FromLoad, Given};

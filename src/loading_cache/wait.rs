@@ -1,7 +1,7 @@
 //! A task's wait for a load, which drives the load's shared future if there is one.
 
 use super::drive::{Attached, Drives};
-use crate::load::{Load, Ticket, Verdict, thread_number};
+use crate::load::{By, Load, Ticket, Verdict, thread_number};
 use crate::loading::{leave, pass_on};
 use crate::operations::{Core, with_handles};
 use crate::shared::about;
@@ -21,6 +21,17 @@ where
     ticket: Ticket,
     attached: Option<Attached<K, V, S>>,
     ended: bool,
+    lateness: Lateness,
+}
+
+/// Whether a load that says nothing has lasted for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lateness {
+    InTime,
+    /// It has, and is still the current load of its key.
+    Overdue,
+    /// It had, and a newer load has taken its place.
+    Replaced,
 }
 
 impl<K, V, S> Wait<K, V, S>
@@ -44,11 +55,21 @@ where
             ticket,
             attached,
             ended: false,
+            lateness: Lateness::InTime,
         }
     }
 
     pub(super) fn load(&self) -> &Arc<Load<K, V>> {
         &self.load
+    }
+
+    /// Whether the load was too late, for a waiter that was told to look again.
+    pub(super) fn lateness(&self) -> Lateness {
+        if self.load.revoked() == Some(By::Newer) {
+            Lateness::Replaced
+        } else {
+            self.lateness
+        }
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Verdict<V>> {
@@ -69,6 +90,9 @@ where
                 panic!("{}", about(core.shared.name.as_deref(), &fault));
             }
             if core.is_overdue(&self.load, core.load_clock()) {
+                if self.load.is_current() {
+                    self.lateness = Lateness::Overdue;
+                }
                 self.stop();
                 return Poll::Ready(Verdict::Retry);
             }

@@ -18,6 +18,7 @@ pub use policies::{
     After, Early, Fraction, Jittered, Never, after, early, fraction, jittered, never,
 };
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Decides for each entry when it is to be reloaded.
@@ -100,6 +101,60 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
         }
     }
 }
+
+/// Forwards every method of [`Refresh`] to what the pointer holds.
+macro_rules! forward {
+    ($pointer:ident) => {
+        impl<K, V, P: Refresh<K, V> + ?Sized> Refresh<K, V> for $pointer<P> {
+            fn refresh_after_create(
+                &self,
+                key: &K,
+                value: &V,
+                at: Instant,
+                life: Option<Duration>,
+            ) -> Option<Duration> {
+                (**self).refresh_after_create(key, value, at, life)
+            }
+
+            fn refresh_after_update(
+                &self,
+                key: &K,
+                value: &V,
+                at: Instant,
+                life: Option<Duration>,
+            ) -> Option<Duration> {
+                (**self).refresh_after_update(key, value, at, life)
+            }
+
+            fn refresh_after_reload(
+                &self,
+                key: &K,
+                value: &V,
+                at: Instant,
+                life: Option<Duration>,
+            ) -> Option<Duration> {
+                (**self).refresh_after_reload(key, value, at, life)
+            }
+
+            fn refresh_after_failure(
+                &self,
+                key: &K,
+                value: &V,
+                failures: u32,
+                left: Option<Duration>,
+            ) -> Option<Duration> {
+                (**self).refresh_after_failure(key, value, failures, left)
+            }
+
+            fn refresh_after(&self, key: &K, value: &V, write: Write) -> Option<Duration> {
+                (**self).refresh_after(key, value, write)
+            }
+        }
+    };
+}
+
+forward!(Arc);
+forward!(Box);
 
 /// What the cache knows of a write.
 #[doc(hidden)]

@@ -20,6 +20,7 @@ mod answers;
 mod linear;
 mod loading;
 mod memory;
+mod reloads;
 mod removals;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,0 +1,74 @@
+//! Why a load came to nothing.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Why there is no value.
+///
+/// ```
+/// use wheelhouse::{Cache, LoadError, loader_fn};
+///
+/// let cache = Cache::builder().loading(loader_fn(|_: &u32| Err::<u32, _>("closed"))).build();
+/// let error = cache.get(&1).unwrap_err();
+/// assert!(matches!(&error, LoadError::Failed(reason) if **reason == "closed"));
+/// assert_eq!(error.to_string(), "the loader failed: closed");
+/// ```
+pub enum LoadError<E> {
+    /// The loader returned this error. All calls that waited share it.
+    Failed(Arc<E>),
+    /// The loader panicked, or its task was dropped before it ended.
+    Panicked,
+    /// The load took longer than [`load_timeout`](crate::LoadingBuilder::load_timeout).
+    TimedOut,
+}
+
+impl<E> Clone for LoadError<E> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Failed(error) => Self::Failed(Arc::clone(error)),
+            Self::Panicked => Self::Panicked,
+            Self::TimedOut => Self::TimedOut,
+        }
+    }
+}
+
+impl<E: PartialEq> PartialEq for LoadError<E> {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Failed(one), Self::Failed(other)) => one == other,
+            (Self::Panicked, Self::Panicked) | (Self::TimedOut, Self::TimedOut) => true,
+            _ => false,
+        }
+    }
+}
+
+impl<E: Eq> Eq for LoadError<E> {}
+
+impl<E: fmt::Debug> fmt::Debug for LoadError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => f.debug_tuple("Failed").field(error).finish(),
+            Self::Panicked => f.write_str("Panicked"),
+            Self::TimedOut => f.write_str("TimedOut"),
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for LoadError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => write!(f, "the loader failed: {error}"),
+            Self::Panicked => f.write_str("the loader panicked"),
+            Self::TimedOut => f.write_str("the load took too long"),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for LoadError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Failed(error) => Some(&**error),
+            Self::Panicked | Self::TimedOut => None,
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Reloads, and loads that no call has to run: how they start.
+
+use super::drive::Attached;
+use super::error::LoadError;
+use super::run::drive;
+use super::source::{Source, panicked};
+use super::wait::Wait;
+use super::{Inner, LoadingCache};
+use crate::load::{Load, Ticket, Want};
+use crate::loading::{Dropped, Right};
+use crate::node::is_stale;
+use crate::operations::Core;
+use crate::operations::EntryRef;
+use crate::time::NEVER;
+use equivalent::Equivalent;
+use std::any::TypeId;
+use std::hash::{BuildHasher, Hash};
+use std::sync::{Arc, Weak};
+
+impl<K, V, E, S> Inner<K, V, E, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    E: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Runs a reload or a load in the background, and waits for it.
+    pub(super) fn launch_and_wait(
+        &self,
+        core: &Core<K, V, S>,
+        weak: &Weak<Core<K, V, S>>,
+        right: Right<K, V, S>,
+        ticket: Ticket,
+    ) -> Wait<K, V, S> {
+        let load = Arc::clone(right.load());
+        load.join_own(ticket, Want::Any(TypeId::of::<LoadError<E>>()), None);
+        core.watch_quietly(&load, core.load_clock());
+        let attached = match &self.source {
+            Source::Async(loader) if !self.drives.can_spawn() => {
+                Some(self.drives.start(&load, drive(Arc::clone(loader), right)))
+            }
+            _ => {
+                self.launch(core, right);
+                None
+            }
+        };
+        let drives = Arc::clone(&self.drives);
+        Wait::new(Weak::clone(weak), drives, load, ticket, attached)
+    }
+
+    /// Runs a reload or a load in the background.
+    pub(super) fn launch(&self, core: &Core<K, V, S>, right: Right<K, V, S>) {
+        match &self.source {
+            Source::Blocking(loader) => {
+                let now = core.load_clock();
+                let overdue = |load: &Load<K, V>| core.is_overdue(load, now);
+                self.workers.push(loader, right, overdue);
+            }
+            Source::Async(loader) => {
+                let load = Arc::clone(right.load());
+                let attached = self.drives.start(&load, drive(Arc::clone(loader), right));
+                self.drives.spawn(attached);
+            }
+        }
+    }
+}
+
+impl<K, V, E, S> LoadingCache<K, V, E, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    E: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    pub(super) fn wait_for(
+        &self,
+        load: Arc<Load<K, V>>,
+        ticket: Ticket,
+        attached: Option<Attached<K, V, S>>,
+    ) -> Wait<K, V, S> {
+        let core = self.cache.core.downgrade();
+        Wait::new(core, Arc::clone(&self.inner.drives), load, ticket, attached)
+    }
+
+    /// Whether an entry was stale at the time of its look-up; `now` is 0 if that needed no clock.
+    #[inline]
+    pub(super) fn is_stale(&self, at: u64, now: u64) -> bool {
+        if now == 0 {
+            at != NEVER && is_stale(at, self.cache.core.shared.clock.now())
+        } else {
+            is_stale(at, now)
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn reload<Q>(&self, key: &Q)
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let core = &self.cache.core;
+        if let Some((lead, until)) = core.begin_reload(core.hash(key), key) {
+            let (weak, until) = (core.downgrade(), Some(until));
+            let right = Right::of(lead, weak, until, panicked::<E>, Dropped::Fails);
+            self.inner.launch(core, right);
+        }
+    }
+
+    /// Those keys that are stale.
+    pub(super) fn stale_among(&self, keys: &[K]) -> Vec<K> {
+        if self.cache.core.refresh.is_none() {
+            return Vec::new();
+        }
+        let stale = |key: &&K| {
+            let entry = self.cache.peek_ref(*key);
+            let refresh = entry.as_ref().and_then(EntryRef::refresh);
+            drop(entry);
+            refresh.is_some_and(|(at, now)| self.is_stale(at, now))
+        };
+        keys.iter().filter(stale).cloned().collect()
+    }
+}

@@ -1,0 +1,192 @@
+//! The methods for threads.
+
+use super::LoadingCache;
+use super::error::LoadError;
+use super::refreshing::{Refreshing, refreshing};
+use super::run::{block_on, made, result};
+use super::source::{Source, panicked, put};
+use crate::load::{Ticket, Want};
+use crate::loading::{Ask, Begun, ByRef, Dropped, Right, fallible};
+use equivalent::Equivalent;
+use std::any::TypeId;
+use std::borrow::ToOwned;
+use std::hash::{BuildHasher, Hash};
+
+impl<K, V, E, S> LoadingCache<K, V, E, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    E: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// The value of a key, which is loaded if the key is absent.
+    ///
+    /// A [`Loader`] runs on this thread. For an [`AsyncLoader`] the thread waits, and drives the
+    /// future if no other waiter does.
+    ///
+    /// # Errors
+    ///
+    /// If the loader fails or panics: nothing is stored. Calls that waited share the error. If a
+    /// load of an [`AsyncLoader`](crate::AsyncLoader) that this call has begun takes longer than
+    /// [`load_timeout`](crate::LoadingBuilder::load_timeout). A call that waits for the load of
+    /// another call goes on once, with the newer load.
+    ///
+    /// # Panics
+    ///
+    /// If user code other than the loader panics; or if the call would wait for a load that its own
+    /// thread leads, as [`Cache::get_with`] says.
+    ///
+    /// # Cost
+    ///
+    /// A hit costs what [`Cache::get`] costs, and one comparison.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, loader_fn};
+    ///
+    /// let cache = Cache::builder().loading(loader_fn(|key: &u32| Ok::<u32, ()>(key * 2))).build();
+    /// assert_eq!(cache.get(&4).unwrap(), 8);
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn get<Q>(&self, key: &Q) -> Result<V, LoadError<E>>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        if let Some(value) = self.get_if_present(key) {
+            return Ok(value);
+        }
+        self.load(key)
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn load<Q>(&self, key: &Q) -> Result<V, LoadError<E>>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        match &self.inner.source {
+            Source::Blocking(loader) => {
+                let ask = Ask::value(fallible::<LoadError<E>>());
+                let core = &self.cache.core;
+                let end = core.run(ByRef::new(key), ask, |_| {
+                    made(self.run_loader(key, |key| loader.load(key)))
+                });
+                result(end)
+            }
+            Source::Async(loader) => block_on(self.load_driven(loader, key), self.looks()),
+        }
+    }
+
+    /// The values of several keys, in their order; those that are absent are loaded by one call of
+    /// [`load_many`](Loader::load_many). `None` for a key of which the loader says that it has no
+    /// value.
+    ///
+    /// A key that another call loads just now is not loaded again: this call waits for it, after
+    /// its own keys were stored.
+    ///
+    /// # Errors
+    ///
+    /// If the loader fails or panics: then the keys that it was given are not stored.
+    ///
+    /// # Panics
+    ///
+    /// As [`Cache::get_all_with`].
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, loader_fn};
+    ///
+    /// let cache = Cache::builder().loading(loader_fn(|key: &u32| Ok::<u32, ()>(key * 2))).build();
+    /// assert_eq!(cache.get_all([1, 2, 1]).unwrap(), [Some(2), Some(4), Some(2)]);
+    /// ```
+    #[track_caller]
+    pub fn get_all(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<V>>, LoadError<E>> {
+        match &self.inner.source {
+            Source::Blocking(loader) => {
+                let keys: Vec<K> = keys.into_iter().collect();
+                let stale = self.stale_among(&keys);
+                let load = |keys: &[K]| self.timed(|| loader.load_many(keys));
+                let store = |(value, took)| put(value, took);
+                let values = self.cache.get_all_as(keys, load, store);
+                // After the read, which is to find the old values.
+                stale.iter().for_each(|key| self.reload(key));
+                values.map_err(|error| (*error).clone())
+            }
+            Source::Async(_) => block_on(self.get_all_async(keys), self.looks()),
+        }
+    }
+
+    /// The value of a key if it is there, without loading it. Starts a reload if it is stale.
+    ///
+    /// # Panics
+    ///
+    /// As [`Cache::get`].
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, loader_fn};
+    ///
+    /// let cache = Cache::builder().loading(loader_fn(|key: &u32| Ok::<u32, ()>(key * 2))).build();
+    /// assert_eq!(cache.get_if_present(&4), None);
+    /// assert_eq!(cache.get(&4).unwrap(), 8);
+    /// assert_eq!(cache.get_if_present(&4), Some(8));
+    /// ```
+    #[inline]
+    pub fn get_if_present<Q>(&self, key: &Q) -> Option<V>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let (value, at, now) = self.cache.core.get_timed(key)?;
+        if self.is_stale(at, now) {
+            self.reload(key);
+        }
+        Some(value)
+    }
+
+    /// Loads a key anew, whether or not its value is stale, or joins the load that is under way.
+    /// For a key that is absent it is a load.
+    ///
+    /// # Panics
+    ///
+    /// If the key's `Hash`, `Eq` or `Clone` panics.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use wheelhouse::{Cache, loader_fn};
+    ///
+    /// let runs = AtomicU32::new(0);
+    /// let load = loader_fn(move |_: &&str| Ok::<u32, ()>(runs.fetch_add(1, Ordering::Relaxed)));
+    /// let cache = Cache::builder().loading(load).build();
+    /// assert_eq!(cache.get(&"k").unwrap(), 0);
+    /// assert_eq!(cache.refresh("k").wait().unwrap(), Some(1));
+    /// assert_eq!(cache.get(&"k").unwrap(), 1);
+    /// ```
+    pub fn refresh(&self, key: K) -> Refreshing<V, E> {
+        let core = &self.cache.core;
+        let want = Want::Any(TypeId::of::<LoadError<E>>());
+        let ask = Ask {
+            over_present: true,
+            ..Ask::value(want)
+        };
+        let mut ticket = None;
+        let hash = core.hash(&key);
+        let wait = match core.begin(&mut ByRef::new(&key), hash, &ask, &mut ticket, None) {
+            Begun::Lead(lead, seen) => {
+                let until = seen.and_then(|_| core.mark_reload(lead.load()));
+                let right = Right::of(lead, core.downgrade(), until, panicked::<E>, Dropped::Fails);
+                let weak = core.downgrade();
+                (self.inner).launch_and_wait(core, &weak, right, Ticket::draw())
+            }
+            Begun::Joined(load) => {
+                let Some(ticket) = ticket else {
+                    unreachable!("a call that waits has a ticket");
+                };
+                self.wait_for(load, ticket, None)
+            }
+            Begun::Found(_) | Begun::Busy => unreachable!("it runs over an entry, and waits"),
+        };
+        refreshing(wait, self)
+    }
+}

@@ -1,0 +1,169 @@
+//! How a loader is called, and what its answer means for the load.
+
+use super::LoadingCache;
+use super::error::LoadError;
+use super::loader::{Loaded, Reloaded};
+use super::refreshing::answer;
+use super::source::{BoxFuture, Futures, between, failure, put, remade};
+use crate::contain::contain;
+use crate::load::{Failure, Outcome};
+use crate::loading::{End, Made, Right};
+use crate::sync::Parker;
+use std::borrow::ToOwned;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::hash::{BuildHasher, Hash};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+impl<K, V, E, S> LoadingCache<K, V, E, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    E: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Runs the loader for a key, on this thread.
+    pub(super) fn run_loader<Q>(
+        &self,
+        key: &Q,
+        load: impl FnOnce(&K) -> Result<Loaded<V>, E>,
+    ) -> Result<(Loaded<V>, Duration), LoadError<E>>
+    where
+        Q: ToOwned<Owned = K> + ?Sized,
+    {
+        let began = self.now();
+        let made = contain(|| load(&key.to_owned()));
+        match made {
+            Some(Ok(loaded)) => Ok((loaded, between(began, self.now()))),
+            Some(Err(error)) => Err(LoadError::Failed(Arc::new(error))),
+            None => Err(LoadError::Panicked),
+        }
+    }
+
+    /// Runs the loader for several keys.
+    #[expect(
+        clippy::type_complexity,
+        reason = "a list of what may be there, with its time"
+    )]
+    pub(super) fn timed(
+        &self,
+        load: impl FnOnce() -> Result<Vec<Option<Loaded<V>>>, E>,
+    ) -> Result<Vec<Option<(Loaded<V>, Duration)>>, LoadError<E>> {
+        let began = self.now();
+        self.judged(contain(load), began)
+    }
+
+    #[expect(clippy::type_complexity, reason = "as of `timed`")]
+    pub(super) fn judged(
+        &self,
+        made: Option<Result<Vec<Option<Loaded<V>>>, E>>,
+        began: u64,
+    ) -> Result<Vec<Option<(Loaded<V>, Duration)>>, LoadError<E>> {
+        match made {
+            None => Err(LoadError::Panicked),
+            Some(Err(error)) => Err(LoadError::Failed(Arc::new(error))),
+            Some(Ok(values)) => {
+                let took = between(began, self.now());
+                let timed = |value: Option<_>| value.map(|value| (value, took));
+                Ok(values.into_iter().map(timed).collect())
+            }
+        }
+    }
+}
+
+/// What a run of the loader means for its load.
+pub(super) fn made<V, E: Send + Sync + 'static>(
+    loaded: Result<(Loaded<V>, Duration), LoadError<E>>,
+) -> Made<V, Infallible> {
+    match loaded {
+        Ok((loaded, took)) => {
+            let (value, given) = put(loaded, took);
+            Made::Put(value, given)
+        }
+        Err(error) => match failure(error) {
+            Failure::Error(error) => Made::Error(error),
+            Failure::Absent => Made::Absent,
+        },
+    }
+}
+
+/// What a call gets.
+pub(super) fn result<V: Clone, E: Send + Sync + 'static>(
+    end: End<V, Infallible>,
+) -> Result<V, LoadError<E>> {
+    end.got().map(|got| got.value).map_err(|failure| {
+        let Some(failure) = failure else {
+            unreachable!("it accepts values and errors only");
+        };
+        match answer::<V, E>(&Outcome::Failed(failure)) {
+            Err(error) => error,
+            Ok(_) => unreachable!("it accepts values and errors only"),
+        }
+    })
+}
+
+/// The future of a load or a reload.
+pub(super) fn drive<K, V, E, S>(
+    loader: Arc<dyn Futures<K, V, E>>,
+    right: Right<K, V, S>,
+) -> BoxFuture<()>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    E: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    Box::pin(async move {
+        let Some(began) = right.now() else { return };
+        let reload = right.is_reload();
+        let begun = contain(|| {
+            let key = right.load().key().clone();
+            let old = if reload { right.old() } else { None };
+            let future: BoxFuture<_> = match &old {
+                Some(old) => loader.reload(key, old.clone()),
+                None => {
+                    let future = loader.load(key);
+                    Box::pin(async { future.await.map(Reloaded::New) })
+                }
+            };
+            (future, old)
+        });
+        let (future, old) = begun.map_or((None, None), |(future, old)| (Some(future), old));
+        let made = until_panic(future).await;
+        let took = between(began, right.now().unwrap_or(began));
+        right.finish(remade(made, old, took, reload));
+    })
+}
+
+/// The output of a loader's future; `None` if it panicked, or was not even made.
+pub(super) async fn until_panic<T>(future: Option<BoxFuture<T>>) -> Option<T> {
+    let mut future = future?;
+    let output = poll_fn(|cx| match contain(|| future.as_mut().poll(cx)) {
+        Some(polled) => polled.map(Some),
+        None => Poll::Ready(None),
+    })
+    .await;
+    contain(|| drop(future));
+    output
+}
+
+/// Waits for a future as a thread, which polls it at least every `looks`.
+pub(super) fn block_on<F: Future>(future: F, looks: Option<Duration>) -> F::Output {
+    // Not the thread's own place: the future may run code that waits there.
+    let parker: Arc<Parker> = Arc::default();
+    let waker = Waker::from(Arc::clone(&parker));
+    let mut cx = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return output;
+        }
+        match looks {
+            Some(time) => parker.park_for(time),
+            None => parker.park(),
+        }
+    }
+}
