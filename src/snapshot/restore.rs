@@ -29,13 +29,13 @@ where
     /// Puts the entries of a snapshot in, each in one step with its remaining life, and says what
     /// became of them.
     ///
-    /// A key that is present keeps its entry. Of several entries with the same key the first counts,
-    /// the hottest. The policy is not asked. By default the time since the snapshot was taken
-    /// counts, by the system's clock; a clock that was set back counts as no downtime. Cache-wide
-    /// limits of this cache hold: `time_to_live` counts from the last write, and an entry that is
-    /// older than that has ended; without a `time_to_idle` the time without a read does not matter.
-    /// Of entries that do not fit the bound, the coldest are refused. The order of use is that of
-    /// the snapshot.
+    /// A key that is present keeps its entry. Of several entries with the same key the first
+    /// counts, the hottest. The policy is not asked. By default the time since the snapshot was
+    /// taken counts, by the system's clock; a clock that was set back counts as no downtime.
+    /// Cache-wide limits of this cache hold: `time_to_live` counts from the last write, and an
+    /// entry that is older than that has ended; without a `time_to_idle` the time without a read
+    /// does not matter. Of entries that do not fit the bound, the coldest are refused. The order of
+    /// use is that of the snapshot.
     ///
     /// An entry that is restored counts as written: statistics count an insertion, and a load of
     /// its key that is under way is revoked.
