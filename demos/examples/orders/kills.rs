@@ -72,8 +72,8 @@ fn check(
         bound,
         state: folder.join("orders.state"),
     };
-    // The moments lie in the first part of the run, so that orders are open at each of them.
-    let span = Duration::from_secs(plan.seconds).mul_f64(0.8);
+    // Most moments lie in the first half, in which orders are placed; orders are open at each.
+    let span = Duration::from_secs(plan.seconds).mul_f64(0.6);
     let mut moments: Vec<Duration> = (0..=kills)
         .map(|kill| span.mul_f64(share(seed ^ u64::from(kill), 1)))
         .collect();
