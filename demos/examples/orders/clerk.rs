@@ -121,3 +121,35 @@ fn work(mut book: Log, inbox: &Receiver<Line>, desk: &Desk) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_counts_when_it_is_in_the_file() {
+        let path = std::env::temp_dir().join(format!("orders-clerk-{}", std::process::id()));
+        let line = |number| Line {
+            what: What::Closed,
+            number,
+            at: 2,
+            due: 1,
+        };
+        let (book, _) = Log::open(&path).unwrap();
+        let clerk = Clerk::new(book, vec![line(7)]);
+        let (short, long) = (Duration::from_millis(1), Duration::from_secs(60));
+        assert!(clerk.wait_for(&[7], short).is_ok());
+        let missing = clerk.wait_for(&[7, 8], short).unwrap_err();
+        assert!(missing.contains("order 8"), "{missing}");
+        for number in 8..100 {
+            clerk.inbox().send(line(number)).unwrap();
+        }
+        clerk.wait_for(&[8, 99], long).unwrap();
+        let written = crate::log::read(&path).unwrap().lines;
+        assert_eq!(written, (8..100).map(line).collect::<Vec<_>>());
+        assert_eq!(clerk.ended(), Ok(93));
+        assert_eq!(clerk.counts(), (0, 93));
+        assert_eq!(clerk.close().len(), 93);
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -98,10 +98,12 @@ fn check(
         let from = log::now();
         let how = if run == gentle {
             let status = terminate(&mut child.0).map_err(|error| error.to_string())?;
-            if !status.success() {
-                return Err(format!("SIGTERM: {status}: {}", program.said(run)));
+            match status.code() {
+                Some(0) => "stopped by SIGTERM",
+                // The previous moment was so close that the start did not listen yet.
+                None => "killed by SIGTERM",
+                Some(_) => return Err(format!("SIGTERM: {status}: {}", program.said(run))),
             }
-            "stopped by SIGTERM"
         } else {
             let killed = child.0.kill().and_then(|()| child.0.wait());
             killed.map_err(|error| error.to_string())?;

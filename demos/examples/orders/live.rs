@@ -89,6 +89,7 @@ struct Shop {
     placed: HashSet<u32>,
     /// Orders whose end was not in the book at the last save.
     open: HashSet<u32>,
+    save_at: Instant,
 }
 
 impl Shop {
@@ -148,27 +149,28 @@ impl Shop {
             next: 0,
             placed,
             open,
+            // Where kills come so often that no run lasts a second, the starts save.
+            save_at: Instant::now() + SAVE_EVERY.saturating_sub(age),
         }
     }
 
     /// Plays until all orders have ended, which is told as true, or until a signal.
     fn play(&mut self, stop: &AtomicBool) -> Result<bool, String> {
-        let mut save_at = Instant::now() + SAVE_EVERY;
         loop {
             self.play_due_events()?;
             let finished = self.next == self.events.len() && self.clerk.ended()? >= self.orders();
             let stopped = stop.load(Ordering::Relaxed);
-            if finished || stopped || Instant::now() >= save_at {
+            if finished || stopped || Instant::now() >= self.save_at {
                 let bytes = self.save()?;
                 self.print_progress(bytes);
-                save_at = Instant::now() + SAVE_EVERY;
+                self.save_at = Instant::now() + SAVE_EVERY;
             }
             if finished || stopped {
                 return Ok(finished);
             }
             let event = self.events.get(self.next);
             let to_event = event.map_or(NAP, |event| event.at.saturating_sub(self.elapsed()));
-            let to_save = save_at.saturating_duration_since(Instant::now());
+            let to_save = self.save_at.saturating_duration_since(Instant::now());
             std::thread::sleep(NAP.min(to_event).min(to_save));
         }
     }

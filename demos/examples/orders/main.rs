@@ -82,25 +82,25 @@ struct Args {
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     step_ms: u64,
     /// Run in real time, keep the orders in this file, and go on from it if it is there
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["hours", "step_ms"])]
+    #[arg(long, value_name = "FILE", group = "real_time", conflicts_with_all = ["hours", "step_ms"])]
     state: Option<PathBuf>,
     /// Seconds of the run with --state or --kills: orders are placed during the first half, and
     /// none waits for more than the second
-    #[arg(long, default_value_t = 24, conflicts_with_all = ["hours", "step_ms"],
+    #[arg(long, default_value_t = 24, requires = "real_time",
         value_parser = clap::value_parser!(u64).range(2..=86_400))]
     seconds: u64,
     /// Where to write a receipt for each order placed and each payment taken
     #[arg(long, value_name = "FILE", requires = "state")]
     receipts: Option<PathBuf>,
     /// Run with a state of its own, killed and started again this many times, and check the book
-    #[arg(long, value_name = "COUNT", conflicts_with_all = ["state", "hours", "step_ms"],
+    #[arg(long, value_name = "COUNT", group = "real_time", conflicts_with_all = ["hours", "step_ms"],
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     kills: Option<u32>,
     /// The random moments of --kills; the same seed gives the same moments
     #[arg(long, requires = "kills")]
     seed: Option<u64>,
     /// An order may be closed this much later than it is due, or than the program was started again
-    #[arg(long, default_value_t = 1000, conflicts_with_all = ["hours", "step_ms"])]
+    #[arg(long, default_value_t = 1000, requires = "real_time")]
     bound_ms: u64,
 }
 
