@@ -21,6 +21,9 @@ run loading
 run loading_async
 run refresh
 run orders --orders 100000
+printf '\n-- ci/orders.sh 5 10\n'
+BOUND_MS=2000 timeout --kill-after=5 120 ci/orders.sh 5 10
+run snapshot
 run replay --generate 300000
 run viewer --plain --frames 5
 run metrics

@@ -3,20 +3,16 @@
 mod support;
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-#[cfg(feature = "serde")]
-use std::time::SystemTime;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
 
 use support::record::Record;
 use support::secs;
-#[cfg(feature = "serde")]
-use wheelhouse::Ended;
 use wheelhouse::RemovalCause::Expired;
 use wheelhouse::{
-    Cache, CacheBuilder, Downtime, EvictionPolicy, ManualTicker, Restore, Restored, SavedEntry,
-    Snapshot,
+    Cache, CacheBuilder, Downtime, Ended, EvictionPolicy, ManualTicker, Restore, Restored,
+    SavedEntry, Snapshot,
 };
 
 fn saved(key: u32, time_left: Option<Duration>) -> SavedEntry<u32, u32> {
@@ -201,6 +197,71 @@ fn limits_of_the_new_cache_apply() {
     assert_eq!(new.peek_ref(&1).unwrap().time_left(), Some(secs(10)));
 }
 
+/// The downtime counts against each limit of the cache, as it does against the entry's own life.
+#[cfg(feature = "serde")]
+#[test]
+fn the_downtime_counts_against_the_limits() {
+    let (old, clock) = built(|b| b.time_to_idle(secs(600)));
+    old.insert(1, 10);
+    clock.advance(secs(200));
+    old.insert(2, 20);
+    let snapshot = aged(&old.snapshot(), secs(300));
+    let ended_1 = Restored {
+        restored: 1,
+        expired: 1,
+        ..Restored::default()
+    };
+    // The system's clock goes on during the test: some seconds less may be left.
+    let about = |left: Option<Duration>, wanted: Duration| {
+        let left = left.unwrap();
+        assert!(
+            left <= wanted && left + secs(20) > wanted,
+            "{left:?} of {wanted:?}"
+        );
+    };
+    // The first was written 500 s ago, the second 300 s ago.
+    let (new, _) = built(|b| b.time_to_live(secs(450)));
+    assert_eq!(new.restore(snapshot.clone(), Restore::default()), ended_1);
+    about(new.peek_ref(&2).unwrap().time_left(), secs(150));
+    let age = new.peek_ref(&2).unwrap().age();
+    assert!(age >= secs(300) && age < secs(320), "{age:?}");
+    // Of their 600 s without a read, 100 s and 300 s are left.
+    let (new, _) = built(|b| b.time_to_idle(secs(600)));
+    assert_eq!(new.restore(snapshot.clone(), Restore::default()), only(2));
+    about(new.peek_ref(&1).unwrap().time_left(), secs(100));
+    about(new.peek_ref(&2).unwrap().time_left(), secs(300));
+    // A whole idle limit of downtime, of the old cache or of a shorter one of now.
+    for (limit, ago) in [(secs(600), secs(600)), (secs(250), secs(300))] {
+        let (new, _) = built(|b| b.time_to_idle(limit));
+        let snapshot = aged(&snapshot, ago);
+        let restored = new.restore(snapshot, Restore::default());
+        assert_eq!((restored.restored, restored.expired), (0, 2), "{limit:?}");
+    }
+    // A cache without an idle limit does not ask how long an entry was not read.
+    let (new, _) = built(|b| b);
+    let snapshot = aged(&snapshot, secs(5_000));
+    assert_eq!(new.restore(snapshot, Restore::default()), only(2));
+}
+
+#[test]
+fn an_idle_limit_of_now_holds() {
+    let ignored = Restore::default().downtime(Downtime::Ignored);
+    // A shorter one than before, and the first one at all.
+    for old_limit in [Some(secs(600)), None] {
+        let (old, _) = built(|b| match old_limit {
+            Some(limit) => b.time_to_idle(limit),
+            None => b,
+        });
+        old.insert(1, 10);
+        let (new, clock) = built(|b| b.time_to_idle(secs(60)));
+        assert_eq!(new.restore(old.snapshot(), ignored), only(1));
+        clock.advance(secs(59));
+        assert!(new.contains_key(&1), "{old_limit:?}");
+        clock.advance(secs(1));
+        assert!(!new.contains_key(&1), "{old_limit:?}");
+    }
+}
+
 #[test]
 fn idle_times_continue_where_they_were() {
     let (old, clock) = built(|b| b.time_to_idle(secs(60)));
@@ -258,6 +319,101 @@ fn a_present_key_keeps_its_entry_and_an_expired_one_makes_room() {
     );
     new.run_pending_tasks();
     assert_eq!(heard.take(), [(2, 22, Expired)]);
+}
+
+/// Entries come hottest first, so the first of a key is the one to keep.
+#[test]
+fn of_entries_with_one_key_the_first_counts() {
+    let entry = |key: u32, value: u32, time_left: Duration| SavedEntry {
+        value,
+        ..saved(key, Some(time_left))
+    };
+    let snapshot: Snapshot<_, _> = [
+        entry(1, 11, secs(60)),
+        entry(2, 21, Duration::ZERO),
+        entry(1, 12, secs(90)),
+        entry(2, 22, secs(90)),
+        entry(3, 31, secs(60)),
+        entry(1, 13, Duration::ZERO),
+    ]
+    .into_iter()
+    .collect();
+    let heard = Record::new();
+    // Room for two: the second entry of a key takes none.
+    let (new, _) = built(|b| b.max_capacity(2).removal_listener(heard.listener()));
+    let expected = Restored {
+        restored: 2,
+        expired: 1,
+        present: 3,
+        refused: 0,
+    };
+    let how = Restore::default()
+        .downtime(Downtime::Ignored)
+        .ended(Ended::Tell);
+    assert_eq!(new.restore(snapshot, how), expected);
+    new.run_pending_tasks();
+    assert_eq!(
+        [1, 2, 3].map(|key| new.get(&key)),
+        [Some(11), None, Some(31)]
+    );
+    assert_eq!(new.peek_ref(&1).unwrap().time_left(), Some(secs(60)));
+    assert_eq!(heard.take(), [(2, 21, Expired)]);
+}
+
+/// A program takes some entries out of a snapshot that it has read: the downtime still counts.
+#[cfg(feature = "serde")]
+#[test]
+fn a_snapshot_that_lost_entries_stays_as_old_as_it_is() {
+    let (old, _) = built(|b| b);
+    (1..=3).for_each(|key| old.insert_with_ttl(key, key * 10, secs(100 * u64::from(key))));
+    let mut snapshot = aged(&old.snapshot(), secs(150));
+    let taken_at = snapshot.taken_at();
+    snapshot.retain(|entry| entry.key != 3);
+    assert_eq!(snapshot.taken_at(), taken_at);
+    let (new, _) = built(|b| b);
+    let expected = Restored {
+        restored: 1,
+        expired: 1,
+        ..Restored::default()
+    };
+    assert_eq!(new.restore(snapshot, Restore::default()), expected);
+    assert!(new.contains_key(&2));
+}
+
+/// A thread may be held up between the readings of the two clocks. Then the entry may live longer,
+/// but never ends early: the system's clock is read after the cache's.
+#[test]
+fn the_system_clock_is_read_after_the_clock_of_the_cache() {
+    /// Goes on by a second at each reading from `begin` on, and notes when it was read.
+    #[derive(Default)]
+    struct Readings {
+        begin: AtomicBool,
+        at: Mutex<Vec<SystemTime>>,
+    }
+    impl wheelhouse::Ticker for Readings {
+        fn nanos(&self) -> u64 {
+            if !self.begin.load(SeqCst) {
+                return 0;
+            }
+            let mut at = self.at.lock().unwrap();
+            at.push(SystemTime::now());
+            at.len() as u64 * 1_000_000_000
+        }
+    }
+    let readings = Arc::new(Readings::default());
+    let old: Cache<u32, u32> = Cache::builder().ticker(Arc::clone(&readings)).build();
+    old.insert_with_ttl(1, 10, secs(1_000));
+    readings.begin.store(true, SeqCst);
+    let snapshot = old.snapshot();
+    // The time that is left tells which reading it comes from.
+    let left = snapshot.iter().next().unwrap().time_left.unwrap();
+    let reading = (secs(1_000) - left).as_secs() as usize;
+    let at = readings.at.lock().unwrap()[reading - 1];
+    assert!(
+        at <= snapshot.taken_at(),
+        "{at:?} {:?}",
+        snapshot.taken_at()
+    );
 }
 
 #[test]
@@ -330,8 +486,19 @@ fn weights_count_against_the_bound() {
 fn snapshots_go_through_json_and_postcard() {
     let (old, clock) = built(|b| b.time_to_idle(secs(3_600)));
     (0..100).for_each(|key| old.insert_with_ttl(key, key, secs(60 + u64::from(key))));
+    old.insert(100, 100);
     clock.advance(secs(7));
-    let snapshot = old.snapshot();
+    let mut snapshot: Snapshot<u32, u32> = old.snapshot();
+    // With a moment of a reload, and without anything that ends.
+    let more = [
+        SavedEntry {
+            refresh_in: Some(Duration::new(5, 1)),
+            ..saved(200, Some(Duration::MAX))
+        },
+        saved(201, None),
+    ];
+    snapshot = snapshot.into_iter().chain(more).collect();
+    assert_eq!(snapshot.len(), 103);
     let json = serde_json::to_string(&snapshot).unwrap();
     assert_eq!(
         serde_json::from_str::<Snapshot<u32, u32>>(&json).unwrap(),
@@ -359,8 +526,11 @@ fn an_unknown_version_is_an_error_that_says_so() {
         "{refused}"
     );
     let mut bytes = postcard::to_stdvec(&old.snapshot()).unwrap();
+    assert!(postcard::from_bytes::<Snapshot<u32, u32>>(&bytes).is_ok());
+    // Postcard's errors carry no text; that of the version is the only one of this kind.
     bytes[0] = 9;
-    assert!(postcard::from_bytes::<Snapshot<u32, u32>>(&bytes).is_err());
+    let refused = postcard::from_bytes::<Snapshot<u32, u32>>(&bytes).unwrap_err();
+    assert_eq!(refused, postcard::Error::SerdeDeCustom);
     let without = serde_json::json!({ "entries": [], "taken_at": { "secs": 0, "nanos": 0 } });
     let refused = serde_json::from_value::<Snapshot<u32, u32>>(without).unwrap_err();
     assert!(refused.to_string().contains("version"), "{refused}");

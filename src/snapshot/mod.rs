@@ -19,27 +19,28 @@ use std::time::{Duration, SystemTime};
 /// The entries of a cache at a moment, the hottest first; see
 /// [`Cache::snapshot`](crate::Cache::snapshot).
 ///
-/// It owns clones of keys and values, so it holds up nothing in the cache. It is an iterator's
-/// source and target: a program may filter or change the entries before it restores them. Durations
-/// count from [`taken_at`](Self::taken_at).
+/// It owns clones of keys and values, so it holds up nothing in the cache. Durations count from
+/// [`taken_at`](Self::taken_at). A program that wants only some of the entries back calls
+/// [`retain`](Self::retain). A snapshot may also be made of entries that the program brings, by
+/// `collect`: it counts as taken at that moment.
 ///
 /// With the cargo feature `serde` it implements `Serialize` and `Deserialize`, with a version of
 /// the format in front: a snapshot of an unknown version is an error that says so.
 ///
 /// ```
 /// use std::time::Duration;
-/// use wheelhouse::{Cache, Restore, Snapshot};
+/// use wheelhouse::{Cache, Restore};
 ///
 /// let old: Cache<String, u32> = Cache::new(100);
 /// old.insert_with_ttl("ada".into(), 1815, Duration::from_secs(60));
 /// old.insert("alan".into(), 1912);
 ///
 /// // Keep what has a deadline.
-/// let kept: Snapshot<_, _> =
-///     old.snapshot().into_iter().filter(|entry| entry.time_left.is_some()).collect();
+/// let mut snapshot = old.snapshot();
+/// snapshot.retain(|entry| entry.time_left.is_some());
 ///
 /// let new: Cache<String, u32> = Cache::new(100);
-/// let restored = new.restore(kept, Restore::default());
+/// let restored = new.restore(snapshot, Restore::default());
 /// assert_eq!(restored.restored, 1);
 /// assert!(new.get_ref("ada").unwrap().time_left().unwrap() <= Duration::from_secs(60));
 /// ```
@@ -76,7 +77,8 @@ pub struct Restored {
     pub restored: u64,
     /// Entries that ended during the downtime.
     pub expired: u64,
-    /// Entries whose key was in the cache already. The cache's own entry stays.
+    /// Entries whose key was in the cache already, or came before in the snapshot. The cache's own
+    /// entry stays, and of the snapshot's entries the first counts.
     pub present: u64,
     /// Entries that did not fit the bound, the coldest ones.
     pub refused: u64,
@@ -164,6 +166,22 @@ impl<K, V> Snapshot<K, V> {
     /// ```
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Keeps the entries for which `keep` says true, in their order. Unlike a new snapshot that is
+    /// collected from them, this one stays as old as it is, so that the downtime counts.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(10);
+    /// cache.insert("ada", 1815);
+    /// cache.insert("alan", 1912);
+    /// let mut snapshot = cache.snapshot();
+    /// let taken_at = snapshot.taken_at();
+    /// snapshot.retain(|entry| entry.value > 1900);
+    /// assert_eq!((snapshot.len(), snapshot.taken_at()), (1, taken_at));
+    /// ```
+    pub fn retain(&mut self, keep: impl FnMut(&SavedEntry<K, V>) -> bool) {
+        self.entries.retain(keep);
     }
 
     /// The entries, the hottest first.

@@ -3,12 +3,14 @@
 //! # How it works
 //!
 //! The entries come hottest first. A first pass takes the downtime off their lives and decides, in
-//! that order, which of them fit: so the bound refuses the coldest. A second pass puts them in,
-//! coldest first, so that the size policy sees the hottest as the newest.
+//! that order, which of them fit: so the bound refuses the coldest. Of entries with the same key it
+//! takes the first. A second pass puts them in, coldest first, so that the size policy sees the
+//! hottest as the newest.
 
 use super::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot};
 use crate::cache::Cache;
 use crate::operations::Remaining;
+use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, SystemTime};
 
@@ -28,11 +30,13 @@ where
     /// Puts the entries of a snapshot in, each in one step with its remaining life, and says what
     /// became of them.
     ///
-    /// A key that is present keeps its entry. The policy is not asked. By default the time since
-    /// the snapshot was taken counts, by the system's clock; a clock that was set back counts as no
-    /// downtime. Cache-wide limits of this cache hold: `time_to_live` counts from the last write,
-    /// and an entry that is older than that has ended. Of entries that do not fit the bound, the
-    /// coldest are refused. The order of use is that of the snapshot.
+    /// A key that is present keeps its entry. Of several entries with the same key the first
+    /// counts, the hottest. The policy is not asked. By default the time since the snapshot was
+    /// taken counts, by the system's clock; a clock that was set back counts as no downtime.
+    /// Cache-wide limits of this cache hold: `time_to_live` counts from the last write, and an
+    /// entry that is older than that has ended; without a `time_to_idle` the time without a read
+    /// does not matter. Of entries that do not fit the bound, the coldest are refused. The order of
+    /// use is that of the snapshot.
     ///
     /// An entry that is restored counts as written: statistics count an insertion, and a load of
     /// its key that is under way is revoked.
@@ -68,10 +72,19 @@ where
         };
         let mut counts = Restored::default();
         let mut used = self.weighted_size();
+        let mut seen = HashSet::with_capacity(snapshot.len());
         let verdicts: Vec<Verdict> = snapshot
             .iter()
-            .map(|entry| self.judge(entry, downtime, how.ended, &mut used, &mut counts))
+            .map(|entry| {
+                if seen.insert(&entry.key) {
+                    self.judge(entry, downtime, how.ended, &mut used, &mut counts)
+                } else {
+                    counts.present += 1;
+                    Verdict::LeaveOut
+                }
+            })
             .collect();
+        drop(seen);
         let mut entries: Vec<_> = snapshot.into_iter().zip(verdicts).collect();
         while let Some((entry, verdict)) = entries.pop() {
             match verdict {
@@ -109,11 +122,16 @@ where
             return Verdict::LeaveOut;
         }
         let age = entry.age.saturating_add(downtime);
-        let live = self.core.lifetimes.limits.time_to_live;
+        let limits = &self.core.lifetimes.limits;
+        let idle_left = limits
+            .time_to_idle
+            .and_then(|limit| entry.idle_left.map(|left| left.min(limit)));
         let lives = [
             entry.time_left,
-            entry.idle_left,
-            live.map(|live| live.saturating_sub(entry.age)),
+            idle_left,
+            limits
+                .time_to_live
+                .map(|live| live.saturating_sub(entry.age)),
         ];
         let has_ended = |life: &Duration| *life <= downtime;
         if lives.iter().flatten().any(has_ended) {
@@ -138,7 +156,7 @@ where
             weight,
             remaining: Remaining {
                 own: left(entry.time_left),
-                idle: left(entry.idle_left),
+                idle: left(idle_left),
                 refresh: left(entry.refresh_in),
                 age,
             },

@@ -67,7 +67,10 @@ where
                 // An entry that was used during the walk is visited again: the later rank holds.
                 ranks.insert(entry.address(), ranks.len());
             });
-        let (taken_at, now) = (SystemTime::now(), core.shared.clock.now());
+        // The system's clock is read last. If this thread is held up in between, a restore takes
+        // too little downtime off, and no entry ends early.
+        let now = core.shared.clock.now();
+        let taken_at = SystemTime::now();
         let mut entries: Vec<(usize, SavedEntry<K, V>)> = self
             .iter()
             .map(|entry| {

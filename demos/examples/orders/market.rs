@@ -2,7 +2,22 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::mixed::share;
+
+/// What a run in real time plays. The same plan gives the same events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) orders: u32,
+    pub(crate) seconds: u64,
+}
+
+impl Plan {
+    pub(crate) fn events(&self) -> Vec<Event> {
+        events(self.orders, Duration::from_secs(self.seconds))
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
