@@ -17,6 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 type Users = LoadingCache<u64, u64, String>;
+type Call = Arc<Polled<Result<u64, LoadError<String>>>>;
 
 /// Pending once, woken at once.
 async fn pause() {
@@ -251,7 +252,7 @@ fn a_waker_that_polls_at_once_is_no_recursion_and_loses_no_wake_up() {
 fn a_waiter_that_is_turned_away_keeps_its_wake_up() {
     // The future's only wake-up comes while the first call polls it, and the second call, which
     // has it, finds the future in use. The first call is never polled again.
-    let second: Arc<OnceLock<Arc<Polled<Result<u64, LoadError<String>>>>>> = Arc::default();
+    let second: Arc<OnceLock<Call>> = Arc::default();
     let inside = Arc::clone(&second);
     let polls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&polls);
@@ -401,7 +402,7 @@ fn timed(spawner: Option<Executor>) -> (Users, Slow, ManualTicker) {
     (users, slow, time)
 }
 
-fn getting(users: &Users) -> Arc<Polled<Result<u64, LoadError<String>>>> {
+fn getting(users: &Users) -> Call {
     let users = users.clone();
     Polled::new(async move { users.get_async(&1).await })
 }

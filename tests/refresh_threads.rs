@@ -272,3 +272,44 @@ fn readers_writers_and_reloads_at_once_leave_every_key_usable() {
     }
     assert!(users.cache().stats().reloads() > 100);
 }
+
+#[test]
+fn a_reload_that_was_replaced_before_it_began_calls_no_loader() {
+    let (time, calls) = (ManualTicker::new(), Arc::new(Mutex::new(Vec::new())));
+    let open = Arc::new(AtomicBool::new(true));
+    let (note, opened) = (Arc::clone(&calls), Arc::clone(&open));
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .loading(loader_fn(move |key: &u64| {
+            note.lock().unwrap().push(*key);
+            if *key == 1 {
+                until("the gate opens", || opened.load(Ordering::SeqCst));
+            }
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(SECOND))
+        .load_timeout(5 * SECOND)
+        .build();
+    assert_eq!((users.get(&1), users.get(&2)), (Ok(1), Ok(2)));
+    calls.lock().unwrap().clear();
+    open.store(false, Ordering::SeqCst);
+    time.advance(SECOND);
+    // The only thread is stuck with key 1; key 2 waits behind it until it is overdue.
+    assert_eq!(users.get(&1), Ok(1));
+    until("the thread is stuck", || *calls.lock().unwrap() == [1]);
+    assert_eq!(users.get(&2), Ok(2));
+    let waiter = users.refresh(2);
+    time.advance(5 * SECOND);
+    // Another thread takes the place of the stuck one. It finds both reloads of key 2.
+    assert_eq!(users.get(&2), Ok(2));
+    assert_eq!(waiter.wait(), Ok(Some(2)), "it goes on with the newer one");
+    assert_eq!(*calls.lock().unwrap(), [1, 2]);
+    open.store(true, Ordering::SeqCst);
+    until("all have ended", || {
+        let stats = users.cache().stats();
+        stats.reloads() == 3 && stats.reload_failures() == 1
+    });
+    assert_eq!(users.refresh(1).wait(), Ok(Some(1)));
+    assert_eq!(users.refresh(2).wait(), Ok(Some(2)));
+}

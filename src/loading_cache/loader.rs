@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Makes the value of a key. For a loader that waits for futures see [`AsyncLoader`]; for a closure
-/// [`loader_fn`].
+/// [`loader_fn`](crate::loader_fn).
 ///
 /// No lock of the cache is held while a method runs, and at most one runs for a key at any time. A
 /// panic is a [`LoadError::Panicked`](crate::LoadError::Panicked).
@@ -82,7 +82,8 @@ macro_rules! forward {
 forward!(Arc);
 forward!(Box);
 
-/// As [`Loader`], with futures. For a closure see [`async_loader_fn`].
+/// As [`Loader`], with futures. For a closure see
+/// [`async_loader_fn`](crate::async_loader_fn).
 ///
 /// ```
 /// use wheelhouse::{AsyncLoader, Cache, Loaded};

@@ -21,8 +21,8 @@ where
 {
     /// The value of a key, which is loaded if the key is absent.
     ///
-    /// A [`Loader`] runs on this thread. For an [`AsyncLoader`] the thread waits, and drives the
-    /// future if no other waiter does.
+    /// A [`Loader`](crate::Loader) runs on this thread. For an [`AsyncLoader`](crate::AsyncLoader)
+    /// the thread waits, and drives the future if no other waiter does.
     ///
     /// # Errors
     ///
@@ -34,11 +34,11 @@ where
     /// # Panics
     ///
     /// If user code other than the loader panics; or if the call would wait for a load that its own
-    /// thread leads, as [`Cache::get_with`] says.
+    /// thread leads, as [`Cache::get_with`](crate::Cache::get_with) says.
     ///
     /// # Cost
     ///
-    /// A hit costs what [`Cache::get`] costs, and one comparison.
+    /// A hit costs what [`Cache::get`](crate::Cache::get) costs, and one comparison.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -79,8 +79,8 @@ where
     }
 
     /// The values of several keys, in their order; those that are absent are loaded by one call of
-    /// [`load_many`](Loader::load_many). `None` for a key of which the loader says that it has no
-    /// value.
+    /// [`load_many`](crate::Loader::load_many). `None` for a key of which the loader says that it
+    /// has no value.
     ///
     /// A key that another call loads just now is not loaded again: this call waits for it, after
     /// its own keys were stored.
@@ -91,7 +91,7 @@ where
     ///
     /// # Panics
     ///
-    /// As [`Cache::get_all_with`].
+    /// As [`Cache::get_all_with`](crate::Cache::get_all_with).
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -123,7 +123,7 @@ where
     ///
     /// # Panics
     ///
-    /// As [`Cache::get`].
+    /// As [`Cache::get`](crate::Cache::get).
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};

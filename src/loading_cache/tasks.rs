@@ -25,9 +25,10 @@ where
 {
     /// As [`get`](Self::get), for tasks.
     ///
-    /// A [`Loader`] runs within the first poll. The future of an [`AsyncLoader`] is shared by all
-    /// calls that wait for the key: each that is polled drives it. If all of them are dropped, it
-    /// goes to the [`spawner`](LoadingBuilder::spawner), or is dropped if there is none.
+    /// A [`Loader`](crate::Loader) runs within the first poll. The future of an
+    /// [`AsyncLoader`](crate::AsyncLoader) is shared by all calls that wait for the key: each that
+    /// is polled drives it. If all of them are dropped, it goes to the
+    /// [`spawner`](crate::LoadingBuilder::spawner), or is dropped if there is none.
     ///
     /// # Errors
     ///

@@ -7,7 +7,7 @@
 use super::loader::{Loader, Reloaded};
 use super::source::{between, remade};
 use crate::contain::contain;
-use crate::load::{Load, thread_number};
+use crate::load::{By, Load, thread_number};
 use crate::loading::Right;
 use crate::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -25,12 +25,27 @@ pub(super) struct Workers<K: Eq + 'static, V: 'static, S> {
     changed: Condvar,
 }
 
+/// What a thread is at.
+struct Running<K, V> {
+    load: Arc<Load<K, V>>,
+    /// Whether it was overdue when a key was pushed last: its thread may be stuck.
+    is_lost: bool,
+}
+
 struct State<K: Eq + 'static, V: 'static, S> {
     queue: VecDeque<Right<K, V, S>>,
-    running: Vec<Arc<Load<K, V>>>,
+    running: Vec<Running<K, V>>,
     threads: usize,
     idle: usize,
     closed: bool,
+}
+
+impl<K: Eq + 'static, V: 'static, S> State<K, V, S> {
+    /// The threads that are not stuck.
+    fn able(&self) -> usize {
+        let lost = self.running.iter().filter(|running| running.is_lost);
+        self.threads - lost.count()
+    }
 }
 
 impl<K, V, S> Workers<K, V, S>
@@ -68,8 +83,10 @@ where
             return;
         }
         state.queue.push_back(right);
-        let lost = state.running.iter().filter(|load| is_overdue(load)).count();
-        let start = state.idle < state.queue.len() && state.threads - lost < self.most;
+        for running in &mut state.running {
+            running.is_lost = is_overdue(&running.load);
+        }
+        let start = state.idle < state.queue.len() && state.able() < self.most;
         state.threads += usize::from(start);
         drop(state);
         self.changed.notify_one();
@@ -97,21 +114,24 @@ where
         while !state.closed {
             if let Some(right) = state.queue.pop_front() {
                 let load = Arc::clone(right.load());
-                state.running.push(Arc::clone(&load));
+                state.running.push(Running {
+                    load: Arc::clone(&load),
+                    is_lost: false,
+                });
                 drop(state);
                 contain(|| run(loader, right));
                 state = self.state.lock();
                 let found = state
                     .running
                     .iter()
-                    .position(|other| Arc::ptr_eq(other, &load));
+                    .position(|other| Arc::ptr_eq(&other.load, &load));
                 let ended = found.map(|at| state.running.swap_remove(at));
                 drop(state);
                 // With the lock released: a key may be dropped with it.
                 drop((ended, load));
                 state = self.state.lock();
-                // Others have taken the place of threads that were stuck.
-                if state.threads > self.most {
+                // Another thread has taken the place of one that was stuck.
+                if state.able() > self.most {
                     break;
                 }
                 continue;
@@ -148,6 +168,10 @@ where
 {
     let Some(began) = right.now() else { return };
     let load = Arc::clone(right.load());
+    if load.revoked() == Some(By::Newer) {
+        // It waited for so long that a newer load has taken its place: dropped, it has failed.
+        return;
+    }
     load.set_leader(thread_number());
     let made = contain(|| {
         let old = if right.is_reload() { right.old() } else { None };
