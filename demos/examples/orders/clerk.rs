@@ -17,7 +17,7 @@ pub(crate) struct Clerk {
     thread: JoinHandle<()>,
 }
 
-struct Desk {
+pub(crate) struct Desk {
     booked: Mutex<Booked>,
     more: Condvar,
 }
@@ -125,6 +125,19 @@ fn work(mut book: Log, inbox: &Receiver<Line>, desk: &Desk) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Clerk {
+        pub(crate) fn desk(&self) -> Arc<Desk> {
+            Arc::clone(&self.desk)
+        }
+    }
+
+    impl Desk {
+        /// While it is held, nothing new counts.
+        pub(crate) fn hold(&self) -> std::sync::MutexGuard<'_, impl Sized> {
+            self.booked.lock().unwrap()
+        }
+    }
 
     #[test]
     fn an_end_counts_when_it_is_in_the_file() {

@@ -143,7 +143,7 @@ fn audit(program: &Program<'_>, downs: &[Down], last: usize) -> Result<bool, Str
         Ok(read) => Ok(read.lines),
         // Killed before it could write any.
         Err(Unreadable::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(format!("{}: {error:?}", path.display())),
+        Err(error) => Err(format!("{}: {error}", path.display())),
     };
     let book = read(&beside(&program.state, "book"))?;
     let base = |line: &Line| Some(base(line, downs, program.bound.as_nanos() as u64));

@@ -4,6 +4,7 @@
 //! recognised: it is the last, and it is dropped, since nothing counts before its line is synced. A
 //! bad line before a good one has another cause, and is an error.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -89,6 +90,15 @@ pub(crate) enum Unreadable {
     Io(io::Error),
     /// The number of a line that is bad although a good one follows.
     Damaged(usize),
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Damaged(line) => write!(f, "damaged in line {line}"),
+        }
+    }
 }
 
 pub(crate) fn read(path: &Path) -> Result<Read, Unreadable> {

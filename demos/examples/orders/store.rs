@@ -172,8 +172,8 @@ impl Store {
     pub(crate) fn begin_journal(&mut self) -> Result<(), String> {
         let number = self.newest + 1;
         let path = journal_path(&self.path, number);
-        let (journal, _) = Log::open(&path)
-            .map_err(|error| format!("cannot make {}: {error:?}", path.display()))?;
+        let (journal, _) =
+            Log::open(&path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
         sync_directory(&self.path).map_err(|error| self.failed(&error))?;
         (self.journal, self.newest) = (journal, number);
         Ok(())
