@@ -149,6 +149,7 @@ fn loading_methods() {
         .build();
     let with_futures: LoadingCache<u64, u64, ()> = builder()
         .loading(async_loader_fn(|key: &u64| std::future::ready(Ok(*key))))
+        .spawner(drop)
         .build();
     let poll = |future: std::pin::Pin<&mut dyn Future<Output = u64>>| {
         assert!(

@@ -203,11 +203,12 @@ fn a_load_goes_on_with_the_waiters_that_are_left_and_is_spawned_after_the_last()
 }
 
 #[test]
-fn without_a_spawner_a_load_that_nobody_waits_for_is_dropped() {
+fn a_spawner_that_drops_its_task_drops_the_load() {
     let backend = Arc::<Backend>::default();
     let users: Users = Cache::builder()
         .record_stats()
         .loading(Remote(Arc::clone(&backend)))
+        .spawner(drop)
         .build();
     let bell = Arc::<Bell>::default();
     let mut first = Box::pin(users.get_async(&1));
@@ -220,8 +221,7 @@ fn without_a_spawner_a_load_that_nobody_waits_for_is_dropped() {
         Ok(11),
         "the key is usable; a thread may wait, too"
     );
-    // A refresh is driven by its caller.
-    assert_eq!(users.refresh(1).wait(), Ok(Some(12)));
+    assert_eq!(users.refresh(1).wait(), Err(LoadError::Panicked));
 }
 
 #[test]
@@ -230,6 +230,7 @@ fn a_plain_waiter_takes_over_when_a_load_is_dropped() {
     let users: Users = Cache::builder()
         .record_stats()
         .loading(Remote(Arc::clone(&backend)))
+        .spawner(drop)
         .build();
     let bell = Arc::<Bell>::default();
     let mut first = Box::pin(users.get_async(&1));
@@ -293,7 +294,7 @@ fn a_spawner_that_drops_or_panics_gives_the_right_back() {
         assert_eq!(users.cache().stats().reloads(), 2, "{name}: the next try");
         let refresh = users.refresh(1).wait();
         assert_eq!(refresh, Err(LoadError::Panicked), "{name}");
-        // A miss needs no spawner.
+        // A miss runs on the call that asks.
         time.advance(100 * SECOND);
         backend.permits.add_permits(1);
         assert!(users.get(&1).is_ok());
@@ -428,8 +429,7 @@ fn the_last_handle_goes_while_a_reload_runs() {
 fn a_missing_spawner_is_named() {
     let builder = Cache::<u64, u64>::builder()
         .name("users")
-        .loading(Remote(Arc::default()))
-        .refresh_after(refresh::after(SECOND));
+        .loading(Remote(Arc::default()));
     let error = builder.try_build().unwrap_err().to_string();
     assert!(
         error.starts_with("cache \"users\": spawner is missing"),
@@ -496,6 +496,7 @@ fn a_panic_of_the_expiry_policy_reaches_all_who_wait_and_leaves_the_key_usable()
     let users: Users = Cache::builder()
         .expire_after(policy)
         .loading(Remote(Arc::clone(&backend)))
+        .spawner(drop)
         .build();
     let bell = Arc::<Bell>::default();
     let mut one = Box::pin(users.get_async(&1));

@@ -220,8 +220,7 @@ fn settings_that_cannot_hold_are_refused() {
     assert!(error.to_string().contains("reload_threads"), "{error}");
     let with_futures =
         || Cache::builder().loading(async_loader_fn(|key: &u32| ready(Ok::<u32, Bare>(*key))));
-    let missing = with_futures().refresh_after(refresh::after(SECOND));
-    let error = missing.try_build().unwrap_err();
+    let error = with_futures().try_build().unwrap_err();
     assert!(error.to_string().contains("spawner"), "{error}");
     let whole = with_futures()
         .refresh_after(refresh::after(SECOND))

@@ -236,6 +236,7 @@ fn a_waker_that_polls_at_once_is_no_recursion_and_loses_no_wake_up() {
                 Ok(key * 2)
             }
         }))
+        .spawner(drop)
         .build();
     let (lead, other, waiter) = (getting(&users), getting(&users), getting(&users));
     lead.poll();
@@ -282,6 +283,7 @@ fn a_waiter_that_is_turned_away_keeps_its_wake_up() {
                 Ok(key * 2)
             }
         }))
+        .spawner(drop)
         .build();
     let call = || {
         let users = users.clone();
@@ -320,6 +322,7 @@ fn a_loader_that_asks_for_its_own_key_fails_and_does_not_hang() {
                 }
             }
         }))
+        .spawner(drop)
         .build();
     own.set(users.clone()).unwrap();
     assert_eq!(users.get(&1), Err(LoadError::Panicked));
@@ -397,7 +400,7 @@ fn timed(spawner: Option<Executor>) -> (Users, Slow, ManualTicker) {
             .refresh_after(refresh::after(10 * SECOND))
             .spawner(move |task| executor.spawn(task))
             .build(),
-        None => builder.build(),
+        None => builder.spawner(drop).build(),
     };
     (users, slow, time)
 }

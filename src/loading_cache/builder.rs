@@ -125,8 +125,8 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     }
 
     /// What runs the tasks of an [`AsyncLoader`](crate::AsyncLoader): reloads, and loads whose
-    /// callers have all gone away. A task that is dropped counts as a reload that failed. Without
-    /// it no read starts a reload.
+    /// callers have all gone away. A task that is dropped counts as a reload that failed. An async
+    /// loader needs it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -180,8 +180,8 @@ where
     ///
     /// # Errors
     ///
-    /// As [`CacheBuilder::try_build`]; and if `reload_threads` is 0, or an async loader has
-    /// `refresh_after` without a `spawner`.
+    /// As [`CacheBuilder::try_build`]; and if `reload_threads` is 0, or an async loader has no
+    /// `spawner`.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -195,23 +195,22 @@ where
             let fault = "reload_threads is 0, but must be at least 1";
             return Err(self.cache.fault(fault));
         }
-        let reloads = self.spawner.is_some() || matches!(self.source, Source::Blocking(_));
-        if self.refreshes && !reloads {
-            let fault = "spawner is missing, but must be given for an async loader with \
-                         refresh_after: it runs the reloads";
-            return Err(self.cache.fault(fault));
-        }
-        if reloads && !self.refreshes {
+        let spawner = match (self.spawner, &self.source) {
+            (Some(spawner), _) => spawner,
+            // Never called: such a loader has no futures.
+            (None, Source::Blocking(_)) => Arc::new(drop),
+            (None, Source::Async(_)) => {
+                let fault = "spawner is missing, but must be given for an async loader: it runs \
+                             reloads, and loads whose callers have all gone away";
+                return Err(self.cache.fault(fault));
+            }
+        };
+        if !self.refreshes {
             // A loader may say when its value is to be reloaded.
             self.cache.set_refresh(Box::new(refresh::never()));
         }
         let cache = self.cache.try_build()?;
-        Ok(LoadingCache::of(
-            cache,
-            self.source,
-            self.threads,
-            self.spawner,
-        ))
+        Ok(LoadingCache::of(cache, self.source, self.threads, spawner))
     }
 }
 

@@ -32,7 +32,7 @@ where
 ///     let key = *key;
 ///     async move { Ok::<u32, ()>(key * 2) }
 /// });
-/// let doubles = Cache::builder().loading(load).build();
+/// let doubles = Cache::builder().loading(load).spawner(|task| { tokio::spawn(task); }).build();
 /// assert_eq!(doubles.get_async(&4).await.unwrap(), 8);
 /// # }
 /// ```

@@ -3,8 +3,8 @@
 //! A load's future stands beside the load. Each waiter that can drive it is attached. A wake-up of
 //! the future wakes all waiters of the load, and the first that is polled polls the future. When
 //! the last attached waiter goes away, the future is handed to the program's spawner, whose task is
-//! attached in its turn. Without a spawner, or if that task is dropped, the future is dropped, and
-//! the right to load with it.
+//! attached in its turn. If that task is dropped, the future is dropped, and the right to load with
+//! it.
 //!
 //! # Invariant
 //!
@@ -25,7 +25,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 /// The shared futures of one cache.
 pub(super) struct Drives<K, V, S> {
-    spawner: Option<Spawner>,
+    spawner: Spawner,
     /// By the address of the load, which the future keeps alive.
     futures: Mutex<HashMap<usize, Arc<Drive<K, V>>>>,
     _hasher: PhantomData<fn() -> S>,
@@ -89,16 +89,12 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    pub(super) fn new(spawner: Option<Spawner>) -> Self {
+    pub(super) fn new(spawner: Spawner) -> Self {
         Self {
             spawner,
             futures: Mutex::new(HashMap::new()),
             _hasher: PhantomData,
         }
-    }
-
-    pub(super) fn can_spawn(&self) -> bool {
-        self.spawner.is_some()
     }
 
     /// Lists the future of a load, with a first waiter.
@@ -141,11 +137,10 @@ where
 
     /// Hands a load to the spawner, whose task drives it.
     pub(super) fn spawn(&self, mut attached: Attached<K, V, S>) {
-        let Some(spawner) = &self.spawner else { return };
         attached.spawned = true;
         let task: BoxFuture<()> = Box::pin(poll_fn(move |cx| attached.poll_as_task(cx)));
         // A spawner that panics drops the task: the reader that started the reload goes on.
-        contain(|| spawner(task));
+        contain(|| (self.spawner)(task));
     }
 
     fn remove(&self, drive: &Arc<Drive<K, V>>) {
@@ -260,7 +255,7 @@ where
             drive.wake_task();
             return;
         }
-        if !self.spawned && self.drives.can_spawn() {
+        if !self.spawned {
             drive.attached.store(1, Ordering::Relaxed);
             drop(futures);
             self.drives.spawn(Attached {

@@ -35,17 +35,9 @@ where
         let load = Arc::clone(right.load());
         load.join_own(ticket, Want::Any(TypeId::of::<LoadError<E>>()), None);
         core.watch_quietly(&load, core.load_clock());
-        let attached = match &self.source {
-            Source::Async(loader) if !self.drives.can_spawn() => {
-                Some(self.drives.start(&load, drive(Arc::clone(loader), right)))
-            }
-            _ => {
-                self.launch(core, right);
-                None
-            }
-        };
+        self.launch(core, right);
         let drives = Arc::clone(&self.drives);
-        Wait::new(Weak::clone(weak), drives, load, ticket, attached)
+        Wait::new(Weak::clone(weak), drives, load, ticket, None)
     }
 
     /// Runs a reload or a load in the background.

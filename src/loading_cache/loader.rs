@@ -98,7 +98,11 @@ forward!(Box);
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// let squares = Cache::builder().max_capacity(100).loading(Squares).build();
+/// let squares = Cache::builder()
+///     .max_capacity(100)
+///     .loading(Squares)
+///     .spawner(|task| { tokio::spawn(task); })
+///     .build();
 /// assert_eq!(squares.get_async(&12).await.unwrap(), 144);
 /// # }
 /// ```
@@ -235,8 +239,7 @@ impl<V> Loaded<V> {
     }
 
     /// When the value is to be reloaded, in place of the answer of
-    /// [`refresh_after`](crate::LoadingBuilder::refresh_after). It has no effect for an async
-    /// loader without a [`spawner`](crate::LoadingBuilder::spawner).
+    /// [`refresh_after`](crate::LoadingBuilder::refresh_after).
     ///
     /// ```
     /// use std::time::Duration;

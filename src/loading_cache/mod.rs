@@ -135,7 +135,7 @@ where
         cache: Cache<K, V, S>,
         source: Source<K, V, E>,
         threads: usize,
-        spawner: Option<Spawner>,
+        spawner: Spawner,
     ) -> Self {
         let workers = Workers::new(threads, cache.name());
         Self {

@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// A refresh that was asked for by [`LoadingCache::refresh`]: a future of its outcome. It goes on
-/// if this is dropped, unless an async loader has no spawner.
+/// if this is dropped.
 ///
 /// The outcome is the new value, or the one that an explicit write has stored meanwhile; `None` if
 /// the loader says that there is none any more. A refresh that lasts longer than the time-out is

@@ -70,7 +70,7 @@ where
 ///     let key = *key;
 ///     async move { Ok::<_, ()>(key) }
 /// }));
-/// # _ = (blocking.build(), with_futures.build());
+/// # _ = (blocking.build(), with_futures.spawner(drop).build());
 /// ```
 pub trait IntoLoading<K, V, M> {
     /// The loader's error.

@@ -28,7 +28,7 @@ where
     /// A [`Loader`](crate::Loader) runs within the first poll. The future of an
     /// [`AsyncLoader`](crate::AsyncLoader) is shared by all calls that wait for the key: each that
     /// is polled drives it. If all of them are dropped, it goes to the
-    /// [`spawner`](crate::LoadingBuilder::spawner), or is dropped if there is none.
+    /// [`spawner`](crate::LoadingBuilder::spawner).
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ where
     ///     let key = *key;
     ///     async move { Ok::<u32, ()>(key * 2) }
     /// });
-    /// let cache = Cache::builder().loading(load).build();
+    /// let cache = Cache::builder().loading(load).spawner(|task| { tokio::spawn(task); }).build();
     /// assert_eq!(cache.get_async(&4).await.unwrap(), 8);
     /// # }
     /// ```
