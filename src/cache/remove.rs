@@ -41,19 +41,19 @@ where
         // Dropped after the pin: it wakes waiters.
         let mut gate = Explicit::new(by);
         let hash = self.hash(key);
-        let map = &self.shared.map;
+        let cell = self.shared.map.cell(hash);
         // Dropped after the pin if the last look panics.
         let mut after = AfterWrite {
             core: self,
             outcome: None,
         };
         // The pin holds up loads that come after it, but not this.
-        map.prefetch(hash);
+        cell.prefetch(hash);
         let pin = self.shared.pin();
         for looks in 1.. {
             // Before the look-up: a load that ends in between has stored what the look-up missed.
-            let may_load = map.may_load(hash);
-            let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
+            let may_load = cell.may_load();
+            let probe = cell.probe(hash, &pin, |node| key.equivalent(node.key()));
             let Some(node) = probe.found else {
                 if must_look || !may_load {
                     return None;
@@ -94,7 +94,7 @@ where
             if let Some(outcome) = after.outcome.take() {
                 self.maintenance.after_write(&self.shared, outcome);
             }
-            gate.finish();
+            drop(gate);
             return (cause == RemovalCause::Explicit).then_some(seen);
         }
         unreachable!("a loop without an end");
