@@ -22,6 +22,8 @@ pub(crate) struct Lifetimes<K, V> {
     pub(crate) limits: Limits,
     /// What the policy is asked about; nothing where there is none.
     pub(super) policy_asks: Asks,
+    /// An update is answered as a new entry is: whether there is one need not be found out.
+    pub(super) updates_as_new: bool,
     /// A read may move the deadline.
     pub(crate) reads_extend: bool,
     /// The entry's own deadline must be kept apart from the wanted one.
@@ -38,6 +40,7 @@ impl<K, V> Lifetimes<K, V> {
             .map_or(Asks::NOTHING, |policy| policy.asks());
         Self {
             policy_asks,
+            updates_as_new: policy_asks.updates && !policy_asks.times,
             reads_extend: policy_asks.reads || limits.time_to_idle.is_some(),
             kept_apart: limits.time_to_idle.is_some()
                 || (limits.time_to_live.is_some() && policy.is_some()),

@@ -42,11 +42,6 @@ where
         let mut gate = Explicit::new(by);
         let hash = self.hash(key);
         let cell = self.shared.map.cell(hash);
-        // Dropped after the pin if the last look panics.
-        let mut after = AfterWrite {
-            core: self,
-            outcome: None,
-        };
         // The pin holds up loads that come after it, but not this.
         cell.prefetch(hash);
         let pin = self.shared.pin();
@@ -82,18 +77,31 @@ where
                 continue;
             }
             gate.revoke(&mut shard);
-            let cause = self.take_out(&mut shard, spot, node);
-            after.outcome = Some(self.took(&shard));
+            let (cause, now) = self.take_out(&mut shard, spot, node);
+            let outcome = self.took(&shard, now);
             drop(shard);
-            // The pin keeps what was removed.
-            let seen = seen.or_else(|| look(node))?;
             drop(probe);
-            drop(pin);
-            // Not when `after` is dropped: if this panics, the compiler would leak what is being
+            let seen = match seen {
+                Some(seen) => {
+                    drop(pin);
+                    seen
+                }
+                None => {
+                    // Whatever `look` does now, the removal has its consequences.
+                    let mut after = AfterWrite {
+                        core: self,
+                        outcome: Some(outcome),
+                    };
+                    // Keeps what was removed. Dropped before `after`, in any case.
+                    let _pin = pin;
+                    let seen = look(node)?;
+                    after.outcome = None;
+                    seen
+                }
+            };
+            // Not when a guard is dropped: if this panics, the compiler would leak what is being
             // returned.
-            if let Some(outcome) = after.outcome.take() {
-                self.maintenance.after_write(&self.shared, outcome);
-            }
+            self.maintenance.after_write(&self.shared, outcome);
             drop(gate);
             return (cause == RemovalCause::Explicit).then_some(seen);
         }
@@ -109,41 +117,44 @@ where
         })
     }
 
-    /// Takes a node out and returns the cause: the one place where an entry leaves the map by an
-    /// explicit call.
+    /// Takes a node out and returns the cause, and the time if that was looked at: the one place
+    /// where an entry leaves the map by an explicit call.
     pub(crate) fn take_out<'a>(
         &self,
         shard: &mut Shard<'a, K, V>,
         spot: Occupied<'a, K, V>,
         node: NodePtr<K, V>,
-    ) -> RemovalCause {
-        let cause = self.cause_of_leaving(node);
+    ) -> (RemovalCause, Option<u64>) {
+        let (cause, now) = self.cause_of_leaving(node);
         shard.remove(spot, node, cause);
         self.shared.note_removed(|| node.weight(), cause);
-        cause
+        (cause, now)
     }
 
     /// `Expired` if the node is due now, which is then final; else `Explicit`. Under the shard's
     /// lock.
-    fn cause_of_leaving(&self, node: NodePtr<K, V>) -> RemovalCause {
+    fn cause_of_leaving(&self, node: NodePtr<K, V>) -> (RemovalCause, Option<u64>) {
         if node.deadline() == NEVER {
-            return RemovalCause::Explicit;
+            return (RemovalCause::Explicit, None);
         }
         let now = self.shared.clock.now();
-        if node.deadline_if_alive(now).is_none() {
+        let cause = if node.deadline_if_alive(now).is_none() {
             RemovalCause::Expired
         } else {
             RemovalCause::Explicit
-        }
+        };
+        (cause, Some(now))
     }
 
-    pub(crate) fn took(&self, shard: &Shard<'_, K, V>) -> WriteOutcome {
+    /// What maintenance needs to know of nodes that were taken out, the last one at `now` if the
+    /// clock was read for it.
+    pub(crate) fn took(&self, shard: &Shard<'_, K, V>, now: Option<u64>) -> WriteOutcome {
         WriteOutcome {
             shard: shard.number(),
             pending: shard.pending(),
             deadline: NEVER,
-            now: None,
-            left: true,
+            now,
+            left: 1,
         }
     }
 
@@ -171,7 +182,7 @@ where
                         taken += usize::from(self.take_node(&mut shard, node));
                     }
                 }
-                let outcome = self.took(&shard);
+                let outcome = self.took(&shard, None);
                 drop(shard);
                 drop(pin);
                 revoked.iter().for_each(|load| load.scatter());
@@ -212,7 +223,7 @@ where
                         }
                         if self.take_node(&mut shard, node) {
                             gate.revoke(&mut shard);
-                            after.outcome = Some(self.took(&shard));
+                            after.outcome = Some(self.took(&shard, None));
                         }
                         break;
                     }

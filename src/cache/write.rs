@@ -330,7 +330,7 @@ where
             pending: 0,
             deadline: NEVER,
             now: Some(now),
-            left: true,
+            left: 1,
         };
         let mut former = None;
         let mut kept_out = false;
@@ -346,7 +346,7 @@ where
                 } else {
                     let node = shard.add(vacancy, new, times);
                     set_refresh(node, refresh);
-                    outcome.left = false;
+                    outcome.left = 0;
                 }
             }
             Revalidated::Occupied(spot) => {
@@ -401,6 +401,9 @@ where
                 _,
             ) => Answer::New(clock.view(now).deadline_in(now, life)),
             (Given::Policy | Given::Loaded(_), None) => Answer::New(NEVER),
+            (Given::Policy | Given::Loaded(_), Some(policy)) if self.lifetimes.updates_as_new => {
+                Answer::New(policy.deadline_of_new(new.key(), new.value(), clock, now))
+            }
             (Given::Policy | Given::Loaded(_), Some(policy)) => {
                 // Final if the entry is due: so an answer about a new entry stays right.
                 let there = probe.found.and_then(|old| old.deadline_if_alive(now));
@@ -455,7 +458,7 @@ where
                 pending: shard.pending(),
                 deadline: wanted,
                 now: Some(now),
-                left: false,
+                left: 0,
             };
             drop(shard);
             drop(pin);
