@@ -110,11 +110,7 @@ impl<K, V> Met<K, V> {
     /// See [`Explicit::knows_loads`].
     #[cold]
     #[inline(never)]
-    fn sort_out(
-        met: Option<Box<Self>>,
-        shard: &Shard<'_, K, V>,
-        hash: u64,
-    ) -> (Box<Self>, bool) {
+    fn sort_out(met: Option<Box<Self>>, shard: &Shard<'_, K, V>, hash: u64) -> (Box<Self>, bool) {
         let mut met = met.unwrap_or_else(|| {
             Box::new(Self {
                 known: Known::new(),

@@ -19,6 +19,10 @@ const REMOVALS_PER_LOCK: usize = 64;
 /// by `look` itself (a value's `clone`), it then removes first and looks afterwards.
 const MAX_LOOKS: u32 = 16;
 
+/// A removal that has to be tried again: the key came or went since it was looked up, or has loads
+/// that were not compared yet.
+struct Overtaken;
+
 impl<K, V, S> Core<K, V, S>
 where
     K: Hash + Eq,
@@ -38,74 +42,114 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        // Dropped after the pin: it wakes waiters.
-        let mut gate = Explicit::new(by);
         let hash = self.hash(key);
+        let mut gate = Explicit::new(by);
+        match self.try_take(key, hash, (must_look, 1), &mut gate, &mut look) {
+            Ok(taken) => taken,
+            Err(Overtaken) => self.take_again(key, hash, must_look, gate, look),
+        }
+    }
+
+    /// The rest of a removal whose first attempt was overtaken.
+    // Apart from the first attempt, as in a write.
+    #[cold]
+    #[inline(never)]
+    fn take_again<Q, R>(
+        &self,
+        key: &Q,
+        hash: u64,
+        must_look: bool,
+        mut gate: Explicit<K, V>,
+        mut look: impl FnMut(NodePtr<K, V>) -> Option<R>,
+    ) -> Option<R>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        for number in 2_u32.. {
+            gate.compare(|other| key.equivalent(other));
+            let attempt = (must_look, number);
+            if let Ok(taken) = self.try_take(key, hash, attempt, &mut gate, &mut look) {
+                return taken;
+            }
+        }
+        unreachable!("a loop without an end");
+    }
+
+    /// One attempt of a removal, of that number. The gate is to be dropped after it.
+    #[inline(always)]
+    fn try_take<Q, R>(
+        &self,
+        key: &Q,
+        hash: u64,
+        (must_look, number): (bool, u32),
+        gate: &mut Explicit<K, V>,
+        look: &mut impl FnMut(NodePtr<K, V>) -> Option<R>,
+    ) -> Result<Option<R>, Overtaken>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
         let cell = self.shared.map.cell(hash);
         // The pin holds up loads that come after it, but not this.
         cell.prefetch(hash);
         let pin = self.shared.pin();
-        for looks in 1.. {
-            // Before the look-up: a load that ends in between has stored what the look-up missed.
-            let may_load = cell.may_load();
-            let probe = cell.probe(hash, &pin, |node| key.equivalent(node.key()));
-            let Some(node) = probe.found else {
-                if must_look || !may_load {
-                    return None;
-                }
-                let mut shard = probe.lock();
-                if shard.revalidate(hash, &probe).is_some() && gate.knows_loads(&shard, hash) {
-                    gate.revoke(&mut shard);
-                    return None;
-                }
-                drop(shard);
-                gate.compare(|other| key.equivalent(other));
-                continue;
-            };
-            let seen = if must_look || looks <= MAX_LOOKS {
-                Some(look(node)?)
-            } else {
-                None
-            };
+        // Before the look-up: a load that ends in between has stored what the look-up missed.
+        let may_load = cell.may_load();
+        let probe = cell.probe(hash, &pin, |node| key.equivalent(node.key()));
+        let Some(node) = probe.found else {
+            if must_look || !may_load {
+                return Ok(None);
+            }
             let mut shard = probe.lock();
-            let Some(Revalidated::Occupied(spot)) = shard.revalidate(hash, &probe) else {
-                continue;
-            };
-            if !gate.knows_loads(&shard, hash) {
-                drop(shard);
-                gate.compare(|other| key.equivalent(other));
-                continue;
+            if shard.revalidate(hash, &probe).is_none() || !gate.knows_loads(&shard, hash) {
+                return Err(Overtaken);
             }
             gate.revoke(&mut shard);
-            let (cause, now) = self.take_out(&mut shard, spot, node);
-            let outcome = self.took(&shard, now);
-            drop(shard);
-            drop(probe);
-            let seen = match seen {
-                Some(seen) => {
-                    drop(pin);
-                    seen
-                }
-                None => {
-                    // Whatever `look` does now, the removal has its consequences.
-                    let mut after = AfterWrite {
-                        core: self,
-                        outcome: Some(outcome),
-                    };
-                    // Keeps what was removed. Dropped before `after`, in any case.
-                    let _pin = pin;
-                    let seen = look(node)?;
-                    after.outcome = None;
-                    seen
-                }
-            };
-            // Not when a guard is dropped: if this panics, the compiler would leak what is being
-            // returned.
-            self.maintenance.after_write(&self.shared, outcome);
-            drop(gate);
-            return (cause == RemovalCause::Explicit).then_some(seen);
+            return Ok(None);
+        };
+        let seen = if must_look || number <= MAX_LOOKS {
+            match look(node) {
+                None => return Ok(None),
+                seen => seen,
+            }
+        } else {
+            None
+        };
+        let mut shard = probe.lock();
+        let Some(Revalidated::Occupied(spot)) = shard.revalidate(hash, &probe) else {
+            return Err(Overtaken);
+        };
+        if !gate.knows_loads(&shard, hash) {
+            return Err(Overtaken);
         }
-        unreachable!("a loop without an end");
+        gate.revoke(&mut shard);
+        let (cause, now) = self.take_out(&mut shard, spot, node);
+        let outcome = self.took(&shard, now);
+        drop(shard);
+        drop(probe);
+        let seen = match seen {
+            Some(seen) => {
+                drop(pin);
+                seen
+            }
+            None => {
+                // Whatever `look` does now, the removal has its consequences.
+                let mut after = AfterWrite {
+                    core: self,
+                    outcome: Some(outcome),
+                };
+                // Keeps what was removed. Dropped before `after`, in any case.
+                let _pin = pin;
+                let Some(seen) = look(node) else {
+                    return Ok(None);
+                };
+                after.outcome = None;
+                seen
+            }
+        };
+        // Not when a guard is dropped: if this panics, the compiler would leak what is being
+        // returned.
+        self.maintenance.after_write(&self.shared, outcome);
+        Ok((cause == RemovalCause::Explicit).then_some(seen))
     }
 
     /// Takes a node of this shard out. False if it had left the map before.

@@ -116,7 +116,8 @@ impl<K, V> ShardCell<K, V> {
             }
             // After the keys, since the hash stands in the side part of the node.
             if node.hash() == hash {
-                let known = others.get_or_insert_with(|| Box::new(Collisions { nodes: Vec::new() }));
+                let known =
+                    others.get_or_insert_with(|| Box::new(Collisions { nodes: Vec::new() }));
                 known.nodes.push(node);
             }
             false
