@@ -196,6 +196,7 @@ async fn async_loaders_of_every_kind() {
             let loaded = Loaded::new(*key).expires_in(SECOND);
             async move { Ok(loaded) }
         }))
+        .spawner(drop)
         .build();
     assert!(matches!(users.get_async(&1).await, Ok(1)));
     time.advance(SECOND);

@@ -203,7 +203,7 @@ where
     /// assert_eq!(cache.get("ada"), Some(1852));
     /// ```
     pub fn insert(&self, key: K, value: V) {
-        self.core.put(key, value, Given::Policy);
+        self.core.put(key, value, None);
     }
 
     /// Stores a value that lives for `ttl` from now. The policy is not asked. Works on any cache.
@@ -236,7 +236,7 @@ where
     /// assert_eq!(cache.get("k"), None);
     /// ```
     pub fn insert_with_ttl(&self, key: K, value: V, ttl: Duration) {
-        self.core.put(key, value, Given::Life(ttl));
+        self.core.put(key, value, Some(ttl));
     }
 
     /// Returns a reference to a key's entry; `None` if the key is absent or its entry has expired.

@@ -55,7 +55,8 @@ pub struct Asks {
     pub(crate) reads: bool,
     /// Whether an update can.
     pub(crate) updates: bool,
-    /// Whether the policy uses the instants and the time left.
+    /// Whether the policy looks at the instants and at the time left that it is told. If not, it
+    /// answers an update, if it is asked about updates, as it does a new entry.
     pub(crate) times: bool,
 }
 

@@ -219,7 +219,7 @@ where
             pending: shard.pending(),
             deadline: NEVER,
             now: None,
-            left: true,
+            left: 1,
         }))
     }
 

@@ -532,11 +532,11 @@ where
             let (Revalidated::Occupied(spot), Some(node)) = (revalidated, probe.found) else {
                 return Some((None, None));
             };
-            let cause = core.take_out(&mut shard, spot, node);
+            let (cause, now) = core.take_out(&mut shard, spot, node);
             if !load.seal() {
                 shard.unlist_load(load);
             }
-            return Some((Some(cause), Some(core.took(&shard))));
+            return Some((Some(cause), Some(core.took(&shard, now))));
         }
     }
 }

@@ -429,7 +429,7 @@ where
                 pending: shard.pending(),
                 deadline: wanted,
                 now: Some(now),
-                left: false,
+                left: 0,
             };
             return Kept::Moved(outcome, wanted);
         }

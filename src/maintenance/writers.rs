@@ -48,8 +48,12 @@ impl<K, V> Maintenance<K, V> {
     // less than to pass all this to a function.
     #[inline(always)]
     fn after_change(&self, shared: &Shared<K, V>, outcome: WriteOutcome, may: May) {
-        let soon = self.leaves_work(&outcome) && self.waking.is_unrequested();
-        if self.is_late_for(&outcome) || soon || self.needs_help(shared, &outcome) {
+        let has_work = if self.waking.is_up_to_callers() {
+            self.is_due_for_callers(shared, outcome.now)
+        } else {
+            self.leaves_work(&outcome) && self.waking.is_unrequested()
+        };
+        if self.is_late_for(&outcome) || has_work || outcome.pending >= self.batch_soft_limit {
             self.schedule_followup(shared, outcome, may);
         }
     }
@@ -102,20 +106,19 @@ impl<K, V> Maintenance<K, V> {
     /// Whether the write left something to notify, to free or to evict.
     #[inline(always)]
     fn leaves_work(&self, outcome: &WriteOutcome) -> bool {
-        outcome.left || self.reads.is_some()
+        outcome.left > 0 || self.reads.is_some()
     }
 
     /// Whether the writer has to run a pass.
-    #[inline(always)]
     fn needs_help(&self, shared: &Shared<K, V>, outcome: &WriteOutcome) -> bool {
-        outcome.pending >= self.batch_soft_limit || self.is_due_for_callers(shared, outcome.now)
+        outcome.pending >= self.batch_soft_limit
+            || self.waking.is_up_to_callers() && self.is_due_for_callers(shared, outcome.now)
     }
 
-    /// Whether expiry is due and is the work of callers.
+    /// Whether expiry is due, where it is the work of callers.
     #[inline]
     fn is_due_for_callers(&self, shared: &Shared<K, V>, now: Option<u64>) -> bool {
-        self.waking.is_up_to_callers()
-            && self.waking.is_armed()
+        self.waking.is_armed()
             && self
                 .waking
                 .is_due(now.unwrap_or_else(|| shared.clock.now()))
@@ -141,7 +144,7 @@ impl<K, V> Maintenance<K, V> {
         let alone = self.waking.is_up_to_callers();
         // Where writers wait, the thread whose work expiry is cannot keep up with them: each takes
         // part.
-        let expire = waited || self.is_due_for_callers(shared, now);
+        let expire = waited || alone && self.is_due_for_callers(shared, now);
         let was_armed = self.waking.is_armed();
         let _begun = alone.then(|| self.waking.begin());
         let plan = Plan::help(shard, pending + self.caller_budget, expire);

@@ -1,20 +1,11 @@
 //! The loads of a shard's keys: what the map keeps for `load`, in the same holds of its locks.
 
-use super::{Map, Shard};
+use super::{Map, Shard, ShardCell};
 use crate::load::{By, Known, Load};
 use crate::sync::Ordering;
 use std::sync::Arc;
 
 impl<K, V> Map<K, V> {
-    /// Whether a key of this hash may have a load. No lock.
-    #[inline]
-    pub(crate) fn may_load(&self, hash: u64) -> bool {
-        let slice = &self.shards[self.shard_of(hash)];
-        // Acquire, partner: the release in `note_loads`. A caller that misses a load since it has
-        // ended sees what that load has stored.
-        slice.totals.loads.load(Ordering::Acquire) != 0
-    }
-
     /// The loads of one shard's keys.
     pub(crate) fn loads_of(&self, shard: usize) -> Vec<Arc<Load<K, V>>> {
         if self.shards[shard].totals.loads.load(Ordering::Relaxed) == 0 {
@@ -22,6 +13,16 @@ impl<K, V> Map<K, V> {
         }
         let shard = self.lock_shard(shard);
         shard.locked.loads.iter().cloned().collect()
+    }
+}
+
+impl<K, V> ShardCell<K, V> {
+    /// Whether a key of this shard may have a load. No lock.
+    #[inline]
+    pub(crate) fn may_load(&self) -> bool {
+        // Acquire, partner: the release in `note_loads`. A caller that misses a load since it has
+        // ended sees what that load has stored.
+        self.totals.loads.load(Ordering::Acquire) != 0
     }
 }
 

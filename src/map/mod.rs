@@ -47,7 +47,7 @@ pub(crate) struct Map<K, V> {
 
 /// A shard that is not locked.
 #[repr(align(128))]
-struct ShardCell<K, V> {
+pub(crate) struct ShardCell<K, V> {
     table: Table<K, V>,
     locked: ShortMutex<Locked<K, V>>,
     totals: Totals,
@@ -59,7 +59,7 @@ struct Totals {
     entries: AtomicU64,
     weight: AtomicU64,
     /// Loads that are listed, for removals of absent keys, which take no lock otherwise; see
-    /// [`Map::may_load`].
+    /// [`ShardCell::may_load`].
     loads: AtomicU64,
 }
 
@@ -94,6 +94,42 @@ impl Totals {
 }
 
 impl<K, V> ShardCell<K, V> {
+    /// Prefetches the bucket of a hash.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.table.prefetch(hash);
+    }
+
+    /// The look-up before a write; see the module docs. `matches` compares keys.
+    // Always inlined: else the answer would go through the stack.
+    #[inline(always)]
+    pub(crate) fn probe<'a>(
+        &'a self,
+        hash: u64,
+        pin: &'a Pin,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Probe<'a, K, V> {
+        let mut others: Others<K, V> = None;
+        let (found, seen) = self.table.find(hash, pin, |node| {
+            if matches(node) {
+                return true;
+            }
+            // After the keys, since the hash stands in the side part of the node.
+            if node.hash() == hash {
+                let known =
+                    others.get_or_insert_with(|| Box::new(Collisions { nodes: Vec::new() }));
+                known.nodes.push(node);
+            }
+            false
+        });
+        Probe {
+            found,
+            others,
+            seen,
+            cell: self,
+        }
+    }
+
     #[inline]
     fn lock(&self) -> Shard<'_, K, V> {
         Shard {
@@ -246,9 +282,15 @@ impl<K, V> Map<K, V> {
         }
     }
 
+    /// The shard of a hash, for a call that goes to it more than once.
+    #[inline]
+    pub(crate) fn cell(&self, hash: u64) -> &ShardCell<K, V> {
+        &self.shards[self.shard_of(hash)]
+    }
+
     /// Prefetches the bucket of a hash.
     pub(crate) fn prefetch(&self, hash: u64) {
-        self.shards[self.shard_of(hash)].table.prefetch(hash);
+        self.cell(hash).prefetch(hash);
     }
 
     /// Whether `node` is still in the map, by address.
@@ -256,35 +298,15 @@ impl<K, V> Map<K, V> {
         self.find(node.hash(), pin, |other| other == node).is_some()
     }
 
-    /// The look-up before a write; see the module docs. `matches` compares keys.
-    // Always inlined: else the answer would go through the stack.
+    /// The look-up before a write; see [`ShardCell::probe`].
     #[inline(always)]
     pub(crate) fn probe<'a>(
         &'a self,
         hash: u64,
         pin: &'a Pin,
-        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+        matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Probe<'a, K, V> {
-        let mut others: Others<K, V> = None;
-        let cell = &self.shards[self.shard_of(hash)];
-        let (found, seen) = cell.table.find(hash, pin, |node| {
-            if matches(node) {
-                return true;
-            }
-            // After the keys, since the hash stands in the side part of the node.
-            if node.hash() == hash {
-                let known =
-                    others.get_or_insert_with(|| Box::new(Collisions { nodes: Vec::new() }));
-                known.nodes.push(node);
-            }
-            false
-        });
-        Probe {
-            found,
-            others,
-            seen,
-            cell,
-        }
+        self.cell(hash).probe(hash, pin, matches)
     }
 
     /// Locks the shard of a hash.

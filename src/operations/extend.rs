@@ -132,7 +132,7 @@ impl<K, V, S> Core<K, V, S> {
             pending: shard.pending(),
             deadline: wanted,
             now: Some(now),
-            left: false,
+            left: 0,
         };
         drop(shard);
         self.maintenance.after_read(&self.shared, outcome);

@@ -53,86 +53,90 @@ pub(crate) trait Gate<K, V> {
     fn prepare(&mut self, key: &K);
 }
 
-/// The gate of an explicit write.
+/// The gate of an explicit write. Dropping it wakes the calls that wait for a revoked load: no lock
+/// and no pin may be held.
 pub(crate) struct Explicit<K, V> {
     by: By,
-    /// The loads of the hash. Behind a box, since nearly all writes meet none.
-    known: Option<Box<Known<K, V>>>,
+    /// Nearly all writes meet no load. Functions that run if one is met take this by value, so that
+    /// it stands in a register.
+    met: Option<Box<Met<K, V>>>,
+}
+
+/// The loads that an explicit write has met.
+struct Met<K, V> {
+    known: Known<K, V>,
     revoked: Option<Arc<Load<K, V>>>,
 }
 
 impl<K, V> Explicit<K, V> {
     #[inline]
     pub(crate) fn new(by: By) -> Self {
-        Self {
-            by,
-            known: None,
-            revoked: None,
-        }
+        Self { by, met: None }
     }
 
     /// Whether all loads of the hash were compared. Under the shard's lock.
     #[inline]
     pub(crate) fn knows_loads(&mut self, shard: &Shard<'_, K, V>, hash: u64) -> bool {
-        !shard.has_loads() || self.sort_out(shard, hash)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn sort_out(&mut self, shard: &Shard<'_, K, V>, hash: u64) -> bool {
-        let known = self.known.get_or_insert_with(|| Box::new(Known::new()));
-        shard.sort_out_loads(hash, known)
+        if !shard.has_loads() {
+            return true;
+        }
+        let (met, all) = Met::sort_out(self.met.take(), shard, hash);
+        self.met = Some(met);
+        all
     }
 
     /// Compares the keys of loads that were met. With no lock held.
     pub(crate) fn compare(&mut self, same: impl Fn(&K) -> bool) {
-        if let Some(known) = &mut self.known {
-            known.compare(same);
+        if let Some(met) = &mut self.met {
+            met.known.compare(same);
         }
     }
 
     /// Revokes the load of the key, in the hold that makes the write.
     #[inline]
     pub(crate) fn revoke(&mut self, shard: &mut Shard<'_, K, V>) {
-        if self.known.is_some() {
-            self.revoke_known(shard);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn revoke_known(&mut self, shard: &mut Shard<'_, K, V>) {
-        // Whatever an earlier attempt knew, the last one looked only if there are loads.
-        if !shard.has_loads() {
-            return;
-        }
-        if let Some(load) = self.known.as_ref().and_then(|known| known.mine()) {
-            shard.revoke_load(load, self.by);
-            self.revoked = Some(Arc::clone(load));
-        }
-    }
-
-    /// Ends a write: wakes calls that wait for their turn, if it revoked a load. No lock and no pin
-    /// may be held.
-    // Nearly all writes have met no load: then there is nothing to drop, and no call.
-    #[inline(always)]
-    pub(crate) fn finish(self) {
-        if self.known.is_some() {
-            drop(self);
-        } else {
-            std::mem::forget(self);
+        if let Some(met) = &mut self.met {
+            met.revoke(shard, self.by);
         }
     }
 
     /// Whether a load was revoked: then the gate is to be dropped with no pin held.
     pub(crate) fn has_revoked(&self) -> bool {
-        self.revoked.is_some()
+        self.met.as_ref().is_some_and(|met| met.revoked.is_some())
     }
 }
 
-impl<K, V> Drop for Explicit<K, V> {
-    /// Wakes calls that wait for their turn. No lock and no pin may be held.
-    #[inline]
+impl<K, V> Met<K, V> {
+    /// See [`Explicit::knows_loads`].
+    #[cold]
+    #[inline(never)]
+    fn sort_out(met: Option<Box<Self>>, shard: &Shard<'_, K, V>, hash: u64) -> (Box<Self>, bool) {
+        let mut met = met.unwrap_or_else(|| {
+            Box::new(Self {
+                known: Known::new(),
+                revoked: None,
+            })
+        });
+        let all = shard.sort_out_loads(hash, &mut met.known);
+        (met, all)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn revoke(&mut self, shard: &mut Shard<'_, K, V>, by: By) {
+        // Whatever an earlier attempt knew, the last one looked only if there are loads.
+        if !shard.has_loads() {
+            return;
+        }
+        if let Some(load) = self.known.mine() {
+            shard.revoke_load(load, by);
+            self.revoked = Some(Arc::clone(load));
+        }
+    }
+}
+
+impl<K, V> Drop for Met<K, V> {
+    #[cold]
     fn drop(&mut self) {
         if let Some(load) = self.revoked.take() {
             load.scatter();

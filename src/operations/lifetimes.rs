@@ -21,7 +21,11 @@ pub(crate) struct Lifetimes<K, V> {
     pub(crate) policy: Option<Box<dyn Lifetime<K, V>>>,
     pub(crate) limits: Limits,
     /// What the policy is asked about; nothing where there is none.
-    pub(crate) policy_asks: Asks,
+    pub(super) policy_asks: Asks,
+    /// An update is answered as a new entry is: whether there is one need not be found out.
+    pub(super) updates_as_new: bool,
+    /// There is a cache-wide limit on lifetimes.
+    limited: bool,
     /// A read may move the deadline.
     pub(crate) reads_extend: bool,
     /// The entry's own deadline must be kept apart from the wanted one.
@@ -38,6 +42,8 @@ impl<K, V> Lifetimes<K, V> {
             .map_or(Asks::NOTHING, |policy| policy.asks());
         Self {
             policy_asks,
+            updates_as_new: policy_asks.updates && !policy_asks.times,
+            limited: limits.time_to_live.is_some() || limits.time_to_idle.is_some(),
             reads_extend: policy_asks.reads || limits.time_to_idle.is_some(),
             kept_apart: limits.time_to_idle.is_some()
                 || (limits.time_to_live.is_some() && policy.is_some()),
@@ -58,10 +64,10 @@ impl<K, V> Lifetimes<K, V> {
         now: u64,
         clock: &Clock,
     ) -> u64 {
-        if self.limits.time_to_live.is_none() && self.limits.time_to_idle.is_none() {
-            own
-        } else {
+        if self.limited {
             self.wanted_within_limits(own, written, now, clock)
+        } else {
+            own
         }
     }
 

@@ -19,6 +19,10 @@ const REMOVALS_PER_LOCK: usize = 64;
 /// by `look` itself (a value's `clone`), it then removes first and looks afterwards.
 const MAX_LOOKS: u32 = 16;
 
+/// A removal that has to be tried again: the key came or went since it was looked up, or has loads
+/// that were not compared yet.
+struct Overtaken;
+
 impl<K, V, S> Core<K, V, S>
 where
     K: Hash + Eq,
@@ -38,66 +42,114 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        // Dropped after the pin: it wakes waiters.
-        let mut gate = Explicit::new(by);
         let hash = self.hash(key);
-        let map = &self.shared.map;
-        // Dropped after the pin if the last look panics.
-        let mut after = AfterWrite {
-            core: self,
-            outcome: None,
-        };
-        // The pin holds up loads that come after it, but not this.
-        map.prefetch(hash);
-        let pin = self.shared.pin();
-        for looks in 1.. {
-            // Before the look-up: a load that ends in between has stored what the look-up missed.
-            let may_load = map.may_load(hash);
-            let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
-            let Some(node) = probe.found else {
-                if must_look || !may_load {
-                    return None;
-                }
-                let mut shard = probe.lock();
-                if shard.revalidate(hash, &probe).is_some() && gate.knows_loads(&shard, hash) {
-                    gate.revoke(&mut shard);
-                    return None;
-                }
-                drop(shard);
-                gate.compare(|other| key.equivalent(other));
-                continue;
-            };
-            let seen = if must_look || looks <= MAX_LOOKS {
-                Some(look(node)?)
-            } else {
-                None
-            };
-            let mut shard = probe.lock();
-            let Some(Revalidated::Occupied(spot)) = shard.revalidate(hash, &probe) else {
-                continue;
-            };
-            if !gate.knows_loads(&shard, hash) {
-                drop(shard);
-                gate.compare(|other| key.equivalent(other));
-                continue;
+        let mut gate = Explicit::new(by);
+        match self.try_take(key, hash, (must_look, 1), &mut gate, &mut look) {
+            Ok(taken) => taken,
+            Err(Overtaken) => self.take_again(key, hash, must_look, gate, look),
+        }
+    }
+
+    /// The rest of a removal whose first attempt was overtaken.
+    // Apart from the first attempt, as in a write.
+    #[cold]
+    #[inline(never)]
+    fn take_again<Q, R>(
+        &self,
+        key: &Q,
+        hash: u64,
+        must_look: bool,
+        mut gate: Explicit<K, V>,
+        mut look: impl FnMut(NodePtr<K, V>) -> Option<R>,
+    ) -> Option<R>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        for number in 2_u32.. {
+            gate.compare(|other| key.equivalent(other));
+            let attempt = (must_look, number);
+            if let Ok(taken) = self.try_take(key, hash, attempt, &mut gate, &mut look) {
+                return taken;
             }
-            gate.revoke(&mut shard);
-            let cause = self.take_out(&mut shard, spot, node);
-            after.outcome = Some(self.took(&shard));
-            drop(shard);
-            // The pin keeps what was removed.
-            let seen = seen.or_else(|| look(node))?;
-            drop(probe);
-            drop(pin);
-            // Not when `after` is dropped: if this panics, the compiler would leak what is being
-            // returned.
-            if let Some(outcome) = after.outcome.take() {
-                self.maintenance.after_write(&self.shared, outcome);
-            }
-            gate.finish();
-            return (cause == RemovalCause::Explicit).then_some(seen);
         }
         unreachable!("a loop without an end");
+    }
+
+    /// One attempt of a removal, of that number. The gate is to be dropped after it.
+    #[inline(always)]
+    fn try_take<Q, R>(
+        &self,
+        key: &Q,
+        hash: u64,
+        (must_look, number): (bool, u32),
+        gate: &mut Explicit<K, V>,
+        look: &mut impl FnMut(NodePtr<K, V>) -> Option<R>,
+    ) -> Result<Option<R>, Overtaken>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let cell = self.shared.map.cell(hash);
+        // The pin holds up loads that come after it, but not this.
+        cell.prefetch(hash);
+        let pin = self.shared.pin();
+        // Before the look-up: a load that ends in between has stored what the look-up missed.
+        let may_load = cell.may_load();
+        let probe = cell.probe(hash, &pin, |node| key.equivalent(node.key()));
+        let Some(node) = probe.found else {
+            if must_look || !may_load {
+                return Ok(None);
+            }
+            let mut shard = probe.lock();
+            if shard.revalidate(hash, &probe).is_none() || !gate.knows_loads(&shard, hash) {
+                return Err(Overtaken);
+            }
+            gate.revoke(&mut shard);
+            return Ok(None);
+        };
+        let seen = if must_look || number <= MAX_LOOKS {
+            match look(node) {
+                None => return Ok(None),
+                seen => seen,
+            }
+        } else {
+            None
+        };
+        let mut shard = probe.lock();
+        let Some(Revalidated::Occupied(spot)) = shard.revalidate(hash, &probe) else {
+            return Err(Overtaken);
+        };
+        if !gate.knows_loads(&shard, hash) {
+            return Err(Overtaken);
+        }
+        gate.revoke(&mut shard);
+        let (cause, now) = self.take_out(&mut shard, spot, node);
+        let outcome = self.took(&shard, now);
+        drop(shard);
+        drop(probe);
+        let seen = match seen {
+            Some(seen) => {
+                drop(pin);
+                seen
+            }
+            None => {
+                // Whatever `look` does now, the removal has its consequences.
+                let mut after = AfterWrite {
+                    core: self,
+                    outcome: Some(outcome),
+                };
+                // Keeps what was removed. Dropped before `after`, in any case.
+                let _pin = pin;
+                let Some(seen) = look(node) else {
+                    return Ok(None);
+                };
+                after.outcome = None;
+                seen
+            }
+        };
+        // Not when a guard is dropped: if this panics, the compiler would leak what is being
+        // returned.
+        self.maintenance.after_write(&self.shared, outcome);
+        Ok((cause == RemovalCause::Explicit).then_some(seen))
     }
 
     /// Takes a node of this shard out. False if it had left the map before.
@@ -109,41 +161,44 @@ where
         })
     }
 
-    /// Takes a node out and returns the cause: the one place where an entry leaves the map by an
-    /// explicit call.
+    /// Takes a node out and returns the cause, and the time if that was looked at: the one place
+    /// where an entry leaves the map by an explicit call.
     pub(crate) fn take_out<'a>(
         &self,
         shard: &mut Shard<'a, K, V>,
         spot: Occupied<'a, K, V>,
         node: NodePtr<K, V>,
-    ) -> RemovalCause {
-        let cause = self.cause_of_leaving(node);
+    ) -> (RemovalCause, Option<u64>) {
+        let (cause, now) = self.cause_of_leaving(node);
         shard.remove(spot, node, cause);
         self.shared.note_removed(|| node.weight(), cause);
-        cause
+        (cause, now)
     }
 
     /// `Expired` if the node is due now, which is then final; else `Explicit`. Under the shard's
     /// lock.
-    fn cause_of_leaving(&self, node: NodePtr<K, V>) -> RemovalCause {
+    fn cause_of_leaving(&self, node: NodePtr<K, V>) -> (RemovalCause, Option<u64>) {
         if node.deadline() == NEVER {
-            return RemovalCause::Explicit;
+            return (RemovalCause::Explicit, None);
         }
         let now = self.shared.clock.now();
-        if node.deadline_if_alive(now).is_none() {
+        let cause = if node.deadline_if_alive(now).is_none() {
             RemovalCause::Expired
         } else {
             RemovalCause::Explicit
-        }
+        };
+        (cause, Some(now))
     }
 
-    pub(crate) fn took(&self, shard: &Shard<'_, K, V>) -> WriteOutcome {
+    /// What maintenance needs to know of nodes that were taken out, the last one at `now` if the
+    /// clock was read for it.
+    pub(crate) fn took(&self, shard: &Shard<'_, K, V>, now: Option<u64>) -> WriteOutcome {
         WriteOutcome {
             shard: shard.number(),
             pending: shard.pending(),
             deadline: NEVER,
-            now: None,
-            left: true,
+            now,
+            left: 1,
         }
     }
 
@@ -171,7 +226,7 @@ where
                         taken += usize::from(self.take_node(&mut shard, node));
                     }
                 }
-                let outcome = self.took(&shard);
+                let outcome = self.took(&shard, None);
                 drop(shard);
                 drop(pin);
                 revoked.iter().for_each(|load| load.scatter());
@@ -212,7 +267,7 @@ where
                         }
                         if self.take_node(&mut shard, node) {
                             gate.revoke(&mut shard);
-                            after.outcome = Some(self.took(&shard));
+                            after.outcome = Some(self.took(&shard, None));
                         }
                         break;
                     }

@@ -93,7 +93,7 @@ where
                 pending: shard.pending(),
                 deadline: times.deadline,
                 now: Some(now),
-                left,
+                left: usize::from(left),
             };
         };
         drop(gate);
@@ -115,7 +115,7 @@ where
             pending: shard.pending(),
             deadline: NEVER,
             now: None,
-            left: true,
+            left: 1,
         };
         drop(shard);
         self.maintenance.after_write(&self.shared, outcome);

@@ -181,18 +181,34 @@ where
     V: 'static,
     S: BuildHasher,
 {
-    pub(crate) fn put(&self, key: K, value: V, given: Given) {
+    /// Stores a value, for a time given by the caller or by the policy.
+    // `Given` is larger, and would come through memory.
+    pub(crate) fn put(&self, key: K, value: V, life: Option<Duration>) {
         let hash = self.hash(&key);
+        let given = life.map_or(Given::Policy, Given::Life);
         let mut gate = Explicit::new(By::Blind);
-        let stored = self.put_through(hash, key, value, given, &mut gate);
-        gate.finish();
+        match self.put_first(hash, key, value, given, &mut gate) {
+            Ok(outcome) => {
+                drop(gate);
+                self.maintenance.after_write(&self.shared, outcome);
+            }
+            Err(failed) => self.put_late(failed, given, gate),
+        }
+    }
+
+    /// The rest of an explicit write whose first attempt failed.
+    // With its end: if both ways came together again, the outcome would go through the stack.
+    #[cold]
+    #[inline(never)]
+    fn put_late(&self, failed: Failed<K, V>, given: Given, mut gate: Explicit<K, V>) {
+        let stored = self.put_again(failed, given, &mut gate);
+        drop(gate);
         if let Ok(outcome) = stored {
             self.maintenance.after_write(&self.shared, outcome);
         }
     }
 
     /// Stores a value if the gate lets it. The caller is to call `after_write` with the outcome.
-    #[inline(always)]
     pub(crate) fn put_through(
         &self,
         hash: u64,
@@ -201,6 +217,22 @@ where
         given: Given,
         gate: &mut impl Gate<K, V>,
     ) -> Result<WriteOutcome, Refused<V>> {
+        match self.put_first(hash, key, value, given, gate) {
+            Ok(outcome) => Ok(outcome),
+            Err(failed) => self.put_again(failed, given, gate),
+        }
+    }
+
+    /// The first attempt of a write.
+    #[inline(always)]
+    fn put_first(
+        &self,
+        hash: u64,
+        key: K,
+        value: V,
+        given: Given,
+        gate: &mut impl Gate<K, V>,
+    ) -> Result<WriteOutcome, Failed<K, V>> {
         // The pin holds up loads that come after it, but not this.
         self.shared.map.prefetch(hash);
         let making = Making {
@@ -209,10 +241,7 @@ where
         };
         let new = NewNode::new(key, value, making);
         let pin = self.shared.pin();
-        match self.try_put(new, given, None, 1, pin, gate) {
-            Ok(outcome) => Ok(outcome),
-            Err(failed) => self.put_again(failed, given, gate),
-        }
+        self.try_put(new, given, None, 1, pin, gate)
     }
 
     /// The rest of a write whose first attempt was overtaken.
@@ -301,7 +330,7 @@ where
             pending: 0,
             deadline: NEVER,
             now: Some(now),
-            left: true,
+            left: 1,
         };
         let mut former = None;
         let mut kept_out = false;
@@ -317,7 +346,7 @@ where
                 } else {
                     let node = shard.add(vacancy, new, times);
                     set_refresh(node, refresh);
-                    outcome.left = false;
+                    outcome.left = 0;
                 }
             }
             Revalidated::Occupied(spot) => {
@@ -372,6 +401,9 @@ where
                 _,
             ) => Answer::New(clock.view(now).deadline_in(now, life)),
             (Given::Policy | Given::Loaded(_), None) => Answer::New(NEVER),
+            (Given::Policy | Given::Loaded(_), Some(policy)) if self.lifetimes.updates_as_new => {
+                Answer::New(policy.deadline_of_new(new.key(), new.value(), clock, now))
+            }
             (Given::Policy | Given::Loaded(_), Some(policy)) => {
                 // Final if the entry is due: so an answer about a new entry stays right.
                 let there = probe.found.and_then(|old| old.deadline_if_alive(now));
@@ -426,7 +458,7 @@ where
                 pending: shard.pending(),
                 deadline: wanted,
                 now: Some(now),
-                left: false,
+                left: 0,
             };
             drop(shard);
             drop(pin);

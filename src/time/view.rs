@@ -82,9 +82,14 @@ impl Rate {
     /// `nanos` at this rate, rounded down.
     #[inline]
     pub(crate) fn of(self, nanos: i64) -> i64 {
+        nanos.saturating_add(self.gained_in(nanos))
+    }
+
+    /// By how much `nanos` at this rate are more than `nanos`, rounded down.
+    #[inline]
+    fn gained_in(self, nanos: i64) -> i64 {
         // The product fits: a rate is at most an eighth away from 1.
-        let shift = (i128::from(nanos) * i128::from(self.0)) >> 48;
-        nanos.saturating_add(shift as i64)
+        ((i128::from(nanos) * i128::from(self.0)) >> 48) as i64
     }
 }
 
@@ -134,7 +139,9 @@ impl View {
     #[inline]
     pub(crate) fn deadline_after(&self, now: u64, life: Duration) -> u64 {
         let life = deadline::saturating_nanos(life).min(MAX_LIFE_NANOS);
-        let life = (self.pace.of(life as i64) as u64).min(MAX_LIFE_NANOS);
+        // No overflow: a pace is at most an eighth away from 1, and this life at most 2^62.
+        let life = (life as i64 + self.pace.gained_in(life as i64)) as u64;
+        let life = life.min(MAX_LIFE_NANOS);
         deadline::deadline_at(now, life)
     }
 
