@@ -428,7 +428,7 @@ fn a_call_whose_own_load_is_overdue_has_timed_out() {
     );
     slow.open(2);
     assert_eq!(users.get(&1), Ok(2), "the key is usable");
-    // With a spawner the load goes on, and its late value is stored.
+    // With a spawner that runs it the load goes on, and its late value is stored.
     let executor = Executor::default();
     let (users, slow, time) = timed(Some(executor.clone()));
     let call = getting(&users);
@@ -543,10 +543,12 @@ fn with_the_default_clock_tasks_time_out_by_themselves() {
 
 #[test]
 fn a_future_that_is_ready_stays_so() {
-    let (users, slow, _) = timed(None);
+    let executor = Executor::default();
+    let (users, slow, _) = timed(Some(executor.clone()));
     slow.open(1);
     let mut refresh = Box::pin(users.refresh(1));
     let mut cx = Context::from_waker(Waker::noop());
+    executor.run();
     assert_eq!(refresh.as_mut().poll(&mut cx), Poll::Ready(Ok(Some(1))));
     let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         refresh.as_mut().poll(&mut cx)

@@ -9,7 +9,7 @@ pub use builder::CacheBuilder;
 use crate::hash::RandomState;
 use crate::iter::Iter;
 use crate::load::By;
-use crate::operations::{Cloned, Contained, Core, EntryRef, Given, Handle, Referenced};
+use crate::operations::{Cloned, Contained, Core, EntryRef, Handle, Referenced};
 use crate::policy::Policy;
 use crate::scheduler::Task;
 use crate::stats::Stats;
