@@ -180,3 +180,28 @@ pub trait Peer<K: Key, V: Value>: Sized + Send + Sync + 'static {
     /// Number of entries, if the peer can tell.
     fn entries(&self) -> Option<u64>;
 }
+
+/// A cache that loads what is absent, and computes what is there, itself.
+pub trait Loads: Peer<u64, u64> {
+    /// The value of a key, made by `load` if it is absent.
+    fn get_with(&self, key: u64, load: impl FnOnce() -> u64) -> u64;
+
+    /// Calls a `load` that fails; whether this call got the failure.
+    fn fails_with(&self, key: u64, load: impl FnOnce()) -> bool;
+
+    /// Adds one to the value of a key; an absent key gets 1.
+    fn add_one(&self, key: u64);
+
+    /// A copy of all entries, made by the cache's iterator.
+    fn copy(&self) -> Vec<(u64, u64)>;
+}
+
+/// A cache that loads what is absent by a future.
+pub trait LoadsByFuture: Send + Sync {
+    /// The value of a key, made by `load` if it is absent.
+    fn get_with_future(
+        &self,
+        key: u64,
+        load: impl Future<Output = u64> + Send,
+    ) -> impl Future<Output = u64> + Send;
+}

@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use moka::{Expiry, notification::RemovalCause, sync::Cache};
 
-use crate::peer::{Card, Expiring, Hasher, Key, Left, Lifetime, Peer, Plan, Problem, Role, Value};
+use crate::peer::{
+    Card, Expiring, Hasher, Key, Left, Lifetime, Loads, LoadsByFuture, Peer, Plan, Problem, Role,
+    Value,
+};
 
 /// `moka::sync::Cache`.
 pub struct Moka<K, V>(Cache<K, V, Hasher>);
@@ -83,5 +86,37 @@ impl<K: Key, V: Value> Peer<K, V> for Moka<K, V> {
 
     fn settle(&self) {
         self.0.run_pending_tasks();
+    }
+}
+
+impl Loads for Moka<u64, u64> {
+    #[inline]
+    fn get_with(&self, key: u64, load: impl FnOnce() -> u64) -> u64 {
+        self.0.get_with(key, load)
+    }
+
+    fn fails_with(&self, key: u64, load: impl FnOnce()) -> bool {
+        let failing = || {
+            load();
+            Err::<u64, ()>(())
+        };
+        self.0.try_get_with(key, failing).is_err()
+    }
+
+    #[inline]
+    fn add_one(&self, key: u64) {
+        let add = |old: Option<moka::Entry<u64, u64>>| old.map_or(1, |old| old.into_value() + 1);
+        self.0.entry(key).and_upsert_with(add);
+    }
+
+    fn copy(&self) -> Vec<(u64, u64)> {
+        self.0.iter().map(|(key, value)| (*key, value)).collect()
+    }
+}
+
+/// moka's cache for tasks, which is another type.
+impl LoadsByFuture for moka::future::Cache<u64, u64> {
+    async fn get_with_future(&self, key: u64, load: impl Future<Output = u64> + Send) -> u64 {
+        self.get_with(key, load).await
     }
 }

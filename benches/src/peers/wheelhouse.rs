@@ -6,9 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use wheelhouse::{Cache, CacheBuilder, Expiry, RemovalCause, expiry};
+use wheelhouse::{Cache, CacheBuilder, Expiry, RemovalCause, compute::Entry, expiry};
 
-use crate::peer::{Card, Expiring, Key, Left, Lifetime, Peer, Plan, Problem, Role, Value};
+use crate::peer::{
+    Card, Expiring, Key, Left, Lifetime, Loads, LoadsByFuture, Peer, Plan, Problem, Role, Value,
+};
 
 /// A policy that sets a deadline when an entry is created, and overrides nothing else.
 pub struct OnCreate<K, V>(pub Lifetime<K, V>);
@@ -192,7 +194,7 @@ impl Style for IdleLimit {
 
 /// The cache that this package is about.
 pub struct Wheelhouse<K, V, S = Ordinary> {
-    cache: Cache<K, V>,
+    pub(crate) cache: Cache<K, V>,
     style: PhantomData<S>,
 }
 
@@ -275,5 +277,39 @@ impl<K: Key, V: Value, S: Style> Peer<K, V> for Wheelhouse<K, V, S> {
 
     fn entries(&self) -> Option<u64> {
         Some(self.cache.entry_count())
+    }
+}
+
+impl<S: Style> Loads for Wheelhouse<u64, u64, S> {
+    #[inline]
+    fn get_with(&self, key: u64, load: impl FnOnce() -> u64) -> u64 {
+        self.cache.get_with(key, load)
+    }
+
+    fn fails_with(&self, key: u64, load: impl FnOnce()) -> bool {
+        let failing = || {
+            load();
+            Err::<u64, ()>(())
+        };
+        self.cache.try_get_with(key, failing).is_err()
+    }
+
+    #[inline]
+    fn add_one(&self, key: u64) {
+        let add = |old: Option<Entry<u64, u64>>| old.map_or(1, |old| old.into_value() + 1);
+        self.cache.entry(key).and_upsert_with(add);
+    }
+
+    fn copy(&self) -> Vec<(u64, u64)> {
+        self.cache
+            .iter()
+            .map(|entry| (*entry.key(), *entry.value()))
+            .collect()
+    }
+}
+
+impl<S: Style> LoadsByFuture for Wheelhouse<u64, u64, S> {
+    async fn get_with_future(&self, key: u64, load: impl Future<Output = u64> + Send) -> u64 {
+        self.cache.get_with_async(key, load).await
     }
 }

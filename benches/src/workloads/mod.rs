@@ -3,12 +3,15 @@
 mod cancel;
 mod evict;
 mod grow;
+mod load;
 pub mod many_caches;
 pub mod memory;
 pub(crate) mod race;
 pub mod ratio;
+mod refresh;
 pub mod sleepers;
 pub mod small;
+mod snapshot;
 mod steady;
 pub mod storm;
 pub mod timers;
@@ -129,6 +132,21 @@ pub const ALL: &[Workload] = &[
         name: storm::NAME,
         about: "1M entries due within two seconds: lateness, pauses of a caller, CPU time",
         run: storm::run,
+    },
+    Workload {
+        name: load::NAME,
+        about: "get_with: hits, misses that load, herds on one cold key; computes",
+        run: load::run,
+    },
+    Workload {
+        name: refresh::NAME,
+        about: "a loading cache: fresh and stale hits, and a backend that takes 5 ms",
+        run: refresh::run,
+    },
+    Workload {
+        name: snapshot::NAME,
+        about: "a million entries saved and restored, and what a reader feels meanwhile",
+        run: snapshot::run,
     },
     Workload {
         name: "timers",
