@@ -1,4 +1,4 @@
-//! The peers, one file each. All that let the hasher be chosen get ahash, wheelhouse's own default,
+//! The peers. All that let the hasher be chosen get ahash, wheelhouse's own default,
 //! so that a difference is the cache's and not the hash function's. Every other setting is the
 //! peer's default.
 
@@ -21,39 +21,42 @@ macro_rules! calls {
     };
 }
 
-mod dashmap;
-mod foyer;
-mod mini_moka;
+/// `get` and `look` of a peer whose values can be read in place.
+macro_rules! get_in_place {
+    (|$cache:ident, $key:ident, $read:ident| $look:expr) => {
+        #[inline]
+        fn get(&self, key: &K) -> Option<V> {
+            self.look(key, V::clone)
+        }
+
+        #[inline]
+        fn look<R>(&self, $key: &K, $read: impl FnOnce(&V) -> R) -> Option<R> {
+            let $cache = &self.0;
+            $look
+        }
+    };
+}
+
+mod maps;
 mod moka;
-mod papaya;
-mod quick_cache;
 mod quick_cache_deadline;
 mod quick_cache_queue;
 mod stretto;
-mod tinyufo;
 mod wheelhouse;
 
 pub use self::{
-    dashmap::DashMap,
-    foyer::Foyer,
-    mini_moka::MiniMoka,
-    moka::Moka,
-    papaya::Papaya,
-    quick_cache::QuickCache,
+    maps::{DashMap, Foyer, Papaya, QuickCache, TinyUfo},
+    moka::{MiniMoka, Moka},
     quick_cache_deadline::QuickCacheDeadline,
     quick_cache_queue::QuickCacheQueue,
     stretto::Stretto,
-    tinyufo::TinyUfo,
-    wheelhouse::{
-        AsTold, Batches, CoarseReads, IdleLimit, OnCreate, ReadsAsTold, Ready, Style, Wheelhouse,
-        WritesOnly,
-    },
+    wheelhouse::*,
 };
 
 use crate::peer::{Key, Peer, Value};
 
 /// Meets each peer with its own type.
-pub trait Visit<K: Key, V: Value> {
+pub trait Visit<K: Key = u64, V: Value = u64> {
     /// Called once per peer.
     fn meet<P: Peer<K, V>>(&mut self);
 }

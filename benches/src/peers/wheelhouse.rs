@@ -9,92 +9,59 @@ use std::{
 use wheelhouse::{Cache, CacheBuilder, Expiry, RemovalCause, compute::Entry, expiry};
 
 use crate::peer::{
-    Card, Expiring, Key, Left, Lifetime, Loads, LoadsByFuture, Peer, Plan, Problem, Role, Value,
+    Card, Expiring, Key, Left, Lifetime, Loads, LoadsByFuture, Peer, Plan, Problem, Value,
 };
 
-/// A policy that sets a deadline when an entry is created, and overrides nothing else.
-pub struct OnCreate<K, V>(pub Lifetime<K, V>);
+type Life = Option<Duration>;
 
-impl<K: Key, V: Value> Expiry<K, V> for OnCreate<K, V> {
-    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
-        Some((self.0)(key, value))
-    }
+/// A policy as a user writes it: it overrides the methods that are named, and no other.
+macro_rules! policy {
+    ($(#[$doc:meta])* $name:ident: $($method:ident)*) => {
+        $(#[$doc])*
+        pub struct $name<K, V>(pub Lifetime<K, V>);
+
+        impl<K: Key, V: Value> Expiry<K, V> for $name<K, V> {
+            fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Life {
+                Some((self.0)(key, value))
+            }
+
+            $(policy!($method);)*
+        }
+    };
+    (update) => {
+        fn expire_after_update(&self, key: &K, value: &V, _: Instant, _: Life) -> Life {
+            Some((self.0)(key, value))
+        }
+    };
+    (read) => {
+        fn expire_after_read(&self, key: &K, value: &V, _: Instant, _: Life, _: Instant) -> Life {
+            Some((self.0)(key, value))
+        }
+    };
+    (as_told) => {
+        fn expire_after_read(&self, _: &K, _: &V, _: Instant, left: Life, _: Instant) -> Life {
+            left
+        }
+    };
 }
 
-/// A policy that sets a deadline with every write.
-struct OnWrite<K, V>(Lifetime<K, V>);
-
-impl<K: Key, V: Value> Expiry<K, V> for OnWrite<K, V> {
-    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
-        Some((self.0)(key, value))
-    }
-
-    fn expire_after_update(
-        &self,
-        key: &K,
-        value: &V,
-        _: Instant,
-        _: Option<Duration>,
-    ) -> Option<Duration> {
-        Some((self.0)(key, value))
-    }
-}
-
-/// A policy that sets a deadline on create, and overrides the method for reads without changing
-/// anything there.
-pub struct AsTold<K, V>(pub Lifetime<K, V>);
-
-impl<K: Key, V: Value> Expiry<K, V> for AsTold<K, V> {
-    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
-        Some((self.0)(key, value))
-    }
-
-    fn expire_after_read(
-        &self,
-        _: &K,
-        _: &V,
-        _: Instant,
-        left: Option<Duration>,
-        _: Instant,
-    ) -> Option<Duration> {
-        left
-    }
-}
-
-/// A policy by which every write and every read sets a deadline.
-struct OnAccess<K, V>(Lifetime<K, V>);
-
-impl<K: Key, V: Value> Expiry<K, V> for OnAccess<K, V> {
-    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
-        Some((self.0)(key, value))
-    }
-
-    fn expire_after_update(
-        &self,
-        key: &K,
-        value: &V,
-        _: Instant,
-        _: Option<Duration>,
-    ) -> Option<Duration> {
-        Some((self.0)(key, value))
-    }
-
-    fn expire_after_read(
-        &self,
-        key: &K,
-        value: &V,
-        _: Instant,
-        _: Option<Duration>,
-        _: Instant,
-    ) -> Option<Duration> {
-        Some((self.0)(key, value))
-    }
-}
-
-/// The policy whose reads are never asked.
-fn writes_only<K: Key, V: Value>(policy: impl Expiry<K, V>) -> Result<impl Expiry<K, V>, Problem> {
-    Ok(wheelhouse::expiry::writes_only(policy))
-}
+policy!(
+    /// A policy that sets a deadline when an entry is created, and overrides nothing else.
+    OnCreate:
+);
+policy!(
+    /// A policy that sets a deadline with every write.
+    OnWrite: update
+);
+policy!(
+    /// A policy that sets a deadline on create, and overrides the method for reads without changing
+    /// anything there.
+    AsTold: as_told
+);
+policy!(
+    /// A policy by which every write and every read sets a deadline.
+    OnAccess: update read
+);
 
 type Built<K, V> = Result<CacheBuilder<K, V>, Problem>;
 
@@ -107,35 +74,18 @@ pub trait Style: Send + Sync + 'static {
 
     /// Sets it up.
     fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
-        Ok(ordinary(builder, plan))
-    }
-}
-
-/// An ordinary policy for what the plan asks for.
-fn ordinary<K: Key, V: Value>(
-    builder: CacheBuilder<K, V>,
-    plan: &Plan<K, V>,
-) -> CacheBuilder<K, V> {
-    match plan.expiring {
-        Expiring::Never => builder,
-        Expiring::Create => builder.expire_after(OnCreate(plan.lifetime)),
-        Expiring::Write => builder.expire_after(OnWrite(plan.lifetime)),
-        Expiring::Access => builder.expire_after(OnAccess(plan.lifetime)),
+        let lifetime = plan.lifetime;
+        Ok(match plan.expiring {
+            Expiring::Never => builder,
+            Expiring::Create => builder.expire_after(OnCreate(lifetime)),
+            Expiring::Write => builder.expire_after(OnWrite(lifetime)),
+            Expiring::Access => builder.expire_after(OnAccess(lifetime)),
+        })
     }
 }
 
 /// Default settings and an ordinary policy.
 pub struct Ordinary;
-/// An ordinary policy that overrides the method for reads and changes nothing there.
-pub struct ReadsAsTold;
-/// The ordinary policy, its reads never asked.
-pub struct WritesOnly;
-/// The ready policy `expiry::creating`.
-pub struct Ready;
-/// Look-ups by a time that a thread stores every five milliseconds.
-pub struct CoarseReads;
-/// One idle limit for all entries in place of a policy.
-pub struct IdleLimit;
 /// Sixteen keys to a call, where many are looked up.
 pub struct Batches;
 
@@ -148,55 +98,59 @@ impl Style for Batches {
     const BATCHED: bool = true;
 }
 
-impl Style for ReadsAsTold {
-    const NAME: &'static str = "wheelhouse, reads as told";
+/// A style that sets the builder up by an expression.
+macro_rules! style {
+    ($(#[$doc:meta])* $style:ident, $name:literal, |$builder:ident, $plan:ident| $set:expr) => {
+        $(#[$doc])*
+        pub struct $style;
 
-    fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
-        Ok(builder.expire_after(AsTold(plan.lifetime)))
-    }
+        impl Style for $style {
+            const NAME: &'static str = $name;
+
+            fn set<K: Key, V: Value>(
+                $builder: CacheBuilder<K, V>,
+                $plan: &Plan<K, V>,
+            ) -> Built<K, V> {
+                Ok($set)
+            }
+        }
+    };
 }
 
-impl Style for WritesOnly {
-    const NAME: &'static str = "wheelhouse, writes_only";
-
-    fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
-        Ok(builder.expire_after(writes_only(OnCreate(plan.lifetime))?))
-    }
-}
-
-impl Style for Ready {
-    const NAME: &'static str = "wheelhouse, creating";
-
-    fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
+style!(
+    /// An ordinary policy that overrides the method for reads and changes nothing there.
+    ReadsAsTold, "wheelhouse, reads as told",
+    |builder, plan| builder.expire_after(AsTold(plan.lifetime))
+);
+style!(
+    /// The ordinary policy, its reads never asked.
+    WritesOnly, "wheelhouse, writes_only",
+    |builder, plan| builder.expire_after(expiry::writes_only(OnCreate(plan.lifetime)))
+);
+style!(
+    /// The ready policy `expiry::creating`.
+    Ready, "wheelhouse, creating",
+    |builder, plan| {
         let lifetime = plan.lifetime;
-        let lives = move |key: &K, value: &V| Some(lifetime(key, value));
-        Ok(builder.expire_after(expiry::creating(lives)))
+        builder.expire_after(expiry::creating(move |key: &K, value: &V| Some(lifetime(key, value))))
     }
-}
-
-impl Style for CoarseReads {
-    const NAME: &'static str = "wheelhouse, coarse reads";
-
-    fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
-        Ok(ordinary(builder, plan).coarse_reads(Duration::from_millis(10)))
-    }
-}
-
-impl Style for IdleLimit {
-    const NAME: &'static str = "wheelhouse, idle limit";
-
-    fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
+);
+style!(
+    /// Look-ups by a time that a thread stores every five milliseconds.
+    CoarseReads, "wheelhouse, coarse reads",
+    |builder, plan| Ordinary::set(builder, plan)?.coarse_reads(Duration::from_millis(10))
+);
+style!(
+    /// One idle limit for all entries in place of a policy.
+    IdleLimit, "wheelhouse, idle limit",
+    |builder, plan| {
         let idle = plan.uniform.filter(|_| plan.expiring == Expiring::Access);
-        let idle = idle.ok_or(Problem::Unsupported("not the same work"))?;
-        Ok(builder.time_to_idle(idle))
+        builder.time_to_idle(idle.ok_or(Problem::Unsupported("not the same work"))?)
     }
-}
+);
 
 /// The cache that this package is about.
-pub struct Wheelhouse<K, V, S = Ordinary> {
-    pub(crate) cache: Cache<K, V>,
-    style: PhantomData<S>,
-}
+pub struct Wheelhouse<K = u64, V = u64, S = Ordinary>(pub(crate) Cache<K, V>, PhantomData<S>);
 
 impl<K: Key, V: Value, S: Style> Wheelhouse<K, V, S> {
     /// Builds what `plan` asks for, with settings that a plan does not know.
@@ -213,10 +167,7 @@ impl<K: Key, V: Value, S: Style> Wheelhouse<K, V, S> {
                 listener(key, value, Left::of(cause == RemovalCause::Expired));
             });
         }
-        Ok(Self {
-            cache: set(S::set(builder, plan)?).build(),
-            style: PhantomData,
-        })
+        Ok(Self(set(S::set(builder, plan)?).build(), PhantomData))
     }
 }
 
@@ -224,10 +175,7 @@ impl<K: Key, V: Value, S: Style> Wheelhouse<K, V, S> {
 const BATCH: usize = 16;
 
 impl<K: Key, V: Value, S: Style> Peer<K, V> for Wheelhouse<K, V, S> {
-    const CARD: Card = Card {
-        name: S::NAME,
-        role: Role::Subject,
-    };
+    const CARD: Card = Card::subject(S::NAME);
 
     fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
         Self::with(plan, |builder| builder)
@@ -235,12 +183,12 @@ impl<K: Key, V: Value, S: Style> Peer<K, V> for Wheelhouse<K, V, S> {
 
     #[inline]
     fn get(&self, key: &K) -> Option<V> {
-        self.cache.get(key)
+        self.0.get(key)
     }
 
     #[inline]
     fn look<R>(&self, key: &K, read: impl FnOnce(&V) -> R) -> Option<R> {
-        self.cache.get_ref(key).map(|entry| read(&entry))
+        self.0.get_ref(key).map(|entry| read(&entry))
     }
 
     #[inline]
@@ -249,67 +197,49 @@ impl<K: Key, V: Value, S: Style> Peer<K, V> for Wheelhouse<K, V, S> {
         let mut count = 0;
         if S::BATCHED {
             for keys in keys.chunks(BATCH) {
-                for (key, value) in keys.iter().zip(self.cache.get_many(keys)) {
+                for (key, value) in keys.iter().zip(self.0.get_many(keys)) {
                     count += u64::from(is_right(key, value));
                 }
             }
         } else {
             for key in keys {
-                count += u64::from(is_right(key, self.cache.get(key)));
+                count += u64::from(is_right(key, self.0.get(key)));
             }
         }
         count
     }
 
-    #[inline]
-    fn insert(&self, key: K, value: V) {
-        self.cache.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&self, key: &K) {
-        self.cache.invalidate(key);
-    }
+    calls!(insert, invalidate, entry_count);
 
     fn settle(&self) {
-        self.cache.run_pending_tasks();
-    }
-
-    fn entries(&self) -> Option<u64> {
-        Some(self.cache.entry_count())
+        self.0.run_pending_tasks();
     }
 }
 
 impl<S: Style> Loads for Wheelhouse<u64, u64, S> {
     #[inline]
     fn get_with(&self, key: u64, load: impl FnOnce() -> u64) -> u64 {
-        self.cache.get_with(key, load)
+        self.0.get_with(key, load)
     }
 
-    fn fails_with(&self, key: u64, load: impl FnOnce()) -> bool {
-        let failing = || {
-            load();
-            Err::<u64, ()>(())
-        };
-        self.cache.try_get_with(key, failing).is_err()
+    fn try_get_with(&self, key: u64, load: impl FnOnce() -> Result<u64, ()>) -> Option<u64> {
+        self.0.try_get_with(key, load).ok()
     }
 
     #[inline]
     fn add_one(&self, key: u64) {
         let add = |old: Option<Entry<u64, u64>>| old.map_or(1, |old| old.into_value() + 1);
-        self.cache.entry(key).and_upsert_with(add);
+        self.0.entry(key).and_upsert_with(add);
     }
 
     fn copy(&self) -> Vec<(u64, u64)> {
-        self.cache
-            .iter()
-            .map(|entry| (*entry.key(), *entry.value()))
-            .collect()
+        let pair = |entry: wheelhouse::EntryRef<'_, u64, u64>| (*entry.key(), *entry.value());
+        self.0.iter().map(pair).collect()
     }
 }
 
 impl<S: Style> LoadsByFuture for Wheelhouse<u64, u64, S> {
     async fn get_with_future(&self, key: u64, load: impl Future<Output = u64> + Send) -> u64 {
-        self.cache.get_with_async(key, load).await
+        self.0.get_with_async(key, load).await
     }
 }

@@ -11,19 +11,8 @@ use std::{
 use hdrhistogram::Histogram;
 use wheelhouse::Restore;
 
-use super::race::{entries, expect, fill, plan};
-use crate::{
-    clock,
-    contest::{Contest, Contestant, contests},
-    cpu,
-    figure::{Heading, Metric, Outcome, Reading},
-    keys,
-    peer::{Card, Expiring, Loads, Peer, Problem, Role},
-    peers::{Moka, QuickCache, Wheelhouse},
-    report::Report,
-    setup::Setup,
-    tail,
-};
+use super::prelude::*;
+use crate::peers::{Moka, QuickCache, Wheelhouse};
 
 pub(super) const NAME: &str = "snapshot";
 const SAVE: Metric = Metric::ranked("save ms");
@@ -31,40 +20,30 @@ const RESTORE: Metric = Metric::ranked("restore ms");
 const P9999: Metric = Metric::median("reader p99.99 us");
 const STALL: Metric = Metric::worst("reader longest us");
 
-type Ours = Wheelhouse<u64, u64>;
-
 /// Runs it for ours, for copies by hand, and for no cache.
 pub(super) fn run(setup: &Setup, report: &mut Report) {
     let count = setup.size(1_000_000, 100_000);
-    let card = |name, role| Card { name, role };
-    let save = Contest {
-        heading: Heading::new(
-            NAME,
-            "save and restore",
-            format!(
-                "u64 -> u64, {count} entries; beside the save another thread reads, each key as \
-                 likely; no cache: it reads nothing, beside a thread that copies as much memory"
-            ),
-        ),
-        contestants: vec![
-            Contestant::new(card("wheelhouse", Role::Subject), move || saved(count)),
-            Contestant::new(card("moka, by hand", Role::Cache), move || {
-                copied::<Moka<u64, u64>>(Expiring::Create, count)
-            }),
-            Contestant::new(card("quick_cache, by hand", Role::Cache), move || {
-                copied::<QuickCache<u64, u64>>(Expiring::Never, count)
-            }),
-            Contestant::new(card("no cache", Role::Floor), move || nothing(count)),
-        ],
-    };
+    let about = format!(
+        "u64 -> u64, {count} entries; beside the save another thread reads, each key as likely; no \
+         cache: it reads nothing, beside a thread that copies as much memory"
+    );
+    let save = Contest::new(NAME, "save and restore", about)
+        .with(<Wheelhouse as Peer>::CARD, move || saved(count))
+        .with(Card::cache("moka, by hand"), move || {
+            copied::<Moka>(Expiring::Create, count)
+        })
+        .with(Card::cache("quick_cache, by hand"), move || {
+            copied::<QuickCache>(Expiring::Never, count)
+        })
+        .with(Card::floor("no cache"), move || nothing(count));
     contests(setup, report, setup.rounds.min(3), vec![save]);
 }
 
 fn saved(count: usize) -> Outcome {
-    let (old, new): (Ours, Ours) = pair(Expiring::Create, count)?;
-    let (snapshot, mut readings) = watched(count, |key| old.get(&key), || old.cache.snapshot());
+    let (old, new): (Wheelhouse, Wheelhouse) = pair(Expiring::Create, count)?;
+    let (snapshot, mut readings) = watched(count, |key| old.get(&key), || old.0.snapshot());
     let began = clock::nanos();
-    let restored = new.cache.restore(snapshot, Restore::default()).restored;
+    let restored = new.0.restore(snapshot, Restore::default()).restored;
     readings.push(millis(RESTORE, began));
     expect("entries restored", restored, count as u64)?;
     all_there(&new, count)?;
@@ -94,7 +73,7 @@ fn nothing(count: usize) -> Outcome {
 }
 
 /// A cache with its entries, and an empty one.
-fn pair<P: Peer<u64, u64>>(expiring: Expiring, count: usize) -> Result<(P, P), Problem> {
+fn pair<P: Peer>(expiring: Expiring, count: usize) -> Result<(P, P), Problem> {
     let plan = plan(expiring, count, Some(count as u64 * 2));
     let old = P::build(&plan)?;
     fill(&old, entries(count))?;
@@ -102,13 +81,13 @@ fn pair<P: Peer<u64, u64>>(expiring: Expiring, count: usize) -> Result<(P, P), P
     Ok((old, P::build(&plan)?))
 }
 
-fn all_there<P: Peer<u64, u64>>(cache: &P, count: usize) -> Result<(), Problem> {
+fn all_there<P: Peer>(cache: &P, count: usize) -> Result<(), Problem> {
     let there = entries(count).filter(|(key, value)| cache.get(key) == Some(*value));
     expect("entries found", there.count() as u64, count as u64)
 }
 
 fn millis(metric: Metric, began: u64) -> Reading {
-    Reading::new(1, metric, (clock::nanos() - began) as f64 / 1e6)
+    metric.of((clock::nanos() - began) as f64 / 1e6)
 }
 
 /// Runs `save` while another core reads, each read timed.
@@ -155,6 +134,6 @@ where
     });
     let micros = |quantile| seen.value_at_quantile(quantile) as f64 / 1e3;
     let tail = [(P9999, 0.9999), (STALL, 1.0)];
-    let tail = tail.map(|(metric, quantile)| Reading::new(1, metric, micros(quantile)));
+    let tail = tail.map(|(metric, quantile)| metric.of(micros(quantile)));
     (saved, [vec![spent], tail.to_vec()].concat())
 }

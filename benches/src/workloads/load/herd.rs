@@ -14,16 +14,8 @@ use futures_util::future::join_all;
 use tokio::{runtime::Builder, time::sleep};
 
 use super::{NAME, loading, plan};
-use crate::{
-    clock,
-    contest::{Contest, Contestant, contests},
-    figure::{Heading, Metric, Outcome, Reading},
-    keys,
-    peer::{Expiring, Loads, LoadsByFuture, Peer, Problem},
-    peers::{Moka, QuickCache, Wheelhouse},
-    report::Report,
-    setup::Setup,
-};
+use crate::peers::{Moka, QuickCache, Wheelhouse};
+use crate::workloads::prelude::*;
 
 const RUNS: Metric = Metric::worst("runs of the load");
 const LAST: Metric = Metric::ranked("last caller us");
@@ -34,10 +26,6 @@ const LOAD: Duration = Duration::from_millis(1);
 const TASKS: usize = 64;
 const THREADS: usize = 8;
 
-type Ours = Wheelhouse<u64, u64>;
-type Theirs = Moka<u64, u64>;
-type Quick = QuickCache<u64, u64>;
-
 /// Runs all herds.
 pub(super) fn run(setup: &Setup, report: &mut Report) {
     let herds = setup.size(100, 10);
@@ -46,14 +34,17 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
          takes 1 ms. Times count from the end of its first run; median of the herds. Tasks run on \
          one thread, and those of moka in its cache for tasks"
     );
-    let contest = |variant: String, contestants| Contest {
-        heading: Heading::new(NAME, variant, &*about),
-        contestants,
+    let contest = |variant: String| Contest::new(NAME, variant, &*about);
+    let threads = |fails: bool| {
+        let what = if fails { ", the load fails" } else { "" };
+        loading!(contest(format!("{THREADS} threads{what}")),
+            P => by_threads(herds, &built::<P>(herds)?, fails); Wheelhouse, Moka, QuickCache)
     };
-    let threads = move |fails| loading!(P => by_threads(herds, &built::<P>(herds)?, fails); Ours, Theirs, Quick);
-    let tasks =
-        move |threads| loading!(P => by_tasks(herds, threads, &built::<P>(herds)?); Ours, Quick);
-    let for_tasks = move || {
+    let tasks = |variant, threads| {
+        loading!(contest(variant), P => by_tasks(herds, threads, &built::<P>(herds)?);
+            Wheelhouse, QuickCache)
+    };
+    let moka = move || {
         let cache = moka::future::Cache::new(herds as u64 * 4);
         gather(
             herds,
@@ -62,21 +53,16 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
             Some(&|key, herd| drive(&cache, key, herd)),
         )
     };
-    let mut by_tasks_alone = tasks(0);
-    by_tasks_alone.push(Contestant::new(Theirs::CARD, for_tasks));
     let all = vec![
-        contest(format!("{THREADS} threads"), threads(false)),
-        contest(format!("{TASKS} tasks"), by_tasks_alone),
-        contest(
-            format!("{TASKS} tasks and {THREADS} threads"),
-            tasks(THREADS),
-        ),
-        contest(format!("{THREADS} threads, the load fails"), threads(true)),
+        threads(false),
+        tasks(format!("{TASKS} tasks"), 0).with(<Moka as Peer>::CARD, moka),
+        tasks(format!("{TASKS} tasks and {THREADS} threads"), THREADS),
+        threads(true),
     ];
     contests(setup, report, setup.rounds.min(3), all);
 }
 
-fn built<P: Peer<u64, u64>>(herds: usize) -> Result<P, Problem> {
+fn built<P: Peer>(herds: usize) -> Result<P, Problem> {
     P::build(&plan(Expiring::Never, herds, Some(herds as u64 * 4)))
 }
 
@@ -116,7 +102,13 @@ impl Herd {
 
 fn by_threads<P: Loads>(herds: usize, cache: &P, fails: bool) -> Outcome {
     let ask = |key, herd: &Herd| match fails {
-        true => assert!(cache.fails_with(key, || herd.load())),
+        true => {
+            let load = || {
+                herd.load();
+                Err(())
+            };
+            assert_eq!(cache.try_get_with(key, load), None);
+        }
         false => ask(cache, key, herd),
     };
     gather(herds, THREADS, ask, None)
@@ -181,8 +173,8 @@ fn gather(
     let mut waited: Vec<u64> = all.iter().map(waited).collect();
     waited.sort_unstable();
     Ok(vec![
-        Reading::new(1, RUNS, runs.unwrap_or(0) as f64),
-        Reading::new(1, LAST, waited[herds / 2] as f64 / 1e3),
-        Reading::new(1, SLOWEST, waited[herds - 1] as f64 / 1e3),
+        RUNS.of(runs.unwrap_or(0) as f64),
+        LAST.of(waited[herds / 2] as f64 / 1e3),
+        SLOWEST.of(waited[herds - 1] as f64 / 1e3),
     ])
 }

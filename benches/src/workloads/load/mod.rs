@@ -2,17 +2,8 @@
 
 mod herd;
 
-use super::race::{by_expiring, entries, expect, fill, plan, time};
-use crate::{
-    contest::{Contest, Contestant, contests},
-    figure::{Heading, Metric, Outcome, Reading},
-    keys,
-    measure::{on_a_core, timed_here},
-    peer::{Expiring, Loads, Problem},
-    peers::{Moka, QuickCache, Ready, Wheelhouse},
-    report::Report,
-    setup::Setup,
-};
+use crate::peers::{Moka, QuickCache, Ready, Wheelhouse};
+use crate::workloads::prelude::*;
 
 pub(super) const NAME: &str = "load";
 const GET: Metric = Metric::ranked("get ns");
@@ -25,56 +16,41 @@ const TURN: usize = 1 << 14;
 /// Runs all kinds.
 pub(super) fn run(setup: &Setup, report: &mut Report) {
     let rounds = setup.rounds;
-    let both = [Expiring::Never, Expiring::Create];
     let hits = setup.size(1 << 19, 1 << 17);
-    let hit = format!(
-        "hits, each asked by both calls in turns; {} keys, Zipf {}; 1 thread",
-        keys::SMALL,
-        keys::SKEW
-    );
+    let (count, skew) = (keys::SMALL, keys::SKEW);
+    let hit = format!("hits by both calls in turns; {count} keys, Zipf {skew}; 1 thread");
     let misses = setup.size(400_000, 100_000);
-    let miss = format!("{misses} absent keys, whose load does nothing; 1 thread");
+    let miss =
+        format!("{misses} absent keys, by both ways in turns; a load does nothing; 1 thread");
     let mut all = Vec::new();
-    for (label, expiring) in by_expiring(&both) {
-        let contest = |what, about: &String, contestants| Contest {
-            heading: Heading::new(NAME, format!("{what}, {label}"), about),
-            contestants,
-        };
-        all.push(contest(
-            "hit",
-            &hit,
-            loading!(P => hits_of::<P>(expiring, hits)),
-        ));
-        all.push(contest(
-            "miss",
-            &miss,
-            loading!(P => misses_of::<P>(expiring, misses)),
-        ));
+    for (label, expiring) in by_expiring(&[Expiring::Never, Expiring::Create]) {
+        let hit = Contest::new(NAME, format!("hit, {label}"), &hit);
+        all.push(loading!(hit, P => hits_of::<P>(expiring, hits)));
+        let miss = Contest::new(NAME, format!("miss, {label}"), &miss);
+        all.push(loading!(miss, P => misses_of::<P>(expiring, misses)));
     }
     contests(setup, report, rounds, all);
     herd::run(setup, report);
     computes(setup, report);
 }
 
-/// Each of the caches that load, run by an expression over its type.
+/// Adds each of the caches that load to a contest, run by an expression over its type.
 macro_rules! loading {
-    ($peer:ident => $run:expr) => {
-        loading!($peer => $run; Wheelhouse<u64, u64>, Wheelhouse<u64, u64, Ready>, Moka<u64, u64>,
-            QuickCache<u64, u64>)
+    ($contest:expr, $peer:ident => $run:expr) => {
+        loading!($contest, $peer => $run; Wheelhouse, Wheelhouse<u64, u64, Ready>, Moka, QuickCache)
     };
-    ($peer:ident => $run:expr; $($type:ty),+) => {
-        vec![$({
+    ($contest:expr, $peer:ident => $run:expr; $($type:ty),+) => {
+        $contest$(.with(<$type as $crate::peer::Peer>::CARD, {
             type $peer = $type;
-            Contestant::new(<$peer as $crate::peer::Peer<u64, u64>>::CARD, move || $run)
-        }),+]
+            move || $run
+        }))+
     };
 }
 use loading;
 
 /// Hits by `get` and by `get_with`.
 fn hits_of<P: Loads>(expiring: Expiring, operations: usize) -> Outcome {
-    let cache = P::build(&plan(expiring, keys::SMALL, Some(keys::SMALL as u64 * 4)))?;
-    fill(&cache, entries(keys::SMALL))?;
+    let cache: P = small_cache(expiring)?;
     let stream = keys::keys_of(&keys::zipf_ranks(keys::SMALL, operations, 0));
     let get = |keys: &[u64]| sum(keys, |key| cache.get(&key).unwrap_or(0));
     let get_with = |keys: &[u64]| sum(keys, |key| cache.get_with(key, || 0));
@@ -126,23 +102,19 @@ fn in_turns(
     let expected = sum(stream, keys::value);
     expect("sums of the values", right[0], expected)?;
     expect("sums of the values", right[1], expected)?;
-    let of = |metric, nanos: f64| Reading::new(1, metric, nanos / stream.len() as f64);
-    Ok(vec![of(one.0, nanos[0]), of(other.0, nanos[1])])
+    let each = nanos.map(|nanos| nanos / stream.len() as f64);
+    Ok(vec![one.0.of(each[0]), other.0.of(each[1])])
 }
 
 /// Adds one to values: of one key, and of a million.
 fn computes(setup: &Setup, report: &mut Report) {
     let operations = setup.size(1 << 18, 1 << 16);
     let million = setup.size(1_000_000, 50_000);
-    let all = [("one key", 1), ("a million keys", million)].map(|(variant, resident)| Contest {
-        heading: Heading::new(
-            NAME,
-            format!("compute, {variant}"),
-            "each operation adds one to a value that is there, by `and_upsert_with` (quick_cache: \
-             `entry`, which calls back under a lock)",
-        ),
-        contestants: loading!(P => compute::<P>(setup, resident, operations);
-            Wheelhouse<u64, u64>, Moka<u64, u64>, QuickCache<u64, u64>),
+    let about = "each operation adds one to a value that is there, by `and_upsert_with` (quick_cache: \
+                 `entry`, which calls back under a lock)";
+    let all = [("one key", 1), ("a million keys", million)].map(|(variant, resident)| {
+        let contest = Contest::new(NAME, format!("compute, {variant}"), about);
+        loading!(contest, P => compute::<P>(setup, resident, operations); Wheelhouse, Moka, QuickCache)
     });
     contests(setup, report, setup.rounds.min(3), all.into());
 }

@@ -16,17 +16,8 @@ use std::{
 use wheelhouse::{Cache, loader_fn, refresh};
 
 use super::{NAME, expect, plan};
-use crate::{
-    clock,
-    contest::{Contest, Contestant, contests},
-    figure::{Heading, Metric, Outcome, Reading},
-    keys,
-    peer::{Card, Expiring, Loads, Peer, Plan, Role},
-    peers::{Moka, OnCreate},
-    report::Report,
-    setup::Setup,
-    tail,
-};
+use crate::peers::{Moka, OnCreate};
+use crate::workloads::prelude::*;
 
 const CALL: Duration = Duration::from_millis(5);
 const LIFE: Duration = Duration::from_secs(1);
@@ -48,41 +39,26 @@ const REQUESTS: Metric = Metric::median("requests/s");
 
 /// Measures both settings of ours, moka, and no cache.
 pub(super) fn run(setup: &Setup, report: &mut Report) {
-    let subject = |name| Card {
-        name,
-        role: Role::Subject,
+    let about = "50,000 requests a second by 16 callers, 1,000 keys equally likely, lives of 1 s; \
+                 refresh: a quarter of the life before its end, up to a fifth earlier by chance, on \
+                 16 threads";
+    let seconds = setup.size(4, 1) as u64;
+    let load = move || Load {
+        seconds,
+        calls: Arc::default(),
     };
-    let floor = Card {
-        name: "no cache, calls that do nothing",
-        role: Role::Floor,
-    };
-    let contestant = |card, run: fn(Load) -> Outcome| {
-        let seconds = setup.size(4, 1) as u64;
-        Contestant::new(card, move || {
-            run(Load {
-                seconds,
-                calls: Arc::default(),
-            })
+    let contest = Contest::new(NAME, "backend of 5 ms", about)
+        .with(Card::subject("wheelhouse, refresh"), move || {
+            loading(load(), true)
         })
-    };
-    let backend = Contest {
-        heading: Heading::new(
-            NAME,
-            "backend of 5 ms",
-            "50,000 requests a second by 16 callers, 1,000 keys equally likely, lives of 1 s; \
-             refresh: a quarter of the life before its end, up to a fifth earlier by chance, on 16 \
-             threads",
-        ),
-        contestants: vec![
-            contestant(subject("wheelhouse, refresh"), |load| loading(load, true)),
-            contestant(subject("wheelhouse, no refresh"), |load| {
-                loading(load, false)
-            }),
-            contestant(Moka::<u64, u64>::CARD, with_moka),
-            contestant(floor, |load| load.run(keys::value)),
-        ],
-    };
-    contests(setup, report, setup.rounds.min(2), vec![backend]);
+        .with(Card::subject("wheelhouse, no refresh"), move || {
+            loading(load(), false)
+        })
+        .with(<Moka as Peer>::CARD, move || with_moka(load()))
+        .with(Card::floor("no cache, calls that do nothing"), move || {
+            load().run(keys::value)
+        });
+    contests(setup, report, setup.rounds.min(2), vec![contest]);
 }
 
 /// The requests to come, and the calls of the backend.
@@ -174,8 +150,6 @@ impl Load {
         let latencies = LATENCY.map(|(metric, quantile)| (metric, micros(quantile)));
         let rates = [(BACKEND, rate(before)), (REQUESTS, rate(seen.len()))];
         let all = latencies.into_iter().chain(rates);
-        Ok(all
-            .map(|(metric, value)| Reading::new(1, metric, value))
-            .collect())
+        Ok(all.map(|(metric, value)| metric.of(value)).collect())
     }
 }

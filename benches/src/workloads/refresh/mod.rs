@@ -14,17 +14,8 @@ use std::{
 
 use wheelhouse::{Cache, Loaded, Loader, LoadingCache, Refresh, Reloaded, refresh};
 
-use super::race::{entries, expect, fill, hours, plan, time};
-use crate::{
-    clock,
-    contest::{Contest, Contestant, contests},
-    figure::{Heading, Metric, Outcome, Reading},
-    keys,
-    peer::{Expiring, Peer},
-    peers::{OnCreate, Wheelhouse},
-    report::Report,
-    setup::Setup,
-};
+use crate::peers::{OnCreate, Wheelhouse};
+use crate::workloads::prelude::*;
 
 pub(super) const NAME: &str = "refresh";
 const PLAIN: Metric = Metric::ranked("Cache::get ns");
@@ -35,8 +26,6 @@ const STALE: Metric = Metric::ranked("LoadingCache::get, stale, ns");
 const STREAM: usize = 1 << 17;
 const THREADS: [usize; 2] = [1, 8];
 
-type Ours = Wheelhouse<u64, u64>;
-
 /// Runs both kinds.
 pub(super) fn run(setup: &Setup, report: &mut Report) {
     let about = format!(
@@ -44,10 +33,8 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
         keys::SMALL,
         keys::SKEW
     );
-    let hits = Contest {
-        heading: Heading::new(NAME, "hits, per-entry expiry", about),
-        contestants: vec![Contestant::new(Ours::CARD, move || hits(setup))],
-    };
+    let card = <Wheelhouse as Peer>::CARD;
+    let hits = Contest::new(NAME, "hits, per-entry expiry", about).with(card, move || hits(setup));
     contests(setup, report, setup.rounds, vec![hits]);
     backend::run(setup, report);
 }
@@ -84,12 +71,7 @@ fn loading(held: &Held, policy: impl Refresh<u64, u64>) -> LoadingCache<u64, u64
 }
 
 fn hits(setup: &Setup) -> Outcome {
-    let plain = Ours::build(&plan(
-        Expiring::Create,
-        keys::SMALL,
-        Some(keys::SMALL as u64 * 4),
-    ))?;
-    fill(&plain, entries(keys::SMALL))?;
+    let plain: Wheelhouse = small_cache(Expiring::Create)?;
     let held = Held::default();
     let under_way = held.0.0.write();
     let fresh = loading(&held, refresh::after(Duration::from_secs(3600)));
@@ -110,7 +92,7 @@ fn hits(setup: &Setup) -> Outcome {
             readings.push(Reading::new(threads, metric, done.nanos));
             expect("right answers", done.sum, (threads * STREAM * 4) as u64)
         };
-        measure(PLAIN, &|stream| right(stream, |key| plain.cache.get(key)))?;
+        measure(PLAIN, &|stream| right(stream, |key| plain.0.get(key)))?;
         measure(FRESH, &|stream| right(stream, |key| fresh.get(key).ok()))?;
         measure(STALE, &|stream| right(stream, |key| stale.get(key).ok()))?;
     }
