@@ -72,24 +72,7 @@ impl<K: Key, V: Value> Peer<K, V> for Moka<K, V> {
 }
 
 impl Loads for Moka {
-    #[inline]
-    fn get_with(&self, key: u64, load: impl FnOnce() -> u64) -> u64 {
-        self.0.get_with(key, load)
-    }
-
-    fn try_get_with(&self, key: u64, load: impl FnOnce() -> Result<u64, ()>) -> Option<u64> {
-        self.0.try_get_with(key, load).ok()
-    }
-
-    #[inline]
-    fn add_one(&self, key: u64) {
-        let add = |old: Option<moka::Entry<u64, u64>>| old.map_or(1, |old| old.into_value() + 1);
-        self.0.entry(key).and_upsert_with(add);
-    }
-
-    fn copy(&self) -> Vec<(u64, u64)> {
-        self.0.iter().map(|(key, value)| (*key, value)).collect()
-    }
+    loads_as_moka!(moka::Entry<u64, u64>, |(key, value)| (*key, value));
 }
 
 /// moka's cache for tasks, which is another type.

@@ -217,25 +217,7 @@ impl<K: Key, V: Value, S: Style> Peer<K, V> for Wheelhouse<K, V, S> {
 }
 
 impl<S: Style> Loads for Wheelhouse<u64, u64, S> {
-    #[inline]
-    fn get_with(&self, key: u64, load: impl FnOnce() -> u64) -> u64 {
-        self.0.get_with(key, load)
-    }
-
-    fn try_get_with(&self, key: u64, load: impl FnOnce() -> Result<u64, ()>) -> Option<u64> {
-        self.0.try_get_with(key, load).ok()
-    }
-
-    #[inline]
-    fn add_one(&self, key: u64) {
-        let add = |old: Option<Entry<u64, u64>>| old.map_or(1, |old| old.into_value() + 1);
-        self.0.entry(key).and_upsert_with(add);
-    }
-
-    fn copy(&self) -> Vec<(u64, u64)> {
-        let pair = |entry: wheelhouse::EntryRef<'_, u64, u64>| (*entry.key(), *entry.value());
-        self.0.iter().map(pair).collect()
-    }
+    loads_as_moka!(Entry<u64, u64>, |entry| (*entry.key(), *entry.value()));
 }
 
 impl<S: Style> LoadsByFuture for Wheelhouse<u64, u64, S> {
