@@ -3,6 +3,7 @@
 //! life.
 
 use std::{
+    collections::HashMap,
     hint::black_box,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
@@ -25,7 +26,7 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
     let count = setup.size(1_000_000, 100_000);
     let about = format!(
         "u64 -> u64, {count} entries; beside the save another thread reads, each key as likely; no \
-         cache: it reads nothing, beside a thread that copies as much memory"
+         cache: it reads a `HashMap`, beside a thread that copies memory"
     );
     let save = Contest::new(NAME, "save and restore", about)
         .with(<Wheelhouse as Peer>::CARD, move || saved(count))
@@ -63,11 +64,12 @@ fn copied<P: Loads>(expiring: Expiring, count: usize) -> Outcome {
     Ok(readings)
 }
 
-/// The machine's own stalls: a reader of nothing beside copies that take as long as a save.
+/// The machine's own stalls: a reader of a map without writers, beside copies of memory.
 fn nothing(count: usize) -> Outcome {
+    let map: HashMap<u64, u64, Hasher> = entries(count).collect();
     let source = vec![[1_u64; 12]; count];
-    let copies = || (0..8).for_each(|_| drop(black_box(source.clone())));
-    let mut readings = watched(count, |key| Some(keys::value(key)), copies).1;
+    let copies = || (0..20).for_each(|_| drop(black_box(source.clone())));
+    let mut readings = watched(count, |key| map.get(&key).copied(), copies).1;
     readings.remove(0);
     Ok(readings)
 }

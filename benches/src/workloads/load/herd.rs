@@ -31,7 +31,7 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
     let herds = setup.size(100, 10);
     let about = format!(
         "{herds} cold keys, one after the other, each asked for by all callers at once; a load \
-         takes 1 ms. Times count from the end of its first run; median of the herds. Tasks run on \
+         ends 1 ms after the last of them has begun. Times count from the end of its first run; median of the herds. Tasks run on \
          one thread, and those of moka in its cache for tasks"
     );
     let contest = |variant: String| Contest::new(NAME, variant, &*about);
@@ -69,6 +69,8 @@ fn built<P: Peer>(herds: usize) -> Result<P, Problem> {
 /// What the callers for one key saw.
 #[derive(Default)]
 struct Herd {
+    /// Callers that have not begun to ask.
+    to_come: AtomicU64,
     runs: AtomicU64,
     /// When the first run of the load ended.
     ended: AtomicU64,
@@ -84,12 +86,24 @@ impl Herd {
             .compare_exchange(0, clock::nanos(), SeqCst, SeqCst);
     }
 
+    /// A caller begins to ask.
+    fn comes(&self) {
+        self.to_come.fetch_sub(1, SeqCst);
+    }
+
+    /// Some thread may begin late; a load that ended before would not be one for all callers.
     fn load(&self) {
+        while self.to_come.load(SeqCst) > 0 {
+            thread::sleep(LOAD / 10);
+        }
         thread::sleep(LOAD);
         self.end();
     }
 
     async fn load_by_future(&self, key: u64) -> u64 {
+        while self.to_come.load(SeqCst) > 0 {
+            sleep(LOAD).await;
+        }
         sleep(LOAD).await;
         self.end();
         keys::value(key)
@@ -107,6 +121,7 @@ fn by_threads<P: Loads>(herds: usize, cache: &P, fails: bool) -> Outcome {
                 herd.load();
                 Err(())
             };
+            herd.comes();
             assert_eq!(cache.try_get_with(key, load), None);
         }
         false => ask(cache, key, herd),
@@ -129,12 +144,14 @@ fn ask(cache: &impl Loads, key: u64, herd: &Herd) {
         herd.load();
         keys::value(key)
     };
+    herd.comes();
     assert_eq!(cache.get_with(key, load), keys::value(key));
 }
 
 /// Asks by tasks, on the calling thread.
 fn drive(cache: &impl LoadsByFuture, key: u64, herd: &Herd) {
     let task = |_| async {
+        herd.comes();
         let value = cache.get_with_future(key, herd.load_by_future(key)).await;
         assert_eq!(value, keys::value(key));
         herd.answered();
@@ -153,7 +170,12 @@ fn gather(
     ask: impl Fn(u64, &Herd) + Sync,
     tasks: Option<Ask<'_>>,
 ) -> Outcome {
-    let all: Vec<Herd> = (0..herds).map(|_| Herd::default()).collect();
+    let to_come = threads + if tasks.is_some() { TASKS } else { 0 };
+    let herd = |_| Herd {
+        to_come: AtomicU64::new(to_come as u64),
+        ..Herd::default()
+    };
+    let all: Vec<Herd> = (0..herds).map(herd).collect();
     let (ask, all): (Ask<'_>, _) = (&ask, &all);
     let barrier = &Barrier::new(threads + usize::from(tasks.is_some()));
     thread::scope(|scope| {

@@ -16,7 +16,7 @@ use std::{
 use wheelhouse::{Cache, loader_fn, refresh};
 
 use super::{NAME, expect, plan};
-use crate::peers::{Moka, OnCreate};
+use crate::peers::{Moka, OnWrite};
 use crate::workloads::prelude::*;
 
 const CALL: Duration = Duration::from_millis(5);
@@ -77,7 +77,7 @@ fn loading(load: Load, refreshes: bool) -> Outcome {
     let calls = Arc::clone(&load.calls);
     let builder = Cache::builder()
         .max_capacity(KEYS as u64 * 4)
-        .expire_after(OnCreate(|_: &u64, _: &u64| LIFE))
+        .expire_after(OnWrite(|_: &u64, _: &u64| LIFE))
         .loading(loader_fn(move |key: &u64| {
             Ok::<u64, ()>(call(&calls, *key))
         }));
@@ -94,7 +94,7 @@ fn loading(load: Load, refreshes: bool) -> Outcome {
 fn with_moka(load: Load) -> Outcome {
     let cache = Moka::build(&Plan {
         lifetime: |_, _| LIFE,
-        ..plan(Expiring::Create, KEYS, Some(KEYS as u64 * 4))
+        ..plan(Expiring::Write, KEYS, Some(KEYS as u64 * 4))
     })?;
     let calls = Arc::clone(&load.calls);
     load.run(|key| cache.get_with(key, || call(&calls, key)))
