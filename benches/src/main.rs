@@ -81,7 +81,7 @@ struct Arguments {
 const SCRATCH: &str = "target/wheelhouse-bench";
 
 /// Of one peer in one variant of a workload, so that slow peers do not take up most of the time.
-const PATIENCE: Duration = Duration::from_millis(1500);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 fn workload_list() -> String {
     let lines = workloads::ALL
