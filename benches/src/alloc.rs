@@ -10,10 +10,8 @@ use std::{
 };
 
 static COUNTING: AtomicBool = AtomicBool::new(false);
-static REQUESTED: AtomicI64 = AtomicI64::new(0);
-static USABLE: AtomicI64 = AtomicI64::new(0);
-static LIVE: AtomicI64 = AtomicI64::new(0);
-static CALLS: AtomicI64 = AtomicI64::new(0);
+/// As the fields of [`Tally`].
+static COUNTS: [AtomicI64; 4] = [const { AtomicI64::new(0) }; 4];
 
 /// The system allocator, counted when asked.
 pub struct Counting;
@@ -51,11 +49,18 @@ pub fn start_counting() {
 
 /// What is allocated now, less what was before counting began.
 pub fn tally() -> Tally {
+    let [requested, usable, live, calls] = COUNTS.each_ref().map(|count| count.load(Relaxed));
     Tally {
-        requested: REQUESTED.load(Relaxed),
-        usable: USABLE.load(Relaxed),
-        live: LIVE.load(Relaxed),
-        calls: CALLS.load(Relaxed),
+        requested,
+        usable,
+        live,
+        calls,
+    }
+}
+
+fn count(changes: [i64; 4]) {
+    for (count, change) in COUNTS.iter().zip(changes) {
+        count.fetch_add(change, Relaxed);
     }
 }
 
@@ -88,11 +93,8 @@ unsafe fn usable(block: *mut u8) -> i64 {
 /// As for [`usable`], or null.
 unsafe fn count_in(block: *mut u8, size: usize) {
     if COUNTING.load(Relaxed) && !block.is_null() {
-        REQUESTED.fetch_add(size as i64, Relaxed);
         // SAFETY: promised by the caller, null excluded above.
-        USABLE.fetch_add(unsafe { usable(block) }, Relaxed);
-        LIVE.fetch_add(1, Relaxed);
-        CALLS.fetch_add(1, Relaxed);
+        count([size as i64, unsafe { usable(block) }, 1, 1]);
     }
 }
 
@@ -100,10 +102,8 @@ unsafe fn count_in(block: *mut u8, size: usize) {
 /// As for [`usable`].
 unsafe fn count_out(block: *mut u8, size: usize) {
     if COUNTING.load(Relaxed) {
-        REQUESTED.fetch_sub(size as i64, Relaxed);
         // SAFETY: promised by the caller.
-        USABLE.fetch_sub(unsafe { usable(block) }, Relaxed);
-        LIVE.fetch_sub(1, Relaxed);
+        count([-(size as i64), -unsafe { usable(block) }, -1, 0]);
     }
 }
 
@@ -147,9 +147,8 @@ unsafe impl GlobalAlloc for Counting {
             let before = usable(block);
             let moved = System.realloc(block, layout, size);
             if !moved.is_null() {
-                REQUESTED.fetch_add(size as i64 - layout.size() as i64, Relaxed);
-                USABLE.fetch_add(usable(moved) - before, Relaxed);
-                CALLS.fetch_add(1, Relaxed);
+                let more = size as i64 - layout.size() as i64;
+                count([more, usable(moved) - before, 0, 1]);
             }
             moved
         }

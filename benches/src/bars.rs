@@ -5,8 +5,6 @@
 use crate::{
     figure::{NS_PER_OP, Verdict},
     report::{Report, Row, table::number},
-    setup::Setup,
-    workloads,
 };
 
 const TABLE: &str = include_str!("../bars.md");
@@ -89,15 +87,10 @@ pub fn peers(bars: &[Bar]) -> Vec<String> {
     peers
 }
 
-/// Runs the workloads that the bars need and that have not been run.
-pub fn run_needed(bars: &[Bar], setup: &Setup, report: &mut Report) {
-    for workload in workloads::ALL {
-        let mut figures = bars.iter().flat_map(Bar::figures);
-        let is_needed = figures.any(|figure| figure.workload == workload.name);
-        if is_needed && !report.has(workload.name) {
-            (workload.run)(setup, report);
-        }
-    }
+/// Whether a bar needs figures of a workload.
+pub fn need(bars: &[Bar], workload: &str) -> bool {
+    let mut figures = bars.iter().flat_map(Bar::figures);
+    figures.any(|figure| figure.workload == workload)
 }
 
 /// Compares the bars with a report.
@@ -111,13 +104,9 @@ impl Bar {
     }
 
     fn judge(&self, report: &Report) -> Verdict {
-        let value = |figure: &Figure| {
-            let row = figure.row(report)?;
-            Some(if self.highest {
-                row.high()
-            } else {
-                row.median()
-            })
+        let value = |figure: &Figure| match figure.row(report)? {
+            row if self.highest => Some(row.high()),
+            row => Some(row.median()),
         };
         let (value, detail) = match &self.over {
             None if self.highest => (value(&self.figure), "highest round".to_owned()),
@@ -142,10 +131,7 @@ impl Bar {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        figure::{Heading, Reading},
-        peer::{Card, Role},
-    };
+    use crate::{figure::Heading, peer::Card, workloads};
 
     #[test]
     fn every_bar_names_a_workload_that_exists() {
@@ -170,11 +156,8 @@ mod tests {
             (bars[1].figure, 17.0),
         ] {
             let heading = Heading::new(figure.workload, figure.variant, "");
-            let card = Card {
-                name: figure.peer,
-                role: Role::Subject,
-            };
-            report.add(&heading, card, &[Reading::new(1, NS_PER_OP, value)]);
+            let card = Card::subject(figure.peer);
+            report.add(&heading, card, &[NS_PER_OP.of(value)]);
         }
         let verdicts = judge(&bars[..3], &report);
         let met: Vec<_> = verdicts.iter().map(Verdict::met).collect();

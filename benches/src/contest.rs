@@ -1,7 +1,10 @@
 //! Lets the peers take turns: in each round every peer runs once, and each round begins with
 //! another peer, so that what the machine does meanwhile falls on all alike.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::{Duration, Instant},
+};
 
 use crate::{
     figure::{Heading, Outcome},
@@ -10,54 +13,81 @@ use crate::{
     setup::Setup,
 };
 
-/// One peer and how to run it.
-pub struct Contestant<'a> {
-    /// Name and role.
-    pub card: Card,
-    /// Runs one round.
-    pub run: Box<dyn FnMut() -> Outcome + 'a>,
-}
-
-impl<'a> Contestant<'a> {
-    /// A peer, run by `run`.
-    pub fn new(card: Card, run: impl FnMut() -> Outcome + 'a) -> Self {
-        let run = Box::new(run);
-        Self { card, run }
-    }
-}
-
 /// Peers side by side.
 pub struct Contest<'a> {
     /// What is being compared.
     pub heading: Heading,
-    /// The peers that take part.
-    pub contestants: Vec<Contestant<'a>>,
+    contestants: Vec<Contestant<'a>>,
+}
+
+/// One peer and how to run a round of it.
+struct Contestant<'a> {
+    card: Card,
+    run: Box<dyn FnMut() -> Outcome + 'a>,
+    /// Time spent on all its rounds.
+    spent: Duration,
+}
+
+impl<'a> Contest<'a> {
+    /// A contest of no peers so far.
+    pub fn new(workload: &str, variant: impl Into<String>, about: impl Into<String>) -> Self {
+        let heading = Heading::new(workload, variant, about);
+        Self {
+            heading,
+            contestants: Vec::new(),
+        }
+    }
+
+    /// A contest that is a line of a table; see [`Heading::is_line`].
+    pub fn line(workload: &str, variant: impl Into<String>, about: &str) -> Self {
+        let mut contest = Self::new(workload, variant, about);
+        contest.heading.is_line = true;
+        contest
+    }
+
+    /// Adds a peer, run by `run`.
+    pub fn add(&mut self, card: Card, run: impl FnMut() -> Outcome + 'a) {
+        let (run, spent) = (Box::new(run), Duration::ZERO);
+        self.contestants.push(Contestant { card, run, spent });
+    }
+
+    /// With one more peer.
+    pub fn with(mut self, card: Card, run: impl FnMut() -> Outcome + 'a) -> Self {
+        self.add(card, run);
+        self
+    }
 }
 
 /// Runs contests together, so that figures of one may be compared with figures of another: in each
-/// round every contestant of each runs once. Prints their tables and adds them to the report.
+/// round every contestant of each runs once. One that has used up the time of a contestant takes no
+/// further rounds. Prints the tables and adds them to the report.
 pub fn contests(setup: &Setup, report: &mut Report, rounds: usize, contests: Vec<Contest<'_>>) {
     let (headings, mut turns) = in_turns(setup, contests);
-    for round in 0..rounds {
-        let count = turns.len();
+    for round in 1..=rounds {
+        let first = (round - 1) % turns.len().max(1);
+        let order = (first..turns.len()).chain(0..first);
         let mut leaving = Vec::new();
-        for turn in 0..count {
-            let index = (turn + round) % count;
+        for index in order {
             let (of, contestant) = &mut turns[index];
-            let heading = &headings[*of];
+            let (heading, card) = (&headings[*of], contestant.card);
+            let (workload, variant) = (&heading.workload, &heading.variant);
             setup.step(&format!(
-                "{}, {}: round {} of {rounds}, {}",
-                heading.workload,
-                heading.variant,
-                round + 1,
-                contestant.card.name
+                "{workload}, {variant}: round {round} of {rounds}, {}",
+                card.name
             ));
+            let began = Instant::now();
             match outcome(contestant) {
-                Ok(readings) => report.add(heading, contestant.card, &readings),
+                Ok(readings) => report.add(heading, card, &readings),
                 Err(problem) => {
-                    report.add_problem(heading, contestant.card, problem);
+                    report.add_problem(heading, card, problem);
                     leaving.push(index);
+                    continue;
                 }
+            }
+            contestant.spent += began.elapsed();
+            let next = contestant.spent * (round as u32 + 1) / round as u32;
+            if setup.patience.is_some_and(|patience| next > patience) {
+                leaving.push(index);
             }
         }
         leaving.sort_unstable();
@@ -78,19 +108,21 @@ fn in_turns<'a>(
     setup: &Setup,
     contests: Vec<Contest<'a>>,
 ) -> (Vec<Heading>, Vec<(usize, Contestant<'a>)>) {
-    let mut headings = Vec::new();
-    let mut turns: Vec<(usize, usize, Contestant<'a>)> = Vec::new();
+    let (mut headings, mut turns) = (Vec::new(), Vec::new());
     for (of, contest) in contests.into_iter().enumerate() {
         headings.push(contest.heading);
-        let wanted = contest
-            .contestants
-            .into_iter()
-            .filter(|contestant| setup.wants(contestant.card.name));
-        turns.extend(wanted.enumerate().map(|(place, one)| (place, of, one)));
+        let mut wanted = contest.contestants;
+        wanted.retain(|contestant| setup.wants(contestant.card.name));
+        turns.extend(
+            wanted
+                .into_iter()
+                .enumerate()
+                .map(|(place, one)| (place, of, one)),
+        );
     }
     turns.sort_by_key(|(place, of, _)| (*place, *of));
-    let turns = turns.into_iter().map(|(_, of, one)| (of, one)).collect();
-    (headings, turns)
+    let turns = turns.into_iter().map(|(_, of, one)| (of, one));
+    (headings, turns.collect())
 }
 
 /// A peer that panics has failed its round, not the run.
@@ -110,33 +142,32 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::{
-        figure::{NS_PER_OP, Reading},
-        peer::Role,
-    };
+    use crate::figure::NS_PER_OP;
 
     #[test]
     fn peers_take_turns_and_a_failed_one_leaves() {
         let setup = Setup::new(true, 3, vec![1], Vec::new());
         let order = RefCell::new(Vec::new());
         let order_of = &order;
-        let role = Role::Cache;
-        let good = |heading: &'static str, name: &'static str| {
-            Contestant::new(Card { name, role }, move || {
+        let good = |variant: &'static str, name: &'static str| {
+            move || {
                 let mut order = order_of.borrow_mut();
-                order.push((heading, name));
-                Ok(vec![Reading::new(1, NS_PER_OP, order.len() as f64)])
-            })
+                order.push((variant, name));
+                Ok(vec![NS_PER_OP.of(order.len() as f64)])
+            }
         };
-        let bad = Contestant::new(Card { name: "c", role }, || panic!("out of order"));
-        let of = |variant: &str, contestants| Contest {
-            heading: Heading::new("test", variant, ""),
-            contestants,
+        let of = |variant: &'static str, names: &[&'static str]| {
+            let mut contest = Contest::new("test", variant, "");
+            names
+                .iter()
+                .for_each(|name| contest.add(Card::cache(name), good(variant, name)));
+            contest
         };
+        let bad = || panic!("out of order");
         let mut report = Report::default();
         let both = vec![
-            of("x", vec![good("x", "a"), good("x", "b"), bad]),
-            of("y", vec![good("y", "a")]),
+            of("x", &["a", "b"]).with(Card::cache("c"), bad),
+            of("y", &["a"]),
         ];
         contests(&setup, &mut report, 3, both);
         let (xa, ya, xb) = (("x", "a"), ("y", "a"), ("x", "b"));

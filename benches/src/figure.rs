@@ -25,22 +25,28 @@ pub enum Shown {
 }
 
 impl Metric {
+    const fn new(name: &'static str, shown: Shown) -> Self {
+        Self { name, shown }
+    }
+
     /// A figure that is compared; lower is better.
     pub const fn ranked(name: &'static str) -> Self {
-        let shown = Shown::Ranked;
-        Self { name, shown }
+        Self::new(name, Shown::Ranked)
     }
 
     /// A figure of which the tables show the median.
     pub const fn median(name: &'static str) -> Self {
-        let shown = Shown::Median;
-        Self { name, shown }
+        Self::new(name, Shown::Median)
     }
 
     /// A figure of which the tables show the highest.
     pub const fn worst(name: &'static str) -> Self {
-        let shown = Shown::Worst;
-        Self { name, shown }
+        Self::new(name, Shown::Worst)
+    }
+
+    /// A figure of this kind, of one worker.
+    pub fn of(self, value: f64) -> Reading {
+        Reading::new(1, self, value)
     }
 }
 

@@ -63,31 +63,33 @@ impl Machine {
             .parts
             .iter()
             .map(|(part, nanos)| format!("{part} {nanos:.1}"));
+        let flags = match &*self.flags {
+            "" => String::new(),
+            flags => format!(", flags {flags}"),
+        };
+        let Self {
+            commit,
+            date,
+            cores,
+            processor,
+            memory,
+            kernel,
+            load,
+            rustc,
+            profile,
+            ..
+        } = self;
         let mut text = format!(
-            "- Commit {}, {}\n- {} x {}, {} memory, kernel {}, load average {}\n- {}, profile {}{}\n\
+            "- Commit {commit}, {date}\n- {cores} x {processor}, {memory} memory, kernel {kernel}, \
+             load average {load}\n- {rustc}, profile {profile}{flags}\n\
              - Nanoseconds on one core: {}\n- Versions: {}\n",
-            self.commit,
-            self.date,
-            self.cores,
-            self.processor,
-            self.memory,
-            self.kernel,
-            self.load,
-            self.rustc,
-            self.profile,
-            if self.flags.is_empty() {
-                String::new()
-            } else {
-                format!(", flags {}", self.flags)
-            },
             parts.collect::<Vec<_>>().join(", "),
             self.versions.join(", "),
         );
         if cfg!(debug_assertions) {
             text += "- Built without optimisation, so no figure means anything: add --release\n";
         }
-        let load = self
-            .load
+        let load = load
             .split(' ')
             .next()
             .and_then(|load| load.parse::<f64>().ok());
@@ -114,7 +116,7 @@ fn parts() -> Vec<(String, f64)> {
         (0..25).map(count).fold(f64::INFINITY, f64::min)
     }
     let (clock, hasher, word) = (quanta::Clock::new(), Hasher::new(), AtomicU64::new(0));
-    [
+    let parts = [
         ("reading the counter", shortest(|_| clock.raw())),
         ("`Instant::now`", shortest(|_| Instant::now())),
         (
@@ -122,9 +124,8 @@ fn parts() -> Vec<(String, f64)> {
             shortest(|n| word.swap(n, Ordering::SeqCst)),
         ),
         ("hashing a `u64`", shortest(|n| hasher.hash_one(n))),
-    ]
-    .map(|(part, nanos)| (part.to_owned(), nanos))
-    .to_vec()
+    ];
+    parts.map(|(part, nanos)| (part.to_owned(), nanos)).to_vec()
 }
 
 /// Its name, with the numbers that tell it from others of that name.

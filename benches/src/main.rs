@@ -5,15 +5,16 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::Parser;
 use wheelhouse_bench::{
     alloc::Counting,
-    bars,
+    bars, cpu,
     machine::Machine,
     peer::Role,
-    report::{Report, plot, results, table},
+    report::{Missing, Report, plot, results, table},
     setup::Setup,
     workloads::{self, memory},
 };
@@ -79,6 +80,9 @@ struct Arguments {
 /// Where figures go that are not to be committed.
 const SCRATCH: &str = "target/wheelhouse-bench";
 
+/// Of one peer in one variant of a workload, so that slow peers do not take up most of the time.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 fn workload_list() -> String {
     let lines = workloads::ALL
         .iter()
@@ -101,11 +105,11 @@ fn main() -> ExitCode {
             write_anew(&arguments, &file).map(|()| true)
         }
         what => match what.iter().find(|name| !known(name)) {
-            Some(unknown) => Err(format!(
-                "there is no workload {unknown}: choose all, bars, report FILE, or from\n{}",
-                workload_list()
-            )
-            .into()),
+            Some(unknown) => {
+                let known = workload_list();
+                let choose = "choose all, bars, report FILE, or from";
+                Err(format!("there is no workload {unknown}: {choose}\n{known}").into())
+            }
             None => {
                 if arguments.is_asked("all") {
                     name_files(&mut arguments);
@@ -114,14 +118,11 @@ fn main() -> ExitCode {
             }
         },
     };
-    match outcome {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    let right = outcome.unwrap_or_else(|error| {
+        eprintln!("{error}");
+        false
+    });
+    [ExitCode::FAILURE, ExitCode::SUCCESS][usize::from(right)]
 }
 
 impl Arguments {
@@ -138,9 +139,7 @@ fn name_files(arguments: &mut Arguments) {
         true => (scratch.join("RESULTS.md"), scratch.to_owned()),
         false => (package.join("RESULTS.md"), package.join("plots")),
     };
-    arguments
-        .json
-        .get_or_insert_with(|| scratch.join("figures.json"));
+    arguments.json.get_or_insert(scratch.join("figures.json"));
     arguments.results.get_or_insert(results);
     arguments.svg.get_or_insert(plots);
 }
@@ -176,27 +175,33 @@ fn run(arguments: &Arguments, raw: &[String]) -> Result<bool, Box<dyn Error>> {
     );
     let mut report = Report::new(machine, command, arguments.json.clone());
 
-    let (all, bars) = (arguments.is_asked("all"), bars::all());
-    if arguments.is_asked("bars") {
-        bars::run_needed(&bars, &setup, &mut report);
-    }
+    let (all, judged, bars) = (
+        arguments.is_asked("all"),
+        arguments.is_asked("bars"),
+        bars::all(),
+    );
     for workload in workloads::ALL {
         let in_all = all && !workloads::LONG.contains(&workload.name);
-        if (in_all || arguments.is_asked(workload.name)) && !report.has(workload.name) {
-            (workload.run)(&setup, &mut report);
+        let needed = judged && bars::need(&bars, workload.name);
+        if in_all || needed || arguments.is_asked(workload.name) {
+            workload.run_once(&setup, &mut report);
         }
     }
-    if all || arguments.is_asked("bars") {
+    if all || judged {
         report.verdicts = bars::judge(&bars, &report);
         print!("{}", table::of_bars(&report.verdicts));
     }
     print!("{}", results::notes());
     let mut right = true;
     for failure in report.failures() {
-        println!(
-            "FAILED {} / {}, {}: {}",
-            failure.workload, failure.variant, failure.peer, failure.why
-        );
+        let Missing {
+            workload,
+            variant,
+            peer,
+            why,
+            ..
+        } = failure;
+        println!("FAILED {workload} / {variant}, {peer}: {why}");
         // What another crate does wrong is shown, but fails nothing here.
         right &= failure.role != Role::Subject;
     }
@@ -206,10 +211,8 @@ fn run(arguments: &Arguments, raw: &[String]) -> Result<bool, Box<dyn Error>> {
         eprintln!("no peer in what was run is called \"{unmet}\"");
         right = false;
     }
-    let missed = report
-        .verdicts
-        .iter()
-        .any(|verdict| verdict.met() == Some(false));
+    let mut verdicts = report.verdicts.iter();
+    let missed = verdicts.any(|verdict| verdict.met() == Some(false));
     Ok(right && !(arguments.strict && missed))
 }
 
@@ -228,29 +231,26 @@ fn write_files(arguments: &Arguments, report: &Report) -> Result<(), Box<dyn Err
 }
 
 fn setup(arguments: &Arguments) -> Setup {
-    let quick = arguments.quick;
     let rounds = arguments.rounds.map(|rounds| rounds as usize);
     let mut threads: Vec<usize> = arguments.threads.iter().copied().map(usize::from).collect();
     if threads.is_empty() {
-        threads = match quick {
-            true => vec![1, 2],
-            false => Setup::default_threads(),
+        let cores = cpu::count();
+        threads = if arguments.quick {
+            vec![1, 2]
+        } else {
+            vec![1, 2, cores, cores * 2]
         };
     }
     threads.sort_unstable();
     threads.dedup();
-    let only = if arguments.only.is_empty() && arguments.what == ["bars"] {
-        bars::peers(&bars::all())
-    } else {
-        names(&arguments.only)
+    let only = match arguments.only.is_empty() && arguments.what == ["bars"] {
+        true => bars::peers(&bars::all()),
+        false => names(&arguments.only),
     };
-    let mut setup = Setup::new(
-        quick,
-        rounds.unwrap_or(if quick { 2 } else { 5 }),
-        threads,
-        only,
-    );
+    let default = if arguments.quick { 2 } else { 5 };
+    let mut setup = Setup::new(arguments.quick, rounds.unwrap_or(default), threads, only);
     setup.cpu = arguments.cpu;
+    setup.patience = (arguments.is_asked("all") && rounds.is_none()).then_some(PATIENCE);
     setup.replays = rounds.unwrap_or(1);
     setup.traces.clone_from(&arguments.traces);
     setup.plots.clone_from(&arguments.svg);

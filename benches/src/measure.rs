@@ -16,20 +16,6 @@ use crate::{
     figure::{NS_PER_OP, Reading},
 };
 
-/// A piece of work for some workers at once.
-pub struct Work<W, R> {
-    /// How many workers.
-    pub threads: usize,
-    /// Operations of each worker.
-    pub operations: usize,
-    /// Whether to count CPU time of the workers in place of elapsed time.
-    pub cpu: bool,
-    /// What a worker, given its number, does before the clock starts.
-    pub warm: W,
-    /// What is timed, given the worker's number; the answers of all are added up.
-    pub run: R,
-}
-
 /// The work, done.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
@@ -48,21 +34,26 @@ impl Done {
     }
 }
 
-/// Times a piece of work on pinned workers.
-pub fn timed(work: &Work<impl Fn(usize) + Sync, impl Fn(usize) -> u64 + Sync>) -> Done {
-    let threads = work.threads;
+/// Times a piece of work on pinned workers. Each, given its number, calls `warm` before the clock
+/// starts, then `run`, which does so many operations; the answers of all are added up. With `cpu`
+/// the time is CPU time of the workers in place of elapsed time.
+pub fn timed(
+    cpu: bool,
+    threads: usize,
+    operations: usize,
+    warm: impl Fn(usize) + Sync,
+    run: impl Fn(usize) -> u64 + Sync,
+) -> Done {
+    let (asleep, awake) = (Barrier::new(threads), AtomicUsize::new(0));
     let start = Start {
         threads,
-        asleep: Barrier::new(threads),
-        awake: AtomicUsize::new(0),
+        asleep,
+        awake,
     };
     let laps: Vec<Lap> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|number| {
-                let start = &start;
-                scope.spawn(move || lap(work, number, start))
-            })
-            .collect();
+        let (start, warm, run) = (&start, &warm, &run);
+        let spawn = |number| scope.spawn(move || lap(number, start, warm, run));
+        let workers: Vec<_> = (0..threads).map(spawn).collect();
         let joined = workers.into_iter().map(|worker| worker.join());
         joined
             .map(|lap| lap.unwrap_or_else(|panic| resume_unwind(panic)))
@@ -71,15 +62,16 @@ pub fn timed(work: &Work<impl Fn(usize) + Sync, impl Fn(usize) -> u64 + Sync>) -
     let began = laps.iter().map(|lap| lap.began).min().unwrap_or(0);
     let ended = laps.iter().map(|lap| lap.ended).max().unwrap_or(0);
     let used: Duration = laps.iter().map(|lap| lap.cpu).sum();
-    let spent = if work.cpu {
-        used.as_nanos() as f64
-    } else {
-        (ended - began) as f64 * threads.min(cpu::count()) as f64
+    let spent = match cpu {
+        true => used.as_nanos() as f64,
+        false => (ended - began) as f64 * threads.min(cpu::count()) as f64,
     };
+    let nanos = spent / (threads * operations) as f64;
+    let sum = laps.iter().map(|lap| lap.sum).sum();
     Done {
         threads,
-        nanos: spent / (threads * work.operations) as f64,
-        sum: laps.iter().map(|lap| lap.sum).sum(),
+        nanos,
+        sum,
     }
 }
 
@@ -112,19 +104,19 @@ impl Start {
     }
 }
 
-fn lap(work: &Work<impl Fn(usize), impl Fn(usize) -> u64>, number: usize, start: &Start) -> Lap {
+fn lap(number: usize, start: &Start, warm: impl Fn(usize), run: impl Fn(usize) -> u64) -> Lap {
     cpu::pin(number);
     // A peer that panics must not leave the other workers waiting.
-    let warm = catch_unwind(AssertUnwindSafe(|| (work.warm)(number)));
+    let warm = catch_unwind(AssertUnwindSafe(|| warm(number)));
     start.wait();
     warm.unwrap_or_else(|panic| resume_unwind(panic));
-    let cpu = cpu::thread_time();
-    let began = clock::nanos();
-    let sum = (work.run)(number);
+    let (cpu, began) = (cpu::thread_time(), clock::nanos());
+    let sum = run(number);
+    let (ended, cpu) = (clock::nanos(), cpu::thread_time() - cpu);
     Lap {
         began,
-        ended: clock::nanos(),
-        cpu: cpu::thread_time() - cpu,
+        ended,
+        cpu,
         sum,
     }
 }
@@ -132,12 +124,9 @@ fn lap(work: &Work<impl Fn(usize), impl Fn(usize) -> u64>, number: usize, start:
 /// Nanoseconds per operation of `run` on the calling thread, elapsed or of CPU time as asked for,
 /// and what it returned.
 pub fn timed_here<T>(cpu: bool, operations: usize, run: impl FnOnce() -> T) -> (f64, T) {
-    let now = || {
-        if cpu {
-            cpu::thread_time().as_nanos() as u64
-        } else {
-            clock::nanos()
-        }
+    let now = || match cpu {
+        true => cpu::thread_time().as_nanos() as u64,
+        false => clock::nanos(),
     };
     let began = now();
     let returned = run();
@@ -161,19 +150,9 @@ pub fn on_a_core<T: Send>(body: impl FnOnce() -> T + Send) -> T {
 mod tests {
     use super::*;
 
-    fn work<R: Fn(usize) -> u64>(threads: usize, run: R) -> Work<impl Fn(usize), R> {
-        Work {
-            threads,
-            operations: 10,
-            cpu: false,
-            warm: |_| (),
-            run,
-        }
-    }
-
     #[test]
     fn every_worker_runs_once_and_its_answer_is_counted() {
-        let done = timed(&work(3, |worker| 10 + worker as u64));
+        let done = timed(false, 3, 10, |_| (), |worker| 10 + worker as u64);
         assert_eq!(done.sum, 33);
         assert!(done.nanos > 0.0);
     }
@@ -181,9 +160,11 @@ mod tests {
     #[test]
     #[should_panic(expected = "a peer's fault")]
     fn a_worker_that_panics_holds_up_no_other() {
-        timed(&work(2, |worker| {
-            assert!(worker == 0, "a peer's fault");
-            0
-        }));
+        let fail = |worker| {
+            u64::from(worker == 1)
+                .checked_sub(1)
+                .expect("a peer's fault")
+        };
+        timed(false, 2, 10, |_| (), fail);
     }
 }

@@ -56,11 +56,7 @@ pub enum Left {
 impl Left {
     /// Why an entry left that had `expired`, or had not.
     pub fn of(expired: bool) -> Self {
-        if expired {
-            Left::Expired
-        } else {
-            Left::Otherwise
-        }
+        [Left::Otherwise, Left::Expired][usize::from(expired)]
     }
 }
 
@@ -69,7 +65,7 @@ pub type Listener<K, V> = Arc<dyn Fn(&K, &V, Left) + Send + Sync>;
 
 /// What a workload wants built.
 #[derive(Clone)]
-pub struct Plan<K, V> {
+pub struct Plan<K = u64, V = u64> {
     /// Upper bound in entries; `None` for no bound.
     pub capacity: Option<u64>,
     /// How many entries the cache is told to expect.
@@ -92,20 +88,29 @@ impl<K, V> Plan<K, V> {
         self.capacity.unwrap_or(1 << 40)
     }
 
-    /// For a peer without expiry.
-    pub fn without_expiry(&self) -> Result<(), Problem> {
-        if self.expiring != Expiring::Never {
-            return Err(Problem::Unsupported("no expiry"));
+    /// For a peer without expiry, and without a listener for the reason `why`.
+    pub fn plain(&self, why: &'static str) -> Result<(), Problem> {
+        match self.expiring {
+            Expiring::Never => self.without_listener(why),
+            _ => Err(Problem::Unsupported("no expiry")),
         }
-        Ok(())
+    }
+
+    /// For a quick_cache whose expiry is made by hand; `why` reads cannot extend it.
+    pub fn by_hand(&self, why: &'static str) -> Result<(), Problem> {
+        match self.expiring {
+            Expiring::Never => Err(Problem::Unsupported("without expiry it is quick_cache")),
+            Expiring::Access => Err(Problem::Unsupported(why)),
+            Expiring::Create | Expiring::Write => Ok(()),
+        }
     }
 
     /// For a peer that reports no removals, or not as workloads need it, for the reason `why`.
     pub fn without_listener(&self, why: &'static str) -> Result<(), Problem> {
-        if self.listener.is_some() {
-            return Err(Problem::Unsupported(why));
+        match self.listener {
+            None => Ok(()),
+            Some(_) => Err(Problem::Unsupported(why)),
         }
-        Ok(())
     }
 }
 
@@ -138,8 +143,29 @@ pub struct Card {
     pub role: Role,
 }
 
+impl Card {
+    const fn new(name: &'static str, role: Role) -> Self {
+        Self { name, role }
+    }
+
+    /// The card of wheelhouse with some setting.
+    pub const fn subject(name: &'static str) -> Self {
+        Self::new(name, Role::Subject)
+    }
+
+    /// The card of a cache, or of a timer structure.
+    pub const fn cache(name: &'static str) -> Self {
+        Self::new(name, Role::Cache)
+    }
+
+    /// The card of what no cache can beat.
+    pub const fn floor(name: &'static str) -> Self {
+        Self::new(name, Role::Floor)
+    }
+}
+
 /// One cache.
-pub trait Peer<K: Key, V: Value>: Sized + Send + Sync + 'static {
+pub trait Peer<K: Key = u64, V: Value = u64>: Sized + Send + Sync + 'static {
     /// Name and role.
     const CARD: Card;
 
@@ -179,4 +205,29 @@ pub trait Peer<K: Key, V: Value>: Sized + Send + Sync + 'static {
 
     /// Number of entries, if the peer can tell.
     fn entries(&self) -> Option<u64>;
+}
+
+/// A cache that loads what is absent, and computes what is there, itself.
+pub trait Loads: Peer {
+    /// The value of a key, made by `load` if it is absent.
+    fn get_with(&self, key: u64, load: impl FnOnce() -> u64) -> u64;
+
+    /// The same with a load that may fail.
+    fn try_get_with(&self, key: u64, load: impl FnOnce() -> Result<u64, ()>) -> Option<u64>;
+
+    /// Adds one to the value of a key; an absent key gets 1.
+    fn add_one(&self, key: u64);
+
+    /// A copy of all entries, made by the cache's iterator.
+    fn copy(&self) -> Vec<(u64, u64)>;
+}
+
+/// A cache that loads what is absent by a future.
+pub trait LoadsByFuture: Send + Sync {
+    /// The value of a key, made by `load` if it is absent.
+    fn get_with_future(
+        &self,
+        key: u64,
+        load: impl Future<Output = u64> + Send,
+    ) -> impl Future<Output = u64> + Send;
 }

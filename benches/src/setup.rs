@@ -1,11 +1,11 @@
 //! What one run was asked for.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::BTreeSet,
     io::{IsTerminal, Write, stderr},
     path::PathBuf,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// Settings of a run, and its progress line.
@@ -27,24 +27,18 @@ pub struct Setup {
     pub traces: Vec<PathBuf>,
     /// Folder for plots, if any are wanted.
     pub plots: Option<PathBuf>,
+    /// How long one peer may run in one variant of a workload before it takes no further rounds.
+    pub patience: Option<Duration>,
     /// The names in `only` that some peer had.
     met: RefCell<BTreeSet<String>>,
-    progress: RefCell<Progress>,
-}
-
-#[derive(Debug)]
-struct Progress {
     started: Instant,
-    width: usize,
+    /// Columns of the progress line that is shown.
+    width: Cell<usize>,
 }
 
 impl Setup {
     /// A run of `rounds` rounds over `threads` numbers of workers.
     pub fn new(quick: bool, rounds: usize, threads: Vec<usize>, only: Vec<String>) -> Self {
-        let progress = RefCell::new(Progress {
-            started: Instant::now(),
-            width: 0,
-        });
         Self {
             quick,
             cpu: false,
@@ -54,18 +48,11 @@ impl Setup {
             replays: 1,
             traces: Vec::new(),
             plots: None,
+            patience: None,
             met: RefCell::default(),
-            progress,
+            started: Instant::now(),
+            width: Cell::new(0),
         }
-    }
-
-    /// 1, 2, all cores, twice all cores: without repeats.
-    pub fn default_threads() -> Vec<usize> {
-        let cores = crate::cpu::count();
-        let mut threads = vec![1, 2, cores, cores * 2];
-        threads.sort_unstable();
-        threads.dedup();
-        threads
     }
 
     /// `full`, or `quick` in a quick run.
@@ -109,27 +96,27 @@ impl Setup {
 
     /// Shows where the run is.
     pub fn step(&self, step: &str) {
-        let mut progress = self.progress.borrow_mut();
-        let seconds = progress.started.elapsed().as_secs();
+        let seconds = self.started.elapsed().as_secs();
         let line = format!("{:2}:{:02} {step}", seconds / 60, seconds % 60);
-        let width = progress.width.max(line.chars().count());
+        let width = self
+            .width
+            .replace(line.chars().count())
+            .max(line.chars().count());
         if stderr().is_terminal() {
             eprint!("\r{line:<width$}");
         } else {
             eprintln!("{line}");
         }
-        progress.width = line.chars().count();
         // A progress line that cannot be shown is no reason to stop measuring.
         let _ = stderr().flush();
     }
 
     /// Clears the progress line, so that a table can follow.
     pub fn clear(&self) {
-        let mut progress = self.progress.borrow_mut();
+        let width = self.width.replace(0);
         if stderr().is_terminal() {
-            eprint!("\r{:1$}\r", "", progress.width);
+            eprint!("\r{:width$}\r", "");
         }
-        progress.width = 0;
     }
 }
 
@@ -144,14 +131,14 @@ mod tests {
             Setup::new(true, 1, vec![1], names)
         };
         assert!(only(&[]).wants("moka"));
-        let setup = only(&["moka", "wheelhouse, coarse reads", "no such peer"]);
+        let setup = only(&["moka", "wheelhouse, idle limit", "no such peer"]);
         assert_eq!(
             setup.unmet(),
-            ["moka", "wheelhouse, coarse reads", "no such peer"]
+            ["moka", "wheelhouse, idle limit", "no such peer"]
         );
         assert!(setup.wants("moka") && setup.wants("moka, driven every 10 ms"));
         assert!(!setup.wants("mini-moka") && !setup.wants("mokaccino"));
-        assert!(!setup.wants("wheelhouse") && setup.wants("wheelhouse, coarse reads"));
+        assert!(!setup.wants("wheelhouse") && setup.wants("wheelhouse, idle limit"));
         assert_eq!(setup.unmet(), ["no such peer"]);
     }
 }

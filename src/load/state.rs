@@ -445,11 +445,12 @@ impl<K, V> Load<K, V> {
 
     /// The thread for which a waiter has to wait: `None` if it need not wait any more, or no thread
     /// leads.
-    pub(super) fn blocks(&self, ticket: Ticket) -> Option<u64> {
+    pub(crate) fn blocks(&self, ticket: Ticket) -> Option<u64> {
         let state = self.state.lock();
         let waits = state.queue.get(&ticket).is_some_and(Waiter::waits);
-        drop(state);
+        // Under the lock, as in `end`: it may hand the lead to this very waiter.
         let leader = self.leader();
+        drop(state);
         (waits && leader != 0).then_some(leader)
     }
 }

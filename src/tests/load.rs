@@ -181,3 +181,23 @@ fn a_waiter_that_leaves_against_a_hand_over_passes_it_on() {
         assert!(!*scene.listed.lock(), "a load is left behind");
     });
 }
+
+#[test]
+fn a_hand_over_against_a_look_for_a_ring() {
+    explore(|| {
+        const WAITER: u64 = 9;
+        let scene = Scene::new();
+        let ticket = Ticket::draw();
+        assert!(scene.load.join(ticket, Want::Value, WAITER, None));
+        let theirs = Arc::clone(&scene);
+        let leader = thread::spawn(move || theirs.end(&Outcome::Nothing));
+        // The waiter looks for whom it waits, while the leader hands the lead to it.
+        assert_ne!(scene.load.blocks(ticket), Some(WAITER), "a false alarm");
+        leader.join().unwrap();
+        assert!(matches!(
+            scene.load.poll(ticket, None),
+            Some(Verdict::Leads)
+        ));
+        scene.commit(6);
+    });
+}

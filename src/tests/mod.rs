@@ -70,6 +70,7 @@
 //! | `load::a_revocation_against_a_commit…` | the value is stored or the load revoked |
 //! | `load::a_turn_against_a_revocation…` | the waiter wakes, even if the leader is stuck |
 //! | `load::a_hand_over_against_a_revocation…` | the waiter leads, or looks again |
+//! | `load::a_hand_over_against_a_look_for_a_ring…` | a call never waits for itself |
 //! | `load::a_waiter_that_leaves…` | the lead is passed on |
 //! | `weakened::two_posts…` | must fail: the token without its second check |
 //!

@@ -1,4 +1,4 @@
-//! The peers, one file each. All that let the hasher be chosen get ahash, wheelhouse's own default,
+//! The peers. All that let the hasher be chosen get ahash, wheelhouse's own default,
 //! so that a difference is the cache's and not the hash function's. Every other setting is the
 //! peer's default.
 
@@ -21,39 +21,66 @@ macro_rules! calls {
     };
 }
 
-mod dashmap;
-mod foyer;
-mod mini_moka;
+/// `get` and `look` of a peer whose values can be read in place.
+macro_rules! get_in_place {
+    (|$cache:ident, $key:ident, $read:ident| $look:expr) => {
+        #[inline]
+        fn get(&self, key: &K) -> Option<V> {
+            self.look(key, V::clone)
+        }
+
+        #[inline]
+        fn look<R>(&self, $key: &K, $read: impl FnOnce(&V) -> R) -> Option<R> {
+            let $cache = &self.0;
+            $look
+        }
+    };
+}
+
+/// [`Loads`](crate::peer::Loads) of a peer whose methods have moka's names.
+macro_rules! loads_as_moka {
+    ($entry:ty, $pair:expr) => {
+        #[inline]
+        fn get_with(&self, key: u64, load: impl FnOnce() -> u64) -> u64 {
+            self.0.get_with(key, load)
+        }
+
+        fn try_get_with(&self, key: u64, load: impl FnOnce() -> Result<u64, ()>) -> Option<u64> {
+            self.0.try_get_with(key, load).ok()
+        }
+
+        #[inline]
+        fn add_one(&self, key: u64) {
+            let add = |old: Option<$entry>| old.map_or(1, |old| old.into_value() + 1);
+            self.0.entry(key).and_upsert_with(add);
+        }
+
+        fn copy(&self) -> Vec<(u64, u64)> {
+            self.0.iter().map($pair).collect()
+        }
+    };
+}
+
+mod maps;
 mod moka;
-mod papaya;
-mod quick_cache;
 mod quick_cache_deadline;
 mod quick_cache_queue;
 mod stretto;
-mod tinyufo;
 mod wheelhouse;
 
 pub use self::{
-    dashmap::DashMap,
-    foyer::Foyer,
-    mini_moka::MiniMoka,
-    moka::Moka,
-    papaya::Papaya,
-    quick_cache::QuickCache,
+    maps::{DashMap, Foyer, Papaya, QuickCache, TinyUfo},
+    moka::{MiniMoka, Moka},
     quick_cache_deadline::QuickCacheDeadline,
     quick_cache_queue::QuickCacheQueue,
     stretto::Stretto,
-    tinyufo::TinyUfo,
-    wheelhouse::{
-        AsTold, Batches, CoarseReads, IdleLimit, OnCreate, ReadsAsTold, Ready, Style, Wheelhouse,
-        WritesOnly,
-    },
+    wheelhouse::*,
 };
 
 use crate::peer::{Key, Peer, Value};
 
 /// Meets each peer with its own type.
-pub trait Visit<K: Key, V: Value> {
+pub trait Visit<K: Key = u64, V: Value = u64> {
     /// Called once per peer.
     fn meet<P: Peer<K, V>>(&mut self);
 }
@@ -74,65 +101,26 @@ pub fn each<K: Key, V: Value>(visit: &mut impl Visit<K, V>) {
     visit.meet::<Papaya<K, V>>();
 }
 
-/// What to know about peers that do not do quite the same.
-pub const NOTES: &[(&str, &str)] = &[
-    (
-        "wheelhouse",
-        "an ordinary policy, as a user writes it: one method for each operation that sets a deadline",
-    ),
-    (
-        "wheelhouse, reads as told",
-        "a policy that overrides the method for reads and returns what it was told",
-    ),
-    (
-        "wheelhouse, writes_only",
-        "the ordinary policy under `expiry::writes_only`, which never asks it for reads",
-    ),
-    (
-        "wheelhouse, creating",
-        "the ready policy `expiry::creating`",
-    ),
-    (
-        "wheelhouse, coarse reads",
-        "look-ups use a time that is up to 10 ms old, so a hit reads no clock",
-    ),
-    (
-        "wheelhouse, 16 at once",
-        "`get_many` in place of `get`: sixteen keys share a pin and a reading of the clock",
-    ),
-    (
-        "wheelhouse, idle limit",
-        "one idle limit for all entries in place of a policy",
-    ),
-    (
-        "quick_cache+deadline",
-        "a deadline in each value, compared with quanta's clock on every hit; nothing is removed \
-         on time, and no listener is called",
-    ),
-    (
-        "quick_cache+Instant",
-        "the same with the standard library's clock",
-    ),
-    (
-        "quick_cache+DelayQueue",
-        "equal promises, as a user would write them: quick_cache, a `DelayQueue` of tokio-util under \
-         a mutex, and a thread that removes on time and calls the listener",
-    ),
-    (
-        "moka",
-        "has no thread of its own: its callers do its work, unless the workload drives it",
-    ),
-    (
-        "mini-moka",
-        "knows one lifetime for all entries, not one per entry",
-    ),
-    (
-        "stretto",
-        "writes and admission are asynchronous; deadlines are kept in whole seconds",
-    ),
-    ("TinyUFO", "keeps the hash of a key, not the key"),
-    (
-        "dashmap, papaya",
-        "bare maps, as floors: no bound, no eviction policy, no expiry",
-    ),
-];
+/// What to know about peers that do not do quite the same, as a list in Markdown.
+pub const NOTES: &str = "\
+- wheelhouse: an ordinary policy, as a user writes it: one method for each operation that sets a \
+    deadline.
+- wheelhouse, reads as told: a policy that overrides the method for reads and returns what it was \
+    told.
+- wheelhouse, writes_only: the ordinary policy under `expiry::writes_only`, which never asks it \
+    for reads.
+- wheelhouse, creating: the ready policy `expiry::creating`.
+- wheelhouse, 16 at once: `get_many` in place of `get`: sixteen keys share a pin and a reading of \
+    the clock.
+- wheelhouse, idle limit: one idle limit for all entries in place of a policy.
+- quick_cache+deadline: a deadline in each value, compared with quanta's clock on every hit; \
+    nothing is removed on time, and no listener is called.
+- quick_cache+Instant: the same with the standard library's clock.
+- quick_cache+DelayQueue: equal promises, as a user would write them: quick_cache, a `DelayQueue` \
+    of tokio-util under a mutex, and a thread that removes on time and calls the listener.
+- moka: has no thread of its own: its callers do its work, unless the workload drives it.
+- mini-moka: knows one lifetime for all entries, not one per entry.
+- stretto: writes and admission are asynchronous; deadlines are kept in whole seconds.
+- TinyUFO: keeps the hash of a key, not the key.
+- dashmap, papaya: bare maps, as floors: no bound, no eviction policy, no expiry.
+";

@@ -2,30 +2,13 @@
 //! compares. Nothing is removed on time and no listener is called. By the standard library's clock,
 //! which is the one at hand, or by quanta's, which costs less.
 
-use std::{marker::PhantomData, ops::Add, time::Duration};
+use std::{ops::Add, time::Duration};
 
-use ::quick_cache::{
-    UnitWeighter,
-    sync::{Cache, DefaultLifecycle},
-};
-
-use super::quick_cache;
-use crate::peer::{Card, Expiring, Hasher, Key, Lifetime, Peer, Plan, Problem, Role, Value};
+use super::maps::{Quick, quick};
+use crate::peer::{Card, Key, Lifetime, Peer, Plan, Problem, Value};
 
 /// `quick_cache::sync::Cache` with a deadline in each value, by the clock of `M`.
-pub struct QuickCacheDeadline<K, V, M> {
-    cache: Inner<K, Timed<V, M>>,
-    lifetime: Lifetime<K, V>,
-    clock: PhantomData<M>,
-}
-
-type Inner<K, T> = Cache<K, T, UnitWeighter, Hasher, DefaultLifecycle<K, T>>;
-
-#[derive(Clone)]
-struct Timed<V, M> {
-    value: V,
-    deadline: M,
-}
+pub struct QuickCacheDeadline<K, V, M>(Quick<K, (V, M)>, Lifetime<K, V>);
 
 /// A moment by a clock.
 pub trait Moment: Value + PartialOrd + Add<Duration, Output = Self> {
@@ -55,53 +38,36 @@ impl Moment for std::time::Instant {
 }
 
 impl<K: Key, V: Value, M: Moment> Peer<K, V> for QuickCacheDeadline<K, V, M> {
-    const CARD: Card = Card {
-        name: M::NAME,
-        role: Role::Cache,
-    };
+    const CARD: Card = Card::cache(M::NAME);
 
     fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
-        match plan.expiring {
-            Expiring::Never => {
-                return Err(Problem::Unsupported("without expiry it is quick_cache"));
-            }
-            Expiring::Access => {
-                return Err(Problem::Unsupported(
-                    "a read would need a shared cell in each value",
-                ));
-            }
-            Expiring::Create | Expiring::Write => {}
-        }
+        plan.by_hand("a read would need a shared cell in each value")?;
         plan.without_listener("what has expired is not removed")?;
-        Ok(Self {
-            cache: quick_cache::build(plan),
-            lifetime: plan.lifetime,
-            clock: PhantomData,
-        })
+        Ok(Self(quick(plan), plan.lifetime))
     }
 
     #[inline]
     fn get(&self, key: &K) -> Option<V> {
-        let timed = self.cache.get(key)?;
-        if M::now() >= timed.deadline {
-            self.cache.remove(key);
+        let (value, deadline) = self.0.get(key)?;
+        if M::now() >= deadline {
+            self.0.remove(key);
             return None;
         }
-        Some(timed.value)
+        Some(value)
     }
 
     #[inline]
     fn insert(&self, key: K, value: V) {
-        let deadline = M::now() + (self.lifetime)(&key, &value);
-        self.cache.insert(key, Timed { value, deadline });
+        let deadline = M::now() + (self.1)(&key, &value);
+        self.0.insert(key, (value, deadline));
     }
 
     #[inline]
     fn remove(&self, key: &K) {
-        self.cache.remove(key);
+        self.0.remove(key);
     }
 
     fn entries(&self) -> Option<u64> {
-        Some(self.cache.len() as u64)
+        Some(self.0.len() as u64)
     }
 }

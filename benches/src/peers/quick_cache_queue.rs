@@ -17,9 +17,7 @@ use tokio::{
 };
 use tokio_util::time::{DelayQueue, delay_queue};
 
-use crate::peer::{
-    Card, Expiring, Hasher, Key, Left, Lifetime, Listener, Peer, Plan, Problem, Role, Value,
-};
+use crate::peer::{Card, Hasher, Key, Left, Lifetime, Listener, Peer, Plan, Problem, Value};
 
 /// `quick_cache::sync::Cache`, `tokio_util::time::DelayQueue`, and a thread.
 pub struct QuickCacheQueue<K, V> {
@@ -112,23 +110,10 @@ impl<K: Key, V: Value> Shared<K, V> {
 }
 
 impl<K: Key, V: Value> Peer<K, V> for QuickCacheQueue<K, V> {
-    const CARD: Card = Card {
-        name: "quick_cache+DelayQueue",
-        role: Role::Cache,
-    };
+    const CARD: Card = Card::cache("quick_cache+DelayQueue");
 
     fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
-        match plan.expiring {
-            Expiring::Never => {
-                return Err(Problem::Unsupported("without expiry it is quick_cache"));
-            }
-            Expiring::Access => {
-                return Err(Problem::Unsupported(
-                    "a read would have to move a timer that another thread may just remove",
-                ));
-            }
-            Expiring::Create | Expiring::Write => {}
-        }
+        plan.by_hand("a read would have to move a timer that another thread may just remove")?;
         let shared = Arc::new(Shared {
             cache: Cache::with(
                 plan.expected,
@@ -228,6 +213,7 @@ mod tests {
     use std::{sync::mpsc, time::Duration};
 
     use super::*;
+    use crate::peer::Expiring;
 
     #[test]
     fn removes_on_time_and_tells_each_entry_once() {

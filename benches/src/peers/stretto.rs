@@ -5,13 +5,10 @@ use stretto::{
     DefaultUpdateValidator,
 };
 
-use crate::peer::{Card, Expiring, Hasher, Key, Lifetime, Peer, Plan, Problem, Role, Value};
+use crate::peer::{Card, Expiring, Hasher, Key, Lifetime, Peer, Plan, Problem, Value};
 
 /// `stretto::Cache`.
-pub struct Stretto<K: Key, V: Value> {
-    cache: Inside<K, V>,
-    lifetime: Option<Lifetime<K, V>>,
-}
+pub struct Stretto<K: Key, V: Value>(Inside<K, V>, Option<Lifetime<K, V>>);
 
 type Inside<K, V> = Cache<
     K,
@@ -24,10 +21,7 @@ type Inside<K, V> = Cache<
 >;
 
 impl<K: Key, V: Value> Peer<K, V> for Stretto<K, V> {
-    const CARD: Card = Card {
-        name: "stretto",
-        role: Role::Cache,
-    };
+    const CARD: Card = Card::cache("stretto");
 
     // Seen from two minutes for one round to over its bound, which fails it.
     const SITS_OUT_EVICTION: Option<&'static str> = Some("its own backlog takes it minutes");
@@ -39,47 +33,33 @@ impl<K: Key, V: Value> Peer<K, V> for Stretto<K, V> {
             Expiring::Access => return Err(Problem::Unsupported("no expiry that reads extend")),
             Expiring::Create | Expiring::Write => Some(plan.lifetime),
         };
-        let capacity = plan.bound() as i64;
-        let cache = CacheBuilder::new(plan.expected * 10, capacity)
-            .set_hasher(Hasher::default())
-            .finalize()
-            .map_err(|error| Problem::Wrong(error.to_string()))?;
-        Ok(Self { cache, lifetime })
+        let builder = CacheBuilder::new(plan.expected * 10, plan.bound() as i64);
+        let cache = builder.set_hasher(Hasher::default()).finalize();
+        let cache = cache.map_err(|error| Problem::Wrong(error.to_string()))?;
+        Ok(Self(cache, lifetime))
     }
 
-    #[inline]
-    fn get(&self, key: &K) -> Option<V> {
-        self.cache.get(key).map(|entry| entry.value().clone())
-    }
-
-    #[inline]
-    fn look<R>(&self, key: &K, read: impl FnOnce(&V) -> R) -> Option<R> {
-        self.cache.get(key).map(|entry| read(entry.value()))
-    }
+    get_in_place!(|cache, key, read| cache.get(key).map(|entry| read(entry.value())));
 
     #[inline]
     fn insert(&self, key: K, value: V) {
-        match self.lifetime {
-            None => self.cache.insert(key, value, 1),
-            Some(lifetime) => {
-                let left = lifetime(&key, &value);
-                self.cache.insert_with_ttl(key, value, 1, left)
-            }
+        match self.1.map(|lifetime| lifetime(&key, &value)) {
+            None => self.0.insert(key, value, 1),
+            Some(left) => self.0.insert_with_ttl(key, value, 1, left),
         };
     }
 
     #[inline]
     fn remove(&self, key: &K) {
-        self.cache.remove(key);
+        self.0.remove(key);
     }
 
     fn settle(&self) {
-        self.cache
-            .wait()
-            .expect("the cache is open and this is not a callback");
+        let waited = self.0.wait();
+        waited.expect("the cache is open and this is not a callback");
     }
 
     fn entries(&self) -> Option<u64> {
-        Some(self.cache.len() as u64)
+        Some(self.0.len() as u64)
     }
 }

@@ -6,93 +6,62 @@ use std::{
     time::{Duration, Instant},
 };
 
-use wheelhouse::{Cache, CacheBuilder, Expiry, RemovalCause, expiry};
+use wheelhouse::{Cache, CacheBuilder, Expiry, RemovalCause, compute::Entry, expiry};
 
-use crate::peer::{Card, Expiring, Key, Left, Lifetime, Peer, Plan, Problem, Role, Value};
+use crate::peer::{
+    Card, Expiring, Key, Left, Lifetime, Loads, LoadsByFuture, Peer, Plan, Problem, Value,
+};
 
-/// A policy that sets a deadline when an entry is created, and overrides nothing else.
-pub struct OnCreate<K, V>(pub Lifetime<K, V>);
+type Life = Option<Duration>;
 
-impl<K: Key, V: Value> Expiry<K, V> for OnCreate<K, V> {
-    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
-        Some((self.0)(key, value))
-    }
+/// A policy as a user writes it: it overrides the methods that are named, and no other.
+macro_rules! policy {
+    ($(#[$doc:meta])* $name:ident: $($method:ident)*) => {
+        $(#[$doc])*
+        pub struct $name<K, V>(pub Lifetime<K, V>);
+
+        impl<K: Key, V: Value> Expiry<K, V> for $name<K, V> {
+            fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Life {
+                Some((self.0)(key, value))
+            }
+
+            $(policy!($method);)*
+        }
+    };
+    (update) => {
+        fn expire_after_update(&self, key: &K, value: &V, _: Instant, _: Life) -> Life {
+            Some((self.0)(key, value))
+        }
+    };
+    (read) => {
+        fn expire_after_read(&self, key: &K, value: &V, _: Instant, _: Life, _: Instant) -> Life {
+            Some((self.0)(key, value))
+        }
+    };
+    (as_told) => {
+        fn expire_after_read(&self, _: &K, _: &V, _: Instant, left: Life, _: Instant) -> Life {
+            left
+        }
+    };
 }
 
-/// A policy that sets a deadline with every write.
-struct OnWrite<K, V>(Lifetime<K, V>);
-
-impl<K: Key, V: Value> Expiry<K, V> for OnWrite<K, V> {
-    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
-        Some((self.0)(key, value))
-    }
-
-    fn expire_after_update(
-        &self,
-        key: &K,
-        value: &V,
-        _: Instant,
-        _: Option<Duration>,
-    ) -> Option<Duration> {
-        Some((self.0)(key, value))
-    }
-}
-
-/// A policy that sets a deadline on create, and overrides the method for reads without changing
-/// anything there.
-pub struct AsTold<K, V>(pub Lifetime<K, V>);
-
-impl<K: Key, V: Value> Expiry<K, V> for AsTold<K, V> {
-    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
-        Some((self.0)(key, value))
-    }
-
-    fn expire_after_read(
-        &self,
-        _: &K,
-        _: &V,
-        _: Instant,
-        left: Option<Duration>,
-        _: Instant,
-    ) -> Option<Duration> {
-        left
-    }
-}
-
-/// A policy by which every write and every read sets a deadline.
-struct OnAccess<K, V>(Lifetime<K, V>);
-
-impl<K: Key, V: Value> Expiry<K, V> for OnAccess<K, V> {
-    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
-        Some((self.0)(key, value))
-    }
-
-    fn expire_after_update(
-        &self,
-        key: &K,
-        value: &V,
-        _: Instant,
-        _: Option<Duration>,
-    ) -> Option<Duration> {
-        Some((self.0)(key, value))
-    }
-
-    fn expire_after_read(
-        &self,
-        key: &K,
-        value: &V,
-        _: Instant,
-        _: Option<Duration>,
-        _: Instant,
-    ) -> Option<Duration> {
-        Some((self.0)(key, value))
-    }
-}
-
-/// The policy whose reads are never asked.
-fn writes_only<K: Key, V: Value>(policy: impl Expiry<K, V>) -> Result<impl Expiry<K, V>, Problem> {
-    Ok(wheelhouse::expiry::writes_only(policy))
-}
+policy!(
+    /// A policy that sets a deadline when an entry is created, and overrides nothing else.
+    OnCreate:
+);
+policy!(
+    /// A policy that sets a deadline with every write.
+    OnWrite: update
+);
+policy!(
+    /// A policy that sets a deadline on create, and overrides the method for reads without changing
+    /// anything there.
+    AsTold: as_told
+);
+policy!(
+    /// A policy by which every write and every read sets a deadline.
+    OnAccess: update read
+);
 
 type Built<K, V> = Result<CacheBuilder<K, V>, Problem>;
 
@@ -105,35 +74,18 @@ pub trait Style: Send + Sync + 'static {
 
     /// Sets it up.
     fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
-        Ok(ordinary(builder, plan))
-    }
-}
-
-/// An ordinary policy for what the plan asks for.
-fn ordinary<K: Key, V: Value>(
-    builder: CacheBuilder<K, V>,
-    plan: &Plan<K, V>,
-) -> CacheBuilder<K, V> {
-    match plan.expiring {
-        Expiring::Never => builder,
-        Expiring::Create => builder.expire_after(OnCreate(plan.lifetime)),
-        Expiring::Write => builder.expire_after(OnWrite(plan.lifetime)),
-        Expiring::Access => builder.expire_after(OnAccess(plan.lifetime)),
+        let lifetime = plan.lifetime;
+        Ok(match plan.expiring {
+            Expiring::Never => builder,
+            Expiring::Create => builder.expire_after(OnCreate(lifetime)),
+            Expiring::Write => builder.expire_after(OnWrite(lifetime)),
+            Expiring::Access => builder.expire_after(OnAccess(lifetime)),
+        })
     }
 }
 
 /// Default settings and an ordinary policy.
 pub struct Ordinary;
-/// An ordinary policy that overrides the method for reads and changes nothing there.
-pub struct ReadsAsTold;
-/// The ordinary policy, its reads never asked.
-pub struct WritesOnly;
-/// The ready policy `expiry::creating`.
-pub struct Ready;
-/// Look-ups by a time that a thread stores every five milliseconds.
-pub struct CoarseReads;
-/// One idle limit for all entries in place of a policy.
-pub struct IdleLimit;
 /// Sixteen keys to a call, where many are looked up.
 pub struct Batches;
 
@@ -146,55 +98,54 @@ impl Style for Batches {
     const BATCHED: bool = true;
 }
 
-impl Style for ReadsAsTold {
-    const NAME: &'static str = "wheelhouse, reads as told";
+/// A style that sets the builder up by an expression.
+macro_rules! style {
+    ($(#[$doc:meta])* $style:ident, $name:literal, |$builder:ident, $plan:ident| $set:expr) => {
+        $(#[$doc])*
+        pub struct $style;
 
-    fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
-        Ok(builder.expire_after(AsTold(plan.lifetime)))
-    }
+        impl Style for $style {
+            const NAME: &'static str = $name;
+
+            fn set<K: Key, V: Value>(
+                $builder: CacheBuilder<K, V>,
+                $plan: &Plan<K, V>,
+            ) -> Built<K, V> {
+                Ok($set)
+            }
+        }
+    };
 }
 
-impl Style for WritesOnly {
-    const NAME: &'static str = "wheelhouse, writes_only";
-
-    fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
-        Ok(builder.expire_after(writes_only(OnCreate(plan.lifetime))?))
-    }
-}
-
-impl Style for Ready {
-    const NAME: &'static str = "wheelhouse, creating";
-
-    fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
+style!(
+    /// An ordinary policy that overrides the method for reads and changes nothing there.
+    ReadsAsTold, "wheelhouse, reads as told",
+    |builder, plan| builder.expire_after(AsTold(plan.lifetime))
+);
+style!(
+    /// The ordinary policy, its reads never asked.
+    WritesOnly, "wheelhouse, writes_only",
+    |builder, plan| builder.expire_after(expiry::writes_only(OnCreate(plan.lifetime)))
+);
+style!(
+    /// The ready policy `expiry::creating`.
+    Ready, "wheelhouse, creating",
+    |builder, plan| {
         let lifetime = plan.lifetime;
-        let lives = move |key: &K, value: &V| Some(lifetime(key, value));
-        Ok(builder.expire_after(expiry::creating(lives)))
+        builder.expire_after(expiry::creating(move |key: &K, value: &V| Some(lifetime(key, value))))
     }
-}
-
-impl Style for CoarseReads {
-    const NAME: &'static str = "wheelhouse, coarse reads";
-
-    fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
-        Ok(ordinary(builder, plan).coarse_reads(Duration::from_millis(10)))
-    }
-}
-
-impl Style for IdleLimit {
-    const NAME: &'static str = "wheelhouse, idle limit";
-
-    fn set<K: Key, V: Value>(builder: CacheBuilder<K, V>, plan: &Plan<K, V>) -> Built<K, V> {
+);
+style!(
+    /// One idle limit for all entries in place of a policy.
+    IdleLimit, "wheelhouse, idle limit",
+    |builder, plan| {
         let idle = plan.uniform.filter(|_| plan.expiring == Expiring::Access);
-        let idle = idle.ok_or(Problem::Unsupported("not the same work"))?;
-        Ok(builder.time_to_idle(idle))
+        builder.time_to_idle(idle.ok_or(Problem::Unsupported("not the same work"))?)
     }
-}
+);
 
 /// The cache that this package is about.
-pub struct Wheelhouse<K, V, S = Ordinary> {
-    cache: Cache<K, V>,
-    style: PhantomData<S>,
-}
+pub struct Wheelhouse<K = u64, V = u64, S = Ordinary>(pub(crate) Cache<K, V>, PhantomData<S>);
 
 impl<K: Key, V: Value, S: Style> Wheelhouse<K, V, S> {
     /// Builds what `plan` asks for, with settings that a plan does not know.
@@ -211,10 +162,7 @@ impl<K: Key, V: Value, S: Style> Wheelhouse<K, V, S> {
                 listener(key, value, Left::of(cause == RemovalCause::Expired));
             });
         }
-        Ok(Self {
-            cache: set(S::set(builder, plan)?).build(),
-            style: PhantomData,
-        })
+        Ok(Self(set(S::set(builder, plan)?).build(), PhantomData))
     }
 }
 
@@ -222,10 +170,7 @@ impl<K: Key, V: Value, S: Style> Wheelhouse<K, V, S> {
 const BATCH: usize = 16;
 
 impl<K: Key, V: Value, S: Style> Peer<K, V> for Wheelhouse<K, V, S> {
-    const CARD: Card = Card {
-        name: S::NAME,
-        role: Role::Subject,
-    };
+    const CARD: Card = Card::subject(S::NAME);
 
     fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
         Self::with(plan, |builder| builder)
@@ -233,12 +178,12 @@ impl<K: Key, V: Value, S: Style> Peer<K, V> for Wheelhouse<K, V, S> {
 
     #[inline]
     fn get(&self, key: &K) -> Option<V> {
-        self.cache.get(key)
+        self.0.get(key)
     }
 
     #[inline]
     fn look<R>(&self, key: &K, read: impl FnOnce(&V) -> R) -> Option<R> {
-        self.cache.get_ref(key).map(|entry| read(&entry))
+        self.0.get_ref(key).map(|entry| read(&entry))
     }
 
     #[inline]
@@ -247,33 +192,31 @@ impl<K: Key, V: Value, S: Style> Peer<K, V> for Wheelhouse<K, V, S> {
         let mut count = 0;
         if S::BATCHED {
             for keys in keys.chunks(BATCH) {
-                for (key, value) in keys.iter().zip(self.cache.get_many(keys)) {
+                for (key, value) in keys.iter().zip(self.0.get_many(keys)) {
                     count += u64::from(is_right(key, value));
                 }
             }
         } else {
             for key in keys {
-                count += u64::from(is_right(key, self.cache.get(key)));
+                count += u64::from(is_right(key, self.0.get(key)));
             }
         }
         count
     }
 
-    #[inline]
-    fn insert(&self, key: K, value: V) {
-        self.cache.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&self, key: &K) {
-        self.cache.invalidate(key);
-    }
+    calls!(insert, invalidate, entry_count);
 
     fn settle(&self) {
-        self.cache.run_pending_tasks();
+        self.0.run_pending_tasks();
     }
+}
 
-    fn entries(&self) -> Option<u64> {
-        Some(self.cache.entry_count())
+impl<S: Style> Loads for Wheelhouse<u64, u64, S> {
+    loads_as_moka!(Entry<u64, u64>, |entry| (*entry.key(), *entry.value()));
+}
+
+impl<S: Style> LoadsByFuture for Wheelhouse<u64, u64, S> {
+    async fn get_with_future(&self, key: u64, load: impl Future<Output = u64> + Send) -> u64 {
+        self.0.get_with_async(key, load).await
     }
 }

@@ -135,13 +135,9 @@ impl Report {
     }
 
     /// Rows of one contest.
-    pub fn rows_of<'a>(
-        &'a self,
-        workload: &'a str,
-        variant: &'a str,
-    ) -> impl Iterator<Item = &'a Row> {
+    pub fn rows_of<'a>(&'a self, heading: &'a Heading) -> impl Iterator<Item = &'a Row> {
         let rows = self.rows.iter();
-        rows.filter(move |row| row.is_of(workload, variant))
+        rows.filter(|row| row.is_of(&heading.workload, &heading.variant))
     }
 
     /// One row, if it was measured.
@@ -178,6 +174,12 @@ impl Report {
             Some(file) => fs::write(file, serde_json::to_string_pretty(self)?),
             None => Ok(()),
         }
+    }
+}
+
+impl Missing {
+    fn is_of(&self, heading: &Heading) -> bool {
+        self.workload == heading.workload && self.variant == heading.variant
     }
 }
 

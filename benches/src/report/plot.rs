@@ -9,7 +9,7 @@ use plotters::{
 
 use super::{Report, table::number};
 use crate::{
-    figure::NS_PER_OP,
+    figure::{Heading, NS_PER_OP},
     peer::{Expiring, Role},
 };
 
@@ -55,7 +55,8 @@ fn file_name(title: &str) -> String {
 fn hit_cost(report: &Report, file: &Path) -> Drawn {
     let is_meant =
         |peer: &str, role: Role| role == Role::Cache && peer != "mini-moka" || peer == "wheelhouse";
-    let rows = || report.rows_of("hit-zipf", Expiring::Create.label());
+    let heading = Heading::new("hit-zipf", Expiring::Create.label(), "");
+    let rows = || report.rows_of(&heading);
     let threads = rows().map(|row| row.threads).min().unwrap_or(1);
     let mut bars: Vec<(&str, f64)> = rows()
         .filter(|row| row.threads == threads && row.metric == NS_PER_OP.name)
@@ -83,19 +84,12 @@ fn hit_cost(report: &Report, file: &Path) -> Drawn {
         let top = 40 + bar as i32 * index as i32;
         let middle = top + bar as i32 / 2;
         let end = left + (nanos / longest * f64::from(width as i32 - left - 70)) as i32;
-        let colour = if *peer == "wheelhouse" {
-            COLOURS[0]
-        } else {
-            GREY
-        };
+        let colour = [GREY, COLOURS[0]][usize::from(*peer == "wheelhouse")];
         area.draw(&Text::new(*peer, (left - 8, middle), style(HPos::Right)))?;
         let corners = [(left, top + 3), (end.max(left + 1), top + bar as i32 - 3)];
         area.draw(&Rectangle::new(corners, colour.filled()))?;
-        area.draw(&Text::new(
-            number(*nanos),
-            (end + 8, middle),
-            style(HPos::Left),
-        ))?;
+        let figure = number(*nanos);
+        area.draw(&Text::new(figure, (end + 8, middle), style(HPos::Left)))?;
     }
     area.present()?;
     Ok(())
@@ -103,13 +97,9 @@ fn hit_cost(report: &Report, file: &Path) -> Drawn {
 
 /// Values over percentiles, both axes logarithmic.
 fn latencies(report: &Report, title: &str, file: &Path) -> Drawn {
-    let curves: Vec<_> = report
-        .curves
-        .iter()
-        .filter(|curve| curve.title == title)
-        .collect();
+    let curves = report.curves.iter().filter(|curve| curve.title == title);
     let nines = |percentile: f64| 1.0 / (1.0 - percentile.min(99.99999) / 100.0);
-    let points = curves.iter().flat_map(|curve| &curve.points);
+    let points = curves.clone().flat_map(|curve| &curve.points);
     let most = points.clone().map(|point| point.1).fold(1.0, f64::max);
     let last = points.map(|point| nines(point.0)).fold(10.0, f64::max);
     let area = SVGBackend::new(file, (900, 480)).into_drawing_area();
@@ -125,7 +115,7 @@ fn latencies(report: &Report, title: &str, file: &Path) -> Drawn {
         .x_label_formatter(&|nines| format!("{} %", 100.0 * (1.0 - 1.0 / nines)))
         .y_label_formatter(&|value| number(*value))
         .draw()?;
-    for (curve, &colour) in curves.iter().zip(COLOURS.iter().cycle()) {
+    for (curve, &colour) in curves.zip(COLOURS.iter().cycle()) {
         let points = curve.points.iter();
         let points = points.map(|&(percentile, value)| (nines(percentile), value.max(0.01)));
         chart

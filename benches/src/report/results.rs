@@ -1,7 +1,5 @@
 //! The file of results: every table of a run, with the machine, the command and the commit.
 
-use std::fmt::Write;
-
 use super::{Report, table};
 use crate::{figure::Heading, peers::NOTES};
 
@@ -57,11 +55,7 @@ fn wrapped(line: &str) -> String {
 
 /// What to know about the peers beside their figures.
 pub fn notes() -> String {
-    let mut text = String::from("\n### Notes\n\n");
-    for (peer, note) in NOTES {
-        let _ = writeln!(text, "- {peer}: {note}.");
-    }
-    text
+    format!("\n### Notes\n\n{NOTES}")
 }
 
 fn same_table(one: &Heading, other: &Heading) -> bool {

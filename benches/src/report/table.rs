@@ -13,29 +13,19 @@ const SUBJECT: &str = "wheelhouse";
 
 /// The table of one contest, with a line for each peer: wheelhouse first, floors last.
 pub fn of(report: &Report, heading: &Heading) -> String {
-    let rows: Vec<&Row> = report
-        .rows_of(&heading.workload, &heading.variant)
-        .collect();
+    let rows: Vec<&Row> = report.rows_of(heading).collect();
     let mut peers: Vec<(bool, bool, &str)> = Vec::new();
     let mut columns: Vec<(usize, &str, Shown)> = Vec::new();
     for row in &rows {
-        let floor = row.role == Role::Floor;
-        let peer = (floor, !row.peer.starts_with(SUBJECT), row.peer.as_str());
-        if !peers.contains(&peer) {
-            peers.push(peer);
-        }
-        let column = (row.threads, row.metric.as_str(), row.shown);
-        if !columns.contains(&column) {
-            columns.push(column);
-        }
+        let is_floor = row.role == Role::Floor;
+        add_new(
+            &mut peers,
+            (is_floor, !row.peer.starts_with(SUBJECT), &*row.peer),
+        );
+        add_new(&mut columns, (row.threads, &*row.metric, row.shown));
     }
     peers.sort_by_key(|(floor, other, _)| (*floor, *other));
     let several = columns.iter().any(|(threads, ..)| *threads != 1);
-    let row = |peer: &str, (threads, metric, _): (usize, &str, Shown)| {
-        let mut rows = rows.iter();
-        rows.find(|row| row.peer == peer && row.threads == threads && row.metric == metric)
-    };
-
     let mut titles = vec![String::new()];
     for (threads, metric, shown) in &columns {
         titles.push(match (several, threads) {
@@ -47,48 +37,40 @@ pub fn of(report: &Report, heading: &Heading) -> String {
             titles.push("to best".into());
         }
     }
-    let lines = peers.iter().map(|(_, _, peer)| {
-        let mut line = vec![(*peer).to_owned()];
-        for &column in &columns {
-            let row = row(peer, column);
-            match column.2 {
+    let mut lines: Vec<_> = peers
+        .iter()
+        .map(|(.., peer)| vec![(*peer).to_owned()])
+        .collect();
+    for (threads, metric, shown) in columns {
+        let is_of = |row: &&&Row| row.threads == threads && row.metric == metric;
+        let column: Vec<&Row> = rows.iter().filter(is_of).copied().collect();
+        let caches = column.iter().filter(|row| row.role == Role::Cache);
+        let best = caches.map(|row| row.median()).reduce(f64::min);
+        for ((.., peer), line) in iter::zip(&peers, &mut lines) {
+            let row = column.iter().find(|row| row.peer == *peer);
+            match shown {
                 Shown::Median => line.push(cell(row.map(|row| row.median()))),
                 Shown::Worst => line.push(cell(row.map(|row| row.high()))),
                 Shown::Ranked => {
-                    let others = peers.iter().filter_map(|(_, _, peer)| {
-                        let other = column_of_cache(peer, column, &rows)?;
-                        Some(other.median())
-                    });
-                    let best = others.reduce(f64::min);
                     line.push(row.map_or("-".into(), |row| spread(row)));
                     line.push(ratio(row.map(|row| row.median()), best));
                 }
             }
         }
-        line
-    });
-    let mut text = format!(
-        "\n### {}: {}\n\n{}.\n\n",
-        heading.workload, heading.variant, heading.about
-    );
+    }
+    let (workload, variant, about) = (&heading.workload, &heading.variant, &heading.about);
+    let mut text = format!("\n### {workload}: {variant}\n\n{about}.\n\n");
     if !peers.is_empty() {
-        text += &grid(&titles, &lines.collect::<Vec<_>>());
+        text += &grid(&titles, &lines);
     }
     write_missing(&mut text, report, heading);
     text
 }
 
-fn column_of_cache<'a>(
-    peer: &str,
-    (threads, metric, _): (usize, &str, Shown),
-    rows: &[&'a Row],
-) -> Option<&'a Row> {
-    rows.iter().copied().find(|row| {
-        row.role == Role::Cache
-            && row.peer == peer
-            && row.threads == threads
-            && row.metric == metric
-    })
+fn add_new<T: PartialEq>(all: &mut Vec<T>, one: T) {
+    if !all.contains(&one) {
+        all.push(one);
+    }
 }
 
 /// The table of contests that are a line each: hits in percent, with a column for each peer.
@@ -96,15 +78,9 @@ pub fn of_lines(report: &Report, headings: &[&Heading]) -> String {
     let Some(first) = headings.first() else {
         return String::new();
     };
-    let is_meant = |row: &&Row| {
-        let mut headings = headings.iter();
-        headings.any(|heading| row.is_of(&heading.workload, &heading.variant))
-    };
     let mut peers: Vec<(&str, Role)> = Vec::new();
-    for row in report.rows.iter().filter(is_meant) {
-        if !peers.iter().any(|(peer, _)| *peer == row.peer) {
-            peers.push((&row.peer, row.role));
-        }
+    for row in headings.iter().flat_map(|heading| report.rows_of(heading)) {
+        add_new(&mut peers, (&*row.peer, row.role));
     }
     let mut titles = vec![String::new()];
     titles.extend(peers.iter().map(|(peer, _)| (*peer).to_owned()));
@@ -124,19 +100,21 @@ pub fn of_lines(report: &Report, headings: &[&Heading]) -> String {
     let mut lines = Vec::new();
     let mut sums = vec![Some(0.0); peers.len()];
     for heading in headings {
-        let (workload, variant) = (&heading.workload, &heading.variant);
-        let hits: Vec<Option<f64>> = peers
-            .iter()
-            .map(|(peer, _)| report.row(workload, variant, 1, HIT_PERCENT.name, peer))
-            .map(|row| row.map(Row::median))
-            .collect();
+        let hits = |(peer, _): &(&str, Role)| {
+            let row = report.row(
+                &heading.workload,
+                &heading.variant,
+                1,
+                HIT_PERCENT.name,
+                peer,
+            );
+            row.map(Row::median)
+        };
+        let hits: Vec<Option<f64>> = peers.iter().map(hits).collect();
         for (sum, hits) in iter::zip(&mut sums, &hits) {
-            *sum = Some(*sum)
-                .flatten()
-                .zip(*hits)
-                .map(|(sum, hits)| sum + hits);
+            *sum = sum.zip(*hits).map(|(sum, hits)| sum + hits);
         }
-        lines.push(line(variant.clone(), &hits));
+        lines.push(line(heading.variant.clone(), &hits));
     }
     let count = headings.len();
     if count > 1 {
@@ -194,14 +172,12 @@ pub fn grid(titles: &[String], lines: &[Vec<String>]) -> String {
         text.push('\n');
     };
     write_line(titles);
-    let dashes = widths
+    let mut dashes: Vec<String> = widths
         .iter()
-        .enumerate()
-        .map(|(column, &width)| match column {
-            0 => "-".repeat(width),
-            _ => "-".repeat(width - 1) + ":",
-        });
-    write_line(&dashes.collect::<Vec<_>>());
+        .map(|width| "-".repeat(width - 1) + ":")
+        .collect();
+    dashes[0] = "-".repeat(widths[0]);
+    write_line(&dashes);
     for line in lines {
         write_line(line);
     }
@@ -210,10 +186,11 @@ pub fn grid(titles: &[String], lines: &[Vec<String>]) -> String {
 
 fn write_missing(text: &mut String, report: &Report, heading: &Heading) {
     let mut absent: Vec<(&str, Vec<&str>)> = Vec::new();
-    let of_heading = |missing: &&super::Missing| {
-        missing.workload == heading.workload && missing.variant == heading.variant
-    };
-    for missing in report.missing.iter().filter(of_heading) {
+    for missing in report
+        .missing
+        .iter()
+        .filter(|missing| missing.is_of(heading))
+    {
         if missing.failed {
             let _ = writeln!(text, "\nFAILED {}: {}", missing.peer, missing.why);
         } else if let Some((_, peers)) = absent.iter_mut().find(|(why, _)| *why == missing.why) {
@@ -261,10 +238,7 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        figure::{NS_PER_OP, Reading},
-        peer::Card,
-    };
+    use crate::{figure::NS_PER_OP, peer::Card};
 
     #[test]
     fn numbers_keep_three_digits() {
@@ -292,7 +266,7 @@ mod tests {
         ];
         for (name, role, rounds) in values {
             for &value in rounds {
-                let reading = Reading::new(1, NS_PER_OP, value);
+                let reading = NS_PER_OP.of(value);
                 report.add(&heading, Card { name, role }, &[reading]);
             }
         }
@@ -315,7 +289,7 @@ mod tests {
                 ("moka", Role::Cache, 47.5),
                 ("optimum", Role::Floor, 90.0),
             ] {
-                let reading = Reading::new(1, HIT_PERCENT, hits + more);
+                let reading = HIT_PERCENT.of(hits + more);
                 report.add(heading, Card { name, role }, &[reading]);
             }
         }

@@ -1,22 +1,11 @@
 //! Many caches used by one thread: what a `get` costs in turns over all of them, and the first
 //! insert into each.
 
-use super::race::{self, Race, expect, plan};
-use crate::{
-    figure::{Metric, Outcome, Reading},
-    keys,
-    measure::{on_a_core, timed_here},
-    peer::{Expiring, Peer, Problem},
-    report::Report,
-    setup::Setup,
-};
+use super::prelude::*;
 
-/// Name of the workload.
-pub const NAME: &str = "many-caches";
-/// The one variant.
-pub const VARIANT: &str = "in turns";
+pub(super) const NAME: &str = "many-caches";
 /// Numbers of caches, and what a `get` costs in turns over as many.
-pub const GETS: [(usize, Metric); 4] = [
+const GETS: [(usize, Metric); 4] = [
     (10, Metric::ranked("ns/get, 10 caches")),
     (40, Metric::ranked("ns/get, 40 caches")),
     (400, Metric::ranked("ns/get, 400 caches")),
@@ -33,37 +22,25 @@ struct ManyCaches {
 }
 
 pub(super) fn run(setup: &Setup, report: &mut Report) {
-    let race = ManyCaches {
-        gets: setup.size(400_000, 40_000),
-        most: setup.size(4_000, 400),
-    };
-    race::run(&race, setup, report);
+    let (gets, most) = (setup.size(400_000, 40_000), setup.size(4_000, 400));
+    let about = format!(
+        "u64 -> u64, {ENTRIES} entries in each cache, room for 100, every read hits; 1 thread"
+    );
+    let variants = vec![("in turns".into(), ())];
+    race::run(
+        &ManyCaches { gets, most },
+        (NAME, about),
+        variants,
+        3,
+        setup,
+        report,
+    );
 }
 
 impl Race for ManyCaches {
-    type K = u64;
-    type V = u64;
     type Variant = ();
 
-    fn workload(&self) -> &'static str {
-        NAME
-    }
-
-    fn about(&self) -> String {
-        format!(
-            "u64 -> u64, {ENTRIES} entries in each cache, room for 100, every read hits; 1 thread"
-        )
-    }
-
-    fn rounds(&self, setup: &Setup) -> usize {
-        setup.rounds.min(3)
-    }
-
-    fn variants(&self) -> Vec<(String, ())> {
-        vec![(VARIANT.into(), ())]
-    }
-
-    fn round<P: Peer<u64, u64>>(&self, setup: &Setup, (): ()) -> Outcome {
+    fn round<P: Peer>(&self, setup: &Setup, (): ()) -> Outcome {
         if P::CARD.name == "stretto" {
             return Err(Problem::Unsupported("a thread for each cache"));
         }
@@ -72,9 +49,9 @@ impl Race for ManyCaches {
         for (count, metric) in GETS.into_iter().filter(|(count, _)| *count <= self.most) {
             // A thread of its own: it knows these caches and no others.
             let (first, get) = on_a_core(|| self.measure::<P>(cpu, count))?;
-            readings.push(Reading::new(1, metric, get));
+            readings.push(metric.of(get));
             if count == GETS[3].0 {
-                readings.push(Reading::new(1, FIRST, first));
+                readings.push(FIRST.of(first));
             }
         }
         Ok(readings)
@@ -83,7 +60,7 @@ impl Race for ManyCaches {
 
 impl ManyCaches {
     /// Nanoseconds of a first insert and of a `get`.
-    fn measure<P: Peer<u64, u64>>(&self, cpu: bool, count: usize) -> Result<(f64, f64), Problem> {
+    fn measure<P: Peer>(&self, cpu: bool, count: usize) -> Result<(f64, f64), Problem> {
         let plan = plan(Expiring::Never, ENTRIES as usize, Some(100));
         let caches: Result<Vec<P>, Problem> = (0..count).map(|_| P::build(&plan)).collect();
         let caches = caches?;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::{
-    contest::{Contest, Contestant, contests},
-    figure::{Heading, Outcome},
+    contest::{Contest, contests},
+    figure::Outcome,
     keys,
-    measure::{Done, Work, timed},
+    measure::{Done, timed},
     peer::{Expiring, Key, Lifetime, Peer, Plan, Problem, Value},
     peers::{self, Visit},
     report::Report,
@@ -14,52 +14,64 @@ use crate::{
 };
 
 /// A workload for every peer.
-pub(crate) trait Race {
-    type K: Key;
-    type V: Value;
+pub(crate) trait Race<K: Key = u64, V: Value = u64> {
     /// In what the variants of the workload differ.
-    type Variant: Copy + 'static;
-
-    fn workload(&self) -> &'static str;
-
-    fn about(&self) -> String;
-
-    /// The variants by name.
-    fn variants(&self) -> Vec<(String, Self::Variant)>;
-
-    /// How many rounds it is worth; long workloads take fewer.
-    fn rounds(&self, setup: &Setup) -> usize {
-        setup.rounds
-    }
+    type Variant: Copy;
 
     /// Shows the peers that take part in a variant of this workload beside those of all workloads.
-    fn also(&self, _variant: Self::Variant, _visit: &mut impl Visit<Self::K, Self::V>) {}
+    fn also(&self, _variant: Self::Variant, _visit: &mut impl Visit<K, V>) {}
 
     /// Builds one cache, runs it with each number of workers, checks what it did.
-    fn round<P: Peer<Self::K, Self::V>>(&self, setup: &Setup, variant: Self::Variant) -> Outcome;
+    fn round<P: Peer<K, V>>(&self, setup: &Setup, variant: Self::Variant) -> Outcome;
 }
 
 /// Variants that differ in what sets a deadline.
 pub(crate) fn by_expiring(all: &[Expiring]) -> Vec<(String, Expiring)> {
-    let named = all
-        .iter()
-        .map(|expiring| (expiring.label().into(), *expiring));
-    named.collect()
+    all.iter()
+        .map(|expiring| (expiring.label().into(), *expiring))
+        .collect()
 }
 
-struct Gather<'a, R: Race> {
+struct Gather<'a, R, T> {
     race: &'a R,
     setup: &'a Setup,
-    variant: R::Variant,
-    contestants: Vec<Contestant<'a>>,
+    variant: T,
+    contest: Contest<'a>,
 }
 
-impl<R: Race> Visit<R::K, R::V> for Gather<'_, R> {
-    fn meet<P: Peer<R::K, R::V>>(&mut self) {
+impl<'a, K: Key, V: Value, R: Race<K, V>> Visit<K, V> for Gather<'a, R, R::Variant>
+where
+    R::Variant: 'a,
+{
+    fn meet<P: Peer<K, V>>(&mut self) {
         let (race, setup, variant) = (self.race, self.setup, self.variant);
-        let run = move || race.round::<P>(setup, variant);
-        self.contestants.push(Contestant::new(P::CARD, run));
+        self.contest
+            .add(P::CARD, move || race.round::<P>(setup, variant));
     }
+}
+
+/// Runs all variants of a race, in turns, for at most so many rounds.
+pub(crate) fn run<K: Key, V: Value, R: Race<K, V>>(
+    race: &R,
+    (workload, about): (&str, String),
+    variants: Vec<(String, R::Variant)>,
+    rounds: usize,
+    setup: &Setup,
+    report: &mut Report,
+) {
+    let variants = variants.into_iter().map(|(name, variant)| {
+        let contest = Contest::new(workload, name, &*about);
+        let mut gather = Gather {
+            race,
+            setup,
+            variant,
+            contest,
+        };
+        peers::each(&mut gather);
+        race.also(variant, &mut gather);
+        gather.contest
+    });
+    contests(setup, report, setup.rounds.min(rounds), variants.collect());
 }
 
 /// Runs a piece of work as the setup says.
@@ -70,32 +82,7 @@ pub(crate) fn time(
     warm: impl Fn(usize) + Sync,
     run: impl Fn(usize) -> u64 + Sync,
 ) -> Done {
-    timed(&Work {
-        threads,
-        operations,
-        cpu: setup.cpu,
-        warm,
-        run,
-    })
-}
-
-/// Runs all variants of a race, in turns.
-pub(crate) fn run<R: Race>(race: &R, setup: &Setup, report: &mut Report) {
-    let variants = race.variants().into_iter().map(|(name, variant)| {
-        let mut gather = Gather {
-            race,
-            setup,
-            variant,
-            contestants: Vec::new(),
-        };
-        peers::each(&mut gather);
-        race.also(variant, &mut gather);
-        Contest {
-            heading: Heading::new(race.workload(), name, race.about()),
-            contestants: gather.contestants,
-        }
-    });
-    contests(setup, report, race.rounds(setup), variants.collect());
+    timed(setup.cpu, threads, operations, warm, run)
 }
 
 /// An hour or two: longer than any run, different for each entry.
@@ -104,7 +91,7 @@ pub(crate) fn hours(key: &u64, _: &u64) -> Duration {
 }
 
 /// A plan for `u64` to `u64` whose entries outlive the run.
-pub(crate) fn plan(expiring: Expiring, expected: usize, capacity: Option<u64>) -> Plan<u64, u64> {
+pub(crate) fn plan(expiring: Expiring, expected: usize, capacity: Option<u64>) -> Plan {
     plan_of(expiring, expected, capacity, hours)
 }
 
@@ -151,9 +138,21 @@ pub(crate) fn fill<K: Key, V: Value, P: Peer<K, V>>(
     ))
 }
 
+/// A plan for the small set of keys, with room for four times as many.
+pub(crate) fn small(expiring: Expiring) -> Plan {
+    plan(expiring, keys::SMALL, Some(keys::SMALL as u64 * 4))
+}
+
+/// A cache of the small set of keys, filled.
+pub(crate) fn small_cache<P: Peer>(expiring: Expiring) -> Result<P, Problem> {
+    let cache = P::build(&small(expiring))?;
+    fill(&cache, entries(keys::SMALL))?;
+    Ok(cache)
+}
+
 /// Makes the cache start its threads here: those that a pinned worker starts would be bound to its
 /// core.
-pub(crate) fn waken(cache: &impl Peer<u64, u64>) {
+pub(crate) fn waken(cache: &impl Peer) {
     let key = keys::key(u64::MAX >> 1);
     cache.insert(key, keys::value(key));
     cache.remove(&key);

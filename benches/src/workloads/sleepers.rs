@@ -2,78 +2,55 @@
 
 use std::{sync::Barrier, thread};
 
-use super::race::{self, Race, entries, expect, fill, plan};
-use crate::{
-    figure::{Metric, Outcome, Reading},
-    keys,
-    measure::{on_a_core, timed_here},
-    peer::{Expiring, Peer},
-    report::Report,
-    setup::Setup,
-};
+use super::prelude::*;
 
-/// Name of the workload.
-pub const NAME: &str = "sleepers";
+pub(super) const NAME: &str = "sleepers";
 /// Numbers of sleeping threads, and what a hit costs beside them.
-pub const HITS: [(usize, Metric); 3] = [
+const HITS: [(usize, Metric); 3] = [
     (0, Metric::ranked("ns/op, no sleeper")),
     (64, Metric::ranked("ns/op, 64 sleepers")),
     (512, Metric::ranked("ns/op, 512 sleepers")),
 ];
 
-struct Sleepers {
-    stream: Vec<u64>,
-}
+struct Sleepers(Vec<u64>);
 
 pub(super) fn run(setup: &Setup, report: &mut Report) {
     let length = setup.size(1 << 19, 1 << 17);
     let stream = keys::keys_of(&keys::zipf_ranks(keys::SMALL, length, 0));
-    race::run(&Sleepers { stream }, setup, report);
+    let (count, skew) = (keys::SMALL, keys::SKEW);
+    let about = format!("u64 -> u64, every read hits; {count} keys, Zipf {skew}; 1 thread reads");
+    let variants = race::by_expiring(&[Expiring::Create]);
+    race::run(&Sleepers(stream), (NAME, about), variants, 5, setup, report);
 }
 
 impl Race for Sleepers {
-    type K = u64;
-    type V = u64;
     type Variant = Expiring;
 
-    fn workload(&self) -> &'static str {
-        NAME
-    }
-
-    fn about(&self) -> String {
-        let (count, skew) = (keys::SMALL, keys::SKEW);
-        format!("u64 -> u64, every read hits; {count} keys, Zipf {skew}; 1 thread reads")
-    }
-
-    fn variants(&self) -> Vec<(String, Expiring)> {
-        race::by_expiring(&[Expiring::Create])
-    }
-
-    fn round<P: Peer<u64, u64>>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
+    fn round<P: Peer>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
+        let Self(stream) = self;
         let cpu = setup.cpu;
         let mut readings = Vec::new();
         for (sleepers, metric) in HITS {
-            let cache = P::build(&plan(expiring, keys::SMALL, Some(keys::SMALL as u64 * 4)))?;
-            fill(&cache, entries(keys::SMALL))?;
+            let cache: P = small_cache(expiring)?;
             let (asleep, end) = (Barrier::new(sleepers + 1), Barrier::new(sleepers + 1));
             let (nanos, right) = thread::scope(|scope| {
                 for _ in 0..sleepers {
                     scope.spawn(|| {
-                        cache.get(&self.stream[0]);
+                        cache.get(&stream[0]);
                         asleep.wait();
                         end.wait();
                     });
                 }
                 asleep.wait();
                 let measured = on_a_core(|| {
-                    read(&cache, &self.stream[..self.stream.len() / 4]);
-                    timed_here(cpu, self.stream.len(), || read(&cache, &self.stream))
+                    read(&cache, &stream[..stream.len() / 4]);
+                    timed_here(cpu, stream.len(), || read(&cache, stream))
                 });
                 end.wait();
                 measured
             });
-            expect("right answers", right, self.stream.len() as u64)?;
-            readings.push(Reading::new(1, metric, nanos));
+            expect("right answers", right, stream.len() as u64)?;
+            readings.push(metric.of(nanos));
         }
         Ok(readings)
     }
@@ -81,6 +58,6 @@ impl Race for Sleepers {
 
 /// The measured loop; counts right answers.
 #[inline(never)]
-fn read<P: Peer<u64, u64>>(cache: &P, stream: &[u64]) -> u64 {
+fn read<P: Peer>(cache: &P, stream: &[u64]) -> u64 {
     cache.count_right(stream, |key, value| *value == keys::value(*key))
 }

@@ -7,42 +7,34 @@ use std::{
     time::Duration,
 };
 
-use super::race::{self, Race, plan, plan_of, time};
-use crate::{
-    figure::{Metric, NS_PER_OP, Outcome, Reading},
-    keys,
-    peer::{Expiring, Peer, Problem, Role},
-    report::Report,
-    setup::Setup,
-};
+use super::prelude::*;
 
-/// Name of the workload.
-pub const NAME: &str = "small";
+pub(super) const NAME: &str = "small";
 /// Entries beyond the bound, over all samples.
-pub const OVER_MEDIAN: Metric = Metric::median("over the bound, median");
+const OVER_MEDIAN: Metric = Metric::median("over the bound, median");
 /// As [`OVER_MEDIAN`].
-pub const OVER_MAX: Metric = Metric::worst("over the bound, max");
+const OVER_MAX: Metric = Metric::worst("over the bound, max");
 /// Values that were made and not yet dropped, over all samples.
-pub const ALIVE_MEDIAN: Metric = Metric::median("values alive, median");
+const ALIVE_MEDIAN: Metric = Metric::median("values alive, median");
 /// As [`ALIVE_MEDIAN`].
-pub const ALIVE_MAX: Metric = Metric::worst("values alive, max");
+const ALIVE_MAX: Metric = Metric::worst("values alive, max");
 
 /// Time between two samples.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// What is done to a cache.
 #[derive(Clone, Copy, Debug)]
-pub struct Load {
+struct Load {
     /// Entries allowed.
-    pub capacity: u64,
+    capacity: u64,
     /// Workers.
-    pub threads: usize,
+    threads: usize,
     /// Whether all keys are new; else each key is read, and inserted on a miss.
-    pub new_keys: bool,
+    new_keys: bool,
 }
 
 /// The loads whose samples are taken.
-pub const LOADS: [Load; 4] = [
+const LOADS: [Load; 4] = [
     load(100, 2, false),
     load(100, 2, true),
     load(1_000, 4, false),
@@ -57,31 +49,28 @@ const fn load(capacity: u64, threads: usize, new_keys: bool) -> Load {
     }
 }
 
+fn how(new_keys: bool) -> &'static str {
+    ["get, then insert on a miss", "new keys"][usize::from(new_keys)]
+}
+
 impl Load {
     /// As the tables call it.
-    pub fn label(&self) -> String {
-        let how = if self.new_keys {
-            "new keys"
-        } else {
-            "get, then insert on a miss"
-        };
-        let Self {
-            capacity, threads, ..
-        } = self;
-        format!("{capacity} entries, {threads} threads, {how}")
+    fn label(&self) -> String {
+        let (capacity, threads) = (self.capacity, self.threads);
+        format!(
+            "{capacity} entries, {threads} threads, {}",
+            how(self.new_keys)
+        )
     }
 
     fn streams(&self, length: usize) -> Vec<Vec<u64>> {
+        // A hundred times as many keys as there is room for.
+        let keys = 100 * self.capacity as usize;
         let stream = |worker: usize| match self.new_keys {
-            true => (0..length)
-                .map(|n| keys::key(((worker as u64) << 32) + n as u64))
+            true => (0..length as u64)
+                .map(|n| keys::key(((worker as u64) << 32) + n))
                 .collect(),
-            // A hundred times as many keys as there is room for.
-            false => keys::keys_of(&keys::zipf_ranks(
-                100 * self.capacity as usize,
-                length,
-                worker,
-            )),
+            false => keys::keys_of(&keys::zipf_ranks(keys, length, worker)),
         };
         (0..self.threads).map(stream).collect()
     }
@@ -89,17 +78,24 @@ impl Load {
 
 /// Runs all loads.
 pub(super) fn run(setup: &Setup, report: &mut Report) {
-    race::run(
-        &Bounds {
-            operations: setup.size(1_000_000, 150_000),
-        },
-        setup,
-        report,
+    let bounds = Bounds(setup.size(500_000, 150_000));
+    let about = format!(
+        "{} operations of each thread; a thread beside them counts every {} us or so",
+        bounds.0,
+        PAUSE.as_micros()
     );
+    let variants = LOADS.map(|load| (load.label(), load)).to_vec();
+    race::run(&bounds, (NAME, about), variants, 3, setup, report);
+    let speed = Speed(setup.size(250_000, 100_000));
+    let about =
+        "u64 -> u64, from empty; a hundred times as many keys as there is room for, or all new";
+    let variants =
+        [false, true].map(|new_keys| (format!("10,000 entries, {}", how(new_keys)), new_keys));
     race::run(
-        &Speed {
-            operations: setup.size(500_000, 100_000),
-        },
+        &speed,
+        (NAME, about.into()),
+        variants.to_vec(),
+        3,
         setup,
         report,
     );
@@ -127,34 +123,10 @@ impl Drop for Counted {
     }
 }
 
-struct Bounds {
-    operations: usize,
-}
+struct Bounds(usize);
 
-impl Race for Bounds {
-    type K = u64;
-    type V = Counted;
+impl Race<u64, Counted> for Bounds {
     type Variant = Load;
-
-    fn workload(&self) -> &'static str {
-        NAME
-    }
-
-    fn about(&self) -> String {
-        format!(
-            "{} operations of each thread; a thread beside them counts every {} us or so",
-            self.operations,
-            PAUSE.as_micros()
-        )
-    }
-
-    fn rounds(&self, setup: &Setup) -> usize {
-        setup.rounds.min(3)
-    }
-
-    fn variants(&self) -> Vec<(String, Load)> {
-        LOADS.map(|load| (load.label(), load)).to_vec()
-    }
 
     fn round<P: Peer<u64, Counted>>(&self, setup: &Setup, load: Load) -> Outcome {
         sits_out::<P, Counted>()?;
@@ -164,7 +136,7 @@ impl Race for Bounds {
         let lifetime = |_: &u64, _: &Counted| Duration::from_secs(3600);
         let plan = plan_of(Expiring::Never, capacity as usize, Some(capacity), lifetime);
         let cache = P::build(&plan)?;
-        let streams = load.streams(self.operations);
+        let streams = load.streams(self.0);
         let over = AtomicBool::new(false);
         let watch = || {
             let mut samples: [Vec<f64>; 2] = Default::default();
@@ -187,7 +159,7 @@ impl Race for Bounds {
                 }
                 0
             };
-            time(setup, load.threads, self.operations, |_| (), run);
+            time(setup, load.threads, self.0, |_| (), run);
             over.store(true, Relaxed);
             watcher
                 .join()
@@ -195,55 +167,27 @@ impl Race for Bounds {
         })?;
         let metrics = [[OVER_MEDIAN, OVER_MAX], [ALIVE_MEDIAN, ALIVE_MAX]];
         let mut readings = Vec::new();
-        for (mut samples, metrics) in samples.into_iter().zip(metrics) {
+        for (mut samples, [median, max]) in samples.into_iter().zip(metrics) {
             samples.sort_unstable_by(f64::total_cmp);
             if let Some(most) = samples.last() {
-                let values = [samples[samples.len() / 2], *most];
-                let of = |(metric, value)| Reading::new(1, metric, value);
-                readings.extend(metrics.into_iter().zip(values).map(of));
+                readings.extend([median.of(samples[samples.len() / 2]), max.of(*most)]);
             }
         }
         Ok(readings)
     }
 }
 
-struct Speed {
-    operations: usize,
-}
+struct Speed(usize);
 
 impl Race for Speed {
-    type K = u64;
-    type V = u64;
     type Variant = bool;
 
-    fn workload(&self) -> &'static str {
-        NAME
-    }
-
-    fn about(&self) -> String {
-        "u64 -> u64, from empty; a hundred times as many keys as there is room for, or all new"
-            .into()
-    }
-
-    fn rounds(&self, setup: &Setup) -> usize {
-        setup.rounds.min(3)
-    }
-
-    fn variants(&self) -> Vec<(String, bool)> {
-        [false, true]
-            .map(|new_keys| match new_keys {
-                false => ("10,000 entries, get, then insert on a miss".into(), false),
-                true => ("10,000 entries, new keys".into(), true),
-            })
-            .to_vec()
-    }
-
-    fn round<P: Peer<u64, u64>>(&self, setup: &Setup, new_keys: bool) -> Outcome {
+    fn round<P: Peer>(&self, setup: &Setup, new_keys: bool) -> Outcome {
         sits_out::<P, u64>()?;
         let mut readings = Vec::new();
         for threads in [2, 8] {
             let load = load(10_000, threads, new_keys);
-            let streams = load.streams(self.operations);
+            let streams = load.streams(self.0);
             let cache = P::build(&plan(Expiring::Never, 10_000, Some(load.capacity)))?;
             let run = |worker: usize| {
                 for key in &streams[worker] {
@@ -253,7 +197,7 @@ impl Race for Speed {
                 }
                 0
             };
-            let done = time(setup, threads, self.operations, |_| (), run);
+            let done = time(setup, threads, self.0, |_| (), run);
             readings.push(Reading::new(threads, NS_PER_OP, done.nanos));
         }
         Ok(readings)

@@ -3,135 +3,55 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::race::{self, Race, by_expiring, expect, expect_len, fill, plan_of, time};
-use crate::{
-    figure::Outcome,
-    keys,
-    peer::{Expiring, Key, Lifetime, Peer, Value},
-    peers::{Batches, CoarseReads, IdleLimit, ReadsAsTold, Ready, Visit, Wheelhouse, WritesOnly},
-    report::Report,
-    setup::Setup,
-};
+use super::prelude::*;
+use crate::peers::{Batches, IdleLimit, ReadsAsTold, Ready, Visit, Wheelhouse, WritesOnly};
 
-/// Length of each worker's stream of ranks, and how often it is run through in a turn.
+/// Length of each worker's stream of ranks.
 const STREAM: usize = 1 << 17;
-const PASSES: usize = 4;
 
 /// What is done with each rank of a stream.
-trait Operation: Sync {
-    type K: Key;
-    type V: Value;
+trait Operation<K: Key = u64, V: Value = u64>: Sync {
     /// What a stream is made of.
     type Item: Send + Sync;
 
     const VARIANTS: &'static [Expiring];
     /// Longer than any run.
-    const LIFETIME: Lifetime<Self::K, Self::V>;
+    const LIFETIME: Lifetime<K, V>;
+    /// How often a stream is run through in a turn.
+    const PASSES: usize = 4;
 
-    fn entry(&self, rank: u32) -> (Self::K, Self::V);
+    fn entry(&self, rank: u32) -> (K, V);
 
     fn item(&self, rank: u32) -> Self::Item;
 
     /// The measured loop; counts right answers.
-    fn pass<P: Peer<Self::K, Self::V>>(&self, cache: &P, stream: &[Self::Item]) -> u64;
+    fn pass<P: Peer<K, V>>(&self, cache: &P, stream: &[Self::Item]) -> u64;
 
     /// Shows further peers, as [`Race::also`].
-    fn also(_expiring: Expiring, _visit: &mut impl Visit<Self::K, Self::V>) {}
+    fn also(_expiring: Expiring, _visit: &mut impl Visit<K, V>) {}
 }
 
-struct Steady<O: Operation> {
-    workload: &'static str,
+/// Keys and how they are drawn.
+struct Steady<I, O> {
     about: String,
     operation: O,
     resident: usize,
     bounded: bool,
     threads: Vec<usize>,
-    streams: Vec<Vec<O::Item>>,
+    streams: Vec<Vec<I>>,
     passes: usize,
 }
 
-impl<O: Operation> Steady<O> {
-    /// Over the small set of keys, drawn by Zipf's law.
-    fn zipf(
-        setup: &Setup,
-        workload: &'static str,
-        about: &str,
-        operation: O,
-        threads: Vec<usize>,
-    ) -> Self {
-        let ranks = |worker| keys::zipf_ranks(keys::SMALL, STREAM, worker);
-        let about = format!("{about}; {} keys, Zipf {}", keys::SMALL, keys::SKEW);
-        Self::new(
-            setup,
-            workload,
-            about,
-            operation,
-            threads,
-            keys::SMALL,
-            ranks,
-        )
-    }
-
-    fn new(
-        setup: &Setup,
-        workload: &'static str,
-        about: String,
-        operation: O,
-        threads: Vec<usize>,
-        resident: usize,
-        ranks: impl Fn(usize) -> Vec<u32>,
-    ) -> Self {
-        let stream = |worker| -> Vec<O::Item> {
-            let ranks: Vec<u32> = ranks(worker);
-            ranks.into_iter().map(|rank| operation.item(rank)).collect()
-        };
-        Self {
-            workload,
-            about,
-            resident,
-            bounded: true,
-            streams: (0..setup.most_threads()).map(stream).collect(),
-            threads,
-            passes: setup.size(PASSES, 1),
-            operation,
-        }
-    }
-}
-
-impl<O: Operation> Race for Steady<O> {
-    type K = O::K;
-    type V = O::V;
+impl<K: Key, V: Value, O: Operation<K, V>> Race<K, V> for Steady<O::Item, O> {
     type Variant = Expiring;
 
-    fn workload(&self) -> &'static str {
-        self.workload
-    }
-
-    fn about(&self) -> String {
-        self.about.clone()
-    }
-
-    fn rounds(&self, setup: &Setup) -> usize {
-        // To fill a large cache takes longer than to read it.
-        setup.rounds.min(if self.resident > keys::SMALL {
-            3
-        } else {
-            usize::MAX
-        })
-    }
-
-    fn variants(&self) -> Vec<(String, Expiring)> {
-        by_expiring(O::VARIANTS)
-    }
-
-    fn also(&self, expiring: Expiring, visit: &mut impl Visit<O::K, O::V>) {
+    fn also(&self, expiring: Expiring, visit: &mut impl Visit<K, V>) {
         O::also(expiring, visit);
     }
 
-    fn round<P: Peer<O::K, O::V>>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
+    fn round<P: Peer<K, V>>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
         let capacity = self.bounded.then_some(self.resident as u64 * 4);
-        let plan = plan_of(expiring, self.resident, capacity, O::LIFETIME);
-        let cache = P::build(&plan)?;
+        let cache = P::build(&plan_of(expiring, self.resident, capacity, O::LIFETIME))?;
         let ranks = 0..self.resident as u32;
         fill(&cache, ranks.map(|rank| self.operation.entry(rank)))?;
         let mut readings = Vec::new();
@@ -142,10 +62,7 @@ impl<O: Operation> Race for Steady<O> {
                 let stream = &self.streams[worker];
                 pass(&stream[..stream.len() / 4]);
             };
-            let run = |worker: usize| {
-                let passes = 0..self.passes;
-                passes.map(|_| pass(&self.streams[worker])).sum()
-            };
+            let run = |worker: usize| (0..self.passes).map(|_| pass(&self.streams[worker])).sum();
             let done = time(setup, threads, operations, warm, run);
             expect("right answers", done.sum, (threads * operations) as u64)?;
             readings.push(done.reading());
@@ -159,12 +76,10 @@ impl<O: Operation> Race for Steady<O> {
 struct Get;
 
 impl Operation for Get {
-    type K = u64;
-    type V = u64;
     type Item = u64;
 
     const VARIANTS: &'static [Expiring] = &[Expiring::Never, Expiring::Create, Expiring::Access];
-    const LIFETIME: Lifetime<u64, u64> = race::hours;
+    const LIFETIME: Lifetime<u64, u64> = hours;
 
     fn entry(&self, rank: u32) -> (u64, u64) {
         let key = keys::key(rank.into());
@@ -176,17 +91,16 @@ impl Operation for Get {
     }
 
     #[inline(never)]
-    fn pass<P: Peer<u64, u64>>(&self, cache: &P, stream: &[u64]) -> u64 {
+    fn pass<P: Peer>(&self, cache: &P, stream: &[u64]) -> u64 {
         cache.count_right(stream, |key, value| *value == keys::value(*key))
     }
 
-    fn also(expiring: Expiring, visit: &mut impl Visit<u64, u64>) {
+    fn also(expiring: Expiring, visit: &mut impl Visit) {
         match expiring {
             Expiring::Create => {
                 visit.meet::<Wheelhouse<u64, u64, ReadsAsTold>>();
                 visit.meet::<Wheelhouse<u64, u64, WritesOnly>>();
                 visit.meet::<Wheelhouse<u64, u64, Ready>>();
-                visit.meet::<Wheelhouse<u64, u64, CoarseReads>>();
                 visit.meet::<Wheelhouse<u64, u64, Batches>>();
             }
             Expiring::Access => visit.meet::<Wheelhouse<u64, u64, IdleLimit>>(),
@@ -201,12 +115,11 @@ struct Writes {
 }
 
 impl Operation for Writes {
-    type K = u64;
-    type V = u64;
     type Item = u64;
 
     const VARIANTS: &'static [Expiring] = &[Expiring::Never, Expiring::Write];
-    const LIFETIME: Lifetime<u64, u64> = race::hours;
+    const LIFETIME: Lifetime<u64, u64> = hours;
+    const PASSES: usize = 2;
 
     fn entry(&self, rank: u32) -> (u64, u64) {
         Get.entry(rank)
@@ -218,7 +131,7 @@ impl Operation for Writes {
 
     /// A write counts as right.
     #[inline(never)]
-    fn pass<P: Peer<u64, u64>>(&self, cache: &P, stream: &[u64]) -> u64 {
+    fn pass<P: Peer>(&self, cache: &P, stream: &[u64]) -> u64 {
         let mut right = stream.len() as u64;
         if self.reads {
             for four in stream.chunks_exact(4) {
@@ -239,9 +152,7 @@ impl Operation for Writes {
 /// `get` of string keys.
 struct GetString(Vec<String>);
 
-impl Operation for GetString {
-    type K = String;
-    type V = u64;
+impl Operation<String> for GetString {
     /// A rank, not a clone of the name: each read touches the name itself.
     type Item = u32;
 
@@ -257,12 +168,9 @@ impl Operation for GetString {
     }
 
     #[inline(never)]
-    fn pass<P: Peer<String, u64>>(&self, cache: &P, stream: &[u32]) -> u64 {
-        let mut right = 0;
-        for &rank in stream {
-            right += u64::from(cache.get(&self.0[rank as usize]) == Some(rank.into()));
-        }
-        right
+    fn pass<P: Peer<String>>(&self, cache: &P, stream: &[u32]) -> u64 {
+        let is_right = |rank: u32| cache.get(&self.0[rank as usize]) == Some(rank.into());
+        stream.iter().map(|&rank| u64::from(is_right(rank))).sum()
     }
 }
 
@@ -274,13 +182,11 @@ struct GetShared {
     in_place: bool,
 }
 
-impl Operation for GetShared {
-    type K = u64;
-    type V = Shared;
+impl Operation<u64, Shared> for GetShared {
     type Item = u64;
 
     const VARIANTS: &'static [Expiring] = &[Expiring::Never, Expiring::Create];
-    const LIFETIME: Lifetime<u64, Shared> = |key, _| Duration::from_secs(3600 + (key & 0xFFF));
+    const LIFETIME: Lifetime<u64, Shared> = |key, _| hours(key, &0);
 
     fn entry(&self, rank: u32) -> (u64, Shared) {
         let (key, value) = Get.entry(rank);
@@ -307,11 +213,64 @@ impl Operation for GetShared {
     }
 }
 
+/// Over the small set of keys, drawn by Zipf's law.
+fn zipf<K: Key, V: Value, O: Operation<K, V>>(
+    about: &str,
+    operation: O,
+    threads: Vec<usize>,
+    setup: &Setup,
+) -> Steady<O::Item, O> {
+    let about = format!("{about}; {} keys, Zipf {}", keys::SMALL, keys::SKEW);
+    let ranks = |worker| keys::zipf_ranks(keys::SMALL, STREAM, worker);
+    over(about, operation, threads, setup, keys::SMALL, ranks)
+}
+
+fn over<K: Key, V: Value, O: Operation<K, V>>(
+    about: String,
+    operation: O,
+    threads: Vec<usize>,
+    setup: &Setup,
+    resident: usize,
+    ranks: impl Fn(usize) -> Vec<u32>,
+) -> Steady<O::Item, O> {
+    let items = |worker| {
+        ranks(worker)
+            .into_iter()
+            .map(|rank| operation.item(rank))
+            .collect()
+    };
+    Steady {
+        about,
+        resident,
+        bounded: true,
+        streams: (0..setup.most_threads()).map(items).collect(),
+        threads,
+        passes: setup.size(O::PASSES, 1),
+        operation,
+    }
+}
+
+fn run<K: Key, V: Value, O: Operation<K, V>>(
+    name: &str,
+    steady: Steady<O::Item, O>,
+    setup: &Setup,
+    report: &mut Report,
+) {
+    // To fill a large cache takes longer than to read it.
+    let rounds = if steady.resident > keys::SMALL {
+        3
+    } else {
+        usize::MAX
+    };
+    let (variants, about) = (by_expiring(O::VARIANTS), steady.about.clone());
+    race::run(&steady, (name, about), variants, rounds, setup, report);
+}
+
 pub(super) fn hit_zipf(setup: &Setup, report: &mut Report) {
     let about = "u64 -> u64, every read hits, room for four times as many entries";
-    let threads = setup.threads.clone();
-    race::run(
-        &Steady::zipf(setup, "hit-zipf", about, Get, threads),
+    run(
+        "hit-zipf",
+        zipf(about, Get, setup.threads.clone(), setup),
         setup,
         report,
     );
@@ -319,43 +278,54 @@ pub(super) fn hit_zipf(setup: &Setup, report: &mut Report) {
 
 pub(super) fn hit_unbounded(setup: &Setup, report: &mut Report) {
     let about = "u64 -> u64, every read hits, no bound where the peer allows none";
-    let threads = setup.threads_within_cores();
     let hit = Steady {
         bounded: false,
-        ..Steady::zipf(setup, "hit-unbounded", about, Get, threads)
+        ..zipf(about, Get, setup.threads_within_cores(), setup)
     };
-    race::run(&hit, setup, report);
+    run("hit-unbounded", hit, setup, report);
 }
 
 pub(super) fn hit_uniform(setup: &Setup, report: &mut Report) {
     let resident = setup.size(1_000_000, 50_000);
     let ranks = |worker| keys::uniform_ranks(resident, STREAM * 2, worker);
     let about = format!("u64 -> u64, every read hits; {resident} keys, all equally likely");
-    let threads = setup.threads_within_cores();
     let hit = Steady {
         passes: 1,
-        ..Steady::new(setup, "hit-uniform", about, Get, threads, resident, ranks)
+        ..over(
+            about,
+            Get,
+            setup.threads_within_cores(),
+            setup,
+            resident,
+            ranks,
+        )
     };
-    race::run(&hit, setup, report);
+    run("hit-uniform", hit, setup, report);
 }
 
 pub(super) fn hit_one(setup: &Setup, report: &mut Report) {
-    let ranks = |_| vec![0; STREAM];
     let about = format!(
         "u64 -> u64, every read hits the same key, of {} present",
         keys::SMALL
     );
-    let threads = setup.threads_within_cores();
-    let hit = Steady::new(setup, "hit-one", about, Get, threads, keys::SMALL, ranks);
-    race::run(&hit, setup, report);
+    let ranks = |_| vec![0; STREAM];
+    let hit = over(
+        about,
+        Get,
+        setup.threads_within_cores(),
+        setup,
+        keys::SMALL,
+        ranks,
+    );
+    run("hit-one", hit, setup, report);
 }
 
 pub(super) fn replace(setup: &Setup, report: &mut Report) {
     let about = "u64 -> u64, inserts of keys that are there";
     let writes = Writes { reads: false };
-    let threads = setup.threads.clone();
-    race::run(
-        &Steady::zipf(setup, "replace", about, writes, threads),
+    run(
+        "replace",
+        zipf(about, writes, setup.threads.clone(), setup),
         setup,
         report,
     );
@@ -364,9 +334,9 @@ pub(super) fn replace(setup: &Setup, report: &mut Report) {
 pub(super) fn mix(setup: &Setup, report: &mut Report) {
     let about = "u64 -> u64, every fourth operation replaces, the others read";
     let writes = Writes { reads: true };
-    let threads = setup.threads.clone();
-    race::run(
-        &Steady::zipf(setup, "mix", about, writes, threads),
+    run(
+        "mix",
+        zipf(about, writes, setup.threads.clone(), setup),
         setup,
         report,
     );
@@ -375,32 +345,33 @@ pub(super) fn mix(setup: &Setup, report: &mut Report) {
 pub(super) fn strings(setup: &Setup, report: &mut Report) {
     let ranks = 0..keys::SMALL as u64;
     let names = ranks.map(|rank| format!("session:{:016x}:user", keys::key(rank)));
-    let strings = GetString(names.collect());
-    let about = "String of 29 bytes -> u64, every read hits";
-    let threads = setup.threads_within_cores();
-    race::run(
-        &Steady::zipf(setup, "strings", about, strings, threads),
+    let strings = zipf(
+        "String of 29 bytes -> u64, every read hits",
+        GetString(names.collect()),
+        setup.threads_within_cores(),
         setup,
-        report,
     );
+    run("strings", strings, setup, report);
 }
 
 pub(super) fn arcs_clone(setup: &Setup, report: &mut Report) {
     let about = "u64 -> Arc of 256 bytes, cloned, one word read";
-    arcs(setup, report, "arcs-clone", about, false);
+    let arcs = zipf(
+        about,
+        GetShared { in_place: false },
+        setup.threads_within_cores(),
+        setup,
+    );
+    run("arcs-clone", arcs, setup, report);
 }
 
 pub(super) fn arcs_look(setup: &Setup, report: &mut Report) {
     let about = "u64 -> Arc of 256 bytes, read in place where the peer can, one word read";
-    arcs(setup, report, "arcs-look", about, true);
-}
-
-fn arcs(setup: &Setup, report: &mut Report, name: &'static str, about: &str, in_place: bool) {
-    let get = GetShared { in_place };
-    let threads = setup.threads_within_cores();
-    race::run(
-        &Steady::zipf(setup, name, about, get, threads),
+    let arcs = zipf(
+        about,
+        GetShared { in_place: true },
+        setup.threads_within_cores(),
         setup,
-        report,
     );
+    run("arcs-look", arcs, setup, report);
 }

@@ -4,12 +4,9 @@ use std::time::Duration;
 
 use wheelhouse::{Cache, ManualTicker, Scheduler, expiry};
 
-use super::{Figures, MIB, resident};
-use crate::{
-    alloc::{start_counting, tally},
-    keys,
-    peer::Problem,
-};
+use super::{Figures, MIB, figures, resident};
+use crate::alloc::{start_counting, tally};
+use crate::workloads::prelude::*;
 
 /// Inserts in each virtual second.
 pub(super) const RATE: u64 = 5_000;
@@ -65,7 +62,7 @@ pub(super) fn measure(seconds: u64) -> Result<Figures, Problem> {
         (tally() - before).usable as f64,
         resident() - resident_before,
     );
-    Ok([
+    figures([
         ("entries (mean)", sum as f64 / seconds as f64),
         ("held MiB early", held / MIB),
         ("held MiB at end", held_end / MIB),
@@ -75,7 +72,5 @@ pub(super) fn measure(seconds: u64) -> Result<Figures, Problem> {
             "resident growth %",
             100.0 * (resident_end / resident_then - 1.0),
         ),
-    ]
-    .map(|(name, figure)| (name.to_owned(), figure))
-    .to_vec())
+    ])
 }

@@ -1,12 +1,10 @@
 //! Bytes and allocations for each entry, and what is left when all have gone.
 
-use super::{Figures, MIB, resident};
+use super::{Figures, MIB, figures, resident};
+use crate::workloads::prelude::*;
 use crate::{
     alloc::{start_counting, tally, trim},
-    keys,
-    peer::{Expiring, Peer, Problem},
     peers::{self, Visit},
-    workloads::race::{expect, plan},
 };
 
 struct Probe<'a> {
@@ -23,26 +21,27 @@ pub(super) fn measure(
     bounded: bool,
     count: usize,
 ) -> Result<Figures, Problem> {
+    let outcome = Err(Problem::Unsupported("there is no such peer"));
     let mut probe = Probe {
         peer,
         expiring,
         bounded,
         count,
-        outcome: Err(Problem::Unsupported("there is no such peer")),
+        outcome,
     };
     peers::each(&mut probe);
     probe.outcome
 }
 
-impl Visit<u64, u64> for Probe<'_> {
-    fn meet<P: Peer<u64, u64>>(&mut self) {
+impl Visit for Probe<'_> {
+    fn meet<P: Peer>(&mut self) {
         if P::CARD.name == self.peer {
             self.outcome = measure_one::<P>(self);
         }
     }
 }
 
-fn measure_one<P: Peer<u64, u64>>(probe: &Probe<'_>) -> Result<Figures, Problem> {
+fn measure_one<P: Peer>(probe: &Probe<'_>) -> Result<Figures, Problem> {
     let count = probe.count;
     let capacity = probe.bounded.then_some(count as u64 * 4);
     let all: Vec<u64> = (0..count as u64).map(keys::key).collect();
@@ -75,7 +74,7 @@ fn measure_one<P: Peer<u64, u64>>(probe: &Probe<'_>) -> Result<Figures, Problem>
     let resident_trimmed = resident() - resident_before;
 
     let each = |figure: f64| figure / there as f64;
-    Ok([
+    figures([
         ("B/entry", each(full.usable as f64)),
         ("B asked for/entry", each(full.requested as f64)),
         ("allocations/entry", each(full.live as f64)),
@@ -85,13 +84,11 @@ fn measure_one<P: Peer<u64, u64>>(probe: &Probe<'_>) -> Result<Figures, Problem>
         ("emptied", resident_empty / MIB),
         ("emptied, trimmed", resident_trimmed / MIB),
         ("held MiB emptied", empty.usable as f64 / MIB),
-    ]
-    .map(|(name, figure)| (name.to_owned(), figure))
-    .to_vec())
+    ])
 }
 
 /// Removed entries may be freed only when later work comes by.
-fn settle<P: Peer<u64, u64>>(cache: &P) {
+fn settle<P: Peer>(cache: &P) {
     for _ in 0..5 {
         cache.settle();
     }

@@ -1,41 +1,29 @@
 //! Memory, each peer in a process of its own, so that the figures hold no free pages of another
 //! peer or of an earlier workload.
 //!
-//! Two kinds of child: *entries* fills a cache and empties it again; *churn* lets an hour of
-//! virtual time pass over wheelhouse, the one peer with a clock that can be set.
+//! Three kinds of child: *entries* fills a cache and empties it again; *churn* lets an hour of
+//! virtual time pass over wheelhouse, the one peer with a clock that can be set; *snapshot* saves
+//! all entries of one.
 
 mod churn;
 mod entries;
+mod saved;
 
 use std::{
     fs,
     process::{Command, Stdio},
 };
 
-use crate::{
-    contest::{Contest, Contestant, contests},
-    figure::{Heading, Metric, Outcome, Reading},
-    peer::{Card, Expiring, Key, Peer, Problem, Role, Value},
-    peers::{self, Visit},
-    report::Report,
-    setup::Setup,
-};
+use crate::peers::{self, Visit};
+use crate::workloads::prelude::*;
 
 /// First argument of a child process.
 pub const PROBE: &str = "memory-probe";
 
-/// Bytes set aside by the C library for each entry, rounding included.
-pub const USABLE: Metric = Metric::ranked("B/entry");
-/// Allocations alive for each entry.
-pub const LIVE: Metric = Metric::median("allocations/entry");
-
-/// Per-entry expiry in a cache without a bound, which needs no order of use.
-pub const UNBOUNDED: &str = "per-entry expiry, no bound";
-
 const METRICS: &[Metric] = &[
-    USABLE,
+    Metric::ranked("B/entry"),
     Metric::median("B asked for/entry"),
-    LIVE,
+    Metric::median("allocations/entry"),
     Metric::median("calls/insert"),
     Metric::median("resident B/entry"),
     Metric::median("resident MiB full"),
@@ -48,105 +36,93 @@ const METRICS: &[Metric] = &[
     Metric::median("resident MiB early"),
     Metric::median("resident MiB at end"),
     Metric::worst("resident growth %"),
+    Metric::median("cache MiB"),
+    Metric::median("snapshot MiB"),
+    Metric::worst("most MiB while it is taken"),
 ];
 
 /// Figures of a child, by metric.
 type Figures = Vec<(String, f64)>;
 
-/// Runs both kinds.
+/// The figures of a child.
+fn figures<const N: usize>(figures: [(&str, f64); N]) -> Result<Figures, Problem> {
+    Ok(figures
+        .map(|(name, figure)| (name.to_owned(), figure))
+        .to_vec())
+}
+
+/// Runs all kinds.
 pub fn run(setup: &Setup, report: &mut Report) {
-    let count = setup.size(1_000_000, 300_000);
+    let count = setup.size(1_000_000, 300_000).to_string();
     let about = format!(
         "u64 -> u64, {count} entries inserted, then all removed; each peer in its own process"
     );
-    let mut cards = Cards(Vec::new());
-    peers::each::<u64, u64>(&mut cards);
-    let entries = |variant: &str, expiring: &'static str, bound: &'static str| {
-        let child = |card: &Card| {
-            let count = count.to_string();
-            child_of(*card, ["entries", card.name, expiring, bound, &count])
-        };
-        Contest {
-            heading: Heading::new("memory", variant, &*about),
-            contestants: cards.0.iter().map(child).collect(),
-        }
+    let entries = |variant, expiring, bound| {
+        let contest = Contest::new("memory", variant, &*about);
+        let arguments = ["entries", expiring, bound, &count];
+        let mut children = Children(contest, arguments);
+        peers::each::<u64, u64>(&mut children);
+        children.0
     };
-    let seconds = setup.size(3600, 900);
+    let seconds = setup.size(3600, 900).to_string();
     let churn = format!(
         "{seconds} s of virtual time (early: after a sixth), {} inserts a second living 1 to 120 s, \
          a tenth invalidated, a tenth extended by reads; only wheelhouse has a clock that can be set",
         churn::RATE
     );
-    let subject = Card {
-        name: "wheelhouse",
-        role: Role::Subject,
+    let saved = format!("u64 -> u64, {count} entries, per-entry expiry; bytes of what is taken");
+    let subject = Card::subject("wheelhouse");
+    let alone = |variant, about, argument| {
+        Contest::new("memory", variant, about)
+            .with(subject, move || child(&[variant, argument, "", "", ""]))
     };
     let all = vec![
         entries(Expiring::Never.label(), "never", "bounded"),
         entries(Expiring::Write.label(), "write", "bounded"),
-        entries(UNBOUNDED, "write", "unbounded"),
-        Contest {
-            heading: Heading::new("memory", "churn", churn),
-            contestants: vec![child_of(
-                subject,
-                ["churn", &seconds.to_string(), "", "", ""],
-            )],
-        },
+        entries("per-entry expiry, no bound", "write", "unbounded"),
+        alone("churn", churn, &seconds),
+        alone("snapshot", saved, &count),
     ];
     contests(setup, report, 1, all);
 }
 
-struct Cards(Vec<Card>);
+/// A child for each peer.
+struct Children<'a>(Contest<'a>, [&'a str; 4]);
 
-impl<K: Key, V: Value> Visit<K, V> for Cards {
+impl<K: Key, V: Value> Visit<K, V> for Children<'_> {
     fn meet<P: Peer<K, V>>(&mut self) {
-        self.0.push(P::CARD);
+        let [kind, expiring, bound, count] = self.1;
+        let run = move || child(&[kind, P::CARD.name, expiring, bound, count]);
+        self.0.add(P::CARD, run);
     }
 }
 
-fn child_of<'a>(card: Card, arguments: [&str; 5]) -> Contestant<'a> {
-    let arguments = arguments.map(String::from);
-    Contestant::new(card, move || child(&arguments))
-}
-
 /// Starts this program again to measure one thing.
-fn child(arguments: &[String]) -> Outcome {
-    let wrong = |what: &str| Problem::Wrong(format!("{} {}: {what}", PROBE, arguments.join(" ")));
-    let done = std::env::current_exe()
-        .and_then(|program| {
-            Command::new(program)
-                .arg(PROBE)
-                .args(arguments)
-                .stderr(Stdio::inherit())
-                .output()
-        })
-        .map_err(|error| wrong(&error.to_string()))?;
-    let answer: Result<Figures, String> =
-        serde_json::from_slice(&done.stdout).map_err(|error| wrong(&error.to_string()))?;
-    let figures = match answer {
-        Ok(figures) => figures,
-        Err(why) => {
-            let unsupported = UNSUPPORTED.iter().find(|known| **known == why);
-            return Err(unsupported.map_or_else(|| wrong(&why), |why| Problem::Unsupported(why)));
-        }
+fn child(arguments: &[&str; 5]) -> Outcome {
+    let wrong = |what: &str| Problem::Wrong(format!("{PROBE} {}: {what}", arguments.join(" ")));
+    let start = |program| {
+        let mut command = Command::new(program);
+        command
+            .arg(PROBE)
+            .args(arguments)
+            .stderr(Stdio::inherit())
+            .output()
     };
-    figures
-        .into_iter()
-        .map(|(name, value)| {
-            let metric = METRICS
-                .iter()
-                .find(|metric| metric.name == name)
-                .ok_or_else(|| wrong(&format!("no metric {name}")))?;
-            Ok(Reading::new(1, *metric, value))
-        })
-        .collect()
+    let done = std::env::current_exe().and_then(start);
+    let done = done.map_err(|error| wrong(&error.to_string()))?;
+    let answer: Result<Figures, (bool, String)> =
+        serde_json::from_slice(&done.stdout).map_err(|error| wrong(&error.to_string()))?;
+    let figures = answer.map_err(|(unsupported, why)| match unsupported {
+        true => Problem::Unsupported(why.leak()),
+        false => wrong(&why),
+    })?;
+    let readings = figures.into_iter().map(|(name, value)| {
+        let metric = METRICS.iter().find(|metric| metric.name == name);
+        let metric = metric.ok_or_else(|| wrong(&format!("no metric {name}")))?;
+        Ok(metric.of(value))
+    });
+    readings.collect()
 }
-
-const UNSUPPORTED: &[&str] = &[
-    "no expiry",
-    "without expiry it is quick_cache",
-    "there is no such peer",
-];
 
 /// The child's side: measures what `arguments` say and prints it.
 pub fn probe(arguments: &[String]) {
@@ -161,18 +137,17 @@ pub fn probe(arguments: &[String]) {
             entries::measure(peer, expiring, bound == "bounded", number(count) as usize)
         }
         ["churn", seconds, ..] => churn::measure(number(seconds)),
+        ["snapshot", count, ..] => saved::measure(number(count) as usize),
         _ => Err(Problem::Wrong(format!(
             "{PROBE} does not know {arguments:?}"
         ))),
     };
-    let answer: Result<Figures, String> = outcome.map_err(|problem| match problem {
-        Problem::Unsupported(why) => why.to_owned(),
-        Problem::Wrong(why) => why,
+    let answer = outcome.map_err(|problem| match problem {
+        Problem::Unsupported(why) => (true, why.to_owned()),
+        Problem::Wrong(why) => (false, why),
     });
-    println!(
-        "{}",
-        serde_json::to_string(&answer).expect("figures are finite")
-    );
+    let answer = serde_json::to_string(&answer);
+    println!("{}", answer.expect("figures are finite"));
 }
 
 /// Resident size of this process, bytes.

@@ -7,11 +7,8 @@ use std::{num::NonZeroUsize, time::Duration};
 use wheelhouse::{EvictionPolicy, ManualTicker};
 
 use super::requests::Requests;
-use crate::{
-    peer::{Card, Expiring, Peer, Plan, Problem, Role},
-    peers::{Foyer, Moka, QuickCache, TinyUfo, Wheelhouse},
-    workloads::race::plan_of,
-};
+use crate::peers::{Foyer, Moka, QuickCache, TinyUfo, Wheelhouse};
+use crate::workloads::prelude::*;
 
 /// Deadline and lifetime of a value.
 type Life = (u64, u64);
@@ -24,54 +21,36 @@ pub(super) struct Entrant {
     pub(super) card: Card,
     /// Whether it has a curve: too many hide one another.
     pub(super) curve: bool,
-    pub(super) play: fn(&Requests, NonZeroUsize) -> Result<u64, Problem>,
+    pub(super) play: Play,
+}
+
+type Play = fn(&Requests, NonZeroUsize) -> Result<u64, Problem>;
+
+const fn entrant(card: Card, curve: bool, play: Play) -> Entrant {
+    Entrant { card, curve, play }
+}
+
+const fn of_peer<P: Peer<u64, Life>>(curve: bool) -> Entrant {
+    entrant(P::CARD, curve, peer::<P>)
 }
 
 /// All of them, in the order of the table.
 pub(super) const CACHES: [Entrant; 7] = [
-    Entrant {
-        card: named("wheelhouse", Role::Subject),
-        curve: true,
-        play: |requests, size| wheelhouse(requests, size, EvictionPolicy::default()),
-    },
-    Entrant {
-        card: named("wheelhouse, Lru", Role::Subject),
-        curve: false,
-        play: |requests, size| wheelhouse(requests, size, EvictionPolicy::Lru),
-    },
-    Entrant {
-        card: Moka::<u64, Life>::CARD,
-        curve: true,
-        play: peer::<Moka<u64, Life>>,
-    },
-    Entrant {
-        card: QuickCache::<u64, Life>::CARD,
-        curve: true,
-        play: peer::<QuickCache<u64, Life>>,
-    },
-    Entrant {
-        card: TinyUfo::<u64, Life>::CARD,
-        curve: true,
-        play: peer::<TinyUfo<u64, Life>>,
-    },
-    Entrant {
-        card: Foyer::<u64, Life>::CARD,
-        curve: false,
-        play: peer::<Foyer<u64, Life>>,
-    },
-    Entrant {
-        card: named("foyer-memory, LFU", Role::Cache),
-        curve: true,
-        play: |requests, size| {
-            let cache = Foyer::tiny_lfu(&plan(Expiring::Never, size))?;
-            Ok(play(&cache, requests, |_| ()))
-        },
-    },
+    entrant(Card::subject("wheelhouse"), true, |requests, size| {
+        wheelhouse(requests, size, EvictionPolicy::default())
+    }),
+    entrant(Card::subject("wheelhouse, Lru"), false, |requests, size| {
+        wheelhouse(requests, size, EvictionPolicy::Lru)
+    }),
+    of_peer::<Moka<u64, Life>>(true),
+    of_peer::<QuickCache<u64, Life>>(true),
+    of_peer::<TinyUfo<u64, Life>>(true),
+    of_peer::<Foyer<u64, Life>>(false),
+    entrant(Card::cache("foyer-memory, LFU"), true, |requests, size| {
+        let cache = Foyer::tiny_lfu(&plan(Expiring::Never, size))?;
+        Ok(play(&cache, requests, |_| ()))
+    }),
 ];
-
-const fn named(name: &'static str, role: Role) -> Card {
-    Card { name, role }
-}
 
 fn plan(expiring: Expiring, size: NonZeroUsize) -> Plan<u64, Life> {
     let life = |_: &u64, life: &Life| Duration::from_nanos(life.1);
@@ -110,11 +89,8 @@ fn wheelhouse(
 
 /// A peer; deadlines are in its values, and compared by hand.
 fn peer<P: Peer<u64, Life>>(requests: &Requests, size: NonZeroUsize) -> Result<u64, Problem> {
-    Ok(play(
-        &P::build(&plan(Expiring::Never, size))?,
-        requests,
-        |_| (),
-    ))
+    let cache = P::build(&plan(Expiring::Never, size))?;
+    Ok(play(&cache, requests, |_| ()))
 }
 
 /// Calls `before` with the time of each request before it.

@@ -11,20 +11,14 @@ mod lives;
 mod requests;
 mod sizes;
 
-use std::{
-    num::NonZeroUsize,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::num::NonZeroUsize;
 
+use crate::workloads::prelude::*;
 use crate::{
-    figure::{HIT_PERCENT, Heading, Reading},
-    peer::{Card, Problem, Role},
     report::{
-        Report,
         plot::{self, Panel},
         table,
     },
-    setup::Setup,
     traces::{self, Found, Trace},
 };
 
@@ -34,21 +28,16 @@ use requests::Requests;
 /// Name of the table of real traces.
 pub const NAME: &str = "ratio";
 /// Name of the table of values that expire.
-pub const LIVES: &str = "ratio-lives";
+const LIVES: &str = "ratio-lives";
 /// Name of the curves.
 pub const CURVES: &str = "ratio-curves";
 
 /// Caches that no user can have, and their hits.
 type Limit = (Card, fn(&Requests, NonZeroUsize) -> u64);
 const LIMITS: [Limit; 2] = [
-    (floor("exact LRU"), limits::lru),
-    (floor("optimum"), limits::optimum),
+    (Card::floor("exact LRU"), limits::lru),
+    (Card::floor("optimum"), limits::optimum),
 ];
-
-const fn floor(name: &'static str) -> Card {
-    let role = Role::Floor;
-    Card { name, role }
-}
 
 /// Requests of a trace below which it is a sample of a format and not a load.
 const TOO_SHORT: usize = 1_000;
@@ -64,16 +53,10 @@ pub fn run(setup: &Setup, report: &mut Report) {
     let mut lines = replay_traces(setup, report, NAME, about, sizes::of, |_| true);
     for (name, requests, sizes) in expiring(setup) {
         for size in sizes.map(|size| NonZeroUsize::new(size).expect("no size is 0")) {
-            let heading = Heading {
-                is_line: true,
-                ..Heading::new(LIVES, format!("{name}, {size}"), EXPIRING)
-            };
-            replay(setup, report, &heading, &CACHES, &requests, size);
-            lines.push(heading);
+            let line = (LIVES, name, EXPIRING);
+            lines.push(replay(setup, report, line, &CACHES, &requests, size));
         }
     }
-    setup.clear();
-    report.save_so_far();
     while let Some(first) = lines.first().cloned() {
         let is_same = |line: &Heading| line.workload == first.workload && line.about == first.about;
         let (table, others): (Vec<_>, Vec<_>) = lines.into_iter().partition(is_same);
@@ -92,17 +75,11 @@ const EXPIRING: &str = "Hits in percent of the requests where values expire, by 
 
 /// The loads of values that expire: name, requests, entries allowed.
 fn expiring(setup: &Setup) -> Vec<(&'static str, Requests, [usize; 2])> {
+    let zipf = lives::zipf(setup.size(2_000_000, 200_000));
+    let hot = lives::short_lived(setup.size(1_000_000, 100_000));
     let mut loads = vec![
-        (
-            "Zipf",
-            lives::zipf(setup.size(2_000_000, 200_000)),
-            [5_000, 20_000],
-        ),
-        (
-            "short-lived hot keys",
-            lives::short_lived(setup.size(1_000_000, 100_000)),
-            [1_000, 5_000],
-        ),
+        ("Zipf", zipf, [5_000, 20_000]),
+        ("short-lived hot keys", hot, [1_000, 5_000]),
     ];
     let found = traces::find(&setup.traces).unwrap_or_default();
     let timed = found.iter().find(|found| found.name == "cloudphysics");
@@ -194,14 +171,9 @@ fn replay_traces(
         let sizes = sizes_of(name, trace.distinct);
         let requests = Requests::without_deadlines(trace.keys);
         for size in sizes {
-            let heading = Heading {
-                is_line: true,
-                ..Heading::new(workload, format!("{name}, {size}"), about(name))
-            };
-            replay(setup, report, &heading, &entrants, &requests, size);
-            lines.push(heading);
+            let line = (workload, &**name, about(name));
+            lines.push(replay(setup, report, line, &entrants, &requests, size));
         }
-        report.save_so_far();
     }
     setup.clear();
     lines
@@ -211,36 +183,25 @@ fn replay_traces(
 fn replay(
     setup: &Setup,
     report: &mut Report,
-    heading: &Heading,
+    (workload, name, about): (&str, &str, &str),
     entrants: &[Entrant],
     requests: &Requests,
     size: NonZeroUsize,
-) {
+) -> Heading {
     let percent = |hits: u64| {
         let percent = 100.0 * hits as f64 / requests.keys.len() as f64;
-        [Reading::new(1, HIT_PERCENT, percent)]
+        Ok(vec![HIT_PERCENT.of(percent)])
     };
-    let step = |card: Card| {
-        setup.step(&format!(
-            "{}, {}: {}",
-            heading.workload, heading.variant, card.name
-        ));
-        setup.wants(card.name)
-    };
-    for entrant in entrants.iter().filter(|entrant| step(entrant.card)) {
-        for _ in 0..setup.replays {
-            // A peer that panics has lost this line, not the run.
-            let hits = catch_unwind(AssertUnwindSafe(|| (entrant.play)(requests, size)));
-            match hits.unwrap_or_else(|_| Err(Problem::Wrong("panicked".into()))) {
-                Ok(hits) => report.add(heading, entrant.card, &percent(hits)),
-                Err(problem) => {
-                    report.add_problem(heading, entrant.card, problem);
-                    break;
-                }
-            }
-        }
+    let mut contest = Contest::line(workload, format!("{name}, {size}"), about);
+    for entrant in entrants {
+        contest.add(entrant.card, move || {
+            percent((entrant.play)(requests, size)?)
+        });
     }
-    for (card, hits) in LIMITS.into_iter().filter(|(card, _)| step(*card)) {
-        report.add(heading, card, &percent(hits(requests, size)));
+    for (card, hits) in LIMITS {
+        contest.add(card, move || percent(hits(requests, size)));
     }
+    let heading = contest.heading.clone();
+    contests(setup, report, setup.replays, vec![contest]);
+    heading
 }

@@ -4,13 +4,7 @@ use std::{hint::spin_loop, time::Duration};
 
 use hdrhistogram::Histogram;
 
-use super::{P9999, PAUSE};
-use crate::{
-    clock, cpu,
-    figure::{Metric, Reading},
-    peer::Peer,
-    tail::{histogram, record},
-};
+use crate::workloads::prelude::*;
 
 /// From the start of one call to the start of the next, in nanoseconds.
 const PACE: u64 = 5_000;
@@ -27,12 +21,12 @@ pub(super) struct Calls {
 
 /// Calls until `end`: the keys of `stream` in turn, `get` and `insert` in turn. After a pause it
 /// makes up for the calls that it missed.
-pub(super) fn call<P: Peer<u64, u64>>(cache: &P, stream: &[u64], value: u64, end: u64) -> Calls {
+pub(super) fn call<P: Peer>(cache: &P, stream: &[u64], value: u64, end: u64) -> Calls {
     cpu::pin(0);
     let mut calls = Calls {
-        get: histogram(),
-        insert: histogram(),
-        waiting: histogram(),
+        get: tail::histogram(),
+        insert: tail::histogram(),
+        waiting: tail::histogram(),
         cpu: Duration::ZERO,
     };
     let cpu = cpu::thread_time();
@@ -52,8 +46,8 @@ pub(super) fn call<P: Peer<u64, u64>>(cache: &P, stream: &[u64], value: u64, end
             &mut calls.insert
         };
         let ended = clock::nanos();
-        record(kind, ended - began);
-        record(&mut calls.waiting, ended - due);
+        tail::record(kind, ended - began);
+        tail::record(&mut calls.waiting, ended - due);
         due += PACE;
         if ended >= end {
             break;
@@ -73,6 +67,10 @@ fn wait(due: u64) -> u64 {
     }
 }
 
+/// Longest single call, `get` or `insert`.
+const PAUSE: Metric = Metric::worst("longest call us");
+/// The worse of `get` and `insert`.
+const P9999: Metric = Metric::median("p99.99 us");
 const GET: [Metric; 4] = [
     Metric::median("get p50 us"),
     Metric::median("get p99 us"),
@@ -95,16 +93,13 @@ impl Calls {
             histogram.value_at_quantile(quantile) as f64 / 1e3
         };
         let worse = |quantile| micros(&self.get, quantile).max(micros(&self.insert, quantile));
-        let mut readings = vec![
-            Reading::new(1, PAUSE, worse(1.0)),
-            Reading::new(1, P9999, worse(0.9999)),
-        ];
+        let mut readings = vec![PAUSE.of(worse(1.0)), P9999.of(worse(0.9999))];
         for (metrics, histogram) in [(GET, &self.get), (INSERT, &self.insert)] {
             for (metric, quantile) in metrics.into_iter().zip(QUANTILES) {
-                readings.push(Reading::new(1, metric, micros(histogram, quantile)));
+                readings.push(metric.of(micros(histogram, quantile)));
             }
         }
-        readings.push(Reading::new(1, FROM_DUE, micros(&self.waiting, 0.9999)));
+        readings.push(FROM_DUE.of(micros(&self.waiting, 0.9999)));
         readings
     }
 }

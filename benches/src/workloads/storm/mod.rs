@@ -22,52 +22,39 @@ use self::{
     nothing::{Busy, Nothing},
     round::{Storm, round},
 };
+use crate::workloads::prelude::*;
 use crate::{
-    contest::{Contest, Contestant, contests},
-    figure::{Heading, Metric},
-    peer::{Card, Peer, Plan, Problem, Role},
     peers::{Moka, QuickCacheDeadline, QuickCacheQueue, Stretto, Wheelhouse},
-    report::{Curve, Report},
-    setup::Setup,
-    tail,
+    report::Curve,
 };
 
-/// Name of the workload.
-pub const NAME: &str = "storm";
-/// Without a caller.
-pub const QUIET: &str = "quiet";
-/// With one caller.
-pub const BUSY: &str = "busy";
+pub(super) const NAME: &str = "storm";
 /// Share of the entries whose expiry was notified.
-pub const NOTIFIED: Metric = Metric::median("notified %");
-/// Lateness against the deadline.
-pub const LATE_P50: Metric = Metric::median("late p50 ms");
-/// As [`LATE_P50`].
-pub const LATE_P99: Metric = Metric::median("late p99 ms");
-/// As [`LATE_P50`].
-pub const LATE_MAX: Metric = Metric::worst("late max ms");
+const NOTIFIED: Metric = Metric::median("notified %");
+/// Lateness against the deadline, and its quantiles.
+const LATE: [(Metric, f64); 3] = [
+    (Metric::median("late p50 ms"), 0.5),
+    (Metric::median("late p99 ms"), 0.99),
+    (Metric::worst("late max ms"), 1.0),
+];
 /// CPU time for each entry notified.
-pub const CPU: Metric = Metric::median("CPU ns/entry");
+const CPU: Metric = Metric::median("CPU ns/entry");
 /// Longest call of `run_pending_tasks`, where a thread makes them.
-pub const PASS: Metric = Metric::worst("longest pass ms");
-/// Longest single call, `get` or `insert`.
-pub const PAUSE: Metric = Metric::worst("longest call us");
-/// p99.99 of single calls, the worse of `get` and `insert`.
-pub const P9999: Metric = Metric::median("p99.99 us");
+const PASS: Metric = Metric::worst("longest pass ms");
 
-type Built<P> = fn(&Plan<u64, u64>) -> Result<P, Problem>;
+type Built<P> = fn(&Plan) -> Result<P, Problem>;
 /// Latencies by peer and operation, over all rounds.
 type Curves = RefCell<BTreeMap<(&'static str, &'static str), Histogram<u64>>>;
 
-const MOKA_DRIVEN: &str = "moka, driven every 10 ms";
-const FINE: &str = "wheelhouse, 16.8 ms buckets";
+const FINE: Card = Card::subject("wheelhouse, 16.8 ms buckets");
+const DRIVEN: Card = Card::cache("moka, driven every 10 ms");
+const NOT_DRIVEN: Card = Card::cache("moka, not driven");
 type ByInstant = QuickCacheDeadline<u64, u64, std::time::Instant>;
 type ByQuanta = QuickCacheDeadline<u64, u64, quanta::Instant>;
-type Ordinary = Wheelhouse<u64, u64>;
 type Queue = QuickCacheQueue<u64, u64>;
 
 /// Runs both storms.
-pub fn run(setup: &Setup, report: &mut Report) {
+pub(super) fn run(setup: &Setup, report: &mut Report) {
     // Each takes seconds, whatever the machine.
     let rounds = setup.rounds.min(if setup.quick { 1 } else { 2 });
     let storm = Storm {
@@ -77,114 +64,81 @@ pub fn run(setup: &Setup, report: &mut Report) {
         driven: false,
         called: false,
     };
-    let driven = Storm {
-        driven: true,
-        ..storm
-    };
-    let curves = Curves::default();
-    let (subject, cache) = (Role::Subject, Role::Cache);
-    let mut quiet = vec![
-        entrant("wheelhouse", subject, storm, Ordinary::build, &curves),
-        entrant("moka, not driven", cache, storm, Moka::build, &curves),
-    ];
-    if !setup.quick {
-        quiet.extend([
-            entrant(FINE, subject, storm, fine, &curves),
-            entrant(MOKA_DRIVEN, cache, driven, Moka::build, &curves),
-            entrant(Queue::CARD.name, cache, storm, Queue::build, &curves),
-        ]);
-    }
     let about = format!(
         "{} entries due within {} s",
         storm.entries,
         storm.window / 1_000_000_000
     );
-    let quiet = Contest {
-        heading: Heading::new(NAME, QUIET, format!("{about}; no call meanwhile")),
-        contestants: quiet,
-    };
-
-    let (storm, driven) = (called(storm), called(driven));
-    let floor = Role::Floor;
-    let mut busy = vec![
-        entrant("wheelhouse", subject, storm, Ordinary::build, &curves),
-        entrant(MOKA_DRIVEN, cache, driven, Moka::build, &curves),
-        entrant(Nothing::CARD.name, floor, storm, Nothing::build, &curves),
-        entrant(Busy::CARD.name, floor, storm, Busy::build, &curves),
-    ];
-    if !setup.quick {
-        busy.extend([
-            entrant(FINE, subject, storm, fine, &curves),
-            entrant("moka", cache, storm, Moka::build, &curves),
-            entrant(Queue::CARD.name, cache, storm, Queue::build, &curves),
-            entrant(ByQuanta::CARD.name, cache, storm, ByQuanta::build, &curves),
-            entrant(
-                ByInstant::CARD.name,
-                cache,
-                storm,
-                ByInstant::build,
-                &curves,
-            ),
-            entrant("stretto", cache, storm, Stretto::build, &curves),
-        ]);
+    let curves = Curves::default();
+    // Each peer with its own type and card; those after the semicolon not in a quick run.
+    macro_rules! storm {
+        ($storm:expr, $contest:expr, $($card:expr, $build:expr),+; $($card2:expr, $build2:expr),+) => {{
+            let mut contest = $contest;
+            $(enter(&mut contest, $card, $storm, $build, &curves);)+
+            if !setup.quick {
+                $(enter(&mut contest, $card2, $storm, $build2, &curves);)+
+            }
+            contests(setup, report, rounds, vec![contest]);
+        }};
     }
+    storm!(
+        storm, Contest::new(NAME, "quiet", format!("{about}; no call meanwhile")),
+        Wheelhouse::<u64, u64>::CARD, <Wheelhouse as Peer>::build,
+        NOT_DRIVEN, <Moka as Peer>::build;
+        FINE, fine, DRIVEN, <Moka as Peer>::build, Queue::CARD, Queue::build
+    );
     let caller = "one caller alternates get and insert, one call every 5 us, on 10,922 others";
-    let busy = Contest {
-        heading: Heading::new(NAME, BUSY, format!("{about}; {caller}")),
-        contestants: busy,
-    };
-    contests(setup, report, rounds, vec![quiet]);
-    contests(setup, report, rounds, vec![busy]);
+    storm!(
+        Storm { called: true, ..storm }, Contest::new(NAME, "busy", format!("{about}; {caller}")),
+        Wheelhouse::<u64, u64>::CARD, <Wheelhouse as Peer>::build,
+        DRIVEN, <Moka as Peer>::build,
+        Nothing::CARD, Nothing::build, Busy::CARD, Busy::build;
+        FINE, fine, <Moka as Peer>::CARD, <Moka as Peer>::build, Queue::CARD, Queue::build,
+        ByQuanta::CARD, ByQuanta::build, ByInstant::CARD, ByInstant::build,
+        Stretto::<u64, u64>::CARD, <Stretto<u64, u64> as Peer>::build
+    );
     for ((operation, peer), histogram) in curves.into_inner() {
         let points = tail::points(&histogram).into_iter();
+        let points = points.map(|(percentile, nanos)| (percentile, nanos / 1e3));
         report.curves.push(Curve {
             title: format!("{operation} during a mass expiry, us"),
             peer: peer.into(),
-            points: points
-                .map(|(percentile, nanos)| (percentile, nanos / 1e3))
-                .collect(),
+            points: points.collect(),
         });
     }
 }
 
-fn called(storm: Storm) -> Storm {
-    Storm {
-        called: true,
-        ..storm
-    }
-}
-
-fn entrant<'a, P: Peer<u64, u64>>(
-    name: &'static str,
-    role: Role,
+fn enter<'a, P: Peer>(
+    contest: &mut Contest<'a>,
+    card: Card,
     storm: Storm,
     build: Built<P>,
     curves: &'a Curves,
-) -> Contestant<'a> {
-    Contestant::new(Card { name, role }, move || {
-        let mut storm = storm;
+) {
+    let driven = card.name == DRIVEN.name;
+    let run = move || -> Outcome {
+        let mut storm = Storm { driven, ..storm };
         for _ in 0..5 {
-            if let Some((readings, calls)) = round(storm, role, build)? {
-                let calls = calls.iter();
-                for (operation, seen) in
-                    calls.flat_map(|c| [("get", &c.get), ("insert", &c.insert)])
-                {
-                    let mut curves = curves.borrow_mut();
-                    let curve = curves.entry((operation, name));
-                    *curve.or_insert_with(tail::histogram) += seen;
+            if let Some((readings, calls)) = round(storm, card.role, build)? {
+                if let Some(calls) = calls {
+                    for (operation, seen) in [("get", calls.get), ("insert", calls.insert)] {
+                        let mut curves = curves.borrow_mut();
+                        let curve = curves.entry((operation, card.name));
+                        *curve.or_insert_with(tail::histogram) += seen;
+                    }
                 }
                 return Ok(readings);
             }
             storm.lead *= 2;
         }
-        Err(Problem::Wrong(
-            "too slow to take the entries before they were due".into(),
-        ))
-    })
+        let why = "too slow to take the entries before they were due";
+        Err(Problem::Wrong(why.into()))
+    };
+    contest.add(card, run);
 }
 
 /// wheelhouse with buckets of 2^24 ns: the lateness is the user's choice.
-fn fine(plan: &Plan<u64, u64>) -> Result<Wheelhouse<u64, u64>, Problem> {
+fn fine(plan: &Plan) -> Result<Wheelhouse, Problem> {
     Wheelhouse::with(plan, |builder| {
         builder.expiry_resolution(Duration::from_nanos(1 << 24))
     })

@@ -2,10 +2,7 @@
 
 use std::hint::{black_box, spin_loop};
 
-use crate::{
-    clock,
-    peer::{Card, Peer, Plan, Problem, Role},
-};
+use crate::workloads::prelude::*;
 
 /// How long each call of [`Busy`] takes, in nanoseconds: about what an insert takes.
 const BUSY: u64 = 400;
@@ -29,7 +26,7 @@ impl<const NANOS: u64> Spending<NANOS> {
     }
 }
 
-impl<const NANOS: u64> Peer<u64, u64> for Spending<NANOS> {
+impl<const NANOS: u64> Peer for Spending<NANOS> {
     const CARD: Card = Card {
         name: match NANOS {
             0 => "no cache",
@@ -39,7 +36,7 @@ impl<const NANOS: u64> Peer<u64, u64> for Spending<NANOS> {
         role: Role::Floor,
     };
 
-    fn build(plan: &Plan<u64, u64>) -> Result<Self, Problem> {
+    fn build(plan: &Plan) -> Result<Self, Problem> {
         plan.without_listener("nothing is ever removed")?;
         Ok(Self)
     }

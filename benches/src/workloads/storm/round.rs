@@ -14,16 +14,10 @@ use hdrhistogram::Histogram;
 
 use super::{
     super::race::{expect, fill},
-    Built, CPU, LATE_MAX, LATE_P50, LATE_P99, NOTIFIED, PASS,
+    Built, CPU, LATE, NOTIFIED, PASS,
     caller::{self, Calls},
 };
-use crate::{
-    clock, cpu,
-    figure::Reading,
-    keys,
-    peer::{Expiring, Left, Listener, Peer, Plan, Problem, Role},
-    tail,
-};
+use crate::workloads::prelude::*;
 
 /// A value that belongs to no storm: lives for an hour.
 pub(super) const RESIDENT: u64 = u64::MAX;
@@ -65,7 +59,7 @@ struct Heard {
 pub(super) type Passed = (Vec<Reading>, Option<Calls>);
 
 /// One storm; `None` if the cache took its entries too slowly.
-pub(super) fn round<P: Peer<u64, u64>>(
+pub(super) fn round<P: Peer>(
     storm: Storm,
     role: Role,
     build: Built<P>,
@@ -98,15 +92,14 @@ pub(super) fn round<P: Peer<u64, u64>>(
         expect("sum of the keys notified", heard.keys, sum)?;
     }
     let mut readings = Vec::new();
-    let mut read = |metric, value| readings.push(Reading::new(1, metric, value));
+    let mut read = |metric: Metric, value| readings.push(metric.of(value));
     if listens {
         read(NOTIFIED, 100.0 * count as f64 / storm.entries as f64);
     }
     if count > 0 {
-        let late = |quantile| heard.late.value_at_quantile(quantile) as f64 / 1e6;
-        read(LATE_P50, late(0.5));
-        read(LATE_P99, late(0.99));
-        read(LATE_MAX, late(1.0));
+        for (metric, quantile) in LATE {
+            read(metric, heard.late.value_at_quantile(quantile) as f64 / 1e6);
+        }
         read(CPU, watch.cpu.as_nanos() as f64 / count as f64);
     }
     if storm.driven {
@@ -117,10 +110,7 @@ pub(super) fn round<P: Peer<u64, u64>>(
 }
 
 /// Builds with a listener if the peer has one, else without; says which.
-fn built<P: Peer<u64, u64>>(
-    build: Built<P>,
-    heard: &Arc<Mutex<Heard>>,
-) -> Result<(P, bool), Problem> {
+fn built<P: Peer>(build: Built<P>, heard: &Arc<Mutex<Heard>>) -> Result<(P, bool), Problem> {
     let hears = Arc::clone(heard);
     let listener: Listener<u64, u64> = Arc::new(move |key, deadline, left| {
         if left == Left::Expired {
@@ -152,7 +142,7 @@ struct Watch {
 }
 
 /// Lets the storm pass over the cache until `end`, with the driver and the caller it is to have.
-fn watch<P: Peer<u64, u64>>(cache: &P, storm: Storm, end: u64) -> Watch {
+fn watch<P: Peer>(cache: &P, storm: Storm, end: u64) -> Watch {
     let over = AtomicBool::new(false);
     let stream = keys::keys_of(&keys::zipf_ranks(keys::SMALL, 1 << 16, 0));
     let drive = || {

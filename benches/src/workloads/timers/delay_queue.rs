@@ -10,7 +10,7 @@ use tokio::{
 use tokio_util::time::{DelayQueue, delay_queue::Key};
 
 use super::Timers;
-use crate::peer::{Card, Role};
+use crate::peer::Card;
 
 /// The queue, and the runtime whose clock it reads.
 pub(super) struct Delayed {
@@ -21,10 +21,7 @@ pub(super) struct Delayed {
 }
 
 impl Timers for Delayed {
-    const CARD: Card = Card {
-        name: "tokio DelayQueue",
-        role: Role::Cache,
-    };
+    const CARD: Card = Card::cache("tokio DelayQueue");
 
     type Handle = Key;
 

@@ -9,7 +9,7 @@ use hierarchical_hash_wheel_timer::{
 };
 
 use super::Timers;
-use crate::peer::{Card, Role};
+use crate::peer::Card;
 
 /// The wheel and its time.
 pub(super) struct HashWheel {
@@ -18,10 +18,7 @@ pub(super) struct HashWheel {
 }
 
 impl Timers for HashWheel {
-    const CARD: Card = Card {
-        name: "hierarchical_hash_wheel",
-        role: Role::Cache,
-    };
+    const CARD: Card = Card::cache("hierarchical_hash_wheel");
 
     type Handle = u32;
 

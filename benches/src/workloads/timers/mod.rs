@@ -20,15 +20,7 @@ use self::{
     sorted::{Heap, Tree},
     whole_cache::WholeCache,
 };
-use super::race::expect;
-use crate::{
-    contest::{Contest, Contestant, contests},
-    figure::{Heading, Metric, Outcome, Reading},
-    measure::{on_a_core, timed_here},
-    peer::Card,
-    report::Report,
-    setup::Setup,
-};
+use crate::workloads::prelude::*;
 
 /// One timer structure. Times are milliseconds since it was made.
 trait Timers {
@@ -55,75 +47,51 @@ trait Timers {
 const HOUR: u64 = 3_600_000;
 /// Time goes on by a second at a time.
 const STEP: u64 = 1_000;
-/// Start and cancel.
-pub const PAIR: Metric = Metric::ranked("start+cancel ns");
+const PAIR: Metric = Metric::ranked("start+cancel ns");
 const FIRE: Metric = Metric::ranked("fire ns");
 const START: Metric = Metric::ranked("start ns");
 
-/// What the tables call a size.
-pub fn variant(timers: usize) -> String {
-    if timers >= 1_000_000 {
-        format!("{}M timers", timers / 1_000_000)
-    } else {
-        format!("{}k timers", timers / 1_000)
-    }
-}
-
 /// Runs all sizes.
 pub fn run(setup: &Setup, report: &mut Report) {
-    let sizes: &[usize] = if setup.quick {
-        &[100_000, 400_000]
-    } else {
-        &[100_000, 1_000_000, 6_000_000]
+    let sizes: &[usize] = match setup.quick {
+        true => &[100_000, 400_000],
+        false => &[100_000, 1_000_000, 6_000_000],
     };
     for &timers in sizes {
-        let heading = Heading::new(
-            "timers",
-            variant(timers),
-            format!(
-                "{timers} timers due within an hour; then each of {} starts cancels another (time \
-                 of the pair); then an hour in steps of 1 s",
-                pairs(timers)
-            ),
+        let variant = match timers {
+            ..1_000_000 => format!("{}k timers", timers / 1_000),
+            _ => format!("{}M timers", timers / 1_000_000),
+        };
+        let about = format!(
+            "{timers} timers due within an hour; then each of {} starts cancels another (time of \
+             the pair); then an hour in steps of 1 s",
+            pairs(timers)
         );
-        let dues = dues(timers);
-        let contestants = vec![
-            wheel_alone(setup, &dues, timers),
-            entrant::<WholeCache>(setup, &dues, timers),
-            entrant::<Delayed>(setup, &dues, timers),
-            entrant::<HashWheel>(setup, &dues, timers),
-            entrant::<Heap>(setup, &dues, timers),
-            entrant::<Tree>(setup, &dues, timers),
-        ];
+        let (cpu, dues) = (setup.cpu, &dues(timers));
+        let mut contest = Contest::new("timers", variant, about);
+        macro_rules! enter {
+            ($($structure:ty),+) => {$(
+                contest.add(<$structure>::CARD, move || {
+                    on_a_core(|| round::<$structure>(cpu, dues, timers))
+                });
+            )+};
+        }
+        #[cfg(wheelhouse_parts)]
+        enter!(wheel::Wheel);
+        #[cfg(not(wheelhouse_parts))]
+        contest.add(Card::subject("wheelhouse"), || {
+            let why = "needs RUSTFLAGS with --cfg wheelhouse_parts, as .cargo/config.toml sets it";
+            Err(crate::peer::Problem::Unsupported(why))
+        });
+        enter!(WholeCache, Delayed, HashWheel, Heap, Tree);
         // Six million timers take most of a minute for one round of all.
         let rounds = match timers {
             ..1_000_000 => setup.rounds,
             1_000_000 => setup.rounds.min(2),
             _ => 1,
         };
-        let contest = Contest {
-            heading,
-            contestants,
-        };
         contests(setup, report, rounds, vec![contest]);
     }
-}
-
-#[cfg(wheelhouse_parts)]
-fn wheel_alone<'a>(setup: &'a Setup, dues: &'a [u64], timers: usize) -> Contestant<'a> {
-    entrant::<wheel::Wheel>(setup, dues, timers)
-}
-
-/// Without its private parts the wheel cannot be measured alone.
-#[cfg(not(wheelhouse_parts))]
-fn wheel_alone<'a>(_: &'a Setup, _: &'a [u64], _: usize) -> Contestant<'a> {
-    use crate::peer::{Problem, Role};
-    let card = Card {
-        name: "wheelhouse",
-        role: Role::Subject,
-    };
-    let why = "needs RUSTFLAGS with --cfg wheelhouse_parts, as .cargo/config.toml sets it";
-    Contestant::new(card, move || Err(Problem::Unsupported(why)))
 }
 
 /// For each timer ever started, when it is due.
@@ -138,12 +106,6 @@ fn pairs(timers: usize) -> usize {
     timers.clamp(400_000, 1_000_000)
 }
 
-fn entrant<'a, T: Timers>(setup: &'a Setup, dues: &'a [u64], timers: usize) -> Contestant<'a> {
-    let cpu = setup.cpu;
-    let run = move || on_a_core(|| round::<T>(cpu, dues, timers));
-    Contestant::new(T::CARD, run)
-}
-
 fn round<T: Timers>(cpu: bool, dues: &[u64], timers: usize) -> Outcome {
     let mut structure = T::new(timers);
     let (started, mut handles) =
@@ -153,11 +115,7 @@ fn round<T: Timers>(cpu: bool, dues: &[u64], timers: usize) -> Outcome {
     });
     let (fired, count) = timed_here(cpu, timers, || advance_all(&mut structure));
     expect("timers fired", count, timers as u64)?;
-    Ok(vec![
-        Reading::new(1, START, started),
-        Reading::new(1, PAIR, paired),
-        Reading::new(1, FIRE, fired),
-    ])
+    Ok(vec![START.of(started), PAIR.of(paired), FIRE.of(fired)])
 }
 
 #[inline(never)]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::Timers;
-use crate::peer::{Card, Role};
+use crate::peer::Card;
 
 /// A binary heap and a mark for each timer cancelled.
 pub(super) struct Heap {
@@ -16,10 +16,7 @@ pub(super) struct Heap {
 }
 
 impl Timers for Heap {
-    const CARD: Card = Card {
-        name: "BinaryHeap, lazy cancel",
-        role: Role::Cache,
-    };
+    const CARD: Card = Card::cache("BinaryHeap, lazy cancel");
 
     type Handle = u32;
 
@@ -61,10 +58,7 @@ impl Timers for Heap {
 pub(super) struct Tree(BTreeSet<(u64, u32)>);
 
 impl Timers for Tree {
-    const CARD: Card = Card {
-        name: "BTreeSet",
-        role: Role::Cache,
-    };
+    const CARD: Card = Card::cache("BTreeSet");
 
     type Handle = (u64, u32);
 

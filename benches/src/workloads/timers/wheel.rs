@@ -3,7 +3,7 @@
 use wheelhouse::parts;
 
 use super::Timers;
-use crate::peer::{Card, Role};
+use crate::peer::Card;
 
 /// Nanoseconds of a millisecond.
 const NANOS: u64 = 1_000_000;
@@ -11,10 +11,7 @@ const NANOS: u64 = 1_000_000;
 pub(super) struct Wheel(parts::Timers);
 
 impl Timers for Wheel {
-    const CARD: Card = Card {
-        name: "wheelhouse",
-        role: Role::Subject,
-    };
+    const CARD: Card = Card::subject("wheelhouse");
 
     type Handle = u32;
 

@@ -11,7 +11,7 @@ use std::{
 use wheelhouse::{Cache, ManualTicker, RemovalCause, Scheduler};
 
 use super::Timers;
-use crate::peer::{Card, Role};
+use crate::peer::Card;
 
 /// Keys are timer numbers, values nothing.
 pub(super) struct WholeCache {
@@ -22,10 +22,7 @@ pub(super) struct WholeCache {
 }
 
 impl Timers for WholeCache {
-    const CARD: Card = Card {
-        name: "wheelhouse, whole cache",
-        role: Role::Subject,
-    };
+    const CARD: Card = Card::subject("wheelhouse, whole cache");
 
     type Handle = u32;
 
