@@ -80,7 +80,8 @@ impl Scheduler {
     /// `fork` stays half done in the child: a lock that it held stays locked, a listener that it
     /// ran is never finished, and a memory guard that it held is never released. The program that
     /// forks has to see to it that no other thread is inside a call of the cache then; a cache
-    /// that is at rest can be used in the child as if it had been built there.
+    /// that is at rest can be used in the child as if it had been built there. The look-ups of one
+    /// with coarse reads go by the time of the `fork` until the child's first write with a lifetime.
     ///
     /// # Cost
     ///

@@ -14,8 +14,11 @@
 //! 1. A word holds a past reading of the same clock that the cache reads elsewhere, so it is never
 //!    ahead of that clock. A look-up that goes by it sees nothing expire early.
 //! 2. A word never goes back. A later look-up never finds alive what an earlier one found due.
-//! 3. The thread runs exactly while the keeper has words. `running` changes under the members'
+//! 3. The thread runs exactly while the keeper has words. `runs_in` changes under the members'
 //!    lock.
+//! 4. A child made by `fork` has the words, and no thread. It starts one when a cache with coarse
+//!    reads is built there, or when it [converts](super::Clock::view) times, as a write with a
+//!    lifetime does: [`attend`]. Until then its look-ups go by the time of the `fork`.
 //!
 //! # Cost
 //!
@@ -24,7 +27,8 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::process;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 // The standard library's also in models: caches there have a ticker, so they have no coarse time.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -71,6 +75,12 @@ impl Coarse {
     }
 }
 
+/// Called now and then by threads that convert times: in a child made by `fork`, starts the thread
+/// again.
+pub(super) fn attend() {
+    PROCESS.attend();
+}
+
 impl Drop for Coarse {
     fn drop(&mut self) {
         self.keeper.remove(&self.word);
@@ -95,11 +105,12 @@ pub(crate) struct Keeper {
     members: Mutex<Members>,
     changed: Condvar,
     start: fn(&'static Keeper) -> io::Result<()>,
+    /// The process in which the thread runs; 0 if there is no thread.
+    runs_in: AtomicU32,
 }
 
 struct Members {
     words: Vec<Arc<Word>>,
-    running: bool,
     /// How long the thread sleeps between renewals.
     asleep_for: Duration,
     /// It has been reported that the thread could not be started.
@@ -111,12 +122,12 @@ impl Keeper {
         Self {
             members: Mutex::new(Members {
                 words: Vec::new(),
-                running: false,
                 asleep_for: Duration::MAX,
                 reported: false,
             }),
             changed: Condvar::new(),
             start,
+            runs_in: AtomicU32::new(0),
         }
     }
 
@@ -133,25 +144,47 @@ impl Keeper {
             period: staleness / 2,
         });
         let mut members = self.lock();
-        if !members.running {
-            if let Err(error) = (self.start)(self) {
-                if !members.reported {
-                    members.reported = true;
-                    // Not `eprintln`: it panics where standard error is closed.
-                    _ = writeln!(
-                        io::stderr(),
-                        "wheelhouse: the thread for coarse reads could not be started ({error}); look-ups go by the exact clock"
-                    );
-                }
-                return None;
-            }
-            members.running = true;
+        if self.runs_in.load(Ordering::Relaxed) != process::id() && !self.run(&mut members) {
+            return None;
         }
         if word.period < members.asleep_for {
             self.changed.notify_one();
         }
         members.words.push(Arc::clone(&word));
         Some(Coarse { word, keeper: self })
+    }
+
+    /// Starts the thread in this process; false if it could not be started.
+    fn run(&'static self, members: &mut Members) -> bool {
+        if let Err(error) = (self.start)(self) {
+            if !members.reported {
+                members.reported = true;
+                // Not `eprintln`: it panics where standard error is closed.
+                _ = writeln!(
+                    io::stderr(),
+                    "wheelhouse: the thread for coarse reads could not be started ({error}); look-ups go by the exact clock"
+                );
+            }
+            return false;
+        }
+        members.asleep_for = Duration::MAX;
+        self.runs_in.store(process::id(), Ordering::Relaxed);
+        true
+    }
+
+    /// In a child made by `fork`, starts the thread that the parent had. Never waits: where the
+    /// lock is taken, perhaps by a thread of the parent, a later call does it.
+    fn attend(&'static self) {
+        // Relaxed: the caller compares it with the number of its own process.
+        let runs_in = self.runs_in.load(Ordering::Relaxed);
+        if runs_in != 0
+            && runs_in != process::id()
+            && let Ok(mut members) = self.members.try_lock()
+            && self.runs_in.load(Ordering::Relaxed) == runs_in
+            && !members.words.is_empty()
+        {
+            self.run(&mut members);
+        }
     }
 
     fn remove(&self, word: &Arc<Word>) {
@@ -172,7 +205,7 @@ impl Keeper {
             let waited = self.changed.wait_timeout(members, period);
             members = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        members.running = false;
+        self.runs_in.store(0, Ordering::Relaxed);
         members.asleep_for = Duration::MAX;
     }
 
@@ -181,6 +214,12 @@ impl Keeper {
     }
 
     /// Renews all words, in place of the thread.
+    #[cfg(test)]
+    fn is_running(&self) -> bool {
+        let _members = self.lock();
+        self.runs_in.load(Ordering::Relaxed) != 0
+    }
+
     #[cfg(test)]
     pub(crate) fn renew(&self) {
         self.lock().renew();
@@ -256,9 +295,9 @@ mod tests {
         drop(one);
         ticker.advance(STALENESS);
         until(|| other.now() == 20_000_000);
-        assert!(keeper.lock().running);
+        assert!(keeper.is_running());
         drop(other);
-        until(|| !keeper.lock().running);
+        until(|| !keeper.is_running());
         // And starts again.
         let again = member(keeper, &ticker).unwrap();
         ticker.advance(STALENESS);
@@ -279,7 +318,7 @@ mod tests {
         until(|| slow.as_ref().unwrap().now() > 0);
         assert_eq!(keeper.lock().asleep_for, STALENESS / 2);
         drop((slow, fast));
-        until(|| !keeper.lock().running);
+        until(|| !keeper.is_running());
     }
 
     #[test]
@@ -291,7 +330,7 @@ mod tests {
         let many: Vec<_> = (0..2_000).map(|_| member(keeper, &ticker)).collect();
         assert_eq!(keeper.lock().words.len(), 2_000);
         drop(many);
-        until(|| !keeper.lock().running);
+        until(|| !keeper.is_running());
         assert!(keeper.lock().words.is_empty());
     }
 
@@ -301,7 +340,8 @@ mod tests {
         for _ in 0..2 {
             assert!(member(keeper, &ManualTicker::new()).is_none());
         }
+        assert!(!keeper.is_running());
         let members = keeper.lock();
-        assert!(members.reported && !members.running && members.words.is_empty());
+        assert!(members.reported && members.words.is_empty());
     }
 }

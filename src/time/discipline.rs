@@ -33,6 +33,7 @@
 //! For the process, some dozen readings of the clocks in each [`PERIOD`] in which a cache converts
 //! times.
 
+use super::coarse;
 use super::segment::{MARGIN, Published, Segment};
 use super::view::{Rate, View};
 use crate::sync::{Mutex, MutexGuard};
@@ -177,6 +178,7 @@ impl Discipline {
     #[cold]
     #[inline(never)]
     fn corrected(&self) -> Segment {
+        coarse::attend();
         for look in 0.. {
             if let Some(evidence) = self.evidence.try_lock() {
                 self.correct(evidence);
