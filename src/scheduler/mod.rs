@@ -72,16 +72,16 @@ impl Scheduler {
     ///
     /// # After `fork`
     ///
-    /// A child process made by `fork` has no thread but the one that forked. The first write in
-    /// the child that has to ask for a run, or that comes some microseconds after the cache's last
+    /// A child process made by `fork` has no thread but the one that forked. The first write in the
+    /// child that has to ask for a run, or that comes some microseconds after the cache's last
     /// check, finds that the process has changed and starts a new thread; so do reads that meet an
     /// expired entry, and `run_pending_tasks`. Each entry is then removed and told in both
     /// processes, in each once. What another thread was doing with the cache at the moment of the
     /// `fork` stays half done in the child: a lock that it held stays locked, a listener that it
     /// ran is never finished, and a memory guard that it held is never released. The program that
-    /// forks has to see to it that no other thread is inside a call of the cache then; a cache
-    /// that is at rest can be used in the child as if it had been built there. The look-ups of one
-    /// with coarse reads go by the time of the `fork` until the child's first write with a lifetime.
+    /// forks has to see to it that no other thread is inside a call of the cache then; a cache that
+    /// is at rest can be used in the child as if it had been built there. The look-ups of one with
+    /// coarse reads go by the time of the `fork` until the child's first write with a lifetime.
     ///
     /// # Cost
     ///
