@@ -27,7 +27,6 @@ impl Wake for Calls {
 /// ask for that key itself. If the other leader then fails, the bulk call is told to lead, while its
 /// thread waits behind itself.
 #[test]
-#[ignore = "fails: a call that is not waiting yet is told to lead (src/load/state.rs, `end`)"]
 fn a_bulk_call_does_not_get_the_lead_on_which_its_closure_waits() {
     let cache: Cache<u64, u64> = Cache::builder().record_stats().build();
     let (done, ends) = mpsc::channel();
@@ -128,7 +127,6 @@ impl Clone for Brittle {
 
 /// A call that replaces an overdue load wakes that load's waiters, also if it then fails.
 #[test]
-#[ignore = "fails: `begin` clones before it scatters (src/loading/begin.rs)"]
 fn the_waiters_of_an_overdue_load_wake_though_its_successor_panics() {
     for fails in [false, true] {
         let clock = ManualTicker::new();
@@ -172,7 +170,6 @@ fn the_waiters_of_an_overdue_load_wake_though_its_successor_panics() {
 
 /// A future that is polled again after it was ready may panic; it must not load.
 #[test]
-#[ignore = "fails: `Loading::poll` seeks again, with the hash 0 (src/loading/poll.rs)"]
 fn a_call_that_is_polled_after_its_end_does_nothing() {
     let cache: Cache<u64, u64> = Cache::new(10);
     cache.insert(1, 1);
