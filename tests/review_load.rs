@@ -78,7 +78,6 @@ fn a_bulk_call_does_not_get_the_lead_on_which_its_closure_waits() {
 
 /// The same with tasks: the task is woken, but polls the future of its own keys, which waits.
 #[test]
-#[ignore = "fails: a call that is not waiting yet is told to lead (src/load/state.rs, `end`)"]
 fn a_bulk_task_does_not_get_the_lead_on_which_its_future_waits() {
     let cache: Cache<u64, u64> = Cache::new(10);
     let mut idle = Context::from_waker(Waker::noop());
