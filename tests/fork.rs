@@ -248,3 +248,40 @@ fn run_pending_tasks_serves_a_cache_without_a_scheduler() {
         cache.entry_count() == 0
     }));
 }
+
+/// A cache whose look-ups go by a time that a thread renews. No thread removes: only the look-up
+/// decides whether an entry is seen.
+fn coarse() -> Cache<u32, u32> {
+    Cache::builder()
+        .coarse_reads(millis(100))
+        .scheduler(Scheduler::disabled())
+        .build()
+}
+
+#[test]
+fn coarse_reads_expire_in_a_child() {
+    let _alone = alone();
+    let cache = coarse();
+    cache.insert_with_ttl(0, 0, millis(1));
+    let expired = in_a_child(|| {
+        cache.insert_with_ttl(1, 1, millis(200));
+        let seen = cache.get(&1);
+        std::thread::sleep(millis(200));
+        seen == Some(1) && comes_true(|| (cache.get(&1), cache.get(&0)) == (None, None))
+    });
+    assert!(expired, "the child sees what is long dead");
+}
+
+#[test]
+fn coarse_reads_expire_in_a_cache_that_a_child_builds() {
+    let _alone = alone();
+    let parents = coarse();
+    let expired = in_a_child(|| {
+        let cache = coarse();
+        cache.insert_with_ttl(1, 1, millis(200));
+        std::thread::sleep(millis(200));
+        comes_true(|| cache.get(&1).is_none())
+    });
+    assert!(expired, "the child sees what is long dead");
+    drop(parents);
+}
