@@ -24,8 +24,8 @@ impl Wake for Calls {
 }
 
 /// A bulk call waits for a key of another leader only when its own keys are loaded. Its closure may
-/// ask for that key itself. If the other leader then fails, the bulk call is told to lead, while its
-/// thread waits behind itself.
+/// ask for that key itself. If the other leader then fails, the bulk call is told to lead, while
+/// its thread waits behind itself.
 #[test]
 fn a_bulk_call_does_not_get_the_lead_on_which_its_closure_waits() {
     let cache: Cache<u64, u64> = Cache::builder().record_stats().build();
