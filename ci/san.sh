@@ -12,13 +12,15 @@
 # What this covers and what not:
 #
 # - Address and leak: every use of freed or foreign memory that the tests reach, and memory that is
-#   unreachable at exit. The standard library is not instrumented, but what it allocates is known.
+#   unreachable at exit, but for tests that leak on purpose (ci/lsan.supp). The standard library is
+#   not instrumented, but what it allocates is known.
 # - Thread: races among accesses to plain memory. ThreadSanitizer ignores fences. A pin depends on
 #   one, but only for objects that a reader must *not* find any more. That a reader's accesses come
 #   before the freeing depends on release and acquire, which it tracks (src/reclaim/own/epoch.rs).
 #   The standard library is not instrumented (that would take its sources and a build of its own).
 #   So ThreadSanitizer reports a race where only std orders two accesses, as with the last drop of
-#   an `Arc`: ci/tsan.supp lists these places. The loom models test whether the orderings suffice.
+#   an `Arc`, or a lock of std that a thread has waited for: ci/tsan.supp lists these places. The
+#   loom models test whether the orderings suffice.
 # - Not run: documentation tests (a program each), examples and benchmarks (no unsafe code of their
 #   own; some link C libraries that are built without the sanitizer). The tests of memory, and those
 #   that wait for a moment of real time, run as they are.
@@ -50,6 +52,7 @@ if [ "$what" != thread ]; then
     # An allocation for each node, otherwise the use of a freed node would not be detected.
     export RUSTFLAGS="-Zsanitizer=address --cfg wheelhouse_single $flags"
     export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1
+    export LSAN_OPTIONS="suppressions=$PWD/ci/lsan.supp ${LSAN_OPTIONS:-}"
     cargo +nightly test --target "$host" --features "$features" --lib --tests --no-run
     timeout --kill-after=10 "$limit" cargo +nightly test --target "$host" --features "$features" --lib --tests --no-fail-fast
 fi

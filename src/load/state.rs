@@ -53,6 +53,8 @@ pub(crate) enum Want {
     Value,
     /// A value, or that there is none.
     Optional,
+    /// The same, of a call that does other work first: it looks again rather than leads.
+    Later,
     /// A value, or an error of this type.
     Fallible(TypeId),
     /// A value, or that there is none, or an error of this type.
@@ -66,7 +68,7 @@ impl Want {
         match (self, outcome) {
             (Self::Turn, _) | (_, Outcome::Nothing) => false,
             (_, Outcome::Value(_)) => true,
-            (Self::Optional | Self::Any(_), Outcome::Failed(Failure::Absent)) => true,
+            (Self::Optional | Self::Later | Self::Any(_), Outcome::Failed(Failure::Absent)) => true,
             (Self::Fallible(kind) | Self::Any(kind), Outcome::Failed(Failure::Error(error))) => {
                 (**error).type_id() == kind
             }
@@ -295,6 +297,16 @@ impl<K, V> Load<K, V> {
         self.state.lock().queue.insert(ticket, waiter);
     }
 
+    /// A waiter whose call had other work to do waits from now on as any other does.
+    pub(crate) fn wait_now(&self, ticket: Ticket) {
+        let mut state = self.state.lock();
+        if let Some(waiter) = state.queue.get_mut(&ticket)
+            && waiter.want == Want::Later
+        {
+            waiter.want = Want::Optional;
+        }
+    }
+
     /// What a waiter is told, which then no longer waits; `None` as long as it has to wait, for
     /// which `waker` is kept.
     pub(crate) fn poll(&self, ticket: Ticket, waker: Option<&Waker>) -> Option<Verdict<V>> {
@@ -426,7 +438,7 @@ impl<K, V> Load<K, V> {
         for waiter in queue.values_mut().filter(|waiter| waiter.waits()) {
             if waiter.want.accepts(outcome) {
                 waiter.tell(Verdict::Ended(outcome.clone()), &mut wakers);
-            } else if !*current {
+            } else if !*current || waiter.want == Want::Later {
                 waiter.tell(Verdict::Retry, &mut wakers);
             } else if *phase == Phase::Over {
                 *phase = Phase::Offered;

@@ -11,6 +11,7 @@ use crate::operations::Core;
 use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -142,12 +143,14 @@ where
             drop(shard);
             let mut lead = Lead::new(self, load);
             lead.begins(ask.thread);
-            let seen = self.left_behind(there);
+            let seen = catch_unwind(AssertUnwindSafe(|| self.left_behind(there)));
             drop(probe);
             drop(pin);
+            // Though a clone has panicked: its waiters have no other waker.
             if let Some(overdue) = overdue {
                 overdue.scatter();
             }
+            let seen = seen.unwrap_or_else(|panic| resume_unwind(panic));
             return self.lead_after(lead, seen);
         }
     }

@@ -183,6 +183,10 @@ fn plain<V>(value: V) -> (V, Given) {
 
 const ASK: Ask = Ask::value(Want::Optional);
 
+/// What it wants of a key that another call loads, while it has its own keys to load: that key must
+/// not wait for those. Its closure might even wait for that key.
+const ASK_LATER: Ask = Ask::value(Want::Later);
+
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -245,6 +249,10 @@ where
             thread: thread_number(),
             ..ASK
         };
+        let ask_later = Ask {
+            thread: ask.thread,
+            ..ASK_LATER
+        };
         let mut leads = Leads::new();
         let mut joined = Vec::new();
         for &place in &keys.missing {
@@ -253,7 +261,7 @@ where
             let begun = core.begin(
                 &mut ByRef::new(key),
                 core.hash(key),
-                &ask,
+                &ask_later,
                 &mut ticket,
                 None,
             );
@@ -275,6 +283,9 @@ where
         }
         for mut waiter in joined {
             let place = waiter.place;
+            if let Some(ticket) = waiter.ticket {
+                waiter.load.wait_now(ticket);
+            }
             let lead = loop {
                 let Some(ticket) = waiter.ticket else {
                     unreachable!("a call that waits has a ticket");
@@ -368,7 +379,7 @@ where
         // Each finds its part now; those that have to wait are asked again later.
         for &place in &keys.missing {
             let key = ByRef::new(&keys.unique[place]);
-            let mut seeker = Seeker::new(self, key, ASK, None);
+            let mut seeker = Seeker::new(self, key, ASK_LATER, None);
             let part = poll_fn(|cx| Poll::Ready(seeker.poll(cx))).await;
             match part {
                 Poll::Pending => waiters.push((place, seeker)),
@@ -385,6 +396,7 @@ where
             leads.conclude(loaded, &mut keys.answers, &put)?;
         }
         for (place, mut seeker) in waiters {
+            seeker.wait_now(ASK);
             match poll_fn(|cx| seeker.poll(cx)).await {
                 Part::Found(got) => keys.answers[place] = Some(got.value),
                 Part::Shared(outcome) => keys.answers[place] = value_of(&self.core, &outcome),

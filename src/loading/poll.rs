@@ -70,13 +70,14 @@ where
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Part<'a, K, V, S>> {
         let core = &*self.cache.core;
         if !self.started {
-            self.started = true;
-            if let Some(look) = self.look.take()
+            if let Some(look) = self.look
                 && let Some(got) = look(self.cache, self.key.query())
             {
                 return Poll::Ready(Part::Found(got));
             }
             self.hash = core.hash(self.key.query());
+            // Only now: if user code panics before, another poll begins anew.
+            self.started = true;
         }
         loop {
             let begun = match (&self.waits, self.ticket) {
@@ -129,6 +130,14 @@ where
 }
 
 impl<K, V, S, Y: Key<K>> Seeker<'_, K, V, S, Y> {
+    /// A call that had other work to do waits from now on as any other does.
+    pub(crate) fn wait_now(&mut self, ask: Ask) {
+        self.ask = ask;
+        if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
+            load.wait_now(ticket);
+        }
+    }
+
     /// Waits no longer.
     fn stop(&mut self) {
         if let (Some(load), Some(ticket)) = (self.waits.take(), self.ticket) {

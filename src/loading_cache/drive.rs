@@ -144,7 +144,14 @@ where
     }
 
     fn remove(&self, drive: &Arc<Drive<K, V>>) {
-        let removed = self.futures.lock().remove(&address(&drive.load));
+        let mut futures = self.futures.lock();
+        let at = address(&drive.load);
+        // The load may have its next leader by now, with a future of its own.
+        let mine = futures
+            .get(&at)
+            .is_some_and(|listed| Arc::ptr_eq(listed, drive));
+        let removed = if mine { futures.remove(&at) } else { None };
+        drop(futures);
         drop(removed);
     }
 }

@@ -194,9 +194,13 @@ pub trait Alarm: Send + Sync + 'static {
     /// Arranges that [`task.run()`](MaintenanceTask::run) is called once, `after` from now.
     ///
     /// A later call for the same cache replaces an earlier one. Running too early or more than once
-    /// is harmless; running late makes removals late. The thread that writes to the cache calls it
-    /// while it holds a lock of the cache's scheduling. So it must return soon, and it must not
-    /// call the cache or drop a handle of it: it should only pass the request to the event loop.
+    /// is harmless; running late makes removals late. A task that is dropped and never run is lost:
+    /// the bound on entries still holds, but what was removed is told and freed, and what is due
+    /// removed, only by a call of [`run_pending_tasks`](crate::Cache::run_pending_tasks), or when a
+    /// write asks for an earlier run and that one takes place. The thread that writes to the cache
+    /// calls it while it holds a lock of the cache's scheduling. So it must return soon, and it
+    /// must not call the cache or drop a handle of it: it should only pass the request to the event
+    /// loop.
     ///
     /// A panic in it reaches the caller of the cache. The write is stored by then, and the next
     /// request calls the alarm again.
