@@ -8,11 +8,11 @@ use super::poll::{Part, Seeker};
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::load::{Failure, Load, Outcome, Verdict, Want, thread_number, wake_all};
-use crate::operations::{Core, Given, with_handles};
+use crate::operations::{Given, WeakHandle};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What [`Cache::lease`] found.
@@ -51,7 +51,7 @@ pub enum Leased<K, V, S = RandomState> {
 /// assert_eq!(cache.get("ada"), Some(1815));
 /// ```
 pub struct Lease<K, V, S = RandomState> {
-    core: Weak<Core<K, V, S>>,
+    core: WeakHandle<K, V, S>,
     /// Taken when the run has ended.
     load: Option<Arc<Load<K, V>>>,
 }
@@ -114,7 +114,7 @@ impl<K, V, S> Lease<K, V, S> {
     /// assert!(!lease.is_current());
     /// ```
     pub fn is_current(&self) -> bool {
-        self.load().is_current() && with_handles(&self.core).is_some()
+        self.load().is_current() && self.core.visit().is_some()
     }
 
     /// Ends the load with an error, which calls of `try_get_with` with this error type share.
@@ -130,7 +130,7 @@ impl<K, V, S> Lease<K, V, S> {
         let error = Arc::new(error);
         let shared = Failure::Error(Arc::<E>::clone(&error));
         if let Some(load) = self.load.take() {
-            match with_handles(&self.core) {
+            match self.core.visit() {
                 Some(core) => Lead::of_lease(&core, load).fail(shared),
                 None => wake_all(load.end(&Outcome::Failed(shared), 0).wakers),
             }
@@ -181,7 +181,7 @@ where
     }
 
     fn fill_as(mut self, value: V, given: Given) -> Filled<V> {
-        let Some(core) = with_handles(&self.core) else {
+        let Some(core) = self.core.visit() else {
             // Dropping the lease wakes the waiters; there are none, since the cache is gone.
             return Filled::Revoked(value);
         };
@@ -205,7 +205,7 @@ impl<K, V, S> Drop for Lease<K, V, S> {
         let Some(load) = self.load.take() else {
             return;
         };
-        match with_handles(&self.core) {
+        match self.core.visit() {
             Some(core) => drop(Lead::of_lease(&core, load)),
             None => wake_all(load.end(&Outcome::Nothing, 0).wakers),
         }

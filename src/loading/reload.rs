@@ -5,12 +5,12 @@ use crate::contain::contain;
 use crate::load::{By, Failure, Known, Load, Outcome, Ticket, Want, wake_all};
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
-use crate::operations::{Core, FromLoad, Given, set_refresh, with_handles};
+use crate::operations::{Core, FromLoad, Given, Visit, WeakHandle, set_refresh};
 use crate::stats::Counters;
 use crate::time::{self, MAX_LIFE_NANOS, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a loader made of a key.
@@ -27,7 +27,7 @@ pub(crate) enum Remade<V> {
 
 /// A right that is dropped before it is finished counts as a failure.
 pub(crate) struct Right<K: Eq + 'static, V: 'static, S> {
-    core: Weak<Core<K, V, S>>,
+    core: WeakHandle<K, V, S>,
     /// Taken when the run has ended.
     load: Option<Arc<Load<K, V>>>,
     /// For a reload: the entry's moment of refresh while it is under way.
@@ -51,7 +51,7 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
     /// The right of a lead; `until` is the entry's moment of refresh meanwhile, if it has one.
     pub(crate) fn of(
         lead: Lead<'_, K, V, S>,
-        core: Weak<Core<K, V, S>>,
+        core: WeakHandle<K, V, S>,
         until: Option<u64>,
         failure: fn() -> Failure,
         dropped: Dropped,
@@ -69,7 +69,7 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
     /// The right of a waiter that was told to lead.
     pub(crate) fn taken_over(
         core: &Core<K, V, S>,
-        weak: Weak<Core<K, V, S>>,
+        weak: WeakHandle<K, V, S>,
         load: Arc<Load<K, V>>,
         failure: fn() -> Failure,
         dropped: Dropped,
@@ -99,8 +99,8 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
         load
     }
 
-    pub(crate) fn core(&self) -> Option<Arc<Core<K, V, S>>> {
-        with_handles(&self.core)
+    pub(crate) fn core(&self) -> Option<Visit<K, V, S>> {
+        self.core.visit()
     }
 
     /// The cache's time; `None` if the cache is gone.
@@ -173,7 +173,7 @@ impl<K: Eq + 'static, V: 'static, S> Drop for Right<K, V, S> {
             Dropped::Fails => Outcome::Failed((self.failure)()),
             Dropped::PassesOn => Outcome::Nothing,
         };
-        match with_handles(&self.core) {
+        match self.core.visit() {
             Some(core) => {
                 contain(|| core.back_off(&load, self.until));
                 Lead::of_lease(&core, load).end(&outcome, true);
@@ -192,15 +192,15 @@ impl<K: Eq + 'static, V: 'static, S> std::fmt::Debug for Right<K, V, S> {
 }
 
 /// A waiter of a load gives up; a lead that it was told to take passes to the next one.
-pub(crate) fn leave<K, V, S>(core: &Weak<Core<K, V, S>>, load: &Arc<Load<K, V>>, ticket: Ticket) {
+pub(crate) fn leave<K, V, S>(core: &WeakHandle<K, V, S>, load: &Arc<Load<K, V>>, ticket: Ticket) {
     if load.leave(ticket) {
         pass_on(core, load);
     }
 }
 
 /// A waiter that was told to lead does not: the next one does.
-pub(crate) fn pass_on<K, V, S>(core: &Weak<Core<K, V, S>>, load: &Arc<Load<K, V>>) {
-    match with_handles(core) {
+pub(crate) fn pass_on<K, V, S>(core: &WeakHandle<K, V, S>, load: &Arc<Load<K, V>>) {
+    match core.visit() {
         Some(core) => drop(Lead::new(&core, Arc::clone(load))),
         None => wake_all(load.end(&Outcome::Nothing, 0).wakers),
     }

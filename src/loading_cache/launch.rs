@@ -9,13 +9,13 @@ use super::{Inner, LoadingCache};
 use crate::load::{Load, Ticket, Want};
 use crate::loading::{Dropped, Right};
 use crate::node::is_stale;
-use crate::operations::Core;
 use crate::operations::EntryRef;
+use crate::operations::{Core, WeakHandle};
 use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::any::TypeId;
 use std::hash::{BuildHasher, Hash};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 impl<K, V, E, S> Inner<K, V, E, S>
 where
@@ -28,7 +28,7 @@ where
     pub(super) fn launch_and_wait(
         &self,
         core: &Core<K, V, S>,
-        weak: &Weak<Core<K, V, S>>,
+        weak: &WeakHandle<K, V, S>,
         right: Right<K, V, S>,
         ticket: Ticket,
     ) -> Wait<K, V, S> {
@@ -37,7 +37,7 @@ where
         core.watch_quietly(&load, core.load_clock());
         self.launch(core, right);
         let drives = Arc::clone(&self.drives);
-        Wait::new(Weak::clone(weak), drives, load, ticket, None)
+        Wait::new(weak.clone(), drives, load, ticket, None)
     }
 
     /// Runs a reload or a load in the background.

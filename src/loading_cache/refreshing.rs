@@ -6,7 +6,7 @@ use super::wait::{Lateness, Wait};
 use super::{Inner, LoadingCache};
 use crate::load::{Failure, Outcome, Ticket, Verdict, Want};
 use crate::loading::{Dropped, Right, error_of};
-use crate::operations::{Core, with_handles};
+use crate::operations::WeakHandle;
 use std::any::TypeId;
 use std::fmt;
 use std::future::Future;
@@ -96,7 +96,7 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     wait: Wait<K, V, S>,
-    core: Weak<Core<K, V, S>>,
+    core: WeakHandle<K, V, S>,
     inner: Weak<Inner<K, V, E, S>>,
     /// Whether it has gone on from an overdue load to a newer one.
     went_on: bool,
@@ -134,11 +134,11 @@ where
     /// cache is gone.
     fn take_over(&mut self) -> bool {
         let load = Arc::clone(self.wait.load());
-        let (Some(core), Some(inner)) = (with_handles(&self.core), self.inner.upgrade()) else {
+        let (Some(core), Some(inner)) = (self.core.visit(), self.inner.upgrade()) else {
             self.wait.pass_on();
             return false;
         };
-        let weak = Weak::clone(&self.core);
+        let weak = self.core.clone();
         let right = Right::taken_over(&core, weak, load, panicked::<E>, Dropped::Fails);
         self.wait = inner.launch_and_wait(&core, &self.core, right, Ticket::draw());
         true
@@ -151,7 +151,7 @@ where
         if lateness == Lateness::Overdue || (lateness == Lateness::Replaced && self.went_on) {
             return Some(Err(LoadError::TimedOut));
         }
-        let Some(core) = with_handles(&self.core) else {
+        let Some(core) = self.core.visit() else {
             return Some(Err(LoadError::Panicked));
         };
         let load = Arc::clone(self.wait.load());
@@ -162,7 +162,7 @@ where
             let ticket = Ticket::draw();
             let want = Want::Any(TypeId::of::<LoadError<E>>());
             if let Some(newer) = core.join_current(&load, ticket, want) {
-                let (core, drives) = (Weak::clone(&self.core), Arc::clone(&inner.drives));
+                let (core, drives) = (self.core.clone(), Arc::clone(&inner.drives));
                 self.wait = Wait::new(core, drives, newer, ticket, None);
                 return None;
             }

@@ -3,10 +3,10 @@
 use super::drive::{Attached, Drives};
 use crate::load::{By, Load, Ticket, Verdict, thread_number};
 use crate::loading::{leave, pass_on};
-use crate::operations::{Core, with_handles};
+use crate::operations::WeakHandle;
 use crate::shared::about;
 use std::hash::{BuildHasher, Hash};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub(super) struct Wait<K, V, S>
@@ -15,7 +15,7 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    core: Weak<Core<K, V, S>>,
+    core: WeakHandle<K, V, S>,
     drives: Arc<Drives<K, V, S>>,
     load: Arc<Load<K, V>>,
     ticket: Ticket,
@@ -42,7 +42,7 @@ where
 {
     /// A waiter that has joined the load.
     pub(super) fn new(
-        core: Weak<Core<K, V, S>>,
+        core: WeakHandle<K, V, S>,
         drives: Arc<Drives<K, V, S>>,
         load: Arc<Load<K, V>>,
         ticket: Ticket,
@@ -78,7 +78,7 @@ where
             self.attached = None;
             return Poll::Ready(verdict);
         }
-        if let Some(core) = with_handles(&self.core) {
+        if let Some(core) = self.core.visit() {
             let (me, leader) = (thread_number(), self.load.leader());
             if me != 0 && leader == me {
                 let hash = self.load.hash();

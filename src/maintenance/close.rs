@@ -15,7 +15,7 @@ use super::{Maintenance, Plan};
 use crate::contain::contain;
 use crate::map::Garbage;
 use crate::reclaim::Retire;
-use crate::scheduler::{Task, TaskRef};
+use crate::scheduler::{Door, Task, TaskRef};
 use crate::shared::Shared;
 use std::sync::Weak;
 
@@ -30,6 +30,12 @@ impl<K, V> Maintenance<K, V> {
     pub(super) fn is_closing(&self) -> bool {
         let task = self.waking.waker().task();
         task.is_some_and(TaskRef::is_closed)
+    }
+
+    /// The way in for threads that hold no handle.
+    pub(crate) fn door(&self) -> Door {
+        let task = self.waking.waker().task();
+        task.expect("enlisted before the first handle").door()
     }
 
     /// The calling thread is about to drop the last handle.

@@ -262,7 +262,7 @@ impl<K, V> Maintenance<K, V> {
     /// small part of the expiry; listeners it leaves to writers.
     #[cold]
     pub(crate) fn met_expired(&self, shared: &Shared<K, V>, hash: u64, now: u64) {
-        if self.is_due_for_callers(shared, Some(now)) {
+        if self.waking.is_up_to_callers() && self.is_due_for_callers(shared, Some(now)) {
             self.help(shared, shared.map.shard_of(hash), 0, Some(now), May::Free);
         } else {
             self.check_threads(shared, now, May::Free);

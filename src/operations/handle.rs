@@ -1,9 +1,10 @@
 //! The handles of a cache, and which one is the last.
 //!
-//! A reference count alone does not tell: threads of the crate take references too while they work
-//! on the cache. So handles are counted apart. The drop of the last one waits for those threads.
+//! A reference count alone does not tell: threads take references too while they work on a cache
+//! without a handle. So handles are counted apart. The drop of the last one waits for those threads.
 
 use super::core::Core;
+use crate::scheduler::{Door, Entered};
 use crate::sync::Ordering;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -19,17 +20,55 @@ impl<K, V, S> Handle<K, V, S> {
         Self { core }
     }
 
-    /// The state, for what must not keep it alive.
-    pub(crate) fn downgrade(&self) -> Weak<Core<K, V, S>> {
-        Arc::downgrade(&self.core)
+    /// The cache, for what must not keep it alive.
+    pub(crate) fn downgrade(&self) -> WeakHandle<K, V, S> {
+        WeakHandle {
+            core: Arc::downgrade(&self.core),
+            door: self.core.maintenance.door(),
+        }
     }
 }
 
-/// The state, if it has a handle still.
-pub(crate) fn with_handles<K, V, S>(core: &Weak<Core<K, V, S>>) -> Option<Arc<Core<K, V, S>>> {
-    let core = core.upgrade()?;
-    // Relaxed: a handle that goes at this very moment may be missed either way.
-    (core.handles.load(Ordering::Relaxed) > 0).then_some(core)
+/// A cache that this does not keep alive.
+pub(crate) struct WeakHandle<K, V, S> {
+    core: Weak<Core<K, V, S>>,
+    door: Door,
+}
+
+/// A reference to a cache, for which the drop of the last handle waits. It stays on its thread.
+pub(crate) struct Visit<K, V, S> {
+    // Dropped in this order (gate 1).
+    core: Arc<Core<K, V, S>>,
+    _entered: Entered,
+}
+
+impl<K, V, S> WeakHandle<K, V, S> {
+    /// The cache, if it has a handle still.
+    pub(crate) fn visit(&self) -> Option<Visit<K, V, S>> {
+        let entered = self.door.enter()?;
+        let core = self.core.upgrade()?;
+        Some(Visit {
+            core,
+            _entered: entered,
+        })
+    }
+}
+
+impl<K, V, S> Clone for WeakHandle<K, V, S> {
+    fn clone(&self) -> Self {
+        Self {
+            core: Weak::clone(&self.core),
+            door: self.door.clone(),
+        }
+    }
+}
+
+impl<K, V, S> Deref for Visit<K, V, S> {
+    type Target = Core<K, V, S>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.core
+    }
 }
 
 impl<K, V, S> Clone for Handle<K, V, S> {

@@ -37,7 +37,7 @@ mod write;
 pub(crate) use self::core::{Core, Weigher};
 pub use entry_ref::EntryRef;
 pub(crate) use gate::{Check, Explicit, Gate, Written};
-pub(crate) use handle::{Handle, with_handles};
+pub(crate) use handle::{Handle, Visit, WeakHandle};
 pub(crate) use lifetimes::{Lifetimes, Limits};
 pub(crate) use lookup::{Cloned, Contained, Referenced};
 pub(crate) use refresh::{FromLoad, set_refresh};

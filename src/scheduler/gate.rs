@@ -3,8 +3,8 @@
 //! # How it works
 //!
 //! A thread that works on a cache without a handle (the scheduler thread, the cache's notifier
-//! thread, a thread that runs a [`MaintenanceTask`](super::MaintenanceTask)) enters the cache's
-//! [`Gate`] first, then takes a reference to the cache, and leaves after it has dropped that
+//! thread, a thread that runs a [`MaintenanceTask`](super::MaintenanceTask), one that fills or drops
+//! a lease) enters the cache's [`Gate`] first, then takes a reference to the cache, and leaves after it has dropped that
 //! reference. The drop of the last handle closes the gate, waits until all threads have left, and
 //! then drops the cache itself.
 //!
@@ -25,7 +25,9 @@ use crate::listener::inside_listener;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, thread_local};
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::process;
+use std::sync::Arc;
 
 thread_local! {
     /// The gate that the calling thread entered last, if it has not left it.
@@ -50,8 +52,8 @@ struct Inside {
 
 /// A thread is inside the gate until it drops this.
 #[must_use]
-pub(super) struct Entered<'a> {
-    gate: &'a Gate,
+pub(crate) struct Entered {
+    gate: Door,
     outer: *const Gate,
     /// Dropped by the thread that entered.
     _here: PhantomData<*const ()>,
@@ -69,29 +71,6 @@ impl Gate {
             }),
             left: Condvar::new(),
         }
-    }
-
-    /// Enters; `None` if the last handle was dropped.
-    pub(super) fn enter(&self) -> Option<Entered<'_>> {
-        let mut inside = self.inside.lock();
-        if self.closed.load(Ordering::Relaxed) {
-            return None;
-        }
-        let process = process::id();
-        if inside.process != process {
-            *inside = Inside {
-                threads: 0,
-                process,
-            };
-        }
-        inside.threads += 1;
-        drop(inside);
-        let outer = INNERMOST.try_with(|gate| gate.replace(self));
-        Some(Entered {
-            gate: self,
-            outer: outer.unwrap_or(std::ptr::null()),
-            _here: PhantomData,
-        })
     }
 
     /// Whether the last handle was dropped: a run or a delivery ends early then.
@@ -133,7 +112,48 @@ impl Gate {
     }
 }
 
-impl Drop for Entered<'_> {
+/// A gate that threads may enter.
+#[derive(Clone)]
+pub(crate) struct Door(Arc<Gate>);
+
+impl Door {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Gate::new()))
+    }
+
+    /// Enters; `None` if the last handle was dropped.
+    pub(crate) fn enter(&self) -> Option<Entered> {
+        let mut inside = self.inside.lock();
+        if self.closed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let process = process::id();
+        if inside.process != process {
+            *inside = Inside {
+                threads: 0,
+                process,
+            };
+        }
+        inside.threads += 1;
+        drop(inside);
+        let outer = INNERMOST.try_with(|gate| gate.replace(&*self.0));
+        Some(Entered {
+            gate: self.clone(),
+            outer: outer.unwrap_or(std::ptr::null()),
+            _here: PhantomData,
+        })
+    }
+}
+
+impl Deref for Door {
+    type Target = Gate;
+
+    fn deref(&self) -> &Gate {
+        &self.0
+    }
+}
+
+impl Drop for Entered {
     fn drop(&mut self) {
         _ = INNERMOST.try_with(|gate| gate.set(self.outer));
         let mut inside = self.gate.inside.lock();
@@ -156,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_closed_gate_lets_no_thread_in_and_is_left_by_those_inside() {
-        let gate = Gate::new();
+        let gate = Door::new();
         let step = AtomicU32::new(0);
         assert!(!gate.is_innermost());
         std::thread::scope(|threads| {
@@ -181,7 +201,7 @@ mod tests {
 
     #[test]
     fn gates_may_be_entered_one_inside_the_other() {
-        let (outer, inner) = (Gate::new(), Gate::new());
+        let (outer, inner) = (Door::new(), Door::new());
         let first = outer.enter().expect("open");
         let second = inner.enter().expect("open");
         assert!(inner.is_innermost() && !outer.is_innermost());
@@ -196,7 +216,7 @@ mod tests {
 
     #[test]
     fn threads_of_another_process_are_not_waited_for() {
-        let gate = Gate::new();
+        let gate = Door::new();
         std::mem::forget(gate.enter());
         INNERMOST.set(std::ptr::null());
         gate.inside.lock().process ^= 1;

@@ -20,6 +20,7 @@ mod task;
 mod thread;
 mod waker;
 
+pub(crate) use gate::{Door, Entered};
 pub use task::MaintenanceTask;
 pub(crate) use task::{Task, TaskRef};
 pub(crate) use thread::NotifierThread;

@@ -1,6 +1,6 @@
 //! The work of one cache that a thread does without a handle.
 
-use super::gate::Gate;
+use super::gate::Door;
 use crate::sync::{nap, thread_local};
 use std::cell::Cell;
 use std::fmt;
@@ -49,14 +49,14 @@ impl OwnThread {
 /// A cache, held weakly, and the gate through which threads reach it.
 #[derive(Clone)]
 pub(crate) struct TaskRef {
-    gate: Arc<Gate>,
+    gate: Door,
     task: Weak<dyn Task>,
 }
 
 impl TaskRef {
     pub(crate) fn new(task: Weak<dyn Task>) -> Self {
         Self {
-            gate: Arc::new(Gate::new()),
+            gate: Door::new(),
             task,
         }
     }
@@ -74,6 +74,10 @@ impl TaskRef {
             self.hand_over(task);
         }
         Some(answer)
+    }
+
+    pub(crate) fn door(&self) -> Door {
+        self.gate.clone()
     }
 
     /// Whether the last handle was dropped.
@@ -106,7 +110,7 @@ impl TaskRef {
         if !self.gate.is_to_be_handed_over() {
             return;
         }
-        let gate = Arc::clone(&self.gate);
+        let gate = self.gate.clone();
         // If the thread cannot be started, its reference is dropped here, and with it perhaps the
         // cache.
         _ = std::thread::Builder::new().name(name).spawn(move || {

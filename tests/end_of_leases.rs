@@ -24,7 +24,6 @@ impl Drop for Counted {
 /// A lease keeps no cache alive. While it is filled, the drop of the last handle still returns only
 /// when all earlier removals were told and all values in the cache were dropped.
 #[test]
-#[ignore = "fails: `with_handles` does not enter the gate (src/cache/handle.rs)"]
 fn the_last_drop_waits_for_a_lease_that_is_being_filled() {
     let told = Arc::new(AtomicUsize::new(0));
     let drops = Arc::new(AtomicUsize::new(0));
