@@ -10,6 +10,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use wheelhouse::{Cache, RandomState};
 
 /// A cache in this process in front of a Redis or Valkey server, which reports every change.
@@ -131,7 +132,7 @@ impl<K, V, S> NearCache<K, V, S> {
 
     /// Ends the near cache: no entry is served any more, the connection is closed.
     ///
-    /// Calls under way and later ones, on any handle, fail with
+    /// It waits until the entries have left memory, for `request_timeout` at most. Calls under way and later ones, on any handle, fail with
     /// [`NearError::Closed`](crate::NearError::Closed).
     ///
     /// ```no_run
@@ -142,7 +143,8 @@ impl<K, V, S> NearCache<K, V, S> {
     pub async fn close(&self) {
         self.shared.line.close();
         // It sends nothing: an error means that the supervisor has ended.
-        let _ = self.closer.ended.clone().changed().await;
+        let mut ended = self.closer.ended.clone();
+        let _ = timeout(self.shared.settings.request_timeout, ended.changed()).await;
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use support::server::{Server, installed};
 use support::{Near, Text, Writer, client, read, until};
 use tokio::task::JoinSet;
+use wheelhouse_redis::NearError;
 
 const NODES: usize = 3;
 const OPTIONS: [&str; 4] = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
@@ -89,6 +90,15 @@ impl Cluster {
     async fn set(&mut self, key: &str, value: &str) {
         let node = self.node_of(key).await;
         self.writers[node].set(key, value).await;
+    }
+
+    /// How often the nodes have executed a command.
+    async fn calls(&mut self, command: &str) -> u64 {
+        let mut calls = 0;
+        for writer in &mut self.writers {
+            calls += writer.calls(command).await;
+        }
+        calls
     }
 
     async fn slot(&mut self, key: &str) -> String {
@@ -308,5 +318,72 @@ async fn the_other_nodes_are_known_when_the_seed_dies() {
         cluster.set("{a}", "y").await;
         let seen = async || near.get("{a}").await.ok().flatten().as_deref() == Some("y");
         until("the write is seen", seen).await;
+    }
+}
+
+/// A slot that no node has: reads of its keys wait and time out. The other slots stay in use.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_without_a_node_harms_no_other() {
+    for program in installed() {
+        let mut cluster = Cluster::start(&program).await;
+        for writer in &mut cluster.writers {
+            let option = ["CONFIG", "SET", "cluster-require-full-coverage", "no"];
+            writer.send::<()>(&option).await;
+        }
+        cluster.set("{kept}", "v").await;
+        let slot = cluster.slot("{orphan}").await;
+        for writer in &mut cluster.writers {
+            writer.send::<()>(&["CLUSTER", "DELSLOTS", &slot]).await;
+        }
+        let near = Near::cluster_builder([client(cluster.nodes[0].port)])
+            .codec(Text)
+            .request_timeout(Duration::from_secs(1))
+            .connect()
+            .await
+            .unwrap();
+        for _ in 0..3 {
+            assert_eq!(read(&near, "{kept}").await, "v");
+            let found = near.get("{orphan}").await.unwrap_err();
+            assert!(matches!(found, NearError::TimedOut { .. }), "{found:?}");
+            assert!(
+                found.to_string().contains("no node has the slot"),
+                "{found}"
+            );
+            let written = near
+                .set("{orphan}".to_string(), "v".to_string(), None)
+                .await;
+            assert!(
+                matches!(written, Err(NearError::TimedOut { .. })),
+                "{written:?}"
+            );
+        }
+        assert_eq!(near.stats().lost_connections(), 0);
+        let reads = cluster.calls("get").await;
+        assert_eq!(read(&near, "{kept}").await, "v");
+        assert_eq!(cluster.calls("get").await, reads, "the other key is kept");
+    }
+}
+
+/// A near cache for one server, connected to a node of a cluster, is told what to use.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_a_cluster_is_no_single_server() {
+    for program in installed() {
+        let mut cluster = Cluster::start(&program).await;
+        let near = support::near(cluster.nodes[0].port)
+            .connect()
+            .await
+            .unwrap();
+        let mut keys = (0..).map(|n| format!("k{n}"));
+        let key = loop {
+            let key = keys.next().unwrap();
+            if cluster.node_of(&key).await != 0 {
+                break key;
+            }
+        };
+        let error = near.get(&key).await.unwrap_err();
+        assert!(
+            error.to_string().contains("use `cluster_builder`"),
+            "{error}"
+        );
     }
 }
