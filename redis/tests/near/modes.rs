@@ -2,7 +2,7 @@
 
 use crate::support::server::{Server, installed};
 use crate::support::{Near, Writer, client, near, read, until};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wheelhouse_redis::{NearCache, NearError, Tracking};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -227,5 +227,47 @@ fn nothing_is_served_after_the_runtime() {
         drop(runtime);
         let found = outer.block_on(near.get("k"));
         assert!(matches!(found, Err(NearError::Closed)), "{found:?}");
+    }
+}
+
+/// A task that does nothing but hit, on a runtime with one thread, hears of changes all the same.
+#[test]
+fn a_task_that_only_hits_hears_of_changes() {
+    for program in installed() {
+        let outer = tokio::runtime::Runtime::new().unwrap();
+        let (server, writer) = outer.block_on(async {
+            let server = Server::start(&program, &[]).await;
+            let writer = Writer::connect(server.port).await;
+            (server, writer)
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        for together in [false, true] {
+            let near = runtime.block_on(async {
+                let near = near(server.port).connect().await.unwrap();
+                near.set("k".to_string(), "old".to_string(), None)
+                    .await
+                    .unwrap();
+                near
+            });
+            let read = async || match together {
+                false => near.get("k").await.unwrap(),
+                true => near.get_all(["k".to_string()]).await.unwrap().remove(0),
+            };
+            assert_eq!(runtime.block_on(read()).as_deref(), Some("old"));
+            outer.block_on(writer.clone().set("k", "new"));
+            let seen = runtime.block_on(async {
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_secs(10) {
+                    if read().await.as_deref() == Some("new") {
+                        return true;
+                    }
+                }
+                false
+            });
+            assert!(seen, "together: {together}");
+        }
     }
 }
