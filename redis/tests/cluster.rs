@@ -387,3 +387,93 @@ async fn a_node_of_a_cluster_is_no_single_server() {
         );
     }
 }
+
+/// A replica takes the place of its primary, once by order and once since the primary has died.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_takes_the_place_of_its_primary() {
+    for program in installed() {
+        let mut cluster = Cluster::start(&program).await;
+        let mut replica = Server::start(&program, &OPTIONS).await;
+        let mut at_replica = Writer::connect(replica.port).await;
+        let port = replica.port.to_string();
+        cluster.writers[0]
+            .send::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port])
+            .await;
+        let primary = cluster.ids[0].clone();
+        until("the replica has begun", async || {
+            let replicate = ["CLUSTER", "REPLICATE", &primary];
+            at_replica.clone().try_send::<()>(&replicate).await.is_ok()
+        })
+        .await;
+        until("the replica is up to date", async || {
+            let info: String = at_replica.clone().send(&["INFO", "replication"]).await;
+            info.contains("master_link_status:up")
+        })
+        .await;
+        let key = {
+            let mut keys = (0..).map(|n| format!("k{n}"));
+            loop {
+                let key = keys.next().unwrap();
+                if cluster.node_of(&key).await == 0 {
+                    break key;
+                }
+            }
+        };
+        cluster.writers[0].set(&key, "old").await;
+        let near = cluster.near().await;
+        assert_eq!(read(&near, &key).await, "old");
+        assert_eq!(near.get("absent").await.unwrap(), None);
+
+        // By order. All nodes must know of the replica, or it gets no votes.
+        until("the replica takes over", async || {
+            let mut replica = at_replica.clone();
+            let _ = replica.try_send::<()>(&["CLUSTER", "FAILOVER"]).await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let role: String = replica.send(&["INFO", "replication"]).await;
+            role.contains("role:master")
+        })
+        .await;
+        at_replica.set(&key, "new").await;
+        until("the write at the new primary is seen", async || {
+            near.get(&key).await.ok().flatten().as_deref() == Some("new")
+        })
+        .await;
+        let noticed = async || near.stats().connections() >= 2 && near.is_connected();
+        until("the new topology is noticed", noticed).await;
+        near.set(&key, "own".to_string(), None).await.unwrap();
+        assert_eq!(at_replica.send::<String>(&["GET", &key]).await, "own");
+
+        // By death. The old primary is up to date again, and takes its place back.
+        until("the old primary follows", async || {
+            let info: String = cluster.writers[0]
+                .clone()
+                .send(&["INFO", "replication"])
+                .await;
+            info.contains("role:slave") && info.contains("master_link_status:up")
+        })
+        .await;
+        assert_eq!(read(&near, &key).await, "own");
+        replica.kill();
+        until("the old primary takes over", async || {
+            let role: String = cluster.writers[0]
+                .clone()
+                .send(&["INFO", "replication"])
+                .await;
+            role.contains("role:master")
+        })
+        .await;
+        let newest = async || {
+            let set = ["SET", &key, "newest"];
+            cluster.writers[0]
+                .clone()
+                .try_send::<()>(&set)
+                .await
+                .is_ok()
+        };
+        until("the old primary accepts a write", newest).await;
+        until("the write is seen", async || {
+            near.get(&key).await.ok().flatten().as_deref() == Some("newest")
+        })
+        .await;
+    }
+}
