@@ -3,7 +3,7 @@
 use crate::builder::NearCacheBuilder;
 use crate::cached::Cached;
 use crate::codec::DefaultCodec;
-use crate::shared::Shared;
+use crate::shared::{LetGo, Shared};
 use crate::stats::NearStats;
 use redis::Client;
 use std::fmt;
@@ -45,7 +45,7 @@ pub struct NearCache<K, V, S = RandomState> {
 
 /// Closes the line when the last handle is dropped.
 struct Closer<K, V, S> {
-    shared: Arc<Shared<K, V, S>>,
+    shared: LetGo<Shared<K, V, S>>,
     /// Its sender is dropped when the supervisor has ended.
     ended: watch::Receiver<()>,
 }
@@ -105,17 +105,6 @@ impl<K, V> NearCache<K, V> {
 }
 
 impl<K, V, S> NearCache<K, V, S> {
-    pub(crate) fn new(shared: Arc<Shared<K, V, S>>, ended: watch::Receiver<()>) -> Self {
-        let closer = Closer {
-            shared: shared.clone(),
-            ended,
-        };
-        Self {
-            shared,
-            closer: Arc::new(closer),
-        }
-    }
-
     /// Whether there is a connection to the server at the moment.
     ///
     /// ```no_run
@@ -154,10 +143,22 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
+    pub(crate) fn new(shared: Arc<Shared<K, V, S>>, ended: watch::Receiver<()>) -> Self {
+        let closer = Closer {
+            shared: LetGo::new(shared.clone()),
+            ended,
+        };
+        Self {
+            shared,
+            closer: Arc::new(closer),
+        }
+    }
+
     /// The local cache, for its statistics, its capacity and the like.
     ///
     /// It may hold entries that are not served any more and wait to be removed. Removing entries
-    /// is always safe.
+    /// is always safe. To insert one, or to change its deadline, is not: the near cache would serve
+    /// what the server does not have any more.
     ///
     /// ```no_run
     /// # fn example(near: wheelhouse_redis::NearCache<String, String>) {

@@ -58,7 +58,8 @@ where
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq`, the value's `Clone` or the codec does; the key stays usable.
+    /// If the key's `Hash` or `Eq`, the value's `Clone`, the codec, or the weigher or expiry policy of
+    /// the local cache does; the key stays usable.
     /// A miss outside of a tokio runtime with time enabled.
     ///
     /// # Cost

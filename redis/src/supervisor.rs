@@ -15,7 +15,7 @@ use crate::error::NearError;
 use crate::key::NearKey;
 use crate::link::Link;
 use crate::push::PushHandler;
-use crate::shared::Shared;
+use crate::shared::{LetGo, Shared};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
@@ -36,7 +36,7 @@ const LONGEST_HEARTBEAT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The task that keeps the line up.
 pub(crate) struct Supervisor<K, V, S> {
-    shared: Arc<Shared<K, V, S>>,
+    shared: LetGo<Shared<K, V, S>>,
     connector: Connector,
     generation: u64,
     /// How long to wait before the first attempt to connect.
@@ -58,7 +58,7 @@ where
 {
     pub(crate) fn new(shared: Arc<Shared<K, V, S>>, connector: Connector) -> Self {
         Self {
-            shared,
+            shared: LetGo::new(shared),
             connector,
             generation: 0,
             first_pause: Duration::ZERO,
@@ -69,7 +69,7 @@ where
     pub(crate) async fn connect(&mut self) -> Result<Arc<Link>, NearError> {
         self.generation += 1;
         let handler = PushHandler::new(Arc::downgrade(&self.shared), self.generation);
-        let shared = self.shared.clone();
+        let shared = Arc::clone(&self.shared);
         let link = self.connector.open(handler, &shared.settings).await?;
         self.shared.counters.made_connection();
         Ok(Arc::new(link))
@@ -77,7 +77,7 @@ where
 
     /// Keeps the line up, which is up with the first connection.
     pub(crate) async fn run(mut self, first: Arc<Link>) {
-        let shared = self.shared.clone();
+        let shared = Arc::clone(&self.shared);
         let sweeper = tokio::spawn(sweep(shared.clone()));
         let mut link = first;
         loop {
@@ -152,7 +152,7 @@ where
 
     /// From the loss of a connection to the next one.
     async fn reconnect(&mut self) -> Arc<Link> {
-        let shared = self.shared.clone();
+        let shared = Arc::clone(&self.shared);
         match shared.settings.on_disconnect {
             // `Shared::lost` has stopped serving.
             OnDisconnect::Flush => {

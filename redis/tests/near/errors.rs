@@ -142,7 +142,7 @@ async fn a_user_without_the_right_to_ping_stays_connected() {
             .connect()
             .await
             .unwrap();
-        let mut writer = Writer::connect(server.port).await;
+        let writer = Writer::connect(server.port).await;
         let refused = async || writer.clone().refused("ping").await >= 5;
         until("heartbeats are refused", refused).await;
         assert_eq!(near.stats().lost_connections(), 0);

@@ -3,7 +3,8 @@
 use crate::support::server::{Server, installed};
 use crate::support::{Near, Writer, client, near, read, until};
 use std::time::{Duration, Instant};
-use wheelhouse_redis::{NearCache, NearError, Tracking};
+use wheelhouse::{Cache, RemovalCause};
+use wheelhouse_redis::{Cached, NearCache, NearError, Tracking};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_mode_hears_of_changes() {
@@ -269,5 +270,49 @@ fn a_task_that_only_hits_hears_of_changes() {
             });
             assert!(seen, "together: {together}");
         }
+    }
+}
+
+/// The last handle is dropped while a listener needs the runtime, which has one thread: the drop of
+/// the local cache waits for the listener, and must not do so on that thread.
+#[test]
+fn the_end_waits_for_no_listener_on_the_runtime() {
+    let cases = installed()
+        .into_iter()
+        .flat_map(|p| [(p.clone(), false), (p, true)]);
+    for (program, closes) in cases {
+        let (ended, end) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let server = Server::start(&program, &[]).await;
+                let handle = tokio::runtime::Handle::current();
+                let (heard, told) = std::sync::mpsc::channel();
+                let local = Cache::builder().removal_listener(
+                    move |_: &String, _: &Cached<String>, _: RemovalCause| {
+                        handle.block_on(tokio::time::sleep(Duration::from_millis(1)));
+                        heard.send(()).unwrap();
+                    },
+                );
+                let near = near(server.port).local(local).connect().await.unwrap();
+                let mut writer = Writer::connect(server.port).await;
+                for n in 0..20 {
+                    writer.set(&format!("k{n}"), "v").await;
+                    assert_eq!(read(&near, &format!("k{n}")).await, "v");
+                }
+                if closes {
+                    near.close().await;
+                }
+                drop(near);
+                for _ in 0..20 {
+                    until("the listener is told", async || told.try_recv().is_ok()).await;
+                }
+            });
+            ended.send(()).unwrap();
+        });
+        assert!(end.recv_timeout(Duration::from_secs(30)).is_ok());
     }
 }
