@@ -121,8 +121,8 @@ impl<K, V, S> NearCache<K, V, S> {
 
     /// Ends the near cache: no entry is served any more, the connection is closed.
     ///
-    /// It waits until the entries have left memory, for `request_timeout` at most. Calls under way and later ones, on any handle, fail with
-    /// [`NearError::Closed`](crate::NearError::Closed).
+    /// It waits until the entries have left memory, for `request_timeout` at most. Calls under way
+    /// and later ones, on any handle, fail with [`NearError::Closed`](crate::NearError::Closed).
     ///
     /// ```no_run
     /// # async fn example(near: wheelhouse_redis::NearCache<String, String>) {

@@ -17,6 +17,7 @@ use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use wheelhouse::{Equivalent, Filled, Lease, Leased};
 
@@ -58,9 +59,9 @@ where
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq`, the value's `Clone`, the codec, or the weigher or expiry policy of
-    /// the local cache does; the key stays usable.
-    /// A miss outside of a tokio runtime with time enabled.
+    /// If the key's `Hash` or `Eq`, the value's `Clone`, the codec, or the weigher or expiry policy
+    /// of the local cache does; the key stays usable. A miss outside of a tokio runtime with time
+    /// enabled.
     ///
     /// # Cost
     ///
@@ -80,7 +81,9 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        give_way().await;
+        if gives_way() {
+            yield_now().await;
+        }
         match self.shared.hit(key) {
             Some(found) => Ok(found),
             // Boxed, so that the future of a hit stays small.
@@ -111,7 +114,9 @@ where
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, NearError> {
-        give_way().await;
+        if gives_way() {
+            yield_now().await;
+        }
         let keys: Vec<K> = keys.into_iter().collect();
         let shared = self.shared.clone();
         let limit = shared.settings.request_timeout;
@@ -147,18 +152,17 @@ where
     }
 }
 
-/// Yields now and then. A hit is ready at once, so a task that does nothing but hit would keep a
-/// runtime with one thread from reading the connection, and would see old values for ever.
+/// Whether a call has to yield first: every 256th of a thread. A hit is ready at once, so a task
+/// that does nothing but hit would keep a runtime with one thread from reading the connection, and
+/// would see old values for ever.
 #[inline]
-async fn give_way() {
+fn gives_way() -> bool {
     thread_local! {
         static CALLS: Cell<u8> = const { Cell::new(0) };
     }
     let calls = CALLS.get().wrapping_add(1);
     CALLS.set(calls);
-    if calls == 0 {
-        tokio::task::yield_now().await;
-    }
+    calls == 0
 }
 
 async fn load_in_time<K, V, S>(shared: Arc<Shared<K, V, S>>, key: K) -> Found<V>
@@ -188,7 +192,7 @@ where
             }
             Leased::Found(cached) => return cached.into_result(),
             // Only calls that do not wait are told so.
-            Leased::Busy => tokio::task::yield_now().await,
+            Leased::Busy => yield_now().await,
         }
     }
 }
