@@ -83,6 +83,10 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     /// server's deadlines must hold: give a policy of yours to
     /// [`expire_after`](Self::expire_after) here.
     ///
+    /// Two settings weaken what the near cache guarantees. A `ticker` must run as real time does.
+    /// With `Scheduler::disabled`, the default with a ticker of your own, a removal listener may be
+    /// called on the task that reads the connection: while it blocks, no change is heard.
+    ///
     /// ```
     /// use wheelhouse::Cache;
     /// use wheelhouse_redis::{NearCache, redis};
@@ -339,6 +343,9 @@ where
     /// [`NearError`], which says what to do: an invalid setting, a server that is not there or
     /// does not answer within `connect_timeout`, that does not speak RESP3, or that refuses
     /// tracking. Later losses of the connection are no errors of the near cache; it reconnects.
+    ///
+    /// The current tokio runtime keeps the connection, so it must run as long as the near cache is
+    /// used: while no thread of it runs tasks, no change is heard.
     ///
     /// # Panics
     ///

@@ -88,7 +88,8 @@ where
     Ok((nodes, slots, clients))
 }
 
-/// Whether a node still has the picture that the link was made with. Nodes take turns.
+/// Whether a node still has the picture that the link was made with. Nodes take turns. A node that
+/// replies with an error has no picture to compare.
 pub(crate) async fn check(link: &Link) -> Result<(), NearError> {
     let Some(slots) = link.slots() else {
         return Ok(());
@@ -96,12 +97,12 @@ pub(crate) async fn check(link: &Link) -> Result<(), NearError> {
     let turn = slots.next_turn() % link.nodes().len();
     let node = &link.nodes()[turn];
     let host = node.address.rsplit_once(':').map_or("", |(host, _)| host);
-    if ranges(node.connection.clone(), host).await? == slots.ranges() {
-        Ok(())
-    } else {
-        Err(NearError::Disconnected {
+    match ranges(node.connection.clone(), host).await {
+        Ok(ranges) if ranges != slots.ranges() => Err(NearError::Disconnected {
             reason: "the topology of the cluster changed".into(),
-        })
+        }),
+        Ok(_) | Err(NearError::Server(_)) => Ok(()),
+        Err(ended) => Err(ended),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What can go wrong, and what to do about it.
 
-use redis::RedisError;
+use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -157,6 +157,26 @@ impl NearError {
     }
 }
 
+/// What to do about an error that the server replied with.
+fn what_to_do(error: &RedisError) -> &'static str {
+    use ServerErrorKind::{
+        Ask, BusyLoading, ClusterDown, CrossSlot, MasterDown, Moved, NoPerm, ReadOnly, TryAgain,
+    };
+    match error.kind() {
+        ErrorKind::Server(Moved | Ask | CrossSlot) => {
+            "it is a node of a cluster: use `cluster_builder` (feature `cluster`)"
+        }
+        ErrorKind::Server(ReadOnly) => "it is a replica: connect to its primary",
+        ErrorKind::Server(NoPerm) => "give the user the right by an ACL rule",
+        ErrorKind::Server(BusyLoading | ClusterDown | MasterDown | TryAgain) => {
+            "it cannot answer yet: call again later"
+        }
+        _ if error.code() == Some("BUSY") => "a script blocks it: call again later",
+        _ if error.code() == Some("WRONGTYPE") => "the key holds no string: use another key",
+        _ => "check the user's rights, and the server's memory and log",
+    }
+}
+
 impl fmt::Display for NearError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -210,8 +230,8 @@ impl fmt::Display for NearError {
             ),
             Self::Server(source) => write!(
                 f,
-                "the server replied with an error: {source}; check the type of the key and the \
-                 user's rights"
+                "the server replied with an error: {source}; {}",
+                what_to_do(source)
             ),
             Self::Protocol(what) => write!(
                 f,

@@ -5,9 +5,11 @@
 
 use crate::error::NearError;
 use redis::aio::MultiplexedConnection;
+use redis::{RedisResult, Value};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::task::JoinSet;
 
 #[cfg(feature = "cluster")]
 use crate::slots::Slots;
@@ -102,19 +104,36 @@ impl Link {
         self.nodes.iter().find(|node| node.address == address)
     }
 
-    /// Asks every node for a sign of life.
+    /// Asks every node for a sign of life, all at once.
     ///
     /// A node answers in order, so each invalidation that it sent before the answer has been
-    /// applied when this returns.
+    /// applied when this returns. An error of the server is an answer, too: `PING` may be refused
+    /// by the user's ACL, or while a script runs.
     pub(crate) async fn ping(&self) -> Result<(), NearError> {
+        let mut pings = JoinSet::new();
         for node in &self.nodes {
             let mut connection = node.connection.clone();
-            let reply = connection.send_packed_command(&redis::cmd("PING")).await;
-            reply
-                .and_then(redis::Value::extract_error)
-                .map_err(NearError::requesting)?;
+            pings.spawn(async move {
+                let reply = connection.send_packed_command(&redis::cmd("PING")).await;
+                alive(reply)
+            });
+        }
+        while let Some(ended) = pings.join_next().await {
+            // A task is cancelled only when the runtime ends.
+            ended.unwrap_or(Ok(()))?;
         }
         Ok(())
+    }
+}
+
+/// Whether this reply shows that the connection is alive.
+fn alive(reply: RedisResult<Value>) -> Result<(), NearError> {
+    match reply
+        .and_then(Value::extract_error)
+        .map_err(NearError::requesting)
+    {
+        Ok(_) | Err(NearError::Server(_)) => Ok(()),
+        Err(ended) => Err(ended),
     }
 }
 

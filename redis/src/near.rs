@@ -3,13 +3,14 @@
 use crate::builder::NearCacheBuilder;
 use crate::cached::Cached;
 use crate::codec::DefaultCodec;
-use crate::shared::Shared;
+use crate::shared::{LetGo, Shared};
 use crate::stats::NearStats;
 use redis::Client;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use wheelhouse::{Cache, RandomState};
 
 /// A cache in this process in front of a Redis or Valkey server, which reports every change.
@@ -44,7 +45,7 @@ pub struct NearCache<K, V, S = RandomState> {
 
 /// Closes the line when the last handle is dropped.
 struct Closer<K, V, S> {
-    shared: Arc<Shared<K, V, S>>,
+    shared: LetGo<Shared<K, V, S>>,
     /// Its sender is dropped when the supervisor has ended.
     ended: watch::Receiver<()>,
 }
@@ -104,17 +105,6 @@ impl<K, V> NearCache<K, V> {
 }
 
 impl<K, V, S> NearCache<K, V, S> {
-    pub(crate) fn new(shared: Arc<Shared<K, V, S>>, ended: watch::Receiver<()>) -> Self {
-        let closer = Closer {
-            shared: shared.clone(),
-            ended,
-        };
-        Self {
-            shared,
-            closer: Arc::new(closer),
-        }
-    }
-
     /// Whether there is a connection to the server at the moment.
     ///
     /// ```no_run
@@ -131,8 +121,8 @@ impl<K, V, S> NearCache<K, V, S> {
 
     /// Ends the near cache: no entry is served any more, the connection is closed.
     ///
-    /// Calls under way and later ones, on any handle, fail with
-    /// [`NearError::Closed`](crate::NearError::Closed).
+    /// It waits until the entries have left memory, for `request_timeout` at most. Calls under way
+    /// and later ones, on any handle, fail with [`NearError::Closed`](crate::NearError::Closed).
     ///
     /// ```no_run
     /// # async fn example(near: wheelhouse_redis::NearCache<String, String>) {
@@ -142,7 +132,8 @@ impl<K, V, S> NearCache<K, V, S> {
     pub async fn close(&self) {
         self.shared.line.close();
         // It sends nothing: an error means that the supervisor has ended.
-        let _ = self.closer.ended.clone().changed().await;
+        let mut ended = self.closer.ended.clone();
+        let _ = timeout(self.shared.settings.request_timeout, ended.changed()).await;
     }
 }
 
@@ -152,10 +143,22 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
+    pub(crate) fn new(shared: Arc<Shared<K, V, S>>, ended: watch::Receiver<()>) -> Self {
+        let closer = Closer {
+            shared: LetGo::new(shared.clone()),
+            ended,
+        };
+        Self {
+            shared,
+            closer: Arc::new(closer),
+        }
+    }
+
     /// The local cache, for its statistics, its capacity and the like.
     ///
     /// It may hold entries that are not served any more and wait to be removed. Removing entries
-    /// is always safe.
+    /// is always safe. To insert one, or to change its deadline, is not: the near cache would serve
+    /// what the server does not have any more.
     ///
     /// ```no_run
     /// # fn example(near: wheelhouse_redis::NearCache<String, String>) {

@@ -1,9 +1,9 @@
-//! Hears what the server says unasked.
+//! The push handler: what the server reports without a request.
 //!
 //! The handler runs on the task that reads the connection, before that task hands out any later
 //! reply. So when a reply is handed out, all invalidations that the server sent before it have
 //! been applied. The handler never blocks and never awaits: it invalidates keys (a shard's lock
-//! of the local cache), or moves the stamp and leaves the removal to the supervisor. Removal
+//! of the local cache), or moves the stamp and leaves the removal to the sweeper. Removal
 //! listeners run on a thread of the local cache, so they may call the near cache.
 
 use crate::config::OnDisconnect;
@@ -17,7 +17,8 @@ use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 
-/// The ears of one generation. It holds the near cache weakly, which owns the connection.
+/// The push handler of one generation. It holds the near cache weakly: the near cache owns the
+/// connection, and the connection owns the handler.
 pub(crate) struct PushHandler<K, V, S> {
     shared: Weak<Shared<K, V, S>>,
     generation: u64,
@@ -100,7 +101,7 @@ where
         }
     }
 
-    /// Nothing that is stored now is served any more; the supervisor removes it.
+    /// Nothing that is stored now is served any more; the sweeper removes it.
     fn outdate(&self, generation: u64) {
         if self.line.outdate(generation) {
             self.counters.invalidated_everything();

@@ -11,10 +11,13 @@ use crate::key::NearKey;
 use crate::near::NearCache;
 use crate::request::{Life, Reply, Trouble};
 use crate::shared::Shared;
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use wheelhouse::{Equivalent, Filled, Lease, Leased};
 
@@ -56,12 +59,15 @@ where
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq`, the value's `Clone` or the codec does; the key stays usable.
-    /// A miss outside of a tokio runtime with time enabled.
+    /// If the key's `Hash` or `Eq`, the value's `Clone`, the codec, or the weigher or expiry policy
+    /// of the local cache does; the key stays usable. A miss outside of a tokio runtime with time
+    /// enabled.
     ///
     /// # Cost
     ///
     /// A hit: a `get` of the local cache and a load of one shared number. A miss: one round trip.
+    /// Every 256th call of a thread yields to the runtime, so that tasks which only hit do not keep
+    /// it from reading the connection.
     ///
     /// ```no_run
     /// # use wheelhouse_redis::{NearCache, NearError};
@@ -75,6 +81,9 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
+        if gives_way() {
+            yield_now().await;
+        }
         match self.shared.hit(key) {
             Some(found) => Ok(found),
             // Boxed, so that the future of a hit stays small.
@@ -105,6 +114,9 @@ where
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, NearError> {
+        if gives_way() {
+            yield_now().await;
+        }
         let keys: Vec<K> = keys.into_iter().collect();
         let shared = self.shared.clone();
         let limit = shared.settings.request_timeout;
@@ -140,6 +152,19 @@ where
     }
 }
 
+/// Whether a call has to yield first: every 256th of a thread. A hit is ready at once, so a task
+/// that does nothing but hit would keep a runtime with one thread from reading the connection, and
+/// would see old values for ever.
+#[inline]
+fn gives_way() -> bool {
+    thread_local! {
+        static CALLS: Cell<u8> = const { Cell::new(0) };
+    }
+    let calls = CALLS.get().wrapping_add(1);
+    CALLS.set(calls);
+    calls == 0
+}
+
 async fn load_in_time<K, V, S>(shared: Arc<Shared<K, V, S>>, key: K) -> Found<V>
 where
     K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
@@ -160,20 +185,14 @@ where
 {
     let begun = shared.line.stamp();
     loop {
-        match shared.local.lease_async(key.clone()).await {
+        match shared.lease(&key, begun).await {
             Leased::Lease(lease) => {
                 let mut found = shared.lead(vec![lease]).await;
                 return found.pop().unwrap_or(Err(NearError::Closed));
             }
-            Leased::Found(cached) => {
-                // `stamp`, invariant 3.
-                if cached.stamp() >= begun {
-                    return cached.into_result();
-                }
-                shared.forget_before(&key, begun);
-            }
+            Leased::Found(cached) => return cached.into_result(),
             // Only calls that do not wait are told so.
-            Leased::Busy => tokio::task::yield_now().await,
+            Leased::Busy => yield_now().await,
         }
     }
 }
@@ -189,35 +208,44 @@ where
 {
     let begun = shared.line.stamp();
     let mut found: HashMap<&K, Option<Found<V>>> = HashMap::with_capacity(keys.len());
-    let (mut leases, mut led, mut awaited) = (Vec::new(), Vec::new(), Vec::new());
+    let mut missing = Vec::new();
     for key in &keys {
-        if found.contains_key(key) {
-            continue;
-        }
-        let hit = shared.hit(key);
-        let missed = hit.is_none();
-        found.insert(key, hit.map(Ok));
-        if !missed {
-            continue;
-        }
-        match shared.local.lease_timeout(key.clone(), Duration::ZERO) {
-            Leased::Lease(lease) => {
-                leases.push(lease);
-                led.push(key);
+        if let Entry::Vacant(place) = found.entry(key) {
+            let hit = place.insert(shared.hit(key).map(Ok));
+            if hit.is_none() {
+                missing.push(key);
             }
-            Leased::Found(cached) if cached.stamp() >= begun => {
-                found.insert(key, Some(cached.into_result()));
-            }
-            Leased::Found(_) | Leased::Busy => awaited.push(key),
         }
     }
-    let loaded = shared.lead(leases).await;
-    for (key, result) in led.into_iter().zip(loaded) {
-        found.insert(key, Some(result));
-    }
-    for key in awaited {
-        let result = load(&shared, key.clone()).await;
-        found.insert(key, Some(result));
+    let mut waited_for = None;
+    while !missing.is_empty() {
+        // Takes all leases that are free now. A call that holds leases never waits for another.
+        let (mut leases, mut led, mut busy) = (Vec::new(), Vec::new(), Vec::new());
+        for key in missing {
+            let leased = match waited_for.take() {
+                Some(leased) => leased,
+                None => shared.lease_now(key, begun),
+            };
+            match leased {
+                Leased::Lease(lease) => {
+                    leases.push(lease);
+                    led.push(key);
+                }
+                Leased::Found(cached) => {
+                    found.insert(key, Some(cached.into_result()));
+                }
+                Leased::Busy => busy.push(key),
+            }
+        }
+        let loaded = shared.lead(leases).await;
+        for (key, result) in led.into_iter().zip(loaded) {
+            found.insert(key, Some(result));
+        }
+        // Another call loads the rest. When it has ended, this call takes what is free then.
+        if let Some(first) = busy.first() {
+            waited_for = Some(shared.lease(first, begun).await);
+        }
+        missing = busy;
     }
     let of = |key: &K| found.get(key).cloned().flatten();
     keys.iter()
@@ -231,17 +259,30 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Removes an entry that is not served any more. If it is replaced at this very moment, the
-    /// new one goes: it is read again.
-    fn forget_before(&self, key: &K, stamp: u64) {
-        let outdated = |cached: &Cached<V>| cached.stamp() < stamp;
-        if self
-            .local
-            .peek_ref(key)
-            .is_some_and(|entry| outdated(entry.value()))
-        {
-            self.local.invalidate(key);
+    /// The right to load a key, or what a call that began at the stamp `begun` may return
+    /// (`stamp`, invariant 3). Waits while another call loads the key.
+    async fn lease(&self, key: &K, begun: u64) -> Leased<K, Cached<V>, S> {
+        loop {
+            match self.local.lease_async(key.clone()).await {
+                Leased::Found(cached) if cached.stamp() < begun => self.forget_before(key, begun),
+                leased => return leased,
+            }
         }
+    }
+
+    /// As `lease`, without waiting.
+    fn lease_now(&self, key: &K, begun: u64) -> Leased<K, Cached<V>, S> {
+        loop {
+            match self.local.lease_timeout(key.clone(), Duration::ZERO) {
+                Leased::Found(cached) if cached.stamp() < begun => self.forget_before(key, begun),
+                leased => return leased,
+            }
+        }
+    }
+
+    /// Removes an entry that is not served any more, and no newer one that has replaced it.
+    fn forget_before(&self, key: &K, stamp: u64) {
+        self.local.remove_if(key, |cached| cached.stamp() < stamp);
     }
 
     /// Loads the keys of these leases; the outcomes are in their order.
@@ -268,13 +309,14 @@ where
                 // The connection was given up: ask the next one.
                 () = self.line.left(link.generation()) => continue,
             };
-            let (mut again, mut pause) = (Vec::new(), false);
+            let (mut again, mut pause, mut answered) = (Vec::new(), false, false);
             for (one, mut answer) in open.drain(..).zip(answers) {
                 if let Err(Trouble::Ask(address)) = &answer {
                     answer = link.read_asking(address, &one.bytes).await;
                 }
                 match answer {
                     Ok(reply) => {
+                        answered = true;
                         results[one.index] = Some(self.commit(one.lease, &one.bytes, reply, &sent));
                     }
                     Err(Trouble::Failed(error)) => {
@@ -297,6 +339,10 @@ where
             }
             open = again;
             drop(link);
+            if answered {
+                // What was wrong before says nothing about a later time-out.
+                self.set_fault(None);
+            }
             if pause {
                 sleep(SERVER_PAUSE).await;
             }

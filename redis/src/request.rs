@@ -5,6 +5,7 @@ use crate::error::NearError;
 use crate::link::Link;
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerErrorKind, Value};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -54,10 +55,13 @@ impl Trouble {
             redis::ErrorKind::Server(kind) => Some(kind),
             _ => None,
         };
+        let busy = error.code() == Some("BUSY");
         let error = NearError::requesting(error);
         match (kind, redirect, &error) {
             (_, _, NearError::Disconnected { .. }) => Self::Lost(error),
             (Some(BusyLoading | TryAgain | MasterDown), ..) => Self::Later(error),
+            // A script runs for longer than the server allows.
+            _ if busy => Self::Later(error),
             (Some(ClusterDown), ..) if cluster => Self::Later(error),
             (Some(Moved | ReadOnly), ..) if cluster => Self::Moved(error),
             (Some(Ask), Some(address), _) if cluster => Self::Ask(address),
@@ -124,7 +128,7 @@ impl Link {
     /// Reads a key from the node that an `ASK` reply named. The server does not track this read.
     pub(crate) async fn read_asking(&self, address: &str, key: &[u8]) -> Answer {
         let Some(node) = self.node_at(address) else {
-            return Err(no_node());
+            return Err(unknown_node(address));
         };
         let mut pipeline = Pipeline::with_capacity(3);
         pipeline.cmd("ASKING");
@@ -161,10 +165,18 @@ impl Link {
     }
 }
 
-/// No node is known for the key: the topology has to be learnt anew.
+/// No node of the cluster has the slot of the key. The other slots stay in use; the heartbeat finds
+/// out when a node takes this one.
 pub(crate) fn no_node() -> Trouble {
+    let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
+    let error = RedisError::from((kind, "no node has the slot of the key"));
+    Trouble::Later(NearError::Server(Arc::new(error)))
+}
+
+/// A node redirected the request to one that the link does not know: the topology has changed.
+pub(crate) fn unknown_node(address: &str) -> Trouble {
     Trouble::Moved(NearError::Disconnected {
-        reason: "no node is known for the slot of the key".into(),
+        reason: format!("the key is at {address}, which is no primary of the known topology"),
     })
 }
 

@@ -8,7 +8,10 @@ use crate::key::KeySpace;
 use crate::line::Line;
 use crate::stats::Counters;
 use std::hash::{BuildHasher, Hash};
+use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use wheelhouse::{Cache, Equivalent};
@@ -21,10 +24,50 @@ pub(crate) struct Shared<K, V, S> {
     pub(crate) codec: Box<dyn Codec<V>>,
     pub(crate) settings: Settings,
     pub(crate) counters: Counters,
-    /// Tells the supervisor that outdated entries wait to be removed.
+    /// Tells the sweeper that outdated entries wait to be removed.
     pub(crate) flush_wanted: Notify,
     /// Why there is no connection, or no answer: what was heard last.
     fault: Mutex<Option<NearError>>,
+}
+
+/// A reference that may be the last one. The drop of the local cache runs the listener for all that
+/// it has not heard of yet, so it is left to a thread that may block: a runtime's task may not.
+pub(crate) struct LetGo<T> {
+    /// Taken when this is dropped.
+    shared: Option<Arc<T>>,
+    /// Drops it where it may block. A pointer, since a `Drop` cannot ask that `T` is `Send`.
+    end: fn(Arc<T>),
+}
+
+impl<T: Send + Sync + 'static> LetGo<T> {
+    pub(crate) fn new(shared: Arc<T>) -> Self {
+        let end = |shared| {
+            if let Ok(runtime) = Handle::try_current() {
+                runtime.spawn_blocking(move || drop(shared));
+            }
+        };
+        Self {
+            shared: Some(shared),
+            end,
+        }
+    }
+}
+
+impl<T> Deref for LetGo<T> {
+    type Target = Arc<T>;
+
+    fn deref(&self) -> &Arc<T> {
+        let shared = self.shared.as_ref();
+        shared.expect("only the drop takes it")
+    }
+}
+
+impl<T> Drop for LetGo<T> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.take() {
+            (self.end)(shared);
+        }
+    }
 }
 
 impl<K, V, S> Shared<K, V, S> {
@@ -83,7 +126,7 @@ where
         (cached.stamp() == self.line.stamp()).then(|| cached.value().cloned())
     }
 
-    /// Removes all entries that will not be served any more.
+    /// Removes all entries that will not be served any more. Only the sweeper waits for it.
     pub(crate) async fn flush(&self) {
         let local = self.local.clone();
         let stamp = self.line.stamp();

@@ -41,6 +41,9 @@ macro_rules! counters {
         impl NearStats {
             /// The statistics of the local cache: hits, entries, evictions.
             ///
+            /// A read that goes to the server looks there more than once, so `misses` counts it
+            /// more than once: use [`loads`](Self::loads).
+            ///
             /// All zero unless the builder of the local cache had `record_stats`.
             pub fn local(&self) -> &wheelhouse::Stats {
                 &self.local

@@ -1,9 +1,13 @@
 //! Keeps the line up: one task for each near cache.
 //!
-//! It watches the current connection (the push handler reports its end, a heartbeat finds one
-//! that is silently dead), and after a loss goes through the same steps each time: stop serving
-//! (or serve for the grace), flush, connect, track, serve. It ends with `close`, with the last
-//! handle, or with the runtime; then the line is closed.
+//! The supervisor watches the current connection: the push handler reports its end, and a heartbeat
+//! finds one that is silently dead. After a loss it goes through the same steps each time: stop
+//! serving (or serve for the grace), flush, connect, track, serve. It ends with `close`, with the
+//! last handle, or with the runtime; then the line is closed.
+//!
+//! To flush is to move the stamp, which is one store: from then on no old entry is served. A second
+//! task, the sweeper, removes these entries afterwards. The supervisor never waits for it, so
+//! neither a large cache nor a busy pool of blocking threads delays a heartbeat or a reconnect.
 
 use crate::config::OnDisconnect;
 use crate::connector::Connector;
@@ -11,13 +15,13 @@ use crate::error::NearError;
 use crate::key::NearKey;
 use crate::link::Link;
 use crate::push::PushHandler;
-use crate::shared::Shared;
+use crate::shared::{LetGo, Shared};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 /// The pause before the second attempt to connect; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -27,10 +31,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const GOOD_LIFE: Duration = Duration::from_secs(1);
 /// The longest pause before the first attempt, after connections that were not.
 const LONGEST_FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The longest time between two heartbeats. A timer cannot wait for `Duration::MAX`.
+const LONGEST_HEARTBEAT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The task that keeps the line up.
 pub(crate) struct Supervisor<K, V, S> {
-    shared: Arc<Shared<K, V, S>>,
+    shared: LetGo<Shared<K, V, S>>,
     connector: Connector,
     generation: u64,
     /// How long to wait before the first attempt to connect.
@@ -52,7 +58,7 @@ where
 {
     pub(crate) fn new(shared: Arc<Shared<K, V, S>>, connector: Connector) -> Self {
         Self {
-            shared,
+            shared: LetGo::new(shared),
             connector,
             generation: 0,
             first_pause: Duration::ZERO,
@@ -63,7 +69,7 @@ where
     pub(crate) async fn connect(&mut self) -> Result<Arc<Link>, NearError> {
         self.generation += 1;
         let handler = PushHandler::new(Arc::downgrade(&self.shared), self.generation);
-        let shared = self.shared.clone();
+        let shared = Arc::clone(&self.shared);
         let link = self.connector.open(handler, &shared.settings).await?;
         self.shared.counters.made_connection();
         Ok(Arc::new(link))
@@ -71,7 +77,8 @@ where
 
     /// Keeps the line up, which is up with the first connection.
     pub(crate) async fn run(mut self, first: Arc<Link>) {
-        let shared = self.shared.clone();
+        let shared = Arc::clone(&self.shared);
+        let sweeper = tokio::spawn(sweep(shared.clone()));
         let mut link = first;
         loop {
             let up_since = Instant::now();
@@ -99,20 +106,20 @@ where
                 None => break,
             }
         }
-        shared.flush().await;
+        // The sweeper ends when the line is closed, after a last walk.
+        let _ = sweeper.await;
     }
 
     /// Watches a connection until it is not the current one any more.
     async fn tend(&self, link: &Link) {
         let shared = &self.shared;
-        let every = shared.settings.heartbeat;
+        let every = shared.settings.heartbeat.min(LONGEST_HEARTBEAT);
         let mut beats = interval_at(Instant::now() + every, every);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
                 () = shared.line.left(link.generation()) => return,
-                () = shared.flush_wanted.notified() => shared.flush().await,
                 _ = beats.tick() => {
                     let beat = pin!(self.beat(link));
                     let beat = tokio::select! {
@@ -145,23 +152,22 @@ where
 
     /// From the loss of a connection to the next one.
     async fn reconnect(&mut self) -> Arc<Link> {
-        let shared = self.shared.clone();
+        let shared = Arc::clone(&self.shared);
         match shared.settings.on_disconnect {
             // `Shared::lost` has stopped serving.
             OnDisconnect::Flush => {
-                shared.flush().await;
+                shared.flush_wanted.notify_one();
                 self.connect_until_it_works().await
             }
             OnDisconnect::ServeFor(grace) => {
-                let over = Instant::now() + grace;
                 let mut connecting = pin!(self.connect_until_it_works());
                 let early = tokio::select! {
                     biased;
-                    () = sleep_until(over) => None,
+                    () = sleep(grace) => None,
                     link = &mut connecting => Some(link),
                 };
                 shared.line.stop_serving();
-                shared.flush().await;
+                shared.flush_wanted.notify_one();
                 match early {
                     Some(link) => link,
                     None => connecting.await,
@@ -182,6 +188,27 @@ where
             }
             sleep(jittered(pause)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// The sweeper: walks over the local cache whenever outdated entries wait to be removed, and a last
+/// time when the line is closed.
+async fn sweep<K, V, S>(shared: Arc<Shared<K, V, S>>)
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    loop {
+        let open = tokio::select! {
+            biased;
+            () = shared.line.closed() => false,
+            () = shared.flush_wanted.notified() => true,
+        };
+        shared.flush().await;
+        if !open {
+            return;
         }
     }
 }

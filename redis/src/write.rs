@@ -9,7 +9,7 @@ use crate::error::NearError;
 use crate::key::NearKey;
 use crate::link::Link;
 use crate::near::NearCache;
-use crate::request::{Trouble, no_node};
+use crate::request::{Trouble, no_node, unknown_node};
 use crate::shared::Shared;
 use redis::{Cmd, Value};
 use std::borrow::Borrow;
@@ -207,7 +207,7 @@ async fn send(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, Trouble> {
     // The key is on its way to another node, which executes the command if it is asked.
     let mut connection = link
         .node_at(address)
-        .ok_or_else(no_node)?
+        .ok_or_else(|| unknown_node(address))?
         .connection
         .clone();
     let mut pipeline = redis::Pipeline::with_capacity(2);

@@ -2,7 +2,7 @@
 //! what they saw and when.
 //!
 //! Two near caches have quiet links; two read through proxies that cut, half-close, delay and
-//! hold back. The rules:
+//! hold back. Together they use all three tracking modes. The rules:
 //!
 //! 1. A reader never goes back: the versions that it sees of a key only grow.
 //! 2. A reader lags by the way of a report at most: it never sees a version that was outdated for
@@ -27,7 +27,7 @@ use support::server::{Server, installed};
 use support::{Near, Writer, near};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use wheelhouse_redis::{NearError, OnDisconnect};
+use wheelhouse_redis::{NearError, OnDisconnect, Tracking};
 
 const KEYS: usize = 24;
 const WRITERS: usize = 3;
@@ -346,6 +346,7 @@ async fn histories_of_four_near_caches_are_right() {
     // The whole time is for all servers together.
     let programs = installed();
     for program in &programs {
+        println!("{}", program.display());
         let limit = Duration::from_secs(seconds()) / programs.len() as u32;
         check(Server::start(program, &[]).await, limit).await;
     }
@@ -367,7 +368,15 @@ async fn check(server: Server, limit: Duration) {
     let mut links = Vec::new();
     for (index, (port, name)) in ports.into_iter().zip(names).enumerate() {
         let quiet = index < 2;
-        let mut builder = near(port).absent_ttl(Duration::from_secs(100));
+        let tracking = match index {
+            1 => Tracking::Broadcast {
+                prefixes: vec!["check:".into()],
+            },
+            2 => Tracking::OptIn,
+            _ => Tracking::Default,
+        };
+        let builder = near(port).tracking(tracking);
+        let mut builder = builder.absent_ttl(Duration::from_secs(100));
         if !quiet {
             builder = builder
                 .heartbeat(HEARTBEAT)

@@ -9,6 +9,7 @@ use std::time::Duration;
 use support::server::{Server, installed};
 use support::{Near, Text, Writer, client, read, until};
 use tokio::task::JoinSet;
+use wheelhouse_redis::NearError;
 
 const NODES: usize = 3;
 const OPTIONS: [&str; 4] = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
@@ -89,6 +90,15 @@ impl Cluster {
     async fn set(&mut self, key: &str, value: &str) {
         let node = self.node_of(key).await;
         self.writers[node].set(key, value).await;
+    }
+
+    /// How often the nodes have executed a command.
+    async fn calls(&mut self, command: &str) -> u64 {
+        let mut calls = 0;
+        for writer in &mut self.writers {
+            calls += writer.calls(command).await;
+        }
+        calls
     }
 
     async fn slot(&mut self, key: &str) -> String {
@@ -308,5 +318,162 @@ async fn the_other_nodes_are_known_when_the_seed_dies() {
         cluster.set("{a}", "y").await;
         let seen = async || near.get("{a}").await.ok().flatten().as_deref() == Some("y");
         until("the write is seen", seen).await;
+    }
+}
+
+/// A slot that no node has: reads of its keys wait and time out. The other slots stay in use.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_without_a_node_harms_no_other() {
+    for program in installed() {
+        let mut cluster = Cluster::start(&program).await;
+        for writer in &mut cluster.writers {
+            let option = ["CONFIG", "SET", "cluster-require-full-coverage", "no"];
+            writer.send::<()>(&option).await;
+        }
+        cluster.set("{kept}", "v").await;
+        let slot = cluster.slot("{orphan}").await;
+        for writer in &mut cluster.writers {
+            writer.send::<()>(&["CLUSTER", "DELSLOTS", &slot]).await;
+        }
+        let near = Near::cluster_builder([client(cluster.nodes[0].port)])
+            .codec(Text)
+            .request_timeout(Duration::from_secs(1))
+            .connect()
+            .await
+            .unwrap();
+        for _ in 0..3 {
+            assert_eq!(read(&near, "{kept}").await, "v");
+            let found = near.get("{orphan}").await.unwrap_err();
+            assert!(matches!(found, NearError::TimedOut { .. }), "{found:?}");
+            assert!(
+                found.to_string().contains("no node has the slot"),
+                "{found}"
+            );
+            let written = near
+                .set("{orphan}".to_string(), "v".to_string(), None)
+                .await;
+            assert!(
+                matches!(written, Err(NearError::TimedOut { .. })),
+                "{written:?}"
+            );
+        }
+        assert_eq!(near.stats().lost_connections(), 0);
+        let reads = cluster.calls("get").await;
+        assert_eq!(read(&near, "{kept}").await, "v");
+        assert_eq!(cluster.calls("get").await, reads, "the other key is kept");
+    }
+}
+
+/// A near cache for one server, connected to a node of a cluster, is told what to use.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_a_cluster_is_no_single_server() {
+    for program in installed() {
+        let mut cluster = Cluster::start(&program).await;
+        let near = support::near(cluster.nodes[0].port)
+            .connect()
+            .await
+            .unwrap();
+        let mut keys = (0..).map(|n| format!("k{n}"));
+        let key = loop {
+            let key = keys.next().unwrap();
+            if cluster.node_of(&key).await != 0 {
+                break key;
+            }
+        };
+        let error = near.get(&key).await.unwrap_err();
+        assert!(
+            error.to_string().contains("use `cluster_builder`"),
+            "{error}"
+        );
+    }
+}
+
+/// A replica takes the place of its primary, once by order and once since the primary has died.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_takes_the_place_of_its_primary() {
+    for program in installed() {
+        let mut cluster = Cluster::start(&program).await;
+        let mut replica = Server::start(&program, &OPTIONS).await;
+        let mut at_replica = Writer::connect(replica.port).await;
+        let port = replica.port.to_string();
+        cluster.writers[0]
+            .send::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port])
+            .await;
+        let primary = cluster.ids[0].clone();
+        until("the replica has begun", async || {
+            let replicate = ["CLUSTER", "REPLICATE", &primary];
+            at_replica.clone().try_send::<()>(&replicate).await.is_ok()
+        })
+        .await;
+        until("the replica is up to date", async || {
+            let info: String = at_replica.clone().send(&["INFO", "replication"]).await;
+            info.contains("master_link_status:up")
+        })
+        .await;
+        let key = {
+            let mut keys = (0..).map(|n| format!("k{n}"));
+            loop {
+                let key = keys.next().unwrap();
+                if cluster.node_of(&key).await == 0 {
+                    break key;
+                }
+            }
+        };
+        cluster.writers[0].set(&key, "old").await;
+        let near = cluster.near().await;
+        assert_eq!(read(&near, &key).await, "old");
+        assert_eq!(near.get("absent").await.unwrap(), None);
+
+        // By order. All nodes must know of the replica, or it gets no votes.
+        until("the replica takes over", async || {
+            let mut replica = at_replica.clone();
+            let _ = replica.try_send::<()>(&["CLUSTER", "FAILOVER"]).await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let role: String = replica.send(&["INFO", "replication"]).await;
+            role.contains("role:master")
+        })
+        .await;
+        at_replica.set(&key, "new").await;
+        until("the write at the new primary is seen", async || {
+            near.get(&key).await.ok().flatten().as_deref() == Some("new")
+        })
+        .await;
+        let noticed = async || near.stats().connections() >= 2 && near.is_connected();
+        until("the new topology is noticed", noticed).await;
+        near.set(&key, "own".to_string(), None).await.unwrap();
+        assert_eq!(at_replica.send::<String>(&["GET", &key]).await, "own");
+
+        // By death. The old primary is up to date again, and takes its place back.
+        until("the old primary follows", async || {
+            let info: String = cluster.writers[0]
+                .clone()
+                .send(&["INFO", "replication"])
+                .await;
+            info.contains("role:slave") && info.contains("master_link_status:up")
+        })
+        .await;
+        assert_eq!(read(&near, &key).await, "own");
+        replica.kill();
+        until("the old primary takes over", async || {
+            let role: String = cluster.writers[0]
+                .clone()
+                .send(&["INFO", "replication"])
+                .await;
+            role.contains("role:master")
+        })
+        .await;
+        let newest = async || {
+            let set = ["SET", &key, "newest"];
+            cluster.writers[0]
+                .clone()
+                .try_send::<()>(&set)
+                .await
+                .is_ok()
+        };
+        until("the old primary accepts a write", newest).await;
+        until("the write is seen", async || {
+            near.get(&key).await.ok().flatten().as_deref() == Some("newest")
+        })
+        .await;
     }
 }

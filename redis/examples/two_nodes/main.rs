@@ -135,10 +135,15 @@ fn main() {
     for node in &nodes {
         outside.block_on(node.near.close());
     }
-    let right = wrong == 0 && losses >= 1 && connected;
+    // Nothing wrong is worth nothing if nothing was read.
+    let read = nodes.iter().all(|node| node.hits_at_the_end() > 0);
+    let right = wrong == 0 && losses >= 1 && connected && read;
     println!(
-        "wrong reads: {wrong}; node B lost its connection {losses} time(s) and is {}",
-        if connected { "back" } else { "NOT back" }
+        "wrong reads: {wrong}; node B lost its connection {losses} time(s) and is {}; failed reads: \
+         A {}, B {}",
+        if connected { "back" } else { "NOT back" },
+        nodes[0].all_failed(),
+        nodes[1].all_failed(),
     );
     println!("verdict: {}", if right { "right" } else { "WRONG" });
     // `exit` runs no destructor: the server is stopped first.

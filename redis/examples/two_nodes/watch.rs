@@ -45,12 +45,15 @@ impl Versions {
 pub(crate) struct Node {
     name: &'static str,
     pub(crate) near: NearCache<u64, u64>,
-    reads: AtomicU64,
     failed: AtomicU64,
+    /// The failed reads at the last row.
+    failed_before: AtomicU64,
     wrong: AtomicU64,
     staleness: Mutex<Histogram<u64>>,
     /// The hits at the last row.
     hits: AtomicU64,
+    /// The hits between the last two rows.
+    last_hits: AtomicU64,
 }
 
 /// Staleness is in microseconds.
@@ -62,16 +65,26 @@ impl Node {
         Self {
             name,
             near,
-            reads: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            failed_before: AtomicU64::new(0),
             wrong: AtomicU64::new(0),
             staleness: Mutex::new(Histogram::new(3).unwrap()),
             hits: AtomicU64::new(0),
+            last_hits: AtomicU64::new(0),
         }
     }
 
     pub(crate) fn wrong(&self) -> u64 {
         self.wrong.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn all_failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// The hits of the last second that has a row.
+    pub(crate) fn hits_at_the_end(&self) -> u64 {
+        self.last_hits.load(Ordering::Relaxed)
     }
 
     /// Reads all the time, and checks each answer: versions never go back, and none is served
@@ -109,7 +122,6 @@ impl Node {
                         .record(micros.max(1))
                         .unwrap();
                 }
-                self.reads.fetch_add(1, Ordering::Relaxed);
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -119,7 +131,9 @@ impl Node {
     pub(crate) fn row(&self, second: u64, commands: u64) -> String {
         let all = self.near.stats().local().hits();
         let hits = all - self.hits.swap(all, Ordering::Relaxed);
-        let failed = self.failed.swap(0, Ordering::Relaxed);
+        self.last_hits.store(hits, Ordering::Relaxed);
+        let failed = self.all_failed();
+        let failed = failed - self.failed_before.swap(failed, Ordering::Relaxed);
         let mut stale = self.staleness.lock().unwrap();
         let row = format!(
             "{second:>6} {:>4} {hits:>10} {failed:>7} {commands:>8} {:>11} {:>8} {:>8} {:>6}",

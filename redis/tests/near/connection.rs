@@ -222,3 +222,105 @@ async fn no_reader_goes_back_over_many_losses() {
         );
     }
 }
+
+/// The longest durations mean "for ever", and no arithmetic with them fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn durations_without_an_end_are_allowed() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(proxy.port)
+            .on_disconnect(OnDisconnect::ServeFor(Duration::MAX))
+            .heartbeat(Duration::MAX)
+            .connect_timeout(Duration::MAX)
+            .request_timeout(Duration::MAX)
+            .local_ttl(Duration::MAX)
+            .absent_ttl(Duration::MAX);
+        let near = near.connect().await.unwrap();
+        writer.set("k", "old").await;
+        assert_eq!(read(&near, "k").await, "old");
+        assert_eq!(near.get("absent").await.unwrap(), None);
+        proxy.refuse(true);
+        proxy.cut();
+        lost(&near, 1).await;
+        writer.set("k", "new").await;
+        for _ in 0..100 {
+            assert_eq!(read(&near, "k").await, "old");
+            assert_eq!(near.get("absent").await.unwrap(), None);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        proxy.refuse(false);
+        connected(&near).await;
+        assert_eq!(read(&near, "k").await, "new");
+    }
+}
+
+/// All blocking threads of the runtime are busy, so the walk that removes outdated entries cannot
+/// begin. Nothing waits for it: not the reconnect, not a read, not the heartbeat, not `close`.
+#[test]
+fn a_walk_that_cannot_begin_delays_nothing() {
+    for program in installed() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .max_blocking_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let (let_go, gate) = std::sync::mpsc::channel::<()>();
+        runtime.spawn_blocking(move || gate.recv());
+        runtime.block_on(async {
+            let server = Server::start(&program, &[]).await;
+            let proxy = Proxy::to(server.port).await;
+            let mut writer = Writer::connect(server.port).await;
+            let near = near(proxy.port)
+                .heartbeat(Duration::from_millis(500))
+                .request_timeout(Duration::from_secs(10));
+            let near = near.connect().await.unwrap();
+            let keys = || (0..300).map(|n| format!("k{n}"));
+            let set_all = async |writer: &mut Writer, value: &str| {
+                for key in keys() {
+                    writer.set(&key, value).await;
+                }
+            };
+            set_all(&mut writer, "old").await;
+            near.get_all(keys()).await.unwrap();
+
+            // After a loss.
+            proxy.cut();
+            lost(&near, 1).await;
+            set_all(&mut writer, "new").await;
+            connected(&near).await;
+            proxy.take_sent();
+            let found = near.get_all(keys()).await.unwrap();
+            assert!(found.iter().all(|value| value.as_deref() == Some("new")));
+            let pieces = proxy.take_sent().len();
+            assert!(
+                pieces <= 20,
+                "{pieces} requests, though entries are outdated"
+            );
+
+            // After a report about everything; the heartbeat goes on.
+            writer.send::<()>(&["FLUSHALL"]).await;
+            until("the report has arrived", async || {
+                near.stats().invalidations_of_everything() == 1
+            })
+            .await;
+            assert_eq!(near.get("k0").await.unwrap(), None);
+            proxy.hold(Direction::ToClient);
+            lost(&near, 2).await;
+            connected(&near).await;
+            assert_eq!(near.get("k0").await.unwrap(), None);
+            assert_eq!(near.stats().flushes(), 0, "no walk has begun");
+
+            let begun = Instant::now();
+            near.close().await;
+            assert!(
+                begun.elapsed() < Duration::from_secs(15),
+                "{:?}",
+                begun.elapsed()
+            );
+        });
+        drop(let_go);
+    }
+}

@@ -1,7 +1,7 @@
 //! Errors at the start, each with what to do.
 
 use crate::support::server::{Server, free_port, installed};
-use crate::support::{Near, client, near};
+use crate::support::{Near, Writer, client, near, until};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use wheelhouse_redis::{NearError, Tracking};
@@ -128,4 +128,23 @@ async fn invalid_settings_are_named() {
             .starts_with("local cache: expiry_resolution is 1ns"),
         "{error}"
     );
+}
+
+/// A user who may not send `PING`: the refusal is a sign of life, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_the_right_to_ping_stays_connected() {
+    for program in installed() {
+        let rights = ["--user", "near", "on", ">pw", "~*", "+@all", "-ping"];
+        let server = Server::start(&program, &rights).await;
+        let url = format!("redis://near:pw@127.0.0.1:{}/", server.port);
+        let near = Near::builder(redis::Client::open(url).unwrap())
+            .heartbeat(Duration::from_millis(100))
+            .connect()
+            .await
+            .unwrap();
+        let writer = Writer::connect(server.port).await;
+        let refused = async || writer.clone().refused("ping").await >= 5;
+        until("heartbeats are refused", refused).await;
+        assert_eq!(near.stats().lost_connections(), 0);
+    }
 }

@@ -185,3 +185,77 @@ async fn eviction_at_the_server_is_a_change() {
         .await;
     }
 }
+
+/// A script keeps the server busy, which then answers every command with `BUSY`. Reads and writes
+/// wait for its end, and the connection stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_keeps_the_server_busy() {
+    for program in installed() {
+        let server = Server::start(&program, &["--busy-reply-threshold", "50"]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port)
+            .request_timeout(Duration::from_secs(5))
+            .heartbeat(Duration::from_secs(1));
+        let near = near.connect().await.unwrap();
+        writer.set("k", "v").await;
+        let mut scripting = Writer::connect(server.port).await;
+        let script = tokio::spawn(async move {
+            let endless = ["EVAL", "while true do end", "0"];
+            scripting.try_send::<()>(&endless).await
+        });
+        until("the server is busy", async || {
+            let reply = writer.clone().try_send::<()>(&["EXISTS", "k"]).await;
+            reply.is_err_and(|error| error.code() == Some("BUSY"))
+        })
+        .await;
+        let reading = tokio::spawn({
+            let near = near.clone();
+            async move { near.get("k").await }
+        });
+        let writing = tokio::spawn({
+            let near = near.clone();
+            async move { near.set("own".to_string(), "v".to_string(), None).await }
+        });
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert!(!reading.is_finished() && !writing.is_finished());
+        writer.send::<()>(&["SCRIPT", "KILL"]).await;
+        assert_eq!(reading.await.unwrap().unwrap().as_deref(), Some("v"));
+        writing.await.unwrap().unwrap();
+        assert_eq!(read(&near, "own").await, "v");
+        assert!(script.await.unwrap().is_err());
+        assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
+/// What the server said long ago is no reason of a later time-out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_answer_does_not_explain_a_new_silence() {
+    for program in installed() {
+        let server = Server::start(&program, &["--busy-reply-threshold", "50"]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port)
+            .request_timeout(Duration::from_secs(1))
+            .heartbeat(Duration::from_secs(60));
+        let near = near.connect().await.unwrap();
+        let mut scripting = Writer::connect(server.port).await;
+        let script = tokio::spawn(async move {
+            let endless = ["EVAL", "while true do end", "0"];
+            scripting.try_send::<()>(&endless).await
+        });
+        // It waits for the threshold, and then for the end of the script.
+        let last = async || match near.get("k").await {
+            Err(NearError::TimedOut { last, .. }) => last,
+            found => panic!("{found:?}"),
+        };
+        until("the server says that it is busy", async || {
+            last().await.is_some()
+        })
+        .await;
+        writer.send::<()>(&["SCRIPT", "KILL"]).await;
+        assert!(script.await.unwrap().is_err());
+        assert_eq!(near.get("k").await.unwrap(), None);
+        server.stop();
+        assert!(last().await.is_none());
+        server.resume();
+    }
+}

@@ -284,3 +284,32 @@ async fn what_is_not_kept_is_no_entry() {
         assert_eq!(heard.load(Ordering::SeqCst), 0);
     }
 }
+
+/// A call of `get_all` is cancelled: another one that waits for its keys reads them together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn get_all_takes_over_what_a_cancelled_call_was_loading() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let near = near(proxy.port).connect().await.unwrap();
+        proxy.hold(Direction::ToClient);
+        let keys = || (0..500).map(|n| format!("k{n}"));
+        let all = || {
+            let near = near.clone();
+            tokio::spawn(async move { near.get_all(keys()).await })
+        };
+        let first = all();
+        until("the requests are sent", async || {
+            near.stats().loads() == 500
+        })
+        .await;
+        let second = all();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(near.stats().loads(), 500, "the second call waits");
+        first.abort();
+        let together = async || near.stats().loads() == 1000;
+        until("the second call has asked for all of them", together).await;
+        proxy.release(Direction::ToClient);
+        assert_eq!(second.await.unwrap().unwrap(), vec![None; 500]);
+    }
+}

@@ -2,8 +2,9 @@
 
 use crate::support::server::{Server, installed};
 use crate::support::{Near, Writer, client, near, read, until};
-use std::time::Duration;
-use wheelhouse_redis::{NearCache, NearError, Tracking};
+use std::time::{Duration, Instant};
+use wheelhouse::{Cache, RemovalCause};
+use wheelhouse_redis::{Cached, NearCache, NearError, Tracking};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_mode_hears_of_changes() {
@@ -227,5 +228,91 @@ fn nothing_is_served_after_the_runtime() {
         drop(runtime);
         let found = outer.block_on(near.get("k"));
         assert!(matches!(found, Err(NearError::Closed)), "{found:?}");
+    }
+}
+
+/// A task that does nothing but hit, on a runtime with one thread, hears of changes all the same.
+#[test]
+fn a_task_that_only_hits_hears_of_changes() {
+    for program in installed() {
+        let outer = tokio::runtime::Runtime::new().unwrap();
+        let (server, writer) = outer.block_on(async {
+            let server = Server::start(&program, &[]).await;
+            let writer = Writer::connect(server.port).await;
+            (server, writer)
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        for together in [false, true] {
+            let near = runtime.block_on(async {
+                let near = near(server.port).connect().await.unwrap();
+                near.set("k".to_string(), "old".to_string(), None)
+                    .await
+                    .unwrap();
+                near
+            });
+            let read = async || match together {
+                false => near.get("k").await.unwrap(),
+                true => near.get_all(["k".to_string()]).await.unwrap().remove(0),
+            };
+            assert_eq!(runtime.block_on(read()).as_deref(), Some("old"));
+            outer.block_on(writer.clone().set("k", "new"));
+            let seen = runtime.block_on(async {
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_secs(10) {
+                    if read().await.as_deref() == Some("new") {
+                        return true;
+                    }
+                }
+                false
+            });
+            assert!(seen, "together: {together}");
+        }
+    }
+}
+
+/// The last handle is dropped while a listener needs the runtime, which has one thread: the drop of
+/// the local cache waits for the listener, and must not do so on that thread.
+#[test]
+fn the_end_waits_for_no_listener_on_the_runtime() {
+    let cases = installed()
+        .into_iter()
+        .flat_map(|p| [(p.clone(), false), (p, true)]);
+    for (program, closes) in cases {
+        let (ended, end) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let server = Server::start(&program, &[]).await;
+                let handle = tokio::runtime::Handle::current();
+                let (heard, told) = std::sync::mpsc::channel();
+                let local = Cache::builder().removal_listener(
+                    move |_: &String, _: &Cached<String>, _: RemovalCause| {
+                        handle.block_on(tokio::time::sleep(Duration::from_millis(1)));
+                        heard.send(()).unwrap();
+                    },
+                );
+                let near = near(server.port).local(local).connect().await.unwrap();
+                let mut writer = Writer::connect(server.port).await;
+                for n in 0..20 {
+                    writer.set(&format!("k{n}"), "v").await;
+                    assert_eq!(read(&near, &format!("k{n}")).await, "v");
+                }
+                if closes {
+                    near.close().await;
+                }
+                drop(near);
+                for _ in 0..20 {
+                    until("the listener is told", async || told.try_recv().is_ok()).await;
+                }
+            });
+            ended.send(()).unwrap();
+        });
+        assert!(end.recv_timeout(Duration::from_secs(30)).is_ok());
     }
 }

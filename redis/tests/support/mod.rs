@@ -76,10 +76,21 @@ impl Writer {
 
     /// How often the server has executed a command.
     pub async fn calls(&mut self, command: &str) -> u64 {
+        self.count(command, "calls").await
+    }
+
+    /// How often the server has refused a command before it was executed.
+    pub async fn refused(&mut self, command: &str) -> u64 {
+        self.count(command, "rejected_calls").await
+    }
+
+    async fn count(&mut self, command: &str, what: &str) -> u64 {
         let stats: String = self.send(&["INFO", "commandstats"]).await;
-        let begin = format!("cmdstat_{command}:calls=");
-        let count = stats.lines().find_map(|line| line.strip_prefix(&begin));
-        count.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+        let begin = format!("cmdstat_{command}:");
+        let line = stats.lines().find_map(|line| line.strip_prefix(&begin));
+        let mut fields = line.into_iter().flat_map(|line| line.split(','));
+        let count = fields.find_map(|field| field.strip_prefix(&format!("{what}="))?.parse().ok());
+        count.unwrap_or(0)
     }
 }
 
