@@ -3,10 +3,10 @@
 //! # How it works
 //!
 //! A thread that works on a cache without a handle (the scheduler thread, the cache's notifier
-//! thread, a thread that runs a [`MaintenanceTask`](super::MaintenanceTask), one that fills or drops
-//! a lease) enters the cache's [`Gate`] first, then takes a reference to the cache, and leaves after it has dropped that
-//! reference. The drop of the last handle closes the gate, waits until all threads have left, and
-//! then drops the cache itself.
+//! thread, a thread that runs a [`MaintenanceTask`](super::MaintenanceTask), one that fills or
+//! drops a lease) enters the cache's [`Gate`] first, then takes a reference to the cache, and
+//! leaves after it has dropped that reference. The drop of the last handle closes the gate, waits
+//! until all threads have left, and then drops the cache itself.
 //!
 //! # Invariants
 //!
