@@ -46,6 +46,8 @@ const OPERATIONS: &[(&str, fn())] = &[
     ("get-ref-hit", || each(cache(Expire::Create), get_ref)),
     ("get-many-hit-expiry", get_many),
     ("get-miss", || each(cache(Expire::Create), miss)),
+    ("get-with-hit", || each(cache(Expire::Create), get_with_hit)),
+    ("get-with-miss", || each(cache(Expire::Never), get_with_miss)),
     ("contains-key", || each(cache(Expire::Create), contains_key)),
     ("replace", || each(cache(Expire::Never), replace)),
     ("replace-expiry", || each(cache(Expire::Write), replace)),
@@ -81,6 +83,14 @@ fn get_ref(cache: &Counted, key: u64, _: u64) -> Option<u64> {
 
 fn miss(cache: &Counted, _: u64, fresh: u64) -> Option<u64> {
     cache.get(&fresh)
+}
+
+fn get_with_hit(cache: &Counted, key: u64, fresh: u64) -> u64 {
+    cache.get_with(key, || fresh)
+}
+
+fn get_with_miss(cache: &Counted, _: u64, fresh: u64) -> u64 {
+    cache.get_with(fresh, || fresh)
 }
 
 fn contains_key(cache: &Counted, key: u64, _: u64) -> bool {
