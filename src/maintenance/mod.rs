@@ -1,4 +1,4 @@
-//! Maintenance: what happens to the map behind its callers' backs.
+//! Maintenance: work on the map outside of its callers' operations.
 //!
 //! Writes change the map at once and leave an event in their shard's batch. A *pass* applies the
 //! events to the timer wheel and to the size policy, removes what is due and what is too much,
@@ -101,8 +101,8 @@ const RUN_BUDGET: usize = 256;
 /// So many events in a shard's batch make the writer run a pass.
 const BATCH_SOFT_LIMIT: usize = 24;
 
-/// The soft limits of all shards come to this part of the bound, one sixteenth, at most. Batches
-/// are mostly far from full, so what waits in them is less than 2 percent of the bound.
+/// The soft limits of all shards add up to at most 1/16 of the bound. Batches are mostly far from
+/// full, so what waits in them is less than 2 percent of the bound.
 const SOFT_LIMITS_PER_BOUND: u64 = 16;
 
 /// So many events in a shard's batch make the writer wait for a pass.

@@ -9,8 +9,8 @@
 //!    call, looks once at the key's bucket, and judges the entry by a clock that needs no call. It
 //!    serves reads of caches whose reads move no deadline and count nothing, and all look-ups that
 //!    are no reads.
-//! 2. What the fast path cannot decide goes on in a function of its own, which takes over for good:
-//!    so the fast path keeps nothing across a call, and saves no register.
+//! 2. What the fast path cannot decide goes on in a function of its own, by a tail call: so the
+//!    fast path keeps nothing across a call, and saves no register.
 //! 3. The full path asks the policy, moves the deadline, notes the use and counts.
 //! 4. An entry that is due is a miss once its deadline is *claimed* (node 4). If that fails, or the
 //!    entry was replaced meanwhile, the look-up starts over: the key was never absent.
@@ -189,7 +189,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     }
 
     /// One look at the key's bucket. A hit of a cache whose reads are not
-    /// [fast](Core::has_fast_reads) tells no more than that there is a living entry.
+    /// [fast](Core::has_fast_reads) only says that the entry is live.
     #[inline(always)]
     fn glance<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Glance<K, V>
     where
@@ -274,7 +274,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     }
 
     /// The rest of a look-up that has found a living entry.
-    // Always inlined, as what it calls: the hit would go through the stack.
+    // Always inlined, as what it calls, so that the hit stays in registers.
     #[inline(always)]
     fn finish<L, Q>(&self, hash: u64, key: &Q, mut hit: Hit<K, V>, pin: Pin) -> L::Answer<'_>
     where
@@ -362,8 +362,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
 impl<K, V, S> Core<K, V, S> {
     /// The living entry of a key; else `None` if the key is absent, or the entry that is due by its
     /// deadline, for [`find_past`](Self::find_past).
-    // Inlined into each caller. What seldom happens goes on in functions that take over for good:
-    // where the two ways meet again, what was found would go through the stack.
+    // Inlined into each caller. What seldom happens goes on in tail calls: so what was found stays
+    // in registers.
     #[inline(always)]
     fn find<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Result<Hit<K, V>, Option<Hit<K, V>>>
     where
@@ -449,8 +449,9 @@ impl<K, V, S> Core<K, V, S> {
         }
     }
 
-    /// Whether an entry that was judged due really is the key's, so that the key is absent. If it
-    /// was replaced, or a reader with an earlier clock extended it, the look-up has to start over.
+    /// Whether an entry that was judged due is still the key's current entry, so that the key is
+    /// absent. If it was replaced, or a reader with an earlier clock extended it, the look-up has
+    /// to start over.
     fn is_dead(&self, due: &Hit<K, V>, pin: &Pin) -> bool {
         let &Hit {
             node,

@@ -8,7 +8,7 @@
 //! | [`entry_ref`] | an entry under the pin of its look-up |
 //! | [`extend`] | reads that move a deadline |
 //! | [`mod@write`] | inserting, and deadlines set by hand |
-//! | [`gate`] | what stands between a write and the map |
+//! | [`gate`] | whether a write may be made |
 //! | [`remove`] | taking entries out |
 //! | [`restore`] | putting entries of a snapshot back |
 //! | [`refresh`] | when an entry becomes stale |

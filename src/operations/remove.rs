@@ -28,10 +28,11 @@ where
     K: Hash + Eq,
     S: BuildHasher,
 {
-    /// Removes a key's entry and revokes the key's load. `look` sees a node before it is removed,
-    /// with no lock held, perhaps more than once; what it saw of the node that was removed is
-    /// returned, unless that was due. If it answers `None`, nothing is removed; a removal that
-    /// `must_look` is never made before.
+    /// Removes a key's entry and revokes the key's load. Returns what `look` saw of the node that
+    /// was removed, unless that was due.
+    ///
+    /// `look` sees the node before its removal, perhaps several times, with no lock held. `None`
+    /// cancels the removal. With `must_look`, no removal precedes `look`.
     pub(crate) fn take<Q, R>(
         &self,
         key: &Q,
@@ -89,7 +90,7 @@ where
         Q: Equivalent<K> + ?Sized,
     {
         let cell = self.shared.map.cell(hash);
-        // The pin holds up loads that come after it, but not this.
+        // Before the pin, whose fence delays the memory loads after it.
         cell.prefetch(hash);
         let pin = self.shared.pin();
         // Before the look-up: a load that ends in between has stored what the look-up missed.

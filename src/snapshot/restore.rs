@@ -3,10 +3,10 @@
 //! # How it works
 //!
 //! The entries come hottest first. A first pass takes the downtime off their lives and decides, in
-//! that order, which of them fit: so the bound refuses the coldest. What is left of each life counts
-//! from one reading of the clock, at the beginning, however long the restore takes. Of entries with the same key it
-//! takes the first. A second pass puts them in, coldest first, so that the size policy sees the
-//! hottest as the newest.
+//! that order, which of them fit: so the bound refuses the coldest. What is left of each life
+//! counts from one reading of the clock, at the beginning, however long the restore takes. Of
+//! entries with the same key it takes the first. A second pass puts them in, coldest first, so that
+//! the size policy sees the hottest as the newest.
 
 use super::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot};
 use crate::cache::Cache;
@@ -113,8 +113,8 @@ where
         counts
     }
 
-    /// Decides on one entry at `now`, the beginning of the restore, `used` being the weight of those
-    /// that stay so far. Counts it, unless it is to be put back.
+    /// Decides on one entry at `now`, the beginning of the restore, `used` being the weight of
+    /// those that stay so far. Counts it, unless it is to be put back.
     fn judge(
         &self,
         entry: &SavedEntry<K, V>,
