@@ -1,7 +1,7 @@
 //! Reads that move the deadline of the entry they found.
 
 use super::core::Core;
-use super::lookup::Hit;
+use super::find::Hit;
 use crate::maintenance::WriteOutcome;
 use crate::node::{Life, NodePtr};
 use crate::time::{self, NEVER};
