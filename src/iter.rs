@@ -65,8 +65,8 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
                 // map while it is held. It does not protect a node that left the map before, and
                 // that an earlier pin has seen.
                 let pin = self.core.shared.pin();
-                if let Some(hit) = self.core.look_again(node, &pin) {
-                    return Some(EntryRef::new(hit, self.core, pin));
+                if let Some(hit) = self.core.shared.look_again(node, &pin) {
+                    return Some(EntryRef::new(hit, &self.core.shared.clock, pin));
                 }
             }
             let map = &self.core.shared.map;

@@ -27,6 +27,8 @@ pub(crate) struct Shared<K, V> {
     bound: Option<AtomicU64>,
     pub(crate) eviction_policy: EvictionPolicy,
     pub(crate) name: Option<Box<str>>,
+    /// Whether a read may move a deadline: as `Lifetimes` says, for look-ups.
+    pub(crate) reads_extend: bool,
 }
 
 /// The settings that the shared state needs, beside the map.
@@ -36,6 +38,7 @@ pub(crate) struct SharedSetup {
     pub(crate) eviction_policy: EvictionPolicy,
     pub(crate) record_stats: bool,
     pub(crate) name: Option<Box<str>>,
+    pub(crate) reads_extend: bool,
 }
 
 impl<K, V> Shared<K, V> {
@@ -48,6 +51,7 @@ impl<K, V> Shared<K, V> {
             bound: setup.max_capacity.map(AtomicU64::new),
             eviction_policy: setup.eviction_policy,
             name: setup.name,
+            reads_extend: setup.reads_extend,
         }
     }
 
@@ -105,6 +109,19 @@ impl<K, V> Shared<K, V> {
     pub(crate) fn note_removed(&self, weight: impl FnOnce() -> u32, cause: RemovalCause) {
         if let Some(counters) = &self.counters {
             counters.removed(cause, weight());
+        }
+    }
+
+    /// Counts a look-up that found nothing.
+    pub(crate) fn count_miss(&self) {
+        self.count(Counters::miss);
+    }
+
+    /// Counts something, if statistics are recorded.
+    #[inline]
+    pub(crate) fn count(&self, count: impl FnOnce(&Counters)) {
+        if let Some(counters) = &self.counters {
+            count(counters);
         }
     }
 

@@ -51,6 +51,49 @@ fn only(restored: u64) -> Restored {
     }
 }
 
+/// A hasher that takes a second of the cache's time for each key.
+#[derive(Clone)]
+struct Slow(ManualTicker);
+
+impl std::hash::BuildHasher for Slow {
+    type Hasher = std::hash::DefaultHasher;
+
+    fn build_hasher(&self) -> Self::Hasher {
+        self.0.advance(secs(1));
+        Self::Hasher::new()
+    }
+}
+
+#[test]
+fn all_lives_count_from_the_beginning_of_the_restore() {
+    let (old, _clock) = built(|b| b);
+    (0..20).for_each(|key| old.insert_with_ttl(key, key, secs(1_000)));
+    old.insert_with_ttl(20, 20, secs(5));
+    let snapshot = old.snapshot();
+    let clock = ManualTicker::new();
+    let record = Record::new();
+    let new: Cache<u32, u32, Slow> = Cache::builder()
+        .ticker(clock.clone())
+        .removal_listener(record.listener())
+        .hasher(Slow(clock.clone()))
+        .build();
+    let restored = new.restore(snapshot, Restore::default().downtime(Downtime::Ignored));
+    assert_eq!(restored, only(21));
+    let took = Duration::from_nanos(wheelhouse::Ticker::nanos(&clock));
+    assert!(took > secs(20), "the clock did not move during the restore");
+    for entry in new.iter().filter(|entry| *entry.key() != 20) {
+        let end =
+            entry.time_left().unwrap() + Duration::from_nanos(wheelhouse::Ticker::nanos(&clock));
+        assert_eq!(end, secs(1_000), "key {}", entry.key());
+    }
+    new.run_pending_tasks();
+    assert_eq!(
+        record.take(),
+        [(20, 20, Expired)],
+        "it ended during the restore"
+    );
+}
+
 #[test]
 fn remaining_lifetimes_are_restored_and_the_policy_is_not_called() {
     let (old, clock) = built(|b| b);

@@ -97,6 +97,7 @@ where
             eviction_policy: self.eviction_policy,
             record_stats: self.record_stats,
             name,
+            reads_extend: lifetimes.reads_extend,
         };
         let shared = Shared::new(map, setup);
         let setup = Setup {

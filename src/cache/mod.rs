@@ -30,8 +30,12 @@ use std::time::Duration;
 ///
 /// | operation | key absent | present | expired, not yet removed |
 /// |---|---|---|---|
-/// | [`insert`](Self::insert) | [create] | [update] with the new value | the old value leaves as `Expired`, then create |
+/// | [`insert`](Self::insert), a compute of [`entry`](Self::entry) that stores a value | [create] | [update] with the new value | the old value leaves as `Expired`, then create |
+/// | [`get_with`](Self::get_with), [`entry`](Self::entry) with `or_insert…`, [`get_all_with`](Self::get_all_with), [`lease`](Self::lease) | create, when the load stores its value | [read] | the old value leaves as `Expired`; create, when the load stores its value |
+/// | the same for a value with a lifetime of its own, such as [`fill_with_ttl`](crate::Lease::fill_with_ttl) | the given lifetime | read | the old value leaves as `Expired`; the given lifetime |
 /// | [`insert_with_ttl`](Self::insert_with_ttl) | the given lifetime | the given lifetime | the old value leaves as `Expired`; the given lifetime |
+/// | [`replace_if`](Self::replace_if) | nothing is stored | update, if the old value matches | nothing is stored |
+/// | a reload of a [`LoadingCache`](crate::LoadingCache) | – | update | create |
 /// | [`get`](Self::get), [`get_many`](Self::get_many), [`get_ref`](Self::get_ref) | – | [read] | not asked: a miss |
 /// | [`peek_ref`](Self::peek_ref), [`contains_key`](Self::contains_key), [`iter`](Self::iter), [`retain`](Self::retain) | – | not asked | skipped |
 /// | [`set_expiry`](Self::set_expiry) | `false` | the deadline is set, `true` | `false` |
@@ -86,9 +90,9 @@ impl<K, V, S> Clone for Cache<K, V, S> {
     }
 }
 
-// A cache is whole after a panic in user code (callbacks.md), so a handle may cross
-// `catch_unwind`. Keys, values and hasher answer for their own state. The state of policy, weigher,
-// listener, ticker and alarm is reached by the cache alone, which goes on using them.
+// A cache is whole after a panic in user code (callbacks.md), so a handle may cross `catch_unwind`.
+// Keys, values and hasher must be unwind safe themselves. The state of policy, weigher, listener,
+// ticker and alarm is reached by the cache alone, which goes on using them.
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> UnwindSafe for Cache<K, V, S> {}
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for Cache<K, V, S> {}
 
@@ -289,7 +293,7 @@ where
     ///
     /// One allocation, for the answers. Sixteen keys at a time share a pin, one reading of the
     /// clock, and the wait for memory: with many entries, a key of a batch costs a fraction of a
-    /// `get`. With fewer than four keys `get` is the better choice. Where reads move deadlines,
+    /// `get`. Where reads move deadlines,
     /// only the fetching is shared.
     ///
     /// ```

@@ -361,7 +361,7 @@ fn an_update_that_is_no_news_is_a_use_for_lru_alone() {
 fn a_new_key_that_is_asked_for_at_once_is_found() {
     for policy in POLICIES {
         let mut cache = Model::new(policy, 1000);
-        // A protected of keys that are all used again and again.
+        // A protected queue of keys that are all used again and again.
         for _ in 0..20 {
             for key in 0..990 {
                 cache.request(key);
@@ -456,7 +456,7 @@ fn a_core_that_died_is_given_up_though_nothing_is_remembered() {
 #[test]
 fn the_window_grows_where_recency_pays() {
     // Every key is used twice, a hundred others apart, and never again: nothing is worth a place in
-    // the core.
+    // the protected queue.
     let mut cache = Model::new(EvictionPolicy::Adaptive, 400);
     let ratio = cache.hit_ratio((0..20_000u64).flat_map(|i| [i + 100, i]));
     assert!(ratio > 0.4, "{ratio}, at most 0.5 is possible");

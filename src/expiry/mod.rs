@@ -62,16 +62,8 @@ pub use ready::{
 /// at once. If another thread changes the entry meanwhile, the call starts over and asks again. So
 /// the answer should depend on the arguments, and should have no side effects.
 ///
-/// | operation | key absent | key present | expired but still stored |
-/// |---|---|---|---|
-/// | `insert`, and a loading method that stores a value | [create] | [update], with the new value | [create] |
-/// | `get`, `get_many`, `get_ref`, a hit of `get_with` | – | [read] | –, it is a miss |
-/// | `insert_with_ttl`, `set_expiry` | – | – | – |
-/// | all others | – | – | – |
-///
-/// [create]: Self::expire_after_create
-/// [update]: Self::expire_after_update
-/// [read]: Self::expire_after_read
+/// [When the policy is asked](crate::Cache#when-the-policy-is-asked) has a table: which operation
+/// of the cache calls which method.
 ///
 /// # Time
 ///

@@ -3,12 +3,13 @@
 use super::commit::Lead;
 use super::key::Key;
 use crate::listener::RemovalCause;
-use crate::load::{By, Known, Load, Ticket, Want};
+use crate::load::{self, By, Known, Load, Ticket, Want};
 use crate::maintenance::WriteOutcome;
 use crate::map::{Revalidated, Shard};
 use crate::node::NodePtr;
-use crate::operations::Core;
-use crate::time::NEVER;
+use crate::operations::Loads;
+use crate::shared::Shared;
+use crate::time::{Clock, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -26,6 +27,29 @@ pub(crate) struct Got<V> {
     pub(crate) stored: bool,
     /// What was left of its life; `None` for ever.
     pub(crate) left: Option<Duration>,
+}
+
+impl<V: Clone> Got<V> {
+    /// A live node's value. The pin is held; `Clone` is user code.
+    pub(crate) fn of<K>(node: NodePtr<K, V>, clock: &Clock) -> Self {
+        let deadline = node.deadline();
+        Self {
+            value: node.value().clone(),
+            fresh: false,
+            stored: true,
+            left: clock.time_until(deadline),
+        }
+    }
+
+    /// The value of another call's load.
+    pub(super) fn of_load(outcome: &load::Shared<V>, clock: &Clock) -> Self {
+        Self {
+            value: outcome.value.clone(),
+            fresh: false,
+            stored: outcome.stored,
+            left: clock.time_until(outcome.deadline),
+        }
+    }
 }
 
 /// What a call wants of the key's load.
@@ -59,7 +83,41 @@ enum There<K, V> {
     Nothing(Option<WriteOutcome>),
 }
 
-impl<K, V, S> Core<K, V, S>
+impl<K, V> There<K, V> {
+    /// What a key has: an entry that is due leaves now, as `Expired`.
+    fn settle<'s>(
+        shared: &Shared<K, V>,
+        shard: &mut Shard<'s, K, V>,
+        revalidated: Revalidated<'s, K, V>,
+        found: Option<NodePtr<K, V>>,
+    ) -> Self {
+        let (Revalidated::Occupied(spot), Some(node)) = (revalidated, found) else {
+            return Self::Nothing(None);
+        };
+        let alive =
+            node.deadline() == NEVER || (node.deadline_if_alive(shared.clock.now())).is_some();
+        if alive {
+            return Self::Live(node);
+        }
+        shard.remove(spot, node, RemovalCause::Expired);
+        shared.note_removed(|| node.weight(), RemovalCause::Expired);
+        Self::Nothing(Some(WriteOutcome::of_removal(shard, None)))
+    }
+
+    /// What a leader sees of the live entry, with the pin still held; or the removal that is to be
+    /// followed up.
+    fn seen(self, clock: &Clock) -> Result<Got<V>, Option<WriteOutcome>>
+    where
+        V: Clone,
+    {
+        match self {
+            Self::Live(node) => Ok(Got::of(node, clock)),
+            Self::Nothing(outcome) => Err(outcome),
+        }
+    }
+}
+
+impl<'a, K, V, S> Loads<'a, K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -67,24 +125,24 @@ where
 {
     /// Finds a call's part. `ticket` is the call's place in the order, drawn when it first waits.
     pub(crate) fn begin<Y: Key<K>>(
-        &self,
+        self,
         key: &mut Y,
         hash: u64,
         ask: &Ask,
         ticket: &mut Option<Ticket>,
         waker: Option<&Waker>,
-    ) -> Begun<'_, K, V, S> {
-        let map = &self.shared.map;
+    ) -> Begun<'a, K, V, S> {
+        let map = &self.core.shared.map;
         let mut known = Known::new();
         loop {
-            let now = self.load_clock();
-            let pin = self.shared.pin();
+            let now = self.clock();
+            let pin = self.core.shared.pin();
             let probe = map.probe(hash, &pin, |node| key.query().equivalent(node.key()));
             if !ask.over_present
                 && let Some(node) = probe.found
-                && self.is_live(node)
+                && self.core.shared.is_live(node)
             {
-                return Begun::Found(self.got(node));
+                return Begun::Found(Got::of(node, &self.core.shared.clock));
             }
             let mut shard = probe.lock();
             let Some(revalidated) = shard.revalidate(hash, &probe) else {
@@ -110,7 +168,7 @@ where
                         if load.join(place, ask.want, ask.thread, waker.cloned()) {
                             // After it has joined: a caller that reads the count may rely on it.
                             if !waits_already {
-                                self.count_loads(|counters| counters.load_waited());
+                                self.core.shared.count(|counters| counters.load_waited());
                             }
                             let load = Arc::clone(load);
                             self.watch_quietly(&load, now);
@@ -130,7 +188,7 @@ where
                 key.prepare();
                 continue;
             }
-            let there = self.settle(&mut shard, revalidated, probe.found);
+            let there = There::settle(&self.core.shared, &mut shard, revalidated, probe.found);
             if matches!(there, There::Live(_)) && !ask.over_present {
                 continue;
             }
@@ -141,9 +199,10 @@ where
             }
             shard.list_load(Arc::clone(&load));
             drop(shard);
-            let mut lead = Lead::new(self, load);
+            let mut lead = Lead::new(self.core, load);
             lead.begins(ask.thread);
-            let seen = catch_unwind(AssertUnwindSafe(|| self.left_behind(there)));
+            let clock = &self.core.shared.clock;
+            let seen = catch_unwind(AssertUnwindSafe(|| there.seen(clock)));
             drop(probe);
             drop(pin);
             // Though a clone has panicked: its waiters have no other waker.
@@ -156,20 +215,20 @@ where
     }
 
     /// A waiter that was told to lead finds its part; `None` if the load is no longer current.
-    pub(crate) fn take_up(&self, load: &Arc<Load<K, V>>, ask: &Ask) -> Option<Begun<'_, K, V, S>> {
+    pub(crate) fn take_up(self, load: &Arc<Load<K, V>>, ask: &Ask) -> Option<Begun<'a, K, V, S>> {
         // Passes the lead on if this call does not need it, or panics.
-        let mut lead = Lead::new(self, Arc::clone(load));
-        let map = &self.shared.map;
+        let mut lead = Lead::new(self.core, Arc::clone(load));
+        let map = &self.core.shared.map;
         let hash = load.hash();
-        let began = self.load_clock();
+        let began = self.clock();
         loop {
-            let pin = self.shared.pin();
+            let pin = self.core.shared.pin();
             let probe = map.probe(hash, &pin, |node| load.key() == node.key());
             if !ask.over_present
                 && let Some(node) = probe.found
-                && self.is_live(node)
+                && self.core.shared.is_live(node)
             {
-                let got = self.got(node);
+                let got = Got::of(node, &self.core.shared.clock);
                 drop(probe);
                 drop(pin);
                 drop(lead);
@@ -185,58 +244,22 @@ where
                 drop(lead);
                 return None;
             }
-            let there = self.settle(&mut shard, revalidated, probe.found);
+            let there = There::settle(&self.core.shared, &mut shard, revalidated, probe.found);
             if matches!(there, There::Live(_)) && !ask.over_present {
                 continue;
             }
             drop(shard);
             lead.begins(ask.thread);
             load.set_began(began);
-            let seen = self.left_behind(there);
+            let seen = there.seen(&self.core.shared.clock);
             drop(probe);
             drop(pin);
             return Some(self.lead_after(lead, seen));
         }
     }
 
-    /// What a key has: an entry that is due leaves now, as `Expired`.
-    fn settle<'s>(
-        &self,
-        shard: &mut Shard<'s, K, V>,
-        revalidated: Revalidated<'s, K, V>,
-        found: Option<NodePtr<K, V>>,
-    ) -> There<K, V> {
-        let (Revalidated::Occupied(spot), Some(node)) = (revalidated, found) else {
-            return There::Nothing(None);
-        };
-        let alive =
-            node.deadline() == NEVER || (node.deadline_if_alive(self.shared.clock.now())).is_some();
-        if alive {
-            return There::Live(node);
-        }
-        shard.remove(spot, node, RemovalCause::Expired);
-        self.shared
-            .note_removed(|| node.weight(), RemovalCause::Expired);
-        There::Nothing(Some(WriteOutcome {
-            shard: shard.number(),
-            pending: shard.pending(),
-            deadline: NEVER,
-            now: None,
-            left: 1,
-        }))
-    }
-
-    /// What a leader sees of the live entry, with the pin still held; or the removal that is to be
-    /// followed up.
-    fn left_behind(&self, there: There<K, V>) -> Result<Got<V>, Option<WriteOutcome>> {
-        match there {
-            There::Live(node) => Ok(self.got(node)),
-            There::Nothing(outcome) => Err(outcome),
-        }
-    }
-
-    fn lead_after<'a>(
-        &'a self,
+    fn lead_after(
+        self,
         lead: Lead<'a, K, V, S>,
         seen: Result<Got<V>, Option<WriteOutcome>>,
     ) -> Begun<'a, K, V, S> {
@@ -244,7 +267,9 @@ where
             Ok(seen) => Some(seen),
             Err(outcome) => {
                 if let Some(outcome) = outcome {
-                    self.maintenance.after_write(&self.shared, outcome);
+                    self.core
+                        .maintenance
+                        .after_write(&self.core.shared, outcome);
                 }
                 None
             }
@@ -252,46 +277,13 @@ where
         Begun::Lead(lead, seen)
     }
 
-    /// A live node's value. The pin is held; `Clone` is user code.
-    pub(crate) fn got(&self, node: NodePtr<K, V>) -> Got<V> {
-        let deadline = node.deadline();
-        Got {
-            value: node.value().clone(),
-            fresh: false,
-            stored: true,
-            left: self.left_until(deadline),
-        }
-    }
-
     /// The live value of a key, without a trace.
-    pub(crate) fn peek_got<Q>(&self, hash: u64, key: &Q) -> Option<Got<V>>
+    pub(crate) fn peek_got<Q>(self, hash: u64, key: &Q) -> Option<Got<V>>
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let pin = self.shared.pin();
-        let hit = self.find_live(hash, key, &pin).ok()?;
-        Some(self.got(hit.node))
-    }
-}
-
-impl<K, V, S> Core<K, V, S> {
-    /// What is left until a deadline.
-    pub(crate) fn left_until(&self, deadline: u64) -> Option<Duration> {
-        if deadline == NEVER {
-            return None;
-        }
-        let clock = &self.shared.clock;
-        let now = clock.now();
-        clock.view(now).time_left(now, deadline)
-    }
-
-    /// Cache time, where loads need it: for a time-out, or for statistics.
-    pub(crate) fn load_clock(&self) -> u64 {
-        let timed = self.lifetimes.limits.load_timeout.is_some();
-        if timed || self.shared.counters.is_some() {
-            self.shared.clock.now()
-        } else {
-            0
-        }
+        let pin = self.core.shared.pin();
+        let hit = self.core.shared.find_live(hash, key, &pin).ok()?;
+        Some(Got::of(hit.node, &self.core.shared.clock))
     }
 }

@@ -171,7 +171,7 @@ struct Joined<'a, K, V, S> {
 impl<K, V, S> Drop for Joined<'_, K, V, S> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.core.give_up(&self.load, ticket);
+            self.core.loads().give_up(&self.load, ticket);
         }
     }
 }
@@ -258,7 +258,7 @@ where
         for &place in &keys.missing {
             let mut ticket = None;
             let key = &keys.unique[place];
-            let begun = core.begin(
+            let begun = core.loads().begin(
                 &mut ByRef::new(key),
                 core.hash(key),
                 &ask_later,
@@ -290,22 +290,23 @@ where
                 let Some(ticket) = waiter.ticket else {
                     unreachable!("a call that waits has a ticket");
                 };
-                let verdict = match core.wait_until(&waiter.load, ticket, None) {
+                let verdict = match core.loads().wait_until(&waiter.load, ticket, None) {
                     Ok(verdict) => verdict,
-                    Err(ring) => panic!("{}", core.ring_message(&waiter.load, ring)),
+                    Err(ring) => panic!("{}", core.loads().ring_message(&waiter.load, ring)),
                 };
                 let next = match verdict {
                     Some(Verdict::Ended(outcome)) => {
                         keys.answers[place] = value_of(core, &outcome);
                         break None;
                     }
-                    Some(Verdict::Leads) => core.take_up(&waiter.load, &ask),
+                    Some(Verdict::Leads) => core.loads().take_up(&waiter.load, &ask),
                     _ => None,
                 };
                 let key = &keys.unique[place];
                 let next = next.unwrap_or_else(|| {
                     let hash = core.hash(key);
-                    core.begin(&mut ByRef::new(key), hash, &ask, &mut waiter.ticket, None)
+                    core.loads()
+                        .begin(&mut ByRef::new(key), hash, &ask, &mut waiter.ticket, None)
                 });
                 match next {
                     Begun::Found(got) => {
@@ -436,7 +437,7 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher,
 {
-    match core.share::<Infallible>(outcome) {
+    match End::<V, Infallible>::of_load(outcome, &core.shared.clock) {
         End::Found(got) => Some(got.value),
         _ => None,
     }

@@ -5,7 +5,7 @@ use crate::contain::contain;
 use crate::load::{By, Failure, Load, Outcome, Shared, wake_all};
 use crate::map::Shard;
 use crate::node::NodePtr;
-use crate::operations::{Check, Core, Gate, Given, Refused, Written};
+use crate::operations::{Check, Core, Gate, Given, Loads, Refused, Written};
 use crate::stats::Counters;
 use crate::time::{self, NEVER};
 use std::hash::{BuildHasher, Hash};
@@ -115,7 +115,7 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
     pub(super) fn begins(&mut self, thread: u64) {
         self.runs = true;
         self.load.set_leader(thread);
-        self.core.count_loads(Counters::load_began);
+        self.core.shared.count(Counters::load_began);
     }
 
     /// Ends the run with no value.
@@ -130,7 +130,7 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
 
     /// The same for a compute whose effect a write has overtaken.
     pub(super) fn release_discarded(self) {
-        self.core.count_loads(Counters::load_discarded);
+        self.core.shared.count(Counters::load_discarded);
         self.release();
     }
 
@@ -138,12 +138,24 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
         self.ended = true;
         if self.runs {
             // A ticker that panics must not keep waiters asleep.
-            contain(|| self.core.count_time(&self.load));
+            contain(|| self.count_time());
             if failed {
-                self.core.count_loads(Counters::load_failed);
+                self.core.shared.count(Counters::load_failed);
             }
         }
-        self.core.end_run(&self.load, outcome);
+        self.core.loads().end_run(&self.load, outcome);
+    }
+
+    /// Counts how long the run took.
+    fn count_time(&self) {
+        let (shared, began) = (&self.core.shared, self.load.began());
+        if let Some(counters) = &shared.counters {
+            let took = shared.clock.now().wrapping_sub(began);
+            // A clock that ran backwards shows a negative time.
+            let took = if took as i64 >= 0 { took } else { 0 };
+            let span = shared.clock.view(began).span(took);
+            counters.load_took(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+        }
     }
 }
 
@@ -205,8 +217,8 @@ where
     /// Ends the run of a load that was revoked: all get the live value, if there is one.
     pub(super) fn discard(mut self, value: V) -> Committed<V> {
         let (core, load) = (self.core, Arc::clone(&self.load));
-        core.count_loads(Counters::load_discarded);
-        let live = core.peek_got(load.hash(), load.key());
+        core.shared.count(Counters::load_discarded);
+        let live = core.loads().peek_got(load.hash(), load.key());
         let for_waiters = load
             .has_sharers()
             .then(|| live.as_ref().map_or(&value, |got| &got.value).clone());
@@ -246,12 +258,12 @@ impl<K, V, S> Drop for Lead<'_, K, V, S> {
     }
 }
 
-impl<K, V, S> Core<K, V, S> {
+impl<K, V, S> Loads<'_, K, V, S> {
     /// Publishes the outcome of a run and wakes the waiters.
-    pub(crate) fn end_run(&self, load: &Arc<Load<K, V>>, outcome: &Outcome<V>) {
+    pub(crate) fn end_run(self, load: &Arc<Load<K, V>>, outcome: &Outcome<V>) {
         let ended = if load.is_current() {
-            let now = contain(|| self.load_clock()).unwrap_or(0);
-            let mut shard = self.shared.map.lock(load.hash());
+            let now = contain(|| self.clock()).unwrap_or(0);
+            let mut shard = self.core.shared.map.lock(load.hash());
             let ended = load.end(outcome, now);
             if ended.unlist {
                 shard.unlist_load(load);
@@ -265,21 +277,5 @@ impl<K, V, S> Core<K, V, S> {
             load.end(outcome, 0)
         };
         wake_all(ended.wakers);
-    }
-
-    pub(crate) fn count_loads(&self, count: impl FnOnce(&Counters)) {
-        if let Some(counters) = &self.shared.counters {
-            count(counters);
-        }
-    }
-
-    fn count_time(&self, load: &Load<K, V>) {
-        if let Some(counters) = &self.shared.counters {
-            let took = self.shared.clock.now().wrapping_sub(load.began());
-            // A clock that ran backwards shows a negative time.
-            let took = if took as i64 >= 0 { took } else { 0 };
-            let span = self.shared.clock.view(load.began()).span(took);
-            counters.load_took(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
-        }
     }
 }

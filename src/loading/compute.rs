@@ -121,12 +121,13 @@ where
         f: impl FnOnce(Option<Entry<K, V>>) -> Made<V, X>,
     ) -> (K, End<V, X>) {
         let key = self.key.copy();
-        let end = self
-            .cache
-            .core
-            .run(self.key, Ask::turn(may_wait), |seen: Option<&Got<V>>| {
-                f(seen.map(|got| Entry::of(key.clone(), got.clone())))
-            });
+        let end =
+            self.cache
+                .core
+                .loads()
+                .run(self.key, Ask::turn(may_wait), |seen: Option<&Got<V>>| {
+                    f(seen.map(|got| Entry::of(key.clone(), got.clone())))
+                });
         (key, end)
     }
 
@@ -481,7 +482,7 @@ where
         return told(key, end);
     };
     let hash = cache.core.hash(&key);
-    Ok(match cache.core.peek_got(hash, &key) {
+    Ok(match cache.core.loads().peek_got(hash, &key) {
         Some(got) => CompResult::Unchanged(Entry::of(key, got)),
         None => CompResult::StillNone(key),
     })
@@ -532,11 +533,11 @@ where
             let (Revalidated::Occupied(spot), Some(node)) = (revalidated, probe.found) else {
                 return Some((None, None));
             };
-            let (cause, now) = core.take_out(&mut shard, spot, node);
+            let (cause, now) = core.shared.take_out(&mut shard, spot, node);
             if !load.seal() {
                 shard.unlist_load(load);
             }
-            return Some((Some(cause), Some(core.took(&shard, now))));
+            return Some((Some(cause), Some(WriteOutcome::of_removal(&shard, now))));
         }
     }
 }

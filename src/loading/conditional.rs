@@ -88,7 +88,7 @@ where
         let hash = core.hash(key);
         let owned = {
             let pin = core.shared.pin();
-            let Ok(hit) = core.find_live(hash, key, &pin) else {
+            let Ok(hit) = core.shared.find_live(hash, key, &pin) else {
                 return Err(value);
             };
             hit.node.key().clone()
@@ -96,7 +96,7 @@ where
         let mut gate = OnlyOver {
             explicit: Explicit::new(By::Seeing),
             matches,
-            lives: |node| core.is_live(node),
+            lives: |node| core.shared.is_live(node),
             matched: None,
         };
         let stored = core.put_through(hash, owned, value, Given::Policy, &mut gate);
@@ -134,7 +134,7 @@ where
     {
         self.core.take(key, By::Seeing, true, |node| {
             let value = node.value();
-            (self.core.is_live(node) && matches(value)).then(|| value.clone())
+            (self.core.shared.is_live(node) && matches(value)).then(|| value.clone())
         })
     }
 }

@@ -142,7 +142,11 @@ where
             return (self.key.into_owned(), End::Found(got));
         }
         let key = self.key.copy();
-        let end = self.cache.core.run(self.key, Ask::value(want), |_| init());
+        let end = self
+            .cache
+            .core
+            .loads()
+            .run(self.key, Ask::value(want), |_| init());
         (key, end)
     }
 

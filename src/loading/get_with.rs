@@ -108,7 +108,7 @@ where
         want: Want,
         init: impl FnOnce() -> Made<V, Infallible>,
     ) -> End<V, Infallible> {
-        self.core.run(key, Ask::value(want), |_| init())
+        self.core.loads().run(key, Ask::value(want), |_| init())
     }
 
     fn load_async<Y, F, R>(

@@ -279,7 +279,9 @@ where
             ..ask
         };
         let mut ticket = None;
-        let mut begun = core.begin(&mut key, hash, &waits, &mut ticket, None);
+        let mut begun = core
+            .loads()
+            .begin(&mut key, hash, &waits, &mut ticket, None);
         loop {
             let load = match begun {
                 Begun::Found(got) => return Leased::Found(got.value),
@@ -290,26 +292,30 @@ where
             let Some(place) = ticket else {
                 unreachable!("a call that waits has a ticket");
             };
-            begun = match core.wait_until(&load, place, until) {
+            begun = match core.loads().wait_until(&load, place, until) {
                 Ok(None) => {
-                    core.give_up(&load, place);
+                    core.loads().give_up(&load, place);
                     return Leased::Busy;
                 }
                 Err(ring) => {
-                    core.give_up(&load, place);
+                    core.loads().give_up(&load, place);
                     if wait.is_some() {
                         return Leased::Busy;
                     }
-                    panic!("{}", core.ring_message(&load, ring));
+                    panic!("{}", core.loads().ring_message(&load, ring));
                 }
                 Ok(Some(Verdict::Ended(Outcome::Value(shared)))) => {
                     return Leased::Found(shared.value.clone());
                 }
-                Ok(Some(Verdict::Leads)) => match core.take_up(&load, &waits) {
+                Ok(Some(Verdict::Leads)) => match core.loads().take_up(&load, &waits) {
                     Some(begun) => begun,
-                    None => core.begin(&mut key, hash, &waits, &mut ticket, None),
+                    None => core
+                        .loads()
+                        .begin(&mut key, hash, &waits, &mut ticket, None),
                 },
-                Ok(Some(_)) => core.begin(&mut key, hash, &waits, &mut ticket, None),
+                Ok(Some(_)) => core
+                    .loads()
+                    .begin(&mut key, hash, &waits, &mut ticket, None),
             };
         }
     }

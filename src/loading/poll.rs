@@ -85,11 +85,11 @@ where
                     None => {
                         let (me, leader) = (thread_number(), load.leader());
                         if me != 0 && leader == me {
-                            let message = core.ring_message(load, Ring { others: 0 });
+                            let message = core.loads().ring_message(load, Ring { others: 0 });
                             self.stop();
                             panic!("{message}");
                         }
-                        if !core.is_overdue(load, core.load_clock()) {
+                        if !core.loads().is_overdue(load, core.loads().clock()) {
                             return Poll::Pending;
                         }
                         self.stop();
@@ -101,7 +101,7 @@ where
                     }
                     Some(Verdict::Leads) => {
                         let load = self.waits.take();
-                        load.and_then(|load| core.take_up(&load, &self.ask))
+                        load.and_then(|load| core.loads().take_up(&load, &self.ask))
                     }
                     Some(Verdict::Retry) => {
                         self.waits = None;
@@ -111,7 +111,7 @@ where
                 _ => None,
             };
             let begun = begun.unwrap_or_else(|| {
-                core.begin(
+                core.loads().begin(
                     &mut self.key,
                     self.hash,
                     &self.ask,
@@ -141,7 +141,7 @@ impl<K, V, S, Y: Key<K>> Seeker<'_, K, V, S, Y> {
     /// Waits no longer.
     fn stop(&mut self) {
         if let (Some(load), Some(ticket)) = (self.waits.take(), self.ticket) {
-            self.cache.core.give_up(&load, ticket);
+            self.cache.core.loads().give_up(&load, ticket);
         }
     }
 }
@@ -246,7 +246,9 @@ where
                     None
                 }
                 Poll::Ready(Part::Found(got)) => Some(End::Found(got)),
-                Poll::Ready(Part::Shared(outcome)) => Some(this.seeker.cache.core.share(&outcome)),
+                Poll::Ready(Part::Shared(outcome)) => {
+                    Some(End::of_load(&outcome, &this.seeker.cache.core.shared.clock))
+                }
                 Poll::Ready(Part::Busy) => Some(End::Busy),
             };
             if let Some(end) = end {

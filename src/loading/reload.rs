@@ -5,7 +5,7 @@ use crate::contain::contain;
 use crate::load::{By, Failure, Known, Load, Outcome, Ticket, Want, wake_all};
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
-use crate::operations::{Core, FromLoad, Given, Visit, WeakHandle, set_refresh};
+use crate::operations::{Core, FromLoad, Given, Loads, Visit, WeakHandle, set_refresh};
 use crate::stats::Counters;
 use crate::time::{self, MAX_LIFE_NANOS, NEVER};
 use equivalent::Equivalent;
@@ -82,7 +82,7 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
         let mut lead = Lead::new(core, load);
         lead.load().set_began(core.shared.clock.now());
         lead.begins(0);
-        let until = core.mark_reload(lead.load());
+        let until = core.loads().mark_reload(lead.load());
         Self::of(lead, weak, until, failure, dropped)
     }
 
@@ -119,7 +119,9 @@ where
     pub(crate) fn old(&self) -> Option<V> {
         let core = self.core()?;
         let load = self.load();
-        core.peek_got(load.hash(), load.key()).map(|got| got.value)
+        core.loads()
+            .peek_got(load.hash(), load.key())
+            .map(|got| got.value)
     }
 
     /// Commits the outcome, and publishes it. A panic of user code on the way is a failure.
@@ -139,12 +141,12 @@ where
             Remade::Gone => lead.gone(),
             Remade::Failed(failure) => {
                 // Before the failure is published: a caller that hears of it sees the next moment.
-                core.back_off(&load, until);
+                core.loads().back_off(&load, until);
                 lead.fail(failure);
             }
         });
         if done.is_none() {
-            core.back_off(&load, until);
+            core.loads().back_off(&load, until);
         }
     }
 
@@ -175,7 +177,7 @@ impl<K: Eq + 'static, V: 'static, S> Drop for Right<K, V, S> {
         };
         match self.core.visit() {
             Some(core) => {
-                contain(|| core.back_off(&load, self.until));
+                contain(|| core.loads().back_off(&load, self.until));
                 Lead::of_lease(&core, load).end(&outcome, true);
             }
             None => wake_all(load.end(&outcome, 0).wakers),
@@ -225,7 +227,7 @@ where
     /// them. An entry that has expired meanwhile comes back.
     fn keep(mut self, old: V, from: FromLoad) {
         let core = self.core();
-        match core.move_unchanged(self.load(), &from) {
+        match core.loads().move_unchanged(self.load(), &from) {
             Kept::Moved(outcome, deadline) => {
                 let for_waiters = self.load().has_sharers().then_some(old);
                 self.end(&publish(for_waiters, true, deadline), false);
@@ -241,8 +243,8 @@ where
         let core = self.core();
         let none = Outcome::Failed(Failure::Absent);
         let Some((_, outcome)) = self.take_out() else {
-            core.count_loads(Counters::load_discarded);
-            let live = core.peek_got(self.load().hash(), self.load().key());
+            core.shared.count(Counters::load_discarded);
+            let live = core.loads().peek_got(self.load().hash(), self.load().key());
             let outcome = live.map_or(none, |got| publish(Some(got.value), false, NEVER));
             return self.end(&outcome, false);
         };
@@ -253,7 +255,7 @@ where
     }
 }
 
-impl<K, V, S> Core<K, V, S>
+impl<'a, K, V, S> Loads<'a, K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -261,17 +263,17 @@ where
 {
     /// The right to reload a key, if it has a stale entry and no load that is not overdue. Also
     /// what becomes the entry's moment of refresh meanwhile.
-    pub(crate) fn begin_reload<Q>(&self, hash: u64, key: &Q) -> Option<(Lead<'_, K, V, S>, u64)>
+    pub(crate) fn begin_reload<Q>(self, hash: u64, key: &Q) -> Option<(Lead<'a, K, V, S>, u64)>
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let map = &self.shared.map;
+        let map = &self.core.shared.map;
         let mut known = Known::new();
         loop {
-            let pin = self.shared.pin();
+            let pin = self.core.shared.pin();
             let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
             let node = probe.found?;
-            let now = self.shared.clock.now();
+            let now = self.core.shared.clock.now();
             let stale = |node: NodePtr<K, V>| {
                 let lives = !time::is_due(now, node.deadline());
                 lives && node.refresh().is_some_and(|refresh| refresh.is_stale(now))
@@ -314,9 +316,9 @@ where
             }
             drop((shard, probe));
             drop(pin);
-            let mut lead = Lead::new(self, load);
+            let mut lead = Lead::new(self.core, load);
             lead.begins(0);
-            self.count_loads(Counters::reload_began);
+            self.core.shared.count(Counters::reload_began);
             if let Some(overdue) = overdue {
                 overdue.scatter();
             }
@@ -326,7 +328,7 @@ where
 
     /// Joins the current load of the key that a former load had.
     pub(crate) fn join_current(
-        &self,
+        self,
         former: &Load<K, V>,
         ticket: Ticket,
         want: Want,
@@ -334,7 +336,7 @@ where
         let hash = former.hash();
         let mut known = Known::new();
         loop {
-            let shard = self.shared.map.lock(hash);
+            let shard = self.core.shared.map.lock(hash);
             let compared = shard.sort_out_loads(hash, &mut known);
             drop(shard);
             if compared {
@@ -346,16 +348,21 @@ where
         if !load.join(ticket, want, 0, None) {
             return None;
         }
-        self.watch_quietly(load, self.load_clock());
+        self.watch_quietly(load, self.clock());
         Some(Arc::clone(load))
     }
 
     /// Notes that a lead over a live entry is a reload; `None` if the entry has gone.
-    pub(crate) fn mark_reload(&self, load: &Arc<Load<K, V>>) -> Option<u64> {
-        let pin = self.shared.pin();
-        let node = self.find_live(load.hash(), load.key(), &pin).ok()?.node;
-        let until = self.reload_until(self.shared.clock.now());
-        let mut shard = self.shared.map.lock(load.hash());
+    pub(crate) fn mark_reload(self, load: &Arc<Load<K, V>>) -> Option<u64> {
+        let pin = self.core.shared.pin();
+        let node = self
+            .core
+            .shared
+            .find_live(load.hash(), load.key(), &pin)
+            .ok()?
+            .node;
+        let until = self.reload_until(self.core.shared.clock.now());
+        let mut shard = self.core.shared.map.lock(load.hash());
         // Current, under the lock: so no write has replaced the node that the key has now.
         if load.is_current()
             && shard.find_node(load.hash(), node).is_some()
@@ -364,23 +371,23 @@ where
             refresh.begin(until);
         }
         drop(shard);
-        self.count_loads(Counters::reload_began);
+        self.core.shared.count(Counters::reload_began);
         Some(until)
     }
 
     /// When the right to a reload that begins now falls due again.
-    fn reload_until(&self, now: u64) -> u64 {
-        let most = self.lifetimes.limits.load_timeout;
+    fn reload_until(self, now: u64) -> u64 {
+        let most = self.core.lifetimes.limits.load_timeout;
         let most = most.unwrap_or(Duration::from_nanos(MAX_LIFE_NANOS));
-        self.shared.clock.view(now).deadline_after(now, most)
+        self.core.shared.clock.view(now).deadline_after(now, most)
     }
 
     /// Moves the deadlines of an entry that a reload has left unchanged, if the load is current.
-    fn move_unchanged(&self, load: &Arc<Load<K, V>>, from: &FromLoad) -> Kept {
-        let map = &self.shared.map;
+    fn move_unchanged(self, load: &Arc<Load<K, V>>, from: &FromLoad) -> Kept {
+        let map = &self.core.shared.map;
         let hash = load.hash();
         loop {
-            let pin = self.shared.pin();
+            let pin = self.core.shared.pin();
             let Some(node) = map.find(hash, &pin, |node| load.key() == node.key()) else {
                 return if load.is_current() {
                     Kept::Absent
@@ -388,7 +395,7 @@ where
                     Kept::Revoked
                 };
             };
-            let now = self.shared.clock.now();
+            let now = self.core.shared.clock.now();
             let Some(deadline) = node.deadline_if_alive(now) else {
                 return if load.is_current() {
                     Kept::Absent
@@ -396,11 +403,14 @@ where
                     Kept::Revoked
                 };
             };
-            let (own, wanted) = self.deadlines_of_unchanged(node, now, deadline, from.life);
-            let refresh = self.refresh.as_ref().and_then(|policy| {
+            let (own, wanted) = self
+                .core
+                .deadlines_of_unchanged(node, now, deadline, from.life);
+            let refresh = self.core.refresh.as_ref().and_then(|policy| {
                 let entry = (node.key(), node.value());
                 let given = Given::Loaded(*from);
-                self.ask_refresh(&**policy, entry, Some(node), given, (now, own))
+                self.core
+                    .ask_refresh(&**policy, entry, Some(node), given, (now, own))
             });
             let mut shard = map.lock(hash);
             if shard.find_node(hash, node).is_none() {
@@ -436,27 +446,27 @@ where
     }
 }
 
-impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
+impl<K: Eq + 'static, V: 'static, S> Loads<'_, K, V, S> {
     /// A reload has failed: the policy says when it is tried again. `until` is the entry's moment
     /// of refresh while the reload was under way.
-    fn back_off(&self, load: &Load<K, V>, until: Option<u64>) {
+    fn back_off(self, load: &Load<K, V>, until: Option<u64>) {
         let Some(until) = until else { return };
-        self.count_loads(Counters::reload_failed);
-        let pin = self.shared.pin();
-        let Ok(hit) = self.find_live(load.hash(), load.key(), &pin) else {
+        self.core.shared.count(Counters::reload_failed);
+        let pin = self.core.shared.pin();
+        let Ok(hit) = self.core.shared.find_live(load.hash(), load.key(), &pin) else {
             return;
         };
-        let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.refresh) else {
+        let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.core.refresh) else {
             return;
         };
         let failures = refresh.failures().saturating_add(1);
-        let left = self.left_until(hit.node.deadline());
+        let left = self.core.shared.clock.time_until(hit.node.deadline());
         let (key, value) = (hit.node.key(), hit.node.value());
         let next = contain(|| policy.refresh_after_failure(key, value, failures, left));
         // A policy that panics is asked no more about this value.
         let next = next.flatten();
-        let now = self.shared.clock.now();
-        let next = self.shared.clock.view(now).deadline_in(now, next);
+        let now = self.core.shared.clock.now();
+        let next = self.core.shared.clock.view(now).deadline_in(now, next);
         refresh.fail(until, next);
     }
 }

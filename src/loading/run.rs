@@ -3,12 +3,11 @@
 use super::begin::{Ask, Begun, Got};
 use super::commit::{Committed, Lead};
 use super::key::Key;
-use crate::load::{
-    By, Failure, Load, Outcome, Ring, Shared, Ticket, Verdict, thread_number, wait_in,
-};
-use crate::operations::{Core, Given};
+use crate::load::{By, Failure, Load, Outcome, Ring, Ticket, Verdict, thread_number, wait_in};
+use crate::operations::{Given, Loads};
 use crate::shared::about;
 use crate::sync::Parker;
+use crate::time::Clock;
 use std::any::Any;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -55,6 +54,18 @@ pub(crate) enum End<V, X> {
 }
 
 impl<V, X> End<V, X> {
+    /// What a call gets of another call's outcome.
+    pub(super) fn of_load(outcome: &Outcome<V>, clock: &Clock) -> Self
+    where
+        V: Clone,
+    {
+        match outcome {
+            Outcome::Value(shared) => Self::Found(Got::of_load(shared, clock)),
+            Outcome::Failed(failure) => Self::Failed(failure.clone()),
+            Outcome::Nothing => unreachable!("a waiter accepts a value or a failure"),
+        }
+    }
+
     /// The value, however it came.
     pub(crate) fn got(self) -> Result<Got<V>, Option<Failure>> {
         match self {
@@ -84,7 +95,7 @@ impl<V> Committed<V> {
     }
 }
 
-impl<K, V, S> Core<K, V, S>
+impl<K, V, S> Loads<'_, K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -97,12 +108,12 @@ where
     /// If the thread would wait for itself.
     #[track_caller]
     pub(crate) fn run<Y: Key<K>, X>(
-        &self,
+        self,
         mut key: Y,
         ask: Ask,
         closure: impl FnOnce(Option<&Got<V>>) -> Made<V, X>,
     ) -> End<V, X> {
-        let hash = self.hash(key.query());
+        let hash = self.core.hash(key.query());
         let ask = Ask {
             thread: thread_number(),
             ..ask
@@ -127,7 +138,9 @@ where
                     self.give_up(&load, place);
                     panic!("{}", self.ring_message(&load, ring));
                 }
-                Ok(Verdict::Ended(outcome)) => return self.share(&outcome),
+                Ok(Verdict::Ended(outcome)) => {
+                    return End::of_load(&outcome, &self.core.shared.clock);
+                }
                 Ok(Verdict::Leads) => match self.take_up(&load, &ask) {
                     Some(begun) => begun,
                     None => self.begin(&mut key, hash, &ask, &mut ticket, None),
@@ -138,14 +151,14 @@ where
     }
 
     /// Waits as a thread.
-    fn wait(&self, load: &Arc<Load<K, V>>, ticket: Ticket) -> Result<Verdict<V>, Ring> {
+    fn wait(self, load: &Arc<Load<K, V>>, ticket: Ticket) -> Result<Verdict<V>, Ring> {
         let verdict = self.wait_until(load, ticket, None)?;
         Ok(verdict.unwrap_or_else(|| unreachable!("it waits for ever")))
     }
 
     /// The same, but not for longer than `until`.
     pub(super) fn wait_until(
-        &self,
+        self,
         load: &Arc<Load<K, V>>,
         ticket: Ticket,
         until: Option<Instant>,
@@ -176,36 +189,18 @@ where
             }
         })
     }
-
-    /// What a call gets of another call's outcome.
-    pub(super) fn share<X>(&self, outcome: &Outcome<V>) -> End<V, X> {
-        match outcome {
-            Outcome::Value(shared) => End::Found(self.got_shared(shared)),
-            Outcome::Failed(failure) => End::Failed(failure.clone()),
-            Outcome::Nothing => unreachable!("a waiter accepts a value or a failure"),
-        }
-    }
-
-    fn got_shared(&self, shared: &Shared<V>) -> Got<V> {
-        Got {
-            value: shared.value.clone(),
-            fresh: false,
-            stored: shared.stored,
-            left: self.left_until(shared.deadline),
-        }
-    }
 }
 
-impl<K, V, S> Core<K, V, S> {
+impl<K, V, S> Loads<'_, K, V, S> {
     /// A waiter goes. If it had been told to lead, the next one does.
-    pub(super) fn give_up(&self, load: &Arc<Load<K, V>>, ticket: Ticket) {
+    pub(super) fn give_up(self, load: &Arc<Load<K, V>>, ticket: Ticket) {
         if load.leave(ticket) {
-            drop(Lead::new(self, Arc::clone(load)));
+            drop(Lead::new(self.core, Arc::clone(load)));
         }
     }
 
     /// What to say of a ring.
-    pub(super) fn ring_message(&self, load: &Load<K, V>, ring: Ring) -> String {
+    pub(super) fn ring_message(self, load: &Load<K, V>, ring: Ring) -> String {
         let key = format!("the key with the hash {:#018x}", load.hash());
         let who = match ring.others {
             0 => "which this thread leads itself".to_string(),
@@ -219,7 +214,7 @@ impl<K, V, S> Core<K, V, S> {
         let fault = format!(
             "deadlock: this call would wait for the load of {key}, {who}; the call is refused"
         );
-        about(self.shared.name.as_deref(), &fault)
+        about(self.core.shared.name.as_deref(), &fault)
     }
 }
 

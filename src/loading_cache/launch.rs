@@ -34,7 +34,7 @@ where
     ) -> Wait<K, V, S> {
         let load = Arc::clone(right.load());
         load.join_own(ticket, Want::Any(TypeId::of::<LoadError<E>>()), None);
-        core.watch_quietly(&load, core.load_clock());
+        core.loads().watch_quietly(&load, core.loads().clock());
         self.launch(core, right);
         let drives = Arc::clone(&self.drives);
         Wait::new(weak.clone(), drives, load, ticket, None)
@@ -44,8 +44,8 @@ where
     pub(super) fn launch(&self, core: &Core<K, V, S>, right: Right<K, V, S>) {
         match &self.source {
             Source::Blocking(loader) => {
-                let now = core.load_clock();
-                let overdue = |load: &Load<K, V>| core.is_overdue(load, now);
+                let now = core.loads().clock();
+                let overdue = |load: &Load<K, V>| core.loads().is_overdue(load, now);
                 self.workers.push(loader, right, overdue);
             }
             Source::Async(loader) => {
@@ -91,7 +91,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let core = &self.cache.core;
-        if let Some((lead, until)) = core.begin_reload(core.hash(key), key) {
+        if let Some((lead, until)) = core.loads().begin_reload(core.hash(key), key) {
             let (weak, until) = (core.downgrade(), Some(until));
             let right = Right::of(lead, weak, until, panicked::<E>, Dropped::Fails);
             self.inner.launch(core, right);

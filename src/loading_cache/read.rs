@@ -69,7 +69,7 @@ where
             Source::Blocking(loader) => {
                 let ask = Ask::value(fallible::<LoadError<E>>());
                 let core = &self.cache.core;
-                let end = core.run(ByRef::new(key), ask, |_| {
+                let end = core.loads().run(ByRef::new(key), ask, |_| {
                     made(self.run_loader(key, |key| loader.load(key)))
                 });
                 result(end)
@@ -172,9 +172,12 @@ where
         };
         let mut ticket = None;
         let hash = core.hash(&key);
-        let wait = match core.begin(&mut ByRef::new(&key), hash, &ask, &mut ticket, None) {
+        let wait = match core
+            .loads()
+            .begin(&mut ByRef::new(&key), hash, &ask, &mut ticket, None)
+        {
             Begun::Lead(lead, seen) => {
-                let until = seen.and_then(|_| core.mark_reload(lead.load()));
+                let until = seen.and_then(|_| core.loads().mark_reload(lead.load()));
                 let right = Right::of(lead, core.downgrade(), until, panicked::<E>, Dropped::Fails);
                 let weak = core.downgrade();
                 (self.inner).launch_and_wait(core, &weak, right, Ticket::draw())

@@ -161,13 +161,13 @@ where
             self.went_on = true;
             let ticket = Ticket::draw();
             let want = Want::Any(TypeId::of::<LoadError<E>>());
-            if let Some(newer) = core.join_current(&load, ticket, want) {
+            if let Some(newer) = core.loads().join_current(&load, ticket, want) {
                 let (core, drives) = (self.core.clone(), Arc::clone(&inner.drives));
                 self.wait = Wait::new(core, drives, newer, ticket, None);
                 return None;
             }
         }
-        let live = core.peek_got(load.hash(), load.key());
+        let live = core.loads().peek_got(load.hash(), load.key());
         Some(Ok(live.map(|got| got.value)))
     }
 }

@@ -176,8 +176,11 @@ where
         let want = fallible::<LoadError<E>>();
         let ask = Ask::value(want);
         let begun = told
-            .and_then(|load| core.take_up(&load, &ask))
-            .unwrap_or_else(|| core.begin(&mut ByRef::new(key), hash, &ask, ticket, Some(waker)));
+            .and_then(|load| core.loads().take_up(&load, &ask))
+            .unwrap_or_else(|| {
+                core.loads()
+                    .begin(&mut ByRef::new(key), hash, &ask, ticket, Some(waker))
+            });
         match begun {
             Begun::Found(got) => Ok(got.value),
             Begun::Lead(lead, _) => {
@@ -191,7 +194,7 @@ where
                 let load = Arc::clone(right.load());
                 let place = *ticket.get_or_insert_with(Ticket::draw);
                 load.join_own(place, want, Some(waker.clone()));
-                core.watch_quietly(&load, core.load_clock());
+                core.loads().watch_quietly(&load, core.loads().clock());
                 let future = drive(Arc::clone(loader), right);
                 let attached = self.inner.drives.start(&load, future);
                 Err((self.wait_for(load, place, Some(attached)), true))

@@ -89,7 +89,7 @@ where
                 self.stop();
                 panic!("{}", about(core.shared.name.as_deref(), &fault));
             }
-            if core.is_overdue(&self.load, core.load_clock()) {
+            if core.loads().is_overdue(&self.load, core.loads().clock()) {
                 if self.load.is_current() {
                     self.lateness = Lateness::Overdue;
                 }

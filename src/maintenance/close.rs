@@ -49,7 +49,7 @@ impl<K, V> Maintenance<K, V> {
     pub(crate) fn close(&mut self, shared: &mut Shared<K, V>) {
         self.waking.waker().leave();
         self.notifier_thread.leave();
-        // What is over the bound is alive, and what is alive now is dropped untold.
+        // Entries still stored are dropped without notification, those over the bound too.
         let drain = Plan {
             expire: false,
             evict: false,

@@ -24,14 +24,14 @@ use crate::shared::Shared;
 use crate::sync::{nap, yield_now};
 use std::time::{Duration, Instant};
 
-/// How much has to be retired for a pass of a busy cache to begin a grace period: so many nodes, or
-/// an array of so many buckets.
+/// A pass of a busy cache begins a grace period after this many retired nodes, or buckets of a
+/// retired array.
 const MIN_GRACE_SIZE: usize = 128;
 
 /// How long a writer waits for a grace period at most.
 const MAX_GRACE_WAIT: Duration = Duration::from_millis(32);
 
-/// To what the same goes down if grace periods outlast it.
+/// The shortest such wait. After a grace period that lasted too long, writers wait half as long.
 const MIN_GRACE_WAIT: Duration = Duration::from_millis(1);
 
 /// How often a writer that waits for a grace period yields its processor before it takes naps.
@@ -117,7 +117,7 @@ impl<K, V> Freeing<K, V> {
     }
 
     /// After a run: how many runs in a row have left memory unfreed; `None` if nothing is left, the
-    /// run has something better to come back for, or it has come back often enough.
+    /// cache has an earlier reason for a run, or enough runs came for this one.
     pub(super) fn retry(&mut self, is_resizing: bool) -> Option<u32> {
         let left = !self.retired.is_empty() && !is_resizing;
         self.retries = if left {

@@ -19,7 +19,7 @@ pub(super) struct Goal {
 }
 
 impl Goal {
-    /// The plan of a run that begins after this many drains of shards.
+    /// The goal of a run that begins after this many drains of shards.
     pub(super) fn new(drained: u64, shards: usize) -> Self {
         Self {
             drained: drained + shards as u64,

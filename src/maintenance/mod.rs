@@ -1,4 +1,4 @@
-//! Maintenance: what happens to the map behind its callers' backs.
+//! Maintenance: work on the map outside of its callers' operations.
 //!
 //! Writes change the map at once and leave an event in their shard's batch. A *pass* applies the
 //! events to the timer wheel and to the size policy, removes what is due and what is too much,
@@ -72,6 +72,7 @@ mod writers;
 use crate::buffer::read::ReadBuffer;
 use crate::eviction::Eviction;
 use crate::listener::Listener;
+use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::notify::Notifier;
 use crate::reclaim::Pin;
@@ -79,6 +80,7 @@ use crate::scheduler::{NotifierThread, Waker};
 use crate::shared::Shared;
 use crate::stats::{Counters, Stats};
 use crate::sync::Mutex;
+use crate::time::NEVER;
 use crate::wheel::{Level, Spans};
 use backlog::Backlog;
 use plan::Plan;
@@ -101,8 +103,8 @@ const RUN_BUDGET: usize = 256;
 /// So many events in a shard's batch make the writer run a pass.
 const BATCH_SOFT_LIMIT: usize = 24;
 
-/// The soft limits of all shards come to this part of the bound, one sixteenth, at most. Batches
-/// are mostly far from full, so what waits in them is less than 2 percent of the bound.
+/// The soft limits of all shards add up to at most 1/16 of the bound. Batches are mostly far from
+/// full, so what waits in them is less than 2 percent of the bound.
 const SOFT_LIMITS_PER_BOUND: u64 = 16;
 
 /// So many events in a shard's batch make the writer wait for a pass.
@@ -122,6 +124,33 @@ pub(crate) struct WriteOutcome {
     /// How many nodes left the map.
     // As wide as the others: a copy of the padding behind a `bool` takes four more instructions.
     pub(crate) left: usize,
+}
+
+impl WriteOutcome {
+    /// The outcome of a change of one entry: `deadline` came in at `now`, if the clock was read.
+    #[inline]
+    pub(crate) fn of_change<K, V>(
+        shard: &Shard<'_, K, V>,
+        deadline: u64,
+        now: Option<u64>,
+    ) -> Self {
+        Self {
+            shard: shard.number(),
+            pending: shard.pending(),
+            deadline,
+            now,
+            left: 0,
+        }
+    }
+
+    /// The outcome of removals, the last one at `now` if the clock was read for it.
+    #[inline]
+    pub(crate) fn of_removal<K, V>(shard: &Shard<'_, K, V>, now: Option<u64>) -> Self {
+        Self {
+            left: 1,
+            ..Self::of_change(shard, NEVER, now)
+        }
+    }
 }
 
 /// The settings that maintenance needs.

@@ -177,7 +177,7 @@ impl<K, V> Maintenance<K, V> {
             if reached.is_none() && !stopped {
                 break;
             }
-            // The thread is not this cache's for ever: it may be an alarm's, or serve other caches.
+            // The thread also serves other caches, or it is an alarm's.
             let enough = match reached {
                 // Only the moves of tables may be left, of which a pass does little.
                 Some(true) => pass >= MAX_RESIZE_PASSES || !shared.map.is_resizing(),
@@ -185,7 +185,8 @@ impl<K, V> Maintenance<K, V> {
                 None => pass >= PASSES_PER_TURN,
             };
             if enough || (pass >= PASSES_PER_TURN && self.waking.waker().is_shared()) {
-                // The other caches first: this one goes on behind those that have waited longer.
+                // Let other caches run first: this one goes on behind those that have waited
+                // longer.
                 let next = self.state.lock().wheel.next_deadline();
                 let at_once = Some(Duration::ZERO);
                 return self

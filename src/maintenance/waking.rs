@@ -37,7 +37,7 @@ pub(crate) const COALESCE_DELAY: Duration = Duration::from_millis(10);
 /// How long after a panic maintenance is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long writers take it that the process is the same, in nanoseconds. A `fork` itself takes
+/// Interval between checks of the process id by writers, in nanoseconds. A `fork` itself takes
 /// longer.
 const CHECK_INTERVAL: u64 = 50_000;
 
@@ -74,8 +74,8 @@ pub(crate) struct Waking {
     /// Passes of writers that have read no clock.
     unchecked: AtomicU32,
     soon: AtomicBool,
-    /// Taken for each change; inside is how long the last run wanted to wait before it looks again
-    /// for memory that readers hold.
+    /// Taken for each change. Inside is the delay until the retry that the last run asked for, for
+    /// memory that readers hold.
     gate: Mutex<Option<Duration>>,
     waker: Waker,
 }
@@ -243,7 +243,8 @@ impl Waking {
             return;
         }
         let _gate = self.gate.lock();
-        // A run that was requested soon, or had begun and is to arrange the next, was the parent's.
+        // A run that was requested soon, or had begun and is to arrange the next, exists only in
+        // the parent process.
         self.soon.store(false, Ordering::SeqCst);
         self.tell(COALESCE_DELAY, || {
             // Not of this process either: the next check tries again.

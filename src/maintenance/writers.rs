@@ -142,7 +142,7 @@ impl<K, V> Maintenance<K, V> {
             self.waking.check_now_and_then();
         }
         let alone = self.waking.is_up_to_callers();
-        // Where writers wait, the thread whose work expiry is cannot keep up with them: each takes
+        // Where writers wait, the thread that expires entries cannot keep up with them: each takes
         // part.
         let expire = waited || alone && self.is_due_for_callers(shared, now);
         let was_armed = self.waking.is_armed();
@@ -171,7 +171,7 @@ impl<K, V> Maintenance<K, V> {
         if may == May::Nothing {
             return;
         }
-        // As many as came, and some of those that were left over: never a crowd in one call.
+        // As many as came in, plus a bounded part of the rest.
         let most = passed.applied + self.caller_budget;
         let ready = state.freeing.retired.take_ready(most);
         drop(state);

@@ -101,10 +101,11 @@ pub(crate) struct Entry<K, V> {
     timer: Links<K, V>,
     node_low: AtomicU32,
     node_high: AtomicHigh,
-    /// The number of the wheel bucket that it hangs in; the wheel gives the numbers their meaning.
+    /// The number of the wheel bucket that it is linked in; the wheel gives the numbers their
+    /// meaning.
     bucket_id: AtomicU8,
-    /// Which queue of the size policy it hangs in; the policy gives the numbers their meaning, 0 is
-    /// none.
+    /// Which queue of the size policy it is linked in; the policy gives the numbers their meaning,
+    /// 0 is none.
     queue_id: AtomicU8,
 }
 
@@ -180,12 +181,12 @@ impl<K, V> EntryPtr<K, V> {
             && align_of::<PolicyLinks<K, V>>() <= ALIGN
     );
 
-    /// Makes an entry that hangs nowhere, for its first node.
+    /// Makes an entry that is not linked, for its first node.
     ///
     /// # Safety
     ///
-    /// `slot` is a slot for entries, the caller's alone, with room for a standing if it shall have
-    /// one (`queue`).
+    /// `slot` is a slot for entries, the caller's alone, with room for the policy links if it
+    /// shall have them (`queue`).
     #[inline]
     pub(super) unsafe fn make(slot: NonNull<u8>, node: NonNull<Node<K, V>>, queue: bool) -> Self {
         const { Self::SAME };
@@ -241,8 +242,8 @@ impl<K, V> EntryPtr<K, V> {
 
     #[inline]
     fn policy_links(&self) -> &PolicyLinks<K, V> {
-        // SAFETY: entry 1; only a size policy asks, and where there is one its entries have a
-        // standing.
+        // SAFETY: entry 1; only a size policy asks, and where there is one its entries have
+        // policy links.
         unsafe { self.0.byte_add(POLICY_LINKS).cast().as_ref() }
     }
 

@@ -3,10 +3,10 @@
 //! # How it works
 //!
 //! An *entry* is what a key has in the cache; it survives replacement. A *node* is one value of it.
-//! Key, value, hash, weight, time of writing and entry of a node are fixed once it is published; a
-//! replacement publishes a new node for the same entry. Only the *wanted deadline*, the *life* and
-//! the *seen* stamp change afterwards, and they are atomics. What the wheel and the size policy
-//! know stands in the [`entry`].
+//! Key, value, hash, weight and entry of a node are fixed once it is published; a replacement
+//! publishes a new node for the same entry. All else changes afterwards and is atomic: the *wanted
+//! deadline*, the *life* and the *seen* stamp, mainly. What the wheel and the size policy know
+//! stands in the [`entry`].
 //!
 //! ```text
 //!  hot: a look-up reads it                side             columns: if needed  entry: of the pass
@@ -15,10 +15,10 @@
 //! └──────────┴─────────────────┴───┴───┘  └──────┴─────────┘  └─────┘ └────────┘    └───────┴──────┴───────────┴───
 //! ```
 //!
-//! For `u64 → u64` the hot part takes 32 bytes, the side part 16. Hot parts stand side by side
-//! ([`slab`]), so a look-up fetches nothing that it does not read, and nothing that the pass
-//! writes. There is a weight where there is a weigher, `own` where the entry's own deadline
-//! must be kept apart from a cache-wide limit, and a moment of refresh where the cache reloads.
+//! Hot parts stand side by side ([`slab`]), so a look-up fetches nothing that it does not read, and
+//! nothing that the pass writes. DESIGN.md has a table of the sizes. There is a weight where there
+//! is a weigher, `own` where the entry's own deadline must be kept apart from a cache-wide limit,
+//! and a moment of refresh where the cache reloads.
 //!
 //! # Life
 //!
@@ -190,7 +190,7 @@ impl<K, V> Node<K, V> {
     /// final (node 4).
     ///
     /// If the claim comes too late, it judges again: the first may have been another claim, and
-    /// then the entry is dead all the same.
+    /// then the entry is expired in either case.
     pub(crate) fn deadline_if_alive(&self, now: u64) -> Option<u64> {
         loop {
             let judged = self.deadline();
@@ -285,7 +285,7 @@ impl<K, V> Node<K, V> {
     }
 }
 
-/// `bucket_id` of an entry that hangs in no bucket.
+/// `bucket_id` of an entry that is linked in no bucket.
 pub(crate) const NO_BUCKET: u8 = u8::MAX;
 
 /// The bit in which a frozen deadline differs from a claimed one.
@@ -513,7 +513,7 @@ impl<K, V> NodePtr<K, V> {
         unsafe { slab::shard(self.0) }
     }
 
-    /// Where the entry hangs in wheel and size policy.
+    /// The entry, by which the node is linked in the wheel and in the size policy.
     #[inline]
     pub(crate) fn entry(&self) -> EntryPtr<K, V> {
         // SAFETY: written when the node was; entry 1.

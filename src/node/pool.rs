@@ -10,8 +10,8 @@
 //! Returned slots are usually needed again soon, so some of them stay in one chain, whichever
 //! regions they are from: the *recycled* slots. That chain is a queue. If entries leave in the
 //! order in which they were inserted, as timers of one length do, slots are taken in the order of
-//! their addresses, turn after turn, and the processor predicts the next one. In a stack each turn
-//! would shuffle them more.
+//! their addresses, turn after turn, and the processor predicts the next one. A stack
+//! would mix the order more with every reuse.
 //!
 //! How many slots stay recycled (`may_be_recycled`): the hash distributes entries over the shards,
 //! so the size of a shard of about `n` entries mostly varies by less than three times the root of

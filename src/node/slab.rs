@@ -30,9 +30,7 @@
 //!
 //! # Cost
 //!
-//! For `u64 → u64` a node takes 48 bytes, 4 more with a weight, 8 more with a separate own
-//! deadline, 16 more with a moment of refresh; an entry takes 20 bytes, or 40 with the links of a
-//! size policy. The header takes 1 percent.
+//! DESIGN.md has a table of the sizes of nodes and entries. The header takes 1 percent.
 //!
 //! # Origin
 //!

@@ -3,12 +3,10 @@
 use super::lifetimes::Lifetimes;
 use crate::hash;
 use crate::maintenance::Maintenance;
-use crate::node::NodePtr;
 use crate::refresh::Refresh;
 use crate::scheduler::Task;
 use crate::shared::Shared;
 use crate::sync::AtomicUsize;
-use crate::time::NEVER;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
@@ -74,31 +72,6 @@ impl<K, V, S> Core<K, V, S> {
             .as_ref()
             .map_or(1, |weigher| weigher(key, value))
     }
-
-    /// Time since the node was written, where that is known.
-    pub(crate) fn age(&self, node: NodePtr<K, V>) -> Duration {
-        if node.written() == NEVER {
-            return Duration::ZERO;
-        }
-        let clock = &self.shared.clock;
-        let now = clock.now();
-        let since = now.wrapping_sub(node.written());
-        // A clock that ran backwards shows a negative age.
-        let since = if since as i64 >= 0 { since } else { 0 };
-        clock.view(now).span(since)
-    }
-
-    /// What is left of an entry whose deadline was `judged` when it was found.
-    pub(crate) fn time_left(&self, node: NodePtr<K, V>, judged: u64) -> Option<Duration> {
-        if node.deadline() == NEVER {
-            return None;
-        }
-        let clock = &self.shared.clock;
-        let now = clock.now();
-        clock
-            .view(now)
-            .time_left(now, node.present_deadline(judged, now))
-    }
 }
 
 impl<K, V, S> Task for Core<K, V, S>
@@ -109,7 +82,7 @@ where
 {
     fn run_due(&self) -> Option<Duration> {
         let next = self.maintenance.run_due(&self.shared);
-        let overdue = self.run_overdue();
+        let overdue = self.loads().run_overdue();
         next.into_iter().chain(overdue).min()
     }
 

@@ -1,9 +1,9 @@
 //! A view of an entry without cloning it.
 
-use super::core::Core;
-use super::lookup::Hit;
+use super::find::Hit;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
+use crate::time::{Clock, NEVER};
 use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
@@ -37,30 +37,14 @@ pub struct EntryRef<'a, K, V> {
     deadline: u64,
     /// The time of the look-up; 0 where no clock was needed.
     now: u64,
-    clock: &'a dyn Times<K, V>,
+    clock: &'a Clock,
     _pin: Pin,
-}
-
-/// The methods of a cache that a reference calls, without the type of the cache's hasher.
-pub(crate) trait Times<K, V> {
-    fn time_left(&self, node: NodePtr<K, V>, judged: u64) -> Option<Duration>;
-    fn age(&self, node: NodePtr<K, V>) -> Duration;
-}
-
-impl<K, V, S> Times<K, V> for Core<K, V, S> {
-    fn time_left(&self, node: NodePtr<K, V>, judged: u64) -> Option<Duration> {
-        Core::time_left(self, node, judged)
-    }
-
-    fn age(&self, node: NodePtr<K, V>) -> Duration {
-        Core::age(self, node)
-    }
 }
 
 impl<'a, K, V> EntryRef<'a, K, V> {
     /// The pin was taken before the node was found and belongs to the domain of the node's cache.
     #[inline]
-    pub(crate) fn new(hit: Hit<K, V>, clock: &'a dyn Times<K, V>, pin: Pin) -> Self {
+    pub(crate) fn new(hit: Hit<K, V>, clock: &'a Clock, pin: Pin) -> Self {
         Self {
             node: hit.node,
             deadline: hit.node.present_deadline(hit.deadline, hit.now),
@@ -122,7 +106,12 @@ impl<'a, K, V> EntryRef<'a, K, V> {
     /// assert_eq!(cache.get_ref("k").unwrap().time_left(), None);
     /// ```
     pub fn time_left(&self) -> Option<Duration> {
-        self.clock.time_left(self.node, self.deadline)
+        if self.node.deadline() == NEVER {
+            return None;
+        }
+        let now = self.clock.now();
+        let deadline = self.node.present_deadline(self.deadline, now);
+        self.clock.view(now).time_left(now, deadline)
     }
 
     /// The time since this value was written. An age of 2^63 ns (292 years) or more reads as zero,
@@ -146,7 +135,15 @@ impl<'a, K, V> EntryRef<'a, K, V> {
     /// assert_eq!(cache.get_ref("k").unwrap().age(), Duration::from_secs(7));
     /// ```
     pub fn age(&self) -> Duration {
-        self.clock.age(self.node)
+        let written = self.node.written();
+        if written == NEVER {
+            return Duration::ZERO;
+        }
+        let now = self.clock.now();
+        let since = now.wrapping_sub(written);
+        // A clock that ran backwards shows a negative age.
+        let since = if since as i64 >= 0 { since } else { 0 };
+        self.clock.view(now).span(since)
     }
 }
 

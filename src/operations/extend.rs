@@ -1,7 +1,7 @@
 //! Reads that move the deadline of the entry they found.
 
 use super::core::Core;
-use super::lookup::Hit;
+use super::find::Hit;
 use crate::maintenance::WriteOutcome;
 use crate::node::{Life, NodePtr};
 use crate::time::{self, NEVER};
@@ -11,8 +11,8 @@ impl<K, V, S> Core<K, V, S> {
     /// entry expired meanwhile, or another thread moved its deadline, so that the look-up has to
     /// start over; then this read has extended nothing.
     ///
-    /// If its value was replaced meanwhile, the read stands as one from before that, and extends
-    /// nothing: it says nothing about the new value.
+    /// If the value was replaced meanwhile, the read counts as earlier and moves no deadline: it
+    /// says nothing about the new value.
     #[inline(always)]
     pub(crate) fn extend(&self, hit: &mut Hit<K, V>) -> bool {
         let lifetimes = &self.lifetimes;
@@ -31,12 +31,12 @@ impl<K, V, S> Core<K, V, S> {
         self.move_from(hit, own)
     }
 
-    /// Moves the deadline of a hit to where an answer of `own` wants it; see
+    /// Moves the deadline of a hit to the one that follows from `own`; see
     /// [`extend`](Self::extend).
     ///
     /// The hit was alive at the reading by which it was judged, and the new deadline counts from
-    /// there. If the entry has been found due since, its deadline was claimed, and the exchange
-    /// fails (node 4).
+    /// there. If another thread has found the entry due since, it has claimed the deadline, and
+    /// the exchange fails (node 4).
     #[inline(always)]
     fn move_from(&self, hit: &mut Hit<K, V>, own: u64) -> bool {
         let Hit {
@@ -69,8 +69,8 @@ impl<K, V, S> Core<K, V, S> {
             return true;
         }
         // Another thread has meanwhile set the own deadline, and moved the wanted one to the very
-        // value that it had before: the exchange went well, but to a deadline that ignores the new
-        // own one. Readers see the later of the two until it is moved again here.
+        // value that it had before: the exchange succeeded, but ignores the new own deadline.
+        // Correct it here; readers see the later of the two until then.
         let moved = self.move_deadline(node, wanted, None, now);
         Self::goes_on(hit, moved)
     }

@@ -1,5 +1,5 @@
-//! What stands between a write and the map: explicit writes revoke the load of their key, the
-//! commit of a load asks whether that load is still current.
+//! Decides whether a write may be made: an explicit write revokes the load of its key, the commit
+//! of a load asks whether that load is still current.
 
 use crate::listener::RemovalCause;
 use crate::load::{By, Known, Load};
@@ -124,7 +124,7 @@ impl<K, V> Met<K, V> {
     #[cold]
     #[inline(never)]
     fn revoke(&mut self, shard: &mut Shard<'_, K, V>, by: By) {
-        // Whatever an earlier attempt knew, the last one looked only if there are loads.
+        // The last attempt compared loads only if the shard has some.
         if !shard.has_loads() {
             return;
         }

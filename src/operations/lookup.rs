@@ -9,48 +9,20 @@
 //!    call, looks once at the key's bucket, and judges the entry by a clock that needs no call. It
 //!    serves reads of caches whose reads move no deadline and count nothing, and all look-ups that
 //!    are no reads.
-//! 2. What the fast path cannot decide goes on in a function of its own, which takes over for good:
-//!    so the fast path keeps nothing across a call, and saves no register.
+//! 2. What the fast path cannot decide goes on in a function of its own, by a tail call: so the
+//!    fast path keeps nothing across a call, and saves no register.
 //! 3. The full path asks the policy, moves the deadline, notes the use and counts.
 //! 4. An entry that is due is a miss once its deadline is *claimed* (node 4). If that fails, or the
 //!    entry was replaced meanwhile, the look-up starts over: the key was never absent.
 
 use super::core::Core;
 use super::entry_ref::EntryRef;
+use super::find::{Glance, Hit, Miss};
 use super::write::MAX_ASKS;
-use crate::map::Look;
-use crate::node::{Life, NodePtr};
+use crate::node::NodePtr;
 use crate::reclaim::{Pin, SolePin};
-use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
-
-/// An entry as a look-up found it: alive, unless said otherwise.
-#[derive(Debug)]
-pub(crate) struct Hit<K, V> {
-    pub(crate) node: NodePtr<K, V>,
-    /// The deadline by which it was judged.
-    pub(crate) deadline: u64,
-    /// The reading of the clock at which it was judged; 0 where none was needed.
-    pub(crate) now: u64,
-}
-
-/// A look-up that found nothing. If it met an entry that is due, then with the time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Miss {
-    due: Option<u64>,
-}
-
-/// What one look at the key's bucket tells.
-enum Glance<K, V> {
-    Hit(Hit<K, V>),
-    /// The key is absent.
-    Absent,
-    /// The key's entry: it is due, or the clock cannot be read without a call.
-    MaybeExpired(NodePtr<K, V>),
-    /// One look does not decide.
-    Retry,
-}
 
 /// A kind of look-up.
 pub(crate) trait Lookup<K: 'static, V: 'static> {
@@ -126,7 +98,7 @@ impl<K: 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS
         (): (),
         pin: impl FnOnce() -> Pin,
     ) -> Option<EntryRef<'a, K, V>> {
-        Some(EntryRef::new(hit, core, pin()))
+        Some(EntryRef::new(hit, &core.shared.clock, pin()))
     }
 
     #[inline(always)]
@@ -172,7 +144,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         if (!L::IS_READ || self.has_fast_reads)
             && let Some(pin) = self.shared.pin_alone()
         {
-            return match self.glance(hash, key, &pin) {
+            return match self.shared.glance(hash, key, &pin) {
                 Glance::Hit(hit) => {
                     let taken = L::take(hit.node);
                     if L::IS_READ && self.maintenance.should_record(hit.node) {
@@ -186,34 +158,6 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             };
         }
         self.look_up_fully::<L, Q>(hash, key)
-    }
-
-    /// One look at the key's bucket. A hit of a cache whose reads are not
-    /// [fast](Core::has_fast_reads) tells no more than that there is a living entry.
-    #[inline(always)]
-    fn glance<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Glance<K, V>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        let map = &self.shared.map;
-        let node = match map.look(hash, pin, |node| key.equivalent(node.key())) {
-            Look::Found(node) => node,
-            Look::Absent => return Glance::Absent,
-            Look::Unclear => return Glance::Retry,
-        };
-        let deadline = node.deadline();
-        let hit = |now| Hit {
-            node,
-            deadline,
-            now,
-        };
-        if deadline == NEVER {
-            return Glance::Hit(hit(0));
-        }
-        match self.shared.clock.now_in_line() {
-            Some(now) if !time::is_past(now, deadline) => Glance::Hit(hit(now)),
-            _ => Glance::MaybeExpired(node),
-        }
     }
 
     /// The rest of a fast read that the size policy has to hear of.
@@ -234,7 +178,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         Q: Equivalent<K> + ?Sized,
     {
         let pin = pin.into_pin();
-        match self.judge(node) {
+        match self.shared.judge(node) {
             Ok(hit) => self.finish::<L, Q>(hash, key, hit, pin),
             Err(due) => self.look_past::<L, Q>(hash, key, Some(due), pin),
         }
@@ -267,14 +211,14 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        match self.find(hash, key, &pin) {
+        match self.shared.find(hash, key, &pin) {
             Ok(hit) => self.finish::<L, Q>(hash, key, hit, pin),
             Err(due) => self.look_past::<L, Q>(hash, key, due, pin),
         }
     }
 
     /// The rest of a look-up that has found a living entry.
-    // Always inlined, as what it calls: the hit would go through the stack.
+    // Always inlined, as what it calls, so that the hit stays in registers.
     #[inline(always)]
     fn finish<L, Q>(&self, hash: u64, key: &Q, mut hit: Hit<K, V>, pin: Pin) -> L::Answer<'_>
     where
@@ -291,14 +235,14 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L::found(self, hit, taken, move || pin)
     }
 
-    /// The rest of a look-up that has met no living entry; see [`find`](Self::find).
+    /// The rest of a look-up that has met no living entry; see [`Shared::find`].
     #[inline(never)]
     fn look_past<L, Q>(&self, hash: u64, key: &Q, due: Option<Hit<K, V>>, pin: Pin) -> L::Answer<'_>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        match self.find_past(hash, key, due, &pin) {
+        match self.shared.find_past(hash, key, due, &pin) {
             Ok(hit) => self.finish::<L, Q>(hash, key, hit, pin),
             Err(miss) => self.miss::<L>(hash, miss, pin),
         }
@@ -315,7 +259,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     {
         let mut asks = 1;
         loop {
-            let mut hit = match self.find_live(hash, key, &pin) {
+            let mut hit = match self.shared.find_live(hash, key, &pin) {
                 Ok(hit) => hit,
                 Err(miss) => return self.miss::<L>(hash, miss, pin),
             };
@@ -334,19 +278,13 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// expiry that is due: after the pin was dropped, since destructors may run in it.
     fn miss<L: Lookup<K, V>>(&self, hash: u64, miss: Miss, pin: Pin) -> L::Answer<'_> {
         if L::IS_READ {
-            self.count_miss();
+            self.shared.count_miss();
         }
         drop(pin);
         if let Some(now) = miss.due {
             self.maintenance.met_expired(&self.shared, hash, now);
         }
         L::absent()
-    }
-
-    pub(crate) fn count_miss(&self) {
-        if let Some(counters) = &self.shared.counters {
-            counters.miss();
-        }
     }
 
     /// Notes and counts the use of an entry.
@@ -356,123 +294,5 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         if let Some(counters) = &self.shared.counters {
             counters.hit();
         }
-    }
-}
-
-impl<K, V, S> Core<K, V, S> {
-    /// The living entry of a key; else `None` if the key is absent, or the entry that is due by its
-    /// deadline, for [`find_past`](Self::find_past).
-    // Inlined into each caller. What seldom happens goes on in functions that take over for good:
-    // where the two ways meet again, what was found would go through the stack.
-    #[inline(always)]
-    fn find<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Result<Hit<K, V>, Option<Hit<K, V>>>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        let map = &self.shared.map;
-        let Some(node) = map.find(hash, pin, |node| key.equivalent(node.key())) else {
-            return Err(None);
-        };
-        self.judge(node).map_err(Some)
-    }
-
-    /// Goes on from what [`find`](Self::find) has met: a miss, unless an entry that is due turns
-    /// out not to be the key's any more.
-    #[cold]
-    #[inline(never)]
-    fn find_past<Q>(
-        &self,
-        hash: u64,
-        key: &Q,
-        due: Option<Hit<K, V>>,
-        pin: &Pin,
-    ) -> Result<Hit<K, V>, Miss>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        let mut met = due;
-        while let Some(due) = met {
-            if self.is_dead(&due, pin) {
-                return Err(Miss { due: Some(due.now) });
-            }
-            match self.find(hash, key, pin) {
-                Ok(hit) => return Ok(hit),
-                Err(again) => met = again,
-            }
-        }
-        Err(Miss { due: None })
-    }
-
-    /// The living entry of a key.
-    pub(crate) fn find_live<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Result<Hit<K, V>, Miss>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        self.find(hash, key, pin)
-            .or_else(|due| self.find_past(hash, key, due, pin))
-    }
-
-    /// The living entry of a node that was in the map a moment ago, or what its key has instead.
-    pub(crate) fn look_again(&self, node: NodePtr<K, V>, pin: &Pin) -> Option<Hit<K, V>>
-    where
-        K: Eq,
-    {
-        // In this order: alive by its deadline, and in the map even after that was judged.
-        match self.judge(node) {
-            Ok(hit) if node.life() == Life::Live => Some(hit),
-            _ => self.find_live(node.hash(), node.key(), pin).ok(),
-        }
-    }
-
-    /// The node as a hit; as an error, if it is due.
-    #[inline(always)]
-    fn judge(&self, node: NodePtr<K, V>) -> Result<Hit<K, V>, Hit<K, V>> {
-        let deadline = node.deadline();
-        let hit = |now| Hit {
-            node,
-            deadline,
-            now,
-        };
-        if deadline == NEVER {
-            // A read that may give it a deadline has to know the time.
-            return Ok(hit(if self.lifetimes.reads_extend {
-                self.shared.clock.now()
-            } else {
-                0
-            }));
-        }
-        let now = self.shared.clock.now();
-        if time::is_past(now, deadline) {
-            Err(hit(now))
-        } else {
-            Ok(hit(now))
-        }
-    }
-
-    /// Whether an entry that was judged due really is the key's, so that the key is absent. If it
-    /// was replaced, or a reader with an earlier clock extended it, the look-up has to start over.
-    fn is_dead(&self, due: &Hit<K, V>, pin: &Pin) -> bool {
-        let &Hit {
-            node,
-            deadline,
-            now,
-        } = due;
-        // Final: an extension comes too late from here on, or has come before.
-        if !node.claim(deadline, now) {
-            return false;
-        }
-        let map = &self.shared.map;
-        if !self.lifetimes.reads_extend {
-            return map.holds(node, pin);
-        }
-        // Claimed, by this thread or another: no writer replaces it any more and no reader extends
-        // it, so the key is absent, and was when the claim was made or the node left the map. A
-        // writer that replaces a live node freezes it, then puts the new one in its place: wait
-        // until it has done both.
-        !node.is_frozen(now)
-            || (node.life() == Life::Live && {
-                let hash = node.hash();
-                map.lock(hash).find_node(hash, node).is_some()
-            })
     }
 }

@@ -104,7 +104,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         let met = met[..asked.len()].iter().enumerate();
         answers.extend(met.map(|(at, &(met, deadline))| {
             let Some(node) = met else {
-                self.count_miss();
+                self.shared.count_miss();
                 return None;
             };
             if time::is_due(now, deadline) {

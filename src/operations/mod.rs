@@ -5,14 +5,15 @@
 //! | [`core`] | the shared state |
 //! | [`handle`] | the handles, and which one is the last |
 //! | [`lookup`] | the flow of all look-ups; [`many`]: batches of them |
+//! | [`find`] | the living entry of a key |
 //! | [`entry_ref`] | an entry under the pin of its look-up |
 //! | [`extend`] | reads that move a deadline |
 //! | [`mod@write`] | inserting, and deadlines set by hand |
-//! | [`gate`] | what stands between a write and the map |
+//! | [`gate`] | whether a write may be made |
 //! | [`remove`] | taking entries out |
 //! | [`restore`] | putting entries of a snapshot back |
 //! | [`refresh`] | when an entry becomes stale |
-//! | [`overdue`] | loads that last for too long |
+//! | [`loads`] | the view for calls that load; loads that last for too long |
 //! | [`lifetimes`] | the policy and the limits of a cache |
 //!
 //! An operation walks from here to the map and from there to the node. It leaves an event in a
@@ -21,12 +22,13 @@
 mod core;
 mod entry_ref;
 mod extend;
+mod find;
 mod gate;
 mod handle;
 mod lifetimes;
+mod loads;
 mod lookup;
 mod many;
-mod overdue;
 mod refresh;
 mod remove;
 mod restore;
@@ -39,6 +41,7 @@ pub use entry_ref::EntryRef;
 pub(crate) use gate::{Check, Explicit, Gate, Written};
 pub(crate) use handle::{Handle, Visit, WeakHandle};
 pub(crate) use lifetimes::{Lifetimes, Limits};
+pub(crate) use loads::Loads;
 pub(crate) use lookup::{Cloned, Contained, Referenced};
 pub(crate) use refresh::{FromLoad, set_refresh};
 pub(crate) use restore::Remaining;

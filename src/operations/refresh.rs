@@ -2,7 +2,8 @@
 //! of the shard's lock that stores the value.
 
 use super::core::Core;
-use super::lookup::{Hit, Lookup};
+use super::find::Hit;
+use super::lookup::Lookup;
 use super::write::Given;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;

@@ -1,5 +1,5 @@
 //! Taking entries out: one, those that a closure refuses, all. Every explicit removal goes through
-//! [`Core::take_out`].
+//! [`Shared::take_out`].
 
 use super::core::Core;
 use super::gate::Explicit;
@@ -8,8 +8,9 @@ use crate::listener::RemovalCause;
 use crate::load::By;
 use crate::maintenance::WriteOutcome;
 use crate::map::{END, Occupied, Revalidated, Shard};
-use crate::node::{Life, NodePtr};
-use crate::time::{self, NEVER};
+use crate::node::NodePtr;
+use crate::shared::Shared;
+use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 
@@ -28,10 +29,11 @@ where
     K: Hash + Eq,
     S: BuildHasher,
 {
-    /// Removes a key's entry and revokes the key's load. `look` sees a node before it is removed,
-    /// with no lock held, perhaps more than once; what it saw of the node that was removed is
-    /// returned, unless that was due. If it answers `None`, nothing is removed; a removal that
-    /// `must_look` is never made before.
+    /// Removes a key's entry and revokes the key's load. Returns what `look` saw of the node that
+    /// was removed, unless that was due.
+    ///
+    /// `look` sees the node before its removal, perhaps several times, with no lock held. `None`
+    /// cancels the removal. With `must_look`, no removal precedes `look`.
     pub(crate) fn take<Q, R>(
         &self,
         key: &Q,
@@ -89,7 +91,7 @@ where
         Q: Equivalent<K> + ?Sized,
     {
         let cell = self.shared.map.cell(hash);
-        // The pin holds up loads that come after it, but not this.
+        // Before the pin, whose fence delays the memory loads after it.
         cell.prefetch(hash);
         let pin = self.shared.pin();
         // Before the look-up: a load that ends in between has stored what the look-up missed.
@@ -122,8 +124,8 @@ where
             return Err(Overtaken);
         }
         gate.revoke(&mut shard);
-        let (cause, now) = self.take_out(&mut shard, spot, node);
-        let outcome = self.took(&shard, now);
+        let (cause, now) = self.shared.take_out(&mut shard, spot, node);
+        let outcome = WriteOutcome::of_removal(&shard, now);
         drop(shard);
         drop(probe);
         let seen = match seen {
@@ -152,56 +154,6 @@ where
         Ok((cause == RemovalCause::Explicit).then_some(seen))
     }
 
-    /// Takes a node of this shard out. False if it had left the map before.
-    fn take_node(&self, shard: &mut Shard<'_, K, V>, node: NodePtr<K, V>) -> bool {
-        let spot = shard.find_node(node.hash(), node);
-        spot.is_some_and(|spot| {
-            self.take_out(shard, spot, node);
-            true
-        })
-    }
-
-    /// Takes a node out and returns the cause, and the time if that was looked at: the one place
-    /// where an entry leaves the map by an explicit call.
-    pub(crate) fn take_out<'a>(
-        &self,
-        shard: &mut Shard<'a, K, V>,
-        spot: Occupied<'a, K, V>,
-        node: NodePtr<K, V>,
-    ) -> (RemovalCause, Option<u64>) {
-        let (cause, now) = self.cause_of_leaving(node);
-        shard.remove(spot, node, cause);
-        self.shared.note_removed(|| node.weight(), cause);
-        (cause, now)
-    }
-
-    /// `Expired` if the node is due now, which is then final; else `Explicit`. Under the shard's
-    /// lock.
-    fn cause_of_leaving(&self, node: NodePtr<K, V>) -> (RemovalCause, Option<u64>) {
-        if node.deadline() == NEVER {
-            return (RemovalCause::Explicit, None);
-        }
-        let now = self.shared.clock.now();
-        let cause = if node.deadline_if_alive(now).is_none() {
-            RemovalCause::Expired
-        } else {
-            RemovalCause::Explicit
-        };
-        (cause, Some(now))
-    }
-
-    /// What maintenance needs to know of nodes that were taken out, the last one at `now` if the
-    /// clock was read for it.
-    pub(crate) fn took(&self, shard: &Shard<'_, K, V>, now: Option<u64>) -> WriteOutcome {
-        WriteOutcome {
-            shard: shard.number(),
-            pending: shard.pending(),
-            deadline: NEVER,
-            now,
-            left: 1,
-        }
-    }
-
     /// Removes all entries that are present now. Entries that are inserted meanwhile may or may not
     /// be removed. Each shard is visited once, so the call ends under constant writes.
     pub(crate) fn take_all(&self) {
@@ -223,10 +175,10 @@ where
                     visited += 1;
                     at = map.collect(number, at as u32, &pin, &mut nodes);
                     for node in nodes.drain(..) {
-                        taken += usize::from(self.take_node(&mut shard, node));
+                        taken += usize::from(self.shared.take_node(&mut shard, node));
                     }
                 }
-                let outcome = self.took(&shard, None);
+                let outcome = WriteOutcome::of_removal(&shard, None);
                 drop(shard);
                 drop(pin);
                 revoked.iter().for_each(|load| load.scatter());
@@ -254,7 +206,7 @@ where
                 let pin = self.shared.pin();
                 at = map.collect(number, at as u32, &pin, &mut nodes);
                 for node in nodes.drain(..) {
-                    if !self.is_live(node) || keep(node.key(), node.value()) {
+                    if !self.shared.is_live(node) || keep(node.key(), node.value()) {
                         continue;
                     }
                     let mut gate = Explicit::new(By::Seeing);
@@ -265,9 +217,9 @@ where
                             gate.compare(|other| other == node.key());
                             continue;
                         }
-                        if self.take_node(&mut shard, node) {
+                        if self.shared.take_node(&mut shard, node) {
                             gate.revoke(&mut shard);
-                            after.outcome = Some(self.took(&shard, None));
+                            after.outcome = Some(WriteOutcome::of_removal(&shard, None));
                         }
                         break;
                     }
@@ -305,12 +257,43 @@ impl<K, V, S> Drop for AfterWrite<'_, K, V, S> {
     }
 }
 
-impl<K, V, S> Core<K, V, S> {
-    /// Whether the node is in the map and not due, just now.
-    pub(crate) fn is_live(&self, node: NodePtr<K, V>) -> bool {
-        let deadline = node.deadline();
-        node.life() == Life::Live
-            && (deadline == NEVER || !time::is_due(self.shared.clock.now(), deadline))
+impl<K, V> Shared<K, V> {
+    /// Takes a node of this shard out. False if it had left the map before.
+    fn take_node(&self, shard: &mut Shard<'_, K, V>, node: NodePtr<K, V>) -> bool {
+        let spot = shard.find_node(node.hash(), node);
+        spot.is_some_and(|spot| {
+            self.take_out(shard, spot, node);
+            true
+        })
+    }
+
+    /// Takes a node out and returns the cause, and the time if that was looked at: the one place
+    /// where an entry leaves the map by an explicit call.
+    pub(crate) fn take_out<'a>(
+        &self,
+        shard: &mut Shard<'a, K, V>,
+        spot: Occupied<'a, K, V>,
+        node: NodePtr<K, V>,
+    ) -> (RemovalCause, Option<u64>) {
+        let (cause, now) = self.cause_of_leaving(node);
+        shard.remove(spot, node, cause);
+        self.note_removed(|| node.weight(), cause);
+        (cause, now)
+    }
+
+    /// `Expired` if the node is due now, which is then final; else `Explicit`. Under the shard's
+    /// lock.
+    fn cause_of_leaving(&self, node: NodePtr<K, V>) -> (RemovalCause, Option<u64>) {
+        if node.deadline() == NEVER {
+            return (RemovalCause::Explicit, None);
+        }
+        let now = self.clock.now();
+        let cause = if node.deadline_if_alive(now).is_none() {
+            RemovalCause::Expired
+        } else {
+            RemovalCause::Explicit
+        };
+        (cause, Some(now))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::listener::RemovalCause;
 use crate::load::By;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
-use crate::node::{Making, NewNode, Times};
+use crate::node::{Making, NewNode, NodePtr, Times};
 use crate::time::NEVER;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -18,6 +18,8 @@ use std::time::Duration;
 /// The remaining life of an entry that comes back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remaining {
+    /// The reading of the clock from which all of these count: the beginning of the restore.
+    pub(crate) at: u64,
     /// Until its own deadline.
     pub(crate) own: Option<Duration>,
     /// Until it ends for not being read.
@@ -36,11 +38,16 @@ where
 {
     /// Adds an entry, in one step. False, and the cache is as it was, if the key has a live entry.
     pub(crate) fn put_back(&self, key: K, value: V, weight: u32, remaining: Remaining) -> bool {
+        let times = self.times_of(remaining);
         let hash = self.hash(&key);
         let new = NewNode::new(key, value, Making { hash, weight });
         if remaining.own.is_some() {
             self.lifetimes.note_own();
         }
+        let refresh = remaining.refresh.map(|after| {
+            let view = self.shared.clock.view(remaining.at);
+            view.deadline_after(remaining.at, after)
+        });
         let mut gate = Explicit::new(By::Blind);
         let outcome = loop {
             gate.compare(|other| other == new.key());
@@ -50,7 +57,7 @@ where
                 .map
                 .probe(hash, &pin, |node| new.key() == node.key());
             let now = self.shared.clock.now();
-            let alive = |node: crate::node::NodePtr<K, V>| node.deadline_if_alive(now).is_some();
+            let alive = |node: NodePtr<K, V>| node.deadline_if_alive(now).is_some();
             if probe.found.is_some_and(alive) {
                 // The pin goes before the key and the value do.
                 drop(probe);
@@ -58,15 +65,11 @@ where
                 drop(new);
                 return false;
             }
-            let times = self.times_of(remaining, now);
             let mut shard = probe.lock();
             if !gate.knows_loads(&shard, hash) {
                 drop((shard, probe));
                 continue;
             }
-            let refresh = remaining.refresh;
-            let refresh =
-                refresh.map(|after| self.shared.clock.view(now).deadline_after(now, after));
             let left = match shard.revalidate(hash, &probe) {
                 None => {
                     drop((shard, probe));
@@ -121,9 +124,9 @@ where
         self.maintenance.after_write(&self.shared, outcome);
     }
 
-    /// The times of an entry that comes back at `now`.
-    fn times_of(&self, remaining: Remaining, now: u64) -> Times {
-        let clock = &self.shared.clock;
+    /// The times of an entry that comes back.
+    fn times_of(&self, remaining: Remaining) -> Times {
+        let (clock, now) = (&self.shared.clock, remaining.at);
         let view = clock.view(now);
         let own = view.deadline_in(now, remaining.own);
         let written = now.wrapping_sub(view.deadline_after(0, remaining.age));

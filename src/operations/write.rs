@@ -54,7 +54,7 @@ enum Answer {
 }
 
 impl Asked {
-    /// The answer as it is taken when the policy is not asked again, whatever is there by then.
+    /// The answer that is used when the policy is not asked again, whatever is there by then.
     /// `None` if it was not asked at all.
     fn for_good(self, now: impl FnOnce() -> u64) -> Option<Self> {
         match self.answer {
@@ -71,7 +71,7 @@ impl Asked {
     ///
     /// `None` if the policy has to be asked again: the entry fell due since, so the answer has to
     /// be about a new one; or its deadline is not the one that the policy kept, and `may_ask`.
-    // Always inlined: an answer of two, one of them optional, would go through the stack.
+    // Always inlined, so that the answer stays in registers.
     #[inline(always)]
     fn supersede<K, V>(
         &self,
@@ -93,7 +93,7 @@ impl Asked {
     }
 
     /// For which cause the old value leaves; `None` if the policy was asked about a live entry, and
-    /// it was found due since.
+    /// another thread has claimed its deadline since.
     fn judge<K, V>(&self, old: NodePtr<K, V>) -> Option<RemovalCause> {
         loop {
             let deadline = old.deadline();
@@ -134,7 +134,7 @@ impl Asked {
     }
 
     /// The times of a node that is about to come in.
-    // Always inlined: arguments and answer would go through the stack.
+    // Always inlined, so that arguments and answer stay in registers.
     #[inline(always)]
     fn times<K, V>(&self, kept: Option<u64>, lifetimes: &Lifetimes<K, V>, clock: &Clock) -> Times {
         let now = self.now;
@@ -197,7 +197,7 @@ where
     }
 
     /// The rest of an explicit write whose first attempt failed.
-    // With its end: if both ways came together again, the outcome would go through the stack.
+    // With its end, `after_write`: so the outcome of the first attempt stays in registers.
     #[cold]
     #[inline(never)]
     fn put_late(&self, failed: Failed<K, V>, given: Given, mut gate: Explicit<K, V>) {
@@ -233,7 +233,7 @@ where
         given: Given,
         gate: &mut impl Gate<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
-        // The pin holds up loads that come after it, but not this.
+        // Before the pin, whose fence delays the memory loads after it.
         self.shared.map.prefetch(hash);
         let making = Making {
             hash,
@@ -245,8 +245,8 @@ where
     }
 
     /// The rest of a write whose first attempt was overtaken.
-    // Apart from the first attempt, which is straight code: in a loop around it, what the attempts
-    // share would go through the stack.
+    // Apart from the first attempt, which is straight code: a loop around it would keep in memory
+    // what the attempts share.
     #[cold]
     #[inline(never)]
     fn put_again(
@@ -276,8 +276,8 @@ where
         }
     }
 
-    /// One attempt of a write, that number `asks`: with the answer that holds for good, if there is
-    /// one, else the policy is asked.
+    /// One attempt of a write, that number `asks`: with the `last` answer, if there is one, else
+    /// the policy is asked.
     // The pin comes last, so that if the user's code panics it is let go before key and value are
     // dropped.
     #[inline(always)]

@@ -36,7 +36,7 @@ impl Nodes {
         nodes
     }
 
-    /// A node that hangs nowhere; its key is its number.
+    /// A node that is not linked; its key is its number.
     #[inline]
     pub(super) fn make(&mut self, hash: u64, deadline: u64) -> NodePtr<u32, ()> {
         let number = self.vacant.pop().unwrap_or_else(|| {

@@ -3,9 +3,10 @@
 //! # How it works
 //!
 //! The entries come hottest first. A first pass takes the downtime off their lives and decides, in
-//! that order, which of them fit: so the bound refuses the coldest. Of entries with the same key it
-//! takes the first. A second pass puts them in, coldest first, so that the size policy sees the
-//! hottest as the newest.
+//! that order, which of them fit: so the bound refuses the coldest. What is left of each life
+//! counts from one reading of the clock, at the beginning, however long the restore takes. Of
+//! entries with the same key it takes the first. A second pass puts them in, coldest first, so that
+//! the size policy sees the hottest as the newest.
 
 use super::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot};
 use crate::cache::Cache;
@@ -37,6 +38,9 @@ where
     /// entry that is older than that has ended; without a `time_to_idle` the time without a read
     /// does not matter. Of entries that do not fit the bound, the coldest are refused. The order of
     /// use is that of the snapshot.
+    ///
+    /// All lives count from the beginning of the call. An entry whose life ends while the call runs
+    /// is stored as one that has expired, and the listener is told of it.
     ///
     /// An entry that is restored counts as written: statistics count an insertion, and a load of
     /// its key that is under way is revoked.
@@ -70,6 +74,8 @@ where
                 .duration_since(snapshot.taken_at)
                 .unwrap_or_default(),
         };
+        // Read once: a restore of many entries takes time, which counts for the last entry, too.
+        let now = self.core.shared.clock.now();
         let mut counts = Restored::default();
         let mut used = self.weighted_size();
         let mut seen = HashSet::with_capacity(snapshot.len());
@@ -77,7 +83,7 @@ where
             .iter()
             .map(|entry| {
                 if seen.insert(&entry.key) {
-                    self.judge(entry, downtime, how.ended, &mut used, &mut counts)
+                    self.judge(entry, (downtime, now), how.ended, &mut used, &mut counts)
                 } else {
                     counts.present += 1;
                     Verdict::LeaveOut
@@ -107,12 +113,12 @@ where
         counts
     }
 
-    /// Decides on one entry, `used` being the weight of those that stay so far. Counts it, unless
-    /// it is to be put back.
+    /// Decides on one entry at `now`, the beginning of the restore, `used` being the weight of
+    /// those that stay so far. Counts it, unless it is to be put back.
     fn judge(
         &self,
         entry: &SavedEntry<K, V>,
-        downtime: Duration,
+        (downtime, now): (Duration, u64),
         ended: Ended,
         used: &mut u64,
         counts: &mut Restored,
@@ -155,6 +161,7 @@ where
         Verdict::PutBack {
             weight,
             remaining: Remaining {
+                at: now,
                 own: left(entry.time_left),
                 idle: left(idle_left),
                 refresh: left(entry.refresh_in),

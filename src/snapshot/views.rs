@@ -38,8 +38,8 @@ impl<'a, K: Eq, V, S> Iterator for View<'a, K, V, S> {
         loop {
             let node = self.nodes.next()?;
             let pin = self.core.shared.pin();
-            if let Some(hit) = self.core.look_again(node, &pin) {
-                return Some(EntryRef::new(hit, self.core, pin));
+            if let Some(hit) = self.core.shared.look_again(node, &pin) {
+                return Some(EntryRef::new(hit, &self.core.shared.clock, pin));
             }
         }
     }

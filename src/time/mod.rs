@@ -44,7 +44,7 @@ pub(crate) mod view;
 
 use counter::{Counter, Direct};
 use discipline::Discipline;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(crate) use deadline::{
     MAX_LIFE_NANOS, NEVER, earlier, is_before, is_due, is_past, saturating_nanos,
@@ -154,6 +154,15 @@ impl Clock {
             } => discipline.view(now, *origin),
             Source::Custom(..) => View::identity(self.base, now),
         }
+    }
+
+    /// What is left from now on until a deadline: `None` if it never comes, zero if it is due.
+    pub(crate) fn time_until(&self, deadline: u64) -> Option<Duration> {
+        if deadline == NEVER {
+            return None;
+        }
+        let now = self.now();
+        self.view(now).time_left(now, deadline)
     }
 
     /// The point `now` of cache time, which was read just before, as a policy is told it.

@@ -47,7 +47,9 @@ const OPERATIONS: &[(&str, fn())] = &[
     ("get-many-hit-expiry", get_many),
     ("get-miss", || each(cache(Expire::Create), miss)),
     ("get-with-hit", || each(cache(Expire::Create), get_with_hit)),
-    ("get-with-miss", || each(cache(Expire::Never), get_with_miss)),
+    ("get-with-miss", || {
+        each(cache(Expire::Never), get_with_miss)
+    }),
     ("contains-key", || each(cache(Expire::Create), contains_key)),
     ("replace", || each(cache(Expire::Never), replace)),
     ("replace-expiry", || each(cache(Expire::Write), replace)),

@@ -136,8 +136,8 @@ impl<K, V> Pass<'_, K, V> {
                     }
                 } else if let Some(eviction) = &mut self.state.eviction {
                     // The new node has left again, as a later event of this shard says. If it was
-                    // replaced, its successor takes over what is held for it, here and in the
-                    // wheel, where the entry stays.
+                    // replaced, its successor takes over its queue position, held here, and its
+                    // bucket in the wheel, where the entry stays.
                     eviction.hold(new);
                 }
                 old.set_life(Life::Succeeded);

@@ -43,7 +43,7 @@ impl<K, V> Pass<'_, K, V> {
                     Some((RemovalCause::Expired, _)) => eviction.expired(victim),
                     _ => eviction.removed(victim),
                 }
-                // The next victim is mostly known by now: prefetch what its removal will touch.
+                // The next victim is usually chosen already: prefetch what its removal will touch.
                 if let Some(next) = eviction.prefetch_victim() {
                     self.shared.map.prefetch(next.hash());
                     Wheel::prefetch_around(next);

@@ -20,7 +20,10 @@ use std::time::Duration;
 /// The node of a key, as long as the entry is in the map.
 fn node(cache: &Cache<u32, u32>, key: u32) -> NodePtr<u32, u32> {
     let pin = cache.core.shared.pin();
-    let hit = cache.core.find_live(cache.core.hash(&key), &key, &pin);
+    let hit = cache
+        .core
+        .shared
+        .find_live(cache.core.hash(&key), &key, &pin);
     hit.expect("it is there").node
 }
 

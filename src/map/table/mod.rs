@@ -36,8 +36,8 @@
 //!    array, and in its overflow chain. A reader that meets such a word learned of that home before
 //!    the entries moved, so its search began before that, and then the node was in the table. So at
 //!    a moment within the call the hit was true, though the node may have been removed or replaced
-//!    since: as true as any hit whose node is removed right after it was found. That node is not
-//!    freed meanwhile, since the reader was pinned when it left the map (node 1). The reader does
+//!    since: such a hit is like one that returned just before the removal. That node is not freed
+//!    meanwhile, since the reader was pinned when it left the map (node 1). The reader does
 //!    not believe a miss there, since the move has moved the version on.
 //! 8. A bucket of the array that entries are moving to is uninitialised until its unit moves; the
 //!    move clears it first. No reader looks into it as a home before `moved` says so (table 5).

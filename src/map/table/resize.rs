@@ -31,8 +31,8 @@
 //! reads the hashes of one bucket's entries from the side parts of their nodes; it prefetches those
 //! of all units of a write before it reads the first. To join a unit, it reads no node.
 //!
-//! An array of `2n` buckets is complete `n / UNITS_PER_WRITE` inserts after it was allocated, and
-//! too full `5n` inserts after that. So one move has always ended before the next begins.
+//! A move to `2n` buckets ends before the next can begin: it takes `n / UNITS_PER_WRITE` inserts,
+//! and the next starts `5n` inserts after the move began.
 //!
 //! Origin: resizing a hash table a few buckets at a time, so that no operation pays for all of it:
 //! P.-Å. Larson, "Dynamic hash tables", CACM 31(4), 1988; also known from Redis. Readers that take

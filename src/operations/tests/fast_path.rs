@@ -93,7 +93,7 @@ fn a_read_is_recorded_once_and_a_peek_never() {
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let should_record = || {
         let pin = shared.pin();
-        let hit = cache.core.find_live(cache.core.hash(&1), &1, &pin);
+        let hit = cache.core.shared.find_live(cache.core.hash(&1), &1, &pin);
         maintenance.should_record(hit.unwrap().node)
     };
     // A run renews the stamp.

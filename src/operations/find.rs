@@ -1,0 +1,194 @@
+//! The living entry of a key: what one look at the map and one reading of the clock tell.
+
+use crate::map::Look;
+use crate::node::{Life, NodePtr};
+use crate::reclaim::Pin;
+use crate::shared::Shared;
+use crate::time::{self, NEVER};
+use equivalent::Equivalent;
+
+/// An entry as a look-up found it: alive, unless said otherwise.
+#[derive(Debug)]
+pub(crate) struct Hit<K, V> {
+    pub(crate) node: NodePtr<K, V>,
+    /// The deadline by which it was judged.
+    pub(crate) deadline: u64,
+    /// The reading of the clock at which it was judged; 0 where none was needed.
+    pub(crate) now: u64,
+}
+
+/// A look-up that found nothing. If it met an entry that is due, then with the time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Miss {
+    pub(super) due: Option<u64>,
+}
+
+/// What one look at the key's bucket tells.
+pub(super) enum Glance<K, V> {
+    Hit(Hit<K, V>),
+    /// The key is absent.
+    Absent,
+    /// The key's entry: it is due, or the clock cannot be read without a call.
+    MaybeExpired(NodePtr<K, V>),
+    /// One look does not decide.
+    Retry,
+}
+
+impl<K, V> Shared<K, V> {
+    /// One look at the key's bucket. A hit of a cache whose reads are not
+    /// [fast](super::Core::has_fast_reads) only says that the entry is live.
+    #[inline(always)]
+    pub(super) fn glance<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Glance<K, V>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let map = &self.map;
+        let node = match map.look(hash, pin, |node| key.equivalent(node.key())) {
+            Look::Found(node) => node,
+            Look::Absent => return Glance::Absent,
+            Look::Unclear => return Glance::Retry,
+        };
+        let deadline = node.deadline();
+        let hit = |now| Hit {
+            node,
+            deadline,
+            now,
+        };
+        if deadline == NEVER {
+            return Glance::Hit(hit(0));
+        }
+        match self.clock.now_in_line() {
+            Some(now) if !time::is_past(now, deadline) => Glance::Hit(hit(now)),
+            _ => Glance::MaybeExpired(node),
+        }
+    }
+
+    /// The living entry of a key; else `None` if the key is absent, or the entry that is due by its
+    /// deadline, for [`find_past`](Self::find_past).
+    // Inlined into each caller. What seldom happens goes on in tail calls: so what was found stays
+    // in registers.
+    #[inline(always)]
+    pub(super) fn find<Q>(
+        &self,
+        hash: u64,
+        key: &Q,
+        pin: &Pin,
+    ) -> Result<Hit<K, V>, Option<Hit<K, V>>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let map = &self.map;
+        let Some(node) = map.find(hash, pin, |node| key.equivalent(node.key())) else {
+            return Err(None);
+        };
+        self.judge(node).map_err(Some)
+    }
+
+    /// Goes on from what [`find`](Self::find) has met: a miss, unless an entry that is due turns
+    /// out not to be the key's any more.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn find_past<Q>(
+        &self,
+        hash: u64,
+        key: &Q,
+        due: Option<Hit<K, V>>,
+        pin: &Pin,
+    ) -> Result<Hit<K, V>, Miss>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let mut met = due;
+        while let Some(due) = met {
+            if self.is_dead(&due, pin) {
+                return Err(Miss { due: Some(due.now) });
+            }
+            match self.find(hash, key, pin) {
+                Ok(hit) => return Ok(hit),
+                Err(again) => met = again,
+            }
+        }
+        Err(Miss { due: None })
+    }
+
+    /// The living entry of a key.
+    pub(crate) fn find_live<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Result<Hit<K, V>, Miss>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        self.find(hash, key, pin)
+            .or_else(|due| self.find_past(hash, key, due, pin))
+    }
+
+    /// The living entry of a node that was in the map a moment ago, or what its key has instead.
+    pub(crate) fn look_again(&self, node: NodePtr<K, V>, pin: &Pin) -> Option<Hit<K, V>>
+    where
+        K: Eq,
+    {
+        // In this order: alive by its deadline, and in the map even after that was judged.
+        match self.judge(node) {
+            Ok(hit) if node.life() == Life::Live => Some(hit),
+            _ => self.find_live(node.hash(), node.key(), pin).ok(),
+        }
+    }
+
+    /// The node as a hit; as an error, if it is due.
+    #[inline(always)]
+    pub(super) fn judge(&self, node: NodePtr<K, V>) -> Result<Hit<K, V>, Hit<K, V>> {
+        let deadline = node.deadline();
+        let hit = |now| Hit {
+            node,
+            deadline,
+            now,
+        };
+        if deadline == NEVER {
+            // A read that may give it a deadline has to know the time.
+            return Ok(hit(if self.reads_extend {
+                self.clock.now()
+            } else {
+                0
+            }));
+        }
+        let now = self.clock.now();
+        if time::is_past(now, deadline) {
+            Err(hit(now))
+        } else {
+            Ok(hit(now))
+        }
+    }
+
+    /// Whether an entry that was judged due is still the key's current entry, so that the key is
+    /// absent. If it was replaced, or a reader with an earlier clock extended it, the look-up has
+    /// to start over.
+    fn is_dead(&self, due: &Hit<K, V>, pin: &Pin) -> bool {
+        let &Hit {
+            node,
+            deadline,
+            now,
+        } = due;
+        // Final: an extension comes too late from here on, or has come before.
+        if !node.claim(deadline, now) {
+            return false;
+        }
+        let map = &self.map;
+        if !self.reads_extend {
+            return map.holds(node, pin);
+        }
+        // Claimed, by this thread or another: no writer replaces it any more and no reader extends
+        // it, so the key is absent, and was when the claim was made or the node left the map. A
+        // writer that replaces a live node freezes it, then puts the new one in its place: wait
+        // until it has done both.
+        !node.is_frozen(now)
+            || (node.life() == Life::Live && {
+                let hash = node.hash();
+                map.lock(hash).find_node(hash, node).is_some()
+            })
+    }
+
+    /// Whether the node is in the map and not due, just now.
+    pub(crate) fn is_live(&self, node: NodePtr<K, V>) -> bool {
+        let deadline = node.deadline();
+        node.life() == Life::Live
+            && (deadline == NEVER || !time::is_due(self.clock.now(), deadline))
+    }
+}

@@ -1,0 +1,114 @@
+//! The part of a cache that the calls that load work on, and loads that last for too long.
+//!
+//! [`Loads`] is a borrowed view of the cache. Its methods stand here and in `loading/`.
+//!
+//! # Overdue loads
+//!
+//! Each call that waits looks whether the load is overdue, whenever it wakes. If it is, the call
+//! begins anew, and its load replaces the overdue one. A load is never ended from outside; its
+//! waiters only have to wake in time. A thread wakes by itself. For tasks, and for threads whose
+//! cache has a ticker of its own, the scheduler is asked for a run at that moment, which wakes
+//! them.
+
+use super::core::Core;
+use crate::contain::contain;
+use crate::load::Load;
+use crate::time;
+use std::time::Duration;
+
+/// A cache, as the calls that load see it.
+pub(crate) struct Loads<'a, K, V, S> {
+    pub(crate) core: &'a Core<K, V, S>,
+}
+
+impl<K, V, S> Clone for Loads<'_, K, V, S> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V, S> Copy for Loads<'_, K, V, S> {}
+
+impl<K, V, S> Core<K, V, S> {
+    #[inline]
+    pub(crate) fn loads(&self) -> Loads<'_, K, V, S> {
+        Loads { core: self }
+    }
+}
+
+impl<K, V, S> Loads<'_, K, V, S> {
+    /// Cache time, where loads need it: for a time-out, or for statistics.
+    pub(crate) fn clock(self) -> u64 {
+        let timed = self.core.lifetimes.limits.load_timeout.is_some();
+        if timed || self.core.shared.counters.is_some() {
+            self.core.shared.clock.now()
+        } else {
+            0
+        }
+    }
+
+    /// When a load becomes overdue, in cache time.
+    fn overdue_at(self, load: &Load<K, V>) -> Option<u64> {
+        let most = self.core.lifetimes.limits.load_timeout?;
+        let began = load.began();
+        Some(
+            self.core
+                .shared
+                .clock
+                .view(began)
+                .deadline_after(began, most),
+        )
+    }
+
+    /// Whether a load has lasted for longer than the time-out.
+    pub(crate) fn is_overdue(self, load: &Load<K, V>, now: u64) -> bool {
+        self.overdue_at(load)
+            .is_some_and(|deadline| time::is_due(now, deadline))
+    }
+
+    /// How long a waiter waits before it asks whether the load is overdue; `None` for ever.
+    pub(crate) fn patience(self, load: &Load<K, V>) -> Option<Duration> {
+        let deadline = self.overdue_at(load)?;
+        let clock = &self.core.shared.clock;
+        let now = clock.now();
+        clock.view(now).time_left(now, deadline)
+    }
+
+    /// Has waiters of a load wake when it becomes overdue.
+    pub(crate) fn watch(self, load: &Load<K, V>, now: u64) {
+        if let Some(deadline) = self.overdue_at(load) {
+            self.core
+                .maintenance
+                .request_run_by(&self.core.shared, deadline, now);
+        }
+    }
+
+    /// The same where a panic of the scheduler's alarm must not get out.
+    pub(crate) fn watch_quietly(self, load: &Load<K, V>, now: u64) {
+        contain(|| self.watch(load, now));
+    }
+
+    /// Wakes the waiters of overdue loads; says how long it is until the next load becomes overdue.
+    /// Called by the scheduler.
+    pub(crate) fn run_overdue(self) -> Option<Duration> {
+        self.core.lifetimes.limits.load_timeout?;
+        let now = self.core.shared.clock.now();
+        let mut next: Option<Duration> = None;
+        for shard in 0..self.core.shared.map.shards() {
+            for load in self.core.shared.map.loads_of(shard) {
+                if self.is_overdue(&load, now) {
+                    load.rouse();
+                } else if load.has_waiters() {
+                    self.watch(&load, now);
+                    let view = self.core.shared.clock.view(now);
+                    let left = self
+                        .overdue_at(&load)
+                        .and_then(|at| view.time_left(now, at));
+                    next = next.into_iter().chain(left).min();
+                }
+            }
+        }
+        next
+    }
+}
