@@ -22,4 +22,6 @@ mod state;
 
 pub(crate) use list::{Known, Loads};
 pub(crate) use ring::{Ring, thread_number, wait_in};
-pub(crate) use state::{By, Failure, Load, Outcome, Shared, Ticket, Verdict, Want, wake_all};
+pub(crate) use state::{
+    By, Failure, Load, Outcome, Sealed, Shared, Ticket, Verdict, Want, wake_all,
+};

@@ -137,6 +137,17 @@ pub(crate) enum By {
     Newer,
 }
 
+/// What is left of a load whose value has been stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sealed {
+    /// Nothing: no call waits, and none can join.
+    Over,
+    /// Calls wait for the value.
+    Ending,
+    /// Calls wait for the value, and for their turn.
+    GoesOn,
+}
+
 /// The end of a run: which wakers to call, with no lock held, and whether the load has to leave the
 /// list of its shard.
 #[must_use]
@@ -409,16 +420,24 @@ impl<K, V> Load<K, V> {
         !self.state.lock().queue.is_empty()
     }
 
-    /// The run's value has been stored. Under the shard's lock, in the hold that stored it. True if
-    /// the load goes on, since calls wait for their turn; else it is no longer current and has to
-    /// leave the list in the same hold.
-    pub(crate) fn seal(&self) -> bool {
+    /// The run's value has been stored. Under the shard's lock, in the hold that stored it. Unless
+    /// it goes on, the load is no longer current and has to leave the list in the same hold.
+    pub(crate) fn seal(&self) -> Sealed {
         let mut state = self.state.lock();
+        if state.queue.is_empty() {
+            state.phase = Phase::Over;
+            state.current = false;
+            self.leader.store(0, Ordering::Relaxed);
+            return Sealed::Over;
+        }
         state.phase = Phase::Ending;
         let mut waiters = state.queue.values();
-        let goes_on = waiters.any(|waiter| waiter.waits() && waiter.want == Want::Turn);
-        state.current = goes_on;
-        goes_on
+        state.current = waiters.any(|waiter| waiter.waits() && waiter.want == Want::Turn);
+        if state.current {
+            Sealed::GoesOn
+        } else {
+            Sealed::Ending
+        }
     }
 
     /// The leader's run has ended: publishes its outcome and finds the next leader. Under the

@@ -2,7 +2,7 @@
 
 use super::begin::Got;
 use crate::contain::contain;
-use crate::load::{By, Failure, Load, Outcome, Shared, wake_all};
+use crate::load::{By, Failure, Load, Outcome, Sealed, Shared, wake_all};
 use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::operations::{Check, Core, Gate, Given, Loads, Refused, Written};
@@ -46,7 +46,7 @@ pub(crate) enum Committed<V> {
 /// The gate of a load's own write.
 struct Commit<'l, K, V> {
     load: &'l Arc<Load<K, V>>,
-    written: Option<Written>,
+    made: Option<(Written, Sealed)>,
 }
 
 impl<K, V> Gate<K, V> for Commit<'_, K, V> {
@@ -65,10 +65,11 @@ impl<K, V> Gate<K, V> for Commit<'_, K, V> {
     }
 
     fn seal(&mut self, shard: &mut Shard<'_, K, V>, written: Written) {
-        if !self.load.seal() {
+        let sealed = self.load.seal();
+        if sealed != Sealed::GoesOn {
             shard.unlist_load(self.load);
         }
-        self.written = Some(written);
+        self.made = Some((written, sealed));
     }
 
     fn prepare(&mut self, _: &K) {}
@@ -135,21 +136,27 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
     }
 
     pub(super) fn end(&mut self, outcome: &Outcome<V>, failed: bool) {
+        self.note_end(failed);
+        self.core.loads().end_run(&self.load, outcome);
+    }
+
+    /// The run has ended: it is counted, if runs are.
+    fn note_end(&mut self, failed: bool) {
         self.ended = true;
-        if self.runs {
+        if self.runs && self.core.shared.counters.is_some() {
             // A ticker that panics must not keep waiters asleep.
             contain(|| self.count_time());
             if failed {
                 self.core.shared.count(Counters::load_failed);
             }
         }
-        self.core.loads().end_run(&self.load, outcome);
     }
 
     /// Counts how long the run took.
     fn count_time(&self) {
-        let (shared, began) = (&self.core.shared, self.load.began());
+        let shared = &self.core.shared;
         if let Some(counters) = &shared.counters {
+            let began = self.load.began();
             let took = shared.clock.now().wrapping_sub(began);
             // A clock that ran backwards shows a negative time.
             let took = if took as i64 >= 0 { took } else { 0 };
@@ -168,35 +175,28 @@ where
     /// Stores the value if the load is still current, and ends the run.
     pub(crate) fn commit(mut self, value: V, given: Given) -> Committed<V> {
         let core = self.core;
-        let load = Arc::clone(&self.load);
         // User code, all of it with no lock held.
-        let for_waiters = load.has_sharers().then(|| value.clone());
         let mine = value.clone();
-        let key = load.key().clone();
+        let key = self.load.key().clone();
         let mut gate = Commit {
-            load: &load,
-            written: None,
+            load: &self.load,
+            made: None,
         };
-        let outcome = match core.put_through(load.hash(), key, value, given, &mut gate) {
+        let outcome = match core.put_through(self.load.hash(), key, value, given, &mut gate) {
             Ok(outcome) => outcome,
             Err(Refused(value)) => return self.discard(value),
         };
-        let written = gate.written.unwrap_or(Written {
-            cause: None,
-            kept: false,
-            deadline: NEVER,
-            now: 0,
-        });
-        let stored = written.kept && !time::is_due(written.now, written.deadline);
-        // A waiter may have come since.
-        let late = for_waiters.is_none() && load.has_sharers();
-        let late = late.then(|| catch_unwind(AssertUnwindSafe(|| mine.clone())));
-        let (for_waiters, panic) = match late {
-            None => (for_waiters, None),
-            Some(Ok(value)) => (Some(value), None),
-            Some(Err(panic)) => (None, Some(panic)),
+        let Some((written, sealed)) = gate.made else {
+            unreachable!("a write that was made has sealed the load");
         };
-        self.end(&publish(for_waiters, stored, written.deadline), false);
+        let stored = written.kept && !time::is_due(written.now, written.deadline);
+        let panic = match sealed {
+            Sealed::Over => {
+                self.note_end(false);
+                None
+            }
+            Sealed::Ending | Sealed::GoesOn => self.share(&mine, stored, written.deadline).err(),
+        };
         core.maintenance.after_write(&core.shared, outcome);
         if let Some(panic) = panic {
             resume_unwind(panic);
@@ -212,6 +212,21 @@ where
             },
             replaced: written.cause == Some(crate::RemovalCause::Replaced),
         }
+    }
+
+    /// Ends the run with a value that was stored: the calls that wait for it get clones. If making
+    /// one panics, the next of them leads.
+    #[cold]
+    fn share(&mut self, value: &V, stored: bool, deadline: u64) -> std::thread::Result<()> {
+        let cloned = (self.load.has_sharers())
+            .then(|| catch_unwind(AssertUnwindSafe(|| value.clone())))
+            .transpose();
+        let (cloned, result) = match cloned {
+            Ok(cloned) => (cloned, Ok(())),
+            Err(panic) => (None, Err(panic)),
+        };
+        self.end(&publish(cloned, stored, deadline), false);
+        result
     }
 
     /// Ends the run of a load that was revoked: all get the live value, if there is one.

@@ -2,7 +2,7 @@
 
 use super::commit::{Lead, publish};
 use crate::contain::contain;
-use crate::load::{By, Failure, Known, Load, Outcome, Ticket, Want, wake_all};
+use crate::load::{By, Failure, Known, Load, Outcome, Sealed, Ticket, Want, wake_all};
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
 use crate::operations::{Core, FromLoad, Given, Loads, Visit, WeakHandle, set_refresh};
@@ -431,7 +431,7 @@ where
                 cell.set(NEVER);
             }
             set_refresh(node, refresh);
-            if !load.seal() {
+            if load.seal() != Sealed::GoesOn {
                 shard.unlist_load(load);
             }
             let outcome = WriteOutcome {

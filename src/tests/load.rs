@@ -1,7 +1,7 @@
 //! The state of a load: leader, waiters, revocation.
 
 use super::explore;
-use crate::load::{By, Load, Outcome, Shared, Ticket, Verdict, Want, wake_all};
+use crate::load::{By, Load, Outcome, Sealed, Shared, Ticket, Verdict, Want, wake_all};
 use crate::sync::{Mutex, Parker};
 use loom::thread;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Scene {
         let mut listed = self.listed.lock();
         let current = self.load.is_current();
         assert_eq!(current, *listed, "listed exactly while it is current");
-        if current && !self.load.seal() {
+        if current && self.load.seal() != Sealed::GoesOn {
             *listed = false;
         }
         drop(listed);
