@@ -7,21 +7,21 @@
 mod gate;
 
 use super::explore;
-use gate::Gate;
+use gate::Door;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
 /// A gate, and whether a thread works behind it.
 struct Scene {
-    gate: Gate,
+    gate: Door,
     at_work: [AtomicBool; 2],
 }
 
 impl Scene {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            gate: Gate::new(),
+            gate: Door::new(),
             at_work: [AtomicBool::new(false), AtomicBool::new(false)],
         })
     }
