@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Width of the finest wheel bucket by default: 2^30 ns.
 const DEFAULT_RESOLUTION: Duration = Duration::from_nanos(1 << 30);
 
-/// The settings of a cache, from [`Cache::builder`].
+/// The settings of a cache, from [`Cache::builder`](crate::Cache::builder).
 ///
 /// If a setting is given twice, the later one counts.
 ///
@@ -57,7 +57,8 @@ impl<K, V> CacheBuilder<K, V, RandomState> {
     /// The settings of a cache of at most `max_capacity` entries (or of this total weight, if a
     /// [`weigher`](Self::weigher) is set), with defaults for everything else.
     ///
-    /// The same as [`Cache::builder`] and then [`max_capacity`](Self::max_capacity).
+    /// The same as [`Cache::builder`](crate::Cache::builder) and then
+    /// [`max_capacity`](Self::max_capacity).
     ///
     /// ```
     /// use std::time::Duration;
@@ -73,7 +74,8 @@ impl<K, V> CacheBuilder<K, V, RandomState> {
 }
 
 impl<K, V> Default for CacheBuilder<K, V, RandomState> {
-    /// The settings of an unbounded cache, as [`Cache::builder`] returns them.
+    /// The settings of an unbounded cache, as [`Cache::builder`](crate::Cache::builder) returns
+    /// them.
     fn default() -> Self {
         Self {
             name: None,
@@ -131,9 +133,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// entry: each insert is removed with the cause [`Size`](RemovalCause::Size), except entries of
     /// weight 0, which stay.
     ///
-    /// The bound holds after each [`run_pending_tasks`](Cache::run_pending_tasks). Between two
-    /// maintenance passes, evictions follow inserts with a short delay. With any number of writers
-    /// the cache holds at most:
+    /// The bound holds after each [`run_pending_tasks`](crate::Cache::run_pending_tasks). Between
+    /// two maintenance passes, evictions follow inserts with a short delay. With any number of
+    /// writers the cache holds at most:
     ///
     /// | | at the median | ever |
     /// |---|---|---|
@@ -266,9 +268,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// Bounds the time since an entry was last read or written. If an entry has other lifetimes
     /// too, the earliest deadline counts.
     ///
-    /// [`set_expiry`](Cache::set_expiry) resets the idle time too; `contains_key`, `peek_ref`,
-    /// iteration and `retain` do not. Zero makes every entry due at once; more than 2^62 ns (146
-    /// years) counts as that.
+    /// [`set_expiry`](crate::Cache::set_expiry) resets the idle time too; `contains_key`,
+    /// `peek_ref`, iteration and `retain` do not. Zero makes every entry due at once; more than
+    /// 2^62 ns (146 years) counts as that.
     ///
     /// ```
     /// use std::time::Duration;
@@ -397,7 +399,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Counts hits, misses, removals and more, for [`Cache::stats`]. Off by default.
+    /// Counts hits, misses, removals and more, for [`Cache::stats`](crate::Cache::stats). Off by
+    /// default.
     ///
     /// # Cost
     ///
