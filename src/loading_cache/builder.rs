@@ -69,7 +69,7 @@ pub struct LoadingBuilder<K, V, E, S = RandomState> {
 }
 
 impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
-    /// Says for each entry when it is to be reloaded; see [`refresh`](crate::refresh). Without it
+    /// Says for each entry when it is to be reloaded; see [`refresh`]. Without it
     /// an entry is stale only if its loader has said when, by
     /// [`Loaded::refresh_in`](crate::Loaded::refresh_in).
     ///

@@ -235,7 +235,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L::found(self, hit, taken, move || pin)
     }
 
-    /// The rest of a look-up that has met no living entry; see [`Shared::find`].
+    /// The rest of a look-up that has met no living entry; see `Shared::find`.
     #[inline(never)]
     fn look_past<L, Q>(&self, hash: u64, key: &Q, due: Option<Hit<K, V>>, pin: Pin) -> L::Answer<'_>
     where
