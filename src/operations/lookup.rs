@@ -258,7 +258,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        self.look_up_pinned::<L, Q>(hash, key, self.shared.pin())
+        self.look_up_pinned::<L, Q>(hash, key, self.shared.pin_for(hash))
     }
 
     #[inline(always)]
