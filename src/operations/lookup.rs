@@ -175,7 +175,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             return match self.glance(hash, key, &pin) {
                 Glance::Hit(hit) => {
                     let taken = L::take(hit.node);
-                    if L::IS_READ && self.maintenance.should_record(hit.node) {
+                    if L::IS_READ && self.shared.should_record(hit.node) {
                         return self.record_hit::<L>(hit, taken, pin);
                     }
                     L::found(self, hit, taken, move || pin.into_pin())
@@ -222,7 +222,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     where
         L: Lookup<K, V>,
     {
-        self.maintenance.note_read(hit.node, &pin);
+        self.maintenance.note_read(&self.shared, hit.node, &pin);
         L::found(self, hit, taken, move || pin.into_pin())
     }
 
@@ -352,7 +352,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// Notes and counts the use of an entry.
     #[inline]
     pub(crate) fn note_hit(&self, node: NodePtr<K, V>, pin: &Pin) {
-        self.maintenance.note_read(node, pin);
+        self.maintenance.note_read(&self.shared, node, pin);
         if let Some(counters) = &self.shared.counters {
             counters.hit();
         }

@@ -94,7 +94,7 @@ fn a_read_is_recorded_once_and_a_peek_never() {
     let should_record = || {
         let pin = shared.pin();
         let hit = cache.core.find_live(cache.core.hash(&1), &1, &pin);
-        maintenance.should_record(hit.unwrap().node)
+        shared.should_record(hit.unwrap().node)
     };
     // A run renews the stamp.
     let renew = || cache.run_pending_tasks();

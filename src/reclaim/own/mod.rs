@@ -27,6 +27,7 @@ pub(crate) struct SolePin(ManuallyDrop<Pin>);
 
 /// The pins and grace periods of one cache. Every pin reads it.
 #[derive(Debug)]
+// `number` and the epoch's word are read by each pin, and stand beside what else a hit reads.
 pub(crate) struct Domain {
     number: u64,
     epoch: Epoch,
