@@ -68,12 +68,6 @@ impl<K, V> Shared<K, V> {
         self.domain.pin()
     }
 
-    /// A pin for a look-up of this hash; see [`Domain::pin_beside`].
-    #[inline]
-    pub(crate) fn pin_for(&self, hash: u64) -> Pin {
-        self.domain.pin_beside(|| self.map.prefetch(hash))
-    }
-
     /// A pin, if the calling thread's record is at hand; see [`Domain::pin_alone`].
     #[inline]
     pub(crate) fn pin_alone(&self) -> Option<SolePin> {

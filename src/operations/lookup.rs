@@ -187,7 +187,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.look_once::<L, Q, _>(hash, key, self.shared.pin_for(hash))
+        self.look_once::<L, Q, _>(hash, key, self.shared.pin())
     }
 
     /// The fast path under its pin.
@@ -281,7 +281,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        self.look_up_pinned::<L, Q>(hash, key, self.shared.pin_for(hash))
+        self.look_up_pinned::<L, Q>(hash, key, self.shared.pin())
     }
 
     /// The full path under its pin.

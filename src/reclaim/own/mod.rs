@@ -62,20 +62,6 @@ impl Domain {
         }
     }
 
-    /// The same for a look-up. Where the thread's record is not at hand, `prefetch` runs first: what
-    /// it asks for arrives while the record is searched, and while the fence waits for its line.
-    #[inline]
-    pub(crate) fn pin_beside(&self, prefetch: impl FnOnce()) -> Pin {
-        match records::recent(self.number) {
-            // SAFETY: reclaim 1, as in `pin`.
-            Some(record) => unsafe { self.pin_with(record) },
-            None => {
-                prefetch();
-                self.pin_slowly()
-            }
-        }
-    }
-
     /// The same if that takes no call: this thread used this domain last and holds no pin of it.
     #[inline]
     pub(crate) fn pin_alone(&self) -> Option<SolePin> {
