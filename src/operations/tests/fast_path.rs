@@ -90,7 +90,7 @@ fn an_entry_expires_at_its_deadline() {
 fn a_read_is_recorded_once_and_a_peek_never() {
     let cache = Cache::builder().max_capacity(100).build();
     cache.insert(1_u64, 10_u64);
-    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let shared = &cache.core.shared;
     let should_record = || {
         let pin = shared.pin();
         let hit = cache.core.find_live(cache.core.hash(&1), &1, &pin);
