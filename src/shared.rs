@@ -5,6 +5,7 @@
 //! methods borrow the `Shared`: a call walks from the cache to the map and from there to the node,
 //! and never through maintenance.
 
+use crate::buffer::read::ReadBuffer;
 use crate::eviction::EvictionPolicy;
 use crate::listener::RemovalCause;
 use crate::map::Map;
@@ -14,13 +15,17 @@ use crate::stats::Counters;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::Clock;
 
-/// See the module docs. Calls read it and seldom write it: on its own cache lines, apart from
-/// those that maintenance writes.
-#[repr(align(128))]
+/// See the module docs. Calls read it and seldom write it. In this order: [`Core`] has it on its
+/// first cache lines, and a hit reads no field behind the first of the clock.
+///
+/// [`Core`]: crate::operations::Core
+#[repr(C)]
 pub(crate) struct Shared<K, V> {
-    pub(crate) map: Map<K, V>,
-    pub(crate) clock: Clock,
     pub(crate) domain: Domain,
+    pub(crate) map: Map<K, V>,
+    /// The read rings of a bounded cache.
+    pub(crate) reads: Option<ReadBuffer<K, V>>,
+    pub(crate) clock: Clock,
     /// Where statistics are recorded, if they are.
     pub(crate) counters: Option<Box<Counters>>,
     /// The bound on the weight of all entries. Changed under the maintenance lock only.
@@ -42,11 +47,18 @@ pub(crate) struct SharedSetup {
 }
 
 impl<K, V> Shared<K, V> {
+    /// Where the last field that a hit reads begins.
+    #[cfg(test)]
+    pub(crate) const CLOCK: usize = std::mem::offset_of!(Self, clock);
+
     pub(crate) fn new(map: Map<K, V>, setup: SharedSetup) -> Self {
         Self {
-            map,
-            clock: setup.clock,
             domain: Domain::new(),
+            map,
+            reads: setup
+                .max_capacity
+                .map(|_| ReadBuffer::new(crate::stripe::stripes(1))),
+            clock: setup.clock,
             counters: setup.record_stats.then(|| Box::new(Counters::new())),
             bound: setup.max_capacity.map(AtomicU64::new),
             eviction_policy: setup.eviction_policy,
@@ -64,6 +76,14 @@ impl<K, V> Shared<K, V> {
     #[inline]
     pub(crate) fn pin_alone(&self) -> Option<SolePin> {
         self.domain.pin_alone()
+    }
+
+    /// Whether the size policy wants to know of a read of this node.
+    #[inline]
+    pub(crate) fn should_record(&self, node: NodePtr<K, V>) -> bool {
+        self.reads
+            .as_ref()
+            .is_some_and(|reads| reads.should_record(node))
     }
 
     /// The bound in force; `None` if the cache was built without one.

@@ -69,7 +69,6 @@ mod tests;
 mod waking;
 mod writers;
 
-use crate::buffer::read::ReadBuffer;
 use crate::eviction::Eviction;
 use crate::listener::Listener;
 use crate::map::Shard;
@@ -162,10 +161,11 @@ pub(crate) struct Setup<K, V> {
     pub(crate) waker: Waker,
 }
 
-/// Keeps the wheel, the size policy, the listener and the memory in step with the map.
+/// Keeps the wheel, the size policy, the listener and the memory in step with the map. Calls write
+/// it: on other cache lines than what they only read.
+#[repr(align(64))]
 pub(crate) struct Maintenance<K, V> {
-    /// The read rings of a bounded cache.
-    reads: Option<ReadBuffer<K, V>>,
+    is_bounded: bool,
     /// Events in a batch that make the writer run a pass: [`BATCH_SOFT_LIMIT`], or less.
     batch_soft_limit: usize,
     caller_budget: usize,
@@ -186,7 +186,7 @@ impl<K, V> Maintenance<K, V> {
         let bounded = shared.max_capacity();
         let eviction = bounded.map(|max| Eviction::new(shared.eviction_policy, max, setup.weighed));
         Self {
-            reads: bounded.map(|_| ReadBuffer::new(crate::stripe::stripes(1))),
+            is_bounded: bounded.is_some(),
             batch_soft_limit: batch_soft_limit(bounded, shared.map.shards()),
             caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
             spans: Spans::new(setup.resolution),
@@ -202,20 +202,12 @@ impl<K, V> Maintenance<K, V> {
 
     /// Notes that an entry was read, as far as the size policy wants to know.
     #[inline]
-    pub(crate) fn note_read(&self, node: NodePtr<K, V>, pin: &Pin) {
-        if let Some(reads) = &self.reads
+    pub(crate) fn note_read(&self, shared: &Shared<K, V>, node: NodePtr<K, V>, pin: &Pin) {
+        if let Some(reads) = &shared.reads
             && reads.should_record(node)
         {
             self.offer_read(reads, node, pin);
         }
-    }
-
-    /// Whether [`note_read`](Self::note_read) has something to note.
-    #[inline]
-    pub(crate) fn should_record(&self, node: NodePtr<K, V>) -> bool {
-        self.reads
-            .as_ref()
-            .is_some_and(|reads| reads.should_record(node))
     }
 
     /// Moves the bound; false if the cache was built without one.

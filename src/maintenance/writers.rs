@@ -106,7 +106,7 @@ impl<K, V> Maintenance<K, V> {
     /// Whether the write left something to notify, to free or to evict.
     #[inline(always)]
     fn leaves_work(&self, outcome: &WriteOutcome) -> bool {
-        outcome.left > 0 || self.reads.is_some()
+        outcome.left > 0 || self.is_bounded
     }
 
     /// Whether the writer has to run a pass.

@@ -11,18 +11,23 @@ use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 /// The state behind a [`Cache`](crate::Cache).
+///
+/// In this order: what a hit reads stands on the first two cache lines, up to the clock's first
+/// field in `shared`, if the hasher is the default one. What calls write comes last.
+/// The alignment keeps the reference counts in front of the state on other lines.
+#[repr(C, align(128))]
 pub(crate) struct Core<K, V, S> {
-    pub(crate) shared: Shared<K, V>,
-    pub(crate) maintenance: Maintenance<K, V>,
-    pub(crate) lifetimes: Lifetimes<K, V>,
     hasher: S,
     /// Whether hashes are spread, since the hasher may leave bits empty.
     spread: bool,
+    /// A read moves no deadline and is not counted: all that it may leave behind is a read event.
+    pub(crate) has_fast_reads: bool,
+    pub(crate) shared: Shared<K, V>,
+    pub(crate) lifetimes: Lifetimes<K, V>,
     weigher: Option<Weigher<K, V>>,
     /// From when on entries are stale, where the cache reloads.
     pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
-    /// A read moves no deadline and is not counted: all that it may leave behind is a read event.
-    pub(crate) has_fast_reads: bool,
+    pub(crate) maintenance: Maintenance<K, V>,
     /// How many handles there are.
     pub(crate) handles: AtomicUsize,
 }
@@ -41,13 +46,13 @@ impl<K, V, S> Core<K, V, S> {
     ) -> Self {
         Self {
             has_fast_reads: !lifetimes.reads_extend && shared.counters.is_none(),
-            shared,
-            maintenance,
-            lifetimes,
             hasher,
             spread,
+            shared,
+            lifetimes,
             weigher,
             refresh: None,
+            maintenance,
             handles: AtomicUsize::new(1),
         }
     }
@@ -103,6 +108,7 @@ impl<K, V, S> Drop for Core<K, V, S> {
 
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests {
+    use super::{Core, Shared};
     use crate::{Cache, ManualTicker};
     use std::cell::Cell;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -162,6 +168,17 @@ mod tests {
             clock.advance(second * 3);
         }
         [0, 1].map(|pinned: usize| seen[pinned].load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn a_hit_reads_two_lines_of_the_state() {
+        type State = Core<u64, u64, crate::RandomState>;
+        let hot = 2 * 64;
+        let clock = std::mem::offset_of!(State, shared) + Shared::<u64, u64>::CLOCK;
+        assert!(clock + 2 * size_of::<u64>() <= hot, "{clock}");
+        assert_eq!(align_of::<State>() % hot, 0);
+        let written = std::mem::offset_of!(State, maintenance);
+        assert!(written >= hot && written % 64 == 0, "{written}");
     }
 
     #[test]

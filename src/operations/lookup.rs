@@ -20,8 +20,9 @@ use super::entry_ref::EntryRef;
 use super::find::{Glance, Hit, Miss};
 use super::write::MAX_ASKS;
 use crate::node::NodePtr;
-use crate::reclaim::{Pin, SolePin};
+use crate::reclaim::Pin;
 use equivalent::Equivalent;
+use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
 /// A kind of look-up.
@@ -141,43 +142,65 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         S: BuildHasher,
     {
         let hash = self.hash(key);
-        if (!L::IS_READ || self.has_fast_reads)
-            && let Some(pin) = self.shared.pin_alone()
-        {
-            return match self.shared.glance(hash, key, &pin) {
-                Glance::Hit(hit) => {
-                    let taken = L::take(hit.node);
-                    if L::IS_READ && self.maintenance.should_record(hit.node) {
-                        return self.record_hit::<L>(hit, taken, pin);
-                    }
-                    L::found(self, hit, taken, move || pin.into_pin())
-                }
-                Glance::Absent => L::absent(),
-                Glance::MaybeExpired(node) => self.look_at::<L, Q>(hash, key, node, pin),
-                Glance::Retry => self.look_up_retry::<L, Q>(hash, key, pin),
-            };
+        if L::IS_READ && !self.has_fast_reads {
+            return self.look_up_fully::<L, Q>(hash, key);
         }
-        self.look_up_fully::<L, Q>(hash, key)
+        match self.shared.pin_alone() {
+            Some(pin) => self.look_once::<L, Q, _>(hash, key, pin),
+            None => self.look_up_elsewhere::<L, Q>(hash, key),
+        }
+    }
+
+    /// The fast path without a pin at hand: the thread holds one already, or it used another cache
+    /// last. So it reads no more of the cache's state than the fast path does.
+    #[inline(never)]
+    fn look_up_elsewhere<L, Q>(&self, hash: u64, key: &Q) -> L::Answer<'_>
+    where
+        L: Lookup<K, V>,
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        self.look_once::<L, Q, _>(hash, key, self.shared.pin())
+    }
+
+    /// The fast path under its pin.
+    #[inline(always)]
+    fn look_once<L, Q, P>(&self, hash: u64, key: &Q, pin: P) -> L::Answer<'_>
+    where
+        L: Lookup<K, V>,
+        Q: Equivalent<K> + Hash + ?Sized,
+        P: Borrow<Pin> + Into<Pin>,
+    {
+        match self.shared.glance(hash, key, pin.borrow()) {
+            Glance::Hit(hit) => {
+                let taken = L::take(hit.node);
+                if L::IS_READ && self.shared.should_record(hit.node) {
+                    return self.record_hit::<L>(hit, taken, pin.into());
+                }
+                L::found(self, hit, taken, move || pin.into())
+            }
+            Glance::Absent => L::absent(),
+            Glance::MaybeExpired(node) => self.look_at::<L, Q>(hash, key, node, pin.into()),
+            Glance::Retry => self.look_up_retry::<L, Q>(hash, key, pin.into()),
+        }
     }
 
     /// The rest of a fast read that the size policy has to hear of.
     #[inline(never)]
-    fn record_hit<L>(&self, hit: Hit<K, V>, taken: L::Taken, pin: SolePin) -> L::Answer<'_>
+    fn record_hit<L>(&self, hit: Hit<K, V>, taken: L::Taken, pin: Pin) -> L::Answer<'_>
     where
         L: Lookup<K, V>,
     {
-        self.maintenance.note_read(hit.node, &pin);
-        L::found(self, hit, taken, move || pin.into_pin())
+        self.maintenance.note_read(&self.shared, hit.node, &pin);
+        L::found(self, hit, taken, move || pin)
     }
 
     /// The rest of a fast look-up that has met the key's entry.
     #[inline(never)]
-    fn look_at<L, Q>(&self, hash: u64, key: &Q, node: NodePtr<K, V>, pin: SolePin) -> L::Answer<'_>
+    fn look_at<L, Q>(&self, hash: u64, key: &Q, node: NodePtr<K, V>, pin: Pin) -> L::Answer<'_>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        let pin = pin.into_pin();
         match self.shared.judge(node) {
             Ok(hit) => self.finish::<L, Q>(hash, key, hit, pin),
             Err(due) => self.look_past::<L, Q>(hash, key, Some(due), pin),
@@ -186,16 +209,16 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
 
     /// The rest of a fast look-up that one look did not decide.
     #[inline(never)]
-    fn look_up_retry<L, Q>(&self, hash: u64, key: &Q, pin: SolePin) -> L::Answer<'_>
+    fn look_up_retry<L, Q>(&self, hash: u64, key: &Q, pin: Pin) -> L::Answer<'_>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        self.look_up_pinned::<L, Q>(hash, key, pin.into_pin())
+        self.look_up_pinned::<L, Q>(hash, key, pin)
     }
 
     /// The full path from its beginning: where a hit asks the policy, may move the deadline, or is
-    /// counted; where the thread holds a pin already, or its record is not at hand.
+    /// counted.
     #[inline(never)]
     pub(crate) fn look_up_fully<L, Q>(&self, hash: u64, key: &Q) -> L::Answer<'_>
     where
@@ -205,6 +228,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         self.look_up_pinned::<L, Q>(hash, key, self.shared.pin())
     }
 
+    /// The full path under its pin.
     #[inline(always)]
     fn look_up_pinned<L, Q>(&self, hash: u64, key: &Q, pin: Pin) -> L::Answer<'_>
     where
@@ -290,7 +314,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// Notes and counts the use of an entry.
     #[inline]
     pub(crate) fn note_hit(&self, node: NodePtr<K, V>, pin: &Pin) {
-        self.maintenance.note_read(node, pin);
+        self.maintenance.note_read(&self.shared, node, pin);
         if let Some(counters) = &self.shared.counters {
             counters.hit();
         }

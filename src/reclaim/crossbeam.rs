@@ -13,6 +13,7 @@
 use super::records::{self, Registered};
 use crate::sync::of_epochs::pin_fence;
 use crossbeam_epoch::{Collector, Guard, LocalHandle};
+use std::borrow::Borrow;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -150,6 +151,20 @@ impl SolePin {
     #[inline]
     pub(crate) fn into_pin(self) -> Pin {
         self.0
+    }
+}
+
+impl From<SolePin> for Pin {
+    #[inline]
+    fn from(pin: SolePin) -> Self {
+        pin.into_pin()
+    }
+}
+
+impl Borrow<Pin> for SolePin {
+    #[inline]
+    fn borrow(&self) -> &Pin {
+        self
     }
 }
 

@@ -22,7 +22,7 @@ impl<K, V> Pass<'_, K, V> {
     /// it could matter which entry leaves first. A run does so at once: that tells what was read
     /// before it from what is read after it.
     pub(super) fn renew_reads(&mut self) {
-        let (Some(reads), Some(eviction)) = (&self.maintenance.reads, &self.state.eviction) else {
+        let (Some(reads), Some(eviction)) = (&self.shared.reads, &self.state.eviction) else {
             return;
         };
         // A replacement of equal weight never forces an eviction. But where the order of use is
@@ -129,7 +129,7 @@ impl<K, V> Pass<'_, K, V> {
                     self.set_hand(new);
                     self.state.wheel.reschedule(new);
                     if let (Some(eviction), Some(reads)) =
-                        (&mut self.state.eviction, &self.maintenance.reads)
+                        (&mut self.state.eviction, &self.shared.reads)
                     {
                         let needs_room = eviction.replaced(new, reads.inherit_stamp(old, new));
                         self.admitted += usize::from(needs_room);

@@ -87,9 +87,9 @@ impl<'a, K, V> Pass<'a, K, V> {
         // Real time: the cache's own must not be read where no entry has a deadline.
         let begun = shared.counters.as_ref().map(|_| Instant::now());
         let shards = shared.map.shards();
-        let has_rings = maintenance.reads.is_some();
+        let has_rings = shared.reads.is_some();
         self.state.freeing.turn(&shared.domain, shards, has_rings);
-        self.state.take_reads(maintenance.reads.as_ref());
+        self.state.take_reads(shared.reads.as_ref());
         let drained = self.plan.drain && self.drain();
         self.renew_reads();
         self.state.freeing.end_sweep();

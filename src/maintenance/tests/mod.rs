@@ -127,7 +127,7 @@ fn assert_the_stamp_is_renewed_by(
         {}
     };
     let should_record = || {
-        let reads = maintenance.reads.as_ref().expect("it is bounded");
+        let reads = shared.reads.as_ref().expect("it is bounded");
         reads.should_record(node(&cache, 1))
     };
     assert!(should_record());

@@ -90,11 +90,11 @@ fn an_entry_expires_at_its_deadline() {
 fn a_read_is_recorded_once_and_a_peek_never() {
     let cache = Cache::builder().max_capacity(100).build();
     cache.insert(1_u64, 10_u64);
-    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let shared = &cache.core.shared;
     let should_record = || {
         let pin = shared.pin();
-        let hit = cache.core.shared.find_live(cache.core.hash(&1), &1, &pin);
-        maintenance.should_record(hit.unwrap().node)
+        let hit = shared.find_live(cache.core.hash(&1), &1, &pin);
+        shared.should_record(hit.unwrap().node)
     };
     // A run renews the stamp.
     let renew = || cache.run_pending_tasks();

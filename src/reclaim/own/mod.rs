@@ -11,6 +11,7 @@ mod epoch;
 use super::records::{self, Registered};
 use crate::sync::of_epochs as door;
 use epoch::Epoch;
+use std::borrow::Borrow;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -27,6 +28,7 @@ pub(crate) struct SolePin(ManuallyDrop<Pin>);
 
 /// The pins and grace periods of one cache. Every pin reads it.
 #[derive(Debug)]
+// `number` and the epoch's word are read by each pin, and stand beside what else a hit reads.
 pub(crate) struct Domain {
     number: u64,
     epoch: Epoch,
@@ -158,6 +160,20 @@ impl SolePin {
     pub(crate) fn into_pin(self) -> Pin {
         let this = ManuallyDrop::new(self);
         Pin(this.0.0)
+    }
+}
+
+impl From<SolePin> for Pin {
+    #[inline]
+    fn from(pin: SolePin) -> Self {
+        pin.into_pin()
+    }
+}
+
+impl Borrow<Pin> for SolePin {
+    #[inline]
+    fn borrow(&self) -> &Pin {
+        self
     }
 }
 
