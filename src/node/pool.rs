@@ -104,8 +104,6 @@ struct Region {
     /// The next slot that was never taken: its chunk, and its number there.
     fresh_chunk: usize,
     fresh: usize,
-    /// The slots at the beginning of the first chunk that are taken last; see [`first_slot`].
-    skipped: usize,
     used: usize,
     free: Next,
     /// Whether the region is listed in `partial`, and whether in `empty`.
@@ -199,16 +197,6 @@ impl Drop for Vacated {
     }
 }
 
-/// The slot of its first chunk that a region hands out first, by the region's place in memory.
-///
-/// Chunks are aligned to their size. So if each region handed out slot 0 first, the only nodes of many
-/// small caches would share a few sets of the processor's caches, and would push each other out.
-fn first_slot(place: usize, slots: usize) -> usize {
-    // Fibonacci hashing, for equal parts of 32 bits.
-    let mixed = (place as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-    (mixed * slots as u64 >> 32) as usize
-}
-
 impl Region {
     /// Takes a free slot, if there is one.
     #[inline]
@@ -220,7 +208,7 @@ impl Region {
             return Some(free);
         }
         if self.fresh_chunk == self.chunks {
-            return self.take_skipped(shape);
+            return None;
         }
         let offset = self.fresh_chunk * shape.size + shape.first + self.fresh * shape.stride;
         self.fresh += 1;
@@ -230,15 +218,6 @@ impl Region {
         self.used += 1;
         // SAFETY: within the region: its chunk is one of the region's.
         Some(unsafe { self.at.add(offset) })
-    }
-
-    /// Takes one of the skipped slots, if there are any left.
-    #[cold]
-    fn take_skipped(&mut self, shape: &Shape) -> Option<NonNull<u8>> {
-        self.skipped = self.skipped.checked_sub(1)?;
-        self.used += 1;
-        // SAFETY: within the first chunk.
-        Some(unsafe { self.at.add(shape.first + self.skipped * shape.stride) })
     }
 }
 
@@ -339,13 +318,11 @@ impl Pool {
             }
         }
         self.slots += chunks * slots;
-        let skipped = first_slot(at.addr().get() / size, slots);
         self.regions[number as usize] = Some(Region {
             at,
             chunks,
             fresh_chunk: 0,
-            fresh: skipped,
-            skipped,
+            fresh: 0,
             used: 0,
             free: ptr::null_mut(),
             listed: true,
@@ -497,7 +474,7 @@ impl Pool {
         for (number, region) in self.regions.iter().enumerate() {
             let Some(region) = region else { continue };
             let all = region.chunks * self.shape.slots;
-            let handed_out = region.fresh_chunk * self.shape.slots + region.fresh - region.skipped;
+            let handed_out = region.fresh_chunk * self.shape.slots + region.fresh;
             let free = all - handed_out + Self::walk(region.free).0;
             assert_eq!(region.used + free, all, "slots of region {number}");
             assert_eq!(
