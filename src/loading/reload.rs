@@ -5,7 +5,7 @@ use crate::contain::contain;
 use crate::load::{By, Failure, Known, Load, Outcome, Ticket, Want, wake_all};
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
-use crate::operations::{Core, FromLoad, Given, Loads, set_refresh, with_handles};
+use crate::operations::{Core, FromLoad, Given, LoadView, set_refresh, with_handles};
 use crate::stats::Counters;
 use crate::time::{self, MAX_LIFE_NANOS, NEVER};
 use equivalent::Equivalent;
@@ -255,7 +255,7 @@ where
     }
 }
 
-impl<'a, K, V, S> Loads<'a, K, V, S>
+impl<'a, K, V, S> LoadView<'a, K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -446,7 +446,7 @@ where
     }
 }
 
-impl<K: Eq + 'static, V: 'static, S> Loads<'_, K, V, S> {
+impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
     /// A reload has failed: the policy says when it is tried again. `until` is the entry's moment
     /// of refresh while the reload was under way.
     fn back_off(self, load: &Load<K, V>, until: Option<u64>) {

@@ -41,7 +41,7 @@ pub use entry_ref::EntryRef;
 pub(crate) use gate::{Check, Explicit, Gate, Written};
 pub(crate) use handle::{Handle, with_handles};
 pub(crate) use lifetimes::{Lifetimes, Limits};
-pub(crate) use loads::Loads;
+pub(crate) use loads::LoadView;
 pub(crate) use lookup::{Cloned, Contained, Referenced};
 pub(crate) use refresh::{FromLoad, set_refresh};
 pub(crate) use restore::Remaining;
