@@ -584,7 +584,7 @@ where
     /// assert_eq!(cache.entry_count(), 0);
     /// ```
     pub fn run_pending_tasks(&self) {
-        self.core.maintenance.finish(&self.core.shared);
+        self.core.maintenance.runs(&self.core.shared).finish();
     }
 
     /// Returns the time until the timer wheel has work next, for event loops: `None` if nothing is
@@ -618,7 +618,7 @@ where
     /// assert!(next <= Duration::from_secs(5) + cache.policy().expiry_resolution());
     /// ```
     pub fn next_maintenance_in(&self) -> Option<Duration> {
-        self.core.maintenance.next_in(&self.core.shared)
+        self.core.maintenance.runs(&self.core.shared).next_in()
     }
 
     pub(crate) fn from_core(core: Core<K, V, S>) -> Self {

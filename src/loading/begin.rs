@@ -7,7 +7,7 @@ use crate::load::{self, By, Known, Load, Ticket, Want};
 use crate::maintenance::WriteOutcome;
 use crate::map::{Revalidated, Shard};
 use crate::node::NodePtr;
-use crate::operations::Loads;
+use crate::operations::LoadView;
 use crate::shared::Shared;
 use crate::time::{Clock, NEVER};
 use equivalent::Equivalent;
@@ -117,7 +117,7 @@ impl<K, V> There<K, V> {
     }
 }
 
-impl<'a, K, V, S> Loads<'a, K, V, S>
+impl<'a, K, V, S> LoadView<'a, K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,

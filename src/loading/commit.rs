@@ -5,7 +5,7 @@ use crate::contain::contain;
 use crate::load::{By, Failure, Load, Outcome, Sealed, Shared, wake_all};
 use crate::map::Shard;
 use crate::node::NodePtr;
-use crate::operations::{Check, Core, Gate, Given, Loads, Refused, Written};
+use crate::operations::{Check, Core, Gate, Given, LoadView, Refused, Written};
 use crate::stats::Counters;
 use crate::time::{self, NEVER};
 use std::hash::{BuildHasher, Hash};
@@ -273,7 +273,7 @@ impl<K, V, S> Drop for Lead<'_, K, V, S> {
     }
 }
 
-impl<K, V, S> Loads<'_, K, V, S> {
+impl<K, V, S> LoadView<'_, K, V, S> {
     /// Publishes the outcome of a run and wakes the waiters.
     pub(crate) fn end_run(self, load: &Arc<Load<K, V>>, outcome: &Outcome<V>) {
         let ended = if load.is_current() {

@@ -5,7 +5,7 @@ use crate::contain::contain;
 use crate::load::{By, Failure, Known, Load, Outcome, Sealed, Ticket, Want, wake_all};
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
-use crate::operations::{Core, FromLoad, Given, Loads, Visit, WeakHandle, set_refresh};
+use crate::operations::{Core, FromLoad, Given, LoadView, Visit, WeakHandle, set_refresh};
 use crate::stats::Counters;
 use crate::time::{self, MAX_LIFE_NANOS, NEVER};
 use equivalent::Equivalent;
@@ -255,7 +255,7 @@ where
     }
 }
 
-impl<'a, K, V, S> Loads<'a, K, V, S>
+impl<'a, K, V, S> LoadView<'a, K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -403,14 +403,13 @@ where
                     Kept::Revoked
                 };
             };
-            let (own, wanted) = self
-                .core
-                .deadlines_of_unchanged(node, now, deadline, from.life);
+            let (lifetimes, clock) = (&self.core.lifetimes, &self.core.shared.clock);
+            let (own, wanted) =
+                lifetimes.deadlines_of_unchanged(node, now, deadline, from.life, clock);
             let refresh = self.core.refresh.as_ref().and_then(|policy| {
                 let entry = (node.key(), node.value());
                 let given = Given::Loaded(*from);
-                self.core
-                    .ask_refresh(&**policy, entry, Some(node), given, (now, own))
+                lifetimes.ask_refresh(&**policy, entry, Some(node), given, (now, own), clock)
             });
             let mut shard = map.lock(hash);
             if shard.find_node(hash, node).is_none() {
@@ -434,19 +433,13 @@ where
             if load.seal() != Sealed::GoesOn {
                 shard.unlist_load(load);
             }
-            let outcome = WriteOutcome {
-                shard: shard.number(),
-                pending: shard.pending(),
-                deadline: wanted,
-                now: Some(now),
-                left: 0,
-            };
+            let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
             return Kept::Moved(outcome, wanted);
         }
     }
 }
 
-impl<K: Eq + 'static, V: 'static, S> Loads<'_, K, V, S> {
+impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
     /// A reload has failed: the policy says when it is tried again. `until` is the entry's moment
     /// of refresh while the reload was under way.
     fn back_off(self, load: &Load<K, V>, until: Option<u64>) {

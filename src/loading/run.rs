@@ -1,10 +1,10 @@
-//! Loads of threads: the leader runs its closure on its own stack, a waiter parks.
+//! LoadView of threads: the leader runs its closure on its own stack, a waiter parks.
 
 use super::begin::{Ask, Begun, Got};
 use super::commit::{Committed, Lead};
 use super::key::Key;
 use crate::load::{By, Failure, Load, Outcome, Ring, Ticket, Verdict, thread_number, wait_in};
-use crate::operations::{Given, Loads};
+use crate::operations::{Given, LoadView};
 use crate::shared::about;
 use crate::sync::Parker;
 use crate::time::Clock;
@@ -95,7 +95,7 @@ impl<V> Committed<V> {
     }
 }
 
-impl<K, V, S> Loads<'_, K, V, S>
+impl<K, V, S> LoadView<'_, K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -191,7 +191,7 @@ where
     }
 }
 
-impl<K, V, S> Loads<'_, K, V, S> {
+impl<K, V, S> LoadView<'_, K, V, S> {
     /// A waiter goes. If it had been told to lead, the next one does.
     pub(super) fn give_up(self, load: &Arc<Load<K, V>>, ticket: Ticket) {
         if load.leave(ticket) {

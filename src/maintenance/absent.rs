@@ -8,6 +8,7 @@
 //!
 //! [`Waking`]: super::waking::Waking
 
+use super::runs::Runs;
 use super::writers::May;
 use super::{Maintenance, Plan};
 use crate::shared::Shared;
@@ -17,19 +18,21 @@ impl<K, V> Maintenance<K, V> {
     #[inline]
     pub(super) fn check_threads(&self, shared: &Shared<K, V>, now: u64, may: May) {
         if self.waking.needs_check(now) && !self.waking.check(now) && may >= May::Free {
-            self.stand_in(shared);
+            self.runs(shared).stand_in();
         }
     }
+}
 
+impl<K, V> Runs<'_, K, V> {
     /// One pass in place of the scheduler thread. Not if that thread, or another, holds the
     /// maintenance lock: callers never wait for it here.
     #[cold]
-    fn stand_in(&self, shared: &Shared<K, V>) {
-        if self.state.try_lock().is_some() {
-            self.run_pass(shared, Plan::RUN, |_| ());
+    fn stand_in(self) {
+        if self.maintenance.state.try_lock().is_some() {
+            self.run_pass(Plan::RUN, |_| ());
         }
-        if self.notifier.waiting() > 0 {
-            self.wake_notifier_thread(shared);
+        if self.maintenance.delivery.notifier.waiting() > 0 {
+            self.wake_notifier_thread();
         }
     }
 }

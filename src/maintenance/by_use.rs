@@ -1,35 +1,27 @@
 //! The order in which the size policy would evict entries, for snapshots and views.
 
-use super::{Maintenance, Plan};
+use super::Plan;
+use super::runs::Runs;
 use crate::node::EntryPtr;
-use crate::shared::Shared;
 use crate::sync::unlock_fairly;
 
 /// Entries visited under one hold of the maintenance lock.
 const ENTRIES_PER_HOLD: usize = 512;
 
-impl<K, V> Maintenance<K, V> {
+impl<K, V> Runs<'_, K, V> {
     /// Visits at most `most` entries that the size policy knows, from the coldest to the hottest;
     /// none in a cache without a bound. The lock is given up after some hundred entries, so the
     /// policy changes meanwhile: an entry may be visited twice or not at all. `visit` runs under
     /// the lock and must not run user code. Walks take turns.
-    pub(crate) fn walk_by_use(
-        &self,
-        shared: &Shared<K, V>,
-        most: usize,
-        mut visit: impl FnMut(EntryPtr<K, V>),
-    ) {
-        let _turn = self.walks.lock();
+    pub(crate) fn walk_by_use(self, most: usize, mut visit: impl FnMut(EntryPtr<K, V>)) {
+        let _turn = self.maintenance.walks.lock();
         // Take in what waits in buffers, so that the order is that of now.
-        self.run_all(
-            shared,
-            Plan {
-                expire: false,
-                seal: false,
-                ..Plan::RUN
-            },
-        );
-        let mut state = self.state.lock();
+        self.run_all(Plan {
+            expire: false,
+            seal: false,
+            ..Plan::RUN
+        });
+        let mut state = self.maintenance.state.lock();
         let Some(mut walk) = state
             .eviction
             .as_mut()
@@ -44,7 +36,7 @@ impl<K, V> Maintenance<K, V> {
         {
             left = left.saturating_sub(ENTRIES_PER_HOLD);
             unlock_fairly(state);
-            state = self.state.lock();
+            state = self.maintenance.state.lock();
         }
     }
 }

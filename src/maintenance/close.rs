@@ -25,13 +25,6 @@ impl<K, V> Maintenance<K, V> {
         self.waking.waker().enlist(TaskRef::new(task));
     }
 
-    /// Whether the last handle was dropped: what is left to do is done by the drop of the cache.
-    #[inline]
-    pub(super) fn is_closing(&self) -> bool {
-        let task = self.waking.waker().task();
-        task.is_some_and(TaskRef::is_closed)
-    }
-
     /// The way in for threads that hold no handle.
     pub(crate) fn door(&self) -> Door {
         let task = self.waking.waker().task();
@@ -48,7 +41,7 @@ impl<K, V> Maintenance<K, V> {
     /// The cache is dropped: tells what was removed before, and frees everything.
     pub(crate) fn close(&mut self, shared: &mut Shared<K, V>) {
         self.waking.waker().leave();
-        self.notifier_thread.leave();
+        self.delivery.thread.leave();
         // Entries still stored are dropped without notification, those over the bound too.
         let drain = Plan {
             expire: false,
@@ -57,8 +50,12 @@ impl<K, V> Maintenance<K, V> {
             ..Plan::RUN
         };
         // A ticker that panics has been reported and must not keep the rest from being freed.
-        while contain(|| self.run_pass(shared, drain, |_| ())).is_none_or(|left| left.is_some()) {}
-        self.deliver_rest();
+        while contain(|| self.runs(shared).run_pass(drain, |_| ()))
+            .is_none_or(|left| left.is_some())
+        {}
+        self.delivery
+            .notifier
+            .deliver(|| true, &mut |nodes| self.take_back(nodes));
         let state = self.state.get_mut();
         // Nodes without a destructor go with the slabs' memory.
         shared.map.take_apart(|node| {

@@ -12,10 +12,12 @@
 //! wait.
 
 use super::Maintenance;
-use crate::listener::inside_listener;
+use super::runs::Runs;
+use crate::listener::{Listener, inside_listener};
 use crate::map::Garbage;
 use crate::node::NodePtr;
-use crate::notify;
+use crate::notify::{self, Notifier};
+use crate::scheduler::NotifierThread;
 use crate::shared::Shared;
 use crate::time::{self, NEVER};
 use std::cell::OnceCell;
@@ -31,79 +33,38 @@ pub(super) const EXTRA_LOOKS: u64 = 64;
 /// Undelivered notifications that make a writer deliver some, where no thread wakes the cache.
 const UNDELIVERED: u64 = 1024;
 
-impl<K, V> Maintenance<K, V> {
+/// The notifications of a cache, and the thread that delivers them.
+pub(crate) struct Delivery<K, V> {
+    pub(super) notifier: Notifier<K, V>,
+    pub(super) thread: NotifierThread,
+}
+
+impl<K, V> Delivery<K, V> {
+    pub(super) fn new(listener: Option<Listener<K, V>>) -> Self {
+        Self {
+            notifier: Notifier::new(listener),
+            thread: NotifierThread::new(),
+        }
+    }
+
     /// The name of a thread that calls the listener; `None` without a listener.
-    pub(crate) fn notifier_name(&self, shared: &Shared<K, V>) -> Option<String> {
+    pub(crate) fn thread_name(&self, shared: &Shared<K, V>) -> Option<String> {
         let name = shared.name.as_deref().unwrap_or("listener");
         (self.notifier.has_listener()).then(|| format!("wheelhouse-{name}"))
     }
+}
 
+impl<K, V> Maintenance<K, V> {
     /// The work of the notifier thread: delivers what waits.
     pub(crate) fn deliver(&self, shared: &Shared<K, V>) {
         // Where the last handle goes, its drop delivers the rest.
-        self.notifier
-            .deliver(|| !self.is_closing(), &mut |nodes| self.take_back(nodes));
-        if !self.is_closing() {
+        self.delivery
+            .notifier
+            .deliver(|| !self.waking.is_closing(), &mut |nodes| {
+                self.take_back(nodes)
+            });
+        if !self.waking.is_closing() {
             // What was delivered can be freed.
-            self.waking.request_soon(&shared.clock);
-        }
-    }
-
-    /// Delivers between the passes of a run: on this thread, or on the notifier thread where this
-    /// one serves other caches. True if it stopped because other work is due.
-    pub(super) fn deliver_from_run(&self, shared: &Shared<K, V>) -> bool {
-        if !self.notifier.has_listener() || self.notifier.waiting() == 0 {
-            return false;
-        }
-        if self.wake_notifier_thread(shared) {
-            return false;
-        }
-        // A slow listener must not make other entries late: neither those in the wheel nor those
-        // requested since. A quick one is called pass by pass, while the nodes are still in the
-        // processor's cache.
-        let next = self.state.lock().wheel.next_deadline().unwrap_or(NEVER);
-        let began = OnceCell::new();
-        // What other threads post meanwhile is delivered as well, up to a bound.
-        let mut looks = self.notifier.waiting() / notify::CALLS_PER_LOOK as u64 + EXTRA_LOOKS;
-        let go_on = || {
-            looks -= 1;
-            if looks == 0 || self.is_closing() {
-                return false;
-            }
-            if next == NEVER && !self.waking.is_armed() {
-                return true;
-            }
-            let now = shared.clock.now();
-            let since = now.wrapping_sub(*began.get_or_init(|| now));
-            since < SLICE || !time::is_due(now, next) && !self.waking.is_due(now)
-        };
-        self.notifier
-            .deliver(go_on, &mut |nodes| self.take_back(nodes))
-    }
-
-    /// Has the notifier thread deliver; false if this cache has none, or it cannot be started.
-    pub(super) fn wake_notifier_thread(&self, shared: &Shared<K, V>) -> bool {
-        let waker = self.waking.waker();
-        let (true, Some(task)) = (waker.is_shared(), waker.task()) else {
-            return false;
-        };
-        let name = || self.notifier_name(shared).unwrap_or_default();
-        self.notifier_thread.wake(task, name)
-    }
-
-    /// `run_pending_tasks`: delivers all that was posted before the call.
-    pub(super) fn deliver_pending(&self, shared: &Shared<K, V>) {
-        if inside_listener() {
-            // Never waits: the thread that delivers for this cache, perhaps this very thread
-            // further up its stack, goes on with it.
-            self.notifier
-                .deliver(|| true, &mut |nodes| self.take_back(nodes));
-            return;
-        }
-        self.notifier
-            .deliver_all(&mut |nodes| self.take_back(nodes));
-        if self.notifier.waiting() > 0 {
-            // Posted by other threads meanwhile: this call does not wait for them.
             self.waking.request_soon(&shared.clock);
         }
     }
@@ -111,24 +72,97 @@ impl<K, V> Maintenance<K, V> {
     /// A writer's part where no thread wakes the cache: delivers some notifications if very many
     /// wait.
     pub(super) fn deliver_some(&self) {
-        if self.notifier.waiting() > UNDELIVERED && !inside_listener() {
-            self.notifier
+        if self.delivery.notifier.waiting() > UNDELIVERED && !inside_listener() {
+            self.delivery
+                .notifier
                 .deliver(|| false, &mut |nodes| self.take_back(nodes));
         }
     }
 
-    /// Delivers all that waits. For the drop of the cache.
-    pub(super) fn deliver_rest(&self) {
-        self.notifier
-            .deliver(|| true, &mut |nodes| self.take_back(nodes));
-    }
-
     /// Takes delivered nodes back, to be freed.
-    fn take_back(&self, nodes: &mut Vec<NodePtr<K, V>>) {
+    pub(super) fn take_back(&self, nodes: &mut Vec<NodePtr<K, V>>) {
         let mut state = self.state.lock();
         for node in nodes.drain(..) {
             state.freeing.retire(Garbage::Node(node));
         }
         state.freeing.count(&self.backlog);
+    }
+}
+
+impl<K, V> Runs<'_, K, V> {
+    /// Delivers between the passes of a run: on this thread, or on the notifier thread where this
+    /// one serves other caches. True if it stopped because other work is due.
+    pub(super) fn deliver_from_run(self) -> bool {
+        let maintenance = self.maintenance;
+        let notifier = &maintenance.delivery.notifier;
+        if !notifier.has_listener() || notifier.waiting() == 0 {
+            return false;
+        }
+        if self.wake_notifier_thread() {
+            return false;
+        }
+        // A slow listener must not make other entries late: neither those in the wheel nor those
+        // requested since. A quick one is called pass by pass, while the nodes are still in the
+        // processor's cache.
+        let next = self
+            .maintenance
+            .state
+            .lock()
+            .wheel
+            .next_deadline()
+            .unwrap_or(NEVER);
+        let began = OnceCell::new();
+        // What other threads post meanwhile is delivered as well, up to a bound.
+        let mut looks = notifier.waiting() / notify::CALLS_PER_LOOK as u64 + EXTRA_LOOKS;
+        let go_on = || {
+            looks -= 1;
+            if looks == 0 || maintenance.waking.is_closing() {
+                return false;
+            }
+            if next == NEVER && !maintenance.waking.is_armed() {
+                return true;
+            }
+            let now = self.shared.clock.now();
+            let since = now.wrapping_sub(*began.get_or_init(|| now));
+            since < SLICE || !time::is_due(now, next) && !maintenance.waking.is_due(now)
+        };
+        maintenance
+            .delivery
+            .notifier
+            .deliver(go_on, &mut |nodes| maintenance.take_back(nodes))
+    }
+
+    /// Has the notifier thread deliver; false if this cache has none, or it cannot be started.
+    pub(super) fn wake_notifier_thread(self) -> bool {
+        let delivery = &self.maintenance.delivery;
+        let waker = self.maintenance.waking.waker();
+        let (true, Some(task)) = (waker.is_shared(), waker.task()) else {
+            return false;
+        };
+        let name = || delivery.thread_name(self.shared).unwrap_or_default();
+        delivery.thread.wake(task, name)
+    }
+
+    /// `run_pending_tasks`: delivers all that was posted before the call.
+    pub(super) fn deliver_pending(self) {
+        let maintenance = self.maintenance;
+        let notifier = &maintenance.delivery.notifier;
+        if inside_listener() {
+            // Never waits: the thread that delivers for this cache, perhaps this very thread
+            // further up its stack, goes on with it.
+            maintenance
+                .delivery
+                .notifier
+                .deliver(|| true, &mut |nodes| maintenance.take_back(nodes));
+            return;
+        }
+        maintenance
+            .delivery
+            .notifier
+            .deliver_all(&mut |nodes| maintenance.take_back(nodes));
+        if notifier.waiting() > 0 {
+            // Posted by other threads meanwhile: this call does not wait for them.
+            maintenance.waking.request_soon(&self.shared.clock);
+        }
     }
 }

@@ -23,8 +23,8 @@
 //!
 //! # Which threads run passes
 //!
-//! - The scheduler thread ([`Maintenance::run_due`]) and `run_pending_tasks`
-//!   ([`Maintenance::finish`]), many passes in a row ([`runs`]).
+//! - The scheduler thread ([`Runs::run_due`](runs::Runs::run_due)) and `run_pending_tasks`
+//!   ([`Runs::finish`](runs::Runs::finish)), many passes in a row ([`runs`]).
 //! - A writer whose batch has reached the soft limit runs one small pass, unless another thread
 //!   holds the lock ([`writers`]).
 //! - A writer waits for a pass, or runs one, where too much waits ([`backlog`]).
@@ -73,15 +73,15 @@ use crate::eviction::Eviction;
 use crate::listener::Listener;
 use crate::map::Shard;
 use crate::node::NodePtr;
-use crate::notify::Notifier;
 use crate::reclaim::Pin;
-use crate::scheduler::{NotifierThread, Waker};
+use crate::scheduler::Waker;
 use crate::shared::Shared;
 use crate::stats::{Counters, Stats};
 use crate::sync::Mutex;
 use crate::time::NEVER;
 use crate::wheel::{Level, Spans};
 use backlog::Backlog;
+use delivery::Delivery;
 use plan::Plan;
 use state::State;
 use status::Status;
@@ -142,6 +142,13 @@ impl WriteOutcome {
         }
     }
 
+    /// When the entry that was written is flushed if it stays, and the time of the write.
+    #[inline(always)]
+    fn flush(&self, spans: &Spans) -> Option<(u64, u64)> {
+        let now = self.now.filter(|_| self.deadline != NEVER)?;
+        Some((spans.flush_time(self.deadline, now), now))
+    }
+
     /// The outcome of removals, the last one at `now` if the clock was read for it.
     #[inline]
     pub(crate) fn of_removal<K, V>(shard: &Shard<'_, K, V>, now: Option<u64>) -> Self {
@@ -174,9 +181,8 @@ pub(crate) struct Maintenance<K, V> {
     backlog: Backlog,
     /// Behind the maintenance lock.
     state: Mutex<State<K, V>>,
-    notifier: Notifier<K, V>,
+    pub(crate) delivery: Delivery<K, V>,
     waking: Waking,
-    notifier_thread: NotifierThread,
     /// Held by a walk through the size policy: there is one cursor.
     walks: Mutex<()>,
 }
@@ -193,9 +199,8 @@ impl<K, V> Maintenance<K, V> {
             status: Status::new(),
             backlog: Backlog::new(shared.map.shards()),
             state: Mutex::new(State::new(setup.resolution, eviction)),
-            notifier: Notifier::new(setup.listener),
+            delivery: Delivery::new(setup.listener),
             waking: Waking::new(setup.waker),
-            notifier_thread: NotifierThread::new(),
             walks: Mutex::new(()),
         }
     }
@@ -233,7 +238,8 @@ impl<K, V> Maintenance<K, V> {
 
     /// What was counted so far: nothing, unless statistics are recorded.
     pub(crate) fn stats(&self, shared: &Shared<K, V>) -> Stats {
-        let counted = |counters: &Counters| counters.snapshot(self.notifier.listener_panics());
+        let counted =
+            |counters: &Counters| counters.snapshot(self.delivery.notifier.listener_panics());
         shared
             .counters
             .as_deref()
@@ -256,7 +262,7 @@ impl<K, V> std::fmt::Debug for Maintenance<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Maintenance")
             .field("status", &self.status)
-            .field("notifier", &self.notifier)
+            .field("notifier", &self.delivery.notifier)
             .field("waking", &self.waking)
             .finish()
     }

@@ -33,7 +33,29 @@ const MAX_RECLAIM_ROUNDS: usize = 8;
 pub(super) const SHORTEST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(5);
 
+/// Runs of a cache: its maintenance, with the state that it works on.
+pub(crate) struct Runs<'a, K, V> {
+    pub(super) maintenance: &'a Maintenance<K, V>,
+    pub(super) shared: &'a Shared<K, V>,
+}
+
+impl<K, V> Clone for Runs<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for Runs<'_, K, V> {}
+
 impl<K, V> Maintenance<K, V> {
+    #[inline]
+    pub(crate) fn runs<'a>(&'a self, shared: &'a Shared<K, V>) -> Runs<'a, K, V> {
+        Runs {
+            maintenance: self,
+            shared,
+        }
+    }
+
     /// Runs one pass.
     pub(super) fn pass(
         &self,
@@ -44,39 +66,48 @@ impl<K, V> Maintenance<K, V> {
         Pass::new(self, shared, state, plan).run()
     }
 
+    /// Asks for a run at `moment` at the latest.
+    pub(crate) fn request_run_by(&self, shared: &Shared<K, V>, moment: u64, now: u64) {
+        self.waking.request_by(moment, now, &shared.clock);
+    }
+}
+
+impl<'a, K, V> Runs<'a, K, V> {
     /// One pass of a run. A thread that waits for the lock gets it next; the freeing is done after
     /// that. `None` if no work is left, else the answer of `judge`.
     pub(super) fn run_pass<T>(
-        &self,
-        shared: &Shared<K, V>,
+        self,
         plan: Plan,
         judge: impl FnOnce(&State<K, V>) -> T,
     ) -> Option<T> {
-        let mut state = self.state.lock();
-        let more = self.pass(shared, &mut state, plan).more;
+        let mut state = self.maintenance.state.lock();
+        let more = self.maintenance.pass(self.shared, &mut state, plan).more;
         let judged = more.then(|| judge(&state));
         let ready = state.freeing.retired.take_ready(2 * RUN_BUDGET);
         unlock_fairly(state);
-        self.free(shared, ready);
+        self.maintenance.free(self.shared, ready);
         judged
     }
 
     /// What a run that begins now has to do before it may end.
-    fn goal(&self, shared: &Shared<K, V>) -> Goal {
-        Goal::new(self.state.lock().drained, shared.map.shards())
+    fn goal(self) -> Goal {
+        Goal::new(
+            self.maintenance.state.lock().drained,
+            self.shared.map.shards(),
+        )
     }
 
     /// Passes until the goal is reached.
-    pub(super) fn run_all(&self, shared: &Shared<K, V>, mut plan: Plan) {
-        let mut goal = self.goal(shared);
-        while self.run_pass(shared, plan, |state| goal.is_reached(state, plan)) == Some(false) {
+    pub(super) fn run_all(self, mut plan: Plan) {
+        let mut goal = self.goal();
+        while self.run_pass(plan, |state| goal.is_reached(state, plan)) == Some(false) {
             // The first pass has marked what is due at this very moment; once is enough.
             plan.sweep = Sweep::No;
         }
     }
 
     /// Frees what can be freed: some rounds of grace periods and sweeps.
-    fn run_reclaim(&self, shared: &Shared<K, V>) {
+    fn run_reclaim(self) {
         if reclaim::is_freeing() {
             return;
         }
@@ -85,22 +116,22 @@ impl<K, V> Maintenance<K, V> {
         // sweeps. What the destructors of these values insert and remove takes two more, and a
         // reader that is pinned just then one.
         for _ in 0..MAX_RECLAIM_ROUNDS {
-            self.run_all(shared, plan);
-            if self.state.lock().freeing.retired.is_empty() {
+            self.run_all(plan);
+            if self.maintenance.state.lock().freeing.retired.is_empty() {
                 return;
             }
         }
-        let ready = self.state.lock().freeing.retired.ready();
+        let ready = self.maintenance.state.lock().freeing.retired.ready();
         for _ in 0..ready.div_ceil(2 * RUN_BUDGET) {
-            self.run_pass(shared, plan, |_| ());
+            self.run_pass(plan, |_| ());
         }
     }
 
     /// Ends the moves that tables have begun by now.
-    fn run_resize(&self, shared: &Shared<K, V>) {
-        for _ in 0..shared.map.units_left().div_ceil(RESIZE_UNITS as u64) {
-            self.run_all(shared, Plan::RUN);
-            if !shared.map.is_resizing() {
+    fn run_resize(self) {
+        for _ in 0..self.shared.map.units_left().div_ceil(RESIZE_UNITS as u64) {
+            self.run_all(Plan::RUN);
+            if !self.shared.map.is_resizing() {
                 return;
             }
         }
@@ -108,39 +139,36 @@ impl<K, V> Maintenance<K, V> {
 
     /// `run_pending_tasks`: removes all that is due, delivers the notifications for it, and frees
     /// what no thread reads.
-    pub(crate) fn finish(&self, shared: &Shared<K, V>) {
-        let _begun = self.waking.begin();
-        self.run_all(
-            shared,
-            Plan {
-                sweep: Sweep::Yes,
-                ..Plan::RUN
-            },
-        );
-        self.deliver_pending(shared);
-        self.run_resize(shared);
-        self.run_reclaim(shared);
+    pub(crate) fn finish(self) {
+        let _begun = self.maintenance.waking.begin();
+        self.run_all(Plan {
+            sweep: Sweep::Yes,
+            ..Plan::RUN
+        });
+        self.deliver_pending();
+        self.run_resize();
+        self.run_reclaim();
         // Before the wait: no run would come for what falls due meanwhile.
-        self.rearm(shared);
+        self.rearm();
         let until = Instant::now() + MAX_DESTRUCTOR_WAIT;
         for _ in 0..MAX_DESTRUCTOR_WAITS {
             if !self.await_freed(until) {
                 return;
             }
             // What those destructors inserted and removed.
-            self.run_reclaim(shared);
-            self.rearm(shared);
+            self.run_reclaim();
+            self.rearm();
         }
     }
 
     /// Waits until other threads have dropped the values that they have taken out to free. False if
     /// there was nothing to wait for, or it took too long: their destructors may wait for this very
     /// thread.
-    fn await_freed(&self, until: Instant) -> bool {
+    fn await_freed(self, until: Instant) -> bool {
         if reclaim::is_freeing() || inside_listener() {
             return false;
         }
-        let away = self.state.lock().freeing.retired.away();
+        let away = self.maintenance.state.lock().freeing.retired.away();
         let mut pause: Option<Duration> = None;
         while !away.is_over() {
             if Instant::now() >= until {
@@ -155,24 +183,24 @@ impl<K, V> Maintenance<K, V> {
 
     /// The run of the scheduler thread: all that is due, or a part of it if other caches may wait
     /// for the thread. Returns how long it is until the next run.
-    pub(crate) fn run_due(&self, shared: &Shared<K, V>) -> Option<Duration> {
+    pub(crate) fn run_due(self) -> Option<Duration> {
         // Held until the run has ended.
-        let mut _begun = self.waking.begin();
-        let mut goal = self.goal(shared);
+        let mut _begun = self.maintenance.waking.begin();
+        let mut goal = self.goal();
         let mut plan = Plan {
             sweep: Sweep::IfCheap,
             ..Plan::RUN
         };
         for pass in 1.. {
-            let reached = self.run_pass(shared, plan, |state| goal.is_reached(state, plan));
+            let reached = self.run_pass(plan, |state| goal.is_reached(state, plan));
             plan.sweep = Sweep::No;
-            let stopped = self.deliver_from_run(shared);
-            if self.is_closing() {
+            let stopped = self.deliver_from_run();
+            if self.maintenance.waking.is_closing() {
                 return None;
             }
             if stopped {
                 // The next pass does what was requested meanwhile.
-                _begun = self.waking.begin();
+                _begun = self.maintenance.waking.begin();
             }
             if reached.is_none() && !stopped {
                 break;
@@ -180,30 +208,33 @@ impl<K, V> Maintenance<K, V> {
             // The thread also serves other caches, or it is an alarm's.
             let enough = match reached {
                 // Only the moves of tables may be left, of which a pass does little.
-                Some(true) => pass >= MAX_RESIZE_PASSES || !shared.map.is_resizing(),
+                Some(true) => pass >= MAX_RESIZE_PASSES || !self.shared.map.is_resizing(),
                 Some(false) => false,
                 None => pass >= PASSES_PER_TURN,
             };
-            if enough || (pass >= PASSES_PER_TURN && self.waking.waker().is_shared()) {
+            if enough || (pass >= PASSES_PER_TURN && self.maintenance.waking.waker().is_shared()) {
                 // Let other caches run first: this one goes on behind those that have waited
                 // longer.
-                let next = self.state.lock().wheel.next_deadline();
+                let next = self.maintenance.state.lock().wheel.next_deadline();
                 let at_once = Some(Duration::ZERO);
                 return self
+                    .maintenance
                     .waking
-                    .end(next, at_once, &shared.clock, || shared.clock.now());
+                    .end(next, at_once, &self.shared.clock, || {
+                        self.shared.clock.now()
+                    });
             }
         }
-        self.run_reclaim(shared);
-        self.rearm(shared)
+        self.run_reclaim();
+        self.rearm()
     }
 
     /// Arranges the next run.
-    fn rearm(&self, shared: &Shared<K, V>) -> Option<Duration> {
-        let mut state = self.state.lock();
+    fn rearm(self) -> Option<Duration> {
+        let mut state = self.maintenance.state.lock();
         // A write since the requests were cleared has requested anew, or is in the wheel by now.
         let next = state.wheel.next_deadline();
-        let moves = shared.map.is_resizing();
+        let moves = self.shared.map.is_resizing();
         let retries = state.freeing.retry(moves);
         let retry = if moves {
             Some(waking::COALESCE_DELAY)
@@ -211,35 +242,31 @@ impl<K, V> Maintenance<K, V> {
             retries.map(|retries| waking::COALESCE_DELAY * (1 << retries))
         };
         drop(state);
-        self.waking
-            .end(next, retry, &shared.clock, || shared.clock.now())
-    }
-
-    /// Asks for a run at `moment` at the latest.
-    pub(crate) fn request_run_by(&self, shared: &Shared<K, V>, moment: u64, now: u64) {
-        self.waking.request_by(moment, now, &shared.clock);
+        self.maintenance
+            .waking
+            .end(next, retry, &self.shared.clock, || self.shared.clock.now())
     }
 
     /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due.
-    pub(crate) fn next_in(&self, shared: &Shared<K, V>) -> Option<Duration> {
+    pub(crate) fn next_in(self) -> Option<Duration> {
         let drain = Plan {
             resize: false,
             seal: false,
             ..Plan::RECLAIM
         };
-        self.run_all(shared, drain);
-        if self.notifier.waiting() > 0 {
+        self.run_all(drain);
+        if self.maintenance.delivery.notifier.waiting() > 0 {
             return Some(Duration::ZERO);
         }
-        let mut state = self.state.lock();
+        let mut state = self.maintenance.state.lock();
         if state.wheel.is_empty() {
             return None;
         }
-        let now = shared.clock.now();
+        let now = self.shared.clock.now();
         state.wheel.advance(now);
         let next = state.wheel.next_deadline()?;
         drop(state);
-        let left = shared.clock.view(now).time_left(now, next);
+        let left = self.shared.clock.view(now).time_left(now, next);
         left.or(Some(Duration::ZERO))
     }
 }

@@ -24,7 +24,7 @@
 //!    in the parent.
 
 use crate::contain::contain;
-use crate::scheduler::Waker;
+use crate::scheduler::{TaskRef, Waker};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::time::{self, Clock, NEVER};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -102,6 +102,19 @@ impl Waking {
 
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
+    }
+
+    /// Whether the last handle was dropped: what is left to do is done by the drop of the cache.
+    #[inline]
+    pub(super) fn is_closing(&self) -> bool {
+        let task = self.waker.task();
+        task.is_some_and(TaskRef::is_closed)
+    }
+
+    /// Whether expiry is due, where it is the work of callers.
+    #[inline]
+    pub(crate) fn is_due_for_callers(&self, now: Option<u64>, clock: &Clock) -> bool {
+        self.is_armed() && self.is_due(now.unwrap_or_else(|| clock.now()))
     }
 
     /// Whether no run within [`COALESCE_DELAY`] is requested yet, and there is a thread or an alarm

@@ -49,7 +49,7 @@ impl<K, V> Maintenance<K, V> {
     #[inline(always)]
     fn after_change(&self, shared: &Shared<K, V>, outcome: WriteOutcome, may: May) {
         let has_work = if self.waking.is_up_to_callers() {
-            self.is_due_for_callers(shared, outcome.now)
+            self.waking.is_due_for_callers(outcome.now, &shared.clock)
         } else {
             self.leaves_work(&outcome) && self.waking.is_unrequested()
         };
@@ -65,7 +65,7 @@ impl<K, V> Maintenance<K, V> {
         if let Some(now) = outcome.now {
             self.check_threads(shared, now, may);
         }
-        if let Some((flush, now)) = self.flush_of(&outcome) {
+        if let Some((flush, now)) = outcome.flush(&self.spans) {
             // The policy was asked since the write read the clock, and may have taken its time.
             let now = if self.waking.is_up_to_callers() {
                 now
@@ -80,13 +80,6 @@ impl<K, V> Maintenance<K, V> {
         if self.needs_help(shared, &outcome) {
             self.help(shared, outcome.shard, outcome.pending, outcome.now, may);
         }
-    }
-
-    /// When the entry that was written is flushed if it stays, and the time of the write.
-    #[inline(always)]
-    fn flush_of(&self, outcome: &WriteOutcome) -> Option<(u64, u64)> {
-        let now = outcome.now.filter(|_| outcome.deadline != NEVER)?;
-        Some((self.spans.flush_time(outcome.deadline, now), now))
     }
 
     /// Whether no run is arranged that comes when the entry that was written is flushed, or before;
@@ -112,16 +105,8 @@ impl<K, V> Maintenance<K, V> {
     /// Whether the writer has to run a pass.
     fn needs_help(&self, shared: &Shared<K, V>, outcome: &WriteOutcome) -> bool {
         outcome.pending >= self.batch_soft_limit
-            || self.waking.is_up_to_callers() && self.is_due_for_callers(shared, outcome.now)
-    }
-
-    /// Whether expiry is due, where it is the work of callers.
-    #[inline]
-    fn is_due_for_callers(&self, shared: &Shared<K, V>, now: Option<u64>) -> bool {
-        self.waking.is_armed()
-            && self
-                .waking
-                .is_due(now.unwrap_or_else(|| shared.clock.now()))
+            || self.waking.is_up_to_callers()
+                && self.waking.is_due_for_callers(outcome.now, &shared.clock)
     }
 
     /// A small pass by a writer, or by a reader that met an expired entry. Not if another thread
@@ -144,7 +129,7 @@ impl<K, V> Maintenance<K, V> {
         let alone = self.waking.is_up_to_callers();
         // Where writers wait, the thread that expires entries cannot keep up with them: each takes
         // part.
-        let expire = waited || alone && self.is_due_for_callers(shared, now);
+        let expire = waited || alone && self.waking.is_due_for_callers(now, &shared.clock);
         let was_armed = self.waking.is_armed();
         let _begun = alone.then(|| self.waking.begin());
         let plan = Plan::help(shard, pending + self.caller_budget, expire);
@@ -262,7 +247,9 @@ impl<K, V> Maintenance<K, V> {
     /// small part of the expiry; listeners it leaves to writers.
     #[cold]
     pub(crate) fn met_expired(&self, shared: &Shared<K, V>, hash: u64, now: u64) {
-        if self.waking.is_up_to_callers() && self.is_due_for_callers(shared, Some(now)) {
+        if self.waking.is_up_to_callers()
+            && self.waking.is_due_for_callers(Some(now), &shared.clock)
+        {
             self.help(shared, shared.map.shard_of(hash), 0, Some(now), May::Free);
         } else {
             self.check_threads(shared, now, May::Free);

@@ -86,7 +86,7 @@ where
     S: Send + Sync,
 {
     fn run_due(&self) -> Option<Duration> {
-        let next = self.maintenance.run_due(&self.shared);
+        let next = self.maintenance.runs(&self.shared).run_due();
         let overdue = self.loads().run_overdue();
         next.into_iter().chain(overdue).min()
     }
@@ -96,7 +96,7 @@ where
     }
 
     fn notifier_name(&self) -> Option<String> {
-        self.maintenance.notifier_name(&self.shared)
+        self.maintenance.delivery.thread_name(&self.shared)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The part of a cache that the calls that load work on, and loads that last for too long.
 //!
-//! [`Loads`] is a borrowed view of the cache. Its methods stand here and in `loading/`.
+//! [`LoadView`] is a borrowed view of the cache. Its methods stand here and in `loading/`.
 //!
 //! # Overdue loads
 //!
@@ -17,27 +17,27 @@ use crate::time;
 use std::time::Duration;
 
 /// A cache, as the calls that load see it.
-pub(crate) struct Loads<'a, K, V, S> {
+pub(crate) struct LoadView<'a, K, V, S> {
     pub(crate) core: &'a Core<K, V, S>,
 }
 
-impl<K, V, S> Clone for Loads<'_, K, V, S> {
+impl<K, V, S> Clone for LoadView<'_, K, V, S> {
     #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K, V, S> Copy for Loads<'_, K, V, S> {}
+impl<K, V, S> Copy for LoadView<'_, K, V, S> {}
 
 impl<K, V, S> Core<K, V, S> {
     #[inline]
-    pub(crate) fn loads(&self) -> Loads<'_, K, V, S> {
-        Loads { core: self }
+    pub(crate) fn loads(&self) -> LoadView<'_, K, V, S> {
+        LoadView { core: self }
     }
 }
 
-impl<K, V, S> Loads<'_, K, V, S> {
+impl<K, V, S> LoadView<'_, K, V, S> {
     /// Cache time, where loads need it: for a time-out, or for statistics.
     pub(crate) fn clock(self) -> u64 {
         let timed = self.core.lifetimes.limits.load_timeout.is_some();

@@ -63,7 +63,8 @@ where
         let core = &*self.core;
         let mut ranks = HashMap::new();
         core.maintenance
-            .walk_by_use(&core.shared, usize::MAX, |entry| {
+            .runs(&core.shared)
+            .walk_by_use(usize::MAX, |entry| {
                 // An entry that was used during the walk is visited again: the later rank holds.
                 ranks.insert(entry.address(), ranks.len());
             });

@@ -181,7 +181,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         let core = self.core;
         if core.shared.max_capacity().is_some() {
             core.maintenance
-                .walk_by_use(&core.shared, most, |entry| visit(entry.node()));
+                .runs(&core.shared)
+                .walk_by_use(most, |entry| visit(entry.node()));
         } else {
             let pin = core.shared.pin();
             let mut left = most;

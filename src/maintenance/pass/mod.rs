@@ -95,7 +95,7 @@ impl<'a, K, V> Pass<'a, K, V> {
         self.state.freeing.end_sweep();
         self.make_room();
         (self.state.freeing).seal(&shared.domain, self.plan.seal, &maintenance.backlog);
-        maintenance.notifier.post(&mut self.state.gathered);
+        maintenance.delivery.notifier.post(&mut self.state.gathered);
         maintenance.backlog.note_applied();
         maintenance.status.end();
         if let (Some(counters), Some(begun)) = (&shared.counters, begun) {
@@ -170,7 +170,7 @@ impl<'a, K, V> Pass<'a, K, V> {
     /// freed; without a listener, retires it.
     #[inline(always)]
     fn notify_or_retire(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
-        if self.maintenance.notifier.has_listener() {
+        if self.maintenance.delivery.notifier.has_listener() {
             self.state.gathered.push(Notification { node, cause });
         } else {
             self.state.freeing.retire(Garbage::Node(node));

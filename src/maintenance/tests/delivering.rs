@@ -66,7 +66,7 @@ impl Rig {
         let (shared, maintenance) = (&self.cache.core.shared, &self.cache.core.maintenance);
         // As a run does, so that the next wake-up is the wheel's or was requested since.
         let begun = maintenance.waking.begin();
-        let stopped = maintenance.deliver_from_run(shared);
+        let stopped = maintenance.runs(shared).deliver_from_run();
         drop(begun);
         let told = self.told.load(Ordering::Relaxed) as usize;
         assert_eq!(told % CALLS_PER_LOOK, 0);
@@ -173,12 +173,15 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
         next += count;
     };
     let deliver = || {
-        maintenance.notifier.deliver(|| false, &mut |nodes| {
-            let mut state = maintenance.state.lock();
-            for node in nodes.drain(..) {
-                state.freeing.retire(Garbage::Node(node));
-            }
-        })
+        maintenance
+            .delivery
+            .notifier
+            .deliver(|| false, &mut |nodes| {
+                let mut state = maintenance.state.lock();
+                for node in nodes.drain(..) {
+                    state.freeing.retire(Garbage::Node(node));
+                }
+            })
     };
     // More notifications are posted while a block is delivered in part, into that block and into
     // others.
@@ -188,7 +191,7 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
         post(more);
     }
     while deliver() {}
-    assert_eq!(maintenance.notifier.waiting(), 0);
+    assert_eq!(maintenance.delivery.notifier.waiting(), 0);
     let told: Vec<u32> = told.try_iter().collect();
     assert_eq!(told, (0..971).collect::<Vec<_>>());
 }

@@ -135,7 +135,7 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
         }
     }
     let before = leave_to_free(&cache);
-    maintenance.run_pass(shared, HELP.repaying(), |_| ());
+    maintenance.runs(shared).run_pass(HELP.repaying(), |_| ());
     let freed = before - maintenance.state.lock().freeing.retired.ready();
     assert!(once.contains(&freed), "{freed}");
 }
