@@ -14,13 +14,13 @@
 //!
 //! # Reloads
 //!
-//! A cache that reloads entries before they are due uses the same way: [`Core::begin_reload`] lists
-//! a load over a stale entry, or says that the key has a load or no such entry. The [`Right`] that
-//! it returns is the right to reload, as a value that keeps no cache alive: [`Right::finish`]
+//! A cache that reloads entries before they are due uses the same way: [`LoadView::begin_reload`]
+//! lists a load over a stale entry, or says that the key has a load or no such entry. The [`Right`]
+//! that it returns is the right to reload, as a value that keeps no cache alive: [`Right::finish`]
 //! commits the outcome unless an explicit write came since, and dropping the right counts as a
 //! failure. A miss that comes meanwhile joins the reload.
 //!
-//! [`Core::begin_reload`]: crate::operations::Core::begin_reload
+//! [`LoadView::begin_reload`]: crate::operations::LoadView::begin_reload
 
 mod begin;
 mod bulk;

@@ -403,14 +403,13 @@ where
                     Kept::Revoked
                 };
             };
-            let (own, wanted) = self
-                .core
-                .deadlines_of_unchanged(node, now, deadline, from.life);
+            let (lifetimes, clock) = (&self.core.lifetimes, &self.core.shared.clock);
+            let (own, wanted) =
+                lifetimes.deadlines_of_unchanged(node, now, deadline, from.life, clock);
             let refresh = self.core.refresh.as_ref().and_then(|policy| {
                 let entry = (node.key(), node.value());
                 let given = Given::Loaded(*from);
-                self.core
-                    .ask_refresh(&**policy, entry, Some(node), given, (now, own))
+                lifetimes.ask_refresh(&**policy, entry, Some(node), given, (now, own), clock)
             });
             let mut shard = map.lock(hash);
             if shard.find_node(hash, node).is_none() {
@@ -434,13 +433,7 @@ where
             if !load.seal() {
                 shard.unlist_load(load);
             }
-            let outcome = WriteOutcome {
-                shard: shard.number(),
-                pending: shard.pending(),
-                deadline: wanted,
-                now: Some(now),
-                left: 0,
-            };
+            let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
             return Kept::Moved(outcome, wanted);
         }
     }

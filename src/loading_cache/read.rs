@@ -7,6 +7,7 @@ use super::run::{block_on, made, result};
 use super::source::{Source, panicked, put};
 use crate::load::{Ticket, Want};
 use crate::loading::{Ask, Begun, ByRef, Dropped, Right, fallible};
+use crate::operations::Timed;
 use equivalent::Equivalent;
 use std::any::TypeId;
 use std::borrow::ToOwned;
@@ -138,7 +139,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let (value, at, now) = self.cache.core.get_timed(key)?;
+        let (value, at, now) = self.cache.core.look_up::<Timed, _>(key)?;
         if self.is_stale(at, now) {
             self.reload(key);
         }

@@ -45,7 +45,9 @@ impl<K, V, S> Core<K, V, S> {
             now,
         } = *hit;
         let answer = (own != deadline).then_some(own);
-        let (own, wanted) = self.moved(node, deadline, answer, now);
+        let (own, wanted) = self
+            .lifetimes
+            .moved(node, deadline, answer, now, &self.shared.clock);
         let apart = self.lifetimes.kept_apart && answer.is_some();
         if wanted == deadline && !apart {
             return true;
@@ -54,7 +56,7 @@ impl<K, V, S> Core<K, V, S> {
         // be told of an earlier one; and of none at all, or a timer would stay armed for nothing.
         if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
             let moved = self.move_deadline(node, deadline, answer, now);
-            return Self::goes_on(hit, moved);
+            return hit.goes_on(moved);
         }
         if !node.extend(deadline, wanted) {
             return node.is_frozen(now);
@@ -72,39 +74,7 @@ impl<K, V, S> Core<K, V, S> {
         // value that it had before: the exchange succeeded, but ignores the new own deadline.
         // Correct it here; readers see the later of the two until then.
         let moved = self.move_deadline(node, wanted, None, now);
-        Self::goes_on(hit, moved)
-    }
-
-    /// Whether a hit stands whose deadline was `moved` under the lock, or was not.
-    #[inline(always)]
-    fn goes_on(hit: &mut Hit<K, V>, moved: Option<u64>) -> bool {
-        match moved {
-            Some(deadline) => {
-                hit.deadline = deadline;
-                true
-            }
-            None => hit.node.is_frozen(hit.now),
-        }
-    }
-
-    /// The own and the wanted deadline that an answer means, given at `now` about a node with
-    /// `deadline`; `None` leaves the own deadline.
-    #[inline]
-    fn moved(
-        &self,
-        node: NodePtr<K, V>,
-        deadline: u64,
-        answer: Option<u64>,
-        now: u64,
-    ) -> (u64, u64) {
-        let own = match answer {
-            Some(own) => own,
-            None if self.lifetimes.kept_apart => self.lifetimes.own_deadline(node),
-            None => deadline,
-        };
-        let written = || node.written();
-        let wanted = (self.lifetimes).wanted(own, written, now, &self.shared.clock);
-        (own, wanted)
+        hit.goes_on(moved)
     }
 
     /// Moves a deadline under the shard's lock and with an event for the pass: earlier, or with the
@@ -122,23 +92,33 @@ impl<K, V, S> Core<K, V, S> {
         let hash = node.hash();
         let mut shard = self.shared.map.lock(hash);
         // Again: another thread may have set the own deadline before the lock was taken.
-        let (own, wanted) = self.moved(node, judged, answer, now);
+        let (own, wanted) = self
+            .lifetimes
+            .moved(node, judged, answer, now, &self.shared.clock);
         if shard.find_node(hash, node).is_none() || !shard.move_deadline(node, judged, own, wanted)
         {
             return None;
         }
-        let outcome = WriteOutcome {
-            shard: shard.number(),
-            pending: shard.pending(),
-            deadline: wanted,
-            now: Some(now),
-            left: 0,
-        };
+        let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
         drop(shard);
         self.maintenance.after_read(&self.shared, outcome);
         // The own deadline may have passed since the hit was found, if it was set meanwhile. One
         // that the policy gives for this read ends only what comes after.
         let ended = answer.is_none() && time::is_due(now, own);
         (!ended).then_some(wanted)
+    }
+}
+
+impl<K, V> Hit<K, V> {
+    /// Whether a hit stands whose deadline was `moved` under the lock, or was not.
+    #[inline(always)]
+    fn goes_on(&mut self, moved: Option<u64>) -> bool {
+        match moved {
+            Some(deadline) => {
+                self.deadline = deadline;
+                true
+            }
+            None => self.node.is_frozen(self.now),
+        }
     }
 }

@@ -95,6 +95,25 @@ impl<K, V> Lifetimes<K, V> {
         wanted
     }
 
+    /// The own and the wanted deadline that an answer means, given at `now` about a node with
+    /// `deadline`; `None` leaves the own deadline.
+    #[inline]
+    pub(super) fn moved(
+        &self,
+        node: NodePtr<K, V>,
+        deadline: u64,
+        answer: Option<u64>,
+        now: u64,
+        clock: &Clock,
+    ) -> (u64, u64) {
+        let own = match answer {
+            Some(own) => own,
+            None if self.kept_apart => self.own_deadline(node),
+            None => deadline,
+        };
+        (own, self.wanted(own, || node.written(), now, clock))
+    }
+
     /// The deadline of a node without the idle limit, `wanted` being the one with it.
     pub(crate) fn hard_deadline(
         &self,

@@ -43,6 +43,6 @@ pub(crate) use handle::{Handle, with_handles};
 pub(crate) use lifetimes::{Lifetimes, Limits};
 pub(crate) use loads::LoadView;
 pub(crate) use lookup::{Cloned, Contained, Referenced};
-pub(crate) use refresh::{FromLoad, set_refresh};
+pub(crate) use refresh::{FromLoad, Timed, set_refresh};
 pub(crate) use restore::Remaining;
 pub(crate) use write::{Given, Refused};

@@ -3,14 +3,13 @@
 
 use super::core::Core;
 use super::find::Hit;
+use super::lifetimes::Lifetimes;
 use super::lookup::Lookup;
 use super::write::Given;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::refresh::{Occasion, Refresh, Write};
-use crate::time::{self, NEVER};
-use equivalent::Equivalent;
-use std::hash::{BuildHasher, Hash};
+use crate::time::{self, Clock, NEVER};
 use std::time::Duration;
 
 /// What a loader said of its value.
@@ -36,7 +35,7 @@ pub(crate) fn set_refresh<K, V>(node: NodePtr<K, V>, at: Option<u64>) {
     }
 }
 
-impl<K: 'static, V: 'static, S> Core<K, V, S> {
+impl<K: 'static, V: 'static> Lifetimes<K, V> {
     /// Asks the refresh policy about a value that comes in at `now` with an own deadline: from when
     /// on it is stale. User code: no lock is held.
     #[cold]
@@ -48,8 +47,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         found: Option<NodePtr<K, V>>,
         given: Given,
         (now, own): (u64, u64),
+        clock: &Clock,
     ) -> Option<u64> {
-        let clock = &self.shared.clock;
         let load = match given {
             Given::Loaded(load) => Some(load),
             _ => None,
@@ -67,7 +66,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 _ if found.is_some_and(lives) => Occasion::Update,
                 _ => Occasion::Create,
             };
-            let deadline = self.lifetimes.wanted(own, || now, now, clock);
+            let deadline = self.wanted(own, || now, now, clock);
             let write = Write {
                 occasion,
                 at: clock.instant(now),
@@ -90,15 +89,15 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         now: u64,
         deadline: u64,
         life: Option<Option<Duration>>,
+        clock: &Clock,
     ) -> (u64, u64) {
-        let clock = &self.shared.clock;
-        let own = match (life, &self.lifetimes.policy) {
+        let own = match (life, &self.policy) {
             (Some(life), _) => {
-                self.lifetimes.note_own();
+                self.note_own();
                 clock.view(now).deadline_in(now, life)
             }
             (None, None) => NEVER,
-            (None, Some(_)) if !self.lifetimes.policy_asks.updates => node.own_deadline(),
+            (None, Some(_)) if !self.policy_asks.updates => node.own_deadline(),
             (None, Some(policy)) => {
                 let (key, value) = (node.key(), node.value());
                 match policy.deadline_after_update(key, value, clock, now, deadline) {
@@ -107,13 +106,13 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 }
             }
         };
-        (own, self.lifetimes.wanted(own, || now, now, clock))
+        (own, self.wanted(own, || now, now, clock))
     }
 }
 
 /// A `get` that tells, beside the value, from when on the entry is stale, and the reading of the
 /// clock at which it was judged; 0 where none was needed.
-enum Timed {}
+pub(crate) enum Timed {}
 
 impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
     type Answer<'a> = Option<(V, u64, u64)>;
@@ -139,16 +138,5 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
     #[inline(always)]
     fn absent<'a>() -> <Self as Lookup<K, V>>::Answer<'a> {
         None
-    }
-}
-
-impl<K: 'static, V: Clone + 'static, S: BuildHasher> Core<K, V, S> {
-    /// A `get`, with the entry's moment of refresh and the time of the look-up.
-    #[inline]
-    pub(crate) fn get_timed<Q>(&self, key: &Q) -> Option<(V, u64, u64)>
-    where
-        Q: Equivalent<K> + Hash + ?Sized,
-    {
-        self.look_up::<Timed, Q>(key)
     }
 }

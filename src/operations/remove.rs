@@ -44,114 +44,17 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let hash = self.hash(key);
+        let removal = Removal {
+            core: self,
+            key,
+            hash: self.hash(key),
+            must_look,
+        };
         let mut gate = Explicit::new(by);
-        match self.try_take(key, hash, (must_look, 1), &mut gate, &mut look) {
+        match removal.attempt(1, &mut gate, &mut look) {
             Ok(taken) => taken,
-            Err(Overtaken) => self.take_again(key, hash, must_look, gate, look),
+            Err(Overtaken) => removal.attempt_again(gate, look),
         }
-    }
-
-    /// The rest of a removal whose first attempt was overtaken.
-    // Apart from the first attempt, as in a write.
-    #[cold]
-    #[inline(never)]
-    fn take_again<Q, R>(
-        &self,
-        key: &Q,
-        hash: u64,
-        must_look: bool,
-        mut gate: Explicit<K, V>,
-        mut look: impl FnMut(NodePtr<K, V>) -> Option<R>,
-    ) -> Option<R>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        for number in 2_u32.. {
-            gate.compare(|other| key.equivalent(other));
-            let attempt = (must_look, number);
-            if let Ok(taken) = self.try_take(key, hash, attempt, &mut gate, &mut look) {
-                return taken;
-            }
-        }
-        unreachable!("a loop without an end");
-    }
-
-    /// One attempt of a removal, of that number. The gate is to be dropped after it.
-    #[inline(always)]
-    fn try_take<Q, R>(
-        &self,
-        key: &Q,
-        hash: u64,
-        (must_look, number): (bool, u32),
-        gate: &mut Explicit<K, V>,
-        look: &mut impl FnMut(NodePtr<K, V>) -> Option<R>,
-    ) -> Result<Option<R>, Overtaken>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        let cell = self.shared.map.cell(hash);
-        // Before the pin, whose fence delays the memory loads after it.
-        cell.prefetch(hash);
-        let pin = self.shared.pin();
-        // Before the look-up: a load that ends in between has stored what the look-up missed.
-        let may_load = cell.may_load();
-        let probe = cell.probe(hash, &pin, |node| key.equivalent(node.key()));
-        let Some(node) = probe.found else {
-            if must_look || !may_load {
-                return Ok(None);
-            }
-            let mut shard = probe.lock();
-            if shard.revalidate(hash, &probe).is_none() || !gate.knows_loads(&shard, hash) {
-                return Err(Overtaken);
-            }
-            gate.revoke(&mut shard);
-            return Ok(None);
-        };
-        let seen = if must_look || number <= MAX_LOOKS {
-            match look(node) {
-                None => return Ok(None),
-                seen => seen,
-            }
-        } else {
-            None
-        };
-        let mut shard = probe.lock();
-        let Some(Revalidated::Occupied(spot)) = shard.revalidate(hash, &probe) else {
-            return Err(Overtaken);
-        };
-        if !gate.knows_loads(&shard, hash) {
-            return Err(Overtaken);
-        }
-        gate.revoke(&mut shard);
-        let (cause, now) = self.shared.take_out(&mut shard, spot, node);
-        let outcome = WriteOutcome::of_removal(&shard, now);
-        drop(shard);
-        drop(probe);
-        let seen = match seen {
-            Some(seen) => {
-                drop(pin);
-                seen
-            }
-            None => {
-                // Whatever `look` does now, the removal has its consequences.
-                let mut after = AfterWrite {
-                    core: self,
-                    outcome: Some(outcome),
-                };
-                // Keeps what was removed. Dropped before `after`, in any case.
-                let _pin = pin;
-                let Some(seen) = look(node) else {
-                    return Ok(None);
-                };
-                after.outcome = None;
-                seen
-            }
-        };
-        // Not when a guard is dropped: if this panics, the compiler would leak what is being
-        // returned.
-        self.maintenance.after_write(&self.shared, outcome);
-        Ok((cause == RemovalCause::Explicit).then_some(seen))
     }
 
     /// Removes all entries that are present now. Entries that are inserted meanwhile may or may not
@@ -229,6 +132,116 @@ where
                 }
             }
         }
+    }
+}
+
+/// A removal: what its attempts have in common.
+struct Removal<'a, K, V, S, Q: ?Sized> {
+    core: &'a Core<K, V, S>,
+    key: &'a Q,
+    hash: u64,
+    must_look: bool,
+}
+
+impl<K, V, S, Q> Removal<'_, K, V, S, Q>
+where
+    K: Eq,
+    Q: Equivalent<K> + ?Sized,
+{
+    /// The rest of a removal whose first attempt was overtaken.
+    // Apart from the first attempt, as in a write.
+    #[cold]
+    #[inline(never)]
+    fn attempt_again<R>(
+        self,
+        mut gate: Explicit<K, V>,
+        mut look: impl FnMut(NodePtr<K, V>) -> Option<R>,
+    ) -> Option<R> {
+        for number in 2_u32.. {
+            gate.compare(|other| self.key.equivalent(other));
+            if let Ok(taken) = self.attempt(number, &mut gate, &mut look) {
+                return taken;
+            }
+        }
+        unreachable!("a loop without an end");
+    }
+
+    /// One attempt of a removal, of that number. The gate is to be dropped after it.
+    #[inline(always)]
+    fn attempt<R>(
+        &self,
+        number: u32,
+        gate: &mut Explicit<K, V>,
+        look: &mut impl FnMut(NodePtr<K, V>) -> Option<R>,
+    ) -> Result<Option<R>, Overtaken> {
+        let &Self {
+            core,
+            key,
+            hash,
+            must_look,
+        } = self;
+        let cell = core.shared.map.cell(hash);
+        // Before the pin, whose fence delays the memory loads after it.
+        cell.prefetch(hash);
+        let pin = core.shared.pin();
+        // Before the look-up: a load that ends in between has stored what the look-up missed.
+        let may_load = cell.may_load();
+        let probe = cell.probe(hash, &pin, |node| key.equivalent(node.key()));
+        let Some(node) = probe.found else {
+            if must_look || !may_load {
+                return Ok(None);
+            }
+            let mut shard = probe.lock();
+            if shard.revalidate(hash, &probe).is_none() || !gate.knows_loads(&shard, hash) {
+                return Err(Overtaken);
+            }
+            gate.revoke(&mut shard);
+            return Ok(None);
+        };
+        let seen = if must_look || number <= MAX_LOOKS {
+            match look(node) {
+                None => return Ok(None),
+                seen => seen,
+            }
+        } else {
+            None
+        };
+        let mut shard = probe.lock();
+        let Some(Revalidated::Occupied(spot)) = shard.revalidate(hash, &probe) else {
+            return Err(Overtaken);
+        };
+        if !gate.knows_loads(&shard, hash) {
+            return Err(Overtaken);
+        }
+        gate.revoke(&mut shard);
+        let (cause, now) = core.shared.take_out(&mut shard, spot, node);
+        let outcome = WriteOutcome::of_removal(&shard, now);
+        drop(shard);
+        drop(probe);
+        let seen = match seen {
+            Some(seen) => {
+                drop(pin);
+                seen
+            }
+            None => {
+                // Whatever `look` does now, the removal has its consequences.
+                let mut after = AfterWrite {
+                    core,
+                    outcome: Some(outcome),
+                };
+                // Keeps what was removed. Dropped before `after`, in any case.
+                let _pin = pin;
+                let Some(seen) = look(node) else {
+                    return Ok(None);
+                };
+                after.outcome = None;
+                seen
+            }
+        };
+        // Not when a guard is dropped: if this panics, the compiler would leak what is being
+        // returned.
+        core.maintenance.after_write(&core.shared, outcome);
+        Ok((cause == RemovalCause::Explicit).then_some(seen))
     }
 }
 

@@ -5,13 +5,14 @@
 
 use super::core::Core;
 use super::gate::Explicit;
+use super::lifetimes::Lifetimes;
 use super::refresh::set_refresh;
 use crate::listener::RemovalCause;
 use crate::load::By;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::{Making, NewNode, NodePtr, Times};
-use crate::time::NEVER;
+use crate::time::{self, Clock, NEVER};
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
@@ -30,6 +31,31 @@ pub(crate) struct Remaining {
     pub(crate) age: Duration,
 }
 
+impl Remaining {
+    /// The times of an entry that comes back.
+    fn times<K, V>(&self, lifetimes: &Lifetimes<K, V>, clock: &Clock) -> Times {
+        let now = self.at;
+        let view = clock.view(now);
+        let own = view.deadline_in(now, self.own);
+        let written = now.wrapping_sub(view.deadline_after(0, self.age));
+        let written = if written == NEVER {
+            written.wrapping_add(1)
+        } else {
+            written
+        };
+        let mut deadline = lifetimes.wanted(own, || written, now, clock);
+        if let (Some(idle), Some(limit)) = (self.idle, lifetimes.limits.time_to_idle) {
+            let idle = view.deadline_after(now, idle.min(limit));
+            deadline = time::earlier(deadline, idle, now);
+        }
+        Times {
+            written,
+            deadline,
+            own,
+        }
+    }
+}
+
 impl<K, V, S> Core<K, V, S>
 where
     K: Hash + Eq + 'static,
@@ -38,7 +64,7 @@ where
 {
     /// Adds an entry, in one step. False, and the cache is as it was, if the key has a live entry.
     pub(crate) fn put_back(&self, key: K, value: V, weight: u32, remaining: Remaining) -> bool {
-        let times = self.times_of(remaining);
+        let times = remaining.times(&self.lifetimes, &self.shared.clock);
         let hash = self.hash(&key);
         let new = NewNode::new(key, value, Making { hash, weight });
         if remaining.own.is_some() {
@@ -92,11 +118,8 @@ where
             };
             gate.revoke(&mut shard);
             break WriteOutcome {
-                shard: shard.number(),
-                pending: shard.pending(),
-                deadline: times.deadline,
-                now: Some(now),
                 left: usize::from(left),
+                ..WriteOutcome::of_change(&shard, times.deadline, Some(now))
             };
         };
         drop(gate);
@@ -113,37 +136,8 @@ where
         self.shared.note_removed(|| weight, cause);
         let mut shard = self.shared.map.lock(hash);
         shard.refuse(new, cause);
-        let outcome = WriteOutcome {
-            shard: shard.number(),
-            pending: shard.pending(),
-            deadline: NEVER,
-            now: None,
-            left: 1,
-        };
+        let outcome = WriteOutcome::of_removal(&shard, None);
         drop(shard);
         self.maintenance.after_write(&self.shared, outcome);
-    }
-
-    /// The times of an entry that comes back.
-    fn times_of(&self, remaining: Remaining) -> Times {
-        let (clock, now) = (&self.shared.clock, remaining.at);
-        let view = clock.view(now);
-        let own = view.deadline_in(now, remaining.own);
-        let written = now.wrapping_sub(view.deadline_after(0, remaining.age));
-        let written = if written == NEVER {
-            written.wrapping_add(1)
-        } else {
-            written
-        };
-        let mut deadline = self.lifetimes.wanted(own, || written, now, clock);
-        if let (Some(idle), Some(limit)) = (remaining.idle, self.lifetimes.limits.time_to_idle) {
-            let idle = view.deadline_after(now, idle.min(limit));
-            deadline = crate::time::earlier(deadline, idle, now);
-        }
-        Times {
-            written,
-            deadline,
-            own,
-        }
     }
 }

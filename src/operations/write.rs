@@ -305,7 +305,15 @@ where
                 Answer::Kept(_) => probe.found.map_or(NEVER, |old| old.own_deadline()),
             };
             let entry = (new.key(), new.value());
-            self.ask_refresh(&**policy, entry, probe.found, given, (asked.now, own))
+            let (lifetimes, clock) = (&self.lifetimes, &self.shared.clock);
+            lifetimes.ask_refresh(
+                &**policy,
+                entry,
+                probe.found,
+                given,
+                (asked.now, own),
+                clock,
+            )
         });
         let mut shard = probe.lock();
         let Some(revalidated) = shard.revalidate(hash, &probe) else {
@@ -453,13 +461,7 @@ where
             if !shard.move_deadline(node, judged, own, wanted) {
                 continue;
             }
-            let outcome = WriteOutcome {
-                shard: shard.number(),
-                pending: shard.pending(),
-                deadline: wanted,
-                now: Some(now),
-                left: 0,
-            };
+            let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
             drop(shard);
             drop(pin);
             self.maintenance.after_write(&self.shared, outcome);
