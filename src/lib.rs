@@ -150,23 +150,28 @@ compile_error!(
     "wheelhouse needs a target with 64-bit pointers: its map keeps bits of a key's hash in the upper sixteen bits of a pointer"
 );
 
-// Imports run downwards: a module names modules of later groups only (tests/imports.rs checks it).
-mod loading_cache;
+// A module imports from earlier groups only (tests/imports.rs checks it). The order is also that of
+// the documentation: the methods of `Cache` in `cache` come before those in `loading`.
+mod sync;
 
-mod loading;
-mod snapshot;
+mod contain;
+mod stripe;
+mod time;
 
-mod cache;
+pub mod listener;
+mod node;
+mod reclaim;
 
-mod iter;
-mod policy;
+pub mod expiry;
+mod hash;
+mod scheduler;
 
-mod operations;
-mod wheel_snapshot;
+pub mod compute;
+pub mod refresh;
 
-mod maintenance;
-
-mod shared;
+mod buffer;
+mod list;
+mod load;
 
 mod eviction;
 mod map;
@@ -174,26 +179,22 @@ mod notify;
 mod stats;
 mod wheel;
 
-mod buffer;
-mod list;
-mod load;
+mod shared;
 
-pub mod compute;
-pub mod refresh;
+mod maintenance;
 
-pub mod expiry;
-mod hash;
-mod scheduler;
+mod operations;
+mod wheel_snapshot;
 
-pub mod listener;
-mod node;
-mod reclaim;
+mod iter;
+mod policy;
 
-mod contain;
-mod stripe;
-mod time;
+mod cache;
 
-mod sync;
+mod loading;
+mod snapshot;
+
+mod loading_cache;
 
 #[cfg(all(test, wheelhouse_loom))]
 mod tests;

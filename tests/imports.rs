@@ -1,4 +1,4 @@
-//! Imports run one way: a module of the crate names modules of later groups of `src/lib.rs` only.
+//! Imports run one way: a module of the crate names modules of earlier groups of `src/lib.rs` only.
 
 use std::collections::HashMap;
 use std::fs;
@@ -66,13 +66,13 @@ fn named(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn imports_run_downwards() {
+fn imports_run_one_way() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let groups = groups(&read(&src.join("lib.rs")));
     assert!(groups.len() > 20, "the groups of src/lib.rs: {groups:?}");
     let mut files = Vec::new();
     sources(&src, &mut files);
-    let mut upwards = Vec::new();
+    let mut wrong = Vec::new();
     for file in files {
         let inside = file.strip_prefix(&src).expect("a file in src");
         let module = inside.iter().next().and_then(|name| name.to_str());
@@ -81,18 +81,18 @@ fn imports_run_downwards() {
             continue;
         };
         for name in named(&read(&file)) {
-            if name != module && groups.get(&name).is_some_and(|other| other <= own) {
-                upwards.push(format!("{} names {name}", inside.display()));
+            if name != module && groups.get(&name).is_some_and(|other| other >= own) {
+                wrong.push(format!("{} names {name}", inside.display()));
             }
         }
     }
-    assert!(upwards.is_empty(), "{upwards:#?}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
 fn a_wrong_import_would_be_seen() {
-    let groups = groups("mod cache;\n\n// Below.\nmod map;\npub mod node;\n");
-    assert!(groups["cache"] < groups["map"] && groups["map"] == groups["node"]);
+    let groups = groups("mod map;\npub mod node;\n\n// Above.\nmod cache;\n");
+    assert!(groups["cache"] > groups["map"] && groups["map"] == groups["node"]);
     let text = "use crate::cache::Cache;\n// crate::no\nuse crate::{map, node::{A, B}};\n\
                 #[cfg(test)]\nmod tests {\n use crate::no::No;\n}\n";
     assert_eq!(named(text)[..3], ["cache", "map", "node"]);
