@@ -61,7 +61,7 @@ pub(crate) struct Clock {
     source: Source,
     /// The instant from which told instants are counted: for a ticker that of construction.
     base: Instant,
-    /// Counts the calls of [`glance_in_line`](Self::glance_in_line).
+    /// Counts the calls of [`now_in_line`](Self::now_in_line).
     #[cfg(any(fuzzing, wheelhouse_shuttle))]
     asked: std::sync::atomic::AtomicUsize,
 }
