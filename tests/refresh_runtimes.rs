@@ -1,11 +1,12 @@
 //! Async loaders on tokio, smol and a hand-made executor; wakers that poll at once; recursion; and
 //! what becomes of calls whose load takes too long.
 
+use futures_lite::future::block_on;
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -83,10 +84,21 @@ fn herd(
     (all, calls)
 }
 
+/// Runs the task as `smol::spawn` does: on smol's executor, in a thread that lives as long as the
+/// process.
+fn spawn_on_smol(task: Task) {
+    static EXECUTOR: async_executor::Executor<'static> = async_executor::Executor::new();
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        thread::spawn(|| block_on(EXECUTOR.run(pending::<()>())));
+    });
+    EXECUTOR.spawn(task).detach();
+}
+
 #[test]
 fn on_smol() {
-    let (all, calls) = herd(|task| smol::spawn(task).detach());
-    smol::block_on(all);
+    let (all, calls) = herd(spawn_on_smol);
+    block_on(all);
     assert!(calls.load(Ordering::SeqCst) >= 20);
 }
 
@@ -330,7 +342,7 @@ fn a_loader_that_asks_for_its_own_key_fails_and_does_not_hang() {
     assert!(matches!(ring, Err(LoadError::Failed(_))), "{ring:?}");
     assert_eq!(users.get(&4), Ok(5), "a chain is no ring");
     assert_eq!(users.get_if_present(&1), None);
-    assert_eq!(smol::block_on(users.get_async(&6)), Ok(6));
+    assert_eq!(block_on(users.get_async(&6)), Ok(6));
 }
 
 /// Its calls end when the test says so: each value is the number of its call.
@@ -506,7 +518,7 @@ fn a_refresh_that_is_replaced_waits_for_the_newer_one() {
 
 #[test]
 fn with_the_default_clock_tasks_time_out_by_themselves() {
-    smol::block_on(async {
+    block_on(async {
         let users: Users = Cache::builder()
             .expiry_resolution(Duration::from_millis(1))
             .loading(async_loader_fn(|key: &u64| {
@@ -519,7 +531,7 @@ fn with_the_default_clock_tasks_time_out_by_themselves() {
                 }
             }))
             .load_timeout(Duration::from_millis(50))
-            .spawner(|task| smol::spawn(task).detach())
+            .spawner(spawn_on_smol)
             .build();
         let began = Instant::now();
         assert_eq!(users.get_async(&1).await, Err(LoadError::TimedOut));
