@@ -191,7 +191,8 @@ impl<'a, K, V> Resize<'a, K, V> {
 
     /// The numbers of the buckets that a unit has in one of the two arrays.
     fn numbers(self, array: Array<K, V>, unit: u64) -> impl Iterator<Item = u64> {
-        (unit..u64::from(array.buckets())).step_by(self.units() as usize)
+        let log = self.from.log().min(self.to.log());
+        (0..1 << (array.log() - log)).map(move |nth: u64| unit + (nth << log))
     }
 
     /// The buckets that a unit has in one of the two arrays. For the holder of the lock.
