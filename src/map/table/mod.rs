@@ -217,18 +217,25 @@ impl<K, V> Table<K, V> {
         pin: &'a Pin,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> (Option<NodePtr<K, V>>, Seen<'a, K, V>) {
+        let version = self.version();
         let mut seen = Seen {
-            version: self.version(),
+            version,
             bucket: None,
             place: None,
         };
-        let Some(bucket) = self.home_under(hash, seen.version, pin) else {
-            return (self.find_on(hash, pin, matches), seen);
-        };
+        let mut array = self.array();
+        if array.is_resizing() {
+            match self.array_told(array, hash, version) {
+                Some(home) => array = home,
+                None => return (self.find_on(hash, pin, matches), seen),
+            }
+        }
+        // SAFETY: the pin was there before the array's word was read.
+        let bucket = unsafe { array.bucket(hash) };
         seen.bucket = Some(bucket);
         let tag = bucket::tag(hash);
         let Some(at) = tags::carrying(bucket, tag).next() else {
-            if self.is_all(bucket, seen.version) {
+            if self.is_all(bucket, version) {
                 return (None, seen);
             }
             return (self.find_on(hash, pin, matches), seen);
@@ -249,15 +256,17 @@ impl<K, V> Table<K, V> {
     fn find_on(
         &self,
         hash: u64,
-        pin: &Pin,
+        _pin: &Pin,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Option<NodePtr<K, V>> {
         let mut version = self.version();
         loop {
-            if let Some(bucket) = self.home_under(hash, version, pin)
-                && let Some((_, node)) = bucket.search(bucket::tag(hash), &mut matches)
-            {
-                return Some(node);
+            if let Some(array) = self.array_under(hash, version) {
+                // SAFETY: the pin was there before the array's word was read.
+                let bucket = unsafe { array.bucket(hash) };
+                if let Some((_, node)) = bucket.search(bucket::tag(hash), &mut matches) {
+                    return Some(node);
+                }
             }
             let again = self.version();
             if again == version {
@@ -275,17 +284,8 @@ impl<K, V> Table<K, V> {
         !bucket::is_link(bucket.words[LAST].load(Ordering::Acquire)) && self.version() == version
     }
 
-    /// The home of a hash under this version; `None` if that is no longer the version.
-    #[inline(always)]
-    fn home_under<'a>(&self, hash: u64, version: u64, _pin: &'a Pin) -> Option<&'a Bucket<K, V>> {
-        let array = self.array_under(hash, version)?;
-        // SAFETY: the pin was there before the array's word was read.
-        Some(unsafe { array.bucket(hash) })
-    }
-
     /// The array that has a hash's home under this version; `None` if that is no longer the
     /// version.
-    #[inline(always)]
     fn array_under(&self, hash: u64, version: u64) -> Option<Array<K, V>> {
         let array = self.array();
         if array.is_resizing() {
