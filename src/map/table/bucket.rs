@@ -7,8 +7,8 @@
 //! many as an address leaves free ([`TAG_BITS`]). So a tag is never zero, and an overflow link has
 //! none: one comparison of the tag's bits tells a possible match from everything else.
 //!
-//! The functions are pure arithmetic on addresses. The methods of [`Bucket`] read words, without the
-//! lock or with it, and store a new one with it ([`Bucket::put`]).
+//! The functions are pure arithmetic on addresses. The methods of [`Bucket`] read words, with the
+//! lock or without, and store a new one with it ([`Bucket::put`]).
 #![allow(unsafe_code)]
 
 use super::memory::TablePart;
