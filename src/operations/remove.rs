@@ -282,6 +282,7 @@ impl<K, V> Shared<K, V> {
 
     /// Takes a node out and returns the cause, and the time if that was looked at: the one place
     /// where an entry leaves the map by an explicit call.
+    #[inline]
     pub(crate) fn take_out<'a>(
         &self,
         shard: &mut Shard<'a, K, V>,

@@ -14,7 +14,7 @@ use super::refresh::{FromLoad, set_refresh};
 use crate::listener::RemovalCause;
 use crate::load::By;
 use crate::maintenance::WriteOutcome;
-use crate::map::{Probe, Revalidated};
+use crate::map::{Probe, Revalidated, ShardCell};
 use crate::node::{Making, NewNode, NodePtr, Times};
 use crate::reclaim::Pin;
 use crate::time::{self, Clock, NEVER};
@@ -234,14 +234,15 @@ where
         gate: &mut impl Gate<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
         // Before the pin, whose fence delays the memory loads after it.
-        self.shared.map.prefetch(hash);
+        let cell = self.shared.map.cell(hash);
+        cell.prefetch(hash);
         let making = Making {
             hash,
             weight: self.weigh(&key, &value),
         };
         let new = NewNode::new(key, value, making);
         let pin = self.shared.pin();
-        self.try_put(new, given, None, 1, pin, gate)
+        self.try_put(cell, new, given, None, 1, pin, gate)
     }
 
     /// The rest of a write whose first attempt was overtaken.
@@ -269,7 +270,8 @@ where
                 None
             };
             asks += 1;
-            match self.try_put(new, given, last, asks, pin, gate) {
+            let cell = self.shared.map.cell(new.hash());
+            match self.try_put(cell, new, given, last, asks, pin, gate) {
                 Ok(outcome) => return Ok(outcome),
                 Err(again) => failed = again,
             }
@@ -283,6 +285,7 @@ where
     #[inline(always)]
     fn try_put(
         &self,
+        cell: &ShardCell<K, V>,
         new: NewNode<K, V>,
         given: Given,
         last: Option<Asked>,
@@ -291,8 +294,7 @@ where
         gate: &mut impl Gate<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
         let (hash, weight) = (new.hash(), new.weight());
-        let map = &self.shared.map;
-        let probe = map.probe(hash, &pin, |node| new.key() == node.key());
+        let probe = cell.probe(hash, &pin, |node| new.key() == node.key());
         if !gate.look(probe.found) {
             drop(probe);
             drop(pin);
@@ -443,11 +445,12 @@ where
         let pin = self.shared.pin();
         let map = &self.shared.map;
         loop {
-            let Some(node) = map.find(hash, &pin, |node| key.equivalent(node.key())) else {
+            let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
+            let Some(node) = probe.found else {
                 return false;
             };
-            let mut shard = map.lock(hash);
-            if shard.find_node(hash, node).is_none() {
+            let mut shard = probe.lock();
+            if shard.revalidate(hash, &probe).is_none() {
                 continue;
             }
             let clock = &self.shared.clock;
@@ -462,7 +465,7 @@ where
                 continue;
             }
             let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
-            drop(shard);
+            drop((shard, probe));
             drop(pin);
             self.maintenance.after_write(&self.shared, outcome);
             return true;

@@ -2,15 +2,26 @@
 //!
 //! # How it works
 //!
-//! A look-up finds the array of cache-line buckets by one load and a mask (`array`). `search` says
-//! how it searches a bucket, without the lock and with it.
+//! | file | what it has |
+//! |---|---|
+//! | this one | [`Table`]: what readers see of a table, and their look-ups |
+//! | `array` | the array of buckets, whose address, size and mark stand in one word |
+//! | `bucket`, `tags` | eight words on one cache line, and the overflow chain behind them |
+//! | `writer` | [`Writer`]: what the holder of the shard's lock changes |
+//! | `resize` | [`Resize`]: how entries move to a larger or a smaller array |
+//! | `memory` | [`TablePart`]: memory of arrays and overflow buckets |
 //!
-//! A removal leaves a null word: nothing is shifted, and there are no tombstones. An insert takes
-//! the first null word of the bucket. A full bucket turns its last word into a link to an overflow
-//! bucket, whose entries come back when words of the bucket are free. When the table is too full or
-//! too empty, its entries move to another array, a few buckets with each write (`resize`). The
-//! *home* of a hash is the bucket that its entries stand in: while the table resizes, in one array
-//! or in the other.
+//! A look-up reads the version and the array's word, compares the tags of the eight words of one
+//! bucket, and goes through the bucket's overflow chain if it has one. If it finds nothing, it
+//! reads the version again. The same version means that no node was moved meanwhile, so the miss is
+//! true; else the look-up starts over. A hit needs no second reading: a word of a home is nulled no
+//! later than its node leaves, and a hit on a word that stayed behind is true as well (table 7).
+//! While the table resizes, there are two arrays. The look-up asks which of them has the home, and
+//! believes the answer if the version is the same afterwards (table 5). The *home* of a hash is the
+//! bucket that its entries stand in: while the table resizes, in one array or in the other.
+//!
+//! [`Table::look`] is the first look at one bucket and no more. If that does not decide, the answer
+//! is *unclear*. [`Table::find`] always decides.
 //!
 //! # Invariants
 //!
@@ -29,7 +40,7 @@
 //!    before another version. So a reader that reads them between two readings of the same version
 //!    has read values that belong together.
 //! 6. A bucket with an overflow chain has at most
-//!    [`FREE_WORDS_BESIDE_CHAIN`](resize::FREE_WORDS_BESIDE_CHAIN) free words of its own. So a
+//!    [`FREE_WORDS_BESIDE_CHAIN`](writer::FREE_WORDS_BESIDE_CHAIN) free words of its own. So a
 //!    chain goes when the entries that needed it have gone, though the table neither grows nor
 //!    shrinks.
 //! 7. Words that name nodes stay behind where entries have moved away: in a bucket of the former
@@ -54,20 +65,25 @@
 //! the table resizes.
 #![allow(unsafe_code)]
 
+mod array;
+mod bucket;
+mod memory;
 mod resize;
-mod search;
+mod tags;
+mod writer;
 
-use super::array::Array;
-use super::bucket::{self, Bucket, LAST, WORDS, Word};
-use crate::node::{self, Node, NodePtr};
+use crate::node::NodePtr;
+use crate::reclaim::Pin;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
-pub(crate) use search::Look;
-pub(super) use search::{Home, Place, Seen};
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
-use std::num::NonZero;
+use array::Array;
+pub(super) use bucket::Place;
+use bucket::{Bucket, LAST};
+pub(crate) use memory::TablePart;
+use resize::Resize;
 use std::ptr;
+pub(super) use writer::{Home, TableState, Writer};
 
-/// A table: the part that readers use.
+/// A table, as readers see it.
 #[repr(align(128))]
 pub(super) struct Table<K, V> {
     /// The word of the array; see `array`.
@@ -75,164 +91,52 @@ pub(super) struct Table<K, V> {
     /// Counts moves of entries.
     version: AtomicU64,
     /// While the word of the array says that the table is resizing: the array that entries move to,
-    /// and how many units have moved.
+    /// and how many units have moved; see `resize`.
     next: AtomicPtr<Bucket<K, V>>,
     moved: AtomicU64,
 }
 
-/// The part of a table that only its writer uses. Its exclusive borrow is the right to write (table
-/// 1).
-pub(super) struct TableState<K, V> {
-    count: u64,
-    /// The logarithm of the smallest array that the table may have.
-    least: u32,
-    /// Unlinked memory that waits for its grace period.
-    pub(super) retired: Vec<TablePart<K, V>>,
+/// Where a look-up without a lock has looked, so that its writer need not compute that again under
+/// the lock. Valid as long as the pin is held.
+pub(super) struct Seen<'a, K, V> {
+    version: u64,
+    /// The bucket of the hash under that version.
+    bucket: Option<&'a Bucket<K, V>>,
+    /// The word of that bucket in which the node was found, if it was.
+    place: Option<Place<'a, K, V>>,
 }
 
-/// Arrays of this many buckets or more are aligned by hand. For a large alignment the system's
-/// allocator writes the zeros of zeroed memory itself, all at once; for its own alignment it mostly
-/// knows that fresh memory is zero. So a table that begins large is made at once.
-const HAND_ALIGNED_FROM: usize = 64;
-
-/// Memory that left a table.
-pub(crate) struct TablePart<K, V> {
-    at: *mut Bucket<K, V>,
-    buckets: NonZero<usize>,
-}
-
-// SAFETY: a TablePart owns plain memory. It does not own the nodes that its words point to.
-unsafe impl<K, V> Send for TablePart<K, V> {}
-
-impl<K, V> TablePart<K, V> {
-    pub(in crate::map) fn buckets(&self) -> usize {
-        self.buckets.get()
-    }
-
-    /// Frees the memory.
-    ///
-    /// # Safety
-    ///
-    /// Table 4: no pin taken before the part was unlinked is still held.
-    pub(crate) unsafe fn free(self) {
-        let buckets = self.buckets();
-        let layout = Self::layout(buckets);
-        // SAFETY: `room` allocated it with the same count, so the same layout; if the layout has
-        // room in front, `room` wrote the address there. No reader is left (the caller).
-        unsafe {
-            let at = if buckets < HAND_ALIGNED_FROM {
-                self.at.cast()
-            } else {
-                self.at.cast::<*mut u8>().sub(1).read()
-            };
-            dealloc(at, layout);
-        }
-    }
-
-    /// The layout of this many buckets, with room to align them by hand.
-    fn layout(buckets: usize) -> Layout {
-        let fits = "an array fits the address space";
-        let layout = Layout::array::<Bucket<K, V>>(buckets).expect(fits);
-        if buckets < HAND_ALIGNED_FROM {
-            return layout;
-        }
-        Layout::from_size_align(layout.size() + layout.align(), align_of::<*mut u8>()).expect(fits)
-    }
-
-    /// Allocates buckets whose words are all null.
-    fn allocate(buckets: usize) -> *mut Bucket<K, V> {
-        let at = Self::room(buckets, alloc_zeroed);
-        // SAFETY: as many zeroed words as there is room for, owned by this call.
-        unsafe { crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>(), buckets * WORDS) };
-        at
-    }
-
-    /// Allocates buckets that the caller [clears](Self::clear) before it uses them: under a shard's
-    /// lock there is no time to write to all of them.
-    fn reserve(buckets: usize) -> *mut Bucket<K, V> {
-        Self::room(buckets, alloc)
-    }
-
-    /// Makes all words of a bucket null.
-    ///
-    /// # Safety
-    ///
-    /// `at` points to memory for a bucket that no other code uses yet.
-    unsafe fn clear(at: *mut Bucket<K, V>) {
-        // SAFETY: the caller's promise. All-zero is a valid bucket: eight null pointers.
-        unsafe {
-            at.write_bytes(0, 1);
-            crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>(), WORDS);
-        }
-    }
-
-    fn room(buckets: usize, alloc: unsafe fn(Layout) -> *mut u8) -> *mut Bucket<K, V> {
-        let layout = Self::layout(buckets);
-        // SAFETY: not zero-sized.
-        let whole = unsafe { alloc(layout) };
-        if whole.is_null() {
-            handle_alloc_error(layout)
-        }
-        if buckets == 1 {
-            // An overflow bucket may be needed in the middle of a move, which cannot stop there: a
-            // link at such an address would be taken for a node, so it is as good as no memory.
-            if !node::fits(whole.addr(), layout.size()) {
-                handle_alloc_error(layout)
-            }
-        } else if !node::is_taggable(whole.addr(), layout.size()) {
-            // SAFETY: allocated above with this layout; nothing points to it.
-            unsafe { dealloc(whole, layout) };
-            node::refuse(whole.addr(), layout.size());
-        }
-        if buckets < HAND_ALIGNED_FROM {
-            whole.cast()
-        } else {
-            // The first boundary of a bucket behind the room for an address.
-            let align = align_of::<Bucket<K, V>>();
-            let first = whole.wrapping_add(size_of::<*mut u8>());
-            let at = first.wrapping_add(first.align_offset(align));
-            // SAFETY: the allocation has `align` bytes more than the buckets take, and at most that
-            // many lie in front of `at`. It is aligned for an address, so the word right before
-            // `at` is, too.
-            unsafe { at.cast::<*mut u8>().sub(1).write(whole) };
-            at.cast::<Bucket<K, V>>()
-        }
-    }
-}
-
-impl<K, V> std::fmt::Debug for TablePart<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TablePart")
-            .field("buckets", &self.buckets)
-            .finish()
-    }
+/// The result of one look at a bucket.
+pub(crate) enum Look<T> {
+    /// The node that was sought.
+    Found(T),
+    /// The key was not in the table at some moment of the call.
+    Absent,
+    /// One look does not decide.
+    Unclear,
 }
 
 impl<K, V> Table<K, V> {
     /// An empty table with room for `capacity` entries before it first grows.
     pub(super) fn new(capacity: usize) -> (Self, TableState<K, V>) {
-        let least = (capacity as u64)
-            .div_ceil(resize::MAX_LOAD)
-            .next_power_of_two()
-            .clamp(1, 1 << 28)
-            .ilog2();
+        let least = resize::least(capacity);
+        let array = Array::new(TablePart::allocate(1 << least), least);
         let table = Self {
-            array: AtomicPtr::new(Self::allocate(least).as_raw()),
+            array: AtomicPtr::new(array.as_raw()),
             version: AtomicU64::new(0),
             next: AtomicPtr::new(ptr::null_mut()),
             moved: AtomicU64::new(0),
         };
-        let state = TableState {
-            count: 0,
-            least,
-            retired: Vec::new(),
-        };
-        (table, state)
+        (table, TableState::new(least))
     }
 
-    /// An array of empty buckets.
-    fn allocate(log: u32) -> Array<K, V> {
-        Array::new(TablePart::allocate(1 << log), log)
+    /// The table for its writer, by the state that is in the shard's lock.
+    #[inline]
+    pub(super) fn writer<'a, 's>(
+        &'a self,
+        state: &'s mut TableState<K, V>,
+    ) -> Writer<'a, 's, K, V> {
+        Writer::new(self, state)
     }
 
     /// Acquire, partner: the release store in `renew_version`.
@@ -256,187 +160,179 @@ impl<K, V> Table<K, V> {
         Array::from_raw(self.array.load(Ordering::Acquire))
     }
 
-    /// While the table resizes: which array has a hash's home, `array` or the one that entries move
-    /// to. The answer is right for the holder of the lock; another caller may believe it if the
-    /// version is the same before and after (table 5).
-    fn either(&self, array: Array<K, V>, hash: u64) -> Array<K, V> {
-        // Acquire, partners: the release stores in `resize`. A reader that sees a unit as moved
-        // sees its entries in the new array.
-        let next = Array::from_raw(self.next.load(Ordering::Acquire));
-        let moved = self.moved.load(Ordering::Acquire);
-        let unit = u64::from(array.index(hash).min(next.index(hash)));
-        if unit < moved { next } else { array }
-    }
-
-    /// The array that has a hash's home. For the holder of the lock.
+    /// Whether entries are moving from one array to another.
     #[inline]
-    fn home_array(&self, hash: u64) -> Array<K, V> {
-        let array = self.array();
-        if array.is_resizing() {
-            self.either(array, hash)
-        } else {
-            array
-        }
-    }
-
-    /// The bucket of an array that a hash belongs to.
-    ///
-    /// # Safety
-    ///
-    /// The caller is pinned or has the lock, and was so when it read the array's word (table 4).
-    #[inline]
-    unsafe fn bucket<'a>(array: Array<K, V>, hash: u64) -> &'a Bucket<K, V> {
-        // SAFETY: an array has as many buckets as its word says, and it is not freed while the
-        // caller is pinned or has the lock.
-        unsafe { &*array.bucket(hash) }
+    pub(super) fn is_resizing(&self) -> bool {
+        self.array().is_resizing()
     }
 
     /// Prefetches the bucket of a hash. A hint: the bucket may be another one by the time of its
     /// use.
     pub(super) fn prefetch(&self, hash: u64) {
-        crate::node::prefetch(self.array().bucket(hash));
+        crate::node::prefetch(self.array().address(hash));
     }
 
-    /// Visits the words of a bucket, then its overflow chain, until `f` answers.
-    #[inline]
-    fn scan<R>(
-        mut bucket: &Bucket<K, V>,
-        mut f: impl FnMut(Place<'_, K, V>, Word<K, V>) -> Option<R>,
-    ) -> Option<R> {
-        loop {
-            let mut link = ptr::null_mut();
-            for (at, place) in bucket.words.iter().enumerate() {
-                // Acquire, partners: the release stores of words (a node's content; table 3).
-                let word = place.load(Ordering::Acquire);
-                if at == LAST {
-                    link = word;
-                }
-                if let Some(answer) = f(place, word) {
-                    return Some(answer);
-                }
-            }
-            bucket = Self::linked(link)?;
-        }
-    }
-
-    /// The overflow bucket that a word links to, if the word is a link. The caller is pinned or has
-    /// the lock, and was so when it read the word.
-    #[inline]
-    fn linked<'a>(word: Word<K, V>) -> Option<&'a Bucket<K, V>> {
-        if !bucket::is_link(word) {
-            return None;
-        }
-        // SAFETY: an overflow bucket is not freed while the caller is pinned or has the lock (table
-        // 4).
-        Some(unsafe { &*bucket::linked(word) })
-    }
-
-    #[inline]
-    fn node(word: Word<K, V>) -> NodePtr<K, V> {
-        Self::node_at(bucket::untagged(word))
-    }
-
-    /// The node at the address that a word with a tag holds.
-    #[inline]
-    fn node_at(node: *mut Node<K, V>) -> NodePtr<K, V> {
-        // SAFETY: words with a tag come from `as_raw`, and a node in the table is not freed; for
-        // one just removed the caller's pin or lock keeps it (node 1).
-        unsafe { NodePtr::from_raw(node) }
-    }
-
-    /// Adds a node whose key is not in the table. [`make_room`](Self::make_room) was called before.
-    // The hash is an argument, since it stands in the node's side part.
-    pub(super) fn insert(
+    /// One look at the bucket of a hash. It may call `matches` for a node of another key.
+    ///
+    /// No lock, no write.
+    // Always inlined, as `find` is; rare cases are left to other functions. A hit takes a few dozen
+    // instructions, and a call would cost as many again to save registers. The two functions repeat
+    // a few lines: a part shared by both would return through the stack.
+    #[inline(always)]
+    pub(super) fn look(
         &self,
-        state: &mut TableState<K, V>,
-        home: Home<'_, K, V>,
-        node: NodePtr<K, V>,
         hash: u64,
-    ) {
-        debug_assert_eq!(hash, node.hash());
-        Self::put(home.0, bucket::tagged(node.as_raw(), hash));
-        state.count += 1;
-        self.after_write(state);
-    }
-
-    /// Puts `new` where `place` holds a node of the same hash.
-    #[inline]
-    pub(super) fn replace(&self, place: Place<'_, K, V>, new: NodePtr<K, V>, hash: u64) {
-        debug_assert_eq!(hash, new.hash());
-        // Release, partner: the acquire loads of words in `find` and `scan`.
-        place.store(bucket::tagged(new.as_raw(), hash), Ordering::Release);
-    }
-
-    /// Takes the node at `place` out, whose hash belongs to this bucket.
-    pub(super) fn remove(
-        &self,
-        state: &mut TableState<K, V>,
-        home: Home<'_, K, V>,
-        place: Place<'_, K, V>,
-    ) {
-        self.give_up_room(state);
-        place.store(ptr::null_mut(), Ordering::Release);
-        state.count -= 1;
-        self.relieve(state, home.0);
-        self.after_write(state);
-    }
-
-    /// The bucket of a hash, for the writer.
-    fn owned<'a>(&'a self, _state: &mut TableState<K, V>, hash: u64) -> &'a Bucket<K, V> {
-        // SAFETY: table 1: `state` is the lock's, and only its holder unlinks arrays.
-        unsafe { Self::bucket(self.home_array(hash), hash) }
-    }
-
-    /// All homes, for the writer.
-    fn homes<'a>(
-        &'a self,
-        _state: &mut TableState<K, V>,
-    ) -> impl Iterator<Item = (Array<K, V>, &'a Bucket<K, V>)> {
+        _pin: &Pin,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Look<NodePtr<K, V>> {
+        let version = self.version();
         let array = self.array();
-        let next = Array::from_raw(self.next.load(Ordering::Acquire));
-        let arrays = [Some(array), array.is_resizing().then_some(next)];
-        arrays.into_iter().flatten().flat_map(move |array| {
-            let is_home = move |&index: &u32| self.home_array(u64::from(index)) == array;
-            // SAFETY: as in `owned`.
-            let bucket = move |index| (array, unsafe { Self::bucket(array, u64::from(index)) });
-            (0..array.buckets()).filter(is_home).map(bucket)
-        })
+        if array.is_resizing() {
+            return Look::Unclear;
+        }
+        // SAFETY: the pin was there before the array's word was read.
+        let bucket = unsafe { array.bucket(hash) };
+        let tag = bucket::tag(hash);
+        let Some(at) = tags::carrying(bucket, tag).next() else {
+            return if self.is_all(bucket, version) {
+                Look::Absent
+            } else {
+                Look::Unclear
+            };
+        };
+        match bucket::node_at(&bucket.words[at], tag) {
+            Some(node) if matches(node) => Look::Found(node),
+            _ => Look::Unclear,
+        }
     }
 
-    /// Stores a word into the first free word of a bucket or its overflow chain, and makes an
-    /// overflow bucket if there is none. Returns the bucket of the chain that it stands in now.
-    fn put<'a>(mut bucket: &'a Bucket<K, V>, word: Word<K, V>) -> &'a Bucket<K, V> {
-        loop {
-            let free = |place: &&AtomicPtr<Node<K, V>>| place.load(Ordering::Acquire).is_null();
-            if let Some(free) = bucket.words.iter().find(free) {
-                free.store(word, Ordering::Release);
-                return bucket;
-            }
-            match Self::linked(bucket.words[LAST].load(Ordering::Acquire)) {
-                Some(next) => bucket = next,
-                None => break,
+    /// The node with this hash's tag that `matches` accepts. May call `matches` for nodes of other
+    /// keys.
+    ///
+    /// No lock, no write. `matches` is user code; nothing of the table depends on what it does.
+    #[inline(always)]
+    pub(super) fn find<'a>(
+        &'a self,
+        hash: u64,
+        pin: &'a Pin,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> (Option<NodePtr<K, V>>, Seen<'a, K, V>) {
+        let version = self.version();
+        let mut seen = Seen {
+            version,
+            bucket: None,
+            place: None,
+        };
+        let mut array = self.array();
+        if array.is_resizing() {
+            match self.array_told(array, hash, version) {
+                Some(home) => array = home,
+                None => return (self.find_on(hash, pin, matches), seen),
             }
         }
-        // Every word is taken. The last word of the chain's last bucket becomes a link to a new
-        // bucket that already holds the node that stood there. So a reader finds that node before
-        // and after.
-        let fresh = TablePart::<K, V>::allocate(1);
-        // SAFETY: just allocated and zeroed, and not yet shared. From then on it is a part of the
-        // chain, which lives as long as the bucket.
-        let overflow: &'a Bucket<K, V> = unsafe { &*fresh };
-        let words = &overflow.words;
-        words[0].store(
-            bucket.words[LAST].load(Ordering::Acquire),
-            Ordering::Release,
-        );
-        words[1].store(word, Ordering::Release);
-        bucket.words[LAST].store(bucket::link(fresh), Ordering::Release);
-        overflow
+        // SAFETY: the pin was there before the array's word was read.
+        let bucket = unsafe { array.bucket(hash) };
+        seen.bucket = Some(bucket);
+        let tag = bucket::tag(hash);
+        let Some(at) = tags::carrying(bucket, tag).next() else {
+            if self.is_all(bucket, version) {
+                return (None, seen);
+            }
+            return (self.find_on(hash, pin, matches), seen);
+        };
+        let place = &bucket.words[at];
+        match bucket::node_at(place, tag) {
+            Some(node) if matches(node) => {
+                seen.place = Some(place);
+                (Some(node), seen)
+            }
+            _ => (self.find_on(hash, pin, matches), seen),
+        }
     }
 
-    #[cfg(any(test, fuzzing))]
-    pub(super) fn count(&self, state: &TableState<K, V>) -> u64 {
-        state.count
+    /// Repeats the whole search, overflow chain included, until no node was moved during it.
+    #[cold]
+    #[inline(never)]
+    fn find_on(
+        &self,
+        hash: u64,
+        _pin: &Pin,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Option<NodePtr<K, V>> {
+        let mut version = self.version();
+        loop {
+            if let Some(array) = self.array_under(hash, version) {
+                // SAFETY: the pin was there before the array's word was read.
+                let bucket = unsafe { array.bucket(hash) };
+                if let Some((_, node)) = bucket.search(bucket::tag(hash), &mut matches) {
+                    return Some(node);
+                }
+            }
+            let again = self.version();
+            if again == version {
+                return None;
+            }
+            version = again;
+        }
+    }
+
+    /// Whether a bucket in which no word carries the tag proves that the key is absent, under the
+    /// version that was read before.
+    #[inline(always)]
+    fn is_all(&self, bucket: &Bucket<K, V>, version: u64) -> bool {
+        // Words first, then the link, as in `search`.
+        !bucket::is_link(bucket.words[LAST].load(Ordering::Acquire)) && self.version() == version
+    }
+
+    /// The array that has a hash's home under this version; `None` if that is no longer the
+    /// version.
+    fn array_under(&self, hash: u64, version: u64) -> Option<Array<K, V>> {
+        let array = self.array();
+        if array.is_resizing() {
+            self.array_told(array, hash, version)
+        } else {
+            Some(array)
+        }
+    }
+
+    /// The same while entries move out of `array`.
+    #[cold]
+    #[inline(never)]
+    fn array_told(&self, array: Array<K, V>, hash: u64, version: u64) -> Option<Array<K, V>> {
+        let home = Resize::of(self, array).map_or(array, |resize| resize.home(hash));
+        (self.version() == version).then_some(home)
+    }
+
+    /// Gives the nodes of the bucket that holds `position`, from that position on, and returns the
+    /// position behind the bucket.
+    ///
+    /// Used with a pin or with the lock. `out` is cleared first.
+    pub(super) fn collect(&self, position: u32, out: &mut Vec<NodePtr<K, V>>) -> u64 {
+        let mut version = self.version();
+        loop {
+            out.clear();
+            let hash = u64::from(position.reverse_bits());
+            let mut next = 0;
+            if let Some(array) = self.array_under(hash, version) {
+                next = array.visit(position).1;
+                // SAFETY: the pin, or the lock, was there before the array's word was read.
+                let bucket = unsafe { array.bucket(hash) };
+                bucket.each(|_, word| {
+                    let node = bucket::node(word);
+                    let at = array::position(node.hash());
+                    // A compaction under way may show a node twice, and a word that stayed behind
+                    // may name a node whose home is elsewhere now.
+                    if at >= position && u64::from(at) < next && !out.contains(&node) {
+                        out.push(node);
+                    }
+                });
+            }
+            let again = self.version();
+            if again == version {
+                return next;
+            }
+            version = again;
+        }
     }
 
     /// Frees the memory of the table, and gives each node to `free`.
@@ -445,75 +341,12 @@ impl<K, V> Table<K, V> {
     pub(super) fn take_apart(
         &mut self,
         state: &mut TableState<K, V>,
-        mut free: impl FnMut(NodePtr<K, V>),
+        free: impl FnMut(NodePtr<K, V>),
     ) {
-        let array = self.array();
-        if array.at().is_null() {
-            // It was taken apart before.
-            return;
-        }
-        let mut chains = Vec::new();
-        for (_, bucket) in self.homes(state) {
-            let mut link: Word<K, V> = ptr::null_mut();
-            Self::scan(bucket, |_, word| {
-                if bucket::is_node(word) {
-                    free(Self::node(word));
-                } else if bucket::is_link(word) && link.is_null() {
-                    link = word;
-                }
-                None::<()>
-            });
-            if !link.is_null() {
-                chains.push(link);
-            }
-        }
-        for link in chains {
-            Self::retire_chain(state, link);
-        }
-        if array.is_resizing() {
-            let next = Array::from_raw(self.next.load(Ordering::Acquire));
-            Self::retire_array(state, next);
-        }
-        Self::retire_array(state, array);
-        self.array.store(ptr::null_mut(), Ordering::Release);
-        state.count = 0;
+        self.writer(state).unlink_all(free);
         for part in state.retired.drain(..) {
             // SAFETY: `&mut self`: no reader is left (table 4).
             unsafe { part.free() };
         }
-    }
-
-    /// Asserts what the module docs promise, for the holder of the lock.
-    #[cfg(any(test, fuzzing))]
-    pub(super) fn check_invariants(&self, state: &mut TableState<K, V>) {
-        let mut nodes = 0;
-        let mut seen = std::collections::HashSet::new();
-        for (array, bucket) in self.homes(state) {
-            if bucket::is_link(bucket.words[LAST].load(Ordering::Acquire)) {
-                let free = Self::free_words(bucket);
-                assert!(
-                    free <= resize::FREE_WORDS_BESIDE_CHAIN,
-                    "{free} free words and a chain (table 6)"
-                );
-            }
-            Self::scan(bucket, |_, word| {
-                if bucket::is_node(word) {
-                    let node = Self::node(word);
-                    let home = array.bucket(node.hash()).cast_const();
-                    assert!(ptr::eq(home, bucket), "a node in a wrong bucket");
-                    assert_eq!(
-                        bucket::tag_of(word),
-                        bucket::tag(node.hash()),
-                        "a wrong tag"
-                    );
-                    assert!(seen.insert(node.as_raw()), "a node in two words (table 2)");
-                    assert_eq!(node.life(), crate::node::Life::Live);
-                    nodes += 1;
-                }
-                None::<()>
-            });
-        }
-        assert_eq!(nodes, state.count, "count");
-        self.check_arrays(state);
     }
 }

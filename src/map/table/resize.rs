@@ -1,27 +1,30 @@
-//! How a table grows and shrinks, a few buckets with each write, and how overflow chains go away.
+//! How a table grows and shrinks, a few buckets with each write.
 //!
 //! # How it works
 //!
-//! When an insert would make more than [`MAX_LOAD`] entries for each bucket, the writer allocates
-//! an array of twice as many buckets. When a removal would leave fewer than a quarter of that, it
-//! allocates one of half as many. From then on each insert or removal moves the entries of
-//! [`UNITS_PER_WRITE`] units there (`array`), and a maintenance run moves the rest. Then the new
-//! array is the only one of the table, and the old one is handed out to be freed.
+//! | state | the mark in the array's word | `next` and `moved` | the home of a hash is in |
+//! |---|---|---|---|
+//! | *settled* | not set | not read | the array |
+//! | *resizing* | set | the array that entries move to; the units that have moved | `next` if the unit of the hash has moved, else the array |
+//!
+//! | from | to | when | what the writer does |
+//! |---|---|---|---|
+//! | settled | resizing | an insert would make more than [`MAX_LOAD`] entries for each bucket, or a removal would leave fewer than a quarter of that | [`Writer::begin`]: allocates an array of twice or half as many buckets |
+//! | resizing | resizing | each insert or removal, and each pass of a run | [`Resize::step`]: moves the entries of some units |
+//! | resizing | settled | the step that moves the last unit | the new array is the only one of the table; the old one is handed out to be freed |
+//!
+//! A *unit* is what moves in one piece from one array to the other: the buckets of both arrays
+//! whose entries share the lowest bits of their hashes, as many bits as number the smaller array.
 //!
 //! Readers may look at a unit while it moves: the writer stores the words of its entries in the new
 //! array, then says that the unit has moved, then moves the version on (table 3). The old words
 //! stay as they are (table 7).
 //!
-//! A removal that leaves more than [`FREE_WORDS_BESIDE_CHAIN`] words of a bucket free beside its
-//! overflow chain brings entries of the chain back, and drops the chain when it is empty: store the
-//! new words, move the version on, null the old words.
-//!
 //! # Invariants
 //!
-//! Those of `table`. All this is done by the writer (table 1). Homes and words change in the order
-//! of table 3, unlinked memory is handed out to be freed later (table 4), values that are read
-//! together belong together (table 5), and after every write table 6 holds for the homes that it
-//! touched.
+//! Those of `table`. All this is done by the writer (table 1); readers ask [`Resize::home`] only.
+//! Homes change in the order of table 3, unlinked memory is handed out to be freed later (table 4),
+//! and values that are read together belong together (table 5).
 //!
 //! # Cost
 //!
@@ -39,30 +42,36 @@
 //! no lock are this crate's addition.
 #![allow(unsafe_code)]
 
-use super::{Table, TablePart, TableState};
-use crate::map::array::{Array, MAX_LOG};
-use crate::map::bucket::{self, Bucket, LAST, WORDS, Word};
-use crate::node::{self, Node};
-use crate::sync::{AtomicPtr, Ordering};
-use std::num::NonZero;
-use std::ptr;
+use super::Table;
+use super::array::{Array, MAX_LOG};
+use super::bucket::{self, Bucket};
+use super::memory::TablePart;
+use super::writer::{TableState, Writer};
+use crate::node;
+use crate::sync::Ordering;
 
 /// Entries for each bucket, on average, above which the table grows.
 pub(super) const MAX_LOAD: u64 = 5;
 /// Units that one write moves. Fewer in models, so that they can look into the middle of a move.
 const UNITS_PER_WRITE: usize = if cfg!(wheelhouse_loom) { 1 } else { 4 };
-/// How many words may be free in a bucket that has an overflow chain. One, so that a removal and an
-/// insert in turns do not drop a chain and make it again.
-pub(super) const FREE_WORDS_BESIDE_CHAIN: usize = 1;
 
-impl<K, V> Table<K, V> {
+/// The logarithm of the smallest array that has room for `capacity` entries.
+pub(super) fn least(capacity: usize) -> u32 {
+    (capacity as u64)
+        .div_ceil(MAX_LOAD)
+        .next_power_of_two()
+        .clamp(1, 1 << 28)
+        .ilog2()
+}
+
+impl<K, V> Writer<'_, '_, K, V> {
     /// Before an insert: begins to grow if the table would be too full. Panics if the new array
     /// does not fit the tags; the table is then as it was (table 9).
     #[inline]
-    pub(in crate::map) fn make_room(&self, state: &mut TableState<K, V>) {
-        let array = self.array();
+    pub(in crate::map) fn make_room(&mut self) {
+        let array = self.table.array();
         if !array.is_resizing()
-            && state.count >= u64::from(array.buckets()) * MAX_LOAD
+            && self.state.count >= u64::from(array.buckets()) * MAX_LOAD
             && array.log() < MAX_LOG
         {
             self.begin(array.log() + 1);
@@ -72,242 +81,220 @@ impl<K, V> Table<K, V> {
     /// Before a removal: begins to shrink if the table will be too empty; see
     /// [`make_room`](Self::make_room).
     #[inline]
-    pub(super) fn give_up_room(&self, state: &mut TableState<K, V>) {
-        let array = self.array();
+    pub(super) fn give_up_room(&mut self) {
+        let array = self.table.array();
         if !array.is_resizing()
-            && (state.count - 1) * 4 < u64::from(array.buckets()) * MAX_LOAD
-            && array.log() > state.least
+            && (self.state.count - 1) * 4 < u64::from(array.buckets()) * MAX_LOAD
+            && array.log() > self.state.least
         {
             self.begin(array.log() - 1);
         }
     }
 
-    /// After an insert or a removal: moves what one write may.
-    #[inline]
-    pub(super) fn after_write(&self, state: &mut TableState<K, V>) {
-        if self.array().is_resizing() {
-            self.resize_step(state, UNITS_PER_WRITE);
-        }
-    }
-
-    /// After a removal from `bucket`: brings entries of its overflow chain back if there is room.
-    #[inline]
-    pub(super) fn relieve(&self, state: &mut TableState<K, V>, bucket: &Bucket<K, V>) {
-        if bucket::is_link(bucket.words[LAST].load(Ordering::Acquire))
-            && Self::free_words(bucket) > FREE_WORDS_BESIDE_CHAIN
-        {
-            self.compact(state, bucket);
-        }
-    }
-
-    /// How many units have yet to move. For the holder of the lock.
-    pub(in crate::map) fn units_left(&self, _state: &mut TableState<K, V>) -> u64 {
-        let array = self.array();
-        if !array.is_resizing() {
-            return 0;
-        }
-        let next = Array::from_raw(self.next.load(Ordering::Acquire));
-        u64::from(array.units(next)) - self.moved.load(Ordering::Acquire)
-    }
-
-    /// Whether entries are moving from one array to another.
-    #[inline]
-    pub(in crate::map) fn is_resizing(&self) -> bool {
-        self.array().is_resizing()
-    }
-
-    /// How many words of the bucket itself are free.
-    pub(super) fn free_words(bucket: &Bucket<K, V>) -> usize {
-        let free = |place: &&AtomicPtr<Node<K, V>>| place.load(Ordering::Acquire).is_null();
-        bucket.words.iter().filter(free).count()
-    }
-
-    /// Allocates the array that entries will move to.
+    /// Begins to move the entries to an array of another size.
     #[cold]
     #[inline(never)]
-    pub(in crate::map) fn begin(&self, log: u32) {
-        let array = self.array();
+    pub(in crate::map) fn begin(&mut self, log: u32) {
+        let table = self.table;
+        let array = table.array();
         let next = Array::new(TablePart::reserve(1 << log), log);
         // Before `next` and `moved` change: a reader may still use them for an earlier move (table
         // 5).
-        self.renew_version();
-        // Release, partners: `either` and `array`.
-        self.next.store(next.as_raw(), Ordering::Release);
-        self.moved.store(0, Ordering::Release);
-        self.array
-            .store(array.resizing().as_raw(), Ordering::Release);
+        table.renew_version();
+        // Release, partners: `Resize` and `Table::array`.
+        table.next.store(next.as_raw(), Ordering::Release);
+        table.moved.store(0, Ordering::Release);
+        let marked = array.resizing();
+        table.array.store(marked.as_raw(), Ordering::Release);
     }
 
-    /// Moves up to so many units, if entries are resizing.
+    /// After an insert or a removal: moves what one write may.
+    #[inline]
+    pub(super) fn after_write(&mut self) {
+        if self.table.is_resizing() {
+            self.resize_step(UNITS_PER_WRITE);
+        }
+    }
+
+    /// Moves up to so many units, if the table is resizing.
     #[cold]
     #[inline(never)]
-    pub(in crate::map) fn resize_step(&self, state: &mut TableState<K, V>, units: usize) {
-        let array = self.array();
-        if !array.is_resizing() {
-            return;
+    pub(in crate::map) fn resize_step(&mut self, units: usize) {
+        if let Some(resize) = Resize::of(self.table, self.table.array()) {
+            resize.step(self.state, units as u64);
         }
-        let next = Array::from_raw(self.next.load(Ordering::Acquire));
-        let begun = self.moved.load(Ordering::Acquire);
-        let all = u64::from(array.units(next));
-        let end = all.min(begun + units as u64);
-        let grows = next.log() > array.log();
+    }
+
+    /// How many units have yet to move.
+    pub(in crate::map) fn units_left(&self) -> u64 {
+        let resize = Resize::of(self.table, self.table.array());
+        resize.map_or(0, |resize| resize.units() - resize.moved())
+    }
+}
+
+/// A resize in progress.
+pub(super) struct Resize<'a, K, V> {
+    table: &'a Table<K, V>,
+    from: Array<K, V>,
+    to: Array<K, V>,
+}
+
+impl<K, V> Clone for Resize<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for Resize<'_, K, V> {}
+
+impl<'a, K, V> Resize<'a, K, V> {
+    /// The resize that moves entries out of the table's array, if there is one.
+    ///
+    /// Right for the holder of the lock. A reader may believe it, and what it says of a
+    /// [`home`](Self::home), if the version is the same before and after (table 5).
+    #[inline]
+    pub(super) fn of(table: &'a Table<K, V>, from: Array<K, V>) -> Option<Self> {
+        if !from.is_resizing() {
+            return None;
+        }
+        // Acquire, partner: the release store in `begin`.
+        let to = Array::from_raw(table.next.load(Ordering::Acquire));
+        Some(Self { table, from, to })
+    }
+
+    /// The array that entries move to.
+    pub(super) fn to(self) -> Array<K, V> {
+        self.to
+    }
+
+    /// Which of the two arrays has a hash's home.
+    pub(super) fn home(self, hash: u64) -> Array<K, V> {
+        let moved = self.moved();
+        let unit = u64::from(self.from.index(hash).min(self.to.index(hash)));
+        if unit < moved { self.to } else { self.from }
+    }
+
+    /// How many units have moved. Acquire, partners: the release stores in `begin` and `step`. A
+    /// reader that sees a unit as moved sees its entries in the new array.
+    fn moved(self) -> u64 {
+        self.table.moved.load(Ordering::Acquire)
+    }
+
+    /// How many units there are.
+    fn units(self) -> u64 {
+        u64::from(self.from.buckets().min(self.to.buckets()))
+    }
+
+    fn grows(self) -> bool {
+        self.to.log() > self.from.log()
+    }
+
+    /// The numbers of the buckets that a unit has in one of the two arrays.
+    fn numbers(self, array: Array<K, V>, unit: u64) -> impl Iterator<Item = u64> {
+        let log = self.from.log().min(self.to.log());
+        (0..1 << (array.log() - log)).map(move |nth: u64| unit + (nth << log))
+    }
+
+    /// The buckets that a unit has in one of the two arrays. For the holder of the lock.
+    fn buckets(self, array: Array<K, V>, unit: u64) -> impl Iterator<Item = &'a Bucket<K, V>> {
+        self.numbers(array, unit).map(move |number| {
+            // SAFETY: both arrays belong to the table until all units have moved, and only the
+            // holder of the lock comes here.
+            unsafe { array.bucket(number) }
+        })
+    }
+
+    /// Moves up to so many units, and ends with the last one.
+    fn step(self, state: &mut TableState<K, V>, units: u64) {
+        let (begun, all) = (self.moved(), self.units());
+        let end = all.min(begun + units);
         // Prefetch the buckets of the next call, and the hashes that this call will read: misses
         // one after the other would keep the lock for long.
-        for unit in end..all.min(end + units as u64) {
-            array.each_of_unit(next, unit, |at| node::prefetch(at.cast_const()));
+        for unit in end..all.min(end + units) {
+            for number in self.numbers(self.from, unit) {
+                node::prefetch(self.from.address(number).cast_const());
+            }
         }
-        if grows {
-            for unit in begun..end {
-                self.prefetch_nodes(array, next, unit);
+        if self.grows() {
+            for from in (begun..end).flat_map(|unit| self.buckets(self.from, unit)) {
+                from.each(|_, word| bucket::node(word).prefetch_side());
             }
         }
         for unit in begun..end {
-            self.move_unit(array, next, unit);
+            self.move_unit(unit);
         }
-        // Release, partner: `either`. A reader that sees a unit as moved finds its entries.
-        self.moved.store(end, Ordering::Release);
+        // Release, partner: `moved`.
+        self.table.moved.store(end, Ordering::Release);
         // Once for all units: each new version makes look-ups that find nothing start over.
-        self.renew_version();
-        for unit in begun..end {
-            for from in self.unit(array, next, unit) {
-                Self::retire_chain(state, from.words[LAST].load(Ordering::Acquire));
-            }
+        self.table.renew_version();
+        for from in (begun..end).flat_map(|unit| self.buckets(self.from, unit)) {
+            state.retire_chain(from.last());
         }
         if end == all {
-            // Release, partner: `array`.
-            self.array.store(next.as_raw(), Ordering::Release);
-            Self::retire_array(state, array);
-        }
-    }
-
-    /// The buckets of a unit in the first of two arrays, both of this table.
-    fn unit(
-        &self,
-        array: Array<K, V>,
-        other: Array<K, V>,
-        unit: u64,
-    ) -> impl Iterator<Item = &Bucket<K, V>> {
-        let units = array.units(other) as usize;
-        (unit..u64::from(array.buckets()))
-            .step_by(units)
-            .map(move |number| {
-                // SAFETY: an array belongs to the table until all units have moved out of it, and
-                // only the holder of the lock comes here.
-                unsafe { Self::bucket(array, number) }
-            })
-    }
-
-    /// Prefetches the nodes of a unit.
-    fn prefetch_nodes(&self, array: Array<K, V>, next: Array<K, V>, unit: u64) {
-        for from in self.unit(array, next, unit) {
-            Self::scan(from, |_, word| {
-                if bucket::is_node(word) {
-                    Self::node(word).prefetch_side();
-                }
-                None::<()>
-            });
+            // Release, partner: `Table::array`.
+            let settled = self.to.as_raw();
+            self.table.array.store(settled, Ordering::Release);
+            state.retire_array(self.from);
         }
     }
 
     /// Stores the words of a unit in the next array.
-    fn move_unit(&self, array: Array<K, V>, next: Array<K, V>, unit: u64) {
-        let grows = next.log() > array.log();
-        next.each_of_unit(array, unit, |at| {
+    fn move_unit(self, unit: u64) {
+        for number in self.numbers(self.to, unit) {
             // SAFETY: table 8: no code uses the buckets of a unit before it moves, and a unit moves
             // once.
-            unsafe { TablePart::clear(at) };
-        });
+            unsafe { TablePart::clear(self.to.address(number)) };
+        }
         // The bucket that the last entry went to, so that a long chain is walked once.
-        let mut homes = self.unit(next, array, unit);
+        let mut homes = self.buckets(self.to, unit);
         let lower = homes.next().expect("a unit is never empty");
         let mut tails = [lower, homes.next().unwrap_or(lower)];
-        for from in self.unit(array, next, unit) {
-            Self::scan(from, |_, word| {
-                if bucket::is_node(word) {
-                    let upper = grows && Self::node(word).hash() >> array.log() & 1 != 0;
-                    let tail = &mut tails[usize::from(upper)];
-                    *tail = Self::put(tail, word);
-                }
-                None::<()>
+        for from in self.buckets(self.from, unit) {
+            from.each(|_, word| {
+                let upper = self.grows() && bucket::node(word).hash() >> self.from.log() & 1 != 0;
+                let tail = &mut tails[usize::from(upper)];
+                *tail = tail.put(word);
             });
         }
     }
+}
 
-    /// Moves entries from a bucket's overflow chain into free words of the bucket; drops an empty
-    /// chain.
-    fn compact(&self, state: &mut TableState<K, V>, bucket: &Bucket<K, V>) {
-        let link = bucket.words[LAST].load(Ordering::Acquire);
-        let Some(chain) = Self::linked(link) else {
-            return;
-        };
-        let mut free = bucket.words[..LAST]
-            .iter()
-            .filter(|place| place.load(Ordering::Acquire).is_null());
-        let mut moved = [ptr::null::<AtomicPtr<Node<K, V>>>(); WORDS];
-        let mut moves = 0;
-        let mut left = false;
-        Self::scan(chain, |place, word| {
-            if bucket::is_node(word) {
-                match free.next() {
-                    Some(to) => {
-                        to.store(word, Ordering::Release);
-                        moved[moves] = place;
-                        moves += 1;
-                    }
-                    None => left = true,
-                }
+/// Asserts that the arrays are as large as they may be, for the entries in them.
+#[cfg(any(test, fuzzing))]
+pub(super) fn check<K, V>(table: &Table<K, V>, state: &TableState<K, V>) {
+    let array = table.array();
+    assert!(array.log() >= state.least);
+    if let Some(resize) = Resize::of(table, array) {
+        assert!(resize.moved() < resize.units(), "moved and not ended");
+        assert_eq!(array.log().abs_diff(resize.to.log()), 1);
+        assert!(resize.to.log() >= state.least);
+    } else {
+        let most = u64::from(array.buckets()) * MAX_LOAD;
+        assert!(state.count <= most, "too full");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn the_units_share_out_the_buckets_of_both_arrays() {
+        for (from, to) in [(3, 4), (4, 3)] {
+            let (mut table, mut state) = Table::<u8, u8>::new((5 << from) as usize);
+            table.writer(&mut state).begin(to);
+            let resize = Resize::of(&table, table.array()).expect("it has begun");
+            assert_eq!(resize.units(), 8);
+            for array in [resize.from, resize.to] {
+                let numbers = (0..8).flat_map(|unit| {
+                    let number = resize.numbers(array, unit);
+                    number.inspect(move |number| assert_eq!(number % 8, unit))
+                });
+                let all: HashSet<u64> = numbers.collect();
+                assert_eq!(all.len(), array.buckets() as usize);
             }
-            None::<()>
-        });
-        if moves > 0 {
-            self.renew_version();
-            for &place in &moved[..moves] {
-                // SAFETY: a word of the chain, which is alive while the writer has the lock.
-                unsafe { &*place }.store(ptr::null_mut(), Ordering::Release);
-            }
-        }
-        if !left {
-            bucket.words[LAST].store(ptr::null_mut(), Ordering::Release);
-            Self::retire_chain(state, link);
-        }
-    }
-
-    /// Hands out every bucket of a chain that was unlinked.
-    pub(super) fn retire_chain(state: &mut TableState<K, V>, mut link: Word<K, V>) {
-        while let Some(bucket) = Self::linked(link) {
-            let at = bucket::linked(link);
-            link = bucket.words[LAST].load(Ordering::Acquire);
-            state.retired.push(TablePart {
-                at,
-                buckets: NonZero::<usize>::MIN,
-            });
-        }
-    }
-
-    /// Hands out an array that was unlinked.
-    pub(super) fn retire_array(state: &mut TableState<K, V>, array: Array<K, V>) {
-        state.retired.push(TablePart {
-            at: array.at(),
-            buckets: NonZero::new(array.buckets() as usize).expect("an array has a bucket"),
-        });
-    }
-
-    /// Asserts that the arrays are as large as they may be, for the entries in them.
-    #[cfg(any(test, fuzzing))]
-    pub(super) fn check_arrays(&self, state: &TableState<K, V>) {
-        let array = self.array();
-        assert!(array.log() >= state.least);
-        if array.is_resizing() {
-            let next = Array::from_raw(self.next.load(Ordering::Acquire));
-            let moved = self.moved.load(Ordering::Acquire);
-            assert!(moved < u64::from(array.units(next)), "moved and not ended");
-            assert_eq!(array.log().abs_diff(next.log()), 1);
-            assert!(next.log() >= state.least);
-        } else {
-            assert!(
-                state.count <= u64::from(array.buckets()) * MAX_LOAD,
-                "too full"
-            );
+            table.take_apart(&mut state, |_| ());
         }
     }
 }

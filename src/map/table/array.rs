@@ -8,10 +8,8 @@
 //! another array. So a look-up learns all that it must know about the table by one load, and
 //! reaches its bucket a few instructions later.
 //!
-//! A *unit* is what moves in one piece from one array to the other: the buckets of both arrays
-//! whose entries share the lowest bits of their hashes, as many bits as number the smaller array.
-//!
-//! This module is pure arithmetic on addresses; `table` reads and writes the buckets.
+//! This module is pure arithmetic on addresses, but for [`Array::bucket`].
+#![allow(unsafe_code)]
 
 use super::bucket::Bucket;
 
@@ -88,30 +86,22 @@ impl<K, V> Array<K, V> {
         hash as u32 & (buckets - 1)
     }
 
+    /// The bucket that a hash belongs to.
+    ///
+    /// # Safety
+    ///
+    /// The caller is pinned or has the lock, and was so when it read the array's word (table 4).
+    #[inline]
+    pub(super) unsafe fn bucket<'a>(self, hash: u64) -> &'a Bucket<K, V> {
+        // SAFETY: an array has as many buckets as its word says, and it is not freed while the
+        // caller is pinned or has the lock.
+        unsafe { &*self.address(hash) }
+    }
+
     /// The address of the bucket that a hash belongs to.
     #[inline]
-    pub(super) fn bucket(self, hash: u64) -> *mut Bucket<K, V> {
+    pub(super) fn address(self, hash: u64) -> *mut Bucket<K, V> {
         self.at().wrapping_add(self.index(hash) as usize)
-    }
-
-    /// How many units there are between this array and another.
-    pub(super) fn units(self, other: Self) -> u32 {
-        self.buckets().min(other.buckets())
-    }
-
-    /// The addresses of this array's buckets of a unit that it shares with another.
-    #[inline]
-    pub(super) fn each_of_unit(
-        self,
-        other: Self,
-        unit: u64,
-        mut each: impl FnMut(*mut Bucket<K, V>),
-    ) {
-        let mut number = unit;
-        while number < u64::from(self.buckets()) {
-            each(self.bucket(number));
-            number += u64::from(self.units(other));
-        }
     }
 
     /// The bucket that holds a position of a visit, by its number, and the first position behind
@@ -162,18 +152,9 @@ mod tests {
             for hash in [0, 1, 5, 0x1234_5678, 0xFFFF_FFFF_FFFF, u64::MAX] {
                 let index = array.index(hash);
                 assert_eq!(u64::from(index), hash % (1 << log));
-                let offset = array.bucket(hash).addr() - array.at().addr();
+                let offset = array.address(hash).addr() - array.at().addr();
                 assert_eq!(offset, index as usize * size_of::<Bucket<u8, u8>>());
             }
-        }
-    }
-
-    #[test]
-    fn a_unit_is_a_unit_in_either_array() {
-        let (small, large) = (array(3), array(4));
-        assert_eq!((small.units(large), large.units(small)), (8, 8));
-        for hash in 0..64 {
-            assert_eq!(small.index(hash), large.index(hash) % 8);
         }
     }
 

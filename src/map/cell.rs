@@ -1,0 +1,221 @@
+//! A shard without its lock, and a writer's look-up in it.
+
+use super::shard::{Locked, Shard};
+use super::table::{Seen, Table};
+use crate::buffer::Batch;
+use crate::load::Loads;
+use crate::node::{Columns, Emptied, NodePtr, Slab};
+use crate::reclaim::Pin;
+use crate::sync::{AtomicU64, Ordering, ShortMutex};
+
+/// A shard that is not locked.
+#[repr(align(128))]
+pub(crate) struct ShardCell<K, V> {
+    pub(super) table: Table<K, V>,
+    locked: ShortMutex<Locked<K, V>>,
+    pub(super) totals: Totals,
+}
+
+/// What stands in a shard, for callers without its lock. Beside the lock, which each writer writes
+/// anyway; not beside what readers read.
+pub(super) struct Totals {
+    entries: AtomicU64,
+    weight: AtomicU64,
+    /// Loads that are listed, for removals of absent keys, which take no lock otherwise; see
+    /// [`ShardCell::may_load`].
+    pub(super) loads: AtomicU64,
+}
+
+impl Totals {
+    /// For the holder of the shard's lock. Relaxed: a caller learns nothing but the number from it.
+    #[inline]
+    pub(super) fn add(&self, weight: u32) {
+        let entries = self.entries.load(Ordering::Relaxed);
+        self.entries.store(entries + 1, Ordering::Relaxed);
+        let known = self.weight.load(Ordering::Relaxed);
+        self.weight
+            .store(known + u64::from(weight), Ordering::Relaxed);
+    }
+
+    /// As [`add`](Self::add).
+    #[inline]
+    pub(super) fn subtract(&self, weight: u32) {
+        let entries = self.entries.load(Ordering::Relaxed);
+        self.entries.store(entries - 1, Ordering::Relaxed);
+        let known = self.weight.load(Ordering::Relaxed);
+        self.weight
+            .store(known - u64::from(weight), Ordering::Relaxed);
+    }
+
+    /// As [`add`](Self::add).
+    #[inline]
+    pub(super) fn reweigh(&self, old: u32, new: u32) {
+        let known = self.weight.load(Ordering::Relaxed);
+        let weight = known + u64::from(new) - u64::from(old);
+        self.weight.store(weight, Ordering::Relaxed);
+    }
+}
+
+impl<K, V> ShardCell<K, V> {
+    /// The shard of this number, with room for `capacity` entries.
+    pub(super) fn new(number: u32, capacity: usize, columns: Columns) -> Self {
+        let (table, state) = Table::new(capacity);
+        Self {
+            table,
+            locked: ShortMutex::new(Locked {
+                state,
+                batch: Batch::new(),
+                slab: Slab::of_shard(number, columns),
+                loads: Loads::new(),
+                number,
+            }),
+            totals: Totals {
+                entries: AtomicU64::new(0),
+                weight: AtomicU64::new(0),
+                loads: AtomicU64::new(0),
+            },
+        }
+    }
+
+    /// Prefetches the bucket of a hash.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.table.prefetch(hash);
+    }
+
+    /// The look-up before a write; see the module docs. `matches` compares keys.
+    // Always inlined: else the answer would go through the stack.
+    #[inline(always)]
+    pub(crate) fn probe<'a>(
+        &'a self,
+        hash: u64,
+        pin: &'a Pin,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Probe<'a, K, V> {
+        let mut others: Others<K, V> = None;
+        let (found, seen) = self.table.find(hash, pin, |node| {
+            if matches(node) {
+                return true;
+            }
+            // After the keys, since the hash stands in the side part of the node.
+            if node.hash() == hash {
+                let known =
+                    others.get_or_insert_with(|| Box::new(Collisions { nodes: Vec::new() }));
+                known.nodes.push(node);
+            }
+            false
+        });
+        Probe {
+            found,
+            others,
+            seen,
+            cell: self,
+        }
+    }
+
+    #[inline]
+    pub(super) fn lock(&self) -> Shard<'_, K, V> {
+        Shard {
+            table: &self.table,
+            totals: &self.totals,
+            locked: self.locked.lock(),
+        }
+    }
+
+    /// How many nodes are in the shard; see [`Map::len`](super::Map::len).
+    pub(super) fn len(&self) -> u64 {
+        self.totals.entries.load(Ordering::Relaxed)
+    }
+
+    /// What they weigh together.
+    pub(super) fn weight(&self) -> u64 {
+        self.totals.weight.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_resizing(&self) -> bool {
+        self.table.is_resizing()
+    }
+
+    /// Takes emptied slots of this shard back.
+    pub(super) fn take_back(&self, emptied: Emptied<K, V>) {
+        let vacated = self.locked.lock().slab.take_back(emptied);
+        // The lock is released by now.
+        drop(vacated);
+    }
+
+    /// Empties the shard for its last owner, and gives every node in it to `free`.
+    pub(super) fn take_apart(&mut self, free: impl FnMut(NodePtr<K, V>)) {
+        let state = &mut self.locked.get_mut().state;
+        self.table.take_apart(state, free);
+        self.totals.entries.store(0, Ordering::Relaxed);
+        self.totals.weight.store(0, Ordering::Relaxed);
+    }
+
+    /// Asserts the invariants of the table, and that the shard `owns` the hashes of its nodes.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn check_invariants(&self, owns: impl Fn(u64) -> bool) {
+        let mut locked = self.locked.lock();
+        locked.slab.check_invariants();
+        let number = locked.number;
+        let table = self.table.writer(&mut locked.state);
+        table.check_invariants();
+        let mut nodes = Vec::new();
+        let (mut at, mut weight) = (0, 0);
+        while at < super::END {
+            at = self.table.collect(at as u32, &mut nodes);
+            for node in &nodes {
+                weight += u64::from(node.weight());
+                assert!(owns(node.hash()), "a node in a wrong shard");
+            }
+        }
+        assert_eq!(
+            self.len(),
+            locked.state.count(),
+            "entries of shard {number}"
+        );
+        assert_eq!(self.weight(), weight, "weight of shard {number}");
+    }
+}
+
+/// The result of a writer's look-up without a lock.
+pub(crate) struct Probe<'a, K, V> {
+    /// The key's node.
+    pub(crate) found: Option<NodePtr<K, V>>,
+    others: Others<K, V>,
+    pub(super) seen: Seen<'a, K, V>,
+    cell: &'a ShardCell<K, V>,
+}
+
+/// Nodes of the same full hash and another key, in the order in which the look-up met them.
+// Behind a box, so that an empty one is a single word: each write has one.
+type Others<K, V> = Option<Box<Collisions<K, V>>>;
+
+/// A vector, not a list: dropping a long list would take a stack as deep.
+struct Collisions<K, V> {
+    nodes: Vec<NodePtr<K, V>>,
+}
+
+impl<'a, K, V> Probe<'a, K, V> {
+    /// Locks the shard that was probed.
+    #[inline]
+    pub(crate) fn lock(&self) -> Shard<'a, K, V> {
+        self.cell.lock()
+    }
+
+    /// Whether the look-up compared this node. `next` is where to look first, 0 at the beginning.
+    /// The caller mostly asks in the order in which the look-up met the nodes, so each is found at
+    /// once, however many collide.
+    pub(super) fn knows(&self, node: NodePtr<K, V>, next: &mut usize) -> bool {
+        let Some(known) = &self.others else {
+            return false;
+        };
+        if known.nodes.get(*next) != Some(&node) {
+            let Some(at) = known.nodes.iter().position(|&other| other == node) else {
+                return false;
+            };
+            *next = at;
+        }
+        *next += 1;
+        true
+    }
+}

@@ -1,0 +1,253 @@
+//! A shard under its lock: where a writer puts nodes in, replaces them and takes them out.
+
+use super::cell::{Probe, Totals};
+use super::table::{Home, Place, Table, TablePart, TableState, Writer};
+use crate::buffer::{Batch, WriteEvent};
+use crate::listener::RemovalCause;
+use crate::load::Loads;
+use crate::node::{Life, NewNode, NodePtr, Slab, Times};
+use crate::sync::ShortMutexGuard;
+
+/// A shard, locked by a writer.
+pub(crate) struct Shard<'a, K, V> {
+    pub(super) table: &'a Table<K, V>,
+    pub(super) totals: &'a Totals,
+    pub(super) locked: ShortMutexGuard<'a, Locked<K, V>>,
+}
+
+/// What the lock of a shard guards.
+pub(super) struct Locked<K, V> {
+    pub(super) state: TableState<K, V>,
+    pub(super) batch: Batch<K, V>,
+    pub(super) slab: Slab<K, V>,
+    /// The current loads of keys of this shard.
+    pub(super) loads: Loads<K, V>,
+    pub(super) number: u32,
+}
+
+/// A probe confirmed under the lock.
+pub(crate) enum Revalidated<'a, K, V> {
+    /// The key is absent; its node would stand here.
+    Vacant(Vacant<'a, K, V>),
+    /// The node that the probe found is still there.
+    Occupied(Occupied<'a, K, V>),
+}
+
+/// The bucket for the node of a key that is confirmed to be absent.
+pub(crate) struct Vacant<'a, K, V>(Home<'a, K, V>);
+
+/// Where a confirmed node stands: its bucket and its word.
+pub(crate) struct Occupied<'a, K, V>(Home<'a, K, V>, Place<'a, K, V>);
+
+impl<'a, K, V> Shard<'a, K, V> {
+    #[inline(always)]
+    fn writer(&mut self) -> Writer<'a, '_, K, V> {
+        self.table.writer(&mut self.locked.state)
+    }
+
+    /// Confirms a probe of this shard; `None` if the key may have come or gone since.
+    // Always inlined: else the whole answer would go through the stack.
+    #[inline(always)]
+    pub(crate) fn revalidate(
+        &mut self,
+        hash: u64,
+        probe: &Probe<'a, K, V>,
+    ) -> Option<Revalidated<'a, K, V>> {
+        let Some(found) = probe.found else {
+            return self.revalidate_absent(hash, probe).map(Revalidated::Vacant);
+        };
+        match self.writer().still_there(hash, found, &probe.seen) {
+            Some((home, place)) => Some(Revalidated::Occupied(Occupied(home, place))),
+            None => self
+                .revalidate_moved(hash, found)
+                .map(Revalidated::Occupied),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn revalidate_moved(&mut self, hash: u64, found: NodePtr<K, V>) -> Option<Occupied<'a, K, V>> {
+        self.find_node(hash, found)
+    }
+
+    #[inline]
+    fn revalidate_absent(
+        &mut self,
+        hash: u64,
+        probe: &Probe<'a, K, V>,
+    ) -> Option<Vacant<'a, K, V>> {
+        let table = self.writer();
+        let home = table.home_seen(hash, &probe.seen);
+        let mut next = 0;
+        let unknown = |node: NodePtr<K, V>| node.hash() == hash && !probe.knows(node, &mut next);
+        match table.locate(&home, hash, unknown) {
+            Some(_) => None,
+            None => Some(Vacant(home)),
+        }
+    }
+
+    /// Finds a node of this hash by address.
+    #[inline]
+    pub(crate) fn find_node(
+        &mut self,
+        hash: u64,
+        node: NodePtr<K, V>,
+    ) -> Option<Occupied<'a, K, V>> {
+        let table = self.writer();
+        let home = table.home(hash);
+        let place = table.locate(&home, hash, |other| other == node)?;
+        Some(Occupied(home, place))
+    }
+
+    /// Adds a node whose key is confirmed to be absent.
+    // Always inlined, as `replace`.
+    #[inline(always)]
+    pub(crate) fn add(
+        &mut self,
+        vacancy: Vacant<'a, K, V>,
+        new: NewNode<K, V>,
+        times: Times,
+    ) -> NodePtr<K, V> {
+        let (hash, weight) = (new.hash(), new.weight());
+        self.writer().make_room();
+        let new = self.locked.slab.place(new, times);
+        self.writer().insert(vacancy.0, new, hash);
+        self.totals.add(weight);
+        self.locked.batch.push(WriteEvent::Added(new));
+        new
+    }
+
+    /// Adds a node whose key is known to be absent.
+    #[cfg(all(test, wheelhouse_loom))]
+    pub(crate) fn add_absent(&mut self, new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
+        let home = self.writer().home(new.hash());
+        self.add(Vacant(home), new, times)
+    }
+
+    /// Puts `new` where `old` stands; the value of `old` leaves for `cause`.
+    // Always inlined: else the arguments would go through the stack.
+    #[inline(always)]
+    pub(crate) fn replace(
+        &mut self,
+        spot: Occupied<'a, K, V>,
+        old: NodePtr<K, V>,
+        new: NewNode<K, V>,
+        times: Times,
+        cause: RemovalCause,
+    ) -> NodePtr<K, V> {
+        let (hash, weight) = (new.hash(), new.weight());
+        let new = self.locked.slab.succeed(old, new, times);
+        // Else the first read after each write would be recorded, as if the key had not been read
+        // for long.
+        new.set_seen(old.seen());
+        self.writer().replace(spot.1, new, hash);
+        // Without a weigher both weigh 1.
+        if self.locked.slab.has_weights() {
+            self.totals.reweigh(old.weight(), weight);
+        }
+        old.set_life(Life::Removed);
+        self.locked
+            .batch
+            .push(WriteEvent::Replaced { old, new, cause });
+        new
+    }
+
+    /// Takes a node out for `cause`; an event tells the pass.
+    pub(crate) fn remove(
+        &mut self,
+        spot: Occupied<'a, K, V>,
+        node: NodePtr<K, V>,
+        cause: RemovalCause,
+    ) {
+        self.take(spot, node);
+        self.locked.batch.push(WriteEvent::Removed(node, cause));
+    }
+
+    /// Takes a node out for the pass itself, without an event.
+    pub(crate) fn take(&mut self, spot: Occupied<'a, K, V>, node: NodePtr<K, V>) {
+        self.writer().remove(spot.0, spot.1);
+        self.totals.subtract(self.locked.slab.weight_of(node));
+        node.set_life(Life::Removed);
+    }
+
+    /// Hands a node that was never added to the pass, so that it is notified with `cause`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refuse(&mut self, new: NewNode<K, V>, cause: RemovalCause) {
+        let node = self.locked.slab.place(new, Times::NONE);
+        node.set_life(Life::Removed);
+        self.locked.batch.push(WriteEvent::Removed(node, cause));
+    }
+
+    /// Moves both deadlines of a node in the map, its own and the wanted one. Returns false, and
+    /// changes nothing, if the wanted one is no longer the one that was `judged`.
+    pub(crate) fn move_deadline(
+        &mut self,
+        node: NodePtr<K, V>,
+        judged: u64,
+        own: u64,
+        wanted: u64,
+    ) -> bool {
+        debug_assert_eq!(node.life(), Life::Live);
+        // The own deadline first: a reader that sees the new wanted deadline must not see the
+        // former own one. Only holders of this lock write it.
+        let former = node.own_deadline();
+        node.set_own_deadline(own);
+        if !node.extend(judged, wanted) {
+            node.set_own_deadline(former);
+            return false;
+        }
+        self.locked.batch.push(WriteEvent::Rescheduled(node));
+        true
+    }
+
+    /// The number of the shard.
+    #[inline]
+    pub(crate) fn number(&self) -> usize {
+        self.locked.number as usize
+    }
+
+    /// How many events wait in this shard.
+    #[inline]
+    pub(crate) fn pending(&self) -> usize {
+        self.locked.batch.len()
+    }
+
+    /// Whether entries are moving from one array of the table to another.
+    #[inline]
+    pub(crate) fn is_resizing(&self) -> bool {
+        self.table.is_resizing()
+    }
+
+    /// Begins to move the entries to an array of another size, though this one fits.
+    #[cfg(all(test, wheelhouse_loom))]
+    pub(crate) fn begin_move(&mut self, log: u32) {
+        self.writer().begin(log);
+    }
+
+    /// Moves up to so many units to the other array of the table, if the table is resizing.
+    pub(crate) fn resize_step(&mut self, units: usize) {
+        self.writer().resize_step(units);
+    }
+
+    /// How many units of the table have yet to move.
+    pub(super) fn units_left(&mut self) -> u64 {
+        self.writer().units_left()
+    }
+
+    /// Gives the pass the events and the memory that left the table, in exchange for the empty
+    /// vectors that it brings.
+    pub(crate) fn swap_batch(&mut self, batch: &mut Batch<K, V>, parts: &mut Vec<TablePart<K, V>>) {
+        debug_assert!(batch.is_empty());
+        std::mem::swap(&mut self.locked.batch, batch);
+        parts.append(&mut self.locked.state.retired);
+    }
+}
+
+impl<K, V> std::fmt::Debug for Shard<'_, K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shard")
+            .field("pending", &self.pending())
+            .finish()
+    }
+}

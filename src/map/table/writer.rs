@@ -1,0 +1,264 @@
+//! What the holder of a shard's lock does with the table.
+//!
+//! # How it works
+//!
+//! A writer first searches without the lock, so that keys are compared outside of it. Under the
+//! lock it confirms what it has [`Seen`]: if the version is the same, so is the bucket, and if the
+//! word still names the node, the node stands there.
+//!
+//! An insert takes the first null word of the bucket. A full bucket turns its last word into a link
+//! to an overflow bucket. A removal leaves a null word: nothing is shifted, and there are no
+//! tombstones. If it leaves more than [`FREE_WORDS_BESIDE_CHAIN`] words of a bucket free beside its
+//! overflow chain, it *compacts* the bucket, which brings entries of the chain back, and drops the
+//! chain when it is empty: store the new words, move the version on, null the old words (table 3).
+//!
+//! # Invariants
+//!
+//! Those of `table`. A [`Writer`] borrows the state that is in the lock, so there is one at a time
+//! (table 1). It hands unlinked memory out to be freed later (table 4), and after each of its
+//! changes table 6 holds for the homes that it touched.
+#![allow(unsafe_code)]
+
+use super::array::Array;
+use super::bucket::{self, Bucket, LAST, Place, WORDS, Word};
+use super::memory::TablePart;
+use super::resize::Resize;
+use super::{Seen, Table};
+use crate::node::NodePtr;
+use crate::sync::Ordering;
+use std::ptr;
+
+/// How many words may be free in a bucket that has an overflow chain. One, so that a removal and an
+/// insert in turns do not drop a chain and make it again.
+pub(super) const FREE_WORDS_BESIDE_CHAIN: usize = 1;
+
+/// The part of a table that only its writer uses. Its exclusive borrow is the right to write (table
+/// 1).
+pub(in crate::map) struct TableState<K, V> {
+    pub(super) count: u64,
+    /// The logarithm of the smallest array that the table may have.
+    pub(super) least: u32,
+    /// Unlinked memory that waits for its grace period.
+    pub(in crate::map) retired: Vec<TablePart<K, V>>,
+}
+
+impl<K, V> TableState<K, V> {
+    pub(super) fn new(least: u32) -> Self {
+        Self {
+            count: 0,
+            least,
+            retired: Vec::new(),
+        }
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(in crate::map) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Hands out an array that was unlinked.
+    pub(super) fn retire_array(&mut self, array: Array<K, V>) {
+        let buckets = array.buckets() as usize;
+        self.retired.push(TablePart::new(array.at(), buckets));
+    }
+
+    /// Hands out every bucket of a chain that was unlinked. `link` is what linked it, or another
+    /// word if there was none.
+    pub(super) fn retire_chain(&mut self, mut link: Word<K, V>) {
+        while let Some(bucket) = Bucket::linked(link) {
+            self.retired.push(TablePart::new(bucket::linked(link), 1));
+            link = bucket.last();
+        }
+    }
+}
+
+/// A table, for the holder of the shard's lock.
+pub(in crate::map) struct Writer<'a, 's, K, V> {
+    pub(super) table: &'a Table<K, V>,
+    pub(super) state: &'s mut TableState<K, V>,
+}
+
+/// The home of a hash, while the writer has the lock and has not changed the table.
+pub(in crate::map) struct Home<'a, K, V>(&'a Bucket<K, V>);
+
+impl<'a, 's, K, V> Writer<'a, 's, K, V> {
+    #[inline]
+    pub(super) fn new(table: &'a Table<K, V>, state: &'s mut TableState<K, V>) -> Self {
+        Self { table, state }
+    }
+
+    /// The home of a hash.
+    #[inline]
+    pub(in crate::map) fn home(&self, hash: u64) -> Home<'a, K, V> {
+        let mut array = self.table.array();
+        if let Some(resize) = Resize::of(self.table, array) {
+            array = resize.home(hash);
+        }
+        // SAFETY: only the holder of the lock unlinks arrays (table 1).
+        Home(unsafe { array.bucket(hash) })
+    }
+
+    /// The home of a hash, if a look-up has `seen` it and it is the same still.
+    #[inline]
+    pub(in crate::map) fn home_seen(&self, hash: u64, seen: &Seen<'a, K, V>) -> Home<'a, K, V> {
+        match seen.bucket {
+            Some(bucket) if seen.version == self.table.version() => Home(bucket),
+            _ => self.home(hash),
+        }
+    }
+
+    /// The home and the word of a node that a look-up of its hash has `seen`, if it still stands
+    /// there.
+    #[inline]
+    pub(in crate::map) fn still_there(
+        &self,
+        hash: u64,
+        node: NodePtr<K, V>,
+        seen: &Seen<'a, K, V>,
+    ) -> Option<(Home<'a, K, V>, Place<'a, K, V>)> {
+        let (bucket, place) = (seen.bucket?, seen.place?);
+        let same = seen.version == self.table.version()
+            && place.load(Ordering::Acquire) == bucket::tagged(node.as_raw(), hash);
+        same.then_some((Home(bucket), place))
+    }
+
+    /// The word for which `matches` holds among those with this hash's tag.
+    pub(in crate::map) fn locate(
+        &self,
+        home: &Home<'a, K, V>,
+        hash: u64,
+        matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Option<Place<'a, K, V>> {
+        let (place, _) = home.0.search(bucket::tag(hash), matches)?;
+        Some(place)
+    }
+
+    /// Adds a node whose key is not in the table. [`make_room`](Self::make_room) was called before.
+    // The hash is an argument, since it stands in the node's side part.
+    pub(in crate::map) fn insert(&mut self, home: Home<'_, K, V>, node: NodePtr<K, V>, hash: u64) {
+        debug_assert_eq!(hash, node.hash());
+        home.0.put(bucket::tagged(node.as_raw(), hash));
+        self.state.count += 1;
+        self.after_write();
+    }
+
+    /// Puts `new` where `place` holds a node of the same hash.
+    #[inline]
+    pub(in crate::map) fn replace(
+        &mut self,
+        place: Place<'_, K, V>,
+        new: NodePtr<K, V>,
+        hash: u64,
+    ) {
+        debug_assert_eq!(hash, new.hash());
+        // Release, partner: the acquire loads of words in `bucket`.
+        place.store(bucket::tagged(new.as_raw(), hash), Ordering::Release);
+    }
+
+    /// Takes the node at `place` out, whose home this is.
+    pub(in crate::map) fn remove(&mut self, home: Home<'_, K, V>, place: Place<'_, K, V>) {
+        self.give_up_room();
+        place.store(ptr::null_mut(), Ordering::Release);
+        self.state.count -= 1;
+        let bucket = home.0;
+        if bucket::is_link(bucket.last()) && bucket.free_words().count() > FREE_WORDS_BESIDE_CHAIN {
+            self.compact(bucket);
+        }
+        self.after_write();
+    }
+
+    /// Moves entries from a bucket's overflow chain into free words of the bucket; drops an empty
+    /// chain.
+    fn compact(&mut self, bucket: &Bucket<K, V>) {
+        let link = bucket.last();
+        let Some(chain) = Bucket::linked(link) else {
+            return;
+        };
+        let mut free = bucket.free_words();
+        let mut moved = [None::<Place<'_, K, V>>; WORDS];
+        let (mut moves, mut left) = (0, false);
+        chain.each(|place, word| match free.next() {
+            Some(to) => {
+                to.store(word, Ordering::Release);
+                moved[moves] = Some(place);
+                moves += 1;
+            }
+            None => left = true,
+        });
+        if moves > 0 {
+            self.table.renew_version();
+            for place in moved.into_iter().flatten() {
+                place.store(ptr::null_mut(), Ordering::Release);
+            }
+        }
+        if !left {
+            bucket.words[LAST].store(ptr::null_mut(), Ordering::Release);
+            self.state.retire_chain(link);
+        }
+    }
+
+    /// All homes, and the array of each.
+    fn homes(&self) -> impl Iterator<Item = (Array<K, V>, &'a Bucket<K, V>)> + use<'a, K, V> {
+        let table = self.table;
+        let array = table.array();
+        let resize = Resize::of(table, array);
+        let arrays = [Some(array), resize.map(|resize| resize.to())];
+        arrays.into_iter().flatten().flat_map(move |of| {
+            let numbers = (0..of.buckets()).map(u64::from);
+            let is_home = move |&hash: &u64| resize.map_or(array, |it| it.home(hash)) == of;
+            // SAFETY: as in `home`.
+            let bucket = move |hash| (of, unsafe { of.bucket(hash) });
+            numbers.filter(is_home).map(bucket)
+        })
+    }
+
+    /// Gives each node to `free` and hands out all memory of the table, which is not used again.
+    pub(super) fn unlink_all(&mut self, mut free: impl FnMut(NodePtr<K, V>)) {
+        let array = self.table.array();
+        if array.at().is_null() {
+            // It was taken apart before.
+            return;
+        }
+        for (_, bucket) in self.homes() {
+            bucket.each(|_, word| free(bucket::node(word)));
+            self.state.retire_chain(bucket.last());
+        }
+        if let Some(resize) = Resize::of(self.table, array) {
+            self.state.retire_array(resize.to());
+        }
+        self.state.retire_array(array);
+        self.table.array.store(ptr::null_mut(), Ordering::Release);
+        self.state.count = 0;
+    }
+
+    /// Asserts what the module docs of `table` promise.
+    #[cfg(any(test, fuzzing))]
+    pub(in crate::map) fn check_invariants(&self) {
+        let mut nodes = 0;
+        let mut seen = std::collections::HashSet::new();
+        for (array, bucket) in self.homes() {
+            if bucket::is_link(bucket.last()) {
+                let free = bucket.free_words().count();
+                assert!(
+                    free <= FREE_WORDS_BESIDE_CHAIN,
+                    "{free} free words and a chain (table 6)"
+                );
+            }
+            bucket.each(|_, word| {
+                let node = bucket::node(word);
+                let home = array.address(node.hash()).cast_const();
+                assert!(ptr::eq(home, bucket), "a node in a wrong bucket");
+                assert_eq!(
+                    bucket::tag_of(word),
+                    bucket::tag(node.hash()),
+                    "a wrong tag"
+                );
+                assert!(seen.insert(node.as_raw()), "a node in two words (table 2)");
+                assert_eq!(node.life(), crate::node::Life::Live);
+                nodes += 1;
+            });
+        }
+        assert_eq!(nodes, self.state.count, "count");
+        super::resize::check(self.table, self.state);
+    }
+}
