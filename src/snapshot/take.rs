@@ -10,16 +10,18 @@
 
 use super::{SavedEntry, Snapshot};
 use crate::cache::Cache;
-use crate::node::NodePtr;
+use crate::hash::RandomState;
+use crate::node::{EntryPtr, NodePtr};
 use crate::operations::Core;
 use crate::operations::EntryRef;
 use crate::time::NEVER;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, SystemTime};
 
 /// The rank of an entry that the walk did not visit.
-const HOT: usize = usize::MAX;
+const HOT: u32 = u32::MAX;
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -61,30 +63,77 @@ where
     /// ```
     pub fn snapshot(&self) -> Snapshot<K, V> {
         let core = &*self.core;
-        let mut ranks = HashMap::new();
-        core.maintenance
-            .runs(&core.shared)
-            .walk_by_use(usize::MAX, |entry| {
-                // An entry that was used during the walk is visited again: the later rank holds.
-                ranks.insert(entry.address(), ranks.len());
-            });
+        let ranks = ranks(core);
         // The system's clock is read last. If this thread is held up in between, a restore takes
         // too little downtime off, and no entry ends early.
         let now = core.shared.clock.now();
         let taken_at = SystemTime::now();
-        let mut entries: Vec<(usize, SavedEntry<K, V>)> = self
-            .iter()
-            .map(|entry| {
-                let node = entry.node();
-                let rank = ranks.get(&node.entry().address()).copied();
-                (rank.unwrap_or(HOT), saved(core, &entry, node, now))
-            })
-            .collect();
-        entries.sort_by_key(|&(rank, _)| std::cmp::Reverse(rank));
-        Snapshot {
-            taken_at,
-            entries: entries.into_iter().map(|(_, entry)| entry).collect(),
+        let count = self.entry_count() as usize;
+        let mut entries = Vec::with_capacity(count);
+        let mut order = Vec::with_capacity(count);
+        for entry in self {
+            let node = entry.node();
+            order.push((Reverse(ranks.of(node.entry())), entries.len()));
+            entries.push(saved(core, &entry, node, now));
         }
+        drop(ranks);
+        sort(&mut entries, order);
+        Snapshot { taken_at, entries }
+    }
+}
+
+/// The ranks of entries in the order of use, the coldest first. They are found by the entry's
+/// address, in pages, since entries lie close together.
+struct Ranks(HashMap<usize, [u32; PAGE / DISTANCE], RandomState>);
+
+/// Bytes of addresses for which a page has ranks.
+const PAGE: usize = 4096;
+/// Two entries begin at least so many bytes apart.
+const DISTANCE: usize = 16;
+
+impl Ranks {
+    fn of<K, V>(&self, entry: EntryPtr<K, V>) -> u32 {
+        let (page, slot) = Self::place(entry);
+        self.0.get(&page).map_or(HOT, |ranks| ranks[slot])
+    }
+
+    fn set<K, V>(&mut self, entry: EntryPtr<K, V>, rank: u32) {
+        let (page, slot) = Self::place(entry);
+        self.0.entry(page).or_insert([HOT; _])[slot] = rank;
+    }
+
+    fn place<K, V>(entry: EntryPtr<K, V>) -> (usize, usize) {
+        const { assert!(EntryPtr::<K, V>::SIZE >= DISTANCE) };
+        let address = entry.address();
+        (address / PAGE, address % PAGE / DISTANCE)
+    }
+}
+
+/// Walks through the size policy.
+fn ranks<K, V, S>(core: &Core<K, V, S>) -> Ranks {
+    let mut ranks = Ranks(HashMap::default());
+    let mut next = 0;
+    core.maintenance
+        .runs(&core.shared)
+        .walk_by_use(usize::MAX, |entry| {
+            // An entry that was used during the walk is visited again: the later rank holds.
+            ranks.set(entry, next);
+            next = (next + 1).min(HOT - 1);
+        });
+    ranks
+}
+
+/// Brings the items into this order: of each place, which item comes there.
+fn sort<T, R: Ord>(items: &mut [T], mut order: Vec<(R, usize)>) {
+    order.sort_unstable();
+    for at in 0..items.len() {
+        let mut from = order[at].1;
+        // The item was moved when the place where it stood was filled.
+        while from < at {
+            from = order[from].1;
+        }
+        order[at].1 = from;
+        items.swap(at, from);
     }
 }
 
