@@ -6,7 +6,8 @@
 //! in steps that hold the maintenance lock for a bounded time each. Then an iteration over the map
 //! clones key and value of each live entry, with no lock held, and with a pin for one bucket at a
 //! time. The map decides which entries there are; the walk only orders them. An entry without a
-//! rank came in meanwhile, or weighs nothing: it counts as hot.
+//! rank came in meanwhile, or weighs nothing: it counts as hot. At the end the copies are put into
+//! order in place, so there is one vector of them.
 
 use super::{SavedEntry, Snapshot};
 use crate::cache::Cache;
@@ -123,12 +124,13 @@ fn ranks<K, V, S>(core: &Core<K, V, S>) -> Ranks {
     ranks
 }
 
-/// Brings the items into this order: of each place, which item comes there.
+/// Puts the items in order of their ranks. `order` has a rank and a place for each item.
 fn sort<T, R: Ord>(items: &mut [T], mut order: Vec<(R, usize)>) {
     order.sort_unstable();
     for at in 0..items.len() {
         let mut from = order[at].1;
-        // The item was moved when the place where it stood was filled.
+        // A place before this one was filled already. Its former item went where the item that
+        // fills it came from.
         while from < at {
             from = order[from].1;
         }
@@ -167,5 +169,43 @@ fn saved<K: Clone + 'static, V: Clone + 'static, S>(
         } else {
             view.span(age as u64)
         },
+    }
+}
+
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests {
+    use super::*;
+    use crate::EvictionPolicy;
+
+    #[test]
+    fn items_are_sorted_by_rank_and_those_of_one_rank_stay_in_order() {
+        for len in 0..200_usize {
+            let rank = |&item: &usize| item * 7_919 % 101 / 3;
+            let mut items: Vec<usize> = (0..len).collect();
+            let mut expected = items.clone();
+            expected.sort_by_key(rank);
+            let order = items.iter().map(|item| (rank(item), *item)).collect();
+            sort(&mut items, order);
+            assert_eq!(items, expected);
+        }
+    }
+
+    #[test]
+    fn many_entries_keep_their_exact_order_of_use() {
+        let cache: Cache<u64, u64> = Cache::builder()
+            .max_capacity(10_000)
+            .eviction_policy(EvictionPolicy::Lru)
+            .build();
+        (0..10_000).for_each(|key| cache.insert(key, key));
+        cache.run_pending_tasks();
+        for key in (0..10_000).step_by(7) {
+            cache.get(&key);
+        }
+        cache.run_pending_tasks();
+        let hottest = cache.policy().hottest(10_000).map(|entry| *entry.key());
+        let hottest: Vec<u64> = hottest.collect();
+        assert_eq!(hottest.len(), 10_000);
+        let saved: Vec<u64> = cache.snapshot().iter().map(|entry| entry.key).collect();
+        assert_eq!(saved, hottest);
     }
 }
