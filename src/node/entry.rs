@@ -247,9 +247,6 @@ impl<K, V> EntryPtr<K, V> {
         unsafe { self.0.byte_add(POLICY_LINKS).cast().as_ref() }
     }
 
-    /// Addresses of two entries differ by this many bytes at least.
-    pub(crate) const SIZE: usize = size_of::<Entry<K, V>>();
-
     /// Where it is, as a number: to know it again while a cache lives.
     pub(crate) fn address(self) -> usize {
         self.0.addr().get()

@@ -6,13 +6,12 @@
 //! in steps that hold the maintenance lock for a bounded time each. Then an iteration over the map
 //! clones key and value of each live entry, with no lock held, and with a pin for one bucket at a
 //! time. The map decides which entries there are; the walk only orders them. An entry without a
-//! rank came in meanwhile, or weighs nothing: it counts as hot. At the end the copies are put into
-//! order in place, so there is one vector of them.
+//! rank came in meanwhile, or weighs nothing: it counts as hot.
 
 use super::{SavedEntry, Snapshot};
 use crate::cache::Cache;
 use crate::hash::RandomState;
-use crate::node::{EntryPtr, NodePtr};
+use crate::node::NodePtr;
 use crate::operations::Core;
 use crate::operations::EntryRef;
 use crate::time::NEVER;
@@ -22,7 +21,7 @@ use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, SystemTime};
 
 /// The rank of an entry that the walk did not visit.
-const HOT: u32 = u32::MAX;
+const HOT: usize = usize::MAX;
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -64,78 +63,31 @@ where
     /// ```
     pub fn snapshot(&self) -> Snapshot<K, V> {
         let core = &*self.core;
-        let ranks = ranks(core);
+        let count = self.entry_count() as usize;
+        let mut ranks = HashMap::with_capacity_and_hasher(count, RandomState::default());
+        core.maintenance
+            .runs(&core.shared)
+            .walk_by_use(usize::MAX, |entry| {
+                // An entry that was used during the walk is visited again: the later rank holds.
+                ranks.insert(entry.address(), ranks.len());
+            });
         // The system's clock is read last. If this thread is held up in between, a restore takes
         // too little downtime off, and no entry ends early.
         let now = core.shared.clock.now();
         let taken_at = SystemTime::now();
-        let count = self.entry_count() as usize;
         let mut entries = Vec::with_capacity(count);
-        let mut order = Vec::with_capacity(count);
         for entry in self {
             let node = entry.node();
-            order.push((Reverse(ranks.of(node.entry())), entries.len()));
-            entries.push(saved(core, &entry, node, now));
+            let rank = ranks.get(&node.entry().address()).copied();
+            entries.push((rank.unwrap_or(HOT), saved(core, &entry, node, now)));
         }
         drop(ranks);
-        sort(&mut entries, order);
-        Snapshot { taken_at, entries }
-    }
-}
-
-/// The ranks of entries in the order of use, the coldest first. They are found by the entry's
-/// address, in pages, since entries lie close together.
-struct Ranks(HashMap<usize, [u32; PAGE / DISTANCE], RandomState>);
-
-/// Bytes of addresses for which a page has ranks.
-const PAGE: usize = 4096;
-/// Two entries begin at least so many bytes apart.
-const DISTANCE: usize = 16;
-
-impl Ranks {
-    fn of<K, V>(&self, entry: EntryPtr<K, V>) -> u32 {
-        let (page, slot) = Self::place(entry);
-        self.0.get(&page).map_or(HOT, |ranks| ranks[slot])
-    }
-
-    fn set<K, V>(&mut self, entry: EntryPtr<K, V>, rank: u32) {
-        let (page, slot) = Self::place(entry);
-        self.0.entry(page).or_insert([HOT; _])[slot] = rank;
-    }
-
-    fn place<K, V>(entry: EntryPtr<K, V>) -> (usize, usize) {
-        const { assert!(EntryPtr::<K, V>::SIZE >= DISTANCE) };
-        let address = entry.address();
-        (address / PAGE, address % PAGE / DISTANCE)
-    }
-}
-
-/// Walks through the size policy.
-fn ranks<K, V, S>(core: &Core<K, V, S>) -> Ranks {
-    let mut ranks = Ranks(HashMap::default());
-    let mut next = 0;
-    core.maintenance
-        .runs(&core.shared)
-        .walk_by_use(usize::MAX, |entry| {
-            // An entry that was used during the walk is visited again: the later rank holds.
-            ranks.set(entry, next);
-            next = (next + 1).min(HOT - 1);
-        });
-    ranks
-}
-
-/// Puts the items in order of their ranks. `order` has a rank and a place for each item.
-fn sort<T, R: Ord>(items: &mut [T], mut order: Vec<(R, usize)>) {
-    order.sort_unstable();
-    for at in 0..items.len() {
-        let mut from = order[at].1;
-        // A place before this one was filled already. Its former item went where the item that
-        // fills it came from.
-        while from < at {
-            from = order[from].1;
+        // Sorts the ranks, and then moves each entry once.
+        entries.sort_by_cached_key(|&(rank, _)| Reverse(rank));
+        Snapshot {
+            taken_at,
+            entries: entries.into_iter().map(|(_, entry)| entry).collect(),
         }
-        order[at].1 = from;
-        items.swap(at, from);
     }
 }
 
@@ -176,19 +128,6 @@ fn saved<K: Clone + 'static, V: Clone + 'static, S>(
 mod tests {
     use super::*;
     use crate::EvictionPolicy;
-
-    #[test]
-    fn items_are_sorted_by_rank_and_those_of_one_rank_stay_in_order() {
-        for len in 0..200_usize {
-            let rank = |&item: &usize| item * 7_919 % 101 / 3;
-            let mut items: Vec<usize> = (0..len).collect();
-            let mut expected = items.clone();
-            expected.sort_by_key(rank);
-            let order = items.iter().map(|item| (rank(item), *item)).collect();
-            sort(&mut items, order);
-            assert_eq!(items, expected);
-        }
-    }
 
     #[test]
     fn many_entries_keep_their_exact_order_of_use() {
