@@ -10,6 +10,7 @@
 
 use super::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot};
 use crate::cache::Cache;
+use crate::hash::RandomState;
 use crate::operations::Remaining;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
@@ -78,8 +79,8 @@ where
         let now = self.core.shared.clock.now();
         let mut counts = Restored::default();
         let mut used = self.weighted_size();
-        let mut seen = HashSet::with_capacity(snapshot.len());
-        let verdicts: Vec<Verdict> = snapshot
+        let mut seen = HashSet::with_capacity_and_hasher(snapshot.len(), RandomState::default());
+        let mut verdicts: Vec<Verdict> = snapshot
             .iter()
             .map(|entry| {
                 if seen.insert(&entry.key) {
@@ -91,8 +92,8 @@ where
             })
             .collect();
         drop(seen);
-        let mut entries: Vec<_> = snapshot.into_iter().zip(verdicts).collect();
-        while let Some((entry, verdict)) = entries.pop() {
+        let mut entries = snapshot.entries;
+        while let (Some(entry), Some(verdict)) = (entries.pop(), verdicts.pop()) {
             match verdict {
                 Verdict::PutBack { weight, remaining } => {
                     if self

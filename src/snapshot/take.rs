@@ -10,10 +10,12 @@
 
 use super::{SavedEntry, Snapshot};
 use crate::cache::Cache;
+use crate::hash::RandomState;
 use crate::node::NodePtr;
 use crate::operations::Core;
 use crate::operations::EntryRef;
 use crate::time::NEVER;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, SystemTime};
@@ -61,7 +63,8 @@ where
     /// ```
     pub fn snapshot(&self) -> Snapshot<K, V> {
         let core = &*self.core;
-        let mut ranks = HashMap::new();
+        let count = self.entry_count() as usize;
+        let mut ranks = HashMap::with_capacity_and_hasher(count, RandomState::default());
         core.maintenance
             .runs(&core.shared)
             .walk_by_use(usize::MAX, |entry| {
@@ -72,15 +75,15 @@ where
         // too little downtime off, and no entry ends early.
         let now = core.shared.clock.now();
         let taken_at = SystemTime::now();
-        let mut entries: Vec<(usize, SavedEntry<K, V>)> = self
-            .iter()
-            .map(|entry| {
-                let node = entry.node();
-                let rank = ranks.get(&node.entry().address()).copied();
-                (rank.unwrap_or(HOT), saved(core, &entry, node, now))
-            })
-            .collect();
-        entries.sort_by_key(|&(rank, _)| std::cmp::Reverse(rank));
+        let mut entries = Vec::with_capacity(count);
+        for entry in self {
+            let node = entry.node();
+            let rank = ranks.get(&node.entry().address()).copied();
+            entries.push((rank.unwrap_or(HOT), saved(core, &entry, node, now)));
+        }
+        drop(ranks);
+        // Sorts the ranks, and then moves each entry once.
+        entries.sort_by_cached_key(|&(rank, _)| Reverse(rank));
         Snapshot {
             taken_at,
             entries: entries.into_iter().map(|(_, entry)| entry).collect(),
@@ -118,5 +121,30 @@ fn saved<K: Clone + 'static, V: Clone + 'static, S>(
         } else {
             view.span(age as u64)
         },
+    }
+}
+
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests {
+    use super::*;
+    use crate::EvictionPolicy;
+
+    #[test]
+    fn many_entries_keep_their_exact_order_of_use() {
+        let cache: Cache<u64, u64> = Cache::builder()
+            .max_capacity(10_000)
+            .eviction_policy(EvictionPolicy::Lru)
+            .build();
+        (0..10_000).for_each(|key| cache.insert(key, key));
+        cache.run_pending_tasks();
+        for key in (0..10_000).step_by(7) {
+            cache.get(&key);
+        }
+        cache.run_pending_tasks();
+        let hottest = cache.policy().hottest(10_000).map(|entry| *entry.key());
+        let hottest: Vec<u64> = hottest.collect();
+        assert_eq!(hottest.len(), 10_000);
+        let saved: Vec<u64> = cache.snapshot().iter().map(|entry| entry.key).collect();
+        assert_eq!(saved, hottest);
     }
 }

@@ -4,6 +4,7 @@
 
 use std::{
     collections::HashMap,
+    fs,
     hint::black_box,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
@@ -20,6 +21,10 @@ const SAVE: Metric = Metric::ranked("save ms");
 const RESTORE: Metric = Metric::ranked("restore ms");
 const P9999: Metric = Metric::median("reader p99.99 us");
 const STALL: Metric = Metric::worst("reader longest us");
+/// The same without the time in which other threads of the machine had the reader's core.
+const OWN_STALL: Metric = Metric::worst("on its core us");
+/// Reads, and pauses between them, that take more nanoseconds may contain such a time.
+const LONG: u64 = 10_000;
 
 /// Runs it for ours, for copies by hand, and for no cache.
 pub(super) fn run(setup: &Setup, report: &mut Report) {
@@ -105,19 +110,29 @@ where
     let (ready, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let read = || {
         cpu::pin(0);
-        let mut seen = tail::histogram();
+        let (mut seen, mut longest) = (tail::histogram(), 0);
+        let (mut before, mut ended) = (queued(), clock::nanos());
         for &key in stream.iter().cycle() {
             let began = clock::nanos();
+            if began - ended > LONG {
+                before = queued();
+            }
+            let began = clock::nanos();
             assert_eq!(get(key), Some(keys::value(key)), "a read beside the save");
-            tail::record(&mut seen, clock::nanos() - began);
+            ended = clock::nanos();
+            tail::record(&mut seen, ended - began);
+            if ended - began > LONG {
+                longest = longest.max((ended - began).saturating_sub(queued() - before));
+                before = queued();
+            }
             ready.store(true, Relaxed);
             if over.load(Relaxed) {
                 break;
             }
         }
-        seen
+        (seen, longest)
     };
-    let (saved, seen, spent) = thread::scope(|scope| {
+    let (saved, (seen, longest), spent) = thread::scope(|scope| {
         let reader = scope.spawn(read);
         let saver = scope.spawn(|| {
             cpu::pin(1);
@@ -131,11 +146,20 @@ where
             (saved, spent)
         });
         let (saved, spent) = saver.join().expect("a save does not panic");
-        let seen: Histogram<u64> = reader.join().expect("every read hits");
+        let seen: (Histogram<u64>, u64) = reader.join().expect("every read hits");
         (saved, seen, spent)
     });
     let micros = |quantile| seen.value_at_quantile(quantile) as f64 / 1e3;
     let tail = [(P9999, 0.9999), (STALL, 1.0)];
     let tail = tail.map(|(metric, quantile)| metric.of(micros(quantile)));
-    (saved, [vec![spent], tail.to_vec()].concat())
+    let own = OWN_STALL.of(longest as f64 / 1e3);
+    (saved, [vec![spent], tail.to_vec(), vec![own]].concat())
+}
+
+/// How long the calling thread was ready to run and had no core, in nanoseconds; 0 where the system
+/// is not Linux.
+fn queued() -> u64 {
+    let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let waited = stat.split(' ').nth(1).unwrap_or("0");
+    waited.parse().expect("a number of nanoseconds")
 }
