@@ -5,15 +5,15 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Barrier,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::Duration,
 };
 
 use crate::{
     clock, cpu,
-    figure::{NS_PER_OP, Reading},
+    figure::{Metric, NS_PER_OP, Reading},
 };
 
 /// The work, done.
@@ -28,9 +28,14 @@ pub struct Done {
 }
 
 impl Done {
+    /// The time, as a reading of a metric of its own.
+    pub fn as_metric(&self, metric: Metric) -> Reading {
+        metric.by(self.threads, self.nanos)
+    }
+
     /// The time, as a reading of a contest.
     pub fn reading(&self) -> Reading {
-        Reading::new(self.threads, NS_PER_OP, self.nanos)
+        self.as_metric(NS_PER_OP)
     }
 }
 
@@ -54,10 +59,7 @@ pub fn timed(
         let (start, warm, run) = (&start, &warm, &run);
         let spawn = |number| scope.spawn(move || lap(number, start, warm, run));
         let workers: Vec<_> = (0..threads).map(spawn).collect();
-        let joined = workers.into_iter().map(|worker| worker.join());
-        joined
-            .map(|lap| lap.unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect()
+        workers.into_iter().map(joined).collect()
     });
     let began = laps.iter().map(|lap| lap.began).min().unwrap_or(0);
     let ended = laps.iter().map(|lap| lap.ended).max().unwrap_or(0);
@@ -94,8 +96,8 @@ impl Start {
     fn wait(&self) {
         self.asleep.wait();
         // Nothing else is published here.
-        self.awake.fetch_add(1, Ordering::Relaxed);
-        while self.awake.load(Ordering::Relaxed) < self.threads {
+        self.awake.fetch_add(1, Relaxed);
+        while self.awake.load(Relaxed) < self.threads {
             if self.threads > cpu::count() {
                 thread::yield_now();
             }
@@ -141,8 +143,40 @@ pub fn on_a_core<T: Send>(body: impl FnOnce() -> T + Send) -> T {
             cpu::pin(0);
             body()
         };
-        let ended = scope.spawn(pinned).join();
-        ended.unwrap_or_else(|panic| resume_unwind(panic))
+        joined(scope.spawn(pinned))
+    })
+}
+
+/// What a thread returned; its panic goes on in the calling thread.
+pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Runs `body` while another thread calls `watch` again and again, at least once, on what it made
+/// of `seen` so far; returns both.
+pub fn watched<S: Send, T>(
+    mut seen: S,
+    watch: impl Fn(&mut S) + Sync,
+    body: impl FnOnce() -> T,
+) -> (T, S) {
+    let (ready, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let watching = || {
+        while !over.load(Relaxed) {
+            watch(&mut seen);
+            ready.store(true, Relaxed);
+        }
+        seen
+    };
+    thread::scope(|scope| {
+        let watcher = scope.spawn(watching);
+        // A watcher that panics must not leave the body waiting, nor the other way round.
+        while !ready.load(Relaxed) && !watcher.is_finished() {
+            thread::yield_now();
+        }
+        let done = catch_unwind(AssertUnwindSafe(body));
+        over.store(true, Relaxed);
+        let seen = joined(watcher);
+        (done.unwrap_or_else(|panic| resume_unwind(panic)), seen)
     })
 }
 

@@ -4,7 +4,15 @@
 
 /// The calls of a peer that has them under these names.
 macro_rules! calls {
-    ($insert:ident, $remove:ident, $entries:ident) => {
+    ($insert:ident, $remove:ident
+     $(, get: $get:ident)? $(, len: $len:ident)? $(, settle: $settle:ident)?) => {
+        $(
+            #[inline]
+            fn get(&self, key: &K) -> Option<V> {
+                self.0.$get(key)
+            }
+        )?
+
         #[inline]
         fn insert(&self, key: K, value: V) {
             self.0.$insert(key, value);
@@ -15,9 +23,17 @@ macro_rules! calls {
             self.0.$remove(key);
         }
 
-        fn entries(&self) -> Option<u64> {
-            Some(self.0.$entries() as u64)
-        }
+        $(
+            fn entries(&self) -> Option<u64> {
+                Some(self.0.$len() as u64)
+            }
+        )?
+
+        $(
+            fn settle(&self) {
+                self.0.$settle();
+            }
+        )?
     };
 }
 

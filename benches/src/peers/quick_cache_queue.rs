@@ -17,7 +17,10 @@ use tokio::{
 };
 use tokio_util::time::{DelayQueue, delay_queue};
 
-use crate::peer::{Card, Hasher, Key, Left, Lifetime, Listener, Peer, Plan, Problem, Value};
+use crate::{
+    figure::Problem,
+    peer::{Card, Hasher, Key, Lifetime, Listener, Peer, Plan, Value},
+};
 
 /// `quick_cache::sync::Cache`, `tokio_util::time::DelayQueue`, and a thread.
 pub struct QuickCacheQueue<K, V> {
@@ -59,17 +62,19 @@ impl<K, V> Lifecycle<K, V> for Collect {
     }
 }
 
-impl<K: Key, V: Value> Shared<K, V> {
+impl<K, V> Shared<K, V> {
     fn timers(&self) -> MutexGuard<'_, Timers<K>> {
         self.timers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, key: &K, value: &V, left: Left) {
+    fn tell(&self, key: &K, value: &V, expired: bool) {
         if let Some(listener) = &self.listener {
-            listener(key, value, left);
+            listener(key, value, expired);
         }
     }
+}
 
+impl<K: Key, V: Value> Shared<K, V> {
     /// Removes entries when they are due, until the cache is dropped.
     async fn run(&self) {
         loop {
@@ -94,7 +99,7 @@ impl<K: Key, V: Value> Shared<K, V> {
                 due = due => match due {
                     None => return,
                     Some(Some((key, timed))) => {
-                        self.tell(&key, &timed.value, Left::Expired);
+                        self.tell(&key, &timed.value, true);
                         false
                     }
                     Some(None) => self.timers().queue.is_empty(),
@@ -173,7 +178,7 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCacheQueue<K, V> {
             }
         }
         for (key, timed) in &gone {
-            self.shared.tell(key, &timed.value, Left::Otherwise);
+            self.shared.tell(key, &timed.value, false);
         }
     }
 
@@ -187,7 +192,7 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCacheQueue<K, V> {
             gone
         };
         if let Some((key, timed)) = gone {
-            self.shared.tell(&key, &timed.value, Left::Otherwise);
+            self.shared.tell(&key, &timed.value, false);
         }
     }
 
@@ -198,8 +203,7 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCacheQueue<K, V> {
 
 impl<K, V> Drop for QuickCacheQueue<K, V> {
     fn drop(&mut self) {
-        let timers = &self.shared.timers;
-        timers.lock().unwrap_or_else(PoisonError::into_inner).over = true;
+        self.shared.timers().over = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
             // A listener's panic has been reported by then.
@@ -225,8 +229,8 @@ mod tests {
             expiring: Expiring::Write,
             lifetime: |_, millis| Duration::from_millis(*millis),
             uniform: None,
-            listener: Some(Arc::new(move |key: &u64, value: &u64, left: Left| {
-                told.lock().unwrap().send((*key, *value, left)).unwrap();
+            listener: Some(Arc::new(move |key: &u64, value: &u64, expired: bool| {
+                told.lock().unwrap().send((*key, *value, expired)).unwrap();
             })),
         })
         .unwrap();
@@ -234,13 +238,13 @@ mod tests {
         cache.insert(1, 3_600_000);
         cache.insert(2, 3_600_000);
         cache.insert(1, 30);
-        assert_eq!(wait(), (1, 3_600_000, Left::Otherwise));
-        assert_eq!(wait(), (1, 30, Left::Expired));
+        assert_eq!(wait(), (1, 3_600_000, false));
+        assert_eq!(wait(), (1, 30, true));
         cache.remove(&2);
-        assert_eq!(wait(), (2, 3_600_000, Left::Otherwise));
+        assert_eq!(wait(), (2, 3_600_000, false));
         assert_eq!((cache.get(&1), cache.entries()), (None, Some(0)));
         cache.insert(3, 20);
-        assert_eq!(wait(), (3, 20, Left::Expired));
+        assert_eq!(wait(), (3, 20, true));
         drop(cache);
         assert!(heard.recv().is_err());
     }

@@ -8,8 +8,9 @@ use std::{
 
 use wheelhouse::{Cache, CacheBuilder, Expiry, RemovalCause, compute::Entry, expiry};
 
-use crate::peer::{
-    Card, Expiring, Key, Left, Lifetime, Loads, LoadsByFuture, Peer, Plan, Problem, Value,
+use crate::{
+    figure::Problem,
+    peer::{Card, Expiring, Key, Lifetime, Loads, LoadsByFuture, Peer, Plan, Value},
 };
 
 type Life = Option<Duration>;
@@ -59,6 +60,10 @@ policy!(
     AsTold: as_told
 );
 policy!(
+    /// A policy that sets a deadline on create, and a new one on each read.
+    OnCreateAndRead: read
+);
+policy!(
     /// A policy by which every write and every read sets a deadline.
     OnAccess: update read
 );
@@ -84,39 +89,37 @@ pub trait Style: Send + Sync + 'static {
     }
 }
 
-/// Default settings and an ordinary policy.
-pub struct Ordinary;
-/// Sixteen keys to a call, where many are looked up.
-pub struct Batches;
-
-impl Style for Ordinary {
-    const NAME: &'static str = "wheelhouse";
-}
-
-impl Style for Batches {
-    const NAME: &'static str = "wheelhouse, 16 at once";
-    const BATCHED: bool = true;
-}
-
-/// A style that sets the builder up by an expression.
+/// A style that may set the builder up by an expression.
 macro_rules! style {
-    ($(#[$doc:meta])* $style:ident, $name:literal, |$builder:ident, $plan:ident| $set:expr) => {
+    (
+        $(#[$doc:meta])* $style:ident, $name:literal
+        $(, batched: $batched:literal)? $(, |$builder:ident, $plan:ident| $set:expr)?
+    ) => {
         $(#[$doc])*
         pub struct $style;
 
         impl Style for $style {
             const NAME: &'static str = $name;
+            $(const BATCHED: bool = $batched;)?
 
-            fn set<K: Key, V: Value>(
+            $(fn set<K: Key, V: Value>(
                 $builder: CacheBuilder<K, V>,
                 $plan: &Plan<K, V>,
             ) -> Built<K, V> {
                 Ok($set)
-            }
+            })?
         }
     };
 }
 
+style!(
+    /// Default settings and an ordinary policy.
+    Ordinary, "wheelhouse"
+);
+style!(
+    /// Sixteen keys to a call, where many are looked up.
+    Batches, "wheelhouse, 16 at once", batched: true
+);
 style!(
     /// An ordinary policy that overrides the method for reads and changes nothing there.
     ReadsAsTold, "wheelhouse, reads as told",
@@ -159,7 +162,7 @@ impl<K: Key, V: Value, S: Style> Wheelhouse<K, V, S> {
         }
         if let Some(listener) = plan.listener.clone() {
             builder = builder.removal_listener(move |key: &K, value: &V, cause| {
-                listener(key, value, Left::of(cause == RemovalCause::Expired));
+                listener(key, value, cause == RemovalCause::Expired);
             });
         }
         Ok(Self(set(S::set(builder, plan)?).build(), PhantomData))
@@ -176,10 +179,7 @@ impl<K: Key, V: Value, S: Style> Peer<K, V> for Wheelhouse<K, V, S> {
         Self::with(plan, |builder| builder)
     }
 
-    #[inline]
-    fn get(&self, key: &K) -> Option<V> {
-        self.0.get(key)
-    }
+    calls!(insert, invalidate, get: get, len: entry_count, settle: run_pending_tasks);
 
     #[inline]
     fn look<R>(&self, key: &K, read: impl FnOnce(&V) -> R) -> Option<R> {
@@ -202,12 +202,6 @@ impl<K: Key, V: Value, S: Style> Peer<K, V> for Wheelhouse<K, V, S> {
             }
         }
         count
-    }
-
-    calls!(insert, invalidate, entry_count);
-
-    fn settle(&self) {
-        self.0.run_pending_tasks();
     }
 }
 

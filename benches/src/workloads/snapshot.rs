@@ -2,12 +2,7 @@
 //! snapshots copy their entries by iterator and insert the copies, which loses what is left of each
 //! life.
 
-use std::{
-    collections::HashMap,
-    hint::black_box,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
-    thread,
-};
+use std::{collections::HashMap, hint::black_box, thread};
 
 use hdrhistogram::Histogram;
 use wheelhouse::Restore;
@@ -15,20 +10,20 @@ use wheelhouse::Restore;
 use super::prelude::*;
 use crate::peers::{Moka, QuickCache, Wheelhouse};
 
-pub(super) const NAME: &str = "snapshot";
 const SAVE: Metric = Metric::ranked("save ms");
 const RESTORE: Metric = Metric::ranked("restore ms");
 const P9999: Metric = Metric::median("reader p99.99 us");
 const STALL: Metric = Metric::worst("reader longest us");
 
 /// Runs it for ours, for copies by hand, and for no cache.
-pub(super) fn run(setup: &Setup, report: &mut Report) {
-    let count = setup.size(1_000_000, 100_000);
+pub(super) fn run(bench: Bench<'_>) {
+    let count = bench.size(1_000_000, 100_000);
     let about = format!(
         "u64 -> u64, {count} entries; beside the save another thread reads, each key as likely; no \
          cache: it reads a `HashMap`, beside a thread that copies memory"
     );
-    let save = Contest::new(NAME, "save and restore", about)
+    let save = bench
+        .contest("save and restore", about)
         .with(<Wheelhouse as Peer>::CARD, move || saved(count))
         .with(Card::cache("moka, by hand"), move || {
             copied::<Moka>(Expiring::Create, count)
@@ -37,12 +32,12 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
             copied::<QuickCache>(Expiring::Never, count)
         })
         .with(Card::floor("no cache"), move || nothing(count));
-    contests(setup, report, setup.rounds.min(3), vec![save]);
+    bench.run(bench.rounds().min(3), [save]);
 }
 
 fn saved(count: usize) -> Outcome {
     let (old, new): (Wheelhouse, Wheelhouse) = pair(Expiring::Create, count)?;
-    let (snapshot, mut readings) = watched(count, |key| old.get(&key), || old.0.snapshot());
+    let (snapshot, mut readings) = beside_reads(count, |key| old.get(&key), || old.0.snapshot());
     let began = clock::nanos();
     let restored = new.0.restore(snapshot, Restore::default()).restored;
     readings.push(millis(RESTORE, began));
@@ -53,7 +48,7 @@ fn saved(count: usize) -> Outcome {
 
 fn copied<P: Loads>(expiring: Expiring, count: usize) -> Outcome {
     let (old, new): (P, P) = pair(expiring, count)?;
-    let (copy, mut readings) = watched(count, |key| old.get(&key), || old.copy());
+    let (copy, mut readings) = beside_reads(count, |key| old.get(&key), || old.copy());
     let began = clock::nanos();
     for (key, value) in copy {
         new.insert(key, value);
@@ -66,10 +61,10 @@ fn copied<P: Loads>(expiring: Expiring, count: usize) -> Outcome {
 
 /// The machine's own stalls: a reader of a map without writers, beside copies of memory.
 fn nothing(count: usize) -> Outcome {
-    let map: HashMap<u64, u64, Hasher> = entries(count).collect();
+    let map: HashMap<u64, u64, Hasher> = keys::entries(count).collect();
     let source = vec![[1_u64; 12]; count];
     let copies = || (0..20).for_each(|_| drop(black_box(source.clone())));
-    let mut readings = watched(count, |key| map.get(&key).copied(), copies).1;
+    let mut readings = beside_reads(count, |key| map.get(&key).copied(), copies).1;
     readings.remove(0);
     Ok(readings)
 }
@@ -78,13 +73,13 @@ fn nothing(count: usize) -> Outcome {
 fn pair<P: Peer>(expiring: Expiring, count: usize) -> Result<(P, P), Problem> {
     let plan = plan(expiring, count, Some(count as u64 * 2));
     let old = P::build(&plan)?;
-    fill(&old, entries(count))?;
+    fill(&old, keys::entries(count))?;
     old.settle();
     Ok((old, P::build(&plan)?))
 }
 
 fn all_there<P: Peer>(cache: &P, count: usize) -> Result<(), Problem> {
-    let there = entries(count).filter(|(key, value)| cache.get(key) == Some(*value));
+    let there = keys::entries(count).filter(|(key, value)| cache.get(key) == Some(*value));
     expect("entries found", there.count() as u64, count as u64)
 }
 
@@ -93,49 +88,31 @@ fn millis(metric: Metric, began: u64) -> Reading {
 }
 
 /// Runs `save` while another core reads, each read timed.
-fn watched<T>(
+fn beside_reads<T: Send>(
     count: usize,
     get: impl Fn(u64) -> Option<u64> + Sync,
     save: impl FnOnce() -> T + Send,
-) -> (T, Vec<Reading>)
-where
-    T: Send,
-{
+) -> (T, Vec<Reading>) {
     let stream = keys::keys_of(&keys::uniform_ranks(count, 1 << 20, 0));
-    let (ready, over) = (AtomicBool::new(false), AtomicBool::new(false));
-    let read = || {
-        cpu::pin(0);
-        let mut seen = tail::histogram();
-        for &key in stream.iter().cycle() {
-            let began = clock::nanos();
-            assert_eq!(get(key), Some(keys::value(key)), "a read beside the save");
-            tail::record(&mut seen, clock::nanos() - began);
-            ready.store(true, Relaxed);
-            if over.load(Relaxed) {
-                break;
-            }
+    let read = |(seen, reads): &mut (Histogram<u64>, usize)| {
+        if *reads == 0 {
+            cpu::pin(0);
         }
-        seen
+        let key = stream[*reads % stream.len()];
+        let began = clock::nanos();
+        assert_eq!(get(key), Some(keys::value(key)), "a read beside the save");
+        tail::record(seen, clock::nanos() - began);
+        *reads += 1;
     };
-    let (saved, seen, spent) = thread::scope(|scope| {
-        let reader = scope.spawn(read);
-        let saver = scope.spawn(|| {
-            cpu::pin(1);
-            while !ready.load(Relaxed) {
-                thread::yield_now();
-            }
-            let began = clock::nanos();
-            let saved = save();
-            let spent = millis(SAVE, began);
-            over.store(true, Relaxed);
-            (saved, spent)
-        });
-        let (saved, spent) = saver.join().expect("a save does not panic");
-        let seen: Histogram<u64> = reader.join().expect("every read hits");
-        (saved, seen, spent)
-    });
-    let micros = |quantile| seen.value_at_quantile(quantile) as f64 / 1e3;
-    let tail = [(P9999, 0.9999), (STALL, 1.0)];
-    let tail = tail.map(|(metric, quantile)| metric.of(micros(quantile)));
-    (saved, [vec![spent], tail.to_vec()].concat())
+    let save = || {
+        cpu::pin(1);
+        let began = clock::nanos();
+        let saved = save();
+        (saved, millis(SAVE, began))
+    };
+    let save = || thread::scope(|scope| joined(scope.spawn(save)));
+    let ((saved, spent), (seen, _)) = watched((tail::histogram(), 0), read, save);
+    let mut readings = vec![spent];
+    readings.extend(tail::readings(&seen, 1e3, &[(P9999, 0.9999), (STALL, 1.0)]));
+    (saved, readings)
 }

@@ -8,13 +8,12 @@ use crate::peers::{Batches, IdleLimit, ReadsAsTold, Ready, Visit, Wheelhouse, Wr
 
 /// Length of each worker's stream of ranks.
 const STREAM: usize = 1 << 17;
+/// What sets a deadline, in most workloads of reads.
+const READS: &[Expiring] = &[Expiring::Never, Expiring::Create];
 
 /// What is done with each rank of a stream.
 trait Operation<K: Key = u64, V: Value = u64>: Sync {
-    /// What a stream is made of.
-    type Item: Send + Sync;
-
-    const VARIANTS: &'static [Expiring];
+    const VARIANTS: &'static [Expiring] = READS;
     /// Longer than any run.
     const LIFETIME: Lifetime<K, V>;
     /// How often a stream is run through in a turn.
@@ -22,27 +21,29 @@ trait Operation<K: Key = u64, V: Value = u64>: Sync {
 
     fn entry(&self, rank: u32) -> (K, V);
 
-    fn item(&self, rank: u32) -> Self::Item;
+    /// What a stream has in place of a rank.
+    fn item(rank: u32) -> u64 {
+        keys::key(rank.into())
+    }
 
     /// The measured loop; counts right answers.
-    fn pass<P: Peer<K, V>>(&self, cache: &P, stream: &[Self::Item]) -> u64;
+    fn pass<P: Peer<K, V>>(&self, cache: &P, stream: &[u64]) -> u64;
 
     /// Shows further peers, as [`Race::also`].
     fn also(_expiring: Expiring, _visit: &mut impl Visit<K, V>) {}
 }
 
 /// Keys and how they are drawn.
-struct Steady<I, O> {
-    about: String,
+struct Steady<O> {
     operation: O,
     resident: usize,
     bounded: bool,
     threads: Vec<usize>,
-    streams: Vec<Vec<I>>,
+    streams: Vec<Vec<u64>>,
     passes: usize,
 }
 
-impl<K: Key, V: Value, O: Operation<K, V>> Race<K, V> for Steady<O::Item, O> {
+impl<K: Key, V: Value, O: Operation<K, V>> Race<K, V> for Steady<O> {
     type Variant = Expiring;
 
     fn also(&self, expiring: Expiring, visit: &mut impl Visit<K, V>) {
@@ -57,13 +58,13 @@ impl<K: Key, V: Value, O: Operation<K, V>> Race<K, V> for Steady<O::Item, O> {
         let mut readings = Vec::new();
         for &threads in &self.threads {
             let operations = self.passes * self.streams[0].len();
-            let pass = |stream: &[O::Item]| self.operation.pass(&cache, stream);
+            let pass = |stream: &[u64]| self.operation.pass(&cache, stream);
             let warm = |worker: usize| {
                 let stream = &self.streams[worker];
                 pass(&stream[..stream.len() / 4]);
             };
             let run = |worker: usize| (0..self.passes).map(|_| pass(&self.streams[worker])).sum();
-            let done = time(setup, threads, operations, warm, run);
+            let done = timed(setup.cpu, threads, operations, warm, run);
             expect("right answers", done.sum, (threads * operations) as u64)?;
             readings.push(done.reading());
         }
@@ -76,18 +77,11 @@ impl<K: Key, V: Value, O: Operation<K, V>> Race<K, V> for Steady<O::Item, O> {
 struct Get;
 
 impl Operation for Get {
-    type Item = u64;
-
     const VARIANTS: &'static [Expiring] = &[Expiring::Never, Expiring::Create, Expiring::Access];
     const LIFETIME: Lifetime<u64, u64> = hours;
 
     fn entry(&self, rank: u32) -> (u64, u64) {
-        let key = keys::key(rank.into());
-        (key, keys::value(key))
-    }
-
-    fn item(&self, rank: u32) -> u64 {
-        keys::key(rank.into())
+        keys::entry(rank.into())
     }
 
     #[inline(never)]
@@ -115,18 +109,12 @@ struct Writes {
 }
 
 impl Operation for Writes {
-    type Item = u64;
-
     const VARIANTS: &'static [Expiring] = &[Expiring::Never, Expiring::Write];
     const LIFETIME: Lifetime<u64, u64> = hours;
     const PASSES: usize = 2;
 
     fn entry(&self, rank: u32) -> (u64, u64) {
-        Get.entry(rank)
-    }
-
-    fn item(&self, rank: u32) -> u64 {
-        Get.item(rank)
+        keys::entry(rank.into())
     }
 
     /// A write counts as right.
@@ -153,23 +141,20 @@ impl Operation for Writes {
 struct GetString(Vec<String>);
 
 impl Operation<String> for GetString {
-    /// A rank, not a clone of the name: each read touches the name itself.
-    type Item = u32;
-
-    const VARIANTS: &'static [Expiring] = &[Expiring::Never, Expiring::Create];
     const LIFETIME: Lifetime<String, u64> = |_, value| Duration::from_secs(3600 + value);
 
     fn entry(&self, rank: u32) -> (String, u64) {
         (self.0[rank as usize].clone(), rank.into())
     }
 
-    fn item(&self, rank: u32) -> u32 {
-        rank
+    /// The rank, not a clone of the name: each read touches the name itself.
+    fn item(rank: u32) -> u64 {
+        rank.into()
     }
 
     #[inline(never)]
-    fn pass<P: Peer<String>>(&self, cache: &P, stream: &[u32]) -> u64 {
-        let is_right = |rank: u32| cache.get(&self.0[rank as usize]) == Some(rank.into());
+    fn pass<P: Peer<String>>(&self, cache: &P, stream: &[u64]) -> u64 {
+        let is_right = |rank: u64| cache.get(&self.0[rank as usize]) == Some(rank);
         stream.iter().map(|&rank| u64::from(is_right(rank))).sum()
     }
 }
@@ -183,18 +168,11 @@ struct GetShared {
 }
 
 impl Operation<u64, Shared> for GetShared {
-    type Item = u64;
-
-    const VARIANTS: &'static [Expiring] = &[Expiring::Never, Expiring::Create];
     const LIFETIME: Lifetime<u64, Shared> = |key, _| hours(key, &0);
 
     fn entry(&self, rank: u32) -> (u64, Shared) {
-        let (key, value) = Get.entry(rank);
+        let (key, value) = keys::entry(rank.into());
         (key, Arc::new([value; 32]))
-    }
-
-    fn item(&self, rank: u32) -> u64 {
-        Get.item(rank)
     }
 
     #[inline(never)]
@@ -213,165 +191,112 @@ impl Operation<u64, Shared> for GetShared {
     }
 }
 
-/// Over the small set of keys, drawn by Zipf's law.
-fn zipf<K: Key, V: Value, O: Operation<K, V>>(
-    about: &str,
-    operation: O,
-    threads: Vec<usize>,
-    setup: &Setup,
-) -> Steady<O::Item, O> {
-    let about = format!("{about}; {} keys, Zipf {}", keys::SMALL, keys::SKEW);
-    let ranks = |worker| keys::zipf_ranks(keys::SMALL, STREAM, worker);
-    over(about, operation, threads, setup, keys::SMALL, ranks)
-}
-
+/// Over `resident` keys, in the order of `ranks`, by no more workers than cores.
 fn over<K: Key, V: Value, O: Operation<K, V>>(
-    about: String,
+    bench: Bench<'_>,
     operation: O,
-    threads: Vec<usize>,
-    setup: &Setup,
     resident: usize,
     ranks: impl Fn(usize) -> Vec<u32>,
-) -> Steady<O::Item, O> {
-    let items = |worker| {
-        ranks(worker)
-            .into_iter()
-            .map(|rank| operation.item(rank))
-            .collect()
-    };
+) -> Steady<O> {
+    let items = |worker| ranks(worker).into_iter().map(O::item).collect();
     Steady {
-        about,
+        operation,
         resident,
         bounded: true,
-        streams: (0..setup.most_threads()).map(items).collect(),
-        threads,
-        passes: setup.size(O::PASSES, 1),
-        operation,
+        threads: bench.threads_within_cores(),
+        streams: (0..bench.most_threads()).map(items).collect(),
+        passes: bench.size(O::PASSES, 1),
     }
 }
 
-fn run<K: Key, V: Value, O: Operation<K, V>>(
-    name: &str,
-    steady: Steady<O::Item, O>,
-    setup: &Setup,
-    report: &mut Report,
-) {
-    // To fill a large cache takes longer than to read it.
-    let rounds = if steady.resident > keys::SMALL {
-        3
-    } else {
-        usize::MAX
-    };
-    let (variants, about) = (by_expiring(O::VARIANTS), steady.about.clone());
-    race::run(&steady, (name, about), variants, rounds, setup, report);
+/// Over the small set of keys, drawn by Zipf's law.
+fn zipf<K: Key, V: Value, O: Operation<K, V>>(bench: Bench<'_>, operation: O) -> Steady<O> {
+    let ranks = |worker| keys::zipf_ranks(keys::SMALL, STREAM, worker);
+    over(bench, operation, keys::SMALL, ranks)
 }
 
-pub(super) fn hit_zipf(setup: &Setup, report: &mut Report) {
+impl<O> Steady<O> {
+    /// By as many workers as were asked for, even if there are fewer cores.
+    fn by_all(mut self, bench: Bench<'_>) -> Self {
+        self.threads = bench.all_threads();
+        self
+    }
+
+    fn run<K: Key, V: Value>(self, bench: Bench<'_>, about: &str)
+    where
+        O: Operation<K, V>,
+    {
+        // To fill a large cache takes longer than to read it.
+        let is_large = self.resident > keys::SMALL;
+        let rounds = if is_large { 3 } else { usize::MAX };
+        bench.race(about, by_expiring(O::VARIANTS), rounds, &self);
+    }
+
+    /// Runs what [`zipf`] made.
+    fn run_zipf<K: Key, V: Value>(self, bench: Bench<'_>, about: &str)
+    where
+        O: Operation<K, V>,
+    {
+        let about = format!("{about}; {} keys, Zipf {}", keys::SMALL, keys::SKEW);
+        self.run(bench, &about);
+    }
+}
+
+pub(super) fn hit_zipf(bench: Bench<'_>) {
     let about = "u64 -> u64, every read hits, room for four times as many entries";
-    run(
-        "hit-zipf",
-        zipf(about, Get, setup.threads.clone(), setup),
-        setup,
-        report,
+    zipf(bench, Get).by_all(bench).run_zipf(bench, about);
+}
+
+pub(super) fn hit_unbounded(bench: Bench<'_>) {
+    let mut hit = zipf(bench, Get);
+    hit.bounded = false;
+    hit.run_zipf(
+        bench,
+        "u64 -> u64, every read hits, no bound where the peer allows none",
     );
 }
 
-pub(super) fn hit_unbounded(setup: &Setup, report: &mut Report) {
-    let about = "u64 -> u64, every read hits, no bound where the peer allows none";
-    let hit = Steady {
-        bounded: false,
-        ..zipf(about, Get, setup.threads_within_cores(), setup)
-    };
-    run("hit-unbounded", hit, setup, report);
-}
-
-pub(super) fn hit_uniform(setup: &Setup, report: &mut Report) {
-    let resident = setup.size(1_000_000, 50_000);
+pub(super) fn hit_uniform(bench: Bench<'_>) {
+    let resident = bench.size(1_000_000, 50_000);
     let ranks = |worker| keys::uniform_ranks(resident, STREAM * 2, worker);
     let about = format!("u64 -> u64, every read hits; {resident} keys, all equally likely");
-    let hit = Steady {
-        passes: 1,
-        ..over(
-            about,
-            Get,
-            setup.threads_within_cores(),
-            setup,
-            resident,
-            ranks,
-        )
-    };
-    run("hit-uniform", hit, setup, report);
+    let mut hit = over(bench, Get, resident, ranks);
+    hit.passes = 1;
+    hit.run(bench, &about);
 }
 
-pub(super) fn hit_one(setup: &Setup, report: &mut Report) {
-    let about = format!(
-        "u64 -> u64, every read hits the same key, of {} present",
-        keys::SMALL
-    );
-    let ranks = |_| vec![0; STREAM];
-    let hit = over(
-        about,
-        Get,
-        setup.threads_within_cores(),
-        setup,
-        keys::SMALL,
-        ranks,
-    );
-    run("hit-one", hit, setup, report);
+pub(super) fn hit_one(bench: Bench<'_>) {
+    let count = keys::SMALL;
+    let about = format!("u64 -> u64, every read hits the same key, of {count} present");
+    over(bench, Get, count, |_| vec![0; STREAM]).run(bench, &about);
 }
 
-pub(super) fn replace(setup: &Setup, report: &mut Report) {
-    let about = "u64 -> u64, inserts of keys that are there";
-    let writes = Writes { reads: false };
-    run(
-        "replace",
-        zipf(about, writes, setup.threads.clone(), setup),
-        setup,
-        report,
+pub(super) fn replace(bench: Bench<'_>) {
+    let writes = zipf(bench, Writes { reads: false }).by_all(bench);
+    writes.run_zipf(bench, "u64 -> u64, inserts of keys that are there");
+}
+
+pub(super) fn mix(bench: Bench<'_>) {
+    let writes = zipf(bench, Writes { reads: true }).by_all(bench);
+    writes.run_zipf(
+        bench,
+        "u64 -> u64, every fourth operation replaces, the others read",
     );
 }
 
-pub(super) fn mix(setup: &Setup, report: &mut Report) {
-    let about = "u64 -> u64, every fourth operation replaces, the others read";
-    let writes = Writes { reads: true };
-    run(
-        "mix",
-        zipf(about, writes, setup.threads.clone(), setup),
-        setup,
-        report,
-    );
-}
-
-pub(super) fn strings(setup: &Setup, report: &mut Report) {
+pub(super) fn strings(bench: Bench<'_>) {
     let ranks = 0..keys::SMALL as u64;
     let names = ranks.map(|rank| format!("session:{:016x}:user", keys::key(rank)));
-    let strings = zipf(
-        "String of 29 bytes -> u64, every read hits",
-        GetString(names.collect()),
-        setup.threads_within_cores(),
-        setup,
-    );
-    run("strings", strings, setup, report);
+    let strings = zipf(bench, GetString(names.collect()));
+    strings.run_zipf(bench, "String of 29 bytes -> u64, every read hits");
 }
 
-pub(super) fn arcs_clone(setup: &Setup, report: &mut Report) {
+pub(super) fn arcs_clone(bench: Bench<'_>) {
     let about = "u64 -> Arc of 256 bytes, cloned, one word read";
-    let arcs = zipf(
-        about,
-        GetShared { in_place: false },
-        setup.threads_within_cores(),
-        setup,
-    );
-    run("arcs-clone", arcs, setup, report);
+    zipf(bench, GetShared { in_place: false }).run_zipf(bench, about);
 }
 
-pub(super) fn arcs_look(setup: &Setup, report: &mut Report) {
+pub(super) fn arcs_look(bench: Bench<'_>) {
     let about = "u64 -> Arc of 256 bytes, read in place where the peer can, one word read";
-    let arcs = zipf(
-        about,
-        GetShared { in_place: true },
-        setup.threads_within_cores(),
-        setup,
-    );
-    run("arcs-look", arcs, setup, report);
+    zipf(bench, GetShared { in_place: true }).run_zipf(bench, about);
 }
