@@ -50,75 +50,48 @@ pub fn timed(
     run: impl Fn(usize) -> u64 + Sync,
 ) -> Done {
     let (asleep, awake) = (Barrier::new(threads), AtomicUsize::new(0));
-    let start = Start {
-        threads,
-        asleep,
-        awake,
-    };
-    let laps: Vec<Lap> = thread::scope(|scope| {
-        let (start, warm, run) = (&start, &warm, &run);
-        let spawn = |number| scope.spawn(move || lap(number, start, warm, run));
-        let workers: Vec<_> = (0..threads).map(spawn).collect();
-        workers.into_iter().map(joined).collect()
-    });
-    let began = laps.iter().map(|lap| lap.began).min().unwrap_or(0);
-    let ended = laps.iter().map(|lap| lap.ended).max().unwrap_or(0);
-    let used: Duration = laps.iter().map(|lap| lap.cpu).sum();
-    let spent = match cpu {
-        true => used.as_nanos() as f64,
-        false => (ended - began) as f64 * threads.min(cpu::count()) as f64,
-    };
-    let nanos = spent / (threads * operations) as f64;
-    let sum = laps.iter().map(|lap| lap.sum).sum();
-    Done {
-        threads,
-        nanos,
-        sum,
-    }
-}
-
-/// What one worker did.
-struct Lap {
-    began: u64,
-    ended: u64,
-    cpu: Duration,
-    sum: u64,
-}
-
-/// Starts all workers at the same moment, awake: threads that slept wake up one after the other.
-struct Start {
-    threads: usize,
-    asleep: Barrier,
-    awake: AtomicUsize,
-}
-
-impl Start {
-    fn wait(&self) {
-        self.asleep.wait();
+    // Starts all workers at the same moment, awake: threads that slept wake up one after the other.
+    let start = || {
+        asleep.wait();
         // Nothing else is published here.
-        self.awake.fetch_add(1, Relaxed);
-        while self.awake.load(Relaxed) < self.threads {
-            if self.threads > cpu::count() {
+        awake.fetch_add(1, Relaxed);
+        while awake.load(Relaxed) < threads {
+            if threads > cpu::count() {
                 thread::yield_now();
             }
             hint::spin_loop();
         }
-    }
-}
-
-fn lap(number: usize, start: &Start, warm: impl Fn(usize), run: impl Fn(usize) -> u64) -> Lap {
-    cpu::pin(number);
-    // A peer that panics must not leave the other workers waiting.
-    let warm = catch_unwind(AssertUnwindSafe(|| warm(number)));
-    start.wait();
-    warm.unwrap_or_else(|panic| resume_unwind(panic));
-    let (cpu, began) = (cpu::thread_time(), clock::nanos());
-    let sum = run(number);
-    let (ended, cpu) = (clock::nanos(), cpu::thread_time() - cpu);
-    Lap {
-        began,
-        ended,
-        cpu,
+    };
+    let lap = |number| {
+        cpu::pin(number);
+        // A peer that panics must not leave the other workers waiting.
+        let warm = catch_unwind(AssertUnwindSafe(|| warm(number)));
+        start();
+        warm.unwrap_or_else(|panic| resume_unwind(panic));
+        let (used, began) = (cpu::thread_time(), clock::nanos());
+        let sum = run(number);
+        let ended = clock::nanos();
+        (began, ended, cpu::thread_time() - used, sum)
+    };
+    let (mut began, mut ended) = (u64::MAX, 0);
+    let (mut used, mut sum) = (Duration::ZERO, 0);
+    thread::scope(|scope| {
+        let lap = &lap;
+        let spawn = |number| scope.spawn(move || lap(number));
+        let workers: Vec<_> = (0..threads).map(spawn).collect();
+        for worker in workers {
+            let lap = joined(worker);
+            (began, ended) = (lap.0.min(began), lap.1.max(ended));
+            (used, sum) = (lap.2 + used, lap.3 + sum);
+        }
+    });
+    let spent = match cpu {
+        true => used.as_nanos() as f64,
+        false => (ended - began) as f64 * threads.min(cpu::count()) as f64,
+    };
+    Done {
+        threads,
+        nanos: spent / (threads * operations) as f64,
         sum,
     }
 }

@@ -132,7 +132,9 @@ fn get_many() {
 /// All of [`COUNTED`] entries expire, a minute at a time, cascades and a listener included.
 fn expire() {
     let ticker = ManualTicker::new();
-    let listener = |key: &u64, _: &u64, _| drop(black_box(*key));
+    let listener = |key: &u64, _: &u64, _| {
+        black_box(*key);
+    };
     let builder = by(creating(lifetime)).ticker(ticker.clone());
     let cache = filled(builder.removal_listener(listener), COUNTED);
     measured(&mut || {

@@ -57,7 +57,7 @@ fn wrapped(line: &str) -> String {
 
 /// What to know about the peers beside their figures.
 pub fn notes() -> String {
-    format!("\n### Notes\n\n{NOTES}")
+    format!("\n### Notes\n\n{}", NOTES.replace("\n  ", " "))
 }
 
 #[cfg(test)]

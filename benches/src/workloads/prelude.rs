@@ -1,5 +1,20 @@
 //! What most workloads use.
 
+pub(super) use std::{
+    num::NonZeroUsize,
+    sync::{
+        Arc, Barrier,
+        atomic::{
+            AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    thread,
+    time::Duration,
+};
+
+pub(super) use hdrhistogram::Histogram;
+
 pub(super) use super::race::*;
 pub(super) use crate::{
     clock,

@@ -1,7 +1,5 @@
 //! A hit beside sleeping threads that once used the cache: what each of them still costs.
 
-use std::{sync::Barrier, thread};
-
 use super::prelude::*;
 
 /// Numbers of sleeping threads, and what a hit costs beside them.

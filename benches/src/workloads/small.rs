@@ -1,11 +1,7 @@
 //! Small caches under several threads: how far beyond the bound they are at any moment, how many
 //! values are alive, and what an operation costs.
 
-use std::{
-    sync::atomic::{AtomicI64, Ordering::Relaxed},
-    thread,
-    time::Duration,
-};
+use std::sync::atomic::AtomicI64;
 
 use super::prelude::*;
 

@@ -2,9 +2,8 @@
 //! snapshots copy their entries by iterator and insert the copies, which loses what is left of each
 //! life.
 
-use std::{collections::HashMap, hint::black_box, thread};
+use std::{collections::HashMap, hint::black_box};
 
-use hdrhistogram::Histogram;
 use wheelhouse::Restore;
 
 use super::prelude::*;

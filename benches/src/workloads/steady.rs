@@ -1,8 +1,6 @@
 //! One operation over and over in a filled cache that has room for more: hits, replacements, and
 //! mixes of both.
 
-use std::{sync::Arc, time::Duration};
-
 use super::prelude::*;
 use crate::peers::{Batches, IdleLimit, ReadsAsTold, Ready, Visit, Wheelhouse, WritesOnly};
 

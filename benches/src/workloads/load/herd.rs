@@ -1,15 +1,6 @@
 //! Many callers that ask for one cold key at once: how often the load runs, and when the last of
 //! them has its answer.
 
-use std::{
-    sync::{
-        Barrier,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
-    thread,
-    time::Duration,
-};
-
 use futures_util::future::join_all;
 use tokio::{runtime::Builder, time::sleep};
 

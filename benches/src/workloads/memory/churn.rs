@@ -1,7 +1,5 @@
 //! An hour of virtual time with entries coming and going: what is held must not creep up.
 
-use std::time::Duration;
-
 use wheelhouse::{Cache, ManualTicker, Scheduler, expiry};
 
 use super::{mib, resident};

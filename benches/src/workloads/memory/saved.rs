@@ -1,7 +1,5 @@
 //! What a snapshot holds, and what the taking of one holds beside it.
 
-use std::thread;
-
 use super::mib;
 use crate::workloads::prelude::*;
 use crate::{

@@ -11,8 +11,6 @@ mod lives;
 mod requests;
 mod sizes;
 
-use std::num::NonZeroUsize;
-
 use crate::workloads::prelude::*;
 use crate::{
     report::{

@@ -4,15 +4,6 @@
 //! enough for the pace, and few calls are interrupted by another caller. Each call is timed from
 //! its start. "No cache" shows what the machine and the other callers do to calls that do nothing.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    thread,
-    time::Duration,
-};
-
 use wheelhouse::{Cache, loader_fn, refresh};
 
 use crate::peers::{Moka, OnWrite};

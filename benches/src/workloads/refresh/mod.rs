@@ -3,14 +3,7 @@
 
 mod backend;
 
-use std::{
-    sync::{
-        Arc, RwLock,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
-    thread,
-    time::Duration,
-};
+use std::sync::RwLock;
 
 use wheelhouse::{Cache, Loaded, Loader, LoadingCache, Refresh, Reloaded, refresh};
 

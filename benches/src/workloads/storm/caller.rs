@@ -1,8 +1,6 @@
 //! One caller at a steady pace, each call timed.
 
-use std::{hint::spin_loop, time::Duration};
-
-use hdrhistogram::Histogram;
+use std::hint::spin_loop;
 
 use crate::workloads::prelude::*;
 

@@ -14,9 +14,7 @@ mod caller;
 mod nothing;
 mod round;
 
-use std::{cell::RefCell, collections::BTreeMap, time::Duration};
-
-use hdrhistogram::Histogram;
+use std::{cell::RefCell, collections::BTreeMap};
 
 use self::{
     nothing::{Busy, Nothing},

@@ -1,12 +1,6 @@
 //! One storm over one cache.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    thread,
-    time::Duration,
-};
-
-use hdrhistogram::Histogram;
+use std::sync::{Mutex, PoisonError};
 
 use super::{
     Built, CPU, LATE, NOTIFIED, PASS,

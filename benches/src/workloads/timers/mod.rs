@@ -160,14 +160,16 @@ mod tests {
         assert_eq!(structure.advance(HOUR + 20_000), 5_000);
     }
 
+    macro_rules! agree {
+        ($($structure:ty),+) => {
+            $(fires_what_is_due_and_not_what_was_cancelled::<$structure>();)+
+        };
+    }
+
     #[test]
     fn all_structures_agree() {
         #[cfg(wheelhouse_parts)]
-        fires_what_is_due_and_not_what_was_cancelled::<ours::Wheel>();
-        fires_what_is_due_and_not_what_was_cancelled::<WholeCache>();
-        fires_what_is_due_and_not_what_was_cancelled::<Delayed>();
-        fires_what_is_due_and_not_what_was_cancelled::<HashWheel>();
-        fires_what_is_due_and_not_what_was_cancelled::<Heap>();
-        fires_what_is_due_and_not_what_was_cancelled::<Tree>();
+        agree!(ours::Wheel);
+        agree!(WholeCache, Delayed, HashWheel, Heap, Tree);
     }
 }

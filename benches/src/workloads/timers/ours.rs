@@ -1,17 +1,9 @@
 //! wheelhouse's wheel, and a whole cache used as a timer.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
-
 use wheelhouse::{Cache, ManualTicker, RemovalCause, Scheduler};
 
 use super::Timers;
-use crate::peer::Card;
+use crate::workloads::prelude::*;
 
 /// Nanoseconds of a millisecond.
 #[cfg(wheelhouse_parts)]
