@@ -9,7 +9,7 @@ use std::{fs, io, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    figure::{Heading, Outcome, Problem, Shown, Verdict},
+    figure::{Heading, Outcome, Problem, Reading, Shown, Verdict},
     machine::Machine,
     peer::{Card, Role},
 };
@@ -76,43 +76,43 @@ impl Report {
         if !self.contests.contains(heading) {
             self.contests.push(heading.clone());
         }
-        let of = || (heading.workload.clone(), heading.variant.clone());
-        let ((workload, variant), peer, role) = (of(), card.name.to_owned(), card.role);
         let (why, failed) = match outcome {
+            Ok(readings) => {
+                return readings
+                    .iter()
+                    .for_each(|one| self.add_one(heading, card, one));
+            }
             Err(Problem::Unsupported(why)) => (why.to_owned(), false),
             Err(Problem::Wrong(why)) => (why, true),
-            Ok(readings) => {
-                for reading in readings {
-                    let (threads, metric) = (reading.threads, reading.metric);
-                    let known = self.rows.iter_mut().find(|row| {
-                        row.is_of(&workload, &variant) && row.is_at(threads, metric.name, card.name)
-                    });
-                    if let Some(row) = known {
-                        row.rounds.push(reading.value);
-                        continue;
-                    }
-                    let (workload, variant) = of();
-                    self.rows.push(Row {
-                        workload,
-                        variant,
-                        threads,
-                        metric: metric.name.into(),
-                        shown: metric.shown,
-                        peer: card.name.into(),
-                        role,
-                        rounds: vec![reading.value],
-                    });
-                }
-                return;
-            }
         };
         self.missing.push(Missing {
-            workload,
-            variant,
-            peer,
+            workload: heading.workload.clone(),
+            variant: heading.variant.clone(),
+            peer: card.name.into(),
             why,
             failed,
-            role,
+            role: card.role,
+        });
+    }
+
+    fn add_one(&mut self, heading: &Heading, card: Card, reading: &Reading) {
+        let (workload, variant, peer) = (&heading.workload, &heading.variant, card.name);
+        let (threads, metric) = (reading.threads, reading.metric);
+        let mut rows = self.rows.iter_mut();
+        let is_it =
+            |row: &&mut Row| row.is_of(workload, variant) && row.is_at(threads, metric.name, peer);
+        if let Some(row) = rows.find(is_it) {
+            return row.rounds.push(reading.value);
+        }
+        self.rows.push(Row {
+            workload: workload.clone(),
+            variant: variant.clone(),
+            threads,
+            metric: metric.name.into(),
+            shown: metric.shown,
+            peer: peer.into(),
+            role: card.role,
+            rounds: vec![reading.value],
         });
     }
 

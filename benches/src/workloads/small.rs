@@ -1,18 +1,18 @@
 //! Small caches under several threads: how far beyond the bound they are at any moment, how many
 //! values are alive, and what an operation costs.
 
-use std::sync::atomic::AtomicI64;
-
 use super::prelude::*;
 
 /// Entries beyond the bound, over all samples.
-const OVER_MEDIAN: Metric = Metric::median("over the bound, median");
-/// As [`OVER_MEDIAN`].
-const OVER_MAX: Metric = Metric::worst("over the bound, max");
+const OVER: [Metric; 2] = [
+    Metric::median("over the bound, median"),
+    Metric::worst("over the bound, max"),
+];
 /// Values that were made and not yet dropped, over all samples.
-const ALIVE_MEDIAN: Metric = Metric::median("values alive, median");
-/// As [`ALIVE_MEDIAN`].
-const ALIVE_MAX: Metric = Metric::worst("values alive, max");
+const ALIVE: [Metric; 2] = [
+    Metric::median("values alive, median"),
+    Metric::worst("values alive, max"),
+];
 
 /// Time between two samples.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -28,15 +28,7 @@ struct Load {
     new_keys: bool,
 }
 
-/// The loads whose samples are taken.
-const LOADS: [Load; 4] = [
-    load(100, 2, false),
-    load(100, 2, true),
-    load(1_000, 4, false),
-    load(1_000, 4, true),
-];
-
-const fn load(capacity: u64, threads: usize, new_keys: bool) -> Load {
+fn load(capacity: u64, threads: usize, new_keys: bool) -> Load {
     Load {
         capacity,
         threads,
@@ -93,7 +85,12 @@ pub(super) fn run(bench: Bench<'_>) {
         bounds.0,
         PAUSE.as_micros()
     );
-    let variants = LOADS.map(|load| (load.label(), load));
+    let loads = [(100, 2), (1_000, 4)]
+        .into_iter()
+        .flat_map(|(capacity, threads)| {
+            [false, true].map(|new_keys| load(capacity, threads, new_keys))
+        });
+    let variants = loads.map(|load| (load.label(), load));
     bench.race(&about, variants, 3, &bounds);
     let about =
         "u64 -> u64, from empty; a hundred times as many keys as there is room for, or all new";
@@ -102,55 +99,32 @@ pub(super) fn run(bench: Bench<'_>) {
     bench.race(about, [false, true].map(variant), 3, &speed);
 }
 
-/// A value that is counted while it lives.
-struct Counted(&'static AtomicI64);
-
-impl Counted {
-    fn new(alive: &'static AtomicI64) -> Self {
-        alive.fetch_add(1, Relaxed);
-        Self(alive)
-    }
-}
-
-impl Clone for Counted {
-    fn clone(&self) -> Self {
-        Self::new(self.0)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
 struct Bounds(usize);
 
-impl Race<u64, Counted> for Bounds {
+impl Race<u64, Arc<()>> for Bounds {
     type Variant = Load;
 
-    fn round<P: Peer<u64, Counted>>(&self, setup: &Setup, load: Load) -> Outcome {
-        sits_out::<P, Counted>()?;
-        // Of its own, since some peers drop values long after the cache.
-        let alive: &'static AtomicI64 = Box::leak(Box::default());
+    fn round<P: Peer<u64, Arc<()>>>(&self, setup: &Setup, load: Load) -> Outcome {
+        sits_out::<P, Arc<()>>()?;
+        // Each value is a clone of this, which counts them.
+        let root = Arc::new(());
         let capacity = load.capacity;
-        let lifetime = |_: &u64, _: &Counted| Duration::from_secs(3600);
+        let lifetime = |_: &u64, _: &Arc<()>| Duration::from_secs(3600);
         let plan = plan_of(Expiring::Never, capacity as usize, Some(capacity), lifetime);
         let cache = P::build(&plan)?;
         let watch = |samples: &mut [Vec<f64>; 2]| {
             if let Some(entries) = cache.entries() {
                 samples[0].push(entries.saturating_sub(capacity) as f64);
             }
-            samples[1].push(alive.load(Relaxed) as f64);
+            samples[1].push((Arc::strong_count(&root) - 1) as f64);
             thread::sleep(PAUSE);
         };
         let has = |key: &u64| cache.look(key, |_| ()).is_some();
-        let insert = |key| cache.insert(key, Counted::new(alive));
+        let insert = |key| cache.insert(key, Arc::clone(&root));
         let run = || load.run(setup.cpu, self.0, has, insert);
         let samples = watched(<[Vec<f64>; 2]>::default(), watch, run).1;
-        let metrics = [[OVER_MEDIAN, OVER_MAX], [ALIVE_MEDIAN, ALIVE_MAX]];
         let mut readings = Vec::new();
-        for (mut samples, [median, max]) in samples.into_iter().zip(metrics) {
+        for (mut samples, [median, max]) in samples.into_iter().zip([OVER, ALIVE]) {
             samples.sort_unstable_by(f64::total_cmp);
             if let Some(most) = samples.last() {
                 readings.extend([median.of(samples[samples.len() / 2]), max.of(*most)]);

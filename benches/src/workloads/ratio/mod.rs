@@ -7,7 +7,6 @@
 
 mod caches;
 mod limits;
-mod lives;
 mod requests;
 mod sizes;
 
@@ -71,8 +70,8 @@ const EXPIRING: &str = "Hits in percent of the requests where values expire, by 
 
 /// The loads of values that expire: name, requests, entries allowed.
 fn expiring(setup: &Setup) -> Vec<(&'static str, Requests, [usize; 2])> {
-    let zipf = lives::zipf(setup.size(2_000_000, 200_000));
-    let hot = lives::short_lived(setup.size(1_000_000, 100_000));
+    let zipf = requests::zipf(setup.size(2_000_000, 200_000));
+    let hot = requests::short_lived(setup.size(1_000_000, 100_000));
     let mut loads = vec![
         ("Zipf", zipf, [5_000, 20_000]),
         ("short-lived hot keys", hot, [1_000, 5_000]),
@@ -80,7 +79,7 @@ fn expiring(setup: &Setup) -> Vec<(&'static str, Requests, [usize; 2])> {
     let found = traces::find(&setup.traces).unwrap_or_default();
     let timed = found.iter().find(|found| found.name == "cloudphysics");
     let trace = timed.and_then(|found| Trace::read(&found.path).ok());
-    match trace.and_then(lives::of_trace) {
+    match trace.and_then(requests::of_trace) {
         Some(requests) => loads.insert(0, ("cloudphysics", requests, [5_000, 20_000])),
         None => println!("\n{LIVES}: no trace with times, so made-up requests only"),
     }
