@@ -2,7 +2,11 @@
 //! under callgrind, which counts only what happens inside [`measured`]. Time, threads and hash
 //! seeds are fixed, so two runs differ by next to nothing.
 
-use std::{hint::black_box, process::ExitCode, time::Duration};
+use std::{
+    hint::black_box,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use wheelhouse::{
     Cache, CacheBuilder, Expiry, ManualTicker, Scheduler,
@@ -11,7 +15,7 @@ use wheelhouse::{
 use wheelhouse_bench::{
     keys,
     peer::Hasher,
-    peers::{AsTold, OnCreate, OnCreateAndRead},
+    peers::{AsTold, OnCreate},
 };
 
 /// Entries there before the counting starts.
@@ -32,8 +36,8 @@ fn measured(run: &mut dyn FnMut()) {
 
 /// Makes a table of operations: name, cache, and what is done with a resident and a fresh key.
 macro_rules! operations {
-    ($($name:literal: $cache:expr, |$on:ident, $key:pat_param, $fresh:pat_param| $run:expr;)+) => {
-        &[$(($name, || each($cache, |$on: &Counted, $key: u64, $fresh: u64| $run))),+]
+    ($($name:literal: $cache:expr, $operation:expr;)+) => {
+        &[$(($name, || each($cache, $operation))),+]
     };
 }
 
@@ -43,21 +47,20 @@ const OPERATIONS: &[Operation] = operations! {
     "get-hit-expiry": by(creating(lifetime)), |cache, key, _| cache.get(&key);
     "get-hit-user-policy": by(OnCreate(life)), |cache, key, _| cache.get(&key);
     "get-hit-user-read-policy": by(AsTold(life)), |cache, key, _| cache.get(&key);
-    "get-hit-user-extend": by(OnCreateAndRead(life)), |cache, key, _| cache.get(&key);
-    "get-hit-writes-only": by(writes_only(OnCreateAndRead(life))), |cache, key, _| cache.get(&key);
+    "get-hit-user-extend": by(OrdinaryExtend), |cache, key, _| cache.get(&key);
+    "get-hit-writes-only": by(writes_only(OrdinaryExtend)), |cache, key, _| cache.get(&key);
     "get-hit-extend": by(accessing(lifetime)), |cache, key, _| cache.get(&key);
     "get-ref-hit": by(creating(lifetime)), |cache, key, _| cache.get_ref(&key).map(|entry| *entry);
     "get-miss": by(creating(lifetime)), |cache, _, fresh| cache.get(&fresh);
     "get-with-hit": by(creating(lifetime)), |cache, key, fresh| cache.get_with(key, || fresh);
     "get-with-miss": never(), |cache, _, fresh| cache.get_with(fresh, || fresh);
     "contains-key": by(creating(lifetime)), |cache, key, _| cache.contains_key(&key);
-    "replace": never(), |cache, key, _| cache.insert(key, 1);
-    "replace-expiry": by(writing(lifetime)), |cache, key, _| cache.insert(key, 1);
-    "replace-bounded-expiry": by(writing(lifetime)).max_capacity(RESIDENT * 4),
-        |cache, key, _| cache.insert(key, 1);
-    "insert-new": never(), |cache, _, fresh| cache.insert(fresh, 1);
-    "insert-new-expiry": by(writing(lifetime)), |cache, _, fresh| cache.insert(fresh, 1);
-    "insert-at-capacity": never().max_capacity(RESIDENT), |cache, _, fresh| cache.insert(fresh, 1);
+    "replace": never(), replace;
+    "replace-expiry": by(writing(lifetime)), replace;
+    "replace-bounded-expiry": by(writing(lifetime)).max_capacity(RESIDENT * 4), replace;
+    "insert-new": never(), insert;
+    "insert-new-expiry": by(writing(lifetime)), insert;
+    "insert-at-capacity": never().max_capacity(RESIDENT), insert;
     "insert-invalidate": by(writing(lifetime)), |cache, _, fresh| {
         cache.insert(fresh, 1);
         cache.invalidate(&fresh);
@@ -68,6 +71,14 @@ const OPERATIONS: &[Operation] = operations! {
     "run-pending-idle": by(creating(lifetime)), |cache, _, _| cache.run_pending_tasks();
 };
 
+fn replace(cache: &Counted, key: u64, _: u64) {
+    cache.insert(key, 1);
+}
+
+fn insert(cache: &Counted, _: u64, fresh: u64) {
+    cache.insert(fresh, 1);
+}
+
 /// Operations that do not take one key after the other.
 const OTHERS: &[Operation] = &[("get-many-hit-expiry", get_many), ("expire", expire)];
 
@@ -77,6 +88,21 @@ fn life(key: &u64, _: &u64) -> Duration {
 
 fn lifetime(key: &u64, value: &u64) -> Option<Duration> {
     Some(life(key, value))
+}
+
+type Life = Option<Duration>;
+
+/// A policy as a user writes it, with a new lifetime on each read.
+struct OrdinaryExtend;
+
+impl Expiry<u64, u64> for OrdinaryExtend {
+    fn expire_after_create(&self, key: &u64, value: &u64, _: Instant) -> Life {
+        lifetime(key, value)
+    }
+
+    fn expire_after_read(&self, key: &u64, value: &u64, _: Instant, _: Life, _: Instant) -> Life {
+        lifetime(key, value)
+    }
 }
 
 /// A cache without expiry, to be built.

@@ -54,8 +54,6 @@ policies! {
     /// A policy that sets a deadline on create, and overrides the method for reads without changing
     /// anything there.
     AsTold: as_told;
-    /// A policy that sets a deadline on create, and a new one on each read.
-    OnCreateAndRead: read;
     /// A policy by which every write and every read sets a deadline.
     OnAccess: update read;
 }

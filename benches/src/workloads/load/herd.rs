@@ -73,9 +73,8 @@ impl Herd {
     fn end(&self) {
         self.runs.fetch_add(1, SeqCst);
         // Fails after the first.
-        let _ = self
-            .ended
-            .compare_exchange(0, clock::nanos(), SeqCst, SeqCst);
+        let (ended, now) = (&self.ended, clock::nanos());
+        let _ = ended.compare_exchange(0, now, SeqCst, SeqCst);
     }
 
     /// A caller begins to ask.

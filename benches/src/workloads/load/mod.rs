@@ -87,7 +87,7 @@ fn in_turns(
     let (mut nanos, mut right) = ([0.0; 2], [0_u64; 2]);
     on_a_core(|| {
         for keys in stream.chunks(TURN) {
-            let ways: [&dyn Fn(&[u64]) -> u64; 2] = [&one.1, &other.1];
+            let ways = [&one.1 as &dyn Fn(&[u64]) -> u64, &other.1];
             for (way, run) in ways.into_iter().enumerate() {
                 let (spent, sum) = timed_here(false, 1, || run(keys));
                 nanos[way] += spent;
