@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     figure::{NS_PER_OP, Verdict},
-    report::{Report, Row, table::number},
+    report::{Report, Row, grid::number},
 };
 
 const TABLE: &str = include_str!("../bars.md");

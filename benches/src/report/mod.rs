@@ -1,5 +1,6 @@
 //! What was measured, by round, and what follows from it.
 
+pub mod grid;
 pub mod plot;
 pub mod results;
 pub mod table;
