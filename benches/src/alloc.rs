@@ -29,19 +29,6 @@ pub struct Tally {
     pub calls: i64,
 }
 
-impl std::ops::Sub for Tally {
-    type Output = Tally;
-
-    fn sub(self, earlier: Tally) -> Tally {
-        Tally {
-            requested: self.requested - earlier.requested,
-            usable: self.usable - earlier.usable,
-            live: self.live - earlier.live,
-            calls: self.calls - earlier.calls,
-        }
-    }
-}
-
 /// Counts from now on, for the rest of the process.
 pub fn start_counting() {
     COUNTING.store(true, Relaxed);
@@ -49,12 +36,11 @@ pub fn start_counting() {
 
 /// What is allocated now, less what was before counting began.
 pub fn tally() -> Tally {
-    let [requested, usable, live, calls] = COUNTS.each_ref().map(|count| count.load(Relaxed));
     Tally {
-        requested,
-        usable,
-        live,
-        calls,
+        requested: COUNTS[0].load(Relaxed),
+        usable: COUNTS[1].load(Relaxed),
+        live: COUNTS[2].load(Relaxed),
+        calls: COUNTS[3].load(Relaxed),
     }
 }
 
@@ -89,22 +75,16 @@ unsafe fn usable(block: *mut u8) -> i64 {
     }
 }
 
+/// Counts a new block and returns it.
+///
 /// # Safety
 /// As for [`usable`], or null.
-unsafe fn count_in(block: *mut u8, size: usize) {
+unsafe fn count_in(block: *mut u8, layout: Layout) -> *mut u8 {
     if COUNTING.load(Relaxed) && !block.is_null() {
         // SAFETY: promised by the caller, null excluded above.
-        count([size as i64, unsafe { usable(block) }, 1, 1]);
+        count([layout.size() as i64, unsafe { usable(block) }, 1, 1]);
     }
-}
-
-/// # Safety
-/// As for [`usable`].
-unsafe fn count_out(block: *mut u8, size: usize) {
-    if COUNTING.load(Relaxed) {
-        // SAFETY: promised by the caller.
-        count([-(size as i64), -unsafe { usable(block) }, -1, 0]);
-    }
+    block
 }
 
 // SAFETY: every block comes from and goes back to `System` with the caller's own layout; counting
@@ -112,26 +92,20 @@ unsafe fn count_out(block: *mut u8, size: usize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: passed on; the block is fresh from `System`.
-        unsafe {
-            let block = System.alloc(layout);
-            count_in(block, layout.size());
-            block
-        }
+        unsafe { count_in(System.alloc(layout), layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: passed on; the block is fresh from `System`.
-        unsafe {
-            let block = System.alloc_zeroed(layout);
-            count_in(block, layout.size());
-            block
-        }
+        unsafe { count_in(System.alloc_zeroed(layout), layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: passed on; counted before it is gone.
         unsafe {
-            count_out(block, layout.size());
+            if COUNTING.load(Relaxed) {
+                count([-(layout.size() as i64), -usable(block), -1, 0]);
+            }
             System.dealloc(block, layout);
         }
     }

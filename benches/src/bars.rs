@@ -2,9 +2,11 @@
 //! `bars.md`. `bars` on the command line runs only the workloads that they need, with only the
 //! peers that they name.
 
+use std::collections::BTreeSet;
+
 use crate::{
     figure::{NS_PER_OP, Verdict},
-    report::{Report, Row, table::number},
+    report::{Report, Row, grid::number},
 };
 
 const TABLE: &str = include_str!("../bars.md");
@@ -28,21 +30,13 @@ impl Figure {
             variant: parts.next()?,
             peer: parts.next()?,
             metric: parts.next().unwrap_or(NS_PER_OP.name),
-            threads: parts
-                .next()
-                .map_or(Some(1), |threads| threads.parse().ok())?,
+            threads: parts.next().unwrap_or("1").parse().ok()?,
         })
     }
 
     fn row<'a>(&self, report: &'a Report) -> Option<&'a Row> {
-        let Self {
-            workload,
-            variant,
-            peer,
-            metric,
-            threads,
-        } = *self;
-        report.row(workload, variant, threads, metric, peer)
+        let (workload, variant) = (self.workload, self.variant);
+        report.row(workload, variant, self.threads, self.metric, self.peer)
     }
 }
 
@@ -81,10 +75,8 @@ fn bar(line: &'static str) -> Bar {
 /// The peers that bars name.
 pub fn peers(bars: &[Bar]) -> Vec<String> {
     let peers = bars.iter().flat_map(Bar::figures).map(|figure| figure.peer);
-    let mut peers: Vec<String> = peers.map(str::to_owned).collect();
-    peers.sort_unstable();
-    peers.dedup();
-    peers
+    let peers: BTreeSet<&str> = peers.collect();
+    peers.into_iter().map(str::to_owned).collect()
 }
 
 /// Whether a bar needs figures of a workload.
@@ -108,16 +100,14 @@ impl Bar {
             row if self.highest => Some(row.high()),
             row => Some(row.median()),
         };
-        let (value, detail) = match &self.over {
-            None if self.highest => (value(&self.figure), "highest round".to_owned()),
-            None => (value(&self.figure), String::new()),
-            Some(over) => match value(&self.figure).zip(value(over)) {
-                Some((one, other)) => {
-                    let both = format!("{} / {}", number(one), number(other));
-                    (Some(one / other), both)
-                }
-                None => (None, String::new()),
-            },
+        let (own, over) = (value(&self.figure), self.over.as_ref().map(value));
+        let (value, detail) = match (own, over) {
+            (own, None) if self.highest => (own, "highest round".to_owned()),
+            (Some(own), Some(Some(over))) => {
+                let both = format!("{} / {}", number(own), number(over));
+                (Some(own / over), both)
+            }
+            (own, over) => (own.filter(|_| over.is_none()), String::new()),
         };
         Verdict {
             what: self.what.to_owned(),
@@ -157,7 +147,7 @@ mod tests {
         ] {
             let heading = Heading::new(figure.workload, figure.variant, "");
             let card = Card::subject(figure.peer);
-            report.add(&heading, card, &[NS_PER_OP.of(value)]);
+            report.add(&heading, card, Ok(vec![NS_PER_OP.of(value)]));
         }
         let verdicts = judge(&bars[..3], &report);
         let met: Vec<_> = verdicts.iter().map(Verdict::met).collect();

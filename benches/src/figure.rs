@@ -1,14 +1,16 @@
 //! What a measurement gives: kinds of figures, single readings, headings, verdicts.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::peer::Problem;
+/// Text of the program, or of a child process.
+type Text = &'static str;
 
 /// One kind of figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metric {
     /// As the tables call it, unit included.
-    pub name: &'static str,
+    #[serde(deserialize_with = "leaked")]
+    pub name: Text,
     /// What the tables do with it.
     pub shown: Shown,
 }
@@ -22,6 +24,11 @@ pub enum Shown {
     Median,
     /// As a plain column: the highest of the rounds.
     Worst,
+}
+
+/// A text of a child process. It lives as long as the program: there are few.
+fn leaked<'a, D: Deserializer<'a>>(text: D) -> Result<Text, D::Error> {
+    Ok(String::deserialize(text)?.leak())
 }
 
 impl Metric {
@@ -46,7 +53,16 @@ impl Metric {
 
     /// A figure of this kind, of one worker.
     pub fn of(self, value: f64) -> Reading {
-        Reading::new(1, self, value)
+        self.by(1, value)
+    }
+
+    /// A figure of this kind, measured with `threads` workers.
+    pub fn by(self, threads: usize, value: f64) -> Reading {
+        Reading {
+            threads,
+            metric: self,
+            value,
+        }
     }
 }
 
@@ -56,7 +72,7 @@ pub const NS_PER_OP: Metric = Metric::ranked("ns/op");
 pub const HIT_PERCENT: Metric = Metric::median("hit %");
 
 /// One figure of one round.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Reading {
     /// Number of workers.
     pub threads: usize,
@@ -66,22 +82,20 @@ pub struct Reading {
     pub value: f64,
 }
 
-impl Reading {
-    /// A figure measured with `threads` workers.
-    pub fn new(threads: usize, metric: Metric, value: f64) -> Self {
-        Self {
-            threads,
-            metric,
-            value,
-        }
-    }
+/// Why there is no figure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Problem {
+    /// The peer has no such feature.
+    Unsupported(#[serde(deserialize_with = "leaked")] Text),
+    /// The peer gave a wrong answer.
+    Wrong(String),
 }
 
 /// What one round of one peer gives.
 pub type Outcome = Result<Vec<Reading>, Problem>;
 
 /// What is being compared.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heading {
     /// Name on the command line.
     pub workload: String,

@@ -26,37 +26,59 @@ pub fn value(key: u64) -> u64 {
     !key
 }
 
+/// The entry of rank `rank`.
+#[inline]
+pub fn entry(rank: u64) -> (u64, u64) {
+    (key(rank), value(key(rank)))
+}
+
+/// The entries of ranks `0..count`.
+pub fn entries(count: usize) -> impl Iterator<Item = (u64, u64)> + Clone {
+    (0..count as u64).map(entry)
+}
+
 /// `len` ranks below `of`, Zipf with [`SKEW`], rank 0 the most popular. Each worker has its own
 /// stream.
 pub fn zipf_ranks(of: usize, len: usize, worker: usize) -> Vec<u32> {
     let zipf = Zipf::new(of as f64, SKEW).expect("the set is not empty and the skew is positive");
     let mut random = StdRng::seed_from_u64(0x5EED_0001 + worker as u64);
-    (0..len)
-        .map(|_| zipf.sample(&mut random) as u32 - 1)
-        .collect()
+    let draw = |_| zipf.sample(&mut random) as u32 - 1;
+    (0..len).map(draw).collect()
 }
 
 /// Of all reads of a Zipf stream over `of` keys, the share that goes to the `top` most popular.
 pub fn zipf_share(top: usize, of: usize) -> f64 {
-    let harmonic = |count: usize| {
-        (1..=count)
-            .map(|rank| (rank as f64).powf(-SKEW))
-            .sum::<f64>()
-    };
+    let share = |rank| f64::from(rank).powf(-SKEW);
+    let harmonic = |count: usize| (1..=count as u32).map(share).sum::<f64>();
     harmonic(top) / harmonic(of)
 }
 
 /// `len` ranks below `of`, all equally likely.
 pub fn uniform_ranks(of: usize, len: usize, worker: usize) -> Vec<u32> {
     let mut random = StdRng::seed_from_u64(0x5EED_1001 + worker as u64);
-    (0..len)
-        .map(|_| random.random_range(0..of as u32))
-        .collect()
+    let draw = |_| random.random_range(0..of as u32);
+    (0..len).map(draw).collect()
 }
 
 /// The keys of some ranks.
 pub fn keys_of(ranks: &[u32]) -> Vec<u64> {
-    ranks.iter().map(|&rank| key(u64::from(rank))).collect()
+    ranks.iter().map(|&rank| key(rank.into())).collect()
+}
+
+/// The keys of [`zipf_ranks`], for each of some workers.
+pub fn zipf_streams(of: usize, len: usize, workers: usize) -> Vec<Vec<u64>> {
+    let stream = |worker| keys_of(&zipf_ranks(of, len, worker));
+    (0..workers).map(stream).collect()
+}
+
+/// The keys of [`zipf_ranks`] over the small set, for one worker.
+pub fn small_stream(len: usize) -> Vec<u64> {
+    keys_of(&zipf_ranks(SMALL, len, 0))
+}
+
+/// `len` new keys of a worker, from its number `first` on; no two workers share any.
+pub fn new_keys(worker: usize, first: usize, len: usize) -> impl Iterator<Item = u64> + Clone {
+    (first..first + len).map(move |number| key(((worker as u64) << 32) + number as u64))
 }
 
 #[cfg(test)]
@@ -70,12 +92,11 @@ mod tests {
         assert_ne!(ranks, zipf_ranks(SMALL, 100_000, 1));
         assert!(ranks.iter().all(|&rank| (rank as usize) < SMALL));
         for top in [1, 100] {
-            let drawn = ranks.iter().filter(|&&rank| (rank as usize) < top).count() as f64
-                / ranks.len() as f64;
-            let expected = zipf_share(top, SMALL);
+            let drawn = ranks.iter().filter(|&&rank| (rank as usize) < top).count();
+            let (drawn, expected) = (drawn as f64 / 1e5, zipf_share(top, SMALL));
             assert!(
                 (drawn - expected).abs() < 0.005,
-                "the top {top}: {drawn}, expected {expected}"
+                "top {top}: {drawn}, expected {expected}"
             );
         }
     }

@@ -59,41 +59,29 @@ impl Machine {
 
     /// As a list in Markdown.
     pub fn describe(&self) -> String {
-        let parts = self
-            .parts
-            .iter()
-            .map(|(part, nanos)| format!("{part} {nanos:.1}"));
+        let parts = self.parts.iter();
+        let parts: Vec<String> = parts
+            .map(|(part, nanos)| format!("{part} {nanos:.1}"))
+            .collect();
         let flags = match &*self.flags {
             "" => String::new(),
             flags => format!(", flags {flags}"),
         };
-        let Self {
-            commit,
-            date,
-            cores,
-            processor,
-            memory,
-            kernel,
-            load,
-            rustc,
-            profile,
-            ..
-        } = self;
+        let (commit, date, rustc, profile) = (&self.commit, &self.date, &self.rustc, &self.profile);
+        let (cores, processor, memory) = (self.cores, &self.processor, &self.memory);
+        let (kernel, load) = (&self.kernel, &self.load);
         let mut text = format!(
             "- Commit {commit}, {date}\n- {cores} x {processor}, {memory} memory, kernel {kernel}, \
              load average {load}\n- {rustc}, profile {profile}{flags}\n\
              - Nanoseconds on one core: {}\n- Versions: {}\n",
-            parts.collect::<Vec<_>>().join(", "),
+            parts.join(", "),
             self.versions.join(", "),
         );
         if cfg!(debug_assertions) {
             text += "- Built without optimisation, so no figure means anything: add --release\n";
         }
-        let load = load
-            .split(' ')
-            .next()
-            .and_then(|load| load.parse::<f64>().ok());
-        if load.is_some_and(|load| load > 0.5) {
+        let latest = load.split(' ').next().and_then(|load| load.parse().ok());
+        if latest.is_some_and(|load: f64| load > 0.5) {
             text +=
                 "- The machine was not quiet (load above 0.5): ratios may hold, pauses do not\n";
         }
@@ -104,28 +92,22 @@ impl Machine {
 /// The shortest of some counts each: what others do on the core only adds.
 fn parts() -> Vec<(String, f64)> {
     const OPERATIONS: usize = 20_000;
-    fn shortest<T>(part: impl Fn(u64) -> T) -> f64 {
-        let count = |_| {
-            let run = || {
-                for n in 0..OPERATIONS as u64 {
-                    black_box(part(black_box(n)));
-                }
-            };
-            timed_here(false, OPERATIONS, run).0
+    fn shortest<T>(name: &str, part: impl Fn(u64) -> T) -> (String, f64) {
+        let run = || {
+            for n in 0..OPERATIONS as u64 {
+                black_box(part(black_box(n)));
+            }
         };
-        (0..25).map(count).fold(f64::INFINITY, f64::min)
+        let counts = (0..25).map(|_| timed_here(false, OPERATIONS, run).0);
+        (name.to_owned(), counts.fold(f64::INFINITY, f64::min))
     }
     let (clock, hasher, word) = (quanta::Clock::new(), Hasher::new(), AtomicU64::new(0));
-    let parts = [
-        ("reading the counter", shortest(|_| clock.raw())),
-        ("`Instant::now`", shortest(|_| Instant::now())),
-        (
-            "an atomic exchange",
-            shortest(|n| word.swap(n, Ordering::SeqCst)),
-        ),
-        ("hashing a `u64`", shortest(|n| hasher.hash_one(n))),
-    ];
-    parts.map(|(part, nanos)| (part.to_owned(), nanos)).to_vec()
+    vec![
+        shortest("reading the counter", |_| clock.raw()),
+        shortest("`Instant::now`", |_| Instant::now()),
+        shortest("an atomic exchange", |n| word.swap(n, Ordering::SeqCst)),
+        shortest("hashing a `u64`", |n| hasher.hash_one(n)),
+    ]
 }
 
 /// Its name, with the numbers that tell it from others of that name.

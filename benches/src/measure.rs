@@ -5,15 +5,15 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Barrier,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::Duration,
 };
 
 use crate::{
     clock, cpu,
-    figure::{NS_PER_OP, Reading},
+    figure::{Metric, NS_PER_OP, Reading},
 };
 
 /// The work, done.
@@ -28,9 +28,14 @@ pub struct Done {
 }
 
 impl Done {
+    /// The time, as a reading of a metric of its own.
+    pub fn as_metric(&self, metric: Metric) -> Reading {
+        metric.by(self.threads, self.nanos)
+    }
+
     /// The time, as a reading of a contest.
     pub fn reading(&self) -> Reading {
-        Reading::new(self.threads, NS_PER_OP, self.nanos)
+        self.as_metric(NS_PER_OP)
     }
 }
 
@@ -45,78 +50,48 @@ pub fn timed(
     run: impl Fn(usize) -> u64 + Sync,
 ) -> Done {
     let (asleep, awake) = (Barrier::new(threads), AtomicUsize::new(0));
-    let start = Start {
-        threads,
-        asleep,
-        awake,
-    };
-    let laps: Vec<Lap> = thread::scope(|scope| {
-        let (start, warm, run) = (&start, &warm, &run);
-        let spawn = |number| scope.spawn(move || lap(number, start, warm, run));
-        let workers: Vec<_> = (0..threads).map(spawn).collect();
-        let joined = workers.into_iter().map(|worker| worker.join());
-        joined
-            .map(|lap| lap.unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect()
-    });
-    let began = laps.iter().map(|lap| lap.began).min().unwrap_or(0);
-    let ended = laps.iter().map(|lap| lap.ended).max().unwrap_or(0);
-    let used: Duration = laps.iter().map(|lap| lap.cpu).sum();
-    let spent = match cpu {
-        true => used.as_nanos() as f64,
-        false => (ended - began) as f64 * threads.min(cpu::count()) as f64,
-    };
-    let nanos = spent / (threads * operations) as f64;
-    let sum = laps.iter().map(|lap| lap.sum).sum();
-    Done {
-        threads,
-        nanos,
-        sum,
-    }
-}
-
-/// What one worker did.
-struct Lap {
-    began: u64,
-    ended: u64,
-    cpu: Duration,
-    sum: u64,
-}
-
-/// Starts all workers at the same moment, awake: threads that slept wake up one after the other.
-struct Start {
-    threads: usize,
-    asleep: Barrier,
-    awake: AtomicUsize,
-}
-
-impl Start {
-    fn wait(&self) {
-        self.asleep.wait();
+    // Starts all workers at the same moment, awake: threads that slept wake up one after the other.
+    let start = || {
+        asleep.wait();
         // Nothing else is published here.
-        self.awake.fetch_add(1, Ordering::Relaxed);
-        while self.awake.load(Ordering::Relaxed) < self.threads {
-            if self.threads > cpu::count() {
+        awake.fetch_add(1, Relaxed);
+        while awake.load(Relaxed) < threads {
+            if threads > cpu::count() {
                 thread::yield_now();
             }
             hint::spin_loop();
         }
-    }
-}
-
-fn lap(number: usize, start: &Start, warm: impl Fn(usize), run: impl Fn(usize) -> u64) -> Lap {
-    cpu::pin(number);
-    // A peer that panics must not leave the other workers waiting.
-    let warm = catch_unwind(AssertUnwindSafe(|| warm(number)));
-    start.wait();
-    warm.unwrap_or_else(|panic| resume_unwind(panic));
-    let (cpu, began) = (cpu::thread_time(), clock::nanos());
-    let sum = run(number);
-    let (ended, cpu) = (clock::nanos(), cpu::thread_time() - cpu);
-    Lap {
-        began,
-        ended,
-        cpu,
+    };
+    let lap = |number| {
+        cpu::pin(number);
+        // A peer that panics must not leave the other workers waiting.
+        let warm = catch_unwind(AssertUnwindSafe(|| warm(number)));
+        start();
+        warm.unwrap_or_else(|panic| resume_unwind(panic));
+        let (used, began) = (cpu::thread_time(), clock::nanos());
+        let sum = run(number);
+        let ended = clock::nanos();
+        (began, ended, cpu::thread_time() - used, sum)
+    };
+    let (mut began, mut ended) = (u64::MAX, 0);
+    let (mut used, mut sum) = (Duration::ZERO, 0);
+    thread::scope(|scope| {
+        let lap = &lap;
+        let spawn = |number| scope.spawn(move || lap(number));
+        let workers: Vec<_> = (0..threads).map(spawn).collect();
+        for worker in workers {
+            let lap = joined(worker);
+            (began, ended) = (lap.0.min(began), lap.1.max(ended));
+            (used, sum) = (lap.2 + used, lap.3 + sum);
+        }
+    });
+    let spent = match cpu {
+        true => used.as_nanos() as f64,
+        false => (ended - began) as f64 * threads.min(cpu::count()) as f64,
+    };
+    Done {
+        threads,
+        nanos: spent / (threads * operations) as f64,
         sum,
     }
 }
@@ -141,8 +116,40 @@ pub fn on_a_core<T: Send>(body: impl FnOnce() -> T + Send) -> T {
             cpu::pin(0);
             body()
         };
-        let ended = scope.spawn(pinned).join();
-        ended.unwrap_or_else(|panic| resume_unwind(panic))
+        joined(scope.spawn(pinned))
+    })
+}
+
+/// What a thread returned; its panic goes on in the calling thread.
+pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Runs `body` while another thread calls `watch` again and again, at least once, on what it made
+/// of `seen` so far; returns both.
+pub fn watched<S: Send, T>(
+    mut seen: S,
+    watch: impl Fn(&mut S) + Sync,
+    body: impl FnOnce() -> T,
+) -> (T, S) {
+    let (ready, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let watching = || {
+        while !over.load(Relaxed) {
+            watch(&mut seen);
+            ready.store(true, Relaxed);
+        }
+        seen
+    };
+    thread::scope(|scope| {
+        let watcher = scope.spawn(watching);
+        // A watcher that panics must not leave the body waiting, nor the other way round.
+        while !ready.load(Relaxed) && !watcher.is_finished() {
+            thread::yield_now();
+        }
+        let done = catch_unwind(AssertUnwindSafe(body));
+        over.store(true, Relaxed);
+        let seen = joined(watcher);
+        (done.unwrap_or_else(|panic| resume_unwind(panic)), seen)
     })
 }
 

@@ -5,6 +5,8 @@ use std::{hash::Hash, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+use crate::figure::Problem;
+
 /// The hasher of every peer that takes one.
 pub type Hasher = ahash::RandomState;
 
@@ -20,7 +22,7 @@ impl<T: Clone + Send + Sync + 'static> Value for T {}
 pub type Lifetime<K, V> = fn(&K, &V) -> Duration;
 
 /// Which operations set a deadline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Expiring {
     /// Nothing expires.
     Never,
@@ -44,24 +46,8 @@ impl Expiring {
     }
 }
 
-/// Why an entry left, as far as the listeners of the peers agree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// Its deadline came.
-    Expired,
-    /// Anything else.
-    Otherwise,
-}
-
-impl Left {
-    /// Why an entry left that had `expired`, or had not.
-    pub fn of(expired: bool) -> Self {
-        [Left::Otherwise, Left::Expired][usize::from(expired)]
-    }
-}
-
-/// Called with what leaves a cache.
-pub type Listener<K, V> = Arc<dyn Fn(&K, &V, Left) + Send + Sync>;
+/// Called with key and value of what leaves a cache, and whether its deadline had come.
+pub type Listener<K, V> = Arc<dyn Fn(&K, &V, bool) + Send + Sync>;
 
 /// What a workload wants built.
 #[derive(Clone)]
@@ -114,15 +100,6 @@ impl<K, V> Plan<K, V> {
     }
 }
 
-/// Why there is no figure.
-#[derive(Clone, Debug)]
-pub enum Problem {
-    /// The peer has no such feature.
-    Unsupported(&'static str),
-    /// The peer gave a wrong answer.
-    Wrong(String),
-}
-
 /// How a peer is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
@@ -172,6 +149,9 @@ pub trait Peer<K: Key = u64, V: Value = u64>: Sized + Send + Sync + 'static {
     /// Why it sits out a workload that evicts all the time, if it does.
     const SITS_OUT_EVICTION: Option<&'static str> = None;
 
+    /// Whether it may drop writes, or put them off, as it sees fit.
+    const DROPS_WRITES: bool = false;
+
     /// Builds it, or says which part of the plan it cannot do.
     fn build(plan: &Plan<K, V>) -> Result<Self, Problem>;
 
@@ -204,7 +184,9 @@ pub trait Peer<K: Key = u64, V: Value = u64>: Sized + Send + Sync + 'static {
     fn settle(&self) {}
 
     /// Number of entries, if the peer can tell.
-    fn entries(&self) -> Option<u64>;
+    fn entries(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A cache that loads what is absent, and computes what is there, itself.

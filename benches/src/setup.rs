@@ -1,58 +1,94 @@
 //! What one run was asked for.
 
 use std::{
-    cell::{Cell, RefCell},
     collections::BTreeSet,
     io::{IsTerminal, Write, stderr},
-    path::PathBuf,
-    time::{Duration, Instant},
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
-/// Settings of a run, and its progress line.
-#[derive(Debug)]
+use clap::builder::RangedU64ValueParser;
+
+use crate::{clock, cpu};
+
+/// Where figures go that are not to be committed.
+const SCRATCH: &str = "target/wheelhouse-bench";
+
+fn within(most: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=most)
+}
+
+/// Settings of a run, as the command line gives them, and its progress line.
+#[derive(Debug, Default, clap::Args)]
 pub struct Setup {
-    /// Smaller sets, fewer operations, fewer rounds.
+    /// smaller sets, fewer operations, two rounds: a check that all works, not a measurement
+    #[arg(long)]
     pub quick: bool,
-    /// Rounds of every contest but the long ones.
-    pub rounds: usize,
-    /// Numbers of workers, ascending.
+
+    /// rounds of each contest [default: 5, quick: 2, ratio: 1]; long contests take fewer
+    #[arg(long, value_parser = within(1000))]
+    pub rounds: Option<usize>,
+
+    /// numbers of workers [default: 1, 2, all cores, twice all cores; quick: 1, 2]
+    #[arg(long, value_delimiter = ',', value_parser = within(1024))]
     pub threads: Vec<usize>,
-    /// Times are CPU time of the workers, not elapsed time.
-    pub cpu: bool,
-    /// Peers to run; empty for all.
+
+    /// run only these peers, as the tables call them or up to a comma or a blank in that; separated
+    /// by commas that no blank follows
+    #[arg(long, value_name = "PEERS")]
     pub only: Vec<String>,
-    /// How often each trace is replayed.
-    pub replays: usize,
-    /// Files and folders of traces; empty for the default folder.
+
+    /// traces for ratio, files or folders [default: ../shared/data/traces]
+    #[arg(long, value_delimiter = ',', value_name = "PATH")]
     pub traces: Vec<PathBuf>,
-    /// Folder for plots, if any are wanted.
-    pub plots: Option<PathBuf>,
+
+    /// count the CPU time of the workers instead of elapsed time: for a machine that is not quiet.
+    /// What a cache does on threads of its own is not in it
+    #[arg(long)]
+    pub cpu: bool,
+
+    /// write all figures, each round of them, to this file
+    /// [default for all: target/wheelhouse-bench/figures.json]
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// write the tables as Markdown to this file [default for all: benches/RESULTS.md; for a quick
+    /// run target/wheelhouse-bench/RESULTS.md]
+    #[arg(long, value_name = "FILE")]
+    pub results: Option<PathBuf>,
+
+    /// write plots into this folder [default for all: benches/plots; for a quick run
+    /// target/wheelhouse-bench]
+    #[arg(long, value_name = "DIR")]
+    pub svg: Option<PathBuf>,
+
     /// How long one peer may run in one variant of a workload before it takes no further rounds.
+    #[arg(skip)]
     pub patience: Option<Duration>,
     /// The names in `only` that some peer had.
-    met: RefCell<BTreeSet<String>>,
-    started: Instant,
+    #[arg(skip)]
+    met: Mutex<BTreeSet<String>>,
     /// Columns of the progress line that is shown.
-    width: Cell<usize>,
+    #[arg(skip)]
+    width: AtomicUsize,
 }
 
 impl Setup {
-    /// A run of `rounds` rounds over `threads` numbers of workers.
-    pub fn new(quick: bool, rounds: usize, threads: Vec<usize>, only: Vec<String>) -> Self {
-        Self {
-            quick,
-            cpu: false,
-            rounds,
-            threads,
-            only,
-            replays: 1,
-            traces: Vec::new(),
-            plots: None,
-            patience: None,
-            met: RefCell::default(),
-            started: Instant::now(),
-            width: Cell::new(0),
-        }
+    /// Names the files that were not named, for a run that writes all of them.
+    pub fn name_files(&mut self) {
+        let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let scratch = Path::new(SCRATCH);
+        let (results, plots) = match self.quick {
+            true => (scratch.join("RESULTS.md"), scratch.to_owned()),
+            false => (package.join("RESULTS.md"), package.join("plots")),
+        };
+        self.json.get_or_insert(scratch.join("figures.json"));
+        self.results.get_or_insert(results);
+        self.svg.get_or_insert(plots);
     }
 
     /// `full`, or `quick` in a quick run.
@@ -60,48 +96,69 @@ impl Setup {
         if self.quick { quick } else { full }
     }
 
+    /// Rounds of every contest but the long ones.
+    pub fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(self.size(5, 2))
+    }
+
+    /// The asked numbers of workers, ascending.
+    pub fn all_threads(&self) -> Vec<usize> {
+        let cores = cpu::count();
+        let asked = match &self.threads[..] {
+            [] if self.quick => &[1, 2][..],
+            [] => &[1, 2, cores, cores * 2],
+            asked => asked,
+        };
+        let ascending: BTreeSet<usize> = asked.iter().copied().collect();
+        ascending.into_iter().collect()
+    }
+
     /// The asked numbers of workers that do not exceed the cores.
     pub fn threads_within_cores(&self) -> Vec<usize> {
-        let cores = crate::cpu::count();
-        self.threads
-            .iter()
-            .copied()
-            .filter(|&threads| threads <= cores)
-            .collect()
+        let mut threads = self.all_threads();
+        threads.retain(|&threads| threads <= cpu::count());
+        threads
     }
 
     /// The largest asked number of workers.
     pub fn most_threads(&self) -> usize {
-        self.threads.iter().copied().max().unwrap_or(1)
+        self.all_threads().last().copied().unwrap_or(1)
+    }
+
+    /// The peers in `only`, apart at each comma that no blank follows: names have commas, too.
+    pub fn asked_peers(&self) -> Vec<String> {
+        let within = self.only.join(",").replace(", ", "\n");
+        let names = within.split(',').filter(|name| !name.is_empty());
+        names.map(|name| name.replace('\n', ", ")).collect()
     }
 
     /// Whether `peer` takes part: named in full, or up to a comma or a blank.
     pub fn wants(&self, peer: &str) -> bool {
-        let is_meant = |only: &String| {
-            peer.strip_prefix(only.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with([',', ' ']))
+        let is_meant = |asked: &String| {
+            let rest = peer.strip_prefix(asked.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([',', ' ']))
         };
-        let mut meant = self.only.iter().filter(|only| is_meant(only)).peekable();
-        let wanted = self.only.is_empty() || meant.peek().is_some();
-        self.met.borrow_mut().extend(meant.cloned());
+        let asked = self.asked_peers();
+        let wanted = asked.is_empty() || asked.iter().any(is_meant);
+        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        met.extend(asked.into_iter().filter(is_meant));
         wanted
     }
 
     /// The names in `only` that no peer had so far.
-    pub fn unmet(&self) -> Vec<&str> {
-        let met = self.met.borrow();
-        let unmet = self.only.iter().filter(|only| !met.contains(*only));
-        unmet.map(String::as_str).collect()
+    pub fn unmet(&self) -> Vec<String> {
+        let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.asked_peers();
+        names.retain(|name| !met.contains(name));
+        names
     }
 
     /// Shows where the run is.
     pub fn step(&self, step: &str) {
-        let seconds = self.started.elapsed().as_secs();
+        let seconds = clock::nanos() / 1_000_000_000;
         let line = format!("{:2}:{:02} {step}", seconds / 60, seconds % 60);
-        let width = self
-            .width
-            .replace(line.chars().count())
-            .max(line.chars().count());
+        let width = line.chars().count();
+        let width = self.width.swap(width, Relaxed).max(width);
         if stderr().is_terminal() {
             eprint!("\r{line:<width$}");
         } else {
@@ -113,7 +170,7 @@ impl Setup {
 
     /// Clears the progress line, so that a table can follow.
     pub fn clear(&self) {
-        let width = self.width.replace(0);
+        let width = self.width.swap(0, Relaxed);
         if stderr().is_terminal() {
             eprint!("\r{:width$}\r", "");
         }
@@ -124,18 +181,27 @@ impl Setup {
 mod tests {
     use super::*;
 
+    fn only(lists: &[&str]) -> Setup {
+        Setup {
+            only: lists.iter().map(|&list| list.into()).collect(),
+            ..Setup::default()
+        }
+    }
+
+    #[test]
+    fn a_name_may_have_a_comma_in_it() {
+        assert_eq!(only(&[]).asked_peers(), [""; 0]);
+        let lists = ["moka,wheelhouse, 16 at once,moka", "stretto,"];
+        let names = ["moka", "wheelhouse, 16 at once", "moka", "stretto"];
+        assert_eq!(only(&lists).asked_peers(), names);
+    }
+
     #[test]
     fn peers_are_chosen_by_name_or_by_its_beginning() {
-        let only = |names: &[&str]| {
-            let names = names.iter().map(|name| name.to_string()).collect();
-            Setup::new(true, 1, vec![1], names)
-        };
         assert!(only(&[]).wants("moka"));
-        let setup = only(&["moka", "wheelhouse, idle limit", "no such peer"]);
-        assert_eq!(
-            setup.unmet(),
-            ["moka", "wheelhouse, idle limit", "no such peer"]
-        );
+        let names = ["moka", "wheelhouse, idle limit", "no such peer"];
+        let setup = only(&names);
+        assert_eq!(setup.unmet(), names);
         assert!(setup.wants("moka") && setup.wants("moka, driven every 10 ms"));
         assert!(!setup.wants("mini-moka") && !setup.wants("mokaccino"));
         assert!(!setup.wants("wheelhouse") && setup.wants("wheelhouse, idle limit"));

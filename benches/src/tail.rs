@@ -2,6 +2,8 @@
 
 use hdrhistogram::Histogram;
 
+use crate::figure::{Metric, Reading};
+
 /// A histogram of nanoseconds up to a minute, to three digits.
 pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are in order")
@@ -10,6 +12,15 @@ pub fn histogram() -> Histogram<u64> {
 /// Records; what is out of range counts as the nearest value in range.
 pub fn record(histogram: &mut Histogram<u64>, nanos: u64) {
     histogram.saturating_record(nanos.max(1));
+}
+
+/// Quantiles of a histogram as readings, in units of so many nanoseconds.
+pub fn readings(seen: &Histogram<u64>, unit: f64, metrics: &[(Metric, f64)]) -> Vec<Reading> {
+    let value = |quantile| seen.value_at_quantile(quantile) as f64 / unit;
+    let readings = metrics
+        .iter()
+        .map(|(metric, quantile)| metric.of(value(*quantile)));
+    readings.collect()
 }
 
 /// Percentiles for a curve: half of what is left each time, as far as there are samples.

@@ -6,7 +6,10 @@ use quick_cache::{
     sync::{DefaultLifecycle, EntryAction, EntryResult},
 };
 
-use crate::peer::{Card, Hasher, Key, Loads, LoadsByFuture, Peer, Plan, Problem, Value};
+use crate::{
+    figure::Problem,
+    peer::{Card, Hasher, Key, Loads, LoadsByFuture, Peer, Plan, Value},
+};
 
 /// A bare map can stand in only where nothing expires and nothing has to make room.
 fn fits<K, V>(plan: &Plan<K, V>) -> Result<(), Problem> {
@@ -29,7 +32,7 @@ impl<K: Key, V: Value> Peer<K, V> for DashMap<K, V> {
     }
 
     get_in_place!(|cache, key, read| cache.get(key).map(|entry| read(entry.value())));
-    calls!(insert, remove, len);
+    calls!(insert, remove, len: len);
 }
 
 /// papaya: a bare map without locks, pinned for each operation.
@@ -86,10 +89,6 @@ impl<K: Key, V: Value> Peer<K, V> for TinyUfo<K, V> {
     fn remove(&self, key: &K) {
         self.0.remove(key);
     }
-
-    fn entries(&self) -> Option<u64> {
-        None
-    }
 }
 
 /// foyer's in-memory cache with its default order of use (LRU), or with its W-TinyLFU; no expiry.
@@ -118,7 +117,7 @@ impl<K: Key, V: Value> Peer<K, V> for Foyer<K, V> {
     }
 
     get_in_place!(|cache, key, read| cache.get(key).map(|entry| read(entry.value())));
-    calls!(insert, remove, entries);
+    calls!(insert, remove, len: entries);
 }
 
 /// quick_cache: no expiry at all.
@@ -141,12 +140,7 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCache<K, V> {
         Ok(Self(quick(plan)))
     }
 
-    #[inline]
-    fn get(&self, key: &K) -> Option<V> {
-        self.0.get(key)
-    }
-
-    calls!(insert, remove, len);
+    calls!(insert, remove, get: get, len: len);
 }
 
 impl Loads for QuickCache {
@@ -157,8 +151,8 @@ impl Loads for QuickCache {
 
     #[inline]
     fn get_with(&self, key: u64, load: impl FnOnce() -> u64) -> u64 {
-        let loaded = self.0.get_or_insert_with(&key, || Ok::<u64, ()>(load()));
-        loaded.unwrap_or_else(|()| unreachable!("no load fails"))
+        self.try_get_with(key, || Ok(load()))
+            .expect("no load fails")
     }
 
     #[inline]
@@ -182,6 +176,6 @@ impl LoadsByFuture for QuickCache {
     async fn get_with_future(&self, key: u64, load: impl Future<Output = u64> + Send) -> u64 {
         let load = async { Ok::<u64, ()>(load.await) };
         let loaded = self.0.get_or_insert_async(&key, load).await;
-        loaded.unwrap_or_else(|()| unreachable!("no load fails"))
+        loaded.expect("no load fails")
     }
 }

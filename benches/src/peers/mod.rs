@@ -4,7 +4,15 @@
 
 /// The calls of a peer that has them under these names.
 macro_rules! calls {
-    ($insert:ident, $remove:ident, $entries:ident) => {
+    ($insert:ident, $remove:ident
+     $(, get: $get:ident)? $(, len: $len:ident)? $(, settle: $settle:ident)?) => {
+        $(
+            #[inline]
+            fn get(&self, key: &K) -> Option<V> {
+                self.0.$get(key)
+            }
+        )?
+
         #[inline]
         fn insert(&self, key: K, value: V) {
             self.0.$insert(key, value);
@@ -15,9 +23,17 @@ macro_rules! calls {
             self.0.$remove(key);
         }
 
-        fn entries(&self) -> Option<u64> {
-            Some(self.0.$entries() as u64)
-        }
+        $(
+            fn entries(&self) -> Option<u64> {
+                Some(self.0.$len() as u64)
+            }
+        )?
+
+        $(
+            fn settle(&self) {
+                self.0.$settle();
+            }
+        )?
     };
 }
 
@@ -102,25 +118,4 @@ pub fn each<K: Key, V: Value>(visit: &mut impl Visit<K, V>) {
 }
 
 /// What to know about peers that do not do quite the same, as a list in Markdown.
-pub const NOTES: &str = "\
-- wheelhouse: an ordinary policy, as a user writes it: one method for each operation that sets a \
-    deadline.
-- wheelhouse, reads as told: a policy that overrides the method for reads and returns what it was \
-    told.
-- wheelhouse, writes_only: the ordinary policy under `expiry::writes_only`, which never asks it \
-    for reads.
-- wheelhouse, creating: the ready policy `expiry::creating`.
-- wheelhouse, 16 at once: `get_many` in place of `get`: sixteen keys share a pin and a reading of \
-    the clock.
-- wheelhouse, idle limit: one idle limit for all entries in place of a policy.
-- quick_cache+deadline: a deadline in each value, compared with quanta's clock on every hit; \
-    nothing is removed on time, and no listener is called.
-- quick_cache+Instant: the same with the standard library's clock.
-- quick_cache+DelayQueue: equal promises, as a user would write them: quick_cache, a `DelayQueue` \
-    of tokio-util under a mutex, and a thread that removes on time and calls the listener.
-- moka: has no thread of its own: its callers do its work, unless the workload drives it.
-- mini-moka: knows one lifetime for all entries, not one per entry.
-- stretto: writes and admission are asynchronous; deadlines are kept in whole seconds.
-- TinyUFO: keeps the hash of a key, not the key.
-- dashmap, papaya: bare maps, as floors: no bound, no eviction policy, no expiry.
-";
+pub const NOTES: &str = include_str!("notes.md");

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use mini_moka::sync::ConcurrentCacheExt;
 use moka::{Expiry, notification::RemovalCause, sync::Cache};
 
-use crate::peer::{
-    Card, Expiring, Hasher, Key, Left, Lifetime, Loads, LoadsByFuture, Peer, Plan, Problem, Value,
+use crate::{
+    figure::Problem,
+    peer::{Card, Expiring, Hasher, Key, Lifetime, Loads, LoadsByFuture, Peer, Plan, Value},
 };
 
 /// `moka::sync::Cache`.
@@ -53,22 +54,13 @@ impl<K: Key, V: Value> Peer<K, V> for Moka<K, V> {
         }
         if let Some(listener) = plan.listener.clone() {
             builder = builder.eviction_listener(move |key, value, cause| {
-                listener(&key, &value, Left::of(cause == RemovalCause::Expired));
+                listener(&key, &value, cause == RemovalCause::Expired);
             });
         }
         Ok(Self(builder.build_with_hasher(Hasher::default())))
     }
 
-    #[inline]
-    fn get(&self, key: &K) -> Option<V> {
-        self.0.get(key)
-    }
-
-    calls!(insert, invalidate, entry_count);
-
-    fn settle(&self) {
-        self.0.run_pending_tasks();
-    }
+    calls!(insert, invalidate, get: get, len: entry_count, settle: run_pending_tasks);
 }
 
 impl Loads for Moka {
@@ -105,14 +97,5 @@ impl<K: Key, V: Value> Peer<K, V> for MiniMoka<K, V> {
         Ok(Self(builder.build_with_hasher(Hasher::default())))
     }
 
-    #[inline]
-    fn get(&self, key: &K) -> Option<V> {
-        self.0.get(key)
-    }
-
-    calls!(insert, invalidate, entry_count);
-
-    fn settle(&self) {
-        self.0.sync();
-    }
+    calls!(insert, invalidate, get: get, len: entry_count, settle: sync);
 }

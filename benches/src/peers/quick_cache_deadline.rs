@@ -5,7 +5,10 @@
 use std::{ops::Add, time::Duration};
 
 use super::maps::{Quick, quick};
-use crate::peer::{Card, Key, Lifetime, Peer, Plan, Problem, Value};
+use crate::{
+    figure::Problem,
+    peer::{Card, Key, Lifetime, Peer, Plan, Value},
+};
 
 /// `quick_cache::sync::Cache` with a deadline in each value, by the clock of `M`.
 pub struct QuickCacheDeadline<K, V, M>(Quick<K, (V, M)>, Lifetime<K, V>);
@@ -19,23 +22,20 @@ pub trait Moment: Value + PartialOrd + Add<Duration, Output = Self> {
     fn now() -> Self;
 }
 
-impl Moment for quanta::Instant {
-    const NAME: &'static str = "quick_cache+deadline";
+macro_rules! moment {
+    ($clock:ty, $name:literal) => {
+        impl Moment for $clock {
+            const NAME: &'static str = $name;
 
-    #[inline]
-    fn now() -> Self {
-        Self::now()
-    }
+            #[inline]
+            fn now() -> Self {
+                Self::now()
+            }
+        }
+    };
 }
-
-impl Moment for std::time::Instant {
-    const NAME: &'static str = "quick_cache+Instant";
-
-    #[inline]
-    fn now() -> Self {
-        Self::now()
-    }
-}
+moment!(quanta::Instant, "quick_cache+deadline");
+moment!(std::time::Instant, "quick_cache+Instant");
 
 impl<K: Key, V: Value, M: Moment> Peer<K, V> for QuickCacheDeadline<K, V, M> {
     const CARD: Card = Card::cache(M::NAME);

@@ -5,7 +5,7 @@
 use std::{
     future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::Poll,
+    task::{Context, Poll},
     thread::{self, JoinHandle},
     time::Instant,
 };
@@ -17,7 +17,10 @@ use tokio::{
 };
 use tokio_util::time::{DelayQueue, delay_queue};
 
-use crate::peer::{Card, Hasher, Key, Left, Lifetime, Listener, Peer, Plan, Problem, Value};
+use crate::{
+    figure::Problem,
+    peer::{Card, Hasher, Key, Lifetime, Listener, Peer, Plan, Value},
+};
 
 /// `quick_cache::sync::Cache`, `tokio_util::time::DelayQueue`, and a thread.
 pub struct QuickCacheQueue<K, V> {
@@ -30,14 +33,9 @@ pub struct QuickCacheQueue<K, V> {
 
 struct Shared<K, V> {
     cache: Cache<K, Timed<V>, UnitWeighter, Hasher, Collect>,
-    timers: Mutex<Timers<K>>,
-    changed: Notify,
+    timers: Mutex<DelayQueue<K>>,
+    over: Notify,
     listener: Option<Listener<K, V>>,
-}
-
-struct Timers<K> {
-    queue: DelayQueue<K>,
-    over: bool,
 }
 
 #[derive(Clone)]
@@ -59,53 +57,39 @@ impl<K, V> Lifecycle<K, V> for Collect {
     }
 }
 
-impl<K: Key, V: Value> Shared<K, V> {
-    fn timers(&self) -> MutexGuard<'_, Timers<K>> {
+impl<K, V> Shared<K, V> {
+    fn timers(&self) -> MutexGuard<'_, DelayQueue<K>> {
         self.timers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, key: &K, value: &V, left: Left) {
+    fn tell(&self, key: &K, timed: &Timed<V>, expired: bool) {
         if let Some(listener) = &self.listener {
-            listener(key, value, left);
+            listener(key, &timed.value, expired);
+        }
+    }
+}
+
+impl<K: Key, V: Value> Shared<K, V> {
+    /// Removes entries when they are due.
+    async fn run(&self) {
+        loop {
+            let (key, timed) = poll_fn(|context| self.poll_due(context)).await;
+            self.tell(&key, &timed, true);
         }
     }
 
-    /// Removes entries when they are due, until the cache is dropped.
-    async fn run(&self) {
-        loop {
-            let due = poll_fn(|context| {
-                let mut timers = self.timers();
-                if timers.over {
-                    return Poll::Ready(None);
-                }
-                match timers.queue.poll_expired(context) {
-                    Poll::Ready(Some(expired)) => {
-                        let timer = expired.key();
-                        let is_same = |timed: &Timed<V>| timed.timer == timer;
-                        let gone = self.cache.remove_if(expired.get_ref(), is_same);
-                        Poll::Ready(Some(gone))
-                    }
-                    // Empty: wait for a change.
-                    Poll::Ready(None) => Poll::Ready(Some(None)),
-                    Poll::Pending => Poll::Pending,
-                }
-            });
-            let empty = tokio::select! {
-                due = due => match due {
-                    None => return,
-                    Some(Some((key, timed))) => {
-                        self.tell(&key, &timed.value, Left::Expired);
-                        false
-                    }
-                    Some(None) => self.timers().queue.is_empty(),
-                },
-                () = self.changed.notified() => false,
-            };
-            if empty {
-                // A change since then has left a permit, so none is missed.
-                self.changed.notified().await;
+    /// The next entry that was due and is removed. The queue wakes the task for the next timer, and
+    /// if it is empty, when one is started.
+    fn poll_due(&self, context: &mut Context<'_>) -> Poll<(K, Timed<V>)> {
+        let mut timers = self.timers();
+        while let Poll::Ready(Some(expired)) = timers.poll_expired(context) {
+            let timer = expired.key();
+            let is_same = |timed: &Timed<V>| timed.timer == timer;
+            if let Some(gone) = self.cache.remove_if(expired.get_ref(), is_same) {
+                return Poll::Ready(gone);
             }
         }
+        Poll::Pending
     }
 }
 
@@ -114,27 +98,24 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCacheQueue<K, V> {
 
     fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
         plan.by_hand("a read would have to move a timer that another thread may just remove")?;
+        let (size, hasher) = (plan.expected, Hasher::default());
         let shared = Arc::new(Shared {
-            cache: Cache::with(
-                plan.expected,
-                plan.bound(),
-                UnitWeighter,
-                Hasher::default(),
-                Collect,
-            ),
-            timers: Mutex::new(Timers {
-                queue: DelayQueue::new(),
-                over: false,
-            }),
-            changed: Notify::new(),
+            cache: Cache::with(size, plan.bound(), UnitWeighter, hasher, Collect),
+            timers: Mutex::default(),
+            over: Notify::new(),
             listener: plan.listener.clone(),
         });
-        let runtime = Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .map_err(|error| Problem::Wrong(error.to_string()))?;
+        let runtime = Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.map_err(|error| Problem::Wrong(error.to_string()))?;
         let (handle, theirs) = (runtime.handle().clone(), Arc::clone(&shared));
-        let thread = thread::spawn(move || runtime.block_on(theirs.run()));
+        let thread = thread::spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = theirs.over.notified() => (),
+                    () = theirs.run() => (),
+                }
+            });
+        });
         Ok(Self {
             shared,
             lifetime: plan.lifetime,
@@ -153,41 +134,33 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCacheQueue<K, V> {
     fn insert(&self, key: K, value: V) {
         let deadline = Instant::now() + (self.lifetime)(&key, &value);
         let mut gone = Vec::new();
-        {
-            let mut timers = self.shared.timers();
-            let _within = self.runtime.enter();
-            if timers.queue.is_empty() {
-                self.shared.changed.notify_one();
-            }
-            let timer = timers.queue.insert_at(key.clone(), deadline.into());
-            let timed = Timed {
-                value,
-                deadline,
-                timer,
-            };
-            self.shared
-                .cache
-                .insert_with_lifecycle(key, timed, &mut gone);
-            for (_, timed) in &gone {
-                timers.queue.try_remove(&timed.timer);
-            }
+        let cache = &self.shared.cache;
+        let mut timers = self.shared.timers();
+        let within = self.runtime.enter();
+        let timer = timers.insert_at(key.clone(), deadline.into());
+        let timed = Timed {
+            value,
+            deadline,
+            timer,
+        };
+        cache.insert_with_lifecycle(key, timed, &mut gone);
+        for (_, timed) in &gone {
+            timers.try_remove(&timed.timer);
         }
+        drop(within);
+        drop(timers);
         for (key, timed) in &gone {
-            self.shared.tell(key, &timed.value, Left::Otherwise);
+            self.shared.tell(key, timed, false);
         }
     }
 
     fn remove(&self, key: &K) {
-        let gone = {
-            let mut timers = self.shared.timers();
-            let gone = self.shared.cache.remove(key);
-            if let Some((_, timed)) = &gone {
-                timers.queue.try_remove(&timed.timer);
-            }
-            gone
-        };
+        let mut timers = self.shared.timers();
+        let gone = self.shared.cache.remove(key);
         if let Some((key, timed)) = gone {
-            self.shared.tell(&key, &timed.value, Left::Otherwise);
+            timers.try_remove(&timed.timer);
+            drop(timers);
+            self.shared.tell(&key, &timed, false);
         }
     }
 
@@ -198,9 +171,7 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCacheQueue<K, V> {
 
 impl<K, V> Drop for QuickCacheQueue<K, V> {
     fn drop(&mut self) {
-        let timers = &self.shared.timers;
-        timers.lock().unwrap_or_else(PoisonError::into_inner).over = true;
-        self.shared.changed.notify_one();
+        self.shared.over.notify_one();
         if let Some(thread) = self.thread.take() {
             // A listener's panic has been reported by then.
             let _ = thread.join();
@@ -225,8 +196,8 @@ mod tests {
             expiring: Expiring::Write,
             lifetime: |_, millis| Duration::from_millis(*millis),
             uniform: None,
-            listener: Some(Arc::new(move |key: &u64, value: &u64, left: Left| {
-                told.lock().unwrap().send((*key, *value, left)).unwrap();
+            listener: Some(Arc::new(move |key: &u64, value: &u64, expired: bool| {
+                told.lock().unwrap().send((*key, *value, expired)).unwrap();
             })),
         })
         .unwrap();
@@ -234,13 +205,13 @@ mod tests {
         cache.insert(1, 3_600_000);
         cache.insert(2, 3_600_000);
         cache.insert(1, 30);
-        assert_eq!(wait(), (1, 3_600_000, Left::Otherwise));
-        assert_eq!(wait(), (1, 30, Left::Expired));
+        assert_eq!(wait(), (1, 3_600_000, false));
+        assert_eq!(wait(), (1, 30, true));
         cache.remove(&2);
-        assert_eq!(wait(), (2, 3_600_000, Left::Otherwise));
+        assert_eq!(wait(), (2, 3_600_000, false));
         assert_eq!((cache.get(&1), cache.entries()), (None, Some(0)));
         cache.insert(3, 20);
-        assert_eq!(wait(), (3, 20, Left::Expired));
+        assert_eq!(wait(), (3, 20, true));
         drop(cache);
         assert!(heard.recv().is_err());
     }

@@ -5,7 +5,10 @@ use stretto::{
     DefaultUpdateValidator,
 };
 
-use crate::peer::{Card, Expiring, Hasher, Key, Lifetime, Peer, Plan, Problem, Value};
+use crate::{
+    figure::Problem,
+    peer::{Card, Expiring, Hasher, Key, Lifetime, Peer, Plan, Value},
+};
 
 /// `stretto::Cache`.
 pub struct Stretto<K: Key, V: Value>(Inside<K, V>, Option<Lifetime<K, V>>);
@@ -25,6 +28,9 @@ impl<K: Key, V: Value> Peer<K, V> for Stretto<K, V> {
 
     // Seen from two minutes for one round to over its bound, which fails it.
     const SITS_OUT_EVICTION: Option<&'static str> = Some("its own backlog takes it minutes");
+
+    // Writes that come faster than its one thread takes them, and removals that it puts off.
+    const DROPS_WRITES: bool = true;
 
     fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
         plan.without_listener("the listener is not given the key")?;

@@ -8,15 +8,16 @@ use std::{
 
 use wheelhouse::{Cache, CacheBuilder, Expiry, RemovalCause, compute::Entry, expiry};
 
-use crate::peer::{
-    Card, Expiring, Key, Left, Lifetime, Loads, LoadsByFuture, Peer, Plan, Problem, Value,
+use crate::{
+    figure::Problem,
+    peer::{Card, Expiring, Key, Lifetime, Loads, LoadsByFuture, Peer, Plan, Value},
 };
 
 type Life = Option<Duration>;
 
-/// A policy as a user writes it: it overrides the methods that are named, and no other.
-macro_rules! policy {
-    ($(#[$doc:meta])* $name:ident: $($method:ident)*) => {
+/// Policies as a user writes them: each overrides the methods that are named, and no other.
+macro_rules! policies {
+    ($($(#[$doc:meta])* $name:ident: $($method:ident)*;)+) => {$(
         $(#[$doc])*
         pub struct $name<K, V>(pub Lifetime<K, V>);
 
@@ -25,9 +26,9 @@ macro_rules! policy {
                 Some((self.0)(key, value))
             }
 
-            $(policy!($method);)*
+            $(policies!($method);)*
         }
-    };
+    )+};
     (update) => {
         fn expire_after_update(&self, key: &K, value: &V, _: Instant, _: Life) -> Life {
             Some((self.0)(key, value))
@@ -45,23 +46,17 @@ macro_rules! policy {
     };
 }
 
-policy!(
+policies! {
     /// A policy that sets a deadline when an entry is created, and overrides nothing else.
-    OnCreate:
-);
-policy!(
+    OnCreate:;
     /// A policy that sets a deadline with every write.
-    OnWrite: update
-);
-policy!(
+    OnWrite: update;
     /// A policy that sets a deadline on create, and overrides the method for reads without changing
     /// anything there.
-    AsTold: as_told
-);
-policy!(
+    AsTold: as_told;
     /// A policy by which every write and every read sets a deadline.
-    OnAccess: update read
-);
+    OnAccess: update read;
+}
 
 type Built<K, V> = Result<CacheBuilder<K, V>, Problem>;
 
@@ -84,65 +79,51 @@ pub trait Style: Send + Sync + 'static {
     }
 }
 
-/// Default settings and an ordinary policy.
-pub struct Ordinary;
-/// Sixteen keys to a call, where many are looked up.
-pub struct Batches;
-
-impl Style for Ordinary {
-    const NAME: &'static str = "wheelhouse";
-}
-
-impl Style for Batches {
-    const NAME: &'static str = "wheelhouse, 16 at once";
-    const BATCHED: bool = true;
-}
-
-/// A style that sets the builder up by an expression.
-macro_rules! style {
-    ($(#[$doc:meta])* $style:ident, $name:literal, |$builder:ident, $plan:ident| $set:expr) => {
+/// Styles that may set the builder up by an expression.
+macro_rules! styles {
+    ($(
+        $(#[$doc:meta])* $style:ident, $name:literal
+        $(, batched: $batched:literal)? $(, |$builder:ident, $plan:ident| $set:expr)?;
+    )+) => {$(
         $(#[$doc])*
         pub struct $style;
 
         impl Style for $style {
             const NAME: &'static str = $name;
+            $(const BATCHED: bool = $batched;)?
 
-            fn set<K: Key, V: Value>(
+            $(fn set<K: Key, V: Value>(
                 $builder: CacheBuilder<K, V>,
                 $plan: &Plan<K, V>,
             ) -> Built<K, V> {
                 Ok($set)
-            }
+            })?
         }
-    };
+    )+};
 }
 
-style!(
+styles! {
+    /// Default settings and an ordinary policy.
+    Ordinary, "wheelhouse";
+    /// Sixteen keys to a call, where many are looked up.
+    Batches, "wheelhouse, 16 at once", batched: true;
     /// An ordinary policy that overrides the method for reads and changes nothing there.
     ReadsAsTold, "wheelhouse, reads as told",
-    |builder, plan| builder.expire_after(AsTold(plan.lifetime))
-);
-style!(
+        |builder, plan| builder.expire_after(AsTold(plan.lifetime));
     /// The ordinary policy, its reads never asked.
     WritesOnly, "wheelhouse, writes_only",
-    |builder, plan| builder.expire_after(expiry::writes_only(OnCreate(plan.lifetime)))
-);
-style!(
+        |builder, plan| builder.expire_after(expiry::writes_only(OnCreate(plan.lifetime)));
     /// The ready policy `expiry::creating`.
-    Ready, "wheelhouse, creating",
-    |builder, plan| {
+    Ready, "wheelhouse, creating", |builder, plan| {
         let lifetime = plan.lifetime;
         builder.expire_after(expiry::creating(move |key: &K, value: &V| Some(lifetime(key, value))))
-    }
-);
-style!(
+    };
     /// One idle limit for all entries in place of a policy.
-    IdleLimit, "wheelhouse, idle limit",
-    |builder, plan| {
+    IdleLimit, "wheelhouse, idle limit", |builder, plan| {
         let idle = plan.uniform.filter(|_| plan.expiring == Expiring::Access);
         builder.time_to_idle(idle.ok_or(Problem::Unsupported("not the same work"))?)
-    }
-);
+    };
+}
 
 /// The cache that this package is about.
 pub struct Wheelhouse<K = u64, V = u64, S = Ordinary>(pub(crate) Cache<K, V>, PhantomData<S>);
@@ -159,7 +140,7 @@ impl<K: Key, V: Value, S: Style> Wheelhouse<K, V, S> {
         }
         if let Some(listener) = plan.listener.clone() {
             builder = builder.removal_listener(move |key: &K, value: &V, cause| {
-                listener(key, value, Left::of(cause == RemovalCause::Expired));
+                listener(key, value, cause == RemovalCause::Expired);
             });
         }
         Ok(Self(set(S::set(builder, plan)?).build(), PhantomData))
@@ -176,10 +157,7 @@ impl<K: Key, V: Value, S: Style> Peer<K, V> for Wheelhouse<K, V, S> {
         Self::with(plan, |builder| builder)
     }
 
-    #[inline]
-    fn get(&self, key: &K) -> Option<V> {
-        self.0.get(key)
-    }
+    calls!(insert, invalidate, get: get, len: entry_count, settle: run_pending_tasks);
 
     #[inline]
     fn look<R>(&self, key: &K, read: impl FnOnce(&V) -> R) -> Option<R> {
@@ -190,24 +168,18 @@ impl<K: Key, V: Value, S: Style> Peer<K, V> for Wheelhouse<K, V, S> {
     fn count_right(&self, keys: &[K], right: impl Fn(&K, &V) -> bool) -> u64 {
         let is_right = |key, value: Option<V>| value.is_some_and(|value| right(key, &value));
         let mut count = 0;
-        if S::BATCHED {
-            for keys in keys.chunks(BATCH) {
-                for (key, value) in keys.iter().zip(self.0.get_many(keys)) {
-                    count += u64::from(is_right(key, value));
-                }
-            }
-        } else {
+        if !S::BATCHED {
             for key in keys {
                 count += u64::from(is_right(key, self.0.get(key)));
             }
+            return count;
+        }
+        for keys in keys.chunks(BATCH) {
+            for (key, value) in keys.iter().zip(self.0.get_many(keys)) {
+                count += u64::from(is_right(key, value));
+            }
         }
         count
-    }
-
-    calls!(insert, invalidate, entry_count);
-
-    fn settle(&self) {
-        self.0.run_pending_tasks();
     }
 }
 

@@ -1,5 +1,6 @@
 //! What was measured, by round, and what follows from it.
 
+pub mod grid;
 pub mod plot;
 pub mod results;
 pub mod table;
@@ -9,9 +10,9 @@ use std::{fs, io, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    figure::{Heading, Reading, Shown, Verdict},
+    figure::{Heading, Outcome, Problem, Reading, Shown, Verdict},
     machine::Machine,
-    peer::{Card, Problem, Role},
+    peer::{Card, Role},
 };
 
 /// All figures of a run.
@@ -31,8 +32,9 @@ pub struct Report {
     pub curves: Vec<Curve>,
     /// The bars, where they were asked for.
     pub verdicts: Vec<Verdict>,
+    /// The JSON file that is written after each contest, if one was asked for.
     #[serde(skip)]
-    file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
 }
 
 /// One figure, all its rounds.
@@ -70,48 +72,19 @@ pub struct Curve {
 }
 
 impl Report {
-    /// A report that is written to `file` after each contest.
-    pub fn new(machine: Machine, command: String, file: Option<PathBuf>) -> Self {
-        Self {
-            machine,
-            command,
-            file,
-            ..Self::default()
+    /// Adds one round of one peer: its figures, or why it has none.
+    pub fn add(&mut self, heading: &Heading, card: Card, outcome: Outcome) {
+        if !self.contests.contains(heading) {
+            self.contests.push(heading.clone());
         }
-    }
-
-    /// Adds one round of one peer.
-    pub fn add(&mut self, heading: &Heading, card: Card, readings: &[Reading]) {
-        self.announce(heading);
-        for reading in readings {
-            let known = self.rows.iter_mut().find(|row| {
-                row.is_of(&heading.workload, &heading.variant)
-                    && row.threads == reading.threads
-                    && row.metric == reading.metric.name
-                    && row.peer == card.name
-            });
-            match known {
-                Some(row) => row.rounds.push(reading.value),
-                None => self.rows.push(Row {
-                    workload: heading.workload.clone(),
-                    variant: heading.variant.clone(),
-                    threads: reading.threads,
-                    metric: reading.metric.name.into(),
-                    shown: reading.metric.shown,
-                    peer: card.name.into(),
-                    role: card.role,
-                    rounds: vec![reading.value],
-                }),
+        let (why, failed) = match outcome {
+            Ok(readings) => {
+                return readings
+                    .iter()
+                    .for_each(|one| self.add_one(heading, card, one));
             }
-        }
-    }
-
-    /// Notes that a peer has no figure.
-    pub fn add_problem(&mut self, heading: &Heading, card: Card, problem: Problem) {
-        self.announce(heading);
-        let (why, failed) = match problem {
-            Problem::Unsupported(why) => (why.to_owned(), false),
-            Problem::Wrong(why) => (why, true),
+            Err(Problem::Unsupported(why)) => (why.to_owned(), false),
+            Err(Problem::Wrong(why)) => (why, true),
         };
         self.missing.push(Missing {
             workload: heading.workload.clone(),
@@ -123,10 +96,25 @@ impl Report {
         });
     }
 
-    fn announce(&mut self, heading: &Heading) {
-        if !self.contests.contains(heading) {
-            self.contests.push(heading.clone());
+    fn add_one(&mut self, heading: &Heading, card: Card, reading: &Reading) {
+        let (workload, variant, peer) = (&heading.workload, &heading.variant, card.name);
+        let (threads, metric) = (reading.threads, reading.metric);
+        let mut rows = self.rows.iter_mut();
+        let is_it =
+            |row: &&mut Row| row.is_of(workload, variant) && row.is_at(threads, metric.name, peer);
+        if let Some(row) = rows.find(is_it) {
+            return row.rounds.push(reading.value);
         }
+        self.rows.push(Row {
+            workload: workload.clone(),
+            variant: variant.clone(),
+            threads,
+            metric: metric.name.into(),
+            shown: metric.shown,
+            peer: peer.into(),
+            role: card.role,
+            rounds: vec![reading.value],
+        });
     }
 
     /// Whether a workload has been run.
@@ -149,10 +137,8 @@ impl Report {
         metric: &str,
         peer: &str,
     ) -> Option<&Row> {
-        self.rows
-            .iter()
-            .filter(|row| row.is_of(workload, variant))
-            .find(|row| row.threads == threads && row.metric == metric && row.peer == peer)
+        let mut rows = self.rows.iter();
+        rows.find(|row| row.is_of(workload, variant) && row.is_at(threads, metric, peer))
     }
 
     /// Wrong answers and panics.
@@ -177,28 +163,23 @@ impl Report {
     }
 }
 
-impl Missing {
-    fn is_of(&self, heading: &Heading) -> bool {
-        self.workload == heading.workload && self.variant == heading.variant
-    }
-}
-
 impl Row {
     /// Whether it is of this contest.
     fn is_of(&self, workload: &str, variant: &str) -> bool {
         self.workload == workload && self.variant == variant
     }
 
+    /// Whether it is this figure of its contest.
+    fn is_at(&self, threads: usize, metric: &str, peer: &str) -> bool {
+        self.threads == threads && self.metric == metric && self.peer == peer
+    }
+
     /// The median of the rounds.
     pub fn median(&self) -> f64 {
         let mut rounds = self.rounds.clone();
         rounds.sort_unstable_by(f64::total_cmp);
-        let middle = rounds.len() / 2;
-        if rounds.len() % 2 == 1 {
-            rounds[middle]
-        } else {
-            (rounds[middle - 1] + rounds[middle]) / 2.0
-        }
+        let (below, above) = ((rounds.len() - 1) / 2, rounds.len() / 2);
+        (rounds[below] + rounds[above]) / 2.0
     }
 
     /// The lowest round.

@@ -7,7 +7,7 @@ use plotters::{
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-use super::{Report, table::number};
+use super::{Report, grid::number};
 use crate::{
     figure::{Heading, NS_PER_OP},
     peer::{Expiring, Role},

@@ -15,14 +15,14 @@ pub fn markdown(report: &Report) -> String {
              brackets. \"To best\" is the ratio to the best cache in the column that is not \
              wheelhouse.\n";
     for heading in &report.contests {
+        let of_its_table = |line: &&Heading| {
+            line.is_line && line.workload == heading.workload && line.about == heading.about
+        };
+        let lines: Vec<&Heading> = report.contests.iter().filter(of_its_table).collect();
         if !heading.is_line {
             text += &table::of(report, heading);
-        } else if first_of_its_table(report, heading) {
-            let lines = report
-                .contests
-                .iter()
-                .filter(|line| same_table(line, heading));
-            text += &table::of_lines(report, &lines.collect::<Vec<_>>());
+        } else if lines.first() == Some(&heading) {
+            text += &table::of_lines(report, &lines);
         }
     }
     if !report.verdicts.is_empty() {
@@ -37,34 +37,27 @@ fn wrapped(line: &str) -> String {
     if line.starts_with(['|', '#']) {
         return format!("{line}\n");
     }
-    let indent = if line.starts_with("- ") { "\n  " } else { "\n" };
+    let indent = if line.starts_with("- ") { "  " } else { "" };
     let (mut text, mut columns) = (String::new(), 0);
     for word in line.split(' ') {
-        if columns + 1 + word.chars().count() > 100 && !text.is_empty() {
-            text += indent;
-            columns = indent.len() - 1;
-        } else if !text.is_empty() {
-            text.push(' ');
-            columns += 1;
+        let more = 1 + word.chars().count();
+        if text.is_empty() {
+            text += word;
+            columns = more - 1;
+        } else if columns + more > 100 {
+            text += &format!("\n{indent}{word}");
+            columns = indent.len() + more - 1;
+        } else {
+            text += &format!(" {word}");
+            columns += more;
         }
-        text += word;
-        columns += word.chars().count();
     }
     text + "\n"
 }
 
 /// What to know about the peers beside their figures.
 pub fn notes() -> String {
-    format!("\n### Notes\n\n{NOTES}")
-}
-
-fn same_table(one: &Heading, other: &Heading) -> bool {
-    one.is_line && one.workload == other.workload && one.about == other.about
-}
-
-fn first_of_its_table(report: &Report, heading: &Heading) -> bool {
-    let mut contests = report.contests.iter();
-    contests.find(|line| same_table(line, heading)) == Some(heading)
+    format!("\n### Notes\n\n{}", NOTES.replace("\n  ", " "))
 }
 
 #[cfg(test)]

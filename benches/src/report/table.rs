@@ -1,8 +1,11 @@
 //! Tables, as Markdown that a terminal shows as well.
 
-use std::{fmt::Write, iter};
+use std::iter;
 
-use super::{Report, Row};
+use super::{
+    Report, Row,
+    grid::{grid, number},
+};
 use crate::{
     figure::{HIT_PERCENT, Heading, Shown, Verdict},
     peer::Role,
@@ -14,34 +17,28 @@ const SUBJECT: &str = "wheelhouse";
 /// The table of one contest, with a line for each peer: wheelhouse first, floors last.
 pub fn of(report: &Report, heading: &Heading) -> String {
     let rows: Vec<&Row> = report.rows_of(heading).collect();
-    let mut peers: Vec<(bool, bool, &str)> = Vec::new();
-    let mut columns: Vec<(usize, &str, Shown)> = Vec::new();
+    let (mut peers, mut columns) = (Vec::new(), Vec::new());
     for row in &rows {
-        let is_floor = row.role == Role::Floor;
-        add_new(
-            &mut peers,
-            (is_floor, !row.peer.starts_with(SUBJECT), &*row.peer),
-        );
+        let (is_floor, is_other) = (row.role == Role::Floor, !row.peer.starts_with(SUBJECT));
+        add_new(&mut peers, (is_floor, is_other, &*row.peer));
         add_new(&mut columns, (row.threads, &*row.metric, row.shown));
     }
     peers.sort_by_key(|(floor, other, _)| (*floor, *other));
     let several = columns.iter().any(|(threads, ..)| *threads != 1);
     let mut titles = vec![String::new()];
-    for (threads, metric, shown) in &columns {
+    let mut lines: Vec<_> = peers
+        .iter()
+        .map(|(.., peer)| vec![String::from(*peer)])
+        .collect();
+    for (threads, metric, shown) in columns {
         titles.push(match (several, threads) {
-            (false, _) => (*metric).to_owned(),
+            (false, _) => metric.to_owned(),
             (true, 1) => format!("{metric}, 1 thread"),
             (true, _) => format!("{metric}, {threads} threads"),
         });
-        if *shown == Shown::Ranked {
+        if shown == Shown::Ranked {
             titles.push("to best".into());
         }
-    }
-    let mut lines: Vec<_> = peers
-        .iter()
-        .map(|(.., peer)| vec![(*peer).to_owned()])
-        .collect();
-    for (threads, metric, shown) in columns {
         let is_of = |row: &&&Row| row.threads == threads && row.metric == metric;
         let column: Vec<&Row> = rows.iter().filter(is_of).copied().collect();
         let caches = column.iter().filter(|row| row.role == Role::Cache);
@@ -49,11 +46,13 @@ pub fn of(report: &Report, heading: &Heading) -> String {
         for ((.., peer), line) in iter::zip(&peers, &mut lines) {
             let row = column.iter().find(|row| row.peer == *peer);
             match shown {
-                Shown::Median => line.push(cell(row.map(|row| row.median()))),
-                Shown::Worst => line.push(cell(row.map(|row| row.high()))),
+                Shown::Median => line.push(cell(row.map(|row| row.median()), number)),
+                Shown::Worst => line.push(cell(row.map(|row| row.high()), number)),
                 Shown::Ranked => {
-                    line.push(row.map_or("-".into(), |row| spread(row)));
-                    line.push(ratio(row.map(|row| row.median()), best));
+                    let best = best.filter(|best| *best > 0.0);
+                    let to_best = row.zip(best).map(|(row, best)| row.median() / best);
+                    line.push(cell(row, |row| spread(row)));
+                    line.push(cell(to_best, |ratio| format!("{ratio:.2}")));
                 }
             }
         }
@@ -63,8 +62,7 @@ pub fn of(report: &Report, heading: &Heading) -> String {
     if !peers.is_empty() {
         text += &grid(&titles, &lines);
     }
-    write_missing(&mut text, report, heading);
-    text
+    text + &missing(report, heading)
 }
 
 fn add_new<T: PartialEq>(all: &mut Vec<T>, one: T) {
@@ -90,31 +88,24 @@ pub fn of_lines(report: &Report, headings: &[&Heading]) -> String {
         let best = of_caches.filter_map(|(_, hits)| *hits).reduce(f64::max);
         let subject = peers.iter().position(|(peer, _)| *peer == SUBJECT);
         let gap = subject.and_then(|own| Some(hits[own]? - best?));
-        let percent = |hits: &Option<f64>| hits.map_or("-".into(), |hits| format!("{hits:.2}"));
         let mut cells = vec![name];
-        cells.extend(hits.iter().map(percent));
-        cells.push(percent(&best));
-        cells.push(gap.map_or("-".into(), |gap| format!("{gap:+.2}")));
+        for hits in hits.iter().chain([&best]) {
+            cells.push(cell(*hits, |hits| format!("{hits:.2}")));
+        }
+        cells.push(cell(gap, |gap| format!("{gap:+.2}")));
         cells
     };
     let mut lines = Vec::new();
     let mut sums = vec![Some(0.0); peers.len()];
     for heading in headings {
-        let hits = |(peer, _): &(&str, Role)| {
-            let row = report.row(
-                &heading.workload,
-                &heading.variant,
-                1,
-                HIT_PERCENT.name,
-                peer,
-            );
-            row.map(Row::median)
-        };
-        let hits: Vec<Option<f64>> = peers.iter().map(hits).collect();
+        let (workload, variant) = (&heading.workload, &heading.variant);
+        let row = |peer| report.row(workload, variant, 1, HIT_PERCENT.name, peer);
+        let hits = peers.iter().map(|(peer, _)| row(peer).map(Row::median));
+        let hits: Vec<Option<f64>> = hits.collect();
         for (sum, hits) in iter::zip(&mut sums, &hits) {
             *sum = sum.zip(*hits).map(|(sum, hits)| sum + hits);
         }
-        lines.push(line(heading.variant.clone(), &hits));
+        lines.push(line(variant.clone(), &hits));
     }
     let count = headings.len();
     if count > 1 {
@@ -124,10 +115,8 @@ pub fn of_lines(report: &Report, headings: &[&Heading]) -> String {
     }
     let mut text = format!("\n### {}\n\n{}.\n\n", first.workload, first.about);
     text += &grid(&titles, &lines);
-    for heading in headings {
-        write_missing(&mut text, report, heading);
-    }
-    text
+    let missing = headings.iter().map(|heading| missing(report, heading));
+    text + &missing.collect::<String>()
 }
 
 /// The table of bars.
@@ -140,11 +129,10 @@ pub fn of_bars(verdicts: &[Verdict]) -> String {
             None if verdict.value.is_none() => "no data",
             None => "shown",
         };
-        let limit = verdict.limit.map(|limit| format!("<= {}", number(limit)));
         vec![
             verdict.what.clone(),
-            cell(verdict.value),
-            limit.unwrap_or_else(|| "-".into()),
+            cell(verdict.value, number),
+            cell(verdict.limit, |limit| format!("<= {}", number(limit))),
             met.into(),
             verdict.detail.clone(),
         ]
@@ -153,102 +141,45 @@ pub fn of_bars(verdicts: &[Verdict]) -> String {
     format!("\n### Bars\n\n{}", grid(&titles, &lines))
 }
 
-/// A Markdown table whose columns are aligned: the first to the left, the others to the right.
-pub fn grid(titles: &[String], lines: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let cells = iter::once(titles).chain(lines.iter().map(Vec::as_slice));
-        let widths = cells.map(|line| line[column].chars().count());
-        widths.max().unwrap_or(0).max(3)
-    };
-    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
-    let mut text = String::new();
-    let mut write_line = |cells: &[String]| {
-        for (column, (cell, &width)) in iter::zip(cells, &widths).enumerate() {
-            let _ = match column {
-                0 => write!(text, "| {cell:<width$} |"),
-                _ => write!(text, " {cell:>width$} |"),
-            };
+/// Which peers have no figures, and why.
+fn missing(report: &Report, heading: &Heading) -> String {
+    let (workload, variant) = (&heading.workload, &heading.variant);
+    let (mut text, mut absent) = (String::new(), Vec::<(&str, String)>::new());
+    for missing in &report.missing {
+        if missing.workload != *workload || missing.variant != *variant {
+            continue;
         }
-        text.push('\n');
-    };
-    write_line(titles);
-    let mut dashes: Vec<String> = widths
-        .iter()
-        .map(|width| "-".repeat(width - 1) + ":")
-        .collect();
-    dashes[0] = "-".repeat(widths[0]);
-    write_line(&dashes);
-    for line in lines {
-        write_line(line);
+        let (peer, why) = (&missing.peer, &*missing.why);
+        if missing.failed {
+            text += &format!("\nFAILED {peer}: {why}\n");
+        } else if let Some((_, peers)) = absent.iter_mut().find(|(known, _)| *known == why) {
+            *peers += &format!(", {peer}");
+        } else {
+            absent.push((why, peer.clone()));
+        }
+    }
+    for (why, peers) in absent {
+        text += &format!("\nNot in this table ({why}): {peers}.\n");
     }
     text
 }
 
-fn write_missing(text: &mut String, report: &Report, heading: &Heading) {
-    let mut absent: Vec<(&str, Vec<&str>)> = Vec::new();
-    for missing in report
-        .missing
-        .iter()
-        .filter(|missing| missing.is_of(heading))
-    {
-        if missing.failed {
-            let _ = writeln!(text, "\nFAILED {}: {}", missing.peer, missing.why);
-        } else if let Some((_, peers)) = absent.iter_mut().find(|(why, _)| *why == missing.why) {
-            peers.push(&missing.peer);
-        } else {
-            absent.push((&missing.why, vec![&missing.peer]));
-        }
-    }
-    for (why, peers) in absent {
-        let _ = writeln!(text, "\nNot in this table ({why}): {}.", peers.join(", "));
-    }
-}
-
 fn spread(row: &Row) -> String {
-    let median = number(row.median());
-    if row.rounds.len() == 1 {
-        return median;
+    let [low, median, high] = [row.low(), row.median(), row.high()].map(number);
+    match row.rounds.len() {
+        1 => median,
+        _ => format!("{median} ({low}-{high})"),
     }
-    format!("{median} ({}-{})", number(row.low()), number(row.high()))
 }
 
-fn cell(value: Option<f64>) -> String {
-    value.map_or("-".into(), number)
-}
-
-fn ratio(value: Option<f64>, to: Option<f64>) -> String {
-    let to = to.filter(|to| *to > 0.0);
-    let ratio = value.zip(to).map(|(value, to)| value / to);
-    ratio.map_or("-".into(), |ratio| format!("{ratio:.2}"))
-}
-
-/// Three significant digits, no exponent.
-pub fn number(value: f64) -> String {
-    match value.abs() {
-        0.0 => "0".into(),
-        size if size < 0.1 => format!("{value:.3}"),
-        size if size < 10.0 => format!("{value:.2}"),
-        size if size < 100.0 => format!("{value:.1}"),
-        size if size < 100_000.0 => format!("{value:.0}"),
-        size if size < 100_000_000.0 => format!("{:.1}k", value / 1e3),
-        _ => format!("{:.1}M", value / 1e6),
-    }
+fn cell<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
+    value.map_or("-".into(), text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{figure::NS_PER_OP, peer::Card};
-
-    #[test]
-    fn numbers_keep_three_digits() {
-        assert_eq!(number(0.0), "0");
-        assert_eq!(number(0.0123), "0.012");
-        assert_eq!(number(1.239), "1.24");
-        assert_eq!(number(12.39), "12.4");
-        assert_eq!(number(1239.4), "1239");
-        assert_eq!(number(123_900.0), "123.9k");
-    }
 
     fn cells(text: &str, first: &str) -> Vec<String> {
         let line = text.lines().find(|line| line.starts_with(first)).unwrap();
@@ -267,7 +198,7 @@ mod tests {
         for (name, role, rounds) in values {
             for &value in rounds {
                 let reading = NS_PER_OP.of(value);
-                report.add(&heading, Card { name, role }, &[reading]);
+                report.add(&heading, Card { name, role }, Ok(vec![reading]));
             }
         }
         let text = of(&report, &heading);
@@ -290,7 +221,7 @@ mod tests {
                 ("optimum", Role::Floor, 90.0),
             ] {
                 let reading = HIT_PERCENT.of(hits + more);
-                report.add(heading, Card { name, role }, &[reading]);
+                report.add(heading, Card { name, role }, Ok(vec![reading]));
             }
         }
         let text = of_lines(&report, &headings.each_ref());

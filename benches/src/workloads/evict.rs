@@ -9,22 +9,20 @@ struct Evict {
     streams: Vec<Vec<u64>>,
 }
 
-pub(super) fn run(setup: &Setup, report: &mut Report) {
-    let keys = setup.size(1_000_000, 100_000);
-    let stream = setup.size(600_000, 200_000);
-    let stream = |worker| keys::keys_of(&keys::zipf_ranks(keys, stream, worker));
+pub(super) fn run(bench: Bench<'_>) {
+    let (keys, length) = (bench.size(1_000_000, 100_000), bench.size(600_000, 200_000));
     let capacity = keys / 10;
     let evict = Evict {
         capacity,
         most: 100.0 * keys::zipf_share(capacity, keys),
-        streams: (0..setup.most_threads()).map(stream).collect(),
+        streams: keys::zipf_streams(keys, length, bench.most_threads()),
     };
     let about = format!(
         "u64 -> u64, get, then insert on a miss; {capacity} entries allowed, {keys} keys, Zipf {}",
         keys::SKEW
     );
     let variants = by_expiring(&[Expiring::Never, Expiring::Write]);
-    race::run(&evict, ("evict", about), variants, 3, setup, report);
+    bench.race(&about, variants, 3, &evict);
 }
 
 impl Race for Evict {
@@ -36,7 +34,7 @@ impl Race for Evict {
         }
         let capacity = self.capacity as u64;
         let mut readings = Vec::new();
-        for &threads in &setup.threads {
+        for threads in setup.all_threads() {
             let half = self.streams[0].len() / 2;
             let warm = half / threads;
             let cache = P::build(&plan(expiring, self.capacity, Some(capacity)))?;
@@ -45,7 +43,7 @@ impl Race for Evict {
                 read_through(&cache, &self.streams[worker][..warm]);
             };
             let run = |worker: usize| read_through(&cache, &self.streams[worker][half..]);
-            let done = time(setup, threads, half, before, run);
+            let done = timed(setup.cpu, threads, half, before, run);
             let percent = 100.0 * done.sum as f64 / (threads * half) as f64;
             self.judge(percent)?;
             cache.settle();
@@ -57,7 +55,7 @@ impl Race for Evict {
                 }
                 _ => readings.push(done.reading()),
             }
-            readings.push(Reading::new(threads, HIT_PERCENT, percent));
+            readings.push(HIT_PERCENT.by(threads, percent));
         }
         Ok(readings)
     }

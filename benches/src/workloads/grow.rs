@@ -4,14 +4,14 @@ use super::prelude::*;
 
 struct Grow(Vec<u64>);
 
-pub(super) fn run(setup: &Setup, report: &mut Report) {
-    let entries = setup.size(1_000_000, 150_000);
+pub(super) fn run(bench: Bench<'_>) {
+    let entries = bench.size(1_000_000, 150_000);
     let about = format!(
         "u64 -> u64, inserts of new keys, from empty to {entries}; growth of the tables included"
     );
     let grow = Grow((0..entries as u64).map(keys::key).collect());
     let variants = by_expiring(&[Expiring::Never, Expiring::Write]);
-    race::run(&grow, ("grow", about), variants, 3, setup, report);
+    bench.race(&about, variants, 3, &grow);
 }
 
 impl Race for Grow {
@@ -24,9 +24,8 @@ impl Race for Grow {
             let cache = P::build(&plan(expiring, 1024, Some(self.0.len() as u64 * 4)))?;
             waken(&cache);
             let run = |worker: usize| insert(&cache, &self.0[worker * share..][..share]);
-            let done = time(setup, threads, share, |_| (), run);
-            // stretto drops writes that come faster than its one thread can take them.
-            if P::CARD.name != "stretto" {
+            let done = timed(setup.cpu, threads, share, |_| (), run);
+            if !P::DROPS_WRITES {
                 expect_len(&cache, (share * threads) as u64)?;
             }
             readings.push(done.reading());

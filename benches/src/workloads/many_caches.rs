@@ -3,7 +3,6 @@
 
 use super::prelude::*;
 
-pub(super) const NAME: &str = "many-caches";
 /// Numbers of caches, and what a `get` costs in turns over as many.
 const GETS: [(usize, Metric); 4] = [
     (10, Metric::ranked("ns/get, 10 caches")),
@@ -21,20 +20,15 @@ struct ManyCaches {
     most: usize,
 }
 
-pub(super) fn run(setup: &Setup, report: &mut Report) {
-    let (gets, most) = (setup.size(400_000, 40_000), setup.size(4_000, 400));
+pub(super) fn run(bench: Bench<'_>) {
     let about = format!(
         "u64 -> u64, {ENTRIES} entries in each cache, room for 100, every read hits; 1 thread"
     );
-    let variants = vec![("in turns".into(), ())];
-    race::run(
-        &ManyCaches { gets, most },
-        (NAME, about),
-        variants,
-        3,
-        setup,
-        report,
-    );
+    let many = ManyCaches {
+        gets: bench.size(400_000, 40_000),
+        most: bench.size(4_000, 400),
+    };
+    bench.race(&about, [("in turns".into(), ())], 3, &many);
 }
 
 impl Race for ManyCaches {
@@ -44,11 +38,10 @@ impl Race for ManyCaches {
         if P::CARD.name == "stretto" {
             return Err(Problem::Unsupported("a thread for each cache"));
         }
-        let cpu = setup.cpu;
         let mut readings = Vec::new();
         for (count, metric) in GETS.into_iter().filter(|(count, _)| *count <= self.most) {
             // A thread of its own: it knows these caches and no others.
-            let (first, get) = on_a_core(|| self.measure::<P>(cpu, count))?;
+            let (first, get) = on_a_core(|| self.measure::<P>(setup.cpu, count))?;
             readings.push(metric.of(get));
             if count == GETS[3].0 {
                 readings.push(FIRST.of(first));
@@ -65,23 +58,21 @@ impl ManyCaches {
         let caches: Result<Vec<P>, Problem> = (0..count).map(|_| P::build(&plan)).collect();
         let caches = caches?;
         let insert = |rank: u64| {
-            let key = keys::key(rank);
+            let (key, value) = keys::entry(rank);
             for cache in &caches {
-                cache.insert(key, keys::value(key));
+                cache.insert(key, value);
             }
         };
         let (first, ()) = timed_here(cpu, count, || insert(0));
         (1..ENTRIES).for_each(insert);
-        for cache in &caches {
-            cache.settle();
-        }
+        caches.iter().for_each(Peer::settle);
         let turns = self.gets / count;
         let read = |turns: usize| {
             let mut right = 0;
             for turn in 0..turns as u64 {
-                let key = keys::key(turn % ENTRIES);
+                let (key, value) = keys::entry(turn % ENTRIES);
                 for cache in &caches {
-                    right += u64::from(cache.get(&key) == Some(keys::value(key)));
+                    right += u64::from(cache.get(&key) == Some(value));
                 }
             }
             right

@@ -1,15 +1,29 @@
 //! What most workloads use.
 
-pub(super) use super::race::{self, *};
+pub(super) use std::{
+    num::NonZeroUsize,
+    sync::{
+        Arc, Barrier,
+        atomic::{
+            AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    thread,
+    time::Duration,
+};
+
+pub(super) use hdrhistogram::Histogram;
+
+pub(super) use super::race::*;
 pub(super) use crate::{
     clock,
-    contest::{Contest, contests},
+    contest::{Bench, Contest},
     cpu,
-    figure::{HIT_PERCENT, Heading, Metric, NS_PER_OP, Outcome, Reading},
+    figure::{HIT_PERCENT, Heading, Metric, Outcome, Problem, Reading},
     keys,
-    measure::{on_a_core, timed_here},
+    measure::{joined, on_a_core, timed, timed_here, watched},
     peer::*,
-    report::Report,
     setup::Setup,
     tail,
 };

@@ -3,18 +3,16 @@
 use std::time::Duration;
 
 use crate::{
-    contest::{Contest, contests},
-    figure::Outcome,
+    contest::{Bench, Contest},
+    figure::{Outcome, Problem},
     keys,
-    measure::{Done, timed},
-    peer::{Expiring, Key, Lifetime, Peer, Plan, Problem, Value},
+    peer::{Expiring, Key, Lifetime, Peer, Plan, Value},
     peers::{self, Visit},
-    report::Report,
     setup::Setup,
 };
 
 /// A workload for every peer.
-pub(crate) trait Race<K: Key = u64, V: Value = u64> {
+pub(super) trait Race<K: Key = u64, V: Value = u64> {
     /// In what the variants of the workload differ.
     type Variant: Copy;
 
@@ -26,10 +24,9 @@ pub(crate) trait Race<K: Key = u64, V: Value = u64> {
 }
 
 /// Variants that differ in what sets a deadline.
-pub(crate) fn by_expiring(all: &[Expiring]) -> Vec<(String, Expiring)> {
-    all.iter()
-        .map(|expiring| (expiring.label().into(), *expiring))
-        .collect()
+pub(super) fn by_expiring(all: &[Expiring]) -> Vec<(String, Expiring)> {
+    let variant = |expiring: &Expiring| (expiring.label().into(), *expiring);
+    all.iter().map(variant).collect()
 }
 
 struct Gather<'a, R, T> {
@@ -45,58 +42,47 @@ where
 {
     fn meet<P: Peer<K, V>>(&mut self) {
         let (race, setup, variant) = (self.race, self.setup, self.variant);
-        self.contest
-            .add(P::CARD, move || race.round::<P>(setup, variant));
+        let round = move || race.round::<P>(setup, variant);
+        self.contest.add(P::CARD, round);
     }
 }
 
-/// Runs all variants of a race, in turns, for at most so many rounds.
-pub(crate) fn run<K: Key, V: Value, R: Race<K, V>>(
-    race: &R,
-    (workload, about): (&str, String),
-    variants: Vec<(String, R::Variant)>,
-    rounds: usize,
-    setup: &Setup,
-    report: &mut Report,
-) {
-    let variants = variants.into_iter().map(|(name, variant)| {
-        let contest = Contest::new(workload, name, &*about);
-        let mut gather = Gather {
-            race,
-            setup,
-            variant,
-            contest,
-        };
-        peers::each(&mut gather);
-        race.also(variant, &mut gather);
-        gather.contest
-    });
-    contests(setup, report, setup.rounds.min(rounds), variants.collect());
-}
-
-/// Runs a piece of work as the setup says.
-pub(crate) fn time(
-    setup: &Setup,
-    threads: usize,
-    operations: usize,
-    warm: impl Fn(usize) + Sync,
-    run: impl Fn(usize) -> u64 + Sync,
-) -> Done {
-    timed(setup.cpu, threads, operations, warm, run)
+impl Bench<'_> {
+    /// Runs all variants of a race, in turns, for at most so many rounds.
+    pub(super) fn race<K: Key, V: Value, R: Race<K, V>>(
+        &self,
+        about: &str,
+        variants: impl IntoIterator<Item = (String, R::Variant)>,
+        rounds: usize,
+        race: &R,
+    ) {
+        let contests = variants.into_iter().map(|(name, variant)| {
+            let mut gather = Gather {
+                race,
+                setup: self.setup,
+                variant,
+                contest: self.contest(name, about),
+            };
+            peers::each(&mut gather);
+            race.also(variant, &mut gather);
+            gather.contest
+        });
+        self.run(self.rounds().min(rounds), contests);
+    }
 }
 
 /// An hour or two: longer than any run, different for each entry.
-pub(crate) fn hours(key: &u64, _: &u64) -> Duration {
+pub(super) fn hours(key: &u64, _: &u64) -> Duration {
     Duration::from_secs(3600 + (key & 0xFFF))
 }
 
 /// A plan for `u64` to `u64` whose entries outlive the run.
-pub(crate) fn plan(expiring: Expiring, expected: usize, capacity: Option<u64>) -> Plan {
+pub(super) fn plan(expiring: Expiring, expected: usize, capacity: Option<u64>) -> Plan {
     plan_of(expiring, expected, capacity, hours)
 }
 
 /// A plan for other types; `lifetime` must outlive the run, too.
-pub(crate) fn plan_of<K, V>(
+pub(super) fn plan_of<K, V>(
     expiring: Expiring,
     expected: usize,
     capacity: Option<u64>,
@@ -112,8 +98,13 @@ pub(crate) fn plan_of<K, V>(
     }
 }
 
+/// A plan for so many entries, and room for four times as many.
+pub(super) fn roomy(expiring: Expiring, entries: usize) -> Plan {
+    plan(expiring, entries, Some(entries as u64 * 4))
+}
+
 /// Inserts `entries` until each is there: some peers drop writes under pressure, or put them off.
-pub(crate) fn fill<K: Key, V: Value, P: Peer<K, V>>(
+pub(super) fn fill<K: Key, V: Value, P: Peer<K, V>>(
     cache: &P,
     entries: impl Iterator<Item = (K, V)> + Clone,
 ) -> Result<(), Problem> {
@@ -133,56 +124,41 @@ pub(crate) fn fill<K: Key, V: Value, P: Peer<K, V>>(
             return Ok(());
         }
     }
-    Err(Problem::Wrong(
-        "keys are missing from a cache with room for all of them".into(),
-    ))
-}
-
-/// A plan for the small set of keys, with room for four times as many.
-pub(crate) fn small(expiring: Expiring) -> Plan {
-    plan(expiring, keys::SMALL, Some(keys::SMALL as u64 * 4))
+    let why = "keys are missing from a cache with room for all of them";
+    Err(Problem::Wrong(why.into()))
 }
 
 /// A cache of the small set of keys, filled.
-pub(crate) fn small_cache<P: Peer>(expiring: Expiring) -> Result<P, Problem> {
-    let cache = P::build(&small(expiring))?;
-    fill(&cache, entries(keys::SMALL))?;
+pub(super) fn small_cache<P: Peer>(expiring: Expiring) -> Result<P, Problem> {
+    let cache = P::build(&roomy(expiring, keys::SMALL))?;
+    fill(&cache, keys::entries(keys::SMALL))?;
     Ok(cache)
 }
 
 /// Makes the cache start its threads here: those that a pinned worker starts would be bound to its
 /// core.
-pub(crate) fn waken(cache: &impl Peer) {
-    let key = keys::key(u64::MAX >> 1);
-    cache.insert(key, keys::value(key));
+pub(super) fn waken(cache: &impl Peer) {
+    let (key, value) = keys::entry(u64::MAX >> 1);
+    cache.insert(key, value);
     cache.remove(&key);
     cache.settle();
 }
 
-/// The entries of ranks `0..count`.
-pub(crate) fn entries(count: usize) -> impl Iterator<Item = (u64, u64)> + Clone {
-    (0..count as u64)
-        .map(keys::key)
-        .map(|key| (key, keys::value(key)))
-}
-
 /// Fails unless `right` is what was to be expected.
-pub(crate) fn expect(what: &str, right: u64, expected: u64) -> Result<(), Problem> {
-    if right == expected {
-        Ok(())
-    } else {
-        Err(Problem::Wrong(format!("{what}: {right} of {expected}")))
+pub(super) fn expect(what: &str, right: u64, expected: u64) -> Result<(), Problem> {
+    match right == expected {
+        true => Ok(()),
+        false => Err(Problem::Wrong(format!("{what}: {right} of {expected}"))),
     }
 }
 
 /// Fails unless the cache holds `expected` entries when it has done all its work. A peer that
 /// cannot tell passes.
-pub(crate) fn expect_len<K: Key, V: Value>(
+pub(super) fn expect_len<K: Key, V: Value>(
     cache: &impl Peer<K, V>,
     expected: u64,
 ) -> Result<(), Problem> {
     cache.settle();
-    cache
-        .entries()
-        .map_or(Ok(()), |len| expect("entries at the end", len, expected))
+    let len = cache.entries().unwrap_or(expected);
+    expect("entries at the end", len, expected)
 }

@@ -1,10 +1,7 @@
 //! A hit beside sleeping threads that once used the cache: what each of them still costs.
 
-use std::{sync::Barrier, thread};
-
 use super::prelude::*;
 
-pub(super) const NAME: &str = "sleepers";
 /// Numbers of sleeping threads, and what a hit costs beside them.
 const HITS: [(usize, Metric); 3] = [
     (0, Metric::ranked("ns/op, no sleeper")),
@@ -14,13 +11,12 @@ const HITS: [(usize, Metric); 3] = [
 
 struct Sleepers(Vec<u64>);
 
-pub(super) fn run(setup: &Setup, report: &mut Report) {
-    let length = setup.size(1 << 19, 1 << 17);
-    let stream = keys::keys_of(&keys::zipf_ranks(keys::SMALL, length, 0));
+pub(super) fn run(bench: Bench<'_>) {
+    let stream = keys::small_stream(bench.size(1 << 19, 1 << 17));
     let (count, skew) = (keys::SMALL, keys::SKEW);
     let about = format!("u64 -> u64, every read hits; {count} keys, Zipf {skew}; 1 thread reads");
-    let variants = race::by_expiring(&[Expiring::Create]);
-    race::run(&Sleepers(stream), (NAME, about), variants, 5, setup, report);
+    let variants = by_expiring(&[Expiring::Create]);
+    bench.race(&about, variants, 5, &Sleepers(stream));
 }
 
 impl Race for Sleepers {
@@ -28,7 +24,6 @@ impl Race for Sleepers {
 
     fn round<P: Peer>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
         let Self(stream) = self;
-        let cpu = setup.cpu;
         let mut readings = Vec::new();
         for (sleepers, metric) in HITS {
             let cache: P = small_cache(expiring)?;
@@ -44,7 +39,7 @@ impl Race for Sleepers {
                 asleep.wait();
                 let measured = on_a_core(|| {
                     read(&cache, &stream[..stream.len() / 4]);
-                    timed_here(cpu, stream.len(), || read(&cache, stream))
+                    timed_here(setup.cpu, stream.len(), || read(&cache, stream))
                 });
                 end.wait();
                 measured

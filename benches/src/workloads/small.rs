@@ -1,23 +1,18 @@
 //! Small caches under several threads: how far beyond the bound they are at any moment, how many
 //! values are alive, and what an operation costs.
 
-use std::{
-    sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed},
-    thread,
-    time::Duration,
-};
-
 use super::prelude::*;
 
-pub(super) const NAME: &str = "small";
 /// Entries beyond the bound, over all samples.
-const OVER_MEDIAN: Metric = Metric::median("over the bound, median");
-/// As [`OVER_MEDIAN`].
-const OVER_MAX: Metric = Metric::worst("over the bound, max");
+const OVER: [Metric; 2] = [
+    Metric::median("over the bound, median"),
+    Metric::worst("over the bound, max"),
+];
 /// Values that were made and not yet dropped, over all samples.
-const ALIVE_MEDIAN: Metric = Metric::median("values alive, median");
-/// As [`ALIVE_MEDIAN`].
-const ALIVE_MAX: Metric = Metric::worst("values alive, max");
+const ALIVE: [Metric; 2] = [
+    Metric::median("values alive, median"),
+    Metric::worst("values alive, max"),
+];
 
 /// Time between two samples.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -33,15 +28,7 @@ struct Load {
     new_keys: bool,
 }
 
-/// The loads whose samples are taken.
-const LOADS: [Load; 4] = [
-    load(100, 2, false),
-    load(100, 2, true),
-    load(1_000, 4, false),
-    load(1_000, 4, true),
-];
-
-const fn load(capacity: u64, threads: usize, new_keys: bool) -> Load {
+fn load(capacity: u64, threads: usize, new_keys: bool) -> Load {
     Load {
         capacity,
         threads,
@@ -56,118 +43,88 @@ fn how(new_keys: bool) -> &'static str {
 impl Load {
     /// As the tables call it.
     fn label(&self) -> String {
-        let (capacity, threads) = (self.capacity, self.threads);
-        format!(
-            "{capacity} entries, {threads} threads, {}",
-            how(self.new_keys)
-        )
+        let (capacity, threads, how) = (self.capacity, self.threads, how(self.new_keys));
+        format!("{capacity} entries, {threads} threads, {how}")
     }
 
     fn streams(&self, length: usize) -> Vec<Vec<u64>> {
+        if self.new_keys {
+            let stream = |worker| keys::new_keys(worker, 0, length).collect();
+            return (0..self.threads).map(stream).collect();
+        }
         // A hundred times as many keys as there is room for.
-        let keys = 100 * self.capacity as usize;
-        let stream = |worker: usize| match self.new_keys {
-            true => (0..length as u64)
-                .map(|n| keys::key(((worker as u64) << 32) + n))
-                .collect(),
-            false => keys::keys_of(&keys::zipf_ranks(keys, length, worker)),
+        keys::zipf_streams(100 * self.capacity as usize, length, self.threads)
+    }
+
+    /// Does it to a cache, by two functions.
+    fn run(
+        &self,
+        cpu: bool,
+        length: usize,
+        has: impl Fn(&u64) -> bool + Sync,
+        insert: impl Fn(u64) + Sync,
+    ) -> Reading {
+        let streams = self.streams(length);
+        let run = |worker: usize| {
+            for key in &streams[worker] {
+                if self.new_keys || !has(key) {
+                    insert(*key);
+                }
+            }
+            0
         };
-        (0..self.threads).map(stream).collect()
+        timed(cpu, self.threads, length, |_| (), run).reading()
     }
 }
 
 /// Runs all loads.
-pub(super) fn run(setup: &Setup, report: &mut Report) {
-    let bounds = Bounds(setup.size(500_000, 150_000));
+pub(super) fn run(bench: Bench<'_>) {
+    let bounds = Bounds(bench.size(500_000, 150_000));
     let about = format!(
         "{} operations of each thread; a thread beside them counts every {} us or so",
         bounds.0,
         PAUSE.as_micros()
     );
-    let variants = LOADS.map(|load| (load.label(), load)).to_vec();
-    race::run(&bounds, (NAME, about), variants, 3, setup, report);
-    let speed = Speed(setup.size(250_000, 100_000));
+    let loads = [(100, 2), (1_000, 4)]
+        .into_iter()
+        .flat_map(|(capacity, threads)| {
+            [false, true].map(|new_keys| load(capacity, threads, new_keys))
+        });
+    let variants = loads.map(|load| (load.label(), load));
+    bench.race(&about, variants, 3, &bounds);
     let about =
         "u64 -> u64, from empty; a hundred times as many keys as there is room for, or all new";
-    let variants =
-        [false, true].map(|new_keys| (format!("10,000 entries, {}", how(new_keys)), new_keys));
-    race::run(
-        &speed,
-        (NAME, about.into()),
-        variants.to_vec(),
-        3,
-        setup,
-        report,
-    );
-}
-
-/// A value that is counted while it lives.
-struct Counted(&'static AtomicI64);
-
-impl Counted {
-    fn new(alive: &'static AtomicI64) -> Self {
-        alive.fetch_add(1, Relaxed);
-        Self(alive)
-    }
-}
-
-impl Clone for Counted {
-    fn clone(&self) -> Self {
-        Self::new(self.0)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
+    let variant = |new_keys| (format!("10,000 entries, {}", how(new_keys)), new_keys);
+    let speed = Speed(bench.size(250_000, 100_000));
+    bench.race(about, [false, true].map(variant), 3, &speed);
 }
 
 struct Bounds(usize);
 
-impl Race<u64, Counted> for Bounds {
+impl Race<u64, Arc<()>> for Bounds {
     type Variant = Load;
 
-    fn round<P: Peer<u64, Counted>>(&self, setup: &Setup, load: Load) -> Outcome {
-        sits_out::<P, Counted>()?;
-        // Of its own, since some peers drop values long after the cache.
-        let alive: &'static AtomicI64 = Box::leak(Box::default());
+    fn round<P: Peer<u64, Arc<()>>>(&self, setup: &Setup, load: Load) -> Outcome {
+        sits_out::<P, Arc<()>>()?;
+        // Each value is a clone of this, which counts them.
+        let root = Arc::new(());
         let capacity = load.capacity;
-        let lifetime = |_: &u64, _: &Counted| Duration::from_secs(3600);
+        let lifetime = |_: &u64, _: &Arc<()>| Duration::from_secs(3600);
         let plan = plan_of(Expiring::Never, capacity as usize, Some(capacity), lifetime);
         let cache = P::build(&plan)?;
-        let streams = load.streams(self.0);
-        let over = AtomicBool::new(false);
-        let watch = || {
-            let mut samples: [Vec<f64>; 2] = Default::default();
-            while !over.load(Relaxed) {
-                if let Some(entries) = cache.entries() {
-                    samples[0].push(entries.saturating_sub(capacity) as f64);
-                }
-                samples[1].push(alive.load(Relaxed) as f64);
-                thread::sleep(PAUSE);
+        let watch = |samples: &mut [Vec<f64>; 2]| {
+            if let Some(entries) = cache.entries() {
+                samples[0].push(entries.saturating_sub(capacity) as f64);
             }
-            samples
+            samples[1].push((Arc::strong_count(&root) - 1) as f64);
+            thread::sleep(PAUSE);
         };
-        let samples = thread::scope(|scope| {
-            let watcher = scope.spawn(watch);
-            let run = |worker: usize| {
-                for key in &streams[worker] {
-                    if load.new_keys || cache.look(key, |_| ()).is_none() {
-                        cache.insert(*key, Counted::new(alive));
-                    }
-                }
-                0
-            };
-            time(setup, load.threads, self.0, |_| (), run);
-            over.store(true, Relaxed);
-            watcher
-                .join()
-                .map_err(|_| Problem::Wrong("its count panicked".into()))
-        })?;
-        let metrics = [[OVER_MEDIAN, OVER_MAX], [ALIVE_MEDIAN, ALIVE_MAX]];
+        let has = |key: &u64| cache.look(key, |_| ()).is_some();
+        let insert = |key| cache.insert(key, Arc::clone(&root));
+        let run = || load.run(setup.cpu, self.0, has, insert);
+        let samples = watched(<[Vec<f64>; 2]>::default(), watch, run).1;
         let mut readings = Vec::new();
-        for (mut samples, [median, max]) in samples.into_iter().zip(metrics) {
+        for (mut samples, [median, max]) in samples.into_iter().zip([OVER, ALIVE]) {
             samples.sort_unstable_by(f64::total_cmp);
             if let Some(most) = samples.last() {
                 readings.extend([median.of(samples[samples.len() / 2]), max.of(*most)]);
@@ -187,24 +144,16 @@ impl Race for Speed {
         let mut readings = Vec::new();
         for threads in [2, 8] {
             let load = load(10_000, threads, new_keys);
-            let streams = load.streams(self.0);
             let cache = P::build(&plan(Expiring::Never, 10_000, Some(load.capacity)))?;
-            let run = |worker: usize| {
-                for key in &streams[worker] {
-                    if new_keys || cache.get(key).is_none() {
-                        cache.insert(*key, keys::value(*key));
-                    }
-                }
-                0
-            };
-            let done = time(setup, threads, self.0, |_| (), run);
-            readings.push(Reading::new(threads, NS_PER_OP, done.nanos));
+            let has = |key: &u64| cache.get(key).is_some();
+            let insert = |key| cache.insert(key, keys::value(key));
+            readings.push(load.run(setup.cpu, self.0, has, insert));
         }
         Ok(readings)
     }
 }
 
-fn sits_out<P: Peer<u64, V>, V: crate::peer::Value>() -> Result<(), Problem> {
+fn sits_out<P: Peer<u64, V>, V: Value>() -> Result<(), Problem> {
     let why = match P::CARD.role {
         Role::Floor => Some("no bound"),
         _ => P::SITS_OUT_EVICTION,

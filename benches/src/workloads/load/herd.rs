@@ -1,19 +1,10 @@
 //! Many callers that ask for one cold key at once: how often the load runs, and when the last of
 //! them has its answer.
 
-use std::{
-    sync::{
-        Barrier,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
-    thread,
-    time::Duration,
-};
-
 use futures_util::future::join_all;
 use tokio::{runtime::Builder, time::sleep};
 
-use super::{NAME, loading, plan};
+use super::loading;
 use crate::peers::{Moka, QuickCache, Wheelhouse};
 use crate::workloads::prelude::*;
 
@@ -27,14 +18,14 @@ const TASKS: usize = 64;
 const THREADS: usize = 8;
 
 /// Runs all herds.
-pub(super) fn run(setup: &Setup, report: &mut Report) {
-    let herds = setup.size(100, 10);
+pub(super) fn run(bench: Bench<'_>) {
+    let herds = bench.size(100, 10);
     let about = format!(
         "{herds} cold keys, one after the other, each asked for by all callers at once; a load \
-         ends 1 ms after the last of them has begun. Times count from the end of its first run; median of the herds. Tasks run on \
-         one thread, and those of moka in its cache for tasks"
+         ends 1 ms after the last of them has begun. Times count from the end of its first run; \
+         median of the herds. Tasks run on one thread, and those of moka in its cache for tasks"
     );
-    let contest = |variant: String| Contest::new(NAME, variant, &*about);
+    let contest = |variant: String| bench.contest(variant, &*about);
     let threads = |fails: bool| {
         let what = if fails { ", the load fails" } else { "" };
         loading!(contest(format!("{THREADS} threads{what}")),
@@ -53,17 +44,17 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
             Some(&|key, herd| drive(&cache, key, herd)),
         )
     };
-    let all = vec![
+    let all = [
         threads(false),
         tasks(format!("{TASKS} tasks"), 0).with(<Moka as Peer>::CARD, moka),
         tasks(format!("{TASKS} tasks and {THREADS} threads"), THREADS),
         threads(true),
     ];
-    contests(setup, report, setup.rounds.min(3), all);
+    bench.run(bench.rounds().min(3), all);
 }
 
 fn built<P: Peer>(herds: usize) -> Result<P, Problem> {
-    P::build(&plan(Expiring::Never, herds, Some(herds as u64 * 4)))
+    P::build(&roomy(Expiring::Never, herds))
 }
 
 /// What the callers for one key saw.
@@ -81,9 +72,9 @@ struct Herd {
 impl Herd {
     fn end(&self) {
         self.runs.fetch_add(1, SeqCst);
-        let _ = self
-            .ended
-            .compare_exchange(0, clock::nanos(), SeqCst, SeqCst);
+        // Fails after the first.
+        let (ended, now) = (&self.ended, clock::nanos());
+        let _ = ended.compare_exchange(0, now, SeqCst, SeqCst);
     }
 
     /// A caller begins to ask.
@@ -115,28 +106,24 @@ impl Herd {
 }
 
 fn by_threads<P: Loads>(herds: usize, cache: &P, fails: bool) -> Outcome {
-    let ask = |key, herd: &Herd| match fails {
-        true => {
-            let load = || {
-                herd.load();
-                Err(())
-            };
-            herd.comes();
-            assert_eq!(cache.try_get_with(key, load), None);
-        }
-        false => ask(cache, key, herd),
+    let fail = |key, herd: &Herd| {
+        let load = || {
+            herd.load();
+            Err(())
+        };
+        herd.comes();
+        assert_eq!(cache.try_get_with(key, load), None);
     };
-    gather(herds, THREADS, ask, None)
+    match fails {
+        true => gather(herds, THREADS, fail, None),
+        false => gather(herds, THREADS, |key, herd| ask(cache, key, herd), None),
+    }
 }
 
 fn by_tasks<P: Loads + LoadsByFuture>(herds: usize, threads: usize, cache: &P) -> Outcome {
     let tasks = |key, herd: &Herd| drive(cache, key, herd);
-    gather(
-        herds,
-        threads,
-        |key, herd| ask(cache, key, herd),
-        Some(&tasks),
-    )
+    let ask = |key, herd: &Herd| ask(cache, key, herd);
+    gather(herds, threads, ask, Some(&tasks))
 }
 
 fn ask(cache: &impl Loads, key: u64, herd: &Herd) {

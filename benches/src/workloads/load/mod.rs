@@ -5,7 +5,6 @@ mod herd;
 use crate::peers::{Moka, QuickCache, Ready, Wheelhouse};
 use crate::workloads::prelude::*;
 
-pub(super) const NAME: &str = "load";
 const GET: Metric = Metric::ranked("get ns");
 const GET_WITH: Metric = Metric::ranked("get_with ns");
 const BY_HAND: Metric = Metric::ranked("get, then insert ns");
@@ -14,24 +13,23 @@ const BY_HAND: Metric = Metric::ranked("get, then insert ns");
 const TURN: usize = 1 << 14;
 
 /// Runs all kinds.
-pub(super) fn run(setup: &Setup, report: &mut Report) {
-    let rounds = setup.rounds;
-    let hits = setup.size(1 << 19, 1 << 17);
+pub(super) fn run(bench: Bench<'_>) {
+    let hits = bench.size(1 << 19, 1 << 17);
     let (count, skew) = (keys::SMALL, keys::SKEW);
     let hit = format!("hits by both calls in turns; {count} keys, Zipf {skew}; 1 thread");
-    let misses = setup.size(400_000, 100_000);
+    let misses = bench.size(400_000, 100_000);
     let miss =
         format!("{misses} absent keys, by both ways in turns; a load does nothing; 1 thread");
     let mut all = Vec::new();
     for (label, expiring) in by_expiring(&[Expiring::Never, Expiring::Create]) {
-        let hit = Contest::new(NAME, format!("hit, {label}"), &hit);
+        let hit = bench.contest(format!("hit, {label}"), &hit);
         all.push(loading!(hit, P => hits_of::<P>(expiring, hits)));
-        let miss = Contest::new(NAME, format!("miss, {label}"), &miss);
+        let miss = bench.contest(format!("miss, {label}"), &miss);
         all.push(loading!(miss, P => misses_of::<P>(expiring, misses)));
     }
-    contests(setup, report, rounds, all);
-    herd::run(setup, report);
-    computes(setup, report);
+    bench.run(bench.rounds(), all);
+    herd::run(bench);
+    computes(bench);
 }
 
 /// Adds each of the caches that load to a contest, run by an expression over its type.
@@ -51,7 +49,7 @@ use loading;
 /// Hits by `get` and by `get_with`.
 fn hits_of<P: Loads>(expiring: Expiring, operations: usize) -> Outcome {
     let cache: P = small_cache(expiring)?;
-    let stream = keys::keys_of(&keys::zipf_ranks(keys::SMALL, operations, 0));
+    let stream = keys::small_stream(operations);
     let get = |keys: &[u64]| sum(keys, |key| cache.get(&key).unwrap_or(0));
     let get_with = |keys: &[u64]| sum(keys, |key| cache.get_with(key, || 0));
     get_with(&stream[..operations / 4]);
@@ -60,7 +58,7 @@ fn hits_of<P: Loads>(expiring: Expiring, operations: usize) -> Outcome {
 
 /// Misses by hand, and by `get_with` in another cache.
 fn misses_of<P: Loads>(expiring: Expiring, operations: usize) -> Outcome {
-    let build = || P::build(&plan(expiring, operations, Some(operations as u64 * 4)));
+    let build = || P::build(&roomy(expiring, operations));
     let (one, other) = (build()?, build()?);
     let stream: Vec<u64> = (0..operations as u64).map(keys::key).collect();
     let by_hand = |keys: &[u64]| {
@@ -89,10 +87,8 @@ fn in_turns(
     let (mut nanos, mut right) = ([0.0; 2], [0_u64; 2]);
     on_a_core(|| {
         for keys in stream.chunks(TURN) {
-            for (way, run) in [&one.1 as &dyn Fn(&[u64]) -> u64, &other.1]
-                .iter()
-                .enumerate()
-            {
+            let ways = [&one.1 as &dyn Fn(&[u64]) -> u64, &other.1];
+            for (way, run) in ways.into_iter().enumerate() {
                 let (spent, sum) = timed_here(false, 1, || run(keys));
                 nanos[way] += spent;
                 right[way] = right[way].wrapping_add(sum);
@@ -107,20 +103,20 @@ fn in_turns(
 }
 
 /// Adds one to values: of one key, and of a million.
-fn computes(setup: &Setup, report: &mut Report) {
-    let operations = setup.size(1 << 18, 1 << 16);
-    let million = setup.size(1_000_000, 50_000);
+fn computes(bench: Bench<'_>) {
+    let (setup, operations) = (bench.setup, bench.size(1 << 18, 1 << 16));
+    let million = bench.size(1_000_000, 50_000);
     let about = "each operation adds one to a value that is there, by `and_upsert_with` (quick_cache: \
                  `entry`, which calls back under a lock)";
     let all = [("one key", 1), ("a million keys", million)].map(|(variant, resident)| {
-        let contest = Contest::new(NAME, format!("compute, {variant}"), about);
+        let contest = bench.contest(format!("compute, {variant}"), about);
         loading!(contest, P => compute::<P>(setup, resident, operations); Wheelhouse, Moka, QuickCache)
     });
-    contests(setup, report, setup.rounds.min(3), all.into());
+    bench.run(bench.rounds().min(3), all);
 }
 
 fn compute<P: Loads>(setup: &Setup, resident: usize, operations: usize) -> Outcome {
-    let cache = P::build(&plan(Expiring::Never, resident, Some(resident as u64 * 4)))?;
+    let cache = P::build(&roomy(Expiring::Never, resident))?;
     let all = (0..resident as u64).map(keys::key);
     fill(&cache, all.clone().map(|key| (key, 0)))?;
     let mut readings = Vec::new();
@@ -132,7 +128,7 @@ fn compute<P: Loads>(setup: &Setup, resident: usize, operations: usize) -> Outco
             streams[worker].iter().for_each(|&key| cache.add_one(key));
             0
         };
-        readings.push(time(setup, threads, operations, |_| (), run).reading());
+        readings.push(timed(setup.cpu, threads, operations, |_| (), run).reading());
         added += threads * operations;
     }
     cache.settle();

@@ -1,10 +1,8 @@
 //! An hour of virtual time with entries coming and going: what is held must not creep up.
 
-use std::time::Duration;
-
 use wheelhouse::{Cache, ManualTicker, Scheduler, expiry};
 
-use super::{Figures, MIB, figures, resident};
+use super::{mib, resident};
 use crate::alloc::{start_counting, tally};
 use crate::workloads::prelude::*;
 
@@ -16,9 +14,10 @@ fn lifetime(key: &u64, _: &u64) -> Option<Duration> {
     Some(Duration::from_secs(1 + key % LONGEST))
 }
 
-pub(super) fn measure(seconds: u64) -> Result<Figures, Problem> {
+pub(super) fn measure(seconds: u64) -> Outcome {
     start_counting();
-    let (before, resident_before) = (tally(), resident());
+    let before = resident();
+    let held = || (tally().usable as f64, resident() - before);
     let ticker = ManualTicker::new();
     let cache = Cache::builder()
         .ticker(ticker.clone())
@@ -27,11 +26,11 @@ pub(super) fn measure(seconds: u64) -> Result<Figures, Problem> {
         .build();
     let settled = (seconds / 6).max(LONGEST * 2);
     let (mut inserted, mut sum, mut most) = (0u64, 0u64, 0u64);
-    let (mut held, mut resident_then) = (0.0, 0.0);
+    let mut early = (0.0, 0.0);
     for second in 0..seconds {
         for _ in 0..RATE {
-            let key = keys::key(inserted);
-            cache.insert(key, keys::value(key));
+            let (key, value) = keys::entry(inserted);
+            cache.insert(key, value);
             // Inserted a twentieth of a second ago.
             let earlier = keys::key(inserted.saturating_sub(RATE / 20));
             match inserted % 10 {
@@ -47,30 +46,22 @@ pub(super) fn measure(seconds: u64) -> Result<Figures, Problem> {
         sum += len;
         most = most.max(len);
         if second + 1 == settled {
-            held = (tally() - before).usable as f64;
-            resident_then = resident() - resident_before;
+            early = held();
         }
     }
     // Each entry lives for at most two minutes, once more if it was read, and a bucket of the
     // wheel.
     if most > RATE * (2 * LONGEST + 4) {
-        return Err(Problem::Wrong(format!(
-            "{most} entries at once: they do not leave when they are due"
-        )));
+        let why = format!("{most} entries at once: they do not leave when they are due");
+        return Err(Problem::Wrong(why));
     }
-    let (held_end, resident_end) = (
-        (tally() - before).usable as f64,
-        resident() - resident_before,
-    );
-    figures([
-        ("entries (mean)", sum as f64 / seconds as f64),
-        ("held MiB early", held / MIB),
-        ("held MiB at end", held_end / MIB),
-        ("resident MiB early", resident_then / MIB),
-        ("resident MiB at end", resident_end / MIB),
-        (
-            "resident growth %",
-            100.0 * (resident_end / resident_then - 1.0),
-        ),
+    let end = held();
+    Ok(vec![
+        Metric::median("entries (mean)").of(sum as f64 / seconds as f64),
+        Metric::median("held MiB early").of(mib(early.0)),
+        Metric::median("held MiB at end").of(mib(end.0)),
+        Metric::median("resident MiB early").of(mib(early.1)),
+        Metric::median("resident MiB at end").of(mib(end.1)),
+        Metric::worst("resident growth %").of(100.0 * (end.1 / early.1 - 1.0)),
     ])
 }

@@ -1,39 +1,34 @@
 //! Bytes and allocations for each entry, and what is left when all have gone.
 
-use super::{Figures, MIB, figures, resident};
+use super::{mib, resident};
 use crate::workloads::prelude::*;
 use crate::{
     alloc::{start_counting, tally, trim},
     peers::{self, Visit},
 };
 
-struct Probe<'a> {
-    peer: &'a str,
+struct Probe {
+    peer: String,
     expiring: Expiring,
-    bounded: bool,
+    capacity: Option<u64>,
     count: usize,
-    outcome: Result<Figures, Problem>,
+    outcome: Outcome,
 }
 
-pub(super) fn measure(
-    peer: &str,
-    expiring: Expiring,
-    bounded: bool,
-    count: usize,
-) -> Result<Figures, Problem> {
-    let outcome = Err(Problem::Unsupported("there is no such peer"));
+/// Measures the peer of this name.
+pub(super) fn measure(peer: String, expiring: Expiring, bounded: bool, count: usize) -> Outcome {
     let mut probe = Probe {
         peer,
         expiring,
-        bounded,
+        capacity: bounded.then_some(count as u64 * 4),
         count,
-        outcome,
+        outcome: Err(Problem::Unsupported("there is no such peer")),
     };
     peers::each(&mut probe);
     probe.outcome
 }
 
-impl Visit for Probe<'_> {
+impl Visit for Probe {
     fn meet<P: Peer>(&mut self) {
         if P::CARD.name == self.peer {
             self.outcome = measure_one::<P>(self);
@@ -41,24 +36,22 @@ impl Visit for Probe<'_> {
     }
 }
 
-fn measure_one<P: Peer>(probe: &Probe<'_>) -> Result<Figures, Problem> {
+fn measure_one<P: Peer>(probe: &Probe) -> Outcome {
     let count = probe.count;
-    let capacity = probe.bounded.then_some(count as u64 * 4);
     let all: Vec<u64> = (0..count as u64).map(keys::key).collect();
     start_counting();
-    let (before, resident_before) = (tally(), resident());
-    let cache = P::build(&plan(probe.expiring, 1024, capacity))?;
+    let before = resident();
+    let resident = || resident() - before;
+    let cache = P::build(&plan(probe.expiring, 1024, probe.capacity))?;
     for &key in &all {
         cache.insert(key, keys::value(key));
     }
     settle(&cache);
-    let (full, resident_full) = (tally() - before, resident() - resident_before);
-    let there = all
-        .iter()
-        .filter(|key| cache.get(key) == Some(keys::value(**key)))
-        .count();
-    // stretto may drop writes; its figures are for those that it took.
-    if P::CARD.name != "stretto" {
+    let (full, resident_full) = (tally(), resident());
+    let found = |key: &&u64| cache.get(key) == Some(keys::value(**key));
+    let there = all.iter().filter(found).count();
+    // The figures of a peer that drops writes are for those that it took.
+    if !P::DROPS_WRITES {
         expect("entries found", there as u64, count as u64)?;
     }
     for key in &all {
@@ -66,24 +59,24 @@ fn measure_one<P: Peer>(probe: &Probe<'_>) -> Result<Figures, Problem> {
     }
     settle(&cache);
     let left = all.iter().filter(|key| cache.get(key).is_some()).count();
-    if P::CARD.name != "stretto" {
+    if !P::DROPS_WRITES {
         expect("entries left after all were removed", left as u64, 0)?;
     }
-    let (empty, resident_empty) = (tally() - before, resident() - resident_before);
+    let (empty, resident_empty) = (tally(), resident());
     trim();
-    let resident_trimmed = resident() - resident_before;
+    let resident_trimmed = resident();
 
     let each = |figure: f64| figure / there as f64;
-    figures([
-        ("B/entry", each(full.usable as f64)),
-        ("B asked for/entry", each(full.requested as f64)),
-        ("allocations/entry", each(full.live as f64)),
-        ("calls/insert", full.calls as f64 / count as f64),
-        ("resident B/entry", each(resident_full)),
-        ("resident MiB full", resident_full / MIB),
-        ("emptied", resident_empty / MIB),
-        ("emptied, trimmed", resident_trimmed / MIB),
-        ("held MiB emptied", empty.usable as f64 / MIB),
+    Ok(vec![
+        Metric::ranked("B/entry").of(each(full.usable as f64)),
+        Metric::median("B asked for/entry").of(each(full.requested as f64)),
+        Metric::median("allocations/entry").of(each(full.live as f64)),
+        Metric::median("calls/insert").of(full.calls as f64 / count as f64),
+        Metric::median("resident B/entry").of(each(resident_full)),
+        Metric::median("resident MiB full").of(mib(resident_full)),
+        Metric::median("emptied").of(mib(resident_empty)),
+        Metric::median("emptied, trimmed").of(mib(resident_trimmed)),
+        Metric::median("held MiB emptied").of(mib(empty.usable as f64)),
     ])
 }
 

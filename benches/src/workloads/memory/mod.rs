@@ -10,9 +10,12 @@ mod entries;
 mod saved;
 
 use std::{
+    error::Error,
     fs,
     process::{Command, Stdio},
 };
+
+use serde::{Deserialize, Serialize};
 
 use crate::peers::{self, Visit};
 use crate::workloads::prelude::*;
@@ -20,51 +23,32 @@ use crate::workloads::prelude::*;
 /// First argument of a child process.
 pub const PROBE: &str = "memory-probe";
 
-const METRICS: &[Metric] = &[
-    Metric::ranked("B/entry"),
-    Metric::median("B asked for/entry"),
-    Metric::median("allocations/entry"),
-    Metric::median("calls/insert"),
-    Metric::median("resident B/entry"),
-    Metric::median("resident MiB full"),
-    Metric::median("emptied"),
-    Metric::median("emptied, trimmed"),
-    Metric::median("held MiB emptied"),
-    Metric::median("entries (mean)"),
-    Metric::median("held MiB early"),
-    Metric::median("held MiB at end"),
-    Metric::median("resident MiB early"),
-    Metric::median("resident MiB at end"),
-    Metric::worst("resident growth %"),
-    Metric::median("cache MiB"),
-    Metric::median("snapshot MiB"),
-    Metric::worst("most MiB while it is taken"),
-];
-
-/// Figures of a child, by metric.
-type Figures = Vec<(String, f64)>;
-
-/// The figures of a child.
-fn figures<const N: usize>(figures: [(&str, f64); N]) -> Result<Figures, Problem> {
-    Ok(figures
-        .map(|(name, figure)| (name.to_owned(), figure))
-        .to_vec())
+/// What a child measures.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum Kind {
+    /// Entries of this expiry, in a cache with a bound or without.
+    Entries(Expiring, bool),
+    Churn,
+    Snapshot,
 }
 
+/// What a child is asked for: the kind, the peer, and how many entries or seconds.
+#[derive(Serialize, Deserialize)]
+struct Asked(Kind, String, usize);
+
 /// Runs all kinds.
-pub fn run(setup: &Setup, report: &mut Report) {
-    let count = setup.size(1_000_000, 300_000).to_string();
+pub fn run(bench: Bench<'_>) {
+    let count = bench.size(1_000_000, 300_000);
     let about = format!(
         "u64 -> u64, {count} entries inserted, then all removed; each peer in its own process"
     );
-    let entries = |variant, expiring, bound| {
-        let contest = Contest::new("memory", variant, &*about);
-        let arguments = ["entries", expiring, bound, &count];
-        let mut children = Children(contest, arguments);
+    let entries = |variant, expiring, bounded| {
+        let kind = Kind::Entries(expiring, bounded);
+        let mut children = Children(bench.contest(variant, &*about), kind, count);
         peers::each::<u64, u64>(&mut children);
         children.0
     };
-    let seconds = setup.size(3600, 900).to_string();
+    let seconds = bench.size(3600, 900);
     let churn = format!(
         "{seconds} s of virtual time (early: after a sixth), {} inserts a second living 1 to 120 s, \
          a tenth invalidated, a tenth extended by reads; only wheelhouse has a clock that can be set",
@@ -72,91 +56,72 @@ pub fn run(setup: &Setup, report: &mut Report) {
     );
     let saved = format!("u64 -> u64, {count} entries, per-entry expiry; bytes of what is taken");
     let subject = Card::subject("wheelhouse");
-    let alone = |variant, about, argument| {
-        Contest::new("memory", variant, about)
-            .with(subject, move || child(&[variant, argument, "", "", ""]))
+    let alone = |variant, about, kind, count| {
+        let contest = bench.contest(variant, about);
+        contest.with(subject, move || child(&Asked(kind, String::new(), count)))
     };
-    let all = vec![
-        entries(Expiring::Never.label(), "never", "bounded"),
-        entries(Expiring::Write.label(), "write", "bounded"),
-        entries("per-entry expiry, no bound", "write", "unbounded"),
-        alone("churn", churn, &seconds),
-        alone("snapshot", saved, &count),
+    let all = [
+        entries(Expiring::Never.label(), Expiring::Never, true),
+        entries(Expiring::Write.label(), Expiring::Write, true),
+        entries("per-entry expiry, no bound", Expiring::Write, false),
+        alone("churn", churn, Kind::Churn, seconds),
+        alone("snapshot", saved, Kind::Snapshot, count),
     ];
-    contests(setup, report, 1, all);
+    bench.run(1, all);
 }
 
 /// A child for each peer.
-struct Children<'a>(Contest<'a>, [&'a str; 4]);
+struct Children<'a>(Contest<'a>, Kind, usize);
 
 impl<K: Key, V: Value> Visit<K, V> for Children<'_> {
     fn meet<P: Peer<K, V>>(&mut self) {
-        let [kind, expiring, bound, count] = self.1;
-        let run = move || child(&[kind, P::CARD.name, expiring, bound, count]);
-        self.0.add(P::CARD, run);
+        let asked = Asked(self.1, P::CARD.name.into(), self.2);
+        self.0.add(P::CARD, move || child(&asked));
     }
 }
 
 /// Starts this program again to measure one thing.
-fn child(arguments: &[&str; 5]) -> Outcome {
-    let wrong = |what: &str| Problem::Wrong(format!("{PROBE} {}: {what}", arguments.join(" ")));
+fn child(asked: &Asked) -> Outcome {
+    let asked = serde_json::to_string(asked).expect("made of names and numbers");
+    let wrong = |error: &dyn Error| Problem::Wrong(format!("{PROBE} {asked}: {error}"));
     let start = |program| {
         let mut command = Command::new(program);
         command
-            .arg(PROBE)
-            .args(arguments)
+            .args([PROBE, &asked])
             .stderr(Stdio::inherit())
             .output()
     };
     let done = std::env::current_exe().and_then(start);
-    let done = done.map_err(|error| wrong(&error.to_string()))?;
-    let answer: Result<Figures, (bool, String)> =
-        serde_json::from_slice(&done.stdout).map_err(|error| wrong(&error.to_string()))?;
-    let figures = answer.map_err(|(unsupported, why)| match unsupported {
-        true => Problem::Unsupported(why.leak()),
-        false => wrong(&why),
-    })?;
-    let readings = figures.into_iter().map(|(name, value)| {
-        let metric = METRICS.iter().find(|metric| metric.name == name);
-        let metric = metric.ok_or_else(|| wrong(&format!("no metric {name}")))?;
-        Ok(metric.of(value))
-    });
-    readings.collect()
+    let answer = done.map_err(|error| wrong(&error))?.stdout;
+    serde_json::from_slice(&answer).map_err(|error| wrong(&error))?
 }
 
-/// The child's side: measures what `arguments` say and prints it.
-pub fn probe(arguments: &[String]) {
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let number = |text: &str| text.parse().unwrap_or(0);
-    let outcome = match arguments[..] {
-        ["entries", peer, expiring, bound, count] => {
-            let expiring = match expiring {
-                "never" => Expiring::Never,
-                _ => Expiring::Write,
-            };
-            entries::measure(peer, expiring, bound == "bounded", number(count) as usize)
+/// The child's side: measures what it is asked for and prints it.
+pub fn probe(asked: &str) {
+    let outcome = match serde_json::from_str(asked) {
+        Ok(Asked(Kind::Entries(expiring, bounded), peer, count)) => {
+            entries::measure(peer, expiring, bounded, count)
         }
-        ["churn", seconds, ..] => churn::measure(number(seconds)),
-        ["snapshot", count, ..] => saved::measure(number(count) as usize),
-        _ => Err(Problem::Wrong(format!(
-            "{PROBE} does not know {arguments:?}"
-        ))),
+        Ok(Asked(Kind::Churn, _, seconds)) => churn::measure(seconds as u64),
+        Ok(Asked(Kind::Snapshot, _, count)) => saved::measure(count),
+        Err(error) => Err(Problem::Wrong(error.to_string())),
     };
-    let answer = outcome.map_err(|problem| match problem {
-        Problem::Unsupported(why) => (true, why.to_owned()),
-        Problem::Wrong(why) => (false, why),
-    });
-    let answer = serde_json::to_string(&answer);
+    let answer = serde_json::to_string(&outcome);
     println!("{}", answer.expect("figures are finite"));
 }
 
 /// Resident size of this process, bytes.
 fn resident() -> f64 {
-    let pages = fs::read_to_string("/proc/self/statm")
-        .ok()
-        .and_then(|text| text.split(' ').nth(1)?.parse::<f64>().ok());
+    let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<f64>().ok());
     // SAFETY: `sysconf` has no preconditions.
     pages.unwrap_or(f64::NAN) * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as f64
 }
 
-const MIB: f64 = 1024.0 * 1024.0;
+/// A number of bytes, in MiB.
+fn mib(bytes: impl Into<f64>) -> f64 {
+    bytes.into() / (1024.0 * 1024.0)
+}

@@ -2,8 +2,6 @@
 //! insert is followed by all the maintenance that it calls for, so no cache is ever beyond its
 //! bound and a hit ratio is that of the policy.
 
-use std::{num::NonZeroUsize, time::Duration};
-
 use wheelhouse::{EvictionPolicy, ManualTicker};
 
 use super::requests::Requests;

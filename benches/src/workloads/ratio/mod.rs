@@ -7,15 +7,13 @@
 
 mod caches;
 mod limits;
-mod lives;
 mod requests;
 mod sizes;
-
-use std::num::NonZeroUsize;
 
 use crate::workloads::prelude::*;
 use crate::{
     report::{
+        Report,
         plot::{self, Panel},
         table,
     },
@@ -25,12 +23,8 @@ use crate::{
 use caches::{CACHES, Entrant};
 use requests::Requests;
 
-/// Name of the table of real traces.
-pub const NAME: &str = "ratio";
 /// Name of the table of values that expire.
 const LIVES: &str = "ratio-lives";
-/// Name of the curves.
-pub const CURVES: &str = "ratio-curves";
 
 /// Caches that no user can have, and their hits.
 type Limit = (Card, fn(&Requests, NonZeroUsize) -> u64);
@@ -45,26 +39,27 @@ const TOO_SHORT: usize = 1_000;
 const TOO_LONG: usize = 200_000;
 
 /// Replays all traces at the sizes of the table, then values that expire.
-pub fn run(setup: &Setup, report: &mut Report) {
+pub(super) fn run(bench: Bench<'_>) {
     let about = |name: &str| match sizes::place(name) {
         Some(_) => "Hits in percent of the requests, by trace and entries allowed",
         None => "The same for traces that are not in the list of sizes",
     };
-    let mut lines = replay_traces(setup, report, NAME, about, sizes::of, |_| true);
-    for (name, requests, sizes) in expiring(setup) {
-        for size in sizes.map(|size| NonZeroUsize::new(size).expect("no size is 0")) {
-            let line = (LIVES, name, EXPIRING);
-            lines.push(replay(setup, report, line, &CACHES, &requests, size));
+    let mut lines = replay_traces(bench, about, sizes::of, |_| true);
+    let lives = Bench {
+        name: LIVES,
+        ..bench
+    };
+    for (name, requests, sizes) in expiring(bench.setup) {
+        for size in sizes.into_iter().filter_map(NonZeroUsize::new) {
+            lines.push(replay(lives, (name, EXPIRING), &CACHES, &requests, size));
         }
     }
     while let Some(first) = lines.first().cloned() {
-        let is_same = |line: &Heading| line.workload == first.workload && line.about == first.about;
-        let (table, others): (Vec<_>, Vec<_>) = lines.into_iter().partition(is_same);
-        print!(
-            "{}",
-            table::of_lines(report, &table.iter().collect::<Vec<_>>())
-        );
-        lines = others;
+        let is_same =
+            |line: &&Heading| line.workload == first.workload && line.about == first.about;
+        let table: Vec<&Heading> = lines.iter().filter(is_same).collect();
+        print!("{}", table::of_lines(&bench.report.borrow(), &table));
+        lines.retain(|line| !is_same(&line));
     }
 }
 
@@ -75,8 +70,8 @@ const EXPIRING: &str = "Hits in percent of the requests where values expire, by 
 
 /// The loads of values that expire: name, requests, entries allowed.
 fn expiring(setup: &Setup) -> Vec<(&'static str, Requests, [usize; 2])> {
-    let zipf = lives::zipf(setup.size(2_000_000, 200_000));
-    let hot = lives::short_lived(setup.size(1_000_000, 100_000));
+    let zipf = requests::zipf(setup.size(2_000_000, 200_000));
+    let hot = requests::short_lived(setup.size(1_000_000, 100_000));
     let mut loads = vec![
         ("Zipf", zipf, [5_000, 20_000]),
         ("short-lived hot keys", hot, [1_000, 5_000]),
@@ -84,7 +79,7 @@ fn expiring(setup: &Setup) -> Vec<(&'static str, Requests, [usize; 2])> {
     let found = traces::find(&setup.traces).unwrap_or_default();
     let timed = found.iter().find(|found| found.name == "cloudphysics");
     let trace = timed.and_then(|found| Trace::read(&found.path).ok());
-    match trace.and_then(lives::of_trace) {
+    match trace.and_then(requests::of_trace) {
         Some(requests) => loads.insert(0, ("cloudphysics", requests, [5_000, 20_000])),
         None => println!("\n{LIVES}: no trace with times, so made-up requests only"),
     }
@@ -92,18 +87,20 @@ fn expiring(setup: &Setup) -> Vec<(&'static str, Requests, [usize; 2])> {
 }
 
 /// Replays the traces of the table at sizes that give a curve, and draws them.
-pub fn curves(setup: &Setup, report: &mut Report) {
+pub(super) fn curves(bench: Bench<'_>) {
     let sizes = |name: &str, distinct| match sizes::place(name) {
         Some(_) => sizes::doubling(distinct),
         None => Vec::new(),
     };
     let about = |_: &str| "Hits in percent of the requests, over the size of the cache";
-    let lines = replay_traces(setup, report, CURVES, about, sizes, |entrant| entrant.curve);
-    let (Some(folder), false) = (&setup.plots, lines.is_empty()) else {
+    let lines = replay_traces(bench, about, sizes, |entrant| entrant.curve);
+    let (Some(folder), false) = (&bench.svg, lines.is_empty()) else {
         return;
     };
     let drawn = lines.chunk_by(|one, other| trace_of(one) == trace_of(other));
-    let panels: Vec<Panel> = drawn.map(|lines| panel(report, lines)).collect();
+    let panels: Vec<Panel> = drawn
+        .map(|lines| panel(&bench.report.borrow(), lines))
+        .collect();
     let title = "hits, percent of the requests, over the size of the cache, percent of the keys";
     if let Err(error) = plot::panels(title, &panels, &folder.join("hit-ratios.svg")) {
         eprintln!("cannot draw the curves: {error}");
@@ -117,35 +114,38 @@ fn trace_of(heading: &Heading) -> &str {
 fn panel(report: &Report, lines: &[Heading]) -> Panel {
     let caches = CACHES.iter().filter(|entrant| entrant.curve);
     let cards = caches.map(|entrant| entrant.card).chain([LIMITS[1].0]);
-    let hits = |line: &Heading, peer: &str| {
-        let row = report.row(CURVES, &line.variant, 1, HIT_PERCENT.name, peer);
-        row.map(|row| row.median())
-    };
     let curve = |card: Card| {
-        let values = lines.iter().filter_map(|line| hits(line, card.name));
+        let row = |line: &Heading| {
+            report.row(
+                &line.workload,
+                &line.variant,
+                1,
+                HIT_PERCENT.name,
+                card.name,
+            )
+        };
+        let values = lines.iter().filter_map(|line| Some(row(line)?.median()));
         (card.name.to_owned(), values.collect())
     };
     // Sizes double up to half of the keys.
     let steps = (1..=lines.len() as i32).rev();
+    let label = |halvings| format!("{:.1}", 100.0 * 0.5_f64.powi(halvings));
     Panel {
         title: trace_of(&lines[0]).to_owned(),
-        steps: steps
-            .map(|halvings| format!("{:.1}", 100.0 * 0.5_f64.powi(halvings)))
-            .collect(),
+        steps: steps.map(label).collect(),
         curves: cards.map(curve).collect(),
     }
 }
 
 /// Replays every trace, at the sizes that are given for it, with the caches that take part.
 fn replay_traces(
-    setup: &Setup,
-    report: &mut Report,
-    workload: &'static str,
+    bench: Bench<'_>,
     about: impl Fn(&str) -> &'static str,
     sizes_of: impl Fn(&str, usize) -> Vec<NonZeroUsize>,
     takes_part: impl Fn(&Entrant) -> bool,
 ) -> Vec<Heading> {
-    let mut found = match traces::find(&setup.traces) {
+    let workload = bench.name;
+    let mut found = match traces::find(&bench.traces) {
         Ok(found) => found,
         Err(why) => {
             println!("\n{workload}: skipped: {why}; name a file or a folder with --traces");
@@ -156,34 +156,38 @@ fn replay_traces(
     let entrants: Vec<Entrant> = CACHES.into_iter().filter(takes_part).collect();
     let mut lines = Vec::new();
     for Found { name, path } in &found {
-        setup.step(&format!("{workload}, {name}: reading"));
+        bench.step(&format!("{workload}, {name}: reading"));
         let trace = match Trace::read(path) {
             Ok(trace) => trace,
             Err(why) => {
-                setup.clear();
+                bench.clear();
                 println!("{workload}: {} left out: {why}", path.display());
                 continue;
             }
         };
-        if trace.keys.len() < TOO_SHORT || (setup.quick && trace.keys.len() > TOO_LONG) {
+        if trace.keys.len() < TOO_SHORT || (bench.quick && trace.keys.len() > TOO_LONG) {
             continue;
         }
         let sizes = sizes_of(name, trace.distinct);
         let requests = Requests::without_deadlines(trace.keys);
         for size in sizes {
-            let line = (workload, &**name, about(name));
-            lines.push(replay(setup, report, line, &entrants, &requests, size));
+            lines.push(replay(
+                bench,
+                (name, about(name)),
+                &entrants,
+                &requests,
+                size,
+            ));
         }
     }
-    setup.clear();
+    bench.clear();
     lines
 }
 
 /// Replays requests at one size with every cache that takes part.
 fn replay(
-    setup: &Setup,
-    report: &mut Report,
-    (workload, name, about): (&str, &str, &str),
+    bench: Bench<'_>,
+    (name, about): (&str, &str),
     entrants: &[Entrant],
     requests: &Requests,
     size: NonZeroUsize,
@@ -192,7 +196,8 @@ fn replay(
         let percent = 100.0 * hits as f64 / requests.keys.len() as f64;
         Ok(vec![HIT_PERCENT.of(percent)])
     };
-    let mut contest = Contest::line(workload, format!("{name}, {size}"), about);
+    let mut contest = bench.contest(format!("{name}, {size}"), about);
+    contest.heading.is_line = true;
     for entrant in entrants {
         contest.add(entrant.card, move || {
             percent((entrant.play)(requests, size)?)
@@ -202,6 +207,6 @@ fn replay(
         contest.add(card, move || percent(hits(requests, size)));
     }
     let heading = contest.heading.clone();
-    contests(setup, report, setup.replays, vec![contest]);
+    bench.run(bench.rounds.unwrap_or(1), [contest]);
     heading
 }

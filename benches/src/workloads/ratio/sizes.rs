@@ -34,19 +34,16 @@ pub(super) fn of(trace: &str, distinct: usize) -> Vec<NonZeroUsize> {
     let sizes = match place(trace) {
         Some(place) => REFERENCE[place].1.to_vec(),
         None => HUNDREDTHS
-            .iter()
             .map(|hundredths| distinct * hundredths / 100)
-            .collect(),
+            .to_vec(),
     };
     sizes.into_iter().filter_map(NonZeroUsize::new).collect()
 }
 
 /// Sizes for a curve: from a 64th of the keys, doubling, to half of them.
 pub(super) fn doubling(distinct: usize) -> Vec<NonZeroUsize> {
-    (1..=6)
-        .rev()
-        .filter_map(|halvings| NonZeroUsize::new(distinct >> halvings))
-        .collect()
+    let sizes = (1..=6).rev().map(|halvings| distinct >> halvings);
+    sizes.filter_map(NonZeroUsize::new).collect()
 }
 
 #[cfg(test)]

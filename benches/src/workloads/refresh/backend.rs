@@ -4,18 +4,8 @@
 //! enough for the pace, and few calls are interrupted by another caller. Each call is timed from
 //! its start. "No cache" shows what the machine and the other callers do to calls that do nothing.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    thread,
-    time::Duration,
-};
-
 use wheelhouse::{Cache, loader_fn, refresh};
 
-use super::{NAME, expect, plan};
 use crate::peers::{Moka, OnWrite};
 use crate::workloads::prelude::*;
 
@@ -38,27 +28,26 @@ const BACKEND: Metric = Metric::median("backend calls/s");
 const REQUESTS: Metric = Metric::median("requests/s");
 
 /// Measures both settings of ours, moka, and no cache.
-pub(super) fn run(setup: &Setup, report: &mut Report) {
+pub(super) fn run(bench: Bench<'_>) {
     let about = "50,000 requests a second by 16 callers, 1,000 keys equally likely, lives of 1 s; \
                  refresh: a quarter of the life before its end, up to a fifth earlier by chance, on \
                  16 threads";
-    let seconds = setup.size(4, 1) as u64;
+    let seconds = bench.size(4, 1) as u64;
     let load = move || Load {
         seconds,
         calls: Arc::default(),
     };
-    let contest = Contest::new(NAME, "backend of 5 ms", about)
-        .with(Card::subject("wheelhouse, refresh"), move || {
-            loading(load(), true)
-        })
-        .with(Card::subject("wheelhouse, no refresh"), move || {
-            loading(load(), false)
-        })
+    let ours = |name, refreshes| (Card::subject(name), move || loading(load(), refreshes));
+    let (refresh, run) = ours("wheelhouse, refresh", true);
+    let (no_refresh, run_without) = ours("wheelhouse, no refresh", false);
+    let nothing = Card::floor("no cache, calls that do nothing");
+    let contest = bench
+        .contest("backend of 5 ms", about)
+        .with(refresh, run)
+        .with(no_refresh, run_without)
         .with(<Moka as Peer>::CARD, move || with_moka(load()))
-        .with(Card::floor("no cache, calls that do nothing"), move || {
-            load().run(keys::value)
-        });
-    contests(setup, report, setup.rounds.min(2), vec![contest]);
+        .with(nothing, move || load().run(keys::value));
+    bench.run(bench.rounds().min(2), [contest]);
 }
 
 /// The requests to come, and the calls of the backend.
@@ -94,7 +83,7 @@ fn loading(load: Load, refreshes: bool) -> Outcome {
 fn with_moka(load: Load) -> Outcome {
     let cache = Moka::build(&Plan {
         lifetime: |_, _| LIFE,
-        ..plan(Expiring::Write, KEYS, Some(KEYS as u64 * 4))
+        ..roomy(Expiring::Write, KEYS)
     })?;
     let calls = Arc::clone(&load.calls);
     load.run(|key| cache.get_with(key, || call(&calls, key)))
@@ -128,28 +117,25 @@ impl Load {
             }
             (seen, right, made)
         };
-        let (seen, before) = thread::scope(|scope| {
-            let callers: Vec<_> = (0..CALLERS)
-                .map(|number| scope.spawn(move || caller(number)))
-                .collect();
+        let (seen, right, made, calls) = thread::scope(|scope| {
+            let spawn = |number| scope.spawn(move || caller(number));
+            let callers: Vec<_> = (0..CALLERS).map(spawn).collect();
             clock::sleep_until(from);
             let before = self.calls.load(Relaxed);
             clock::sleep_until(end);
             let calls = self.calls.load(Relaxed) - before;
-            let mut all = (tail::histogram(), 0, 0);
-            for caller in callers {
-                let (seen, right, made) = caller.join().expect("no call panics");
-                all = (all.0 + seen, all.1 + right, all.2 + made);
-            }
-            (all, calls)
+            let none = (tail::histogram(), 0, 0, calls);
+            callers
+                .into_iter()
+                .map(joined)
+                .fold(none, |all, (seen, right, made)| {
+                    (all.0 + seen, all.1 + right, all.2 + made, calls)
+                })
         });
-        let (seen, right, made) = seen;
         expect("right answers", right, made)?;
         let rate = |count: u64| count as f64 / self.seconds as f64;
-        let micros = |quantile| seen.value_at_quantile(quantile) as f64 / 1e3;
-        let latencies = LATENCY.map(|(metric, quantile)| (metric, micros(quantile)));
-        let rates = [(BACKEND, rate(before)), (REQUESTS, rate(seen.len()))];
-        let all = latencies.into_iter().chain(rates);
-        Ok(all.map(|(metric, value)| metric.of(value)).collect())
+        let mut readings = tail::readings(&seen, 1e3, &LATENCY);
+        readings.extend([BACKEND.of(rate(calls)), REQUESTS.of(rate(seen.len()))]);
+        Ok(readings)
     }
 }

@@ -3,21 +3,13 @@
 
 mod backend;
 
-use std::{
-    sync::{
-        Arc, RwLock,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
-    thread,
-    time::Duration,
-};
+use std::sync::RwLock;
 
 use wheelhouse::{Cache, Loaded, Loader, LoadingCache, Refresh, Reloaded, refresh};
 
 use crate::peers::{OnCreate, Wheelhouse};
 use crate::workloads::prelude::*;
 
-pub(super) const NAME: &str = "refresh";
 const PLAIN: Metric = Metric::ranked("Cache::get ns");
 const FRESH: Metric = Metric::ranked("LoadingCache::get, fresh, ns");
 const STALE: Metric = Metric::ranked("LoadingCache::get, stale, ns");
@@ -27,16 +19,16 @@ const STREAM: usize = 1 << 17;
 const THREADS: [usize; 2] = [1, 8];
 
 /// Runs both kinds.
-pub(super) fn run(setup: &Setup, report: &mut Report) {
+pub(super) fn run(bench: Bench<'_>) {
     let about = format!(
         "u64 -> u64, {} keys, Zipf {}; stale: a reload of each key is under way and does not end",
         keys::SMALL,
         keys::SKEW
     );
-    let card = <Wheelhouse as Peer>::CARD;
-    let hits = Contest::new(NAME, "hits, per-entry expiry", about).with(card, move || hits(setup));
-    contests(setup, report, setup.rounds, vec![hits]);
-    backend::run(setup, report);
+    let contest = bench.contest("hits, per-entry expiry", about);
+    let hits = contest.with(<Wheelhouse as Peer>::CARD, || hits(bench.setup));
+    bench.run(bench.rounds(), [hits]);
+    backend::run(bench);
 }
 
 /// A loader whose reloads wait for the lock.
@@ -64,7 +56,7 @@ fn loading(held: &Held, policy: impl Refresh<u64, u64>) -> LoadingCache<u64, u64
         .loading(held.clone())
         .refresh_after(policy)
         .build();
-    for (key, value) in entries(keys::SMALL) {
+    for (key, value) in keys::entries(keys::SMALL) {
         assert_eq!(cache.get(&key).ok(), Some(value));
     }
     cache
@@ -77,19 +69,18 @@ fn hits(setup: &Setup) -> Outcome {
     let fresh = loading(&held, refresh::after(Duration::from_secs(3600)));
     let stale = loading(&held, refresh::after(Duration::from_nanos(1)));
     // The first read of a stale entry starts the reload.
-    let first = entries(keys::SMALL).filter(|(key, value)| stale.get(key) == Ok(*value));
+    let first = keys::entries(keys::SMALL).filter(|(key, value)| stale.get(key) == Ok(*value));
     expect("right answers", first.count() as u64, keys::SMALL as u64)?;
     let mut readings = Vec::new();
     for threads in THREADS {
-        let stream = |worker| keys::keys_of(&keys::zipf_ranks(keys::SMALL, STREAM, worker));
-        let streams: Vec<_> = (0..threads).map(stream).collect();
+        let streams = keys::zipf_streams(keys::SMALL, STREAM, threads);
         let mut measure = |metric, get: &(dyn Fn(&[u64]) -> u64 + Sync)| {
             let run = |worker: usize| (0..4).map(|_| get(&streams[worker])).sum();
             let warm = |worker: usize| {
                 get(&streams[worker][..STREAM / 4]);
             };
-            let done = time(setup, threads, STREAM * 4, warm, run);
-            readings.push(Reading::new(threads, metric, done.nanos));
+            let done = timed(setup.cpu, threads, STREAM * 4, warm, run);
+            readings.push(done.as_metric(metric));
             expect("right answers", done.sum, (threads * STREAM * 4) as u64)
         };
         measure(PLAIN, &|stream| right(stream, |key| plain.0.get(key)))?;

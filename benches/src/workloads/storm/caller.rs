@@ -1,8 +1,6 @@
 //! One caller at a steady pace, each call timed.
 
-use std::{hint::spin_loop, time::Duration};
-
-use hdrhistogram::Histogram;
+use std::hint::spin_loop;
 
 use crate::workloads::prelude::*;
 
@@ -34,12 +32,8 @@ pub(super) fn call<P: Peer>(cache: &P, stream: &[u64], value: u64, end: u64) -> 
     for (number, key) in stream.iter().cycle().enumerate() {
         let began = wait(due);
         let kind = if number % 2 == 0 {
-            let found = cache.get(key);
-            assert_eq!(
-                found,
-                Some(value),
-                "an entry that lives for an hour is not found"
-            );
+            let found = cache.get(key) == Some(value);
+            assert!(found, "an entry that lives for an hour is not found");
             &mut calls.get
         } else {
             cache.insert(*key, value);
@@ -71,35 +65,28 @@ fn wait(due: u64) -> u64 {
 const PAUSE: Metric = Metric::worst("longest call us");
 /// The worse of `get` and `insert`.
 const P9999: Metric = Metric::median("p99.99 us");
-const GET: [Metric; 4] = [
-    Metric::median("get p50 us"),
-    Metric::median("get p99 us"),
-    Metric::median("get p99.99 us"),
-    Metric::worst("get max us"),
+const GET: [(Metric, f64); 4] = [
+    (Metric::median("get p50 us"), 0.5),
+    (Metric::median("get p99 us"), 0.99),
+    (Metric::median("get p99.99 us"), 0.9999),
+    (Metric::worst("get max us"), 1.0),
 ];
-const INSERT: [Metric; 4] = [
-    Metric::median("insert p50 us"),
-    Metric::median("insert p99 us"),
-    Metric::median("insert p99.99 us"),
-    Metric::worst("insert max us"),
+const INSERT: [(Metric, f64); 4] = [
+    (Metric::median("insert p50 us"), 0.5),
+    (Metric::median("insert p99 us"), 0.99),
+    (Metric::median("insert p99.99 us"), 0.9999),
+    (Metric::worst("insert max us"), 1.0),
 ];
-const FROM_DUE: Metric = Metric::median("p99.99 us from when due");
-const QUANTILES: [f64; 4] = [0.5, 0.99, 0.9999, 1.0];
+const FROM_DUE: [(Metric, f64); 1] = [(Metric::median("p99.99 us from when due"), 0.9999)];
 
 impl Calls {
     /// As readings: what the bars ask for, then percentiles of both kinds of call.
     pub(super) fn readings(&self) -> Vec<Reading> {
-        let micros = |histogram: &Histogram<u64>, quantile| {
-            histogram.value_at_quantile(quantile) as f64 / 1e3
-        };
-        let worse = |quantile| micros(&self.get, quantile).max(micros(&self.insert, quantile));
-        let mut readings = vec![PAUSE.of(worse(1.0)), P9999.of(worse(0.9999))];
-        for (metrics, histogram) in [(GET, &self.get), (INSERT, &self.insert)] {
-            for (metric, quantile) in metrics.into_iter().zip(QUANTILES) {
-                readings.push(metric.of(micros(histogram, quantile)));
-            }
-        }
-        readings.push(FROM_DUE.of(micros(&self.waiting, 0.9999)));
-        readings
+        let get = tail::readings(&self.get, 1e3, &GET);
+        let insert = tail::readings(&self.insert, 1e3, &INSERT);
+        let worse = |place: usize| get[place].value.max(insert[place].value);
+        let worst = vec![PAUSE.of(worse(3)), P9999.of(worse(2))];
+        let from_due = tail::readings(&self.waiting, 1e3, &FROM_DUE);
+        [worst, get, insert, from_due].concat()
     }
 }

@@ -14,9 +14,7 @@ mod caller;
 mod nothing;
 mod round;
 
-use std::{cell::RefCell, collections::BTreeMap, time::Duration};
-
-use hdrhistogram::Histogram;
+use std::{cell::RefCell, collections::BTreeMap};
 
 use self::{
     nothing::{Busy, Nothing},
@@ -28,7 +26,6 @@ use crate::{
     report::Curve,
 };
 
-pub(super) const NAME: &str = "storm";
 /// Share of the entries whose expiry was notified.
 const NOTIFIED: Metric = Metric::median("notified %");
 /// Lateness against the deadline, and its quantiles.
@@ -54,42 +51,40 @@ type ByQuanta = QuickCacheDeadline<u64, u64, quanta::Instant>;
 type Queue = QuickCacheQueue<u64, u64>;
 
 /// Runs both storms.
-pub(super) fn run(setup: &Setup, report: &mut Report) {
+pub(super) fn run(bench: Bench<'_>) {
     // Each takes seconds, whatever the machine.
-    let rounds = setup.rounds.min(if setup.quick { 1 } else { 2 });
+    let rounds = bench.rounds().min(bench.size(2, 1));
     let storm = Storm {
-        entries: setup.size(1_000_000, 300_000) as u64,
-        window: setup.size(2_000_000_000, 1_000_000_000) as u64,
-        lead: setup.size(1_500_000_000, 500_000_000) as u64,
+        entries: bench.size(1_000_000, 300_000) as u64,
+        window: bench.size(2_000_000_000, 1_000_000_000) as u64,
+        lead: bench.size(1_500_000_000, 500_000_000) as u64,
         driven: false,
         called: false,
     };
-    let about = format!(
-        "{} entries due within {} s",
-        storm.entries,
-        storm.window / 1_000_000_000
-    );
+    let window = storm.window / 1_000_000_000;
+    let about = format!("{} entries due within {window} s", storm.entries);
     let curves = Curves::default();
     // Each peer with its own type and card; those after the semicolon not in a quick run.
     macro_rules! storm {
-        ($storm:expr, $contest:expr, $($card:expr, $build:expr),+; $($card2:expr, $build2:expr),+) => {{
-            let mut contest = $contest;
-            $(enter(&mut contest, $card, $storm, $build, &curves);)+
-            if !setup.quick {
-                $(enter(&mut contest, $card2, $storm, $build2, &curves);)+
+        ($variant:literal, $called:literal, $meanwhile:expr,
+         $($card:expr, $build:expr),+; $($card2:expr, $build2:expr),+) => {{
+            let storm = Storm { called: $called, ..storm };
+            let mut contest = bench.contest($variant, format!("{about}; {}", $meanwhile));
+            $(enter(&mut contest, $card, storm, $build, &curves);)+
+            if !bench.quick {
+                $(enter(&mut contest, $card2, storm, $build2, &curves);)+
             }
-            contests(setup, report, rounds, vec![contest]);
+            bench.run(rounds, [contest]);
         }};
     }
     storm!(
-        storm, Contest::new(NAME, "quiet", format!("{about}; no call meanwhile")),
+        "quiet", false, "no call meanwhile",
         Wheelhouse::<u64, u64>::CARD, <Wheelhouse as Peer>::build,
         NOT_DRIVEN, <Moka as Peer>::build;
         FINE, fine, DRIVEN, <Moka as Peer>::build, Queue::CARD, Queue::build
     );
-    let caller = "one caller alternates get and insert, one call every 5 us, on 10,922 others";
     storm!(
-        Storm { called: true, ..storm }, Contest::new(NAME, "busy", format!("{about}; {caller}")),
+        "busy", true, "one caller alternates get and insert, one call every 5 us, on 10,922 others",
         Wheelhouse::<u64, u64>::CARD, <Wheelhouse as Peer>::build,
         DRIVEN, <Moka as Peer>::build,
         Nothing::CARD, Nothing::build, Busy::CARD, Busy::build;
@@ -100,7 +95,7 @@ pub(super) fn run(setup: &Setup, report: &mut Report) {
     for ((operation, peer), histogram) in curves.into_inner() {
         let points = tail::points(&histogram).into_iter();
         let points = points.map(|(percentile, nanos)| (percentile, nanos / 1e3));
-        report.curves.push(Curve {
+        bench.report.borrow_mut().curves.push(Curve {
             title: format!("{operation} during a mass expiry, us"),
             peer: peer.into(),
             points: points.collect(),
@@ -119,17 +114,17 @@ fn enter<'a, P: Peer>(
     let run = move || -> Outcome {
         let mut storm = Storm { driven, ..storm };
         for _ in 0..5 {
-            if let Some((readings, calls)) = round(storm, card.role, build)? {
-                if let Some(calls) = calls {
-                    for (operation, seen) in [("get", calls.get), ("insert", calls.insert)] {
-                        let mut curves = curves.borrow_mut();
-                        let curve = curves.entry((operation, card.name));
-                        *curve.or_insert_with(tail::histogram) += seen;
-                    }
-                }
-                return Ok(readings);
+            let Some((readings, calls)) = round(storm, card.role, build)? else {
+                storm.lead *= 2;
+                continue;
+            };
+            let seen = calls.map(|calls| [("get", calls.get), ("insert", calls.insert)]);
+            for (operation, seen) in seen.into_iter().flatten() {
+                let mut curves = curves.borrow_mut();
+                let curve = curves.entry((operation, card.name));
+                *curve.or_insert_with(tail::histogram) += seen;
             }
-            storm.lead *= 2;
+            return Ok(readings);
         }
         let why = "too slow to take the entries before they were due";
         Err(Problem::Wrong(why.into()))

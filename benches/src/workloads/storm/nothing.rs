@@ -53,8 +53,4 @@ impl<const NANOS: u64> Peer for Spending<NANOS> {
     fn remove(&self, key: &u64) {
         self.spend(key);
     }
-
-    fn entries(&self) -> Option<u64> {
-        None
-    }
 }

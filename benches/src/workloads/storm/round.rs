@@ -1,19 +1,8 @@
 //! One storm over one cache.
 
-use std::{
-    panic::resume_unwind,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    thread::{self, ScopedJoinHandle},
-    time::Duration,
-};
-
-use hdrhistogram::Histogram;
+use std::sync::{Mutex, PoisonError};
 
 use super::{
-    super::race::{expect, fill},
     Built, CPU, LATE, NOTIFIED, PASS,
     caller::{self, Calls},
 };
@@ -69,8 +58,8 @@ pub(super) fn round<P: Peer>(
         keys: 0,
     }));
     let (cache, listens) = built(build, &heard)?;
-    let residents = 0..keys::SMALL as u64;
-    fill(&cache, residents.map(|rank| (keys::key(rank), RESIDENT)))?;
+    let residents = keys::entries(keys::SMALL);
+    fill(&cache, residents.map(|(key, _)| (key, RESIDENT)))?;
     let first = clock::nanos() + storm.lead;
     let mut sum = 0u64;
     for rank in 0..storm.entries {
@@ -92,18 +81,15 @@ pub(super) fn round<P: Peer>(
         expect("sum of the keys notified", heard.keys, sum)?;
     }
     let mut readings = Vec::new();
-    let mut read = |metric: Metric, value| readings.push(metric.of(value));
     if listens {
-        read(NOTIFIED, 100.0 * count as f64 / storm.entries as f64);
+        readings.push(NOTIFIED.of(100.0 * count as f64 / storm.entries as f64));
     }
     if count > 0 {
-        for (metric, quantile) in LATE {
-            read(metric, heard.late.value_at_quantile(quantile) as f64 / 1e6);
-        }
-        read(CPU, watch.cpu.as_nanos() as f64 / count as f64);
+        readings.extend(tail::readings(&heard.late, 1e6, &LATE));
+        readings.push(CPU.of(watch.cpu.as_nanos() as f64 / count as f64));
     }
     if storm.driven {
-        read(PASS, watch.pass as f64 / 1e6);
+        readings.push(PASS.of(watch.pass as f64 / 1e6));
     }
     readings.extend(watch.calls.iter().flat_map(Calls::readings));
     Ok(Some((readings, watch.calls)))
@@ -112,8 +98,8 @@ pub(super) fn round<P: Peer>(
 /// Builds with a listener if the peer has one, else without; says which.
 fn built<P: Peer>(build: Built<P>, heard: &Arc<Mutex<Heard>>) -> Result<(P, bool), Problem> {
     let hears = Arc::clone(heard);
-    let listener: Listener<u64, u64> = Arc::new(move |key, deadline, left| {
-        if left == Left::Expired {
+    let listener: Listener<u64, u64> = Arc::new(move |key, deadline, expired| {
+        if expired {
             let late = clock::nanos().saturating_sub(*deadline);
             let mut heard = hears.lock().unwrap_or_else(PoisonError::into_inner);
             tail::record(&mut heard.late, late);
@@ -143,38 +129,31 @@ struct Watch {
 
 /// Lets the storm pass over the cache until `end`, with the driver and the caller it is to have.
 fn watch<P: Peer>(cache: &P, storm: Storm, end: u64) -> Watch {
-    let over = AtomicBool::new(false);
-    let stream = keys::keys_of(&keys::zipf_ranks(keys::SMALL, 1 << 16, 0));
-    let drive = || {
-        let mut longest = 0;
-        while !over.load(Relaxed) {
-            let began = clock::nanos();
-            cache.settle();
-            longest = longest.max(clock::nanos() - began);
-            thread::sleep(DRIVE);
-        }
-        longest
+    let stream = keys::small_stream(1 << 16);
+    let drive = |longest: &mut u64| {
+        let began = clock::nanos();
+        cache.settle();
+        *longest = (clock::nanos() - began).max(*longest);
+        thread::sleep(DRIVE);
     };
-    thread::scope(|scope| {
-        let (process, own) = (cpu::process_time(), cpu::thread_time());
-        let driver = storm.driven.then(|| scope.spawn(drive));
-        let call = || caller::call(cache, &stream, RESIDENT, end);
-        let caller = storm.called.then(|| scope.spawn(call));
-        clock::sleep_until(end);
-        over.store(true, Relaxed);
-        let calls = caller.map(joined);
-        let pass = driver.map_or(0, joined);
-        let callers = calls.as_ref().map_or(Duration::ZERO, |calls| calls.cpu);
-        let others = (cpu::thread_time() - own) + callers;
-        Watch {
-            cpu: (cpu::process_time() - process).saturating_sub(others),
-            pass,
-            calls,
-        }
-    })
-}
-
-/// What a thread returned; its panic goes on in the calling thread.
-fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+    let called = || {
+        thread::scope(|scope| {
+            let call = || caller::call(cache, &stream, RESIDENT, end);
+            let caller = storm.called.then(|| scope.spawn(call));
+            clock::sleep_until(end);
+            caller.map(joined)
+        })
+    };
+    let (process, own) = (cpu::process_time(), cpu::thread_time());
+    let (calls, pass) = match storm.driven {
+        true => watched(0, drive, called),
+        false => (called(), 0),
+    };
+    let callers = calls.as_ref().map_or(Duration::ZERO, |calls| calls.cpu);
+    let others = (cpu::thread_time() - own) + callers;
+    Watch {
+        cpu: (cpu::process_time() - process).saturating_sub(others),
+        pass,
+        calls,
+    }
 }

@@ -5,20 +5,16 @@
 //! cache used as a timer: `insert_with_ttl` starts one, `invalidate` cancels it, a manual clock and
 //! `run_pending_tasks` advance it. Map, hashing, reclamation and the listener are in its figures.
 
-mod delay_queue;
-mod hash_wheel;
+mod crates;
+mod ours;
 mod sorted;
-#[cfg(wheelhouse_parts)]
-mod wheel;
-mod whole_cache;
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use self::{
-    delay_queue::Delayed,
-    hash_wheel::HashWheel,
+    crates::{Delayed, HashWheel},
+    ours::WholeCache,
     sorted::{Heap, Tree},
-    whole_cache::WholeCache,
 };
 use crate::workloads::prelude::*;
 
@@ -52,23 +48,25 @@ const FIRE: Metric = Metric::ranked("fire ns");
 const START: Metric = Metric::ranked("start ns");
 
 /// Runs all sizes.
-pub fn run(setup: &Setup, report: &mut Report) {
-    let sizes: &[usize] = match setup.quick {
+pub(super) fn run(bench: Bench<'_>) {
+    let sizes: &[usize] = match bench.quick {
         true => &[100_000, 400_000],
         false => &[100_000, 1_000_000, 6_000_000],
     };
     for &timers in sizes {
-        let variant = match timers {
-            ..1_000_000 => format!("{}k timers", timers / 1_000),
-            _ => format!("{}M timers", timers / 1_000_000),
+        // Six million timers take most of a minute for one round of all.
+        let (variant, rounds) = match timers {
+            ..1_000_000 => (format!("{}k timers", timers / 1_000), bench.rounds()),
+            1_000_000 => ("1M timers".into(), bench.rounds().min(2)),
+            _ => (format!("{}M timers", timers / 1_000_000), 1),
         };
         let about = format!(
             "{timers} timers due within an hour; then each of {} starts cancels another (time of \
              the pair); then an hour in steps of 1 s",
             pairs(timers)
         );
-        let (cpu, dues) = (setup.cpu, &dues(timers));
-        let mut contest = Contest::new("timers", variant, about);
+        let (cpu, dues) = (bench.cpu, &dues(timers));
+        let mut contest = bench.contest(variant, about);
         macro_rules! enter {
             ($($structure:ty),+) => {$(
                 contest.add(<$structure>::CARD, move || {
@@ -77,29 +75,22 @@ pub fn run(setup: &Setup, report: &mut Report) {
             )+};
         }
         #[cfg(wheelhouse_parts)]
-        enter!(wheel::Wheel);
+        enter!(ours::Wheel);
         #[cfg(not(wheelhouse_parts))]
         contest.add(Card::subject("wheelhouse"), || {
             let why = "needs RUSTFLAGS with --cfg wheelhouse_parts, as .cargo/config.toml sets it";
-            Err(crate::peer::Problem::Unsupported(why))
+            Err(Problem::Unsupported(why))
         });
         enter!(WholeCache, Delayed, HashWheel, Heap, Tree);
-        // Six million timers take most of a minute for one round of all.
-        let rounds = match timers {
-            ..1_000_000 => setup.rounds,
-            1_000_000 => setup.rounds.min(2),
-            _ => 1,
-        };
-        contests(setup, report, rounds, vec![contest]);
+        bench.run(rounds, [contest]);
     }
 }
 
 /// For each timer ever started, when it is due.
 fn dues(timers: usize) -> Vec<u64> {
     let mut random = StdRng::seed_from_u64(0x5EED_2001);
-    (0..timers + pairs(timers))
-        .map(|_| random.random_range(1..=HOUR))
-        .collect()
+    let due = |_| random.random_range(1..=HOUR);
+    (0..timers + pairs(timers)).map(due).collect()
 }
 
 fn pairs(timers: usize) -> usize {
@@ -120,11 +111,8 @@ fn round<T: Timers>(cpu: bool, dues: &[u64], timers: usize) -> Outcome {
 
 #[inline(never)]
 fn start_all<T: Timers>(structure: &mut T, dues: &[u64]) -> Vec<T::Handle> {
-    let handles = dues
-        .iter()
-        .zip(0..)
-        .map(|(&due, id)| structure.start(id, due))
-        .collect();
+    let start = |(&due, id)| structure.start(id, due);
+    let handles = dues.iter().zip(0..).map(start).collect();
     structure.settle();
     handles
 }
@@ -146,9 +134,8 @@ fn pair_all<T: Timers>(structure: &mut T, dues: &[u64], first: usize, handles: &
 /// structures.
 #[inline(never)]
 fn advance_all<T: Timers>(structure: &mut T) -> u64 {
-    (1..=(HOUR + 5_000) / STEP)
-        .map(|step| structure.advance(step * STEP))
-        .sum()
+    let steps = 1..=(HOUR + 5_000) / STEP;
+    steps.map(|step| structure.advance(step * STEP)).sum()
 }
 
 #[cfg(test)]
@@ -173,14 +160,16 @@ mod tests {
         assert_eq!(structure.advance(HOUR + 20_000), 5_000);
     }
 
+    macro_rules! agree {
+        ($($structure:ty),+) => {
+            $(fires_what_is_due_and_not_what_was_cancelled::<$structure>();)+
+        };
+    }
+
     #[test]
     fn all_structures_agree() {
         #[cfg(wheelhouse_parts)]
-        fires_what_is_due_and_not_what_was_cancelled::<wheel::Wheel>();
-        fires_what_is_due_and_not_what_was_cancelled::<WholeCache>();
-        fires_what_is_due_and_not_what_was_cancelled::<Delayed>();
-        fires_what_is_due_and_not_what_was_cancelled::<HashWheel>();
-        fires_what_is_due_and_not_what_was_cancelled::<Heap>();
-        fires_what_is_due_and_not_what_was_cancelled::<Tree>();
+        agree!(ours::Wheel);
+        agree!(WholeCache, Delayed, HashWheel, Heap, Tree);
     }
 }
