@@ -86,6 +86,13 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
         }
     }
 
+    /// The lead of a run that begins now.
+    #[inline]
+    pub(super) fn of_run(core: &'a Core<K, V, S>, load: Arc<Load<K, V>>) -> Self {
+        core.shared.count(Counters::load_began);
+        Self::of_lease(core, load)
+    }
+
     /// The lead of a run that was counted before, as a [`Lease`](super::Lease) holds it.
     pub(super) fn of_lease(core: &'a Core<K, V, S>, load: Arc<Load<K, V>>) -> Self {
         let mut lead = Self::new(core, load);

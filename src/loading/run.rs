@@ -119,8 +119,12 @@ where
             ..ask
         };
         let mut ticket = None;
-        let mut begun = self.begin(&mut key, hash, &ask, &mut ticket, None);
+        let mut taken_up = None;
         loop {
+            let begun = match taken_up.take() {
+                Some(begun) => begun,
+                None => self.begin(&mut key, hash, &ask, &mut ticket, None),
+            };
             let load = match begun {
                 Begun::Found(got) => return End::Found(got),
                 Begun::Busy => return End::Busy,
@@ -133,7 +137,7 @@ where
             let Some(place) = ticket else {
                 unreachable!("a call that waits has a ticket");
             };
-            begun = match self.wait(&load, place) {
+            match self.wait(&load, place) {
                 Err(ring) => {
                     self.give_up(&load, place);
                     panic!("{}", self.ring_message(&load, ring));
@@ -141,12 +145,9 @@ where
                 Ok(Verdict::Ended(outcome)) => {
                     return End::of_load(&outcome, &self.core.shared.clock);
                 }
-                Ok(Verdict::Leads) => match self.take_up(&load, &ask) {
-                    Some(begun) => begun,
-                    None => self.begin(&mut key, hash, &ask, &mut ticket, None),
-                },
-                Ok(Verdict::Retry) => self.begin(&mut key, hash, &ask, &mut ticket, None),
-            };
+                Ok(Verdict::Leads) => taken_up = self.take_up(&load, &ask),
+                Ok(Verdict::Retry) => (),
+            }
         }
     }
 
