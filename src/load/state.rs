@@ -216,6 +216,14 @@ impl<V> Queue<V> {
         self.0.iter().flat_map(BTreeMap::values)
     }
 
+    fn iter_before(&self, ticket: Ticket) -> impl Iterator<Item = &Waiter<V>> {
+        let ahead = self
+            .0
+            .iter()
+            .flat_map(move |waiters| waiters.range(..ticket));
+        ahead.map(|(_, waiter)| waiter)
+    }
+
     fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter<V>> {
         self.0.iter_mut().flat_map(BTreeMap::values_mut)
     }
@@ -364,6 +372,16 @@ impl<K, V> Load<K, V> {
         }
     }
 
+    /// Whether a waiter is among the first `count` that wait.
+    pub(crate) fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
+        let state = self.state.lock();
+        let ahead = state
+            .queue
+            .iter_before(ticket)
+            .filter(|waiter| waiter.waits());
+        ahead.take(count).count() < count
+    }
+
     /// What a waiter is told, which then no longer waits; `None` as long as it has to wait, for
     /// which `waker` is kept.
     pub(crate) fn poll(&self, ticket: Ticket, waker: Option<&Waker>) -> Option<Verdict<V>> {
@@ -468,6 +486,7 @@ impl<K, V> Load<K, V> {
 
     /// The run's value has been stored. Under the shard's lock, in the hold that stored it. Unless
     /// it goes on, the load is no longer current and has to leave the list in the same hold.
+    #[inline]
     pub(crate) fn seal(&self) -> Sealed {
         let mut state = self.state.lock();
         if state.queue.len() == 0 {

@@ -124,7 +124,8 @@ where
     S: BuildHasher,
 {
     /// Finds a call's part. `ticket` is the call's place in the order, drawn when it first waits.
-    #[inline]
+    // Always inlined: so the lead stays in registers.
+    #[inline(always)]
     pub(crate) fn begin<Y: Key<K>>(
         self,
         key: &mut Y,
@@ -142,7 +143,7 @@ where
     /// The lead, if no entry and no load of the shard has this hash: then no key has to be
     /// compared, so no look-up has to come first and no pin is needed. For a call that has just
     /// missed.
-    #[inline]
+    #[inline(always)]
     fn begin_alone<Y: Key<K>>(
         self,
         key: &mut Y,
@@ -165,7 +166,7 @@ where
 
     /// [`begin`](Self::begin) where the shard has the hash, or the call may lead over an entry.
     #[inline(never)]
-    fn begin_among<Y: Key<K>>(
+    pub(super) fn begin_among<Y: Key<K>>(
         self,
         key: &mut Y,
         hash: u64,

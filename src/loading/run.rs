@@ -67,6 +67,7 @@ impl<V, X> End<V, X> {
     }
 
     /// The value, however it came.
+    #[inline]
     pub(crate) fn got(self) -> Result<Got<V>, Option<Failure>> {
         match self {
             Self::Found(got) => Ok(got),
@@ -79,6 +80,7 @@ impl<V, X> End<V, X> {
 
 impl<V> Committed<V> {
     /// What the leader of a load gets: the live value, if the load was revoked and there is one.
+    #[inline]
     pub(crate) fn got(self) -> Got<V> {
         match self {
             Self::Stored { got, .. } => got,
@@ -109,22 +111,30 @@ where
     #[track_caller]
     pub(crate) fn run<Y: Key<K>, X>(
         self,
+        key: Y,
+        ask: Ask,
+        closure: impl FnOnce(Option<&Got<V>>) -> Made<V, X>,
+    ) -> End<V, X> {
+        self.run_hashed(self.core.hash(key.query()), key, ask, closure)
+    }
+
+    /// [`run`](Self::run) for a key with this hash.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn run_hashed<Y: Key<K>, X>(
+        self,
+        hash: u64,
         mut key: Y,
         ask: Ask,
         closure: impl FnOnce(Option<&Got<V>>) -> Made<V, X>,
     ) -> End<V, X> {
-        let hash = self.core.hash(key.query());
         let ask = Ask {
             thread: thread_number(),
             ..ask
         };
         let mut ticket = None;
-        let mut taken_up = None;
+        let mut begun = self.begin(&mut key, hash, &ask, &mut ticket, None);
         loop {
-            let begun = match taken_up.take() {
-                Some(begun) => begun,
-                None => self.begin(&mut key, hash, &ask, &mut ticket, None),
-            };
             let load = match begun {
                 Begun::Found(got) => return End::Found(got),
                 Begun::Busy => return End::Busy,
@@ -137,7 +147,7 @@ where
             let Some(place) = ticket else {
                 unreachable!("a call that waits has a ticket");
             };
-            match self.wait(&load, place) {
+            let taken_up = match self.wait(&load, place) {
                 Err(ring) => {
                     self.give_up(&load, place);
                     panic!("{}", self.ring_message(&load, ring));
@@ -145,9 +155,13 @@ where
                 Ok(Verdict::Ended(outcome)) => {
                     return End::of_load(&outcome, &self.core.shared.clock);
                 }
-                Ok(Verdict::Leads) => taken_up = self.take_up(&load, &ask),
-                Ok(Verdict::Retry) => (),
-            }
+                Ok(Verdict::Leads) => self.take_up(&load, &ask),
+                Ok(Verdict::Retry) => None,
+            };
+            begun = match taken_up {
+                Some(begun) => begun,
+                None => self.begin_among(&mut key, hash, &ask, &mut ticket, None),
+            };
         }
     }
 
@@ -168,6 +182,14 @@ where
         let waker = Waker::from(Arc::clone(&parker));
         if let Some(verdict) = load.poll(ticket, Some(&waker)) {
             return Ok(Some(verdict));
+        }
+        // Before the wait is noted: a turn is mostly over sooner than a thread falls asleep. A
+        // thread whose turn is farther away would only keep the processor from those before it.
+        if Parker::can_spin(|cores| load.is_among_next(ticket, cores - 1)) {
+            parker.spin();
+            if let Some(verdict) = load.poll(ticket, Some(&waker)) {
+                return Ok(Some(verdict));
+            }
         }
         wait_in(load, ticket, || {
             loop {
@@ -226,6 +248,8 @@ where
     S: BuildHasher,
 {
     /// Ends the run with what its closure made.
+    // Always inlined: so what was made, and its end, do not pass through memory.
+    #[inline(always)]
     pub(super) fn conclude<X>(self, seen: Option<Got<V>>, made: Made<V, X>) -> End<V, X> {
         match made {
             Made::Put(value, given) => End::Put {
