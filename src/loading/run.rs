@@ -6,7 +6,8 @@ use super::key::Key;
 use crate::load::{By, Failure, Load, Outcome, Ring, Ticket, Verdict, thread_number, wait_in};
 use crate::operations::{Given, LoadView};
 use crate::shared::about;
-use crate::sync::Parker;
+use crate::stripe::cores;
+use crate::sync::{IS_MODEL, Parker};
 use crate::time::Clock;
 use std::any::Any;
 use std::hash::{BuildHasher, Hash};
@@ -185,10 +186,13 @@ where
         }
         // Before the wait is noted: a turn is mostly over sooner than a thread falls asleep. A
         // thread whose turn is farther away would only keep the processor from those before it.
-        if Parker::can_spin(|cores| load.is_among_next(ticket, cores - 1)) {
-            parker.spin();
-            if let Some(verdict) = load.poll(ticket, Some(&waker)) {
-                return Ok(Some(verdict));
+        if !IS_MODEL && load.is_among_next(ticket, cores() - 1) {
+            let end = Parker::spins_until();
+            // A wake-up may be one of an earlier wait.
+            while parker.spin(end) {
+                if let Some(verdict) = load.poll(ticket, Some(&waker)) {
+                    return Ok(Some(verdict));
+                }
             }
         }
         wait_in(load, ticket, || {

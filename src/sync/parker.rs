@@ -7,8 +7,9 @@
 //!
 //! To fall asleep and to be woken takes two calls of the system and two switches of the processor.
 //! A turn that is handed from thread to thread is mostly over sooner. So a thread may [`spin`]
-//! before it parks: it checks its state for a short time. A thread that wakes another one calls the
-//! system only if that thread is asleep.
+//! before it parks: it checks its state for a short time. The caller decides whether that makes
+//! sense: only for a turn that is near, and only if there are cores to spare. A thread that wakes
+//! another one calls the system only if that thread is asleep.
 //!
 //! # Invariants
 //!
@@ -18,7 +19,7 @@
 //! [`spin`]: Parker::spin
 
 use super::{AtomicU8, Condvar, IS_MODEL, Mutex, Ordering, thread_local};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::Wake;
 use std::time::{Duration, Instant};
 
@@ -29,8 +30,10 @@ const WOKEN: u8 = 1;
 /// The thread sleeps, or is about to.
 const ASLEEP: u8 = 2;
 
-/// How long a thread spins at most.
-const SPIN: Duration = Duration::from_micros(20);
+/// How long a thread spins at most: about as long as a sleeping thread takes to run again, after it
+/// was woken on an idle core. If it were less, two threads that hand a turn to each other would
+/// both fall asleep again each time, once they have begun to.
+const SPIN: Duration = Duration::from_micros(50);
 /// The pauses between two readings of the clock.
 const PAUSES: u32 = 16;
 
@@ -95,43 +98,41 @@ impl Parker {
                 while wait(&mut guard) && !self.is_woken() {}
             }
         }
+        self.consume();
+    }
+
+    /// Until when a thread that begins now spins.
+    pub(crate) fn spins_until() -> Instant {
+        Instant::now() + SPIN
+    }
+
+    /// Waits for a wake-up without sleeping, and consumes it. False if none came until `end`.
+    pub(crate) fn spin(&self, end: Instant) -> bool {
+        while Instant::now() < end {
+            for _ in 0..PAUSES {
+                if self.is_woken() {
+                    self.consume();
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+        }
+        false
+    }
+
+    fn consume(&self) {
         // Acquire, partner: the release in `unpark`. What the caller looks at has locks of its own;
         // this spares it a look that comes too early.
         self.state.swap(NONE, Ordering::Acquire);
     }
 
-    /// Whether to [`spin`](Self::spin) makes sense: there are other cores, and `near` says for their
-    /// number and this one that the wake-up is near. An explorer's threads have nothing to spin for.
-    pub(crate) fn can_spin(near: impl FnOnce(usize) -> bool) -> bool {
-        static CORES: OnceLock<usize> = OnceLock::new();
-        if IS_MODEL {
-            return false;
-        }
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let cores = *CORES.get_or_init(cores);
-        cores > 1 && near(cores)
-    }
-
-    /// Waits for a wake-up for a short time without sleeping, and does not consume it.
-    pub(crate) fn spin(&self) {
-        let began = Instant::now();
-        while began.elapsed() < SPIN {
-            for _ in 0..PAUSES {
-                if self.is_woken() {
-                    return;
-                }
-                std::hint::spin_loop();
-            }
-        }
-    }
-
-    /// Relaxed: a hint, or followed by the acquire in `sleep`.
+    /// Relaxed: a hint, or followed by the acquire in `consume`.
     fn is_woken(&self) -> bool {
         self.state.load(Ordering::Relaxed) == WOKEN
     }
 
     fn unpark(&self) {
-        // Release, partner: the acquire in `sleep`.
+        // Release, partner: the acquire in `consume`.
         if self.state.swap(WOKEN, Ordering::Release) == ASLEEP {
             // The thread holds the lock until it sleeps: it does not miss the call.
             drop(self.lock.lock());
