@@ -89,10 +89,16 @@ fn draw() -> usize {
     number
 }
 
+/// How many cores the process may use. Asked once, when the first cache is built: a thread that is
+/// bound to one core would hear of that one only.
+pub(crate) fn cores() -> usize {
+    static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(4, usize::from))
+}
+
 /// How many stripes or shards suit this machine: a power of two, at least `per_core` for each core.
 pub(crate) fn stripes(per_core: usize) -> usize {
-    let cores = std::thread::available_parallelism().map_or(4, usize::from);
-    (cores * per_core).next_power_of_two().min(1024)
+    (cores() * per_core).next_power_of_two().min(1024)
 }
 
 #[cfg(test)]

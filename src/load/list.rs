@@ -59,6 +59,12 @@ impl<K, V> Loads<K, V> {
         self.listed.is_empty()
     }
 
+    /// Whether a load's key has this hash.
+    #[inline]
+    pub(crate) fn has(&self, hash: u64) -> bool {
+        self.listed.iter().any(|(other, _)| *other == hash)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.listed.len()
     }

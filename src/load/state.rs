@@ -26,7 +26,7 @@
 //! waiter that has to look again keeps its own, so a place in the order is never lost.
 
 use crate::contain::contain;
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -173,16 +173,60 @@ pub(crate) struct Load<K, V> {
     /// leader notes each poll cheaply. Relaxed: a thread compares it with its own number, which it
     /// has stored itself; the ring's lock orders the rest.
     leader: AtomicU64,
+    /// Changes from true to false, once, under the shard's lock and the state's. Relaxed: a holder
+    /// of either lock reads it exactly; for all others it is a hint, of which only false is final.
+    current: AtomicBool,
     state: Mutex<State<V>>,
 }
 
 struct State<V> {
     phase: Phase,
-    current: bool,
     revoked: Option<By>,
     /// Cache time at which the run began, or at which the lead was offered.
     began: u64,
-    queue: BTreeMap<Ticket, Waiter<V>>,
+    queue: Queue<V>,
+}
+
+/// The waiters in their order. Most loads never have one, and make no map.
+struct Queue<V>(Option<BTreeMap<Ticket, Waiter<V>>>);
+
+impl<V> Queue<V> {
+    fn insert(&mut self, ticket: Ticket, waiter: Waiter<V>) {
+        let waiters = self.0.get_or_insert_with(BTreeMap::new);
+        waiters.insert(ticket, waiter);
+    }
+
+    fn get(&self, ticket: Ticket) -> Option<&Waiter<V>> {
+        self.0.as_ref()?.get(&ticket)
+    }
+
+    fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter<V>> {
+        self.0.as_mut()?.get_mut(&ticket)
+    }
+
+    fn remove(&mut self, ticket: Ticket) -> Option<Waiter<V>> {
+        self.0.as_mut()?.remove(&ticket)
+    }
+
+    fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, BTreeMap::len)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Waiter<V>> {
+        self.0.iter().flat_map(BTreeMap::values)
+    }
+
+    fn iter_before(&self, ticket: Ticket) -> impl Iterator<Item = &Waiter<V>> {
+        let ahead = self
+            .0
+            .iter()
+            .flat_map(move |waiters| waiters.range(..ticket));
+        ahead.map(|(_, waiter)| waiter)
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter<V>> {
+        self.0.iter_mut().flat_map(BTreeMap::values_mut)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,18 +257,20 @@ impl<V> Waiter<V> {
 }
 
 impl<K, V> Load<K, V> {
-    /// A load whose leader is the calling code; `began` is cache time.
-    pub(crate) fn new(hash: u64, key: K, began: u64) -> Self {
+    /// A load whose leader is the calling code, on the thread with the number `leader` if that is
+    /// not 0; `began` is cache time.
+    #[inline]
+    pub(crate) fn new(hash: u64, key: K, leader: u64, began: u64) -> Self {
         Self {
             hash,
             key,
-            leader: AtomicU64::new(0),
+            leader: AtomicU64::new(leader),
+            current: AtomicBool::new(true),
             state: Mutex::new(State {
                 phase: Phase::Led,
-                current: true,
                 revoked: None,
                 began,
-                queue: BTreeMap::new(),
+                queue: Queue(None),
             }),
         }
     }
@@ -242,13 +288,21 @@ impl<K, V> Load<K, V> {
         self.leader.load(Ordering::Relaxed)
     }
 
-    /// Notes which thread runs the leader's code from now on; says which one did.
-    pub(crate) fn set_leader(&self, thread: u64) -> u64 {
-        self.leader.swap(thread, Ordering::Relaxed)
+    /// Notes which thread runs the leader's code from now on.
+    pub(crate) fn set_leader(&self, thread: u64) {
+        self.leader.store(thread, Ordering::Relaxed);
     }
 
+    /// Whether it is current: exactly for the holder of the shard's lock. For others, true may be
+    /// the past already.
+    #[inline]
     pub(crate) fn is_current(&self) -> bool {
-        self.state.lock().current
+        self.current.load(Ordering::Relaxed)
+    }
+
+    /// For the holder of the shard's lock and of the state's.
+    fn end_currency(&self) {
+        self.current.store(false, Ordering::Relaxed);
     }
 
     /// Which write revoked it first.
@@ -269,7 +323,7 @@ impl<K, V> Load<K, V> {
     /// Whether a waiter would share a value.
     pub(crate) fn has_sharers(&self) -> bool {
         let state = self.state.lock();
-        let mut waiters = state.queue.values();
+        let mut waiters = state.queue.iter();
         waiters.any(|waiter| waiter.waits() && waiter.want != Want::Turn)
     }
 
@@ -282,7 +336,7 @@ impl<K, V> Load<K, V> {
         waker: Option<Waker>,
     ) -> bool {
         let mut state = self.state.lock();
-        if !state.current {
+        if !self.is_current() {
             drop(state);
             return false;
         }
@@ -311,11 +365,21 @@ impl<K, V> Load<K, V> {
     /// A waiter whose call had other work to do waits from now on as any other does.
     pub(crate) fn wait_now(&self, ticket: Ticket) {
         let mut state = self.state.lock();
-        if let Some(waiter) = state.queue.get_mut(&ticket)
+        if let Some(waiter) = state.queue.get_mut(ticket)
             && waiter.want == Want::Later
         {
             waiter.want = Want::Optional;
         }
+    }
+
+    /// Whether a waiter is among the first `count` that wait.
+    pub(crate) fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
+        let state = self.state.lock();
+        let ahead = state
+            .queue
+            .iter_before(ticket)
+            .filter(|waiter| waiter.waits());
+        ahead.take(count).count() < count
     }
 
     /// What a waiter is told, which then no longer waits; `None` as long as it has to wait, for
@@ -325,9 +389,9 @@ impl<K, V> Load<K, V> {
         let mut fresh = None;
         loop {
             let mut state = self.state.lock();
-            let waiter = state.queue.get_mut(&ticket)?;
+            let waiter = state.queue.get_mut(ticket)?;
             if waiter.verdict.is_some() {
-                let waiter = state.queue.remove(&ticket)?;
+                let waiter = state.queue.remove(ticket)?;
                 if let Some(Verdict::Leads) = waiter.verdict {
                     state.phase = Phase::Led;
                 }
@@ -358,7 +422,7 @@ impl<K, V> Load<K, V> {
     /// A waiter gives up. True if it had been told to lead: then the caller has to end that run.
     pub(crate) fn leave(&self, ticket: Ticket) -> bool {
         let mut state = self.state.lock();
-        let waiter = state.queue.remove(&ticket);
+        let waiter = state.queue.remove(ticket);
         let led = matches!(
             waiter,
             Some(Waiter {
@@ -377,7 +441,7 @@ impl<K, V> Load<K, V> {
     /// when that was released.
     pub(crate) fn revoke(&self, by: By) {
         let mut state = self.state.lock();
-        state.current = false;
+        self.end_currency();
         state.revoked.get_or_insert(by);
     }
 
@@ -393,7 +457,7 @@ impl<K, V> Load<K, V> {
             ..
         } = &mut *state;
         let all = *phase == Phase::Offered || *revoked == Some(By::Newer);
-        for waiter in queue.values_mut() {
+        for waiter in queue.iter_mut() {
             let offered = matches!(waiter.verdict, Some(Verdict::Leads));
             if offered || (waiter.waits() && (all || waiter.want == Want::Turn)) {
                 waiter.tell(Verdict::Retry, &mut wakers);
@@ -409,7 +473,7 @@ impl<K, V> Load<K, V> {
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
     pub(crate) fn rouse(&self) {
         let mut state = self.state.lock();
-        let waiters = state.queue.values_mut().filter(|waiter| waiter.waits());
+        let waiters = state.queue.iter_mut().filter(|waiter| waiter.waits());
         let wakers = waiters.filter_map(|waiter| waiter.waker.take()).collect();
         drop(state);
         wake_all(wakers);
@@ -417,27 +481,27 @@ impl<K, V> Load<K, V> {
 
     /// Whether any call waits.
     pub(crate) fn has_waiters(&self) -> bool {
-        !self.state.lock().queue.is_empty()
+        self.state.lock().queue.len() != 0
     }
 
     /// The run's value has been stored. Under the shard's lock, in the hold that stored it. Unless
     /// it goes on, the load is no longer current and has to leave the list in the same hold.
+    #[inline]
     pub(crate) fn seal(&self) -> Sealed {
         let mut state = self.state.lock();
-        if state.queue.is_empty() {
+        if state.queue.len() == 0 {
             state.phase = Phase::Over;
-            state.current = false;
+            self.end_currency();
             self.leader.store(0, Ordering::Relaxed);
             return Sealed::Over;
         }
         state.phase = Phase::Ending;
-        let mut waiters = state.queue.values();
-        state.current = waiters.any(|waiter| waiter.waits() && waiter.want == Want::Turn);
-        if state.current {
-            Sealed::GoesOn
-        } else {
-            Sealed::Ending
+        let mut waiters = state.queue.iter();
+        if waiters.any(|waiter| waiter.waits() && waiter.want == Want::Turn) {
+            return Sealed::GoesOn;
         }
+        self.end_currency();
+        Sealed::Ending
     }
 
     /// The leader's run has ended: publishes its outcome and finds the next leader. Under the
@@ -445,19 +509,19 @@ impl<K, V> Load<K, V> {
     pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> Ended {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
+        let current = self.is_current();
         let State {
             phase,
-            current,
             began,
             queue,
             ..
         } = &mut *state;
         *phase = Phase::Over;
         self.leader.store(0, Ordering::Relaxed);
-        for waiter in queue.values_mut().filter(|waiter| waiter.waits()) {
+        for waiter in queue.iter_mut().filter(|waiter| waiter.waits()) {
             if waiter.want.accepts(outcome) {
                 waiter.tell(Verdict::Ended(outcome.clone()), &mut wakers);
-            } else if !*current || waiter.want == Want::Later {
+            } else if !current || waiter.want == Want::Later {
                 waiter.tell(Verdict::Retry, &mut wakers);
             } else if *phase == Phase::Over {
                 *phase = Phase::Offered;
@@ -466,9 +530,9 @@ impl<K, V> Load<K, V> {
                 waiter.tell(Verdict::Leads, &mut wakers);
             }
         }
-        let unlist = *current && *phase == Phase::Over;
+        let unlist = current && *phase == Phase::Over;
         if unlist {
-            *current = false;
+            self.end_currency();
         }
         drop(state);
         Ended { wakers, unlist }
@@ -478,7 +542,7 @@ impl<K, V> Load<K, V> {
     /// leads.
     pub(crate) fn blocks(&self, ticket: Ticket) -> Option<u64> {
         let state = self.state.lock();
-        let waits = state.queue.get(&ticket).is_some_and(Waiter::waits);
+        let waits = state.queue.get(ticket).is_some_and(Waiter::waits);
         // Under the lock, as in `end`: it may hand the lead to this very waiter.
         let leader = self.leader();
         drop(state);
@@ -492,7 +556,7 @@ impl<K, V> std::fmt::Debug for Load<K, V> {
         f.debug_struct("Load")
             .field("hash", &self.hash)
             .field("phase", &state.phase)
-            .field("current", &state.current)
+            .field("current", &self.is_current())
             .field("waiters", &state.queue.len())
             .finish_non_exhaustive()
     }

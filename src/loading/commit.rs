@@ -86,6 +86,13 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
         }
     }
 
+    /// The lead of a run that begins now.
+    #[inline]
+    pub(super) fn of_run(core: &'a Core<K, V, S>, load: Arc<Load<K, V>>) -> Self {
+        core.shared.count(Counters::load_began);
+        Self::of_lease(core, load)
+    }
+
     /// The lead of a run that was counted before, as a [`Lease`](super::Lease) holds it.
     pub(super) fn of_lease(core: &'a Core<K, V, S>, load: Arc<Load<K, V>>) -> Self {
         let mut lead = Self::new(core, load);
@@ -141,15 +148,33 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
     }
 
     /// The run has ended: it is counted, if runs are.
+    #[inline]
     fn note_end(&mut self, failed: bool) {
         self.ended = true;
         if self.runs && self.core.shared.counters.is_some() {
-            // A ticker that panics must not keep waiters asleep.
-            contain(|| self.count_time());
-            if failed {
-                self.core.shared.count(Counters::load_failed);
-            }
+            self.count_end(failed);
         }
+    }
+
+    #[inline(never)]
+    fn count_end(&self, failed: bool) {
+        // A ticker that panics must not keep waiters asleep.
+        contain(|| self.count_time());
+        if failed {
+            self.core.shared.count(Counters::load_failed);
+        }
+    }
+
+    /// The end of a run whose lead was dropped without an outcome.
+    #[cold]
+    #[inline(never)]
+    fn end_dropped(&mut self) {
+        let ran = self.runs;
+        let outcome = match self.dropped {
+            Some(failure) => Outcome::Failed(failure()),
+            None => Outcome::Nothing,
+        };
+        self.end(&outcome, ran);
     }
 
     /// Counts how long the run took.
@@ -173,6 +198,7 @@ where
     S: BuildHasher,
 {
     /// Stores the value if the load is still current, and ends the run.
+    #[inline]
     pub(crate) fn commit(mut self, value: V, given: Given) -> Committed<V> {
         let core = self.core;
         // User code, all of it with no lock held.
@@ -230,6 +256,8 @@ where
     }
 
     /// Ends the run of a load that was revoked: all get the live value, if there is one.
+    #[cold]
+    #[inline(never)]
     pub(super) fn discard(mut self, value: V) -> Committed<V> {
         let (core, load) = (self.core, Arc::clone(&self.load));
         core.shared.count(Counters::load_discarded);
@@ -261,14 +289,10 @@ pub(super) fn publish<V>(value: Option<V>, stored: bool, deadline: u64) -> Outco
 }
 
 impl<K, V, S> Drop for Lead<'_, K, V, S> {
+    #[inline]
     fn drop(&mut self) {
         if !self.ended {
-            let ran = self.runs;
-            let outcome = match self.dropped {
-                Some(failure) => Outcome::Failed(failure()),
-                None => Outcome::Nothing,
-            };
-            self.end(&outcome, ran);
+            self.end_dropped();
         }
     }
 }

@@ -6,7 +6,7 @@ use super::poll::{Loading, Seeker};
 use super::run::{End, Made};
 use crate::cache::Cache;
 use crate::load::{Failure, Want};
-use crate::operations::Given;
+use crate::operations::{Cloned, Given};
 use equivalent::Equivalent;
 use std::any::{Any, TypeId};
 use std::borrow::ToOwned;
@@ -46,15 +46,18 @@ pub(crate) fn fallible<E: 'static>() -> Want {
     Want::Fallible(TypeId::of::<E>())
 }
 
+#[inline]
 pub(crate) fn sure<V>(end: End<V, Infallible>) -> Got<V> {
     end.got()
         .unwrap_or_else(|_| unreachable!("it accepts values only"))
 }
 
+#[inline]
 pub(crate) fn optional<V>(end: End<V, Infallible>) -> Option<Got<V>> {
     end.got().ok()
 }
 
+#[inline]
 pub(crate) fn result<V, E>(end: End<V, Infallible>) -> Result<Got<V>, Arc<E>>
 where
     E: Send + Sync + 'static,
@@ -99,16 +102,30 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    #[cold]
+    /// The value of a key, as of `get`; else the key's hash.
+    // Always inlined, as the look-up itself: else a hit would pass through memory.
+    #[inline(always)]
+    fn hit_or_hash<Q>(&self, key: &Q) -> Result<V, u64>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let hash = self.core.hash(key);
+        let hit = self.core.look_up_hashed::<Cloned, Q>(hash, key);
+        hit.ok_or(hash)
+    }
+
     #[inline(never)]
     #[track_caller]
-    fn load<Y: Key<K>>(
+    fn load<Y: Key<K>, R>(
         &self,
+        hash: u64,
         key: Y,
         want: Want,
         init: impl FnOnce() -> Made<V, Infallible>,
-    ) -> End<V, Infallible> {
-        self.core.loads().run(key, Ask::value(want), |_| init())
+        finish: impl FnOnce(End<V, Infallible>) -> R,
+    ) -> R {
+        let loads = self.core.loads();
+        finish(loads.run_hashed(hash, key, Ask::value(want), |_| init()))
     }
 
     fn load_async<Y, F, R>(
@@ -153,9 +170,14 @@ where
     #[inline]
     #[track_caller]
     pub fn get_with(&self, key: K, init: impl FnOnce() -> V) -> V {
-        match self.get(&key) {
-            Some(value) => value,
-            None => sure(self.load(Owned(Some(key)), Want::Value, || put(init()))).value,
+        match self.hit_or_hash(&key) {
+            Ok(value) => value,
+            Err(hash) => {
+                let init = || put(init());
+                self.load(hash, Owned(Some(key)), Want::Value, init, |end| {
+                    sure(end).value
+                })
+            }
         }
     }
 
@@ -180,9 +202,14 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        match self.get(key) {
-            Some(value) => value,
-            None => sure(self.load(ByRef::new(key), Want::Value, || put(init()))).value,
+        match self.hit_or_hash(key) {
+            Ok(value) => value,
+            Err(hash) => {
+                let init = || put(init());
+                self.load(hash, ByRef::new(key), Want::Value, init, |end| {
+                    sure(end).value
+                })
+            }
         }
     }
 
@@ -201,11 +228,14 @@ where
     #[inline]
     #[track_caller]
     pub fn optionally_get_with(&self, key: K, init: impl FnOnce() -> Option<V>) -> Option<V> {
-        if let Some(value) = self.get(&key) {
-            return Some(value);
+        match self.hit_or_hash(&key) {
+            Ok(value) => Some(value),
+            Err(hash) => {
+                let (init, key) = (|| put_optional(init()), Owned(Some(key)));
+                let finish = |end| optional(end).map(|got| got.value);
+                self.load(hash, key, Want::Optional, init, finish)
+            }
         }
-        let init = || put_optional(init());
-        optional(self.load(Owned(Some(key)), Want::Optional, init)).map(|got| got.value)
     }
 
     /// As [`optionally_get_with`](Self::optionally_get_with), by a borrowed form of the key.
@@ -228,11 +258,14 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        if let Some(value) = self.get(key) {
-            return Some(value);
+        match self.hit_or_hash(key) {
+            Ok(value) => Some(value),
+            Err(hash) => {
+                let (init, key) = (|| put_optional(init()), ByRef::new(key));
+                let finish = |end| optional(end).map(|got| got.value);
+                self.load(hash, key, Want::Optional, init, finish)
+            }
         }
-        let init = || put_optional(init());
-        optional(self.load(ByRef::new(key), Want::Optional, init)).map(|got| got.value)
     }
 
     /// As [`get_with`](Self::get_with), if `init` succeeds. An error is not stored; calls with the
@@ -260,11 +293,14 @@ where
     where
         E: Send + Sync + 'static,
     {
-        if let Some(value) = self.get(&key) {
-            return Ok(value);
+        match self.hit_or_hash(&key) {
+            Ok(value) => Ok(value),
+            Err(hash) => {
+                let (init, key) = (|| put_fallible(init()), Owned(Some(key)));
+                let finish = |end| result(end).map(|got| got.value);
+                self.load(hash, key, fallible::<E>(), init, finish)
+            }
         }
-        let init = || put_fallible(init());
-        result(self.load(Owned(Some(key)), fallible::<E>(), init)).map(|got| got.value)
     }
 
     /// As [`try_get_with`](Self::try_get_with), by a borrowed form of the key.
@@ -293,11 +329,14 @@ where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        if let Some(value) = self.get(key) {
-            return Ok(value);
+        match self.hit_or_hash(key) {
+            Ok(value) => Ok(value),
+            Err(hash) => {
+                let (init, key) = (|| put_fallible(init()), ByRef::new(key));
+                let finish = |end| result(end).map(|got| got.value);
+                self.load(hash, key, fallible::<E>(), init, finish)
+            }
         }
-        let init = || put_fallible(init());
-        result(self.load(ByRef::new(key), fallible::<E>(), init)).map(|got| got.value)
     }
 
     /// As [`get_with`](Self::get_with), with a future. On a hit it is dropped without being polled.

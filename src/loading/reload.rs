@@ -305,7 +305,7 @@ where
                     overdue = Some(Arc::clone(load));
                 }
             }
-            let load = Arc::new(Load::new(hash, owned, now));
+            let load = Arc::new(Load::new(hash, owned, 0, now));
             if let Some(overdue) = &overdue {
                 shard.revoke_load(overdue, By::Newer);
             }
@@ -316,8 +316,7 @@ where
             }
             drop((shard, probe));
             drop(pin);
-            let mut lead = Lead::new(self.core, load);
-            lead.begins(0);
+            let lead = Lead::of_run(self.core, load);
             self.core.shared.count(Counters::reload_began);
             if let Some(overdue) = overdue {
                 overdue.scatter();

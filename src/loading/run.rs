@@ -6,7 +6,8 @@ use super::key::Key;
 use crate::load::{By, Failure, Load, Outcome, Ring, Ticket, Verdict, thread_number, wait_in};
 use crate::operations::{Given, LoadView};
 use crate::shared::about;
-use crate::sync::Parker;
+use crate::stripe::cores;
+use crate::sync::{IS_MODEL, Parker};
 use crate::time::Clock;
 use std::any::Any;
 use std::hash::{BuildHasher, Hash};
@@ -67,6 +68,7 @@ impl<V, X> End<V, X> {
     }
 
     /// The value, however it came.
+    #[inline]
     pub(crate) fn got(self) -> Result<Got<V>, Option<Failure>> {
         match self {
             Self::Found(got) => Ok(got),
@@ -79,6 +81,7 @@ impl<V, X> End<V, X> {
 
 impl<V> Committed<V> {
     /// What the leader of a load gets: the live value, if the load was revoked and there is one.
+    #[inline]
     pub(crate) fn got(self) -> Got<V> {
         match self {
             Self::Stored { got, .. } => got,
@@ -109,11 +112,23 @@ where
     #[track_caller]
     pub(crate) fn run<Y: Key<K>, X>(
         self,
+        key: Y,
+        ask: Ask,
+        closure: impl FnOnce(Option<&Got<V>>) -> Made<V, X>,
+    ) -> End<V, X> {
+        self.run_hashed(self.core.hash(key.query()), key, ask, closure)
+    }
+
+    /// [`run`](Self::run) for a key with this hash.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn run_hashed<Y: Key<K>, X>(
+        self,
+        hash: u64,
         mut key: Y,
         ask: Ask,
         closure: impl FnOnce(Option<&Got<V>>) -> Made<V, X>,
     ) -> End<V, X> {
-        let hash = self.core.hash(key.query());
         let ask = Ask {
             thread: thread_number(),
             ..ask
@@ -133,7 +148,7 @@ where
             let Some(place) = ticket else {
                 unreachable!("a call that waits has a ticket");
             };
-            begun = match self.wait(&load, place) {
+            let taken_up = match self.wait(&load, place) {
                 Err(ring) => {
                     self.give_up(&load, place);
                     panic!("{}", self.ring_message(&load, ring));
@@ -141,11 +156,12 @@ where
                 Ok(Verdict::Ended(outcome)) => {
                     return End::of_load(&outcome, &self.core.shared.clock);
                 }
-                Ok(Verdict::Leads) => match self.take_up(&load, &ask) {
-                    Some(begun) => begun,
-                    None => self.begin(&mut key, hash, &ask, &mut ticket, None),
-                },
-                Ok(Verdict::Retry) => self.begin(&mut key, hash, &ask, &mut ticket, None),
+                Ok(Verdict::Leads) => self.take_up(&load, &ask),
+                Ok(Verdict::Retry) => None,
+            };
+            begun = match taken_up {
+                Some(begun) => begun,
+                None => self.begin_among(&mut key, hash, &ask, &mut ticket, None),
             };
         }
     }
@@ -167,6 +183,17 @@ where
         let waker = Waker::from(Arc::clone(&parker));
         if let Some(verdict) = load.poll(ticket, Some(&waker)) {
             return Ok(Some(verdict));
+        }
+        // Before the wait is noted: a turn is mostly over sooner than a thread falls asleep. A
+        // thread whose turn is farther away would only keep the processor from those before it.
+        if !IS_MODEL && load.is_among_next(ticket, cores() - 1) {
+            let end = Parker::spins_until();
+            // A wake-up may be one of an earlier wait.
+            while parker.spin(end) {
+                if let Some(verdict) = load.poll(ticket, Some(&waker)) {
+                    return Ok(Some(verdict));
+                }
+            }
         }
         wait_in(load, ticket, || {
             loop {
@@ -225,6 +252,8 @@ where
     S: BuildHasher,
 {
     /// Ends the run with what its closure made.
+    // Always inlined: so what was made, and its end, do not pass through memory.
+    #[inline(always)]
     pub(super) fn conclude<X>(self, seen: Option<Got<V>>, made: Made<V, X>) -> End<V, X> {
         match made {
             Made::Put(value, given) => End::Put {

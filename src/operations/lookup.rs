@@ -141,7 +141,16 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         Q: Equivalent<K> + Hash + ?Sized,
         S: BuildHasher,
     {
-        let hash = self.hash(key);
+        self.look_up_hashed::<L, Q>(self.hash(key), key)
+    }
+
+    /// [`look_up`](Self::look_up) of a key with this hash.
+    #[inline(always)]
+    pub(crate) fn look_up_hashed<L, Q>(&self, hash: u64, key: &Q) -> L::Answer<'_>
+    where
+        L: Lookup<K, V>,
+        Q: Equivalent<K> + ?Sized,
+    {
         if L::IS_READ && !self.has_fast_reads {
             return self.look_up_fully::<L, Q>(hash, key);
         }
@@ -157,7 +166,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     fn look_up_elsewhere<L, Q>(&self, hash: u64, key: &Q) -> L::Answer<'_>
     where
         L: Lookup<K, V>,
-        Q: Equivalent<K> + Hash + ?Sized,
+        Q: Equivalent<K> + ?Sized,
     {
         self.look_once::<L, Q, _>(hash, key, self.shared.pin())
     }
@@ -167,7 +176,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     fn look_once<L, Q, P>(&self, hash: u64, key: &Q, pin: P) -> L::Answer<'_>
     where
         L: Lookup<K, V>,
-        Q: Equivalent<K> + Hash + ?Sized,
+        Q: Equivalent<K> + ?Sized,
         P: Borrow<Pin> + Into<Pin>,
     {
         match self.shared.glance(hash, key, pin.borrow()) {

@@ -2,17 +2,57 @@
 //!
 //! The token of `std::thread::park` is not used: a program may wait for that token itself, further
 //! up the stack, and a wait of the cache would consume it.
+//!
+//! # How it works
+//!
+//! To fall asleep and to be woken takes two calls of the system and two switches of the processor.
+//! A turn that is handed from thread to thread is mostly over sooner. So a thread may [`spin`]
+//! before it parks: it checks its state for a short time. The caller decides whether that makes
+//! sense: only for a turn that is near, and only if there are cores to spare. A thread that wakes
+//! another one calls the system only if that thread is asleep.
+//!
+//! # Invariants
+//!
+//! 1. Only the thread that waits here sets the state to `NONE` or `ASLEEP`; `ASLEEP` only under
+//!    `lock`, which it then holds until it sleeps.
+//!
+//! [`spin`]: Parker::spin
 
-use super::{Condvar, IS_MODEL, Mutex, thread_local};
+use super::{AtomicU8, Condvar, IS_MODEL, Mutex, Ordering, thread_local};
 use std::sync::Arc;
 use std::task::Wake;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// No wake-up has come, and no thread sleeps.
+const NONE: u8 = 0;
+/// A wake-up has come.
+const WOKEN: u8 = 1;
+/// The thread sleeps, or is about to.
+const ASLEEP: u8 = 2;
+
+/// How long a thread spins at most: about as long as a sleeping thread takes to run again, after it
+/// was woken on an idle core. If it were less, two threads that hand a turn to each other would
+/// both fall asleep again each time, once they have begun to.
+const SPIN: Duration = Duration::from_micros(50);
+/// The pauses between two readings of the clock.
+const PAUSES: u32 = 16;
 
 /// The place where one thread waits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Parker {
-    woken: Mutex<bool>,
+    state: AtomicU8,
+    lock: Mutex<()>,
     changed: Condvar,
+}
+
+impl Default for Parker {
+    fn default() -> Self {
+        Self {
+            state: AtomicU8::new(NONE),
+            lock: Mutex::new(()),
+            changed: Condvar::new(),
+        }
+    }
 }
 
 thread_local! {
@@ -32,25 +72,72 @@ impl Parker {
 
     /// Waits for a wake-up, and consumes it.
     pub(crate) fn park(&self) {
-        let mut woken = self.woken.lock();
-        while !*woken {
-            self.changed.wait(&mut woken);
-        }
-        *woken = false;
+        self.sleep(|guard| {
+            self.changed.wait(guard);
+            true
+        });
     }
 
     /// The same, but not for longer than `time`.
     pub(crate) fn park_for(&self, time: Duration) {
-        let mut woken = self.woken.lock();
-        if !*woken {
-            self.changed.wait_for(&mut woken, time);
+        self.sleep(|guard| {
+            self.changed.wait_for(guard, time);
+            false
+        });
+    }
+
+    /// Sleeps by `wait` until a wake-up comes, or `wait` says not to go on; consumes the wake-up.
+    fn sleep(&self, mut wait: impl FnMut(&mut super::MutexGuard<'_, ()>) -> bool) {
+        if !self.is_woken() {
+            let mut guard = self.lock.lock();
+            // Fails if a wake-up has come since. The orders are those of `is_woken`.
+            let asleep =
+                self.state
+                    .compare_exchange(NONE, ASLEEP, Ordering::Relaxed, Ordering::Relaxed);
+            if asleep.is_ok() {
+                while wait(&mut guard) && !self.is_woken() {}
+            }
         }
-        *woken = false;
+        self.consume();
+    }
+
+    /// Until when a thread that begins now spins.
+    pub(crate) fn spins_until() -> Instant {
+        Instant::now() + SPIN
+    }
+
+    /// Waits for a wake-up without sleeping, and consumes it. False if none came until `end`.
+    pub(crate) fn spin(&self, end: Instant) -> bool {
+        while Instant::now() < end {
+            for _ in 0..PAUSES {
+                if self.is_woken() {
+                    self.consume();
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+        }
+        false
+    }
+
+    fn consume(&self) {
+        // Acquire, partner: the release in `unpark`. What the caller looks at has locks of its own;
+        // this spares it a look that comes too early.
+        self.state.swap(NONE, Ordering::Acquire);
+    }
+
+    /// Relaxed: a hint, or followed by the acquire in `consume`.
+    fn is_woken(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == WOKEN
     }
 
     fn unpark(&self) {
-        *self.woken.lock() = true;
-        self.changed.notify_all();
+        // Release, partner: the acquire in `consume`.
+        if self.state.swap(WOKEN, Ordering::Release) == ASLEEP {
+            // The thread holds the lock until it sleeps: it does not miss the call.
+            drop(self.lock.lock());
+            self.changed.notify_one();
+        }
     }
 }
 

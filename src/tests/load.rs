@@ -16,7 +16,7 @@ struct Scene {
 impl Scene {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            load: Load::new(7, 1, 0),
+            load: Load::new(7, 1, 0, 0),
             listed: Mutex::new(true),
         })
     }
