@@ -1,6 +1,6 @@
 //! The loads of a shard's keys: what the map keeps for `load`, in the same holds of its locks.
 
-use super::{Map, Shard, ShardCell, Table};
+use super::{Map, Shard, ShardCell};
 use crate::load::{By, Known, Load};
 use crate::sync::Ordering;
 use std::sync::Arc;
@@ -36,10 +36,10 @@ impl<K, V> Shard<'_, K, V> {
     /// Whether neither an entry nor a load of this shard has this full hash.
     #[inline]
     pub(crate) fn is_free(&mut self, hash: u64) -> bool {
-        let state = &mut self.locked.state;
-        let home = self.table.home(state, hash);
-        Table::locate(state, &home, hash, |node| node.hash() == hash).is_none()
-            && !self.locked.loads.has(hash)
+        let writer = self.writer();
+        let home = writer.home(hash);
+        let found = writer.locate(&home, hash, |node| node.hash() == hash);
+        found.is_none() && !self.locked.loads.has(hash)
     }
 
     /// Finds the load of a call's key; see `Loads::sort_out`.

@@ -41,7 +41,7 @@ pub(crate) struct Occupied<'a, K, V>(Home<'a, K, V>, Place<'a, K, V>);
 
 impl<'a, K, V> Shard<'a, K, V> {
     #[inline(always)]
-    fn writer(&mut self) -> Writer<'a, '_, K, V> {
+    pub(super) fn writer(&mut self) -> Writer<'a, '_, K, V> {
         self.table.writer(&mut self.locked.state)
     }
 
