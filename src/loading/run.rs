@@ -1,4 +1,5 @@
-//! LoadView of threads: the leader runs its closure on its own stack, a waiter parks.
+//! Loads of threads: the leader runs its closure on its own stack; a waiter spins if its turn is
+//! near, and then parks.
 
 use super::begin::{Ask, Begun, Got};
 use super::commit::{Committed, Lead};
