@@ -464,6 +464,38 @@ fn or_insert_with_if_replaces_a_value_that_the_closure_chooses() {
     assert_eq!((cache.get(&1), cache.get(&2)), (Some(2), Some(7)));
 }
 
+/// It is a load, although it may run over a live entry: its caller gets the entry that is there.
+#[test]
+fn or_insert_with_if_returns_the_entry_of_a_write_that_came_meanwhile() {
+    for before in [None, Some(1)] {
+        let cache: Cache<u64, u64> = Cache::new(10);
+        if let Some(value) = before {
+            cache.insert(1, value);
+        }
+        let entry = cache.entry(1).or_insert_with_if(
+            || {
+                cache.insert(1, 99);
+                2
+            },
+            |_| true,
+        );
+        assert_eq!(*entry.value(), 99, "over {before:?}");
+        assert!(!entry.is_fresh() && !entry.is_stored() && !entry.is_old_value_replaced());
+        assert_eq!(cache.get(&1), Some(99));
+        // After a removal no entry is there: the caller gets its own value, which is not stored.
+        let entry = cache.entry(1).or_insert_with_if(
+            || {
+                cache.remove(&1);
+                2
+            },
+            |_| true,
+        );
+        assert_eq!(*entry.value(), 2, "over {before:?}");
+        assert!(entry.is_fresh() && !entry.is_stored() && !entry.is_old_value_replaced());
+        assert_eq!(cache.get(&1), None);
+    }
+}
+
 #[test]
 fn a_panic_in_a_compute_leaves_the_entry() {
     let cache: Cache<u64, u64> = Cache::new(10);
