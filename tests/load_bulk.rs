@@ -178,6 +178,49 @@ fn a_panic_in_the_closure_lets_others_load() {
     assert_eq!(runs.load(Ordering::SeqCst), 2);
 }
 
+#[test]
+fn single_calls_share_its_error_or_load_anew() {
+    let cache: Cache<u64, u64> = Cache::builder().record_stats().build();
+    let (go, gone) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let bulk = scope.spawn(|| {
+            cache.get_all_with([1, 2], move |_| {
+                gone.recv().unwrap();
+                Err::<Vec<Option<u64>>, _>("down")
+            })
+        });
+        until("it leads both", || cache.stats().loads() == 2);
+        let same = scope.spawn(|| cache.try_get_with(1, || Err::<u64, _>("its own")));
+        let other = scope.spawn(|| cache.get_with(2, || 20));
+        until("they wait", || cache.stats().load_waits() == 2);
+        go.send(()).unwrap();
+        let error = bulk.join().unwrap().unwrap_err();
+        assert!(Arc::ptr_eq(&error, &same.join().unwrap().unwrap_err()));
+        assert_eq!(other.join().unwrap(), 20);
+    });
+    // What was there before, or was loaded by others, stays.
+    let failed = cache.get_all_with([2, 3], |keys| {
+        assert_eq!(keys, [3]);
+        Err::<Vec<_>, _>("down")
+    });
+    assert_eq!((failed, cache.get(&2)), (Err(Arc::new("down")), Some(20)));
+}
+
+#[test]
+fn a_write_revokes_its_own_key_only() {
+    let cache: Cache<u64, u64> = Cache::new(10);
+    let values = cache.get_all_with([1, 2, 3], |_| {
+        cache.insert(1, 99);
+        cache.invalidate(&2);
+        Ok::<_, ()>(vec![Some(10), Some(20), Some(30)])
+    });
+    assert_eq!(values, Ok(vec![Some(99), Some(20), Some(30)]));
+    assert_eq!(
+        [1, 2, 3].map(|key| cache.get(&key)),
+        [Some(99), None, Some(30)]
+    );
+}
+
 #[tokio::test]
 async fn tasks_share_what_others_load() {
     let cache: Cache<u64, u64> = Cache::builder().record_stats().build();

@@ -219,6 +219,76 @@ fn an_entry_that_merely_expired_meanwhile() {
 }
 
 #[test]
+fn an_entry_that_was_evicted_meanwhile() {
+    for op in [Op::Put(2), Op::Remove] {
+        let cache: Cache<u64, u32> = Cache::new(10);
+        cache.insert(1, 1);
+        let result = cache.entry(1).and_compute_with(|seen| {
+            assert!(seen.is_some());
+            cache.policy().set_max_capacity(0);
+            cache.run_pending_tasks();
+            assert!(!cache.contains_key(&1));
+            cache.policy().set_max_capacity(10);
+            op
+        });
+        match result {
+            CompResult::Inserted(entry) => assert!(entry.is_stored()),
+            CompResult::StillNone(1) => assert_eq!(cache.get(&1), None),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// `remove` of an absent key returned what the closure saw: nothing. So it came before the compute.
+#[test]
+fn a_removal_that_returned_nothing_comes_before_the_compute() {
+    let remove = |cache: &Cache<u64, u32>| assert_eq!(cache.remove(&1), None);
+    let (result, after, _) = overtaken(None, remove, Op::Put(2));
+    assert!(
+        matches!(result, CompResult::Overtaken(Some(2))),
+        "{result:?}"
+    );
+    assert_eq!(after, None);
+    let (result, ..) = overtaken(None, remove, Op::Nop);
+    assert!(matches!(result, CompResult::StillNone(1)), "{result:?}");
+}
+
+#[test]
+fn several_writes_during_a_compute() {
+    // The removal that returned 1 cannot come after a compute that stored 2.
+    let remove_insert = |cache: &Cache<u64, u32>| {
+        assert_eq!(cache.remove(&1), Some(1));
+        cache.insert(1, 8);
+    };
+    let (result, after, _) = overtaken(Some(1), remove_insert, Op::Put(2));
+    assert!(
+        matches!(result, CompResult::Overtaken(Some(2))),
+        "{result:?}"
+    );
+    assert_eq!(after, Some(8));
+    // The insert overwrote the compute's value, and the removal took that of the insert.
+    let insert_remove = |cache: &Cache<u64, u32>| {
+        cache.insert(1, 8);
+        assert_eq!(cache.remove(&1), Some(8));
+    };
+    for before in [Some(1), None] {
+        let (result, after, _) = overtaken(before, insert_remove, Op::Put(2));
+        let entry = result.into_entry().expect("just before the insert");
+        assert_eq!((*entry.value(), entry.is_stored(), after), (2, false, None));
+    }
+    // The same of an entry that had expired: the writes came, so nothing is stored.
+    let expire_insert = |cache: &Cache<u64, u32>| {
+        cache.set_expiry(&1, Some(Duration::ZERO));
+        cache.insert(1, 8);
+    };
+    let (result, after, _) = overtaken(Some(1), expire_insert, Op::Put(2));
+    assert!(result.into_entry().is_some_and(|entry| !entry.is_stored()));
+    assert_eq!(after, Some(8));
+    let (result, ..) = overtaken(Some(1), expire_insert, Op::Remove);
+    assert!(matches!(result, CompResult::Overtaken(None)), "{result:?}");
+}
+
+#[test]
 fn an_insert_during_a_compute_returns_at_once() {
     let cache: Cache<u64, u32> = Cache::new(10);
     cache.insert(1, 1);
@@ -462,6 +532,38 @@ fn or_insert_with_if_replaces_a_value_that_the_closure_chooses() {
         .or_insert_with_if(|| 7, |_| unreachable!());
     assert!(entry.is_fresh() && !entry.is_old_value_replaced());
     assert_eq!((cache.get(&1), cache.get(&2)), (Some(2), Some(7)));
+}
+
+/// It is a load, although it may run over a live entry: its caller gets the entry that is there.
+#[test]
+fn or_insert_with_if_returns_the_entry_of_a_write_that_came_meanwhile() {
+    for before in [None, Some(1)] {
+        let cache: Cache<u64, u64> = Cache::new(10);
+        if let Some(value) = before {
+            cache.insert(1, value);
+        }
+        let entry = cache.entry(1).or_insert_with_if(
+            || {
+                cache.insert(1, 99);
+                2
+            },
+            |_| true,
+        );
+        assert_eq!(*entry.value(), 99, "over {before:?}");
+        assert!(!entry.is_fresh() && !entry.is_stored() && !entry.is_old_value_replaced());
+        assert_eq!(cache.get(&1), Some(99));
+        // After a removal no entry is there: the caller gets its own value, which is not stored.
+        let entry = cache.entry(1).or_insert_with_if(
+            || {
+                cache.remove(&1);
+                2
+            },
+            |_| true,
+        );
+        assert_eq!(*entry.value(), 2, "over {before:?}");
+        assert!(entry.is_fresh() && !entry.is_stored() && !entry.is_old_value_replaced());
+        assert_eq!(cache.get(&1), None);
+    }
 }
 
 #[test]

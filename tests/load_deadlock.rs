@@ -272,3 +272,68 @@ fn a_destructor_may_load() {
     }
     assert!(cache.contains_key(&101));
 }
+
+#[test]
+fn rings_through_bulk_calls_and_computes() {
+    for _ in 0..100 {
+        let cache: Cache<u64, u64> = Cache::new(10);
+        let both_lead = Barrier::new(2);
+        let refusals = AtomicUsize::new(0);
+        let count = |panicked: thread::Result<()>| {
+            if let Err(panic) = panicked {
+                assert!(message(&*panic).contains("deadlock"));
+                refusals.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                count(catch_unwind(AssertUnwindSafe(|| {
+                    cache.get_with(1, || {
+                        both_lead.wait();
+                        cache.get_with(2, || 0)
+                    });
+                })));
+            });
+            scope.spawn(|| {
+                count(catch_unwind(AssertUnwindSafe(|| {
+                    let load = |keys: &[u64]| {
+                        both_lead.wait();
+                        cache.entry(1).and_upsert_with(|_| 1);
+                        Ok::<_, ()>(vec![Some(1); keys.len()])
+                    };
+                    _ = cache.get_all_with([2, 3], load);
+                })));
+            });
+        });
+        assert_eq!(refusals.into_inner(), 1, "one gives way, the other goes on");
+    }
+}
+
+#[test]
+fn within_a_compute_its_key_can_be_read_and_not_computed() {
+    let cache: Cache<u64, u64> = Cache::new(10);
+    cache.insert(1, 5);
+    cache.entry(1).and_compute_with(|_| {
+        assert_eq!(cache.get_with(1, || 9), 5);
+        assert_eq!(cache.entry(1).or_insert(9).into_value(), 5);
+        refused(|| cache.entry(1).and_upsert_with(|_| 6));
+        refused(|| cache.entry(1).or_insert_with_if(|| 6, |_| true));
+        Op::Nop
+    });
+    assert_eq!(cache.get(&1), Some(5));
+    // A load that was revoked is no longer waited for: the inner call loads anew.
+    let value = cache.get_with(2, || {
+        cache.invalidate(&2);
+        cache.get_with(2, || 20) + 1
+    });
+    assert_eq!((value, cache.get(&2)), (20, Some(20)));
+}
+
+#[test]
+fn the_panic_names_the_hash_of_the_cache_hasher() {
+    let hasher = ahash::RandomState::with_seeds(1, 2, 3, 4);
+    let hash = std::hash::BuildHasher::hash_one(&hasher, 77_u64);
+    let cache: Cache<u64, u64, _> = Cache::builder().hasher(hasher).build();
+    let text = refused(|| cache.get_with(77, || cache.get_with(77, || 1)));
+    assert!(text.contains(&format!("{hash:x}")), "{text} for {hash:x}");
+}

@@ -6,9 +6,10 @@ use std::future::{Future, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use wheelhouse::compute::{Entry, Op};
 use wheelhouse::{
-    AsyncLoader, BuildError, Cache, Expiry, LoadError, Loaded, Loader, LoadingCache, ManualTicker,
-    Refresh, Refreshing, Reloaded, Stats, async_loader_fn, loader_fn, refresh,
+    AsyncLoader, BuildError, Cache, Expiry, Leased, LoadError, Loaded, Loader, LoadingCache,
+    ManualTicker, Refresh, Refreshing, Reloaded, Stats, async_loader_fn, loader_fn, refresh,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -374,5 +375,91 @@ fn a_moment_that_only_the_loader_names_is_kept() {
     while users.cache().get(&1) != Some(1) {
         assert!(began.elapsed() < 60 * SECOND, "it is reloaded");
         std::thread::yield_now();
+    }
+}
+
+/// A compute waits for the reload that is under way, and sees what it has stored.
+#[test]
+fn computes_and_reloads_take_turns() {
+    let (time, held) = (ManualTicker::new(), Arc::new(std::sync::Mutex::new(())));
+    let (calls, gate) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&held));
+    let counted = Arc::clone(&calls);
+    let users: LoadingCache<u32, u32, Bare> = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .loading(loader_fn(move |_: &u32| {
+            let call = counted.fetch_add(1, Ordering::SeqCst) as u32;
+            drop(gate.lock());
+            Ok(10 + call)
+        }))
+        .refresh_after(refresh::after(6 * SECOND))
+        .build();
+    let cache = users.cache();
+    assert!(matches!(users.get(&1), Ok(10)));
+    let holding = held.lock().unwrap();
+    time.advance(6 * SECOND);
+    assert!(matches!(users.get(&1), Ok(10)));
+    std::thread::scope(|scope| {
+        let upsert = |old: Option<Entry<u32, u32>>| old.map_or(0, Entry::into_value) + 100;
+        let computing = scope.spawn(move || cache.entry(1).and_upsert_with(upsert).into_value());
+        let began = Instant::now();
+        while cache.stats().load_waits() == 0 {
+            assert!(began.elapsed() < 60 * SECOND, "it waits");
+            std::thread::yield_now();
+        }
+        assert!(matches!(cache.lease(1), Leased::Found(10)), "a hit");
+        drop(holding);
+        assert_eq!(computing.join().unwrap(), 111);
+    });
+    // And the other way round: a stale read starts no reload while a compute runs.
+    time.advance(6 * SECOND);
+    cache.entry(1).and_compute_with(|_| {
+        assert!(matches!(users.get(&1), Ok(111)));
+        Op::Nop
+    });
+    assert_eq!(cache.stats().reloads(), 1);
+}
+
+#[test]
+fn a_loader_of_several_keys_that_misbehaves_leaves_them_usable() {
+    /// What `load_many` does.
+    #[derive(Clone, Copy)]
+    enum Many {
+        Short,
+        Panics,
+        Fails,
+    }
+    impl Loader<u32, u32> for Many {
+        type Error = &'static str;
+        fn load(&self, key: &u32) -> Result<Loaded<u32>, &'static str> {
+            Ok((*key).into())
+        }
+        fn load_many(&self, _: &[u32]) -> Result<Vec<Option<Loaded<u32>>>, &'static str> {
+            match self {
+                Many::Short => Ok(Vec::new()),
+                Many::Panics => panic!("told to panic in the loader"),
+                Many::Fails => Err("down"),
+            }
+        }
+    }
+    for many in [Many::Short, Many::Panics, Many::Fails] {
+        let users = Cache::builder().loading(many).build();
+        users.cache().insert(1, 100);
+        let call = std::panic::AssertUnwindSafe(|| users.get_all([1, 2, 3]));
+        match (many, std::panic::catch_unwind(call)) {
+            (Many::Short, Err(panic)) => {
+                let text = panic.downcast_ref::<String>().expect("text");
+                assert!(
+                    text.contains("2 keys") && text.contains("0 values"),
+                    "{text}"
+                );
+            }
+            (Many::Panics, Ok(Err(LoadError::Panicked))) => {}
+            (Many::Fails, Ok(Err(LoadError::Failed(error)))) => assert_eq!(*error, "down"),
+            (_, other) => panic!("{:?}", other.map_err(|_| "a panic")),
+        }
+        assert_eq!(users.cache().get(&1), Some(100));
+        assert_eq!((users.get(&2), users.get(&3)), (Ok(2), Ok(3)));
+        assert_eq!(users.get_all([]), Ok(vec![]));
     }
 }

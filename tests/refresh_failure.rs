@@ -272,6 +272,91 @@ fn a_panic_of_the_policies_leaves_the_key_usable() {
 }
 
 #[test]
+fn a_panic_of_the_refresh_policy_leaks_no_right_to_reload() {
+    /// Panics in the method of this number; each moment is 10 s after the write.
+    struct Bad(Arc<AtomicUsize>);
+    impl Bad {
+        fn answer(&self, method: usize) -> Option<Duration> {
+            let bad = self.0.load(Ordering::SeqCst);
+            assert!(bad != method, "told to panic in the refresh policy");
+            Some(10 * SECOND)
+        }
+    }
+    impl Refresh<u64, u64> for Bad {
+        fn refresh_after_create(
+            &self,
+            _: &u64,
+            _: &u64,
+            _: Instant,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            self.answer(1)
+        }
+
+        fn refresh_after_update(
+            &self,
+            _: &u64,
+            _: &u64,
+            _: Instant,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            self.answer(2)
+        }
+
+        fn refresh_after_reload(
+            &self,
+            _: &u64,
+            _: &u64,
+            _: Instant,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            self.answer(3)
+        }
+
+        fn refresh_after_failure(
+            &self,
+            _: &u64,
+            _: &u64,
+            _: u32,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            self.answer(4)
+        }
+    }
+    let bad = Arc::new(AtomicUsize::new(0));
+    let (users, backend, time) = rig_with(Bad(Arc::clone(&bad)));
+    let panics = |call: &dyn Fn()| catch_unwind(AssertUnwindSafe(call)).is_err();
+    // A write, or a load: the caller gets the panic, and nothing has happened.
+    bad.store(1, Ordering::SeqCst);
+    assert!(panics(&|| _ = users.get(&2)));
+    assert!(panics(&|| users.cache().insert(2, 5)));
+    assert_eq!(users.cache().get(&2), None);
+    bad.store(2, Ordering::SeqCst);
+    assert!(panics(&|| users.cache().insert(1, 5)));
+    assert_eq!(users.cache().get(&1), Some(10));
+    // A reload: the reader gets the old value, and the reload has failed.
+    bad.store(3, Ordering::SeqCst);
+    time.advance(10 * SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    // The load of key 2 has failed, too.
+    until("the reload fails", || {
+        users.cache().stats().load_failures() == 2
+    });
+    assert_eq!(users.cache().stats().reload_failures(), 1);
+    // A failed reload: the next try comes after the usual pause, which is 2 s by now.
+    bad.store(4, Ordering::SeqCst);
+    backend.fails.store(true, Ordering::SeqCst);
+    time.advance(10 * SECOND);
+    assert!(users.refresh(1).wait().is_err());
+    time.advance(2 * SECOND - NANO);
+    assert_eq!(users.get(&1), Ok(10));
+    assert_eq!(users.cache().stats().reloads(), 2);
+    time.advance(NANO);
+    assert_eq!(users.get(&1), Ok(10));
+    assert_eq!(users.cache().stats().reloads(), 3);
+}
+
+#[test]
 fn a_write_meanwhile_is_not_touched_by_a_failure() {
     let (gate, held) = (
         Arc::new(AtomicBool::new(false)),

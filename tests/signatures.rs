@@ -2,6 +2,7 @@
 //! types: a program that names them keeps compiling.
 
 use std::collections::hash_map::RandomState;
+use std::fmt::Debug;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
@@ -13,8 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 use wheelhouse::compute::{CompResult, Entry, Op};
 use wheelhouse::{
     BuildError, Cache, Downtime, Ended, EntryRef, EntrySelector, Equivalent, EvictionPolicy,
-    Expiry, Filled, Iter, Lease, Leased, ManualTicker, Policy, RefEntrySelector, RemovalCause,
-    Restore, Restored, SavedEntry, Scheduler, Snapshot, Stats, Ticker,
+    Expiry, Filled, Iter, Lease, Leased, LoadError, Loaded, ManualTicker, Policy, RefEntrySelector,
+    Reloaded, RemovalCause, Restore, Restored, SavedEntry, Scheduler, Snapshot, Stats, Ticker,
+    loader_fn,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -402,4 +404,160 @@ fn snapshots_have_the_promised_shape() {
         ..
     } = N::new(1).restore([].into_iter().collect(), Restore::default());
     assert_eq!((restored, expired, present, refused), (0, 0, 0, 0));
+}
+
+/// Matches without a wildcard: only `Op` may get further variants.
+#[test]
+fn the_variants_and_fields_are_the_promised_ones() {
+    fn leased<S>(leased: &Leased<u32, u32, S>) -> u8 {
+        match leased {
+            Leased::Found(_) => 0,
+            Leased::Lease(_) => 1,
+            Leased::Busy => 2,
+        }
+    }
+    fn filled(filled: Filled<u32>) -> u8 {
+        match filled {
+            Filled::Stored => 0,
+            Filled::Lost {
+                current: _,
+                yours: _,
+            } => 1,
+            Filled::Revoked(_) => 2,
+        }
+    }
+    fn computed(result: &CompResult<u32, u32>) -> u8 {
+        match result {
+            CompResult::Inserted(_) => 0,
+            CompResult::ReplacedWith(_) => 1,
+            CompResult::Removed(_) => 2,
+            CompResult::Unchanged(_) => 3,
+            CompResult::StillNone(_) => 4,
+            CompResult::Overtaken(_) => 5,
+        }
+    }
+    fn reloaded(reloaded: &Reloaded<u32>) -> u8 {
+        match reloaded {
+            Reloaded::New(_) => 0,
+            Reloaded::Unchanged => 1,
+            Reloaded::UnchangedFor {
+                expires_in: _,
+                refresh_in: _,
+            } => 2,
+            Reloaded::Gone => 3,
+        }
+    }
+    fn failed<E>(error: &LoadError<E>) -> u8 {
+        match error {
+            LoadError::Failed(_) => 0,
+            LoadError::Panicked => 1,
+            LoadError::TimedOut => 2,
+        }
+    }
+    let cache: Cache<u32, u32> = Cache::new(10);
+    assert_eq!(leased(&cache.lease(1)), 1);
+    assert_eq!(filled(Filled::Revoked(1)), 2);
+    let result = cache.entry(1).and_compute_with(|_| Op::Nop);
+    assert_eq!(computed(&result), 4);
+    assert_eq!(reloaded(&Reloaded::Gone), 3);
+    assert_eq!(failed(&LoadError::<()>::TimedOut), 2);
+    let Restored {
+        restored,
+        expired,
+        present,
+        refused,
+    } = Restored::default();
+    assert_eq!([restored, expired, present, refused], [0; 4]);
+    assert_eq!(Downtime::default(), Downtime::Counts);
+    assert_eq!(Ended::default(), Ended::Skip);
+}
+
+#[test]
+fn types_of_loads_and_snapshots_have_the_usual_traits() {
+    fn shown<T: Debug + Send + Sync>(_: &T) {}
+    fn cloned<T: Debug + Send + Sync + Clone>(_: &T) {}
+    let cache: Cache<u32, u32> = Cache::new(10);
+    shown(&cache.entry(1));
+    shown(&cache.entry_by_ref(&1));
+    shown(&cache.lease(1));
+    if let Leased::Lease(lease) = cache.lease(1) {
+        shown(&lease);
+    }
+    cloned(&cache.entry(1).or_insert(3));
+    cloned(&cache.entry(1).and_compute_with(|_| Op::Nop));
+    cloned(&Op::Put(1));
+    cloned(&Filled::Stored::<u32>);
+    let snapshot = cache.snapshot();
+    cloned(&snapshot);
+    for saved in &snapshot {
+        cloned(saved);
+        assert_eq!(saved, saved);
+    }
+    cloned(&Restore::default());
+    cloned(&cache.restore(snapshot, Restore::default()));
+    let loader = || loader_fn(|key: &u32| Ok::<u32, std::io::Error>(*key));
+    shown(&Cache::<u32, u32>::builder().loading(loader()));
+    let users = Cache::builder().loading(loader()).build();
+    cloned(&users);
+    shown(&users.refresh(3));
+    cloned(&Loaded::new(3));
+    cloned(&Reloaded::<u32>::Unchanged);
+    // An error goes through `?` into a box.
+    type Failure = Box<dyn std::error::Error + Send + Sync>;
+    let read = || -> Result<u32, Failure> { Ok(users.get(&1)?) };
+    assert_eq!(read().unwrap(), 1);
+}
+
+#[test]
+fn values_and_errors_need_no_traits_of_their_own() {
+    #[derive(Clone)]
+    struct Value;
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct Key;
+    struct Error;
+    let cache: Cache<Key, Value> = Cache::new(10);
+    assert!(cache.try_get_with(Key, || Err::<Value, _>(Error)).is_err());
+    let all = cache.get_all_with([Key], |_| Err::<Vec<Option<Value>>, _>(Error));
+    assert!(all.is_err());
+    let computed = cache
+        .entry(Key)
+        .and_try_compute_with(|_| Err::<Op<Value>, _>(Error));
+    assert!(computed.is_err());
+    assert!(matches!(cache.lease(Key), Leased::Lease(_)));
+    let users = Cache::builder()
+        .loading(loader_fn(|_: &Key| Err::<Value, _>(Error)))
+        .build();
+    assert!(users.get(&Key).is_err() && users.get_all([Key]).is_err());
+    assert!(users.refresh(Key).wait().is_err());
+}
+
+#[test]
+fn asynchronous_methods_by_reference_are_complete() {
+    fn send<F: Future + Send>(future: F) -> F {
+        future
+    }
+    let cache: C = Cache::new(10);
+    block_on(async {
+        let selector = cache.entry_by_ref("a");
+        send(selector.or_insert_with_ttl_async(|| async { (1, SECOND) })).await;
+        let selector = cache.entry_by_ref("b");
+        send(selector.or_insert_with_if_async(|| async { 1 }, |_| false)).await;
+        let selector = cache.entry_by_ref("c");
+        send(selector.or_optionally_insert_with_async(|| async { Some(1) })).await;
+        let selector = cache.entry_by_ref("d");
+        _ = send(selector.or_try_insert_with_async(|| async { Ok::<_, ()>(1) })).await;
+        let selector = cache.entry_by_ref("e");
+        send(selector.and_upsert_with_async(|_| async { 1 })).await;
+        let put = |_| async { Ok::<_, ()>(Op::Put(1)) };
+        let selector = cache.entry_by_ref("f");
+        _ = send(selector.and_try_compute_with_async(put)).await;
+        let selector = cache.entry_by_ref("g");
+        _ = send(selector.and_try_compute_if_nobody_else_async(put)).await;
+    });
+    assert_eq!(cache.entry_count(), 7);
+    // Any borrowed form whose owned form is the key.
+    let paths: Cache<std::path::PathBuf, u32> = Cache::new(10);
+    assert_eq!(paths.get_with_by_ref(std::path::Path::new("/x"), || 3), 3);
+    let bytes: Cache<Vec<u8>, u32> = Cache::new(10);
+    assert_eq!(bytes.get_with_by_ref(&b"ab"[..], || 3), 3);
 }

@@ -706,3 +706,117 @@ fn the_moment_of_a_refresh_comes_back() {
     let again = new.cache().snapshot();
     assert_eq!(again.iter().next().unwrap().refresh_in, Some(secs(40)));
 }
+
+#[test]
+fn the_age_counts_on_over_two_restarts() {
+    let ignored = Restore::default().downtime(Downtime::Ignored);
+    let (first, clock) = built(|b| b);
+    first.insert(1, 10);
+    clock.advance(secs(30));
+    let (second, clock) = built(|b| b);
+    assert_eq!(second.restore(first.snapshot(), ignored), only(1));
+    assert_eq!(second.peek_ref(&1).unwrap().age(), secs(30));
+    clock.advance(secs(10));
+    let snapshot = second.snapshot();
+    assert_eq!(snapshot.iter().next().unwrap().age, secs(40));
+    let (third, _) = built(|b| b.time_to_live(secs(100)));
+    assert_eq!(third.restore(snapshot, ignored), only(1));
+    assert_eq!(third.peek_ref(&1).unwrap().time_left(), Some(secs(60)));
+}
+
+#[test]
+fn a_deadline_that_was_set_makes_an_entry_no_younger() {
+    let (cache, clock) = built(|b| b.time_to_idle(secs(30)));
+    cache.insert_with_ttl(1, 10, secs(50));
+    clock.advance(secs(10));
+    assert!(cache.set_expiry(&1, Some(secs(20))) && cache.get(&1).is_some());
+    clock.advance(secs(5));
+    let saved = cache.snapshot().into_iter().next().unwrap();
+    assert_eq!((saved.time_left, saved.age), (Some(secs(15)), secs(15)));
+}
+
+/// A panic of a key's or a value's `Clone` goes to the caller, and the cache goes on; a `Clone`
+/// that uses the cache finds no lock held.
+#[test]
+fn clones_may_panic_and_use_the_cache() {
+    static CACHE: std::sync::OnceLock<Cache<Key, u32>> = std::sync::OnceLock::new();
+    static PANICS: AtomicBool = AtomicBool::new(false);
+    #[derive(PartialEq, Eq, Hash)]
+    struct Key(u32);
+    impl Clone for Key {
+        fn clone(&self) -> Key {
+            if self.0 == 7 && PANICS.load(SeqCst) {
+                panic!("told to panic in clone");
+            }
+            if self.0 < 5 {
+                let cache = CACHE.get().unwrap();
+                cache.insert(Key(self.0 + 100), 1);
+                cache.invalidate(&Key(self.0 + 50));
+                cache.run_pending_tasks();
+            }
+            Key(self.0)
+        }
+    }
+    support::hide_scripted_panics();
+    let cache = CACHE.get_or_init(|| Cache::new(1_000));
+    (0..60).for_each(|key| cache.insert(Key(key), key));
+    PANICS.store(true, SeqCst);
+    let panicked = std::panic::catch_unwind(|| cache.snapshot());
+    assert!(panicked.is_err());
+    PANICS.store(false, SeqCst);
+    let snapshot = support::must_end(|| CACHE.get().unwrap().snapshot());
+    assert!(snapshot.len() >= 55);
+    cache.insert(Key(7), 77);
+    cache.run_pending_tasks();
+    assert_eq!(cache.get(&Key(7)), Some(77));
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn a_moment_of_refresh_that_passed_in_the_downtime_is_stale_at_once() {
+    use wheelhouse::{loader_fn, refresh};
+    let clock = ManualTicker::new();
+    let users = Cache::<u32, u32>::builder()
+        .ticker(clock.clone())
+        .record_stats()
+        .loading(loader_fn(|key: &u32| Ok::<u32, ()>(*key)))
+        .refresh_after(refresh::after(secs(1_000)))
+        .build();
+    let stale_in = |key, moment| SavedEntry {
+        refresh_in: Some(moment),
+        ..saved(key, Some(secs(10_000)))
+    };
+    let snapshot = [stale_in(1, secs(10)), stale_in(2, secs(5_000))];
+    let snapshot = aged(&snapshot.into_iter().collect(), secs(100));
+    assert_eq!(users.cache().restore(snapshot, Restore::default()), only(2));
+    let reloads = || users.cache().stats().reloads();
+    assert_eq!((users.get(&1), users.get(&2)), (Ok(10), Ok(20)));
+    assert_eq!(reloads(), 1);
+    assert_eq!(users.refresh(1).wait(), Ok(Some(1)));
+    // The other has its own moment still, less the downtime.
+    let before = reloads();
+    clock.advance(secs(4_800));
+    assert_eq!((users.get(&2), reloads()), (Ok(20), before));
+    clock.advance(secs(100));
+    assert_eq!((users.get(&2), reloads()), (Ok(20), before + 1));
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn a_file_that_was_cut_off_is_an_error() {
+    let (old, _) = built(|b| b);
+    (0..3).for_each(|key| old.insert_with_ttl(key, key, secs(60)));
+    let bytes = postcard::to_stdvec(&old.snapshot()).unwrap();
+    for length in 0..bytes.len() {
+        let cut = postcard::from_bytes::<Snapshot<u32, u32>>(&bytes[..length]);
+        assert!(cut.is_err(), "{length} of {} bytes", bytes.len());
+    }
+    // Fields may come in any order where the format names them.
+    let json = serde_json::to_value(old.snapshot()).unwrap();
+    let text = format!(
+        r#"{{"entries":{},"taken_at":{},"version":{}}}"#,
+        json["entries"], json["taken_at"], json["version"]
+    );
+    let read: Snapshot<u32, u32> = serde_json::from_str(&text).unwrap();
+    assert_eq!(read.len(), 3);
+}

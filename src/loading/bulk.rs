@@ -141,7 +141,7 @@ where
         };
         assert!(
             values.len() == self.leads.len(),
-            "get_all_with: the closure was given {} keys and returned {} values; it has to return \
+            "the load of several keys was given {} keys and returned {} values; it has to return \
              one for each key",
             self.leads.len(),
             values.len(),

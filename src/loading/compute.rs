@@ -150,7 +150,10 @@ where
     /// The key's entry; or one with the value that `init` makes, if there is none or `replace_if`
     /// says of its value that it has to be replaced.
     ///
-    /// `replace_if` may be asked more than once: about each value that it would replace.
+    /// `replace_if` may be asked more than once: about each value that it would replace. If the key
+    /// is written while `init` runs, this returns what [`or_insert_with`](Self::or_insert_with)
+    /// would: the entry of that write, or, if the key is absent now, the value of `init`, which is
+    /// not stored.
     ///
     /// # Panics
     ///
@@ -463,6 +466,10 @@ where
 fn kept_or_made<K, V>(key: K, end: End<V, Infallible>) -> Entry<K, V> {
     match end {
         End::Kept(Some(seen)) => Entry::of(key, seen),
+        End::Put {
+            committed: committed @ Committed::Revoked { .. },
+            ..
+        } => Entry::of(key, committed.got()),
         end => upserted(key, end),
     }
 }

@@ -6,6 +6,7 @@ use crate::load::{By, Failure, Known, Load, Outcome, Sealed, Ticket, Want, wake_
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
 use crate::operations::{Core, FromLoad, Given, LoadView, Visit, WeakHandle, set_refresh};
+use crate::refresh::usual_pause;
 use crate::stats::Counters;
 use crate::time::{self, MAX_LIFE_NANOS, NEVER};
 use equivalent::Equivalent;
@@ -454,9 +455,9 @@ impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
         let failures = refresh.failures().saturating_add(1);
         let left = self.core.shared.clock.time_until(hit.node.deadline());
         let (key, value) = (hit.node.key(), hit.node.value());
-        let next = contain(|| policy.refresh_after_failure(key, value, failures, left));
-        // A policy that panics is asked no more about this value.
-        let next = next.flatten();
+        // The right to reload comes back also if the policy panics.
+        let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
+            .unwrap_or_else(|| Some(usual_pause(failures)));
         let now = self.core.shared.clock.now();
         let next = self.core.shared.clock.view(now).deadline_in(now, next);
         refresh.fail(until, next);

@@ -21,6 +21,11 @@ pub use policies::{
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The pause after so many failures in a row, unless a policy has its own.
+pub(crate) fn usual_pause(failures: u32) -> Duration {
+    Duration::from_secs(1 << failures.saturating_sub(1).min(6))
+}
+
 /// Decides for each entry when it is to be reloaded.
 ///
 /// Each answer is counted from the moment of the call on; `None` means that the entry is never
@@ -29,7 +34,8 @@ use std::time::{Duration, Instant};
 /// [`refresh_in`](crate::Loaded::refresh_in) is not asked about.
 ///
 /// The methods run with no lock held, on the thread that writes. A panic in them is treated as one
-/// in an [`Expiry`](crate::Expiry).
+/// in an [`Expiry`](crate::Expiry); after one in
+/// [`refresh_after_failure`](Self::refresh_after_failure) the usual pause holds.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -87,7 +93,7 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
         failures: u32,
         left: Option<Duration>,
     ) -> Option<Duration> {
-        Some(Duration::from_secs(1 << failures.saturating_sub(1).min(6)))
+        Some(usual_pause(failures))
     }
 
     /// The moment of an entry, with what the cache has measured.
