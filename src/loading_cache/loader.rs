@@ -292,7 +292,9 @@ impl<V> From<V> for Loaded<V> {
 pub enum Reloaded<V> {
     /// A new value, which takes the place of the old one.
     New(Loaded<V>),
-    /// The old value is still right: its deadlines move as an update moves them.
+    /// The old value is still right: its deadlines move as an update moves them. Where only the
+    /// loader gives lives, and no policy does, an update takes the deadline away: then answer
+    /// [`UnchangedFor`](Self::UnchangedFor).
     Unchanged,
     /// The old value is still right for so long; `None` leaves the answer to the policy.
     UnchangedFor {
