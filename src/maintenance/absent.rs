@@ -8,22 +8,20 @@
 //!
 //! [`Waking`]: super::waking::Waking
 
+use super::Plan;
 use super::runs::Runs;
 use super::writers::May;
-use super::{Maintenance, Plan};
-use crate::shared::Shared;
-
-impl<K, V> Maintenance<K, V> {
-    /// Checks for the threads if it is time to, and does a part of their work if need be.
-    #[inline]
-    pub(super) fn check_threads(&self, shared: &Shared<K, V>, now: u64, may: May) {
-        if self.waking.needs_check(now) && !self.waking.check(now) && may >= May::Free {
-            self.runs(shared).stand_in();
-        }
-    }
-}
 
 impl<K, V> Runs<'_, K, V> {
+    /// Checks for the threads if it is time to, and does a part of their work if need be.
+    #[inline]
+    pub(super) fn check_threads(self, now: u64, may: May) {
+        let waking = &self.maintenance.waking;
+        if waking.needs_check(now) && !waking.check(now) && may >= May::Free {
+            self.stand_in();
+        }
+    }
+
     /// One pass in place of the scheduler thread. Not if that thread, or another, holds the
     /// maintenance lock: callers never wait for it here.
     #[cold]

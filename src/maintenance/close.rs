@@ -65,6 +65,6 @@ impl<K, V> Maintenance<K, V> {
         });
         state.freeing.count(&self.backlog);
         let all = state.freeing.retired.take_all();
-        self.free(shared, all);
+        self.runs(shared).free(all);
     }
 }

@@ -55,30 +55,6 @@ impl<K, V> Delivery<K, V> {
 }
 
 impl<K, V> Maintenance<K, V> {
-    /// The work of the notifier thread: delivers what waits.
-    pub(crate) fn deliver(&self, shared: &Shared<K, V>) {
-        // Where the last handle goes, its drop delivers the rest.
-        self.delivery
-            .notifier
-            .deliver(|| !self.waking.is_closing(), &mut |nodes| {
-                self.take_back(nodes)
-            });
-        if !self.waking.is_closing() {
-            // What was delivered can be freed.
-            self.waking.request_soon(&shared.clock);
-        }
-    }
-
-    /// A writer's part where no thread wakes the cache: delivers some notifications if very many
-    /// wait.
-    pub(super) fn deliver_some(&self) {
-        if self.delivery.notifier.waiting() > UNDELIVERED && !inside_listener() {
-            self.delivery
-                .notifier
-                .deliver(|| false, &mut |nodes| self.take_back(nodes));
-        }
-    }
-
     /// Takes delivered nodes back, to be freed.
     pub(super) fn take_back(&self, nodes: &mut Vec<NodePtr<K, V>>) {
         let mut state = self.state.lock();
@@ -90,6 +66,29 @@ impl<K, V> Maintenance<K, V> {
 }
 
 impl<K, V> Runs<'_, K, V> {
+    /// The work of the notifier thread: delivers what waits.
+    pub(crate) fn deliver(self) {
+        let maintenance = self.maintenance;
+        let (notifier, waking) = (&maintenance.delivery.notifier, &maintenance.waking);
+        // Where the last handle goes, its drop delivers the rest.
+        let go_on = || !waking.is_closing();
+        notifier.deliver(go_on, &mut |nodes| maintenance.take_back(nodes));
+        if !waking.is_closing() {
+            // What was delivered can be freed.
+            waking.request_soon(&self.shared.clock);
+        }
+    }
+
+    /// A writer's part where no thread wakes the cache: delivers some notifications if very many
+    /// wait.
+    pub(super) fn deliver_some(self) {
+        let maintenance = self.maintenance;
+        let notifier = &maintenance.delivery.notifier;
+        if notifier.waiting() > UNDELIVERED && !inside_listener() {
+            notifier.deliver(|| false, &mut |nodes| maintenance.take_back(nodes));
+        }
+    }
+
     /// Delivers between the passes of a run: on this thread, or on the notifier thread where this
     /// one serves other caches. True if it stopped because other work is due.
     pub(super) fn deliver_from_run(self) -> bool {
@@ -104,13 +103,8 @@ impl<K, V> Runs<'_, K, V> {
         // A slow listener must not make other entries late: neither those in the wheel nor those
         // requested since. A quick one is called pass by pass, while the nodes are still in the
         // processor's cache.
-        let next = self
-            .maintenance
-            .state
-            .lock()
-            .wheel
-            .next_deadline()
-            .unwrap_or(NEVER);
+        let next = maintenance.state.lock().wheel.next_deadline();
+        let next = next.unwrap_or(NEVER);
         let began = OnceCell::new();
         // What other threads post meanwhile is delivered as well, up to a bound.
         let mut looks = notifier.waiting() / notify::CALLS_PER_LOOK as u64 + EXTRA_LOOKS;
@@ -126,10 +120,7 @@ impl<K, V> Runs<'_, K, V> {
             let since = now.wrapping_sub(*began.get_or_init(|| now));
             since < SLICE || !time::is_due(now, next) && !maintenance.waking.is_due(now)
         };
-        maintenance
-            .delivery
-            .notifier
-            .deliver(go_on, &mut |nodes| maintenance.take_back(nodes))
+        notifier.deliver(go_on, &mut |nodes| maintenance.take_back(nodes))
     }
 
     /// Has the notifier thread deliver; false if this cache has none, or it cannot be started.
@@ -150,16 +141,10 @@ impl<K, V> Runs<'_, K, V> {
         if inside_listener() {
             // Never waits: the thread that delivers for this cache, perhaps this very thread
             // further up its stack, goes on with it.
-            maintenance
-                .delivery
-                .notifier
-                .deliver(|| true, &mut |nodes| maintenance.take_back(nodes));
+            notifier.deliver(|| true, &mut |nodes| maintenance.take_back(nodes));
             return;
         }
-        maintenance
-            .delivery
-            .notifier
-            .deliver_all(&mut |nodes| maintenance.take_back(nodes));
+        notifier.deliver_all(&mut |nodes| maintenance.take_back(nodes));
         if notifier.waiting() > 0 {
             // Posted by other threads meanwhile: this call does not wait for them.
             maintenance.waking.request_soon(&self.shared.clock);

@@ -11,16 +11,15 @@
 //!
 //! - a run, after each of its passes;
 //! - a writer, after each pass that it runs, about as many items as that pass has applied events;
-//! - a writer that has waited until there was less to free ([`Maintenance::await_reclaim`]).
+//! - a writer that has waited until there was less to free ([`Runs::await_reclaim`]).
 
+use super::RUN_BUDGET;
 use super::backlog::Backlog;
 use super::plan::Plan;
-use super::runs::SHORTEST_NAP;
-use super::{Maintenance, RUN_BUDGET};
+use super::runs::{Runs, SHORTEST_NAP};
 use crate::listener::inside_listener;
 use crate::map::Garbage;
 use crate::reclaim::{self, Domain, Ready, Retired};
-use crate::shared::Shared;
 use crate::sync::{nap, yield_now};
 use std::time::{Duration, Instant};
 
@@ -135,17 +134,18 @@ impl<K, V> Freeing<K, V> {
     }
 }
 
-impl<K, V> Maintenance<K, V> {
+impl<K, V> Runs<'_, K, V> {
     /// Runs the destructors of what is ready, and gives its memory back. With no lock held.
-    pub(super) fn free(&self, shared: &Shared<K, V>, mut ready: Ready<Garbage<K, V>>) {
+    pub(super) fn free(self, mut ready: Ready<Garbage<K, V>>) {
         if ready.is_empty() {
             return;
         }
         let items = ready.len();
-        shared.map.take_back(ready.free(|| shared.map.returning()));
-        self.backlog.note_freed(items);
+        let map = &self.shared.map;
+        map.take_back(ready.free(|| map.returning()));
+        self.maintenance.backlog.note_freed(items);
         // The emptied containers are not worth a wait.
-        if let Some(mut state) = self.state.try_lock() {
+        if let Some(mut state) = self.maintenance.state.try_lock() {
             state.freeing.retired.reuse(ready);
         }
     }
@@ -156,24 +156,24 @@ impl<K, V> Maintenance<K, V> {
     /// Not inside a destructor or a listener, and not if the thread is pinned: it would wait for
     /// itself. Not for a grace period for which a writer has waited in vain.
     #[inline]
-    pub(super) fn await_reclaim(&self, shared: &Shared<K, V>) {
-        let most = shared
-            .max_capacity()
-            .map_or(usize::MAX, Backlog::max_unfreed);
-        if self.backlog.unfreed() > most
+    pub(super) fn await_reclaim(self) {
+        let bound = self.shared.max_capacity();
+        let most = bound.map_or(usize::MAX, Backlog::max_unfreed);
+        if self.maintenance.backlog.unfreed() > most
             && !reclaim::is_freeing()
             && !inside_listener()
-            && !shared.domain.is_pinned()
+            && !self.shared.domain.is_pinned()
         {
-            self.await_unfreed(shared, most);
+            self.await_unfreed(most);
         }
     }
 
     #[cold]
-    fn await_unfreed(&self, shared: &Shared<K, V>, most: usize) {
+    fn await_unfreed(self, most: usize) {
+        let maintenance = self.maintenance;
         let began = Instant::now();
         let mut yields = 0;
-        while self.backlog.unfreed() > most {
+        while maintenance.backlog.unfreed() > most {
             if yields < YIELDS_BEFORE_NAPS {
                 yields += 1;
                 // To a thread that was preempted while it held a pin, among others.
@@ -181,7 +181,7 @@ impl<K, V> Maintenance<K, V> {
             } else {
                 nap(SHORTEST_NAP);
             }
-            let Some(mut state) = self.state.try_lock() else {
+            let Some(mut state) = maintenance.state.try_lock() else {
                 if began.elapsed() > MAX_GRACE_WAIT {
                     return;
                 }
@@ -190,14 +190,14 @@ impl<K, V> Maintenance<K, V> {
             if state.freeing.given_up {
                 return;
             }
-            self.pass(shared, &mut state, Plan::AWAIT_RECLAIM);
+            maintenance.pass(self.shared, &mut state, Plan::AWAIT_RECLAIM);
             let ready = state.freeing.retired.take_ready(RUN_BUDGET);
             if ready.is_empty() && began.elapsed() > state.freeing.patience {
                 state.freeing.give_up();
                 return;
             }
             drop(state);
-            self.free(shared, ready);
+            self.free(ready);
         }
     }
 }

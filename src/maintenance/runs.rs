@@ -33,7 +33,8 @@ const MAX_RECLAIM_ROUNDS: usize = 8;
 pub(super) const SHORTEST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(5);
 
-/// Runs of a cache: its maintenance, with the state that it works on.
+/// The maintenance of a cache with the state that it works on. Its methods are the runs, and what
+/// callers do to help.
 pub(crate) struct Runs<'a, K, V> {
     pub(super) maintenance: &'a Maintenance<K, V>,
     pub(super) shared: &'a Shared<K, V>,
@@ -85,7 +86,7 @@ impl<'a, K, V> Runs<'a, K, V> {
         let judged = more.then(|| judge(&state));
         let ready = state.freeing.retired.take_ready(2 * RUN_BUDGET);
         unlock_fairly(state);
-        self.maintenance.free(self.shared, ready);
+        self.free(ready);
         judged
     }
 

@@ -6,6 +6,7 @@
 
 use super::backlog::Backlog;
 use super::plan::Plan;
+use super::runs::Runs;
 use super::state::State;
 use super::{BATCH_HARD_LIMIT, Maintenance, RUN_BUDGET, WriteOutcome};
 use crate::buffer::read::{Offer, ReadBuffer};
@@ -54,31 +55,7 @@ impl<K, V> Maintenance<K, V> {
             self.leaves_work(&outcome) && self.waking.is_unrequested()
         };
         if self.is_late_for(&outcome) || has_work || outcome.pending >= self.batch_soft_limit {
-            self.schedule_followup(shared, outcome, may);
-        }
-    }
-
-    /// What follows a write after which something is to be done.
-    #[cold]
-    #[inline(never)]
-    fn schedule_followup(&self, shared: &Shared<K, V>, outcome: WriteOutcome, may: May) {
-        if let Some(now) = outcome.now {
-            self.check_threads(shared, now, may);
-        }
-        if let Some((flush, now)) = outcome.flush(&self.spans) {
-            // The policy was asked since the write read the clock, and may have taken its time.
-            let now = if self.waking.is_up_to_callers() {
-                now
-            } else {
-                shared.clock.now()
-            };
-            self.waking.request_by(flush, now, &shared.clock);
-        }
-        if self.leaves_work(&outcome) {
-            self.waking.request_soon(&shared.clock);
-        }
-        if self.needs_help(shared, &outcome) {
-            self.help(shared, outcome.shard, outcome.pending, outcome.now, may);
+            self.runs(shared).schedule_followup(outcome, may);
         }
     }
 
@@ -102,134 +79,6 @@ impl<K, V> Maintenance<K, V> {
         outcome.left > 0 || self.is_bounded
     }
 
-    /// Whether the writer has to run a pass.
-    fn needs_help(&self, shared: &Shared<K, V>, outcome: &WriteOutcome) -> bool {
-        outcome.pending >= self.batch_soft_limit
-            || self.waking.is_up_to_callers()
-                && self.waking.is_due_for_callers(outcome.now, &shared.clock)
-    }
-
-    /// A small pass by a writer, or by a reader that met an expired entry. Not if another thread
-    /// holds the maintenance lock and there is room left. Without a pin if it `may` run more than
-    /// nothing.
-    fn help(
-        &self,
-        shared: &Shared<K, V>,
-        shard: usize,
-        pending: usize,
-        now: Option<u64>,
-        may: May,
-    ) {
-        let Some((mut state, waited)) = self.lock_to_help(shared, shard, pending) else {
-            return;
-        };
-        if now.is_none() {
-            self.waking.check_now_and_then();
-        }
-        let alone = self.waking.is_up_to_callers();
-        // Where writers wait, the thread that expires entries cannot keep up with them: each takes
-        // part.
-        let expire = waited || alone && self.waking.is_due_for_callers(now, &shared.clock);
-        let was_armed = self.waking.is_armed();
-        let _begun = alone.then(|| self.waking.begin());
-        let plan = Plan::help(shard, pending + self.caller_budget, expire);
-        let found = state.excess();
-        let mut passed = self.pass(shared, &mut state, plan);
-        let debt = state.excess().saturating_sub(found);
-        if debt > 0 && state.is_far_over() {
-            (state, passed.more) = self.repay(shared, state, debt, plan.repaying(), may);
-        }
-        if alone {
-            let next = state.wheel.next_deadline();
-            let timed = was_armed || next.is_some();
-            let now = if timed { shared.clock.now() } else { 0 };
-            // What the budget left over, batches included, is due now: the next caller goes on with
-            // it.
-            let next = if passed.more && timed {
-                Some(now)
-            } else {
-                next
-            };
-            let clock = || if timed { now } else { shared.clock.now() };
-            self.waking.end(next, None, &shared.clock, clock);
-        }
-        if may == May::Nothing {
-            return;
-        }
-        // As many as came in, plus a bounded part of the rest.
-        let most = passed.applied + self.caller_budget;
-        let ready = state.freeing.retired.take_ready(most);
-        drop(state);
-        self.free(shared, ready);
-        self.await_reclaim(shared);
-        if may == May::Deliver && alone {
-            self.deliver_some();
-        }
-    }
-
-    /// The maintenance lock for a writer that should run a pass, and whether the writer had to wait
-    /// for it. `None` if another thread holds the lock and there is room left for more events.
-    fn lock_to_help(
-        &self,
-        shared: &Shared<K, V>,
-        shard: usize,
-        pending: usize,
-    ) -> Option<(MutexGuard<'_, State<K, V>>, bool)> {
-        let full = pending >= BATCH_HARD_LIMIT;
-        if (self.status.require() || full)
-            && let Some(state) = self.state.try_lock()
-        {
-            return Some((state, full));
-        }
-        if pending < self.batch_soft_limit {
-            return None;
-        }
-        self.backlog.note_pending(shard, pending);
-        let most = shared
-            .max_capacity()
-            .map_or(usize::MAX, Backlog::max_pending);
-        for _ in 0..YIELDS_BEFORE_LOCK {
-            if self.backlog.pending_in(shard) < BATCH_HARD_LIMIT && self.backlog.pending() <= most {
-                return None;
-            }
-            yield_now();
-            if let Some(state) = self.state.try_lock() {
-                return Some((state, true));
-            }
-        }
-        Some((self.state.lock(), true))
-    }
-
-    /// Runs passes until the excess that the caller has added is gone, the weight is no longer far
-    /// over the bound, or a pass removes nothing. Returns the lock, and whether the last pass left
-    /// work.
-    ///
-    /// A pass evicts as many victims as entries came in. If the victims weigh less, that is not
-    /// enough: without this the weight would run away from the bound.
-    pub(super) fn repay<'a>(
-        &'a self,
-        shared: &Shared<K, V>,
-        mut state: MutexGuard<'a, State<K, V>>,
-        mut debt: u64,
-        plan: Plan,
-        may: May,
-    ) -> (MutexGuard<'a, State<K, V>>, bool) {
-        let most = if may >= May::Free { 2 * RUN_BUDGET } else { 0 };
-        loop {
-            let ready = state.freeing.retired.take_ready(most);
-            unlock_fairly(state);
-            self.free(shared, ready);
-            state = self.state.lock();
-            let before = state.excess();
-            let more = self.pass(shared, &mut state, plan).more;
-            let paid = before.saturating_sub(state.excess());
-            debt = debt.saturating_sub(paid);
-            if paid == 0 || debt == 0 || !state.is_far_over() {
-                return (state, more);
-            }
-        }
-    }
-
     /// Offers a read. If the ring is full, drains all rings, unless another thread holds the
     /// maintenance lock, and offers once more.
     #[inline(never)]
@@ -247,12 +96,162 @@ impl<K, V> Maintenance<K, V> {
     /// small part of the expiry; listeners it leaves to writers.
     #[cold]
     pub(crate) fn met_expired(&self, shared: &Shared<K, V>, hash: u64, now: u64) {
+        let runs = self.runs(shared);
         if self.waking.is_up_to_callers()
             && self.waking.is_due_for_callers(Some(now), &shared.clock)
         {
-            self.help(shared, shared.map.shard_of(hash), 0, Some(now), May::Free);
+            runs.help(shared.map.shard_of(hash), 0, Some(now), May::Free);
         } else {
-            self.check_threads(shared, now, May::Free);
+            runs.check_threads(now, May::Free);
+        }
+    }
+}
+
+impl<'a, K, V> Runs<'a, K, V> {
+    /// What follows a write after which something is to be done.
+    #[cold]
+    #[inline(never)]
+    fn schedule_followup(self, outcome: WriteOutcome, may: May) {
+        let (maintenance, clock) = (self.maintenance, &self.shared.clock);
+        if let Some(now) = outcome.now {
+            self.check_threads(now, may);
+        }
+        if let Some((flush, now)) = outcome.flush(&maintenance.spans) {
+            // The policy was asked since the write read the clock, and may have taken its time.
+            let now = if maintenance.waking.is_up_to_callers() {
+                now
+            } else {
+                clock.now()
+            };
+            maintenance.waking.request_by(flush, now, clock);
+        }
+        if maintenance.leaves_work(&outcome) {
+            maintenance.waking.request_soon(clock);
+        }
+        if self.needs_help(&outcome) {
+            self.help(outcome.shard, outcome.pending, outcome.now, may);
+        }
+    }
+
+    /// Whether the writer has to run a pass.
+    fn needs_help(self, outcome: &WriteOutcome) -> bool {
+        let waking = &self.maintenance.waking;
+        outcome.pending >= self.maintenance.batch_soft_limit
+            || waking.is_up_to_callers()
+                && waking.is_due_for_callers(outcome.now, &self.shared.clock)
+    }
+
+    /// A small pass by a writer, or by a reader that met an expired entry. Not if another thread
+    /// holds the maintenance lock and there is room left. Without a pin if it `may` run more than
+    /// nothing.
+    fn help(self, shard: usize, pending: usize, now: Option<u64>, may: May) {
+        let maintenance = self.maintenance;
+        let (waking, clock) = (&maintenance.waking, &self.shared.clock);
+        let Some((mut state, waited)) = self.lock_to_help(shard, pending) else {
+            return;
+        };
+        if now.is_none() {
+            waking.check_now_and_then();
+        }
+        let alone = waking.is_up_to_callers();
+        // Where writers wait, the thread that expires entries cannot keep up with them: each takes
+        // part.
+        let expire = waited || alone && waking.is_due_for_callers(now, clock);
+        let was_armed = waking.is_armed();
+        let _begun = alone.then(|| waking.begin());
+        let plan = Plan::help(shard, pending + maintenance.caller_budget, expire);
+        let found = state.excess();
+        let mut passed = maintenance.pass(self.shared, &mut state, plan);
+        let debt = state.excess().saturating_sub(found);
+        if debt > 0 && state.is_far_over() {
+            (state, passed.more) = self.repay(state, debt, plan.repaying(), may);
+        }
+        if alone {
+            let next = state.wheel.next_deadline();
+            let timed = was_armed || next.is_some();
+            let now = if timed { clock.now() } else { 0 };
+            // What the budget left over, batches included, is due now: the next caller goes on with
+            // it.
+            let next = if passed.more && timed {
+                Some(now)
+            } else {
+                next
+            };
+            waking.end(next, None, clock, || if timed { now } else { clock.now() });
+        }
+        if may == May::Nothing {
+            return;
+        }
+        // As many as came in, plus a bounded part of the rest.
+        let most = passed.applied + maintenance.caller_budget;
+        let ready = state.freeing.retired.take_ready(most);
+        drop(state);
+        self.free(ready);
+        self.await_reclaim();
+        if may == May::Deliver && alone {
+            self.deliver_some();
+        }
+    }
+
+    /// The maintenance lock for a writer that should run a pass, and whether the writer had to wait
+    /// for it. `None` if another thread holds the lock and there is room left for more events.
+    fn lock_to_help(
+        self,
+        shard: usize,
+        pending: usize,
+    ) -> Option<(MutexGuard<'a, State<K, V>>, bool)> {
+        let Maintenance { state, backlog, .. } = self.maintenance;
+        let full = pending >= BATCH_HARD_LIMIT;
+        if (self.maintenance.status.require() || full)
+            && let Some(state) = state.try_lock()
+        {
+            return Some((state, full));
+        }
+        if pending < self.maintenance.batch_soft_limit {
+            return None;
+        }
+        backlog.note_pending(shard, pending);
+        let bound = self.shared.max_capacity();
+        let most = bound.map_or(usize::MAX, Backlog::max_pending);
+        for _ in 0..YIELDS_BEFORE_LOCK {
+            if backlog.pending_in(shard) < BATCH_HARD_LIMIT && backlog.pending() <= most {
+                return None;
+            }
+            yield_now();
+            if let Some(state) = state.try_lock() {
+                return Some((state, true));
+            }
+        }
+        Some((state.lock(), true))
+    }
+
+    /// Runs passes until the excess that the caller has added is gone, the weight is no longer far
+    /// over the bound, or a pass removes nothing. Returns the lock, and whether the last pass left
+    /// work.
+    ///
+    /// A pass evicts as many victims as entries came in. If the victims weigh less, that is not
+    /// enough: without this the weight would run away from the bound.
+    pub(super) fn repay(
+        self,
+        mut state: MutexGuard<'a, State<K, V>>,
+        mut debt: u64,
+        plan: Plan,
+        may: May,
+    ) -> (MutexGuard<'a, State<K, V>>, bool) {
+        let maintenance = self.maintenance;
+        let most = if may >= May::Free { 2 * RUN_BUDGET } else { 0 };
+        loop {
+            let ready = state.freeing.retired.take_ready(most);
+            unlock_fairly(state);
+            self.free(ready);
+            state = maintenance.state.lock();
+            let before = state.excess();
+            let more = maintenance.pass(self.shared, &mut state, plan).more;
+            let paid = before.saturating_sub(state.excess());
+            debt = debt.saturating_sub(paid);
+            if paid == 0 || debt == 0 || !state.is_far_over() {
+                return (state, more);
+            }
         }
     }
 }

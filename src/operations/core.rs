@@ -92,7 +92,7 @@ where
     }
 
     fn deliver(&self) {
-        self.maintenance.deliver(&self.shared);
+        self.maintenance.runs(&self.shared).deliver();
     }
 
     fn notifier_name(&self) -> Option<String> {

@@ -71,13 +71,9 @@ fn a_writer_evicts_until_its_debt_is_paid_or_the_weight_is_near_the_bound() {
         let passes = maintenance.hold_passes();
         (0..UNHELPED as u32).for_each(|key| cache.insert(1_000_000 + key, 0));
         drop(passes);
-        let (state, more) = maintenance.repay(
-            shared,
-            maintenance.state.lock(),
-            debt,
-            HELP.repaying(),
-            May::Free,
-        );
+        let state = maintenance.state.lock();
+        let runs = maintenance.runs(shared);
+        let (state, more) = runs.repay(state, debt, HELP.repaying(), May::Free);
         assert_eq!(over - state.excess(), paid, "for a debt of {debt}");
         assert!(more, "far from done");
         drop(state);
@@ -96,7 +92,10 @@ fn a_debt_that_no_eviction_can_pay_is_dropped() {
         evict: false,
         ..HELP.repaying()
     };
-    let (state, _) = maintenance.repay(shared, maintenance.state.lock(), 1_000, plan, May::Free);
+    let state = maintenance.state.lock();
+    let (state, _) = maintenance
+        .runs(shared)
+        .repay(state, 1_000, plan, May::Free);
     assert_eq!(state.excess(), u64::from(over));
 }
 
@@ -124,8 +123,10 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     for may in [May::Nothing, May::Free, May::Deliver] {
         let before = leave_to_free(&cache);
-        let (state, _) =
-            maintenance.repay(shared, maintenance.state.lock(), 1, HELP.repaying(), may);
+        let state = maintenance.state.lock();
+        let (state, _) = maintenance
+            .runs(shared)
+            .repay(state, 1, HELP.repaying(), may);
         let freed = before - state.freeing.retired.ready();
         drop(state);
         if may == May::Nothing {

@@ -132,7 +132,7 @@ fn run(seed: u64) {
         }
         let ready = state.freeing.retired.take_ready(dice.below(200) as usize);
         drop(state);
-        maintenance.free(shared, ready);
+        maintenance.runs(shared).free(ready);
         drop(held);
         if bounded && dice.once_in(4) {
             maintenance.set_max_capacity(shared, dice.below(24));
