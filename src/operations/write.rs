@@ -33,6 +33,22 @@ pub(crate) enum Given {
     Loaded(FromLoad),
 }
 
+/// One of the attempts of a write.
+#[derive(Clone, Copy)]
+struct Attempt {
+    /// The first is 1.
+    number: u32,
+    /// The answer to go by. If there is none, the policy is asked.
+    last: Option<Asked>,
+}
+
+impl Attempt {
+    const FIRST: Self = Self {
+        number: 1,
+        last: None,
+    };
+}
+
 /// A reading of the clock, and the deadline that was decided on at that moment.
 #[derive(Clone, Copy)]
 struct Asked {
@@ -242,7 +258,7 @@ where
         };
         let new = NewNode::new(key, value, making);
         let pin = self.shared.pin();
-        self.try_put(cell, new, given, None, 1, pin, gate)
+        self.try_put(cell, new, given, Attempt::FIRST, pin, gate)
     }
 
     /// The rest of a write whose first attempt was overtaken.
@@ -257,29 +273,26 @@ where
         gate: &mut impl Gate<K, V>,
     ) -> Result<WriteOutcome, Refused<V>> {
         let mut failed = failed;
-        let mut asks = 1;
+        let mut attempt = Attempt::FIRST;
         loop {
             let Overtaken { new, asked, pin } = match failed {
                 Failed::Overtaken(overtaken) => overtaken,
                 Failed::Refused(new) => return Err(Refused(new.into_value())),
             };
             gate.prepare(new.key());
-            let last = if asks >= MAX_ASKS {
-                asked.for_good(|| self.shared.clock.now())
-            } else {
-                None
-            };
-            asks += 1;
+            if attempt.number >= MAX_ASKS {
+                attempt.last = asked.for_good(|| self.shared.clock.now());
+            }
+            attempt.number += 1;
             let cell = self.shared.map.cell(new.hash());
-            match self.try_put(cell, new, given, last, asks, pin, gate) {
+            match self.try_put(cell, new, given, attempt, pin, gate) {
                 Ok(outcome) => return Ok(outcome),
                 Err(again) => failed = again,
             }
         }
     }
 
-    /// One attempt of a write, that number `asks`: with the `last` answer, if there is one, else
-    /// the policy is asked.
+    /// One attempt of a write.
     // The pin comes last, so that if the user's code panics it is let go before key and value are
     // dropped.
     #[inline(always)]
@@ -288,8 +301,7 @@ where
         cell: &ShardCell<K, V>,
         new: NewNode<K, V>,
         given: Given,
-        last: Option<Asked>,
-        asks: u32,
+        attempt: Attempt,
         pin: Pin,
         gate: &mut impl Gate<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
@@ -300,7 +312,9 @@ where
             drop(pin);
             return Err(Failed::Refused(new));
         }
-        let asked = last.unwrap_or_else(|| self.ask(&new, &probe, given));
+        let asked = attempt
+            .last
+            .unwrap_or_else(|| self.ask(&new, &probe, given));
         let refresh = self.refresh.as_ref().and_then(|policy| {
             let own = match asked.answer {
                 Answer::New(own) | Answer::Moved(own) => own,
@@ -361,7 +375,8 @@ where
             }
             Revalidated::Occupied(spot) => {
                 let old = probe.found.expect("revalidated at the node that was found");
-                let Some((cause, kept)) = asked.supersede(old, &self.lifetimes, asks < MAX_ASKS)
+                let Some((cause, kept)) =
+                    asked.supersede(old, &self.lifetimes, attempt.number < MAX_ASKS)
                 else {
                     drop((shard, probe));
                     return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
