@@ -4,6 +4,7 @@
 //! looks its key up again and yields the new value. So a key that is present all the time is
 //! yielded once, with its old or its new value.
 
+use crate::hash::RandomState;
 use crate::map::END;
 use crate::node::NodePtr;
 use crate::operations::Core;
@@ -34,7 +35,7 @@ use std::iter::FusedIterator;
 /// }
 /// assert_eq!(cache.iter().count(), 0);
 /// ```
-pub struct Iter<'a, K, V, S> {
+pub struct Iter<'a, K, V, S = RandomState> {
     core: &'a Core<K, V, S>,
     shard: usize,
     position: u64,

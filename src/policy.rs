@@ -1,6 +1,7 @@
 //! The settings of a cache, and its time.
 
 use crate::eviction::EvictionPolicy;
+use crate::hash::RandomState;
 use crate::operations::Core;
 use crate::shared::about;
 use crate::wheel_snapshot::WheelSnapshot;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 /// assert_eq!(policy.time_to_live(), Some(Duration::from_secs(60)));
 /// assert_eq!(policy.time_to_idle(), None);
 /// ```
-pub struct Policy<'a, K, V, S> {
+pub struct Policy<'a, K, V, S = RandomState> {
     pub(crate) core: &'a Core<K, V, S>,
 }
 

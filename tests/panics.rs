@@ -10,7 +10,8 @@ use std::time::Duration;
 use support::census::Census;
 use support::record::Record;
 use support::rig::{KEY, NEW, OLD, Rig};
-use support::script::Answer;
+use support::script::Answer::{self, Keep, Panic};
+use support::script::Script;
 use support::{OneHash, must_end, secs};
 use wheelhouse::RemovalCause::{Expired, Explicit, Replaced};
 use wheelhouse::{Cache, ManualTicker};
@@ -93,6 +94,25 @@ fn a_panic_on_read_leaves_value_and_deadline() {
     rig.heard.take();
     rig.clock.advance(secs(7));
     assert_eq!(rig.heard(), [(KEY, OLD, Expired)]);
+}
+
+#[test]
+fn a_read_that_panics_does_not_reset_the_idle_time() {
+    let (clock, script) = (ManualTicker::new(), Script::new(Keep, Keep, Panic));
+    let cache = Cache::builder()
+        .ticker(clock.clone())
+        .expire_after(script.clone())
+        .time_to_idle(secs(10))
+        .build();
+    let left = || cache.peek_ref(&KEY).and_then(|entry| entry.time_left());
+    cache.insert(KEY, OLD);
+    clock.advance(secs(4));
+    panics(|| cache.get(&KEY));
+    panics(|| cache.get_ref(&KEY).is_some());
+    assert_eq!(left(), Some(secs(6)));
+    script.on_read(Keep);
+    assert_eq!(cache.get(&KEY), Some(OLD));
+    assert_eq!(left(), Some(secs(10)));
 }
 
 #[test]

@@ -154,6 +154,9 @@ fn every_operation_has_the_promised_shape() {
     ) -> Iter<'a, u32, u32, S> {
         cache.iter()
     }
+    // The hasher of a `Cache` has a default, and so has that of what is borrowed from it.
+    let _: for<'a> fn(&'a N) -> Iter<'a, u32, u32> = N::iter;
+    let _: for<'a> fn(&'a N) -> Policy<'a, u32, u32> = N::policy;
     let cache: Cache<u32, u32> = Cache::new(3);
     assert_eq!(iterates(&cache).count(), 0);
     policy(&cache.policy());

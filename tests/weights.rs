@@ -120,6 +120,34 @@ fn the_weigher_is_called_once_for_each_write_and_may_use_the_cache() {
 }
 
 #[test]
+fn writers_of_one_key_call_the_weigher_once_for_each_write() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&asked);
+    let cache = Cache::builder()
+        .max_capacity(100)
+        .time_to_live(support::nanos(20_000))
+        .weigher(move |_: &u32, _: &u32| {
+            count.fetch_add(1, Ordering::SeqCst);
+            1
+        })
+        .build();
+    std::thread::scope(|threads| {
+        for _ in 0..3 {
+            threads.spawn(|| {
+                for step in 0..10_000 {
+                    cache.insert(step % 3, step);
+                    cache.insert_with_ttl(step % 3, step, secs(1));
+                    if step % 7 == 0 {
+                        cache.invalidate(&(step % 3));
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(asked.load(Ordering::SeqCst), 60_000);
+}
+
+#[test]
 fn a_panic_of_the_weigher_leaves_the_cache_as_it_was() {
     let cache = Cache::builder()
         .max_capacity(100)

@@ -198,7 +198,8 @@ where
     ///
     /// Allocates only when the table or the memory for entries must grow. Takes the shard's lock
     /// for a moment, and reads the clock once. Every now and then, when enough writes wait in its
-    /// shard, runs a small bounded maintenance pass.
+    /// shard, runs a small bounded maintenance pass. The value is copied a few times on the way, on
+    /// the stack: put a value of many kilobytes into a `Box` or an `Arc`.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
