@@ -144,7 +144,10 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
         }
         let left = view.time_left(now, deadline);
         let told = view.instant(now);
-        let written = view.instant(written(node, now));
+        // Subtracted from `now`: if half the clock's range lay between the two points, converting
+        // each of them would change their distance.
+        let age = view.span(now.wrapping_sub(written(node, now)));
+        let written = told.checked_sub(age).unwrap_or(told);
         let answer = self
             .policy
             .expire_after_read(key, value, told, left, written);
