@@ -198,7 +198,7 @@ impl<K, V> Wheel<K, V> {
         }
     }
 
-    // Not inlined: else an entry without a deadline, too, would pay for the registers it saves.
+    // Not inlined: `reschedule` would save more registers, for entries without a deadline, too.
     #[inline(never)]
     fn deschedule_apart(&mut self, node: NodePtr<K, V>) {
         self.deschedule(node);
