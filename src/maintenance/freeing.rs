@@ -141,8 +141,8 @@ impl<K, V> Runs<'_, K, V> {
             return;
         }
         let items = ready.len();
-        let map = &self.shared.map;
-        map.take_back(ready.free(|| map.returning()));
+        let shared = self.shared;
+        shared.map.take_back(ready.free(|| shared.map.returning()));
         self.maintenance.backlog.note_freed(items);
         // The emptied containers are not worth a wait.
         if let Some(mut state) = self.maintenance.state.try_lock() {

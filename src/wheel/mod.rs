@@ -193,9 +193,15 @@ impl<K, V> Wheel<K, V> {
         if deadline != time::NEVER && self.spans.bucket_id(deadline, self.now) == at {
             self.buckets_mut().note_deadline(at, deadline, false);
         } else {
-            self.deschedule(node);
+            self.deschedule_apart(node);
             self.schedule(node);
         }
+    }
+
+    // Not inlined: `reschedule` would save more registers, for entries without a deadline, too.
+    #[inline(never)]
+    fn deschedule_apart(&mut self, node: NodePtr<K, V>) {
+        self.deschedule(node);
     }
 
     /// Unlinks a node's entry. Does nothing if it is in no bucket.
