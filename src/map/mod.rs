@@ -17,7 +17,7 @@
 //! | `table/` | a shard's hash table, for readers and for the holder of the lock |
 //! | `loads`, `garbage` | the loads of a shard's keys; what left the map and waits to be freed |
 //!
-//! Every change goes through [`Shard`], which pushes the matching [`WriteEvent`] before it releases
+//! Every change goes through [`Shard`], which pushes the matching `WriteEvent` before it releases
 //! the lock.
 //!
 //! # Invariants
@@ -84,7 +84,7 @@ impl<K, V> Map<K, V> {
     }
 
     /// What one look tells about the node with this hash's tag that `matches` accepts; see
-    /// [`Table::look`].
+    /// `Table::look`.
     #[inline(always)]
     pub(crate) fn look(
         &self,
