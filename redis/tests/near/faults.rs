@@ -113,7 +113,8 @@ async fn a_client_is_killed() {
             let killed: i64 = writer
                 .send(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])
                 .await;
-            assert_eq!(killed, 1);
+            // A connection of the server's start may not be closed yet.
+            assert!(killed >= 1, "{killed}");
             lost(&near, round + 1).await;
             writer.set("k", "between").await;
             assert_eq!(read(&near, "k").await, "between");
