@@ -241,6 +241,25 @@ fn colliding_keys_load_and_are_revoked_each_for_itself() {
 }
 
 #[test]
+fn a_colliding_key_that_is_written_during_a_load_leaves_it_alone() {
+    let cache: Cache<u64, u64, BuildHasherDefault<One>> = Cache::builder()
+        .hasher(BuildHasherDefault::default())
+        .build();
+    // The first load begins when no entry has the hash, the others beside entries.
+    for key in (0..8).step_by(2) {
+        let value = cache.get_with(key, || {
+            cache.insert(key + 1, 10);
+            20
+        });
+        assert_eq!(value, 20);
+    }
+    cache.run_pending_tasks();
+    let values: Vec<_> = (0..8).map(|key| cache.get(&key)).collect();
+    assert_eq!(values, [Some(20), Some(10)].repeat(4));
+    assert_eq!((cache.entry_count(), cache.iter().count()), (8, 8));
+}
+
+#[test]
 fn waiters_of_a_revoked_load_share_what_its_leader_gets() {
     for written in [Some(99), None] {
         let (cache, told) = listened();

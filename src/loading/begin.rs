@@ -161,7 +161,7 @@ where
         let load = Arc::new(Load::new(hash, key.take()?, ask.thread, now));
         shard.list_load(Arc::clone(&load));
         drop(shard);
-        Some(Lead::of_run(self.core, load))
+        Some(Lead::of_run_alone(self.core, load))
     }
 
     /// [`begin`](Self::begin) where the shard has the hash, or the call may lead over an entry.

@@ -17,6 +17,9 @@ use std::sync::Arc;
 pub(crate) struct Lead<'a, K, V, S> {
     core: &'a Core<K, V, S>,
     load: Arc<Load<K, V>>,
+    /// Whether the load began when no entry had its hash. While it is current, its key is absent
+    /// (load 3).
+    alone: bool,
     /// Whether the run was counted as begun, and has yet to be counted as ended.
     runs: bool,
     ended: bool,
@@ -46,10 +49,17 @@ pub(crate) enum Committed<V> {
 /// The gate of a load's own write.
 struct Commit<'l, K, V> {
     load: &'l Arc<Load<K, V>>,
+    /// Whether the key need not be looked up, unless an attempt has failed.
+    absent: bool,
     made: Option<(Written, Sealed)>,
 }
 
 impl<K, V> Gate<K, V> for Commit<'_, K, V> {
+    #[inline]
+    fn knows_absent(&self) -> bool {
+        self.absent
+    }
+
     fn check(
         &mut self,
         _: &mut Shard<'_, K, V>,
@@ -72,7 +82,9 @@ impl<K, V> Gate<K, V> for Commit<'_, K, V> {
         self.made = Some((written, sealed));
     }
 
-    fn prepare(&mut self, _: &K) {}
+    fn prepare(&mut self, _: &K) {
+        self.absent = false;
+    }
 }
 
 impl<'a, K, V, S> Lead<'a, K, V, S> {
@@ -80,6 +92,7 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
         Self {
             core,
             load,
+            alone: false,
             runs: false,
             ended: false,
             dropped: None,
@@ -91,6 +104,14 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
     pub(super) fn of_run(core: &'a Core<K, V, S>, load: Arc<Load<K, V>>) -> Self {
         core.shared.count(Counters::load_began);
         Self::of_lease(core, load)
+    }
+
+    /// The same for a load that began when no entry had its hash.
+    #[inline]
+    pub(super) fn of_run_alone(core: &'a Core<K, V, S>, load: Arc<Load<K, V>>) -> Self {
+        let mut lead = Self::of_run(core, load);
+        lead.alone = true;
+        lead
     }
 
     /// The lead of a run that was counted before, as a [`Lease`](super::Lease) holds it.
@@ -206,6 +227,7 @@ where
         let key = self.load.key().clone();
         let mut gate = Commit {
             load: &self.load,
+            absent: self.alone,
             made: None,
         };
         let outcome = match core.put_through(self.load.hash(), key, value, given, &mut gate) {

@@ -113,6 +113,18 @@ impl<K, V> ShardCell<K, V> {
         }
     }
 
+    /// The same for a key that is known to be absent: no look-up, no comparison. Confirming it
+    /// fails if a node of the same hash is there, and then the key has to be looked up.
+    #[inline(always)]
+    pub(crate) fn probe_absent<'a>(&'a self, _pin: &'a Pin) -> Probe<'a, K, V> {
+        Probe {
+            found: None,
+            others: None,
+            seen: Seen::NOTHING,
+            cell: self,
+        }
+    }
+
     #[inline]
     pub(super) fn lock(&self) -> Shard<'_, K, V> {
         Shard {

@@ -30,6 +30,12 @@ pub(crate) struct Written {
 
 /// A write's view of what else goes on with its key.
 pub(crate) trait Gate<K, V> {
+    /// Whether the key is known to be absent, so that the attempt need not look it up.
+    #[inline]
+    fn knows_absent(&self) -> bool {
+        false
+    }
+
     /// Before each attempt, with no lock held: the node that the key has. False gives the write up.
     #[inline]
     fn look(&mut self, _found: Option<NodePtr<K, V>>) -> bool {

@@ -306,7 +306,11 @@ where
         gate: &mut impl Gate<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
         let (hash, weight) = (new.hash(), new.weight());
-        let probe = cell.probe(hash, &pin, |node| new.key() == node.key());
+        let probe = if gate.knows_absent() {
+            cell.probe_absent(&pin)
+        } else {
+            cell.probe(hash, &pin, |node| new.key() == node.key())
+        };
         if !gate.look(probe.found) {
             drop(probe);
             drop(pin);

@@ -106,6 +106,15 @@ pub(super) struct Seen<'a, K, V> {
     place: Option<Place<'a, K, V>>,
 }
 
+impl<K, V> Seen<'_, K, V> {
+    /// Of a writer that has not looked.
+    pub(super) const NOTHING: Self = Self {
+        version: 0,
+        bucket: None,
+        place: None,
+    };
+}
+
 /// The result of one look at a bucket.
 pub(crate) enum Look<T> {
     /// The node that was sought.
