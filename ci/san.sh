@@ -7,7 +7,7 @@
 #   ci/san.sh thread
 #   FEATURES=crossbeam-epoch ci/san.sh    the same on the second implementation of pins
 #
-# Builds have no limit; the tests of each part must end within SAN_LIMIT seconds (240).
+# Builds have no limit; the tests of each part must end within SAN_LIMIT seconds (600).
 #
 # What this covers and what not:
 #
@@ -29,7 +29,7 @@ cd "$(dirname "$0")/.."
 
 host=$(rustc +nightly -vV | sed -n 's/^host: //p')
 what=${1:-both}
-limit=${SAN_LIMIT:-240}
+limit=${SAN_LIMIT:-600}
 base=${CARGO_TARGET_DIR:-target}
 flags=${RUSTFLAGS:-}
 features=${FEATURES:-}

@@ -312,14 +312,14 @@ fn a_waiter_that_is_turned_away_keeps_its_wake_up() {
 
 #[test]
 fn a_loader_that_asks_for_its_own_key_fails_and_does_not_hang() {
-    let own: Arc<OnceLock<Users>> = Arc::default();
+    let own: Arc<Mutex<Option<Users>>> = Arc::default();
     let inner = Arc::clone(&own);
     let users: Users = Cache::builder()
         .name("names")
         .loading(async_loader_fn(move |key: &u64| {
-            let (key, users) = (*key, Arc::clone(&inner));
+            let (key, users) = (*key, inner.lock().unwrap().clone().unwrap());
             async move {
-                let users = users.get().unwrap();
+                let users = &users;
                 let other = |key| async move {
                     let value = Box::pin(users.get_async(&key)).await;
                     value.map_err(|error| error.to_string())
@@ -336,13 +336,15 @@ fn a_loader_that_asks_for_its_own_key_fails_and_does_not_hang() {
         }))
         .spawner(drop)
         .build();
-    own.set(users.clone()).unwrap();
+    *own.lock().unwrap() = Some(users.clone());
     assert_eq!(users.get(&1), Err(LoadError::Panicked));
     let ring = users.get(&2);
     assert!(matches!(ring, Err(LoadError::Failed(_))), "{ring:?}");
     assert_eq!(users.get(&4), Ok(5), "a chain is no ring");
     assert_eq!(users.get_if_present(&1), None);
     assert_eq!(block_on(users.get_async(&6)), Ok(6));
+    // Else the cache's own loader would keep the cache.
+    own.lock().unwrap().take();
 }
 
 /// Its calls end when the test says so: each value is the number of its call.
@@ -514,6 +516,8 @@ fn a_refresh_that_is_replaced_waits_for_the_newer_one() {
     slow.open(2);
     executor.run();
     assert_eq!(users.cache().get(&1), Some(3), "the late value is dropped");
+    // Else the task that is never woken again would keep the cache, and the cache the executor.
+    executor.0.tasks.lock().unwrap().clear();
 }
 
 #[test]
