@@ -192,7 +192,8 @@ fn a_reference_that_is_kept_for_long_holds_up_memory_and_no_writer() {
         });
         is_held.recv().unwrap();
         let took = insert_many(&cache, &census);
-        assert!(took < Duration::from_secs(20), "{took:?}");
+        // If each write waited for the pin, it would be half an hour.
+        assert!(took < Duration::from_secs(120), "{took:?}");
         let alive = census.alive();
         assert!(
             alive as u64 > WRITES,
@@ -211,7 +212,7 @@ fn a_writer_does_not_wait_for_its_own_reference() {
     cache.insert(1, census.counted(()));
     let kept = cache.get_ref(&1).expect("it is there");
     let took = insert_many(&cache, &census);
-    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert!(took < Duration::from_secs(120), "{took:?}");
     drop(kept);
     all_is_freed(&cache, &census);
 }

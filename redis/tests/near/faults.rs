@@ -243,7 +243,11 @@ async fn an_old_answer_does_not_explain_a_new_silence() {
             let endless = ["EVAL", "while true do end", "0"];
             scripting.try_send::<()>(&endless).await
         });
-        // It waits for the threshold, and then for the end of the script.
+        until("the server is busy", async || {
+            let reply = writer.clone().try_send::<()>(&["EXISTS", "k"]).await;
+            reply.is_err_and(|error| error.code() == Some("BUSY"))
+        })
+        .await;
         let last = async || match near.get("k").await {
             Err(NearError::TimedOut { last, .. }) => last,
             found => panic!("{found:?}"),
