@@ -191,6 +191,7 @@ mod policy;
 
 mod cache;
 
+mod inspect;
 mod loading;
 mod snapshot;
 
