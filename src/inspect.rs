@@ -47,7 +47,8 @@ impl<K, V, S> Cache<K, V, S> {
     }
 
     /// Returns the statistics so far: hits, misses, removals by cause, how late entries expired.
-    /// All are 0 unless the cache was built with [`record_stats`](crate::CacheBuilder::record_stats).
+    /// All are 0 unless the cache was built with
+    /// [`record_stats`](crate::CacheBuilder::record_stats).
     ///
     /// # Cost
     ///
