@@ -259,6 +259,9 @@ where
         let Some((lead, seen)) = this.lead.take() else {
             unreachable!("the lead was found above");
         };
+        // Not only while the future is polled: while it is made, and while its output is committed,
+        // user code runs as well. The end of the run takes this back.
+        lead.load().set_leader(thread_number());
         if matches!(this.init, Init::Make(_))
             && let Init::Make(make) = std::mem::replace(&mut this.init, Init::Gone)
         {
@@ -269,12 +272,10 @@ where
         };
         // SAFETY: see above: pinned from here on, and never moved.
         let future = unsafe { Pin::new_unchecked(future) };
-        lead.load().set_leader(thread_number());
-        let polled = future.poll(cx);
-        lead.load().set_leader(0);
-        let output = match polled {
+        let output = match future.poll(cx) {
             Poll::Ready(output) => output,
             Poll::Pending => {
+                lead.load().set_leader(0);
                 this.lead = Some((lead, seen));
                 this.finish = Some(finish);
                 return Poll::Pending;
