@@ -83,8 +83,7 @@ where
             let begun = match (&self.waits, self.ticket) {
                 (Some(load), Some(ticket)) => match load.poll(ticket, Some(cx.waker())) {
                     None => {
-                        let (me, leader) = (thread_number(), load.leader());
-                        if me != 0 && leader == me {
+                        if load.is_led_by_caller() {
                             let message = core.loads().ring_message(load, Ring { others: 0 });
                             self.stop();
                             panic!("{message}");
