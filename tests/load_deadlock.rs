@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 use wheelhouse::compute::Op;
-use wheelhouse::{Cache, Expiry, Leased, ManualTicker};
+use wheelhouse::{Cache, Expiry, Leased, LoadError, ManualTicker, loader_fn};
 
 fn message(panic: &(dyn Any + Send)) -> String {
     panic.downcast_ref::<String>().cloned().unwrap_or_default()
@@ -406,4 +406,37 @@ fn recursion_out_of_a_policy_is_refused_to_a_task_as_well() {
             Leased::Lease(_)
         ));
     }
+}
+
+#[test]
+fn recursion_out_of_a_policy_is_refused_on_a_reload_thread() {
+    struct Recursing(Arc<OnceLock<Cache<u64, u64>>>);
+    impl Expiry<u64, u64> for Recursing {
+        fn expire_after_create(&self, key: &u64, _: &u64, _: Instant) -> Option<Duration> {
+            self.0.get()?.entry(*key).and_upsert_with(|_| 2);
+            None
+        }
+        fn expire_after_update(
+            &self,
+            key: &u64,
+            value: &u64,
+            now: Instant,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            self.expire_after_create(key, value, now)
+        }
+    }
+    let cell = Arc::new(OnceLock::new());
+    let users = Cache::builder()
+        .expire_after(Recursing(Arc::clone(&cell)))
+        .loading(loader_fn(|key: &u64| Ok::<u64, ()>(*key)))
+        .build();
+    assert_eq!(users.get(&1).unwrap(), 1);
+    cell.set(users.cache().clone()).unwrap();
+    let (tell, told) = mpsc::channel();
+    let reload = users.refresh(1);
+    thread::spawn(move || _ = tell.send(reload.wait()));
+    let ended = told.recv_timeout(Duration::from_secs(30));
+    assert!(matches!(ended, Ok(Err(LoadError::Panicked))), "{ended:?}");
+    assert_eq!(users.get(&1).unwrap(), 1);
 }
