@@ -1,13 +1,16 @@
 //! A thread that would wait for itself panics; no other thread does.
 
 use std::any::Any;
+use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 use wheelhouse::compute::Op;
-use wheelhouse::{Cache, Expiry, Leased, ManualTicker};
+use wheelhouse::{Cache, Expiry, Leased, LoadError, ManualTicker, loader_fn};
 
 fn message(panic: &(dyn Any + Send)) -> String {
     panic.downcast_ref::<String>().cloned().unwrap_or_default()
@@ -336,4 +339,104 @@ fn the_panic_names_the_hash_of_the_cache_hasher() {
     let cache: Cache<u64, u64, _> = Cache::builder().hasher(hasher).build();
     let text = refused(|| cache.get_with(77, || cache.get_with(77, || 1)));
     assert!(text.contains(&format!("{hash:x}")), "{text} for {hash:x}");
+}
+
+/// Runs a call on a thread of its own that must be refused; fails if it waits for ever.
+fn refused_in_time<T>(call: impl FnOnce() -> T + Send + 'static) -> String {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || _ = tell.send(refused(call)));
+    let message = told.recv_timeout(Duration::from_secs(30));
+    message.expect("it is refused, and does not wait for ever")
+}
+
+/// Polls a future once, which must end then.
+fn polled_once<T>(future: impl Future<Output = T>) -> T {
+    let mut cx = Context::from_waker(Waker::noop());
+    match pin!(future).poll(&mut cx) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it does not end"),
+    }
+}
+
+#[test]
+fn recursion_out_of_a_closure_that_makes_a_future_is_refused() {
+    let cache: Cache<u64, u64> = Cache::builder().build();
+    let theirs = cache.clone();
+    refused_in_time(move || {
+        polled_once(theirs.entry(1).and_upsert_with_async(|_| {
+            let value = theirs.get_with(1, || 1);
+            ready(value)
+        }))
+    });
+    let theirs = cache.clone();
+    refused_in_time(move || {
+        polled_once(theirs.get_all_with_async([1, 2], |_| {
+            let value = theirs.get_with(2, || 1);
+            ready(Ok::<_, ()>(vec![Some(value), None]))
+        }))
+    });
+    assert_eq!(cache.get_with(1, || 3), 3);
+    assert_eq!(cache.get_with(2, || 3), 3);
+}
+
+#[test]
+fn recursion_out_of_a_policy_is_refused_to_a_task_as_well() {
+    struct Recursing(Arc<OnceLock<Cache<u64, u64>>>);
+    impl Expiry<u64, u64> for Recursing {
+        fn expire_after_create(&self, key: &u64, _: &u64, _: Instant) -> Option<Duration> {
+            self.0.get()?.get_with(*key, || 2);
+            None
+        }
+    }
+    let cell = Arc::new(OnceLock::new());
+    let cache: Cache<u64, u64> = Cache::builder()
+        .expire_after(Recursing(Arc::clone(&cell)))
+        .build();
+    cell.set(cache.clone()).unwrap();
+    let theirs = cache.clone();
+    refused_in_time(move || polled_once(theirs.get_with_async(1, ready(1))));
+    let theirs = cache.clone();
+    refused_in_time(move || {
+        let load = |_: Vec<u64>| ready(Ok::<_, ()>(vec![Some(1), Some(1)]));
+        polled_once(theirs.get_all_with_async([1, 2], load))
+    });
+    for key in [1, 2] {
+        assert!(matches!(
+            cache.lease_timeout(key, Duration::ZERO),
+            Leased::Lease(_)
+        ));
+    }
+}
+
+#[test]
+fn recursion_out_of_a_policy_is_refused_on_a_reload_thread() {
+    struct Recursing(Arc<OnceLock<Cache<u64, u64>>>);
+    impl Expiry<u64, u64> for Recursing {
+        fn expire_after_create(&self, key: &u64, _: &u64, _: Instant) -> Option<Duration> {
+            self.0.get()?.entry(*key).and_upsert_with(|_| 2);
+            None
+        }
+        fn expire_after_update(
+            &self,
+            key: &u64,
+            value: &u64,
+            now: Instant,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            self.expire_after_create(key, value, now)
+        }
+    }
+    let cell = Arc::new(OnceLock::new());
+    let users = Cache::builder()
+        .expire_after(Recursing(Arc::clone(&cell)))
+        .loading(loader_fn(|key: &u64| Ok::<u64, ()>(*key)))
+        .build();
+    assert_eq!(users.get(&1).unwrap(), 1);
+    cell.set(users.cache().clone()).unwrap();
+    let (tell, told) = mpsc::channel();
+    let reload = users.refresh(1);
+    thread::spawn(move || _ = tell.send(reload.wait()));
+    let ended = told.recv_timeout(Duration::from_secs(30));
+    assert!(matches!(ended, Ok(Err(LoadError::Panicked))), "{ended:?}");
+    assert_eq!(users.get(&1).unwrap(), 1);
 }

@@ -4,9 +4,9 @@ mod support;
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -215,4 +215,45 @@ fn a_call_that_is_polled_after_its_end_does_nothing() {
     _ = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(&mut cx)));
     cache.run_pending_tasks();
     assert_eq!((cache.entry_count(), cache.get(&1)), (1, Some(1)));
+}
+
+#[test]
+fn a_task_that_is_polled_by_its_waker_joins_the_successor_of_an_overdue_load() {
+    /// A waker that polls its task at once.
+    struct Inline {
+        task: Mutex<Option<Pin<Box<dyn Future<Output = u64> + Send>>>>,
+        got: Mutex<Option<u64>>,
+    }
+    impl Wake for Inline {
+        fn wake(self: Arc<Self>) {
+            let Some(mut task) = self.task.lock().unwrap().take() else {
+                return;
+            };
+            let waker = Waker::from(Arc::clone(&self));
+            match task.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(value) => *self.got.lock().unwrap() = Some(value),
+                Poll::Pending => *self.task.lock().unwrap() = Some(task),
+            }
+        }
+    }
+    let ticker = ManualTicker::new();
+    let cache: Cache<u64, u64> = Cache::builder()
+        .ticker(ticker.clone())
+        .load_timeout(Duration::from_secs(5))
+        .build();
+    let Leased::Lease(stuck) = cache.lease(1) else {
+        panic!("the key is absent")
+    };
+    let theirs = cache.clone();
+    let waiter = Arc::new(Inline {
+        task: Mutex::new(Some(Box::pin(async move {
+            theirs.get_with_async(1, std::future::pending()).await
+        }))),
+        got: Mutex::new(None),
+    });
+    Arc::clone(&waiter).wake();
+    ticker.advance(Duration::from_secs(5));
+    assert_eq!(cache.get_with(1, || 2), 2);
+    assert_eq!(*waiter.got.lock().unwrap(), Some(2));
+    drop(stuck);
 }

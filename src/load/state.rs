@@ -25,9 +25,11 @@
 //! A waiter for a turn (a compute) accepts nothing. Each waiter has a ticket. Tickets ascend, and a
 //! waiter that has to look again keeps its own, so a place in the order is never lost.
 
+use super::ring::thread_number;
 use crate::contain::contain;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use std::any::{Any, TypeId};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
@@ -157,11 +159,20 @@ pub(crate) struct Ended {
     pub(crate) unlist: bool,
 }
 
+thread_local! {
+    /// Whether the thread is calling wakers.
+    static WAKING: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Wakes waiters. No lock may be held: a waker is user code. A panic of one does not keep the
 /// others asleep.
-pub(crate) fn wake_all(wakers: Vec<Waker>) {
+pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    let former = WAKING.try_with(|waking| waking.replace(true));
     for waker in wakers {
         contain(|| waker.wake());
+    }
+    if let Ok(former) = former {
+        _ = WAKING.try_with(|waking| waking.set(former));
     }
 }
 
@@ -286,6 +297,13 @@ impl<K, V> Load<K, V> {
     /// The thread that runs the leader's code, or 0.
     pub(crate) fn leader(&self) -> u64 {
         self.leader.load(Ordering::Relaxed)
+    }
+
+    /// Whether a task that is polled now, and would wait, is called by the leader's code. Not if a
+    /// waker polls it: then the leader goes on, though the task waits.
+    pub(crate) fn is_led_by_caller(&self) -> bool {
+        let me = thread_number();
+        me != 0 && self.leader() == me && !WAKING.try_with(Cell::get).unwrap_or(false)
     }
 
     /// Notes which thread runs the leader's code from now on.
@@ -474,7 +492,7 @@ impl<K, V> Load<K, V> {
     pub(crate) fn rouse(&self) {
         let mut state = self.state.lock();
         let waiters = state.queue.iter_mut().filter(|waiter| waiter.waits());
-        let wakers = waiters.filter_map(|waiter| waiter.waker.take()).collect();
+        let wakers: Vec<Waker> = waiters.filter_map(|waiter| waiter.waker.take()).collect();
         drop(state);
         wake_all(wakers);
     }

@@ -60,8 +60,20 @@ pub(crate) struct Ask {
     pub(crate) over_present: bool,
     /// Whether the call waits for another call's load.
     pub(crate) may_wait: bool,
-    /// The thread that leads or waits; 0 for a task, or a lease.
+    /// The thread that waits; 0 for a task.
     pub(crate) thread: u64,
+}
+
+impl Ask {
+    /// The thread that leads if the call comes to lead. For a task that is the calling one, until
+    /// its poll ends: what it calls meanwhile must not wait for it.
+    #[inline]
+    fn leader(&self) -> u64 {
+        match self.thread {
+            0 => load::thread_number(),
+            thread => thread,
+        }
+    }
 }
 
 /// A call's part.
@@ -158,7 +170,7 @@ where
         if !shard.is_free(hash) {
             return None;
         }
-        let load = Arc::new(Load::new(hash, key.take()?, ask.thread, now));
+        let load = Arc::new(Load::new(hash, key.take()?, ask.leader(), now));
         shard.list_load(Arc::clone(&load));
         drop(shard);
         Some(Lead::of_run_alone(self.core, load))
@@ -235,7 +247,7 @@ where
                 continue;
             }
             let Some(key) = key.take() else { continue };
-            let load = Arc::new(Load::new(hash, key, ask.thread, now));
+            let load = Arc::new(Load::new(hash, key, ask.leader(), now));
             if let Some(overdue) = &overdue {
                 shard.revoke_load(overdue, By::Newer);
             }
@@ -290,7 +302,7 @@ where
                 continue;
             }
             drop(shard);
-            lead.begins(ask.thread);
+            lead.begins(ask.leader());
             load.set_began(began);
             let seen = there.seen(&self.core.shared.clock);
             drop(probe);

@@ -413,7 +413,8 @@ where
     }
 }
 
-/// Polls the future of several loads, each of which is led by the polling thread meanwhile.
+/// Polls the future of several loads. The polling thread leads each of them until its poll ends,
+/// also while the caller then commits what was loaded.
 async fn led<K, V, S, F: Future>(leads: &Leads<'_, K, V, S>, future: F) -> F::Output
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -424,7 +425,9 @@ where
     poll_fn(|cx| {
         leads.led_by(thread_number());
         let polled = future.as_mut().poll(cx);
-        leads.led_by(0);
+        if polled.is_pending() {
+            leads.led_by(0);
+        }
         polled
     })
     .await

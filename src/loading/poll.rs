@@ -83,8 +83,7 @@ where
             let begun = match (&self.waits, self.ticket) {
                 (Some(load), Some(ticket)) => match load.poll(ticket, Some(cx.waker())) {
                     None => {
-                        let (me, leader) = (thread_number(), load.leader());
-                        if me != 0 && leader == me {
+                        if load.is_led_by_caller() {
                             let message = core.loads().ring_message(load, Ring { others: 0 });
                             self.stop();
                             panic!("{message}");
@@ -259,6 +258,9 @@ where
         let Some((lead, seen)) = this.lead.take() else {
             unreachable!("the lead was found above");
         };
+        // Not only while the future is polled: while it is made, and while its output is committed,
+        // user code runs as well. The end of the run takes this back.
+        lead.load().set_leader(thread_number());
         if matches!(this.init, Init::Make(_))
             && let Init::Make(make) = std::mem::replace(&mut this.init, Init::Gone)
         {
@@ -269,12 +271,10 @@ where
         };
         // SAFETY: see above: pinned from here on, and never moved.
         let future = unsafe { Pin::new_unchecked(future) };
-        lead.load().set_leader(thread_number());
-        let polled = future.poll(cx);
-        lead.load().set_leader(0);
-        let output = match polled {
+        let output = match future.poll(cx) {
             Poll::Ready(output) => output,
             Poll::Pending => {
+                lead.load().set_leader(0);
                 this.lead = Some((lead, seen));
                 this.finish = Some(finish);
                 return Poll::Pending;

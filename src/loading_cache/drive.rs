@@ -14,7 +14,7 @@
 use super::builder::Spawner;
 use super::source::BoxFuture;
 use crate::contain::contain;
-use crate::load::{Load, thread_number};
+use crate::load::{Load, thread_number, wake_all};
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -51,18 +51,8 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Wake for Rouse<K, V> {
         let Some(drive) = self.0.upgrade() else {
             return;
         };
-        // A future may wake itself while it is polled, and a waker may poll a waiter at once: this
-        // is no recursion of the loader.
-        let me = thread_number();
-        let polls = drive.load.leader() == me;
-        if polls {
-            drive.load.set_leader(0);
-        }
         drive.load.rouse();
         drive.wake_task();
-        if polls {
-            drive.load.set_leader(me);
-        }
     }
 }
 
@@ -236,9 +226,7 @@ impl<K, V> Drive<K, V> {
 
     fn wake_task(&self) {
         let task = self.task.lock().clone();
-        if let Some(task) = task {
-            contain(|| task.wake());
-        }
+        wake_all(task);
     }
 }
 

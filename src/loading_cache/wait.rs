@@ -1,7 +1,7 @@
 //! A task's wait for a load, which drives the load's shared future if there is one.
 
 use super::drive::{Attached, Drives};
-use crate::load::{By, Load, Ticket, Verdict, thread_number};
+use crate::load::{By, Load, Ticket, Verdict};
 use crate::loading::{leave, pass_on};
 use crate::operations::WeakHandle;
 use crate::shared::about;
@@ -79,8 +79,7 @@ where
             return Poll::Ready(verdict);
         }
         if let Some(core) = self.core.visit() {
-            let (me, leader) = (thread_number(), self.load.leader());
-            if me != 0 && leader == me {
+            if self.load.is_led_by_caller() {
                 let hash = self.load.hash();
                 let fault = format!(
                     "deadlock: this call would wait for the load of the key with the hash \

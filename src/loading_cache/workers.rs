@@ -172,6 +172,7 @@ where
         // It waited for so long that a newer load has taken its place: dropped, it has failed.
         return;
     }
+    // Until the end of the run: what is loaded is committed on this thread as well.
     load.set_leader(thread_number());
     let made = contain(|| {
         let old = if right.is_reload() { right.old() } else { None };
@@ -181,7 +182,6 @@ where
         };
         (made, old)
     });
-    load.set_leader(0);
     let took = between(began, right.now().unwrap_or(began));
     let (made, old) = made.map_or((None, None), |(made, old)| (Some(made), old));
     let reload = right.is_reload();
