@@ -27,7 +27,7 @@
 
 use super::ring::thread_number;
 use crate::contain::contain;
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, thread_local};
 use std::any::{Any, TypeId};
 use std::cell::Cell;
 use std::collections::BTreeMap;
