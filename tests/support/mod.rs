@@ -124,7 +124,7 @@ pub fn must_end<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) ->
         let answer = body();
         done.send(answer).ok();
     });
-    match ended.recv_timeout(secs(60)) {
+    match ended.recv_timeout(secs(240)) {
         Ok(answer) => {
             thread.join().unwrap();
             answer
