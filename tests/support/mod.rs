@@ -116,7 +116,7 @@ impl Gate {
 }
 
 /// Runs `body` on its own thread and fails the test, rather than hanging it, if it has not ended
-/// after a minute.
+/// after four minutes.
 #[track_caller]
 pub fn must_end<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, ended) = mpsc::channel();
@@ -130,7 +130,7 @@ pub fn must_end<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) ->
             answer
         }
         Err(mpsc::RecvTimeoutError::Timeout) => {
-            panic!("still running after a minute: deadlock or endless loop")
+            panic!("still running after four minutes: deadlock or endless loop")
         }
         Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
             Err(panic) => std::panic::resume_unwind(panic),
