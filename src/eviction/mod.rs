@@ -5,8 +5,8 @@
 //! The maintenance pass tells [`Eviction`] about every node that came, was replaced, was read,
 //! expired or was removed. While the weight is over the maximum, the pass asks it for victims. This
 //! module holds what every policy shares: the weight, nodes that are never victims (weight 0), and
-//! nodes that cannot stay (heavier than the maximum). The order of all other nodes belongs to the
-//! policy: [`lru`], or [`lirs`] with its parts [`ghosts`], [`set_dueling`], [`window`] and
+//! nodes that cannot stay (heavier than the maximum). The [`order`] of all other nodes belongs to
+//! the policy: [`lru`], or [`lirs`] with its parts [`ghosts`], [`set_dueling`], [`window`] and
 //! [`epochs`]. The adaptive policy of a cache with a maximum of at most [`TINY`] is `lru`, too: so
 //! few entries give no statistics, and users expect the exact order of use.
 //!
@@ -28,6 +28,7 @@ mod epochs;
 mod ghosts;
 mod lirs;
 mod lru;
+mod order;
 mod queue;
 mod set_dueling;
 #[cfg(test)]
@@ -37,8 +38,7 @@ mod window;
 
 use crate::list::{List, Queue};
 use crate::node::{EntryPtr, NodePtr};
-use lirs::Lirs;
-use lru::Lru;
+use order::Order;
 use queue::Weighed;
 use std::hash::BuildHasher;
 
@@ -90,11 +90,6 @@ pub enum EvictionPolicy {
     Lru,
 }
 
-enum Order<K, V> {
-    Lirs(Box<Lirs<K, V>>),
-    Lru(Lru<K, V>),
-}
-
 /// The size policy of one cache; see the module docs.
 pub(crate) struct Eviction<K, V> {
     policy: EvictionPolicy,
@@ -129,12 +124,7 @@ impl<K, V> Eviction<K, V> {
     pub(crate) fn with_policy(policy: EvictionPolicy, max_weight: u64, seed: u64) -> Self {
         Self {
             policy,
-            order: match policy {
-                EvictionPolicy::Adaptive if max_weight > TINY => {
-                    Order::Lirs(Box::new(Lirs::new(max_weight, seed)))
-                }
-                EvictionPolicy::Adaptive | EvictionPolicy::Lru => Order::Lru(Lru::new()),
-            },
+            order: Order::new(policy, max_weight, seed),
             overweight: Weighed::new(OVERWEIGHT),
             weightless: 0,
             max: max_weight,
@@ -147,7 +137,7 @@ impl<K, V> Eviction<K, V> {
 
     /// Whether the policy promises the exact order of use.
     pub(crate) fn keeps_order(&self) -> bool {
-        matches!(self.order, Order::Lru(_))
+        self.order.is_exact()
     }
 
     /// Adds a node that came into the map.
@@ -170,10 +160,7 @@ impl<K, V> Eviction<K, V> {
             self.overweight.push_newest(entry);
         } else {
             self.heaviest = self.heaviest.max(weight);
-            match &mut self.order {
-                Order::Lirs(lirs) => lirs.admit(entry),
-                Order::Lru(lru) => lru.admit(entry),
-            }
+            self.order.admit(entry);
         }
     }
 
@@ -192,10 +179,13 @@ impl<K, V> Eviction<K, V> {
             return needs_room;
         }
         self.heaviest = self.heaviest.max(weight);
-        self.reweigh(entry, weight);
+        if self.named == Some(entry) {
+            self.named = None;
+        }
+        self.order.reweigh(entry, weight);
         // `Lru` promises the order, and recording the use costs it almost nothing.
         if first_use || self.keeps_order() {
-            self.use_of(entry);
+            self.order.accessed(entry);
         }
         needs_room
     }
@@ -212,29 +202,17 @@ impl<K, V> Eviction<K, V> {
         }
     }
 
-    fn reweigh(&mut self, entry: EntryPtr<K, V>, weight: u32) {
-        if self.named == Some(entry) {
-            self.named = None;
-        }
-        match &mut self.order {
-            Order::Lirs(lirs) => lirs.reweigh(entry, weight),
-            Order::Lru(lru) => lru.reweigh(entry, weight),
-        }
-    }
-
     /// Prefetches what [`admit`](Self::admit) will look up.
     #[inline]
     pub(crate) fn prefetch(&self, node: NodePtr<K, V>) {
-        if let Order::Lirs(lirs) = &self.order {
-            lirs.prefetch(node.entry());
-        }
+        self.order.prefetch(node.entry());
     }
 
     /// Prefetches what the removal of the next victim will look up here, and returns that victim. A
     /// later call may change it.
     #[inline]
     pub(crate) fn prefetch_victim(&self) -> Option<NodePtr<K, V>> {
-        let next = self.first_in_order()?.node();
+        let next = self.order.victim()?.node();
         self.prefetch(next);
         Some(next)
     }
@@ -265,15 +243,7 @@ impl<K, V> Eviction<K, V> {
     pub(crate) fn accessed(&mut self, node: NodePtr<K, V>) {
         let entry = node.entry();
         if entry.queue_id() >= FIRST_FREE {
-            self.use_of(entry);
-        }
-    }
-
-    #[inline]
-    fn use_of(&mut self, entry: EntryPtr<K, V>) {
-        match &mut self.order {
-            Order::Lirs(lirs) => lirs.accessed(entry),
-            Order::Lru(lru) => lru.accessed(entry),
+            self.order.accessed(entry);
         }
     }
 
@@ -286,15 +256,13 @@ impl<K, V> Eviction<K, V> {
     /// a ghost of it, so that a hot key that comes back is not treated as a new one.
     pub(crate) fn expired(&mut self, node: NodePtr<K, V>) {
         let entry = node.entry();
-        match &mut self.order {
-            Order::Lirs(lirs) if entry.queue_id() >= FIRST_FREE => {
-                if self.named == Some(entry) {
-                    self.named = None;
-                }
-                lirs.expired(entry);
-            }
-            _ => self.let_go(entry),
+        if entry.queue_id() < FIRST_FREE {
+            return self.let_go(entry);
         }
+        if self.named == Some(entry) {
+            self.named = None;
+        }
+        self.order.expired(entry);
     }
 
     fn let_go(&mut self, entry: EntryPtr<K, V>) {
@@ -309,10 +277,7 @@ impl<K, V> Eviction<K, V> {
                 self.weightless -= 1;
             }
             OVERWEIGHT => self.overweight.unlink(entry),
-            _ => match &mut self.order {
-                Order::Lirs(lirs) => lirs.removed(entry, evicted),
-                Order::Lru(lru) => lru.removed(entry),
-            },
+            _ => self.order.removed(entry, evicted),
         }
     }
 
@@ -325,36 +290,20 @@ impl<K, V> Eviction<K, V> {
             if !self.is_over() {
                 return None;
             }
-            self.first_in_order()
+            self.order.victim()
         });
         self.named = victim;
         victim.map(EntryPtr::node)
     }
 
-    /// The entry that the policy would evict first.
-    fn first_in_order(&self) -> Option<EntryPtr<K, V>> {
-        match &self.order {
-            Order::Lirs(lirs) => lirs.victim(),
-            Order::Lru(lru) => lru.victim(),
-        }
-    }
-
     /// The weight of all known nodes.
     pub(crate) fn weight(&self) -> u64 {
-        let ordered = match &self.order {
-            Order::Lirs(lirs) => lirs.weight(),
-            Order::Lru(lru) => lru.weight(),
-        };
-        ordered + self.overweight.weight()
+        self.order.weight() + self.overweight.weight()
     }
 
     /// The number of all known nodes.
     pub(crate) fn len(&self) -> usize {
-        let ordered = match &self.order {
-            Order::Lirs(lirs) => lirs.len(),
-            Order::Lru(lru) => lru.len(),
-        };
-        ordered + self.overweight.len() + self.weightless
+        self.order.len() + self.overweight.len() + self.weightless
     }
 
     /// Whether an entry has to be evicted.
@@ -377,17 +326,14 @@ impl<K, V> Eviction<K, V> {
     /// gets the adaptive order; a cache that shrinks keeps it.
     pub(crate) fn set_max(&mut self, max: u64) {
         self.max = max;
-        self.adapt_if_large(max);
+        if self.policy == EvictionPolicy::Adaptive && max > TINY {
+            self.order.become_adaptive(max, self.seed);
+        }
         if max < u64::from(self.heaviest) {
-            match &mut self.order {
-                Order::Lirs(lirs) => lirs.split_heavier(max, &mut self.overweight),
-                Order::Lru(lru) => lru.split_heavier(max, &mut self.overweight),
-            }
+            self.order.split_heavier(max, &mut self.overweight);
             self.heaviest = u32::try_from(max).unwrap_or(u32::MAX);
         }
-        if let Order::Lirs(lirs) = &mut self.order {
-            lirs.set_max(max);
-        }
+        self.order.set_max(max);
         // Those that fit now; overweight nodes are few, since each is evicted in the pass that
         // admits it.
         let mut fitting = Weighed::new(OVERWEIGHT);
@@ -395,21 +341,6 @@ impl<K, V> Eviction<K, V> {
         while let Some(entry) = fitting.oldest() {
             fitting.unlink(entry);
             self.let_in(entry, entry.weight());
-        }
-    }
-
-    /// Moves the few entries of a tiny adaptive cache into the order of a large one.
-    fn adapt_if_large(&mut self, max: u64) {
-        if let Order::Lru(lru) = &mut self.order
-            && self.policy == EvictionPolicy::Adaptive
-            && max > TINY
-        {
-            let mut lirs = Box::new(Lirs::new(max, self.seed));
-            while let Some(oldest) = lru.victim() {
-                lru.removed(oldest);
-                lirs.admit(oldest);
-            }
-            self.order = Order::Lirs(lirs);
         }
     }
 
@@ -421,10 +352,7 @@ impl<K, V> Eviction<K, V> {
             .check_invariants(self.max.saturating_add(1)..=u64::MAX);
         assert!(u64::from(self.heaviest) <= self.max || self.heaviest == 0);
         let weights = 1..=u64::from(self.heaviest);
-        match &self.order {
-            Order::Lirs(lirs) => lirs.check_invariants(weights),
-            Order::Lru(lru) => lru.check_invariants(weights),
-        }
+        self.order.check_invariants(weights);
     }
 }
 

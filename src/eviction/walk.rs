@@ -5,7 +5,7 @@
 //! its caller learns elsewhere, from the map, which entries there are.
 
 use super::queue::Weighed;
-use super::{Eviction, Order};
+use super::Eviction;
 use crate::node::EntryPtr;
 
 /// A walk that has begun.
@@ -17,13 +17,7 @@ pub(crate) struct Walk {
 
 impl<K, V> Eviction<K, V> {
     fn queues(&mut self) -> impl Iterator<Item = &mut Weighed<K, V>> {
-        let (first, rest) = match &mut self.order {
-            Order::Lirs(lirs) => (None, Some(lirs.queues())),
-            Order::Lru(lru) => (Some(lru.queue()), None),
-        };
-        std::iter::once(&mut self.overweight)
-            .chain(first)
-            .chain(rest.into_iter().flatten())
+        std::iter::once(&mut self.overweight).chain(self.order.queues())
     }
 
     /// Begins a walk. It ends one that was under way.
