@@ -4,8 +4,8 @@
 //! that moves to another queue may be visited twice or not at all. So a walk gives an order, and
 //! its caller learns elsewhere, from the map, which entries there are.
 
-use super::queue::Weighed;
 use super::Eviction;
+use super::queue::Weighed;
 use crate::node::EntryPtr;
 
 /// A walk that has begun.

@@ -6,7 +6,7 @@ use crate::maintenance::WriteOutcome;
 use crate::node::{Life, NodePtr};
 use crate::time::{self, NEVER};
 
-impl<K, V, S> Core<K, V, S> {
+impl<K, V> Hit<K, V> {
     /// Asks the policy about a read, and notes the deadline that the hit has now. False if the
     /// entry expired meanwhile, or another thread moved its deadline, so that the look-up has to
     /// start over; then this read has extended nothing.
@@ -14,21 +14,21 @@ impl<K, V, S> Core<K, V, S> {
     /// If the value was replaced meanwhile, the read counts as earlier and moves no deadline: it
     /// says nothing about the new value.
     #[inline(always)]
-    pub(crate) fn extend(&self, hit: &mut Hit<K, V>) -> bool {
-        let lifetimes = &self.lifetimes;
+    pub(super) fn extend<S>(&mut self, core: &Core<K, V, S>) -> bool {
+        let lifetimes = &core.lifetimes;
         if !lifetimes.reads_extend {
             return true;
         }
         let own = match &lifetimes.policy {
             Some(policy) if lifetimes.policy_asks.reads => {
-                policy.deadline_after_read(hit.node, &self.shared.clock, hit.now, hit.deadline)
+                policy.deadline_after_read(self.node, &core.shared.clock, self.now, self.deadline)
             }
-            _ => hit.deadline,
+            _ => self.deadline,
         };
-        if own == hit.deadline && lifetimes.limits.time_to_idle.is_none() {
+        if own == self.deadline && lifetimes.limits.time_to_idle.is_none() {
             return true;
         }
-        self.move_from(hit, own)
+        self.move_from(core, own)
     }
 
     /// Moves the deadline of a hit to the one that follows from `own`; see
@@ -38,25 +38,24 @@ impl<K, V, S> Core<K, V, S> {
     /// there. If another thread has found the entry due since, it has claimed the deadline, and
     /// the exchange fails (node 4).
     #[inline(always)]
-    fn move_from(&self, hit: &mut Hit<K, V>, own: u64) -> bool {
-        let Hit {
+    fn move_from<S>(&mut self, core: &Core<K, V, S>, own: u64) -> bool {
+        let Self {
             node,
             deadline,
             now,
-        } = *hit;
+        } = *self;
         let answer = (own != deadline).then_some(own);
-        let (own, wanted) = self
-            .lifetimes
-            .moved(node, deadline, answer, now, &self.shared.clock);
-        let apart = self.lifetimes.kept_apart && answer.is_some();
+        let lifetimes = &core.lifetimes;
+        let (own, wanted) = lifetimes.moved(node, deadline, answer, now, &core.shared.clock);
+        let apart = lifetimes.kept_apart && answer.is_some();
         if wanted == deadline && !apart {
             return true;
         }
         // The pass finds out about a later deadline when it comes to the entry's bucket. It has to
         // be told of an earlier one; and of none at all, or a timer would stay armed for nothing.
         if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
-            let moved = self.move_deadline(node, deadline, answer, now);
-            return hit.goes_on(moved);
+            let moved = core.move_deadline(node, deadline, answer, now);
+            return self.goes_on(moved);
         }
         if !node.extend(deadline, wanted) {
             return node.is_frozen(now);
@@ -66,17 +65,31 @@ impl<K, V, S> Core<K, V, S> {
         if node.life() != Life::Live {
             return false;
         }
-        hit.deadline = wanted;
-        if !self.lifetimes.may_keep_own() || node.own_deadline() == own {
+        self.deadline = wanted;
+        if !lifetimes.may_keep_own() || node.own_deadline() == own {
             return true;
         }
         // Another thread has meanwhile set the own deadline, and moved the wanted one to the very
         // value that it had before: the exchange succeeded, but ignores the new own deadline.
         // Correct it here; readers see the later of the two until then.
-        let moved = self.move_deadline(node, wanted, None, now);
-        hit.goes_on(moved)
+        let moved = core.move_deadline(node, wanted, None, now);
+        self.goes_on(moved)
     }
 
+    /// Whether a hit stands whose deadline was `moved` under the lock, or was not.
+    #[inline(always)]
+    fn goes_on(&mut self, moved: Option<u64>) -> bool {
+        match moved {
+            Some(deadline) => {
+                self.deadline = deadline;
+                true
+            }
+            None => self.node.is_frozen(self.now),
+        }
+    }
+}
+
+impl<K, V, S> Core<K, V, S> {
     /// Moves a deadline under the shard's lock and with an event for the pass: earlier, or with the
     /// own deadline kept apart. Returns where it is now; `None` if the entry turns out to be due,
     /// or another thread moved the deadline.
@@ -106,19 +119,5 @@ impl<K, V, S> Core<K, V, S> {
         // that the policy gives for this read ends only what comes after.
         let ended = answer.is_none() && time::is_due(now, own);
         (!ended).then_some(wanted)
-    }
-}
-
-impl<K, V> Hit<K, V> {
-    /// Whether a hit stands whose deadline was `moved` under the lock, or was not.
-    #[inline(always)]
-    fn goes_on(&mut self, moved: Option<u64>) -> bool {
-        match moved {
-            Some(deadline) => {
-                self.deadline = deadline;
-                true
-            }
-            None => self.node.is_frozen(self.now),
-        }
     }
 }

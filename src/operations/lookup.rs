@@ -260,7 +260,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     {
         let taken = L::take(hit.node);
         if L::IS_READ {
-            if !self.extend(&mut hit) {
+            if !hit.extend(self) {
                 return self.read_again::<L, Q>(hash, key, pin);
             }
             self.note_hit(hit.node, &pin);
@@ -299,7 +299,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             let taken = L::take(hit.node);
             // A deadline that is moved each time, perhaps by the policy that is asked, stays where
             // it was moved to.
-            if asks >= MAX_ASKS || self.extend(&mut hit) {
+            if asks >= MAX_ASKS || hit.extend(self) {
                 self.note_hit(hit.node, &pin);
                 return L::found(self, hit, taken, move || pin);
             }

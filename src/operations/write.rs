@@ -14,7 +14,7 @@ use super::refresh::{FromLoad, set_refresh};
 use crate::listener::RemovalCause;
 use crate::load::By;
 use crate::maintenance::WriteOutcome;
-use crate::map::{Probe, Revalidated, ShardCell};
+use crate::map::{Revalidated, ShardCell};
 use crate::node::{Making, NewNode, NodePtr, Times};
 use crate::reclaim::Pin;
 use crate::time::{self, Clock, NEVER};
@@ -200,31 +200,22 @@ where
     /// Stores a value, for a time given by the caller or by the policy.
     // `Given` is larger, and would come through memory.
     pub(crate) fn put(&self, key: K, value: V, life: Option<Duration>) {
-        let hash = self.hash(&key);
-        let given = life.map_or(Given::Policy, Given::Life);
+        let insertion = Insertion {
+            core: self,
+            given: life.map_or(Given::Policy, Given::Life),
+        };
         let mut gate = Explicit::new(By::Blind);
-        match self.put_first(hash, key, value, given, &mut gate) {
+        match insertion.attempt_first(self.hash(&key), key, value, &mut gate) {
             Ok(outcome) => {
                 drop(gate);
                 self.maintenance.after_write(&self.shared, outcome);
             }
-            Err(failed) => self.put_late(failed, given, gate),
-        }
-    }
-
-    /// The rest of an explicit write whose first attempt failed.
-    // With its end, `after_write`: so the outcome of the first attempt stays in registers.
-    #[cold]
-    #[inline(never)]
-    fn put_late(&self, failed: Failed<K, V>, given: Given, mut gate: Explicit<K, V>) {
-        let stored = self.put_again(failed, given, &mut gate);
-        drop(gate);
-        if let Ok(outcome) = stored {
-            self.maintenance.after_write(&self.shared, outcome);
+            Err(failed) => insertion.end_late(failed, gate),
         }
     }
 
     /// Stores a value if the gate lets it. The caller is to call `after_write` with the outcome.
+    #[inline]
     pub(crate) fn put_through(
         &self,
         hash: u64,
@@ -233,223 +224,11 @@ where
         given: Given,
         gate: &mut impl Gate<K, V>,
     ) -> Result<WriteOutcome, Refused<V>> {
-        match self.put_first(hash, key, value, given, gate) {
+        let insertion = Insertion { core: self, given };
+        match insertion.attempt_first(hash, key, value, gate) {
             Ok(outcome) => Ok(outcome),
-            Err(failed) => self.put_again(failed, given, gate),
+            Err(failed) => insertion.attempt_again(failed, gate),
         }
-    }
-
-    /// The first attempt of a write.
-    #[inline(always)]
-    fn put_first(
-        &self,
-        hash: u64,
-        key: K,
-        value: V,
-        given: Given,
-        gate: &mut impl Gate<K, V>,
-    ) -> Result<WriteOutcome, Failed<K, V>> {
-        // Before the pin, whose fence delays the memory loads after it.
-        let cell = self.shared.map.cell(hash);
-        cell.prefetch(hash);
-        let making = Making {
-            hash,
-            weight: self.weigh(&key, &value),
-        };
-        let new = NewNode::new(key, value, making);
-        let pin = self.shared.pin();
-        self.try_put(cell, new, given, Attempt::FIRST, pin, gate)
-    }
-
-    /// The rest of a write whose first attempt was overtaken.
-    // Apart from the first attempt, which is straight code: a loop around it would keep in memory
-    // what the attempts share.
-    #[cold]
-    #[inline(never)]
-    fn put_again(
-        &self,
-        failed: Failed<K, V>,
-        given: Given,
-        gate: &mut impl Gate<K, V>,
-    ) -> Result<WriteOutcome, Refused<V>> {
-        let mut failed = failed;
-        let mut attempt = Attempt::FIRST;
-        loop {
-            let Overtaken { new, asked, pin } = match failed {
-                Failed::Overtaken(overtaken) => overtaken,
-                Failed::Refused(new) => return Err(Refused(new.into_value())),
-            };
-            gate.prepare(new.key());
-            if attempt.number >= MAX_ASKS {
-                attempt.last = asked.for_good(|| self.shared.clock.now());
-            }
-            attempt.number += 1;
-            let cell = self.shared.map.cell(new.hash());
-            match self.try_put(cell, new, given, attempt, pin, gate) {
-                Ok(outcome) => return Ok(outcome),
-                Err(again) => failed = again,
-            }
-        }
-    }
-
-    /// One attempt of a write.
-    // The pin comes last, so that if the user's code panics it is let go before key and value are
-    // dropped.
-    #[inline(always)]
-    fn try_put(
-        &self,
-        cell: &ShardCell<K, V>,
-        new: NewNode<K, V>,
-        given: Given,
-        attempt: Attempt,
-        pin: Pin,
-        gate: &mut impl Gate<K, V>,
-    ) -> Result<WriteOutcome, Failed<K, V>> {
-        let (hash, weight) = (new.hash(), new.weight());
-        let probe = if gate.knows_absent() {
-            cell.probe_absent(&pin)
-        } else {
-            cell.probe(hash, &pin, |node| new.key() == node.key())
-        };
-        if !gate.look(probe.found) {
-            drop(probe);
-            drop(pin);
-            return Err(Failed::Refused(new));
-        }
-        let asked = attempt
-            .last
-            .unwrap_or_else(|| self.ask(&new, &probe, given));
-        let refresh = self.refresh.as_ref().and_then(|policy| {
-            let own = match asked.answer {
-                Answer::New(own) | Answer::Moved(own) => own,
-                Answer::Kept(_) => probe.found.map_or(NEVER, |old| old.own_deadline()),
-            };
-            let entry = (new.key(), new.value());
-            let (lifetimes, clock) = (&self.lifetimes, &self.shared.clock);
-            lifetimes.ask_refresh(
-                &**policy,
-                entry,
-                probe.found,
-                given,
-                (asked.now, own),
-                clock,
-            )
-        });
-        let mut shard = probe.lock();
-        let Some(revalidated) = shard.revalidate(hash, &probe) else {
-            drop((shard, probe));
-            return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
-        };
-        let now = asked.now;
-        match gate.check(&mut shard, hash, probe.found, now) {
-            Check::Pass => (),
-            Check::Again => {
-                drop((shard, probe));
-                return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
-            }
-            Check::Refuse => {
-                drop((shard, probe));
-                drop(pin);
-                return Err(Failed::Refused(new));
-            }
-        }
-        let mut outcome = WriteOutcome {
-            shard: shard.number(),
-            pending: 0,
-            deadline: NEVER,
-            now: Some(now),
-            left: 1,
-        };
-        let mut former = None;
-        let mut kept_out = false;
-        match revalidated {
-            Revalidated::Vacant(vacancy) => {
-                let times = asked.times(None, &self.lifetimes, &self.shared.clock);
-                outcome.deadline = times.deadline;
-                self.shared.note_written(None);
-                if self.shared.is_too_heavy(weight) {
-                    self.shared.note_removed(|| weight, RemovalCause::Size);
-                    shard.refuse(new, RemovalCause::Size);
-                    kept_out = true;
-                } else {
-                    let node = shard.add(vacancy, new, times);
-                    set_refresh(node, refresh);
-                    outcome.left = 0;
-                }
-            }
-            Revalidated::Occupied(spot) => {
-                let old = probe.found.expect("revalidated at the node that was found");
-                let Some((cause, kept)) =
-                    asked.supersede(old, &self.lifetimes, attempt.number < MAX_ASKS)
-                else {
-                    drop((shard, probe));
-                    return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
-                };
-                former = Some(cause);
-                let times = asked.times(kept, &self.lifetimes, &self.shared.clock);
-                outcome.deadline = times.deadline;
-                self.shared.note_written(Some((old, cause)));
-                if self.shared.is_too_heavy(weight) {
-                    self.shared.note_removed(|| weight, RemovalCause::Size);
-                    shard.remove(spot, old, cause);
-                    shard.refuse(new, RemovalCause::Size);
-                    kept_out = true;
-                } else {
-                    let node = shard.replace(spot, old, new, times, cause);
-                    set_refresh(node, refresh);
-                }
-            }
-        }
-        let written = Written {
-            cause: former,
-            kept: !kept_out,
-            deadline: outcome.deadline,
-            now,
-        };
-        gate.seal(&mut shard, written);
-        outcome.pending = shard.pending();
-        Ok(outcome)
-    }
-
-    /// Reads the clock, once, and asks the policy about the value that comes in. No lock is held.
-    // Always inlined, as the rest of an attempt: the second attempt is a second caller.
-    #[inline(always)]
-    fn ask(&self, new: &NewNode<K, V>, probe: &Probe<'_, K, V>, given: Given) -> Asked {
-        if let Given::Life(_) | Given::Loaded(FromLoad { life: Some(_), .. }) = given {
-            self.lifetimes.note_own();
-        }
-        // After all user code that made the value, and just before the policy is asked.
-        let clock = &self.shared.clock;
-        let now = clock.now();
-        let answer = match (given, &self.lifetimes.policy) {
-            (Given::Life(life), _) => Answer::New(clock.view(now).deadline_after(now, life)),
-            (
-                Given::Loaded(FromLoad {
-                    life: Some(life), ..
-                }),
-                _,
-            ) => Answer::New(clock.view(now).deadline_in(now, life)),
-            (Given::Policy | Given::Loaded(_), None) => Answer::New(NEVER),
-            (Given::Policy | Given::Loaded(_), Some(policy)) if self.lifetimes.updates_as_new => {
-                Answer::New(policy.deadline_of_new(new.key(), new.value(), clock, now))
-            }
-            (Given::Policy | Given::Loaded(_), Some(policy)) => {
-                // Final if the entry is due: so an answer about a new entry stays right.
-                let there = probe.found.and_then(|old| old.deadline_if_alive(now));
-                let (key, value) = (new.key(), new.value());
-                match there {
-                    None => Answer::New(policy.deadline_of_new(key, value, clock, now)),
-                    Some(_) if !self.lifetimes.policy_asks.updates => Answer::Kept(None),
-                    Some(deadline) => {
-                        match policy.deadline_after_update(key, value, clock, now, deadline) {
-                            own if own == deadline => Answer::Kept(Some(deadline)),
-                            own => Answer::Moved(own),
-                        }
-                    }
-                }
-            }
-        };
-        Asked { now, answer }
     }
 
     /// Sets a deadline by hand; false if the key is absent or its entry is due.
@@ -489,5 +268,250 @@ where
             self.maintenance.after_write(&self.shared, outcome);
             return true;
         }
+    }
+}
+
+/// A write: what its attempts have in common.
+struct Insertion<'a, K, V, S> {
+    core: &'a Core<K, V, S>,
+    given: Given,
+}
+
+impl<K, V, S> Insertion<'_, K, V, S>
+where
+    K: Hash + Eq + 'static,
+    V: 'static,
+    S: BuildHasher,
+{
+    /// The rest of an explicit write whose first attempt failed.
+    // With its end, `after_write`: so the outcome of the first attempt stays in registers.
+    #[cold]
+    #[inline(never)]
+    fn end_late(self, failed: Failed<K, V>, mut gate: Explicit<K, V>) {
+        let (shared, maintenance) = (&self.core.shared, &self.core.maintenance);
+        let stored = self.attempt_again(failed, &mut gate);
+        drop(gate);
+        if let Ok(outcome) = stored {
+            maintenance.after_write(shared, outcome);
+        }
+    }
+
+    /// The first attempt of a write.
+    #[inline(always)]
+    fn attempt_first(
+        &self,
+        hash: u64,
+        key: K,
+        value: V,
+        gate: &mut impl Gate<K, V>,
+    ) -> Result<WriteOutcome, Failed<K, V>> {
+        // Before the pin, whose fence delays the memory loads after it.
+        let core = self.core;
+        let cell = core.shared.map.cell(hash);
+        cell.prefetch(hash);
+        let making = Making {
+            hash,
+            weight: core.weigh(&key, &value),
+        };
+        let new = NewNode::new(key, value, making);
+        let pin = core.shared.pin();
+        self.attempt(cell, new, Attempt::FIRST, pin, gate)
+    }
+
+    /// The rest of a write whose first attempt was overtaken.
+    // Apart from the first attempt, which is straight code: a loop around it would keep in memory
+    // what the attempts share.
+    #[cold]
+    #[inline(never)]
+    fn attempt_again(
+        self,
+        failed: Failed<K, V>,
+        gate: &mut impl Gate<K, V>,
+    ) -> Result<WriteOutcome, Refused<V>> {
+        let mut failed = failed;
+        let mut attempt = Attempt::FIRST;
+        loop {
+            let Overtaken { new, asked, pin } = match failed {
+                Failed::Overtaken(overtaken) => overtaken,
+                Failed::Refused(new) => return Err(Refused(new.into_value())),
+            };
+            gate.prepare(new.key());
+            if attempt.number >= MAX_ASKS {
+                attempt.last = asked.for_good(|| self.core.shared.clock.now());
+            }
+            attempt.number += 1;
+            let cell = self.core.shared.map.cell(new.hash());
+            match self.attempt(cell, new, attempt, pin, gate) {
+                Ok(outcome) => return Ok(outcome),
+                Err(again) => failed = again,
+            }
+        }
+    }
+
+    /// One attempt of a write.
+    // The pin comes last, so that if the user's code panics it is let go before key and value are
+    // dropped.
+    #[inline(always)]
+    fn attempt(
+        &self,
+        cell: &ShardCell<K, V>,
+        new: NewNode<K, V>,
+        attempt: Attempt,
+        pin: Pin,
+        gate: &mut impl Gate<K, V>,
+    ) -> Result<WriteOutcome, Failed<K, V>> {
+        let &Self { core, given } = self;
+        let (shared, lifetimes) = (&core.shared, &core.lifetimes);
+        let (hash, weight) = (new.hash(), new.weight());
+        let probe = if gate.knows_absent() {
+            cell.probe_absent(&pin)
+        } else {
+            cell.probe(hash, &pin, |node| new.key() == node.key())
+        };
+        if !gate.look(probe.found) {
+            drop(probe);
+            drop(pin);
+            return Err(Failed::Refused(new));
+        }
+        let asked = attempt
+            .last
+            .unwrap_or_else(|| lifetimes.ask(&new, probe.found, given, &shared.clock));
+        let refresh = core.refresh.as_ref().and_then(|policy| {
+            let own = match asked.answer {
+                Answer::New(own) | Answer::Moved(own) => own,
+                Answer::Kept(_) => probe.found.map_or(NEVER, |old| old.own_deadline()),
+            };
+            let entry = (new.key(), new.value());
+            lifetimes.ask_refresh(
+                &**policy,
+                entry,
+                probe.found,
+                given,
+                (asked.now, own),
+                &shared.clock,
+            )
+        });
+        let mut shard = probe.lock();
+        let Some(revalidated) = shard.revalidate(hash, &probe) else {
+            drop((shard, probe));
+            return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
+        };
+        let now = asked.now;
+        match gate.check(&mut shard, hash, probe.found, now) {
+            Check::Pass => (),
+            Check::Again => {
+                drop((shard, probe));
+                return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
+            }
+            Check::Refuse => {
+                drop((shard, probe));
+                drop(pin);
+                return Err(Failed::Refused(new));
+            }
+        }
+        let mut outcome = WriteOutcome {
+            shard: shard.number(),
+            pending: 0,
+            deadline: NEVER,
+            now: Some(now),
+            left: 1,
+        };
+        let mut former = None;
+        let mut kept_out = false;
+        match revalidated {
+            Revalidated::Vacant(vacancy) => {
+                let times = asked.times(None, lifetimes, &shared.clock);
+                outcome.deadline = times.deadline;
+                shared.note_written(None);
+                if shared.is_too_heavy(weight) {
+                    shared.note_removed(|| weight, RemovalCause::Size);
+                    shard.refuse(new, RemovalCause::Size);
+                    kept_out = true;
+                } else {
+                    let node = shard.add(vacancy, new, times);
+                    set_refresh(node, refresh);
+                    outcome.left = 0;
+                }
+            }
+            Revalidated::Occupied(spot) => {
+                let old = probe.found.expect("revalidated at the node that was found");
+                let Some((cause, kept)) =
+                    asked.supersede(old, lifetimes, attempt.number < MAX_ASKS)
+                else {
+                    drop((shard, probe));
+                    return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
+                };
+                former = Some(cause);
+                let times = asked.times(kept, lifetimes, &shared.clock);
+                outcome.deadline = times.deadline;
+                shared.note_written(Some((old, cause)));
+                if shared.is_too_heavy(weight) {
+                    shared.note_removed(|| weight, RemovalCause::Size);
+                    shard.remove(spot, old, cause);
+                    shard.refuse(new, RemovalCause::Size);
+                    kept_out = true;
+                } else {
+                    let node = shard.replace(spot, old, new, times, cause);
+                    set_refresh(node, refresh);
+                }
+            }
+        }
+        let written = Written {
+            cause: former,
+            kept: !kept_out,
+            deadline: outcome.deadline,
+            now,
+        };
+        gate.seal(&mut shard, written);
+        outcome.pending = shard.pending();
+        Ok(outcome)
+    }
+}
+
+impl<K: 'static, V: 'static> Lifetimes<K, V> {
+    /// Reads the clock, once, and asks the policy about the value that comes in. No lock is held.
+    // Always inlined, as the rest of an attempt: the second attempt is a second caller.
+    #[inline(always)]
+    fn ask(
+        &self,
+        new: &NewNode<K, V>,
+        found: Option<NodePtr<K, V>>,
+        given: Given,
+        clock: &Clock,
+    ) -> Asked {
+        if let Given::Life(_) | Given::Loaded(FromLoad { life: Some(_), .. }) = given {
+            self.note_own();
+        }
+        // After all user code that made the value, and just before the policy is asked.
+        let now = clock.now();
+        let answer = match (given, &self.policy) {
+            (Given::Life(life), _) => Answer::New(clock.view(now).deadline_after(now, life)),
+            (
+                Given::Loaded(FromLoad {
+                    life: Some(life), ..
+                }),
+                _,
+            ) => Answer::New(clock.view(now).deadline_in(now, life)),
+            (Given::Policy | Given::Loaded(_), None) => Answer::New(NEVER),
+            (Given::Policy | Given::Loaded(_), Some(policy)) if self.updates_as_new => {
+                Answer::New(policy.deadline_of_new(new.key(), new.value(), clock, now))
+            }
+            (Given::Policy | Given::Loaded(_), Some(policy)) => {
+                // Final if the entry is due: so an answer about a new entry stays right.
+                let there = found.and_then(|old| old.deadline_if_alive(now));
+                let (key, value) = (new.key(), new.value());
+                match there {
+                    None => Answer::New(policy.deadline_of_new(key, value, clock, now)),
+                    Some(_) if !self.policy_asks.updates => Answer::Kept(None),
+                    Some(deadline) => {
+                        match policy.deadline_after_update(key, value, clock, now, deadline) {
+                            own if own == deadline => Answer::Kept(Some(deadline)),
+                            own => Answer::Moved(own),
+                        }
+                    }
+                }
+            }
+        };
+        Asked { now, answer }
     }
 }
