@@ -84,17 +84,17 @@ where
         let name: Option<Box<str>> = self.name.map(Into::into);
         let lifetimes = Lifetimes::new(self.policy, self.limits);
         let columns = Columns {
-            queue: self.max_capacity.is_some(),
+            queue: self.bound.max.is_some(),
             own: lifetimes.kept_apart,
-            weight: self.weigher.is_some(),
+            weight: self.bound.weigher.is_some(),
             refresh: self.refresh.is_some(),
         };
-        let map = Map::new(shards(self.max_capacity), self.initial_capacity, columns);
+        let map = Map::new(shards(self.bound.max), self.initial_capacity, columns);
         let waker = scheduler.waker();
         let setup = SharedSetup {
             clock,
-            max_capacity: self.max_capacity,
-            eviction_policy: self.eviction_policy,
+            max_capacity: self.bound.max,
+            eviction_policy: self.bound.policy,
             record_stats: self.record_stats,
             name,
             reads_extend: lifetimes.reads_extend,
@@ -103,7 +103,7 @@ where
         let setup = Setup {
             resolution: self.resolution,
             listener: self.listener,
-            weighed: self.weigher.is_some(),
+            weighed: self.bound.weigher.is_some(),
             waker,
         };
         let maintenance = Maintenance::new(&shared, setup);
@@ -111,7 +111,7 @@ where
             shared,
             maintenance,
             lifetimes,
-            self.weigher,
+            self.bound.weigher,
             self.hasher,
             !hash::fills_all_bits::<S>(),
         );

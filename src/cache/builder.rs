@@ -39,9 +39,7 @@ const DEFAULT_RESOLUTION: Duration = Duration::from_nanos(1 << 30);
 pub struct CacheBuilder<K, V, S = RandomState> {
     pub(super) name: Option<String>,
     pub(super) initial_capacity: usize,
-    pub(super) max_capacity: Option<u64>,
-    pub(super) weigher: Option<Weigher<K, V>>,
-    pub(super) eviction_policy: EvictionPolicy,
+    pub(super) bound: Bound<K, V>,
     pub(super) policy: Option<Box<dyn Lifetime<K, V>>>,
     pub(super) limits: Limits,
     pub(super) resolution: Duration,
@@ -51,6 +49,13 @@ pub struct CacheBuilder<K, V, S = RandomState> {
     pub(super) record_stats: bool,
     pub(super) refresh: Option<Box<dyn Refresh<K, V>>>,
     pub(super) hasher: S,
+}
+
+/// The settings of the bound.
+pub(super) struct Bound<K, V> {
+    pub(super) max: Option<u64>,
+    pub(super) weigher: Option<Weigher<K, V>>,
+    pub(super) policy: EvictionPolicy,
 }
 
 impl<K, V> CacheBuilder<K, V, RandomState> {
@@ -80,9 +85,11 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
         Self {
             name: None,
             initial_capacity: 0,
-            max_capacity: None,
-            weigher: None,
-            eviction_policy: EvictionPolicy::default(),
+            bound: Bound {
+                max: None,
+                weigher: None,
+                policy: EvictionPolicy::default(),
+            },
             policy: None,
             limits: Limits::default(),
             resolution: DEFAULT_RESOLUTION,
@@ -162,7 +169,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(cache.entry_count(), 10);
     /// ```
     pub fn max_capacity(mut self, entries: u64) -> Self {
-        self.max_capacity = Some(entries);
+        self.bound.max = Some(entries);
         self
     }
 
@@ -198,7 +205,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(pages.weighted_size(), 6_001);
     /// ```
     pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> u32 + Send + Sync + 'static) -> Self {
-        self.weigher = Some(Box::new(weigher));
+        self.bound.weigher = Some(Box::new(weigher));
         self
     }
 
@@ -216,7 +223,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(cache.policy().eviction_policy(), EvictionPolicy::Lru);
     /// ```
     pub fn eviction_policy(mut self, policy: EvictionPolicy) -> Self {
-        self.eviction_policy = policy;
+        self.bound.policy = policy;
         self
     }
 
@@ -439,9 +446,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         CacheBuilder {
             name: self.name,
             initial_capacity: self.initial_capacity,
-            max_capacity: self.max_capacity,
-            weigher: self.weigher,
-            eviction_policy: self.eviction_policy,
+            bound: self.bound,
             policy: self.policy,
             limits: self.limits,
             resolution: self.resolution,
@@ -460,9 +465,9 @@ impl<K, V, S> fmt::Debug for CacheBuilder<K, V, S> {
         f.debug_struct("CacheBuilder")
             .field("name", &self.name)
             .field("initial_capacity", &self.initial_capacity)
-            .field("max_capacity", &self.max_capacity)
-            .field("weigher", &self.weigher.is_some())
-            .field("eviction_policy", &self.eviction_policy)
+            .field("max_capacity", &self.bound.max)
+            .field("weigher", &self.bound.weigher.is_some())
+            .field("eviction_policy", &self.bound.policy)
             .field("expire_after", &self.policy.is_some())
             .field("time_to_live", &self.limits.time_to_live)
             .field("time_to_idle", &self.limits.time_to_idle)
