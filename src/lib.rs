@@ -21,8 +21,8 @@
 //! | from key, value and time | a policy of your own: [`Expiry`] |
 //! | one for all entries | [`time_to_live`](CacheBuilder::time_to_live), [`time_to_idle`](CacheBuilder::time_to_idle) |
 //!
-//! If several apply, the earliest deadline holds. At exactly its deadline an entry is expired: no
-//! method returns it, whether or not it was removed by then.
+//! If several apply, the earliest deadline counts. At exactly its deadline an entry is expired: no
+//! method returns it, even if it was not removed yet.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -48,11 +48,12 @@
 //! # When entries are removed
 //!
 //! By default one thread for all caches of the process sleeps until the next deadline and removes
-//! what is due, at most [`expiry_resolution`](CacheBuilder::expiry_resolution) and a wake-up later.
-//! It starts with the first deadline and ends with the last cache. An event loop can take its place
-//! ([`Scheduler::custom`]). With [`Scheduler::disabled`] only calls of the cache remove entries.
-//! The cache calls a [removal listener](CacheBuilder::removal_listener) exactly once for each
-//! removed pair, with its [`RemovalCause`], in order for each key.
+//! what is due. It removes an entry at most [`expiry_resolution`](CacheBuilder::expiry_resolution)
+//! plus one thread wake-up after its deadline. The thread starts with the first deadline and ends
+//! with the last cache. An event loop can take its place ([`Scheduler::custom`]). With
+//! [`Scheduler::disabled`] only calls of the cache remove entries. The cache calls a [removal
+//! listener](CacheBuilder::removal_listener) exactly once for each removed pair, with its
+//! [`RemovalCause`], in order for each key.
 //!
 //! # How many entries stay
 //!
@@ -125,12 +126,12 @@
 //!
 //! - Only targets with 64-bit pointers. The map keeps bits of a key's hash in the upper bits of its
 //!   pointers. If the allocator returns an address above 2^48, the call that needed the memory
-//!   panics, and the cache is as if the call had not been made. The tagged addresses of Android on
-//!   arm64 are supported.
+//!   panics, and changes nothing in the cache. The tagged addresses of Android on arm64 are
+//!   supported.
 //! - Keys and values lie in memory of the cache, in chunks. Put values of more than a few KiB into
 //!   a `Box` or an `Arc`.
-//! - While an [`EntryRef`] lives, the cache frees no memory of what it removes. After
-//!   [`std::mem::forget`] of an `EntryRef` the cache never frees a later removed pair.
+//! - While an [`EntryRef`] lives, the cache frees no memory of what it removes. If a program calls
+//!   [`std::mem::forget`] on an `EntryRef`, the cache never frees a pair that it removes later.
 //! - The number of waiting notifications is not bounded. If a listener never returns, the cache
 //!   keeps every removed pair.
 //! - The first cache of a process measures the rate of the processor's time stamp counter;

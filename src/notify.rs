@@ -8,8 +8,7 @@
 //! thread that [`deliver`](Notifier::deliver)s tries to take the *token*. Its holder calls the
 //! listener for each node in order, with no lock held. A thread that finds the token taken leaves
 //! the work to the holder, which gives the token back and then checks the queue once more, so that
-//! no notification stays behind. Which threads deliver, and when, is decided in
-//! `maintenance/delivery.rs`.
+//! no notification stays behind. `maintenance/delivery.rs` decides which threads deliver, and when.
 //!
 //! # Invariants
 //!

@@ -3,7 +3,7 @@
 //! A [`Shared`] owns the map, the clock, the domain of pins, the counters of the statistics, and
 //! the settings that calls need. `Core` owns the `Shared` and, beside it, the `Maintenance`, whose
 //! methods borrow the `Shared`: a call walks from the cache to the map and from there to the node,
-//! and never through maintenance.
+//! never through maintenance.
 
 use crate::buffer::read::ReadBuffer;
 use crate::eviction::EvictionPolicy;

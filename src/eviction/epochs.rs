@@ -2,14 +2,15 @@
 //!
 //! # How it works
 //!
-//! A counter counts events, such as entries that pass some point of a queue. An *epoch* is as many
-//! events as a 64th of the entries of that queue, so 64 epochs are one turnover, whatever the size
-//! of the cache, its hit ratio, or the speed of its callers. A stamp is the low byte of the epoch.
+//! A counter counts events, such as entries that pass some point of a queue. An *epoch* is a fixed
+//! number of events: a 64th of the number of entries in that queue. So 64 epochs are one turnover,
+//! whatever the size of the cache, its hit ratio, or the speed of its callers. A stamp is the low
+//! byte of the epoch.
 //!
 //! The policy keeps two such counters. `order` counts protected entries that reached the tail.
 //! Between a use of a protected entry and its arrival at the old end, at most as many such events
-//! happen as there are protected entries. So its stamp is at most about 64 epochs old and never
-//! misread, however much time passes. `evictions` counts evictions.
+//! happen as there are protected entries. So its stamp is at most about 64 epochs old, however much
+//! time passes, and is never misread. `evictions` counts evictions.
 //!
 //! Cost: an addition and a comparison for each event.
 

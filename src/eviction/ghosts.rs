@@ -5,8 +5,9 @@
 //! A table of buckets of eight ghosts, addressed by the hash. A ghost has 15 bits of fingerprint,
 //! one bit that says whether the entry expired (else it was evicted), and two stamps: of its last
 //! use by the policy's `order`, and of its removal by its `evictions` ([`epochs`](super::epochs)).
-//! A full bucket forgets the ghost that left first. The table has room for twice as many ghosts as
-//! there are resident entries, so a key can be gone for two turnovers and still be known.
+//! In a full bucket, a new ghost replaces the one whose entry left first. The table has room for
+//! twice as many ghosts as there are resident entries, so a key can be gone for two turnovers and
+//! still be known.
 //!
 //! # Invariants
 //!
@@ -19,7 +20,7 @@
 //! of a new key. The table takes one key for another with a probability of 8 in 32,768. Such a
 //! mistake costs as much as any wrong prediction of the policy. It is allocated at the first
 //! eviction, and again only if the number of entries leaves the bounds in [`fit`](Ghosts::fit); the
-//! ghosts of before are then lost.
+//! old ghosts are then lost.
 
 use super::epochs::{Epochs, TURNOVER};
 use crate::node;

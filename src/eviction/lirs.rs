@@ -31,11 +31,12 @@
 //! The *tail* is the oldest part of the protected queue, a twentieth of the cache. A smaller
 //! protected queue would lose the hits of the tail first. Until the first eviction, and after the
 //! cache fell to half its bound, the cache is *filling*: new keys go to the protected queue, the
-//! tail is one entry, and each use moves an entry to the newest end. So when the first eviction
-//! comes, the oldest entries are those that were unused for longest.
+//! tail is one entry, and each use moves an entry to the newest end. So at the first eviction the
+//! oldest entries are those that were unused for longest.
 //!
-//! An entry that expired leaves a ghost as an evicted one does. Its return says nothing about the
-//! size of the window, since a larger window would not have kept it; so it has no vote there.
+//! An entry that expired leaves a ghost as an evicted one does. If its key returns, that says
+//! nothing about the size of the window: a larger window would not have kept the entry. So such a
+//! return does not vote on the window.
 //!
 //! # Invariants
 //!
@@ -50,11 +51,11 @@
 //!
 //! # Cost
 //!
-//! A use of a protected entry that was used in the same epoch already, as hot ones are, writes
-//! nothing: it reads the node and one slot of the duels. Any other use relinks one entry; so does
-//! every use while the cache is filling. A miss reads half a cache line of ghosts, an eviction
-//! another half. Memory beyond the entry's links, weight and two bytes: 8 bytes of ghosts for each
-//! entry, 3 KiB for each cache. The policy tolerates lost reads.
+//! If a protected entry was used in the same epoch already, as hot entries are, a further use
+//! writes nothing: it reads the node and one slot of the duels. Any other use relinks one entry,
+//! and so does every use while the cache is filling. A miss reads half a cache line of ghosts, an
+//! eviction another half. Memory, beside the entry's links, weight and two bytes: 8 bytes of ghosts
+//! for each entry, and 3 KiB for each cache. The policy tolerates lost reads.
 //!
 //! # Origin
 //!

@@ -1,9 +1,9 @@
 //! Least recently used: one queue. Every use moves an entry to the newest end; the oldest goes
 //! first.
 //!
-//! It is predictable, and the right choice where recency is all that counts. It remembers nothing
-//! of what it evicted: one pass over more keys than fit evicts all others, and a loop over slightly
-//! more keys than fit never hits. Cost: a use relinks the entry, which touches its two neighbours.
+//! It is predictable, and the right choice if only recency matters. It remembers nothing of what it
+//! evicted. So one pass over more keys than fit evicts all others, and a loop over slightly more
+//! keys than fit never hits. Cost: a use relinks the entry, which touches its two neighbours.
 
 use super::FIRST_FREE;
 use super::queue::Weighed;

@@ -7,8 +7,8 @@
 //! module holds what every policy shares: the weight, nodes that are never victims (weight 0), and
 //! nodes that cannot stay (heavier than the maximum). The [`order`] of all other nodes belongs to
 //! the policy: [`lru`], or [`lirs`] with its parts [`ghosts`], [`set_dueling`], [`window`] and
-//! [`epochs`]. The adaptive policy of a cache with a maximum of at most [`TINY`] is `lru`, too: so
-//! few entries give no statistics, and users expect the exact order of use.
+//! [`epochs`]. The adaptive policy of a cache with a maximum of at most [`TINY`] is `lru`, too:
+//! there are too few entries for statistics, and users expect the exact order of use.
 //!
 //! # Invariants
 //!
@@ -21,8 +21,9 @@
 //! 4. `removed`, `expired` and `accessed` of a node that is not known do nothing, and `replaced`
 //!    of one admits it: the pass may take a node out while an event about it still waits.
 //!
-//! Only the holder of the maintenance lock calls this module. It runs no user code, reads no clock
-//! and knows no map. Every call but [`set_max`](Eviction::set_max) does a bounded amount of work.
+//! Only the holder of the maintenance lock calls this module. It runs no user code, and uses no
+//! clock and no map. Every call except [`set_max`](Eviction::set_max) does a bounded amount of
+//! work.
 
 mod epochs;
 mod ghosts;

@@ -8,9 +8,9 @@
 //! 1. An entry is in a queue if and only if its `queue_id` is that queue's number (so list 1
 //!    holds).
 //! 2. `weight` is the sum of the weights of the entries, each of which is at least 1.
-//! 3. `cursor` is an entry of this queue, or `None`. Every entry that was behind the cursor when a
-//!    walk began, and that stays in the queue, is visited: it leaves its place only towards the
-//!    newest end, which the walk has yet to reach.
+//! 3. `cursor` is an entry of this queue, or `None`. A walk visits every entry that was behind the
+//!    cursor when it began, and that stays in the queue: an entry moves only to the newest end,
+//!    which the walk reaches last.
 
 use super::OUT;
 use crate::list::{List, Queue};

@@ -3,10 +3,10 @@
 //! # How it works
 //!
 //! A key that could be promoted (the *candidate*) would push the oldest protected entry (the
-//! *incumbent*) out of the protected queue. Whether that pays depends on the load, so the policy
-//! measures it. It notes both keys. The one that is used first wins the duel, whether the promotion
-//! was made or not. If the candidate wins, the score of its *class* rises by one; if the incumbent
-//! wins, it falls by one. The score, from -32 to 32, sets the chance of a promotion.
+//! *incumbent*) out of the protected queue. Whether that gives more hits depends on the load, so
+//! the policy measures it. It notes both keys. The one that is used first wins the duel, whether
+//! the promotion was made or not. If the candidate wins, the score of its *class* rises by one; if
+//! the incumbent wins, it falls by one. The score, from -32 to 32, sets the chance of a promotion.
 //!
 //! | class   | the key came back ...                           | starts at | chance at score s |
 //! |---------|-------------------------------------------------|-----------|-------------------|
@@ -14,14 +14,14 @@
 //! | Late    | later, but a ghost of it was known              | -32       | (32 + s) / 64     |
 //! | Unknown | without a ghost, and the incumbent is idle long | -32       | s / 512, if > 0   |
 //!
-//! LIRS always promotes Recent. Under loads that walk back and forth, LIRS promotes the wrong half
-//! each time; here they drive the score of Recent down, and the protected queue stands still, which
-//! is right for them. Late promotes keys that are used often. Unknown replaces a protected queue
-//! whose keys are no longer used after a change of load, if the new keys are too many for the table
-//! of ghosts.
+//! LIRS always promotes Recent. If a program walks back and forth through its keys, LIRS promotes
+//! the wrong half each time. Under such a load the score of Recent falls here, and the protected
+//! queue stays as it is, which is best. Late promotes keys that are used often. Unknown matters
+//! after a change of load: it replaces the keys of the protected queue, which are no longer used,
+//! even if the new keys are too many for the table of ghosts.
 //!
-//! A candidate of class Unknown wins only by a miss: a hit would have come from the window without
-//! any promotion.
+//! A candidate of class Unknown wins only if its next use is a miss: a hit would have come from the
+//! window without any promotion.
 //!
 //! # Invariants
 //!

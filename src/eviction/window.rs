@@ -2,21 +2,21 @@
 //!
 //! # How it works
 //!
-//! Hits vote on what a move of the border between window and protected queue would gain or lose. A
-//! key that comes back while its ghost is known would have been a hit if the window had been larger
-//! by all that was evicted since; that is its *depth*, and it votes for the window. A hit on a
-//! protected entry would have been a miss if the queue had been smaller by all that is older than
-//! the entry; it votes for the protected queue. A hit that would take `n` times as much room as
-//! another is worth an `n`th of it, so each vote is the inverse of its depth. All hits nearer than
-//! a twentieth of the cache count the same. The border rests where the votes balance. Far hits vote
-//! too, so the policy finds a gain that begins only beyond a gap.
+//! Each of two kinds of event votes on where the border between window and protected queue should
+//! be. A miss on a key with a known ghost votes for the window: it would have been a hit if the
+//! window had been larger by all that was evicted since. A hit on a protected entry votes for the
+//! protected queue: it would have been a miss if the queue had been smaller by all that is older
+//! than the entry. The size of that difference is the *depth* of the event. A hit that needs `n`
+//! times as much room as another is worth an `n`th of it, so each vote is the inverse of its depth.
+//! All hits nearer than a twentieth of the cache count the same. The border rests where the votes
+//! balance. Far hits vote too, so the policy finds a gain that begins only beyond a gap.
 //!
-//! This is the adaptation of ARC, with hits that are in reach instead of the ghosts of the other
-//! side, and with distances.
+//! The adaptation follows ARC, with two differences: hits on protected entries vote in the place of
+//! ARC's second list of ghosts, and votes depend on distances.
 //!
 //! At the lower and the upper bound, `account` may go beyond the bound by a tenth of the cache, so
-//! a short burst against a long trend moves nothing. Without this, a loop a little longer than the
-//! cache, whose hits and misses alternate, would tip the cache into LRU.
+//! a short burst against a long trend moves nothing. Without this slack, a loop a little longer
+//! than the cache, whose hits and misses alternate, would make the cache behave as LRU.
 //!
 //! # Invariants
 //!

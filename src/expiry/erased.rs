@@ -3,9 +3,9 @@
 //!
 //! A cache keeps its policy as `Box<dyn Lifetime<K, V>>`. [`Erased`] implements that trait once for
 //! every type that implements [`Expiry`]. So the compiler sees the user's method and the conversion
-//! of times around it as one function: what a method does not look at need not be computed, and
-//! the comparison of an answer with the time that was left disappears where the method returns
-//! what it was given. An answer is one number: a deadline in cache time.
+//! of times around it as one function. It drops the conversion of each argument that the method
+//! does not use. If the method returns the time left that it was given, it also drops the
+//! comparison of the two. An answer is one number: a deadline in cache time.
 
 use super::Expiry;
 use crate::node::NodePtr;

@@ -1,10 +1,10 @@
-//! What callers do for threads that are not there, or are stuck.
+//! What callers do if the scheduler thread or the notifier thread is missing or stuck.
 //!
 //! A cache relies on the scheduler thread and on its notifier thread. A child made by `fork` has
-//! neither, and the scheduler thread may be held up by a destructor or a ticker of another cache.
-//! Writers, and readers that meet an entry that is due, check for both now and then ([`Waking`]):
-//! in a new process they request a run, which starts a new thread; where the thread is late by far,
-//! they run a pass themselves.
+//! neither. A destructor or a ticker of another cache may hold up the scheduler thread. Writers,
+//! and readers that meet an entry that is due, check for both now and then ([`Waking`]): in a new
+//! process they request a run, which starts a new thread; if the thread is late by far, they run a
+//! pass themselves.
 //!
 //! [`Waking`]: super::waking::Waking
 

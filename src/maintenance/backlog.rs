@@ -1,4 +1,4 @@
-//! How much waits for maintenance, and how much may.
+//! How much work waits for maintenance, and the limits for it.
 //!
 //! # How it works
 //!
@@ -10,13 +10,13 @@
 //! - Passes take events from the batches. A writer that has filled its batch to the soft limit runs
 //!   a pass. If another thread holds the maintenance lock, the writer goes on, unless the events of
 //!   all shards together have reached [`Backlog::max_pending`]: then it yields its processor until
-//!   there is room again. That thread may have lost its processor in the middle of a pass; a writer
-//!   that yields gives it one.
+//!   there is room again. The thread that holds the lock may have lost its processor in the middle
+//!   of a pass; the writer gives it one.
 //! - Grace periods end when each pinned thread has let go of its pin. A writer that has run a pass
 //!   and finds more than [`Backlog::max_unfreed`] values unfreed yields in the same way, and frees
 //!   what has become free. A pin may be held for long, as that of an `EntryRef` is. So the writer
-//!   waits for a limited time, and no writer waits again for a grace period that was waited for in
-//!   vain.
+//!   waits for a limited time only. If that was in vain, no writer waits for the same grace period
+//!   again.
 //!
 //! An unbounded cache limits the batch of each shard, and nothing else.
 //!

@@ -8,8 +8,7 @@
 //! | a writer, where no thread wakes the cache | some, when more than [`UNDELIVERED`] notifications wait |
 //! | the thread that drops the last handle | the rest |
 //!
-//! One thread delivers at a time ([`notify`]); the others leave it the work, or
-//! wait.
+//! One thread delivers at a time ([`notify`]). The other threads leave the work to it, or wait.
 
 use super::Maintenance;
 use super::runs::Runs;

@@ -1,11 +1,12 @@
-//! What was removed and waits to be freed: the part of it under the maintenance lock, and the
-//! freeing itself.
+//! The removed items that wait to be freed: their queue, which is under the maintenance lock, and
+//! the freeing itself.
 //!
-//! An item is retired when it has left the map, the wheel, the size policy, and the listener has
-//! heard of it. The pass *seals* what was retired: it begins a grace period, after which no reader
-//! can hold a pointer to it. When the grace period is over, the pass begins a *sweep*: it drains
-//! every batch and all read rings once, since an event there may still name the item. Then the item
-//! is *ready*, and the next thread that takes it frees it, outside of every lock.
+//! An item is retired after it has left the map, the wheel and the size policy, and after the
+//! listener was called for it. The pass *seals* what was retired: it begins a grace period, after
+//! which no reader can hold a pointer to it. When the grace period is over, the pass begins a
+//! *sweep*: it drains every batch and all read rings once, since an event there may still name the
+//! item. Then the item is *ready*, and the next thread that takes it frees it, outside of every
+//! lock.
 //!
 //! Which thread frees:
 //!

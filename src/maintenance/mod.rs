@@ -1,8 +1,8 @@
-//! Maintenance: work on the map outside of its callers' operations.
+//! Maintenance: the work on a cache that its operations leave for later.
 //!
 //! Writes change the map at once and leave an event in their shard's batch. A *pass* applies the
-//! events to the timer wheel and to the size policy, removes what is due and what is too much,
-//! collects notifications for the listener, and frees memory.
+//! events to the timer wheel and to the size policy, removes entries that are due and victims of
+//! the size policy, collects notifications for the listener, and frees memory.
 //!
 //! # How a pass works
 //!
@@ -27,7 +27,8 @@
 //!   ([`Runs::finish`](runs::Runs::finish)), many passes in a row ([`runs`]).
 //! - A writer whose batch has reached the soft limit runs one small pass, unless another thread
 //!   holds the lock ([`writers`]).
-//! - A writer waits for a pass, or runs one, where too much waits ([`backlog`]).
+//! - If too many events or unfreed values wait, a writer waits for a pass, or runs one
+//!   ([`backlog`]).
 //! - Where no thread wakes the cache (`Scheduler::disabled`), callers also remove what is due, a
 //!   few entries at a time.
 //!
@@ -36,10 +37,11 @@
 //! 1. The wheel, the size policy, and the entries change under the maintenance lock only.
 //! 2. The events of a shard are applied in the order in which they were pushed. A batch that was
 //!    taken is applied whole before the lock is released.
-//! 3. A node is retired after it left the map, and left the wheel and the queues or passed its
-//!    entry on, and after the listener has heard of it. It is freed after a grace period that is
-//!    followed by a complete drain of all rings and all batches. A batch may name a node that a
-//!    pass has removed meanwhile (`Rescheduled`), a ring any node.
+//! 3. A node is retired when three things have happened: it has left the map; it has left the wheel
+//!    and the queues, or another node has taken over its entry; and the listener was called for it.
+//!    It is freed after a grace period that is followed by a complete drain of all rings and all
+//!    batches. A batch may name a node that a pass has removed meanwhile (`Rescheduled`), a ring
+//!    any node.
 //! 4. A node is Dead exactly from the moment at which a pass has unlinked its entry everywhere, and
 //!    Succeeded from the moment at which another node has its entry.
 //! 5. A pass runs no user code but the ticker's. If that panics, the pass goes on with the last

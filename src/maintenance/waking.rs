@@ -19,9 +19,9 @@
 //!    stays as early as it was, and another run is requested after [`RETRY`].
 //! 4. A request whose call of the waker panicked does not count as arranged: the next request calls
 //!    the waker again, and has a run come within [`RETRY`], which does the work of both.
-//! 5. What is arranged is arranged in one process. A writer checks now and then whether the process
-//!    is still the same; in a child made by `fork` it requests a run, which does what was arranged
-//!    in the parent.
+//! 5. An arranged run belongs to one process. A writer checks now and then whether the process is
+//!    still the same; in a child made by `fork` it requests a run, which does what was arranged in
+//!    the parent.
 
 use crate::contain::contain;
 use crate::scheduler::{TaskRef, Waker};

@@ -3,8 +3,8 @@
 //! # How it works
 //!
 //! User space addresses fit 48 bits, so the map keeps bits of a key's hash in the upper sixteen
-//! bits of a word ([`TAG_BITS`]), and an address in six bytes is a whole one. On Android (arm64)
-//! the allocator writes a tag of its own into the top byte of each address and checks it when the
+//! bits of a word ([`TAG_BITS`]), and six bytes hold a whole address. On Android (arm64) the
+//! allocator writes a tag of its own into the top byte of each address and checks it when the
 //! memory is freed. There the map's tag is the eight bits from 48 to 55, the top byte stays as the
 //! allocator gave it, and an address takes eight bytes. `--cfg wheelhouse_top_byte` asks for this
 //! layout on any target, so that tests and sanitizers can run on it.

@@ -1,12 +1,12 @@
-//! A node: one key, one value, their deadline, and the way to their entry.
+//! A node: one key, one value, their deadline, and the address of their entry.
 //!
 //! # How it works
 //!
 //! An *entry* is what a key has in the cache; it survives replacement. A *node* is one value of it.
 //! Key, value, hash, weight and entry of a node are fixed once it is published; a replacement
-//! publishes a new node for the same entry. All else changes afterwards and is atomic: the *wanted
-//! deadline*, the *life* and the *seen* stamp, mainly. What the wheel and the size policy know
-//! stands in the [`entry`].
+//! publishes a new node for the same entry. The other fields may change afterwards and are atomic:
+//! mainly the *wanted deadline*, the *life* and the *seen* stamp. The data of the wheel and the
+//! size policy stand in the [`entry`].
 //!
 //! ```text
 //!  hot: a look-up reads it                side             columns: if needed  entry: of the pass

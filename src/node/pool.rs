@@ -13,10 +13,10 @@
 //! their addresses, turn after turn, and the processor predicts the next one. A stack
 //! would mix the order more with every reuse.
 //!
-//! How many slots stay recycled (`may_be_recycled`): the hash distributes entries over the shards,
-//! so the size of a shard of about `n` entries mostly varies by less than three times the root of
-//! `n`; and some slots wait to be freed. Slots above that number return to their regions, and lose
-//! their order.
+//! `may_be_recycled` says how many slots stay recycled. The hash distributes the entries over the
+//! shards, so the size of a shard of about `n` entries mostly varies by less than three times the
+//! root of `n`. Some more slots wait to be freed. Slots above the sum return to their regions, and
+//! lose their order.
 //!
 //! # Invariants
 //!

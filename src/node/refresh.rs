@@ -1,4 +1,4 @@
-//! From when on a node is stale, and how often its reload has failed.
+//! The moment from which a node is stale, and how often its reload has failed.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::{self, NEVER};

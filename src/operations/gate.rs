@@ -1,4 +1,4 @@
-//! Decides whether a write may be made: an explicit write revokes the load of its key, the commit
+//! Decides whether a write may be made. An explicit write revokes the load of its key. The commit
 //! of a load asks whether that load is still current.
 
 use crate::listener::RemovalCause;

@@ -1,8 +1,8 @@
 //! The handles of a cache, and which one is the last.
 //!
-//! A reference count alone does not tell: threads take references too while they work on a cache
-//! without a handle. So handles are counted apart. The drop of the last one waits for those
-//! threads.
+//! The reference count does not say which handle is the last, since threads that work on a cache
+//! without a handle take references, too. So handles have a count of their own. The drop of the
+//! last one waits for those threads.
 
 use super::core::Core;
 use crate::scheduler::{Door, Entered};

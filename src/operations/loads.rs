@@ -1,14 +1,14 @@
-//! The part of a cache that the calls that load work on, and loads that last for too long.
+//! The view of a cache for the calls that load, and loads that last for too long.
 //!
 //! [`LoadView`] is a borrowed view of the cache. Its methods stand here and in `loading/`.
 //!
 //! # Overdue loads
 //!
-//! Each call that waits looks whether the load is overdue, whenever it wakes. If it is, the call
-//! begins anew, and its load replaces the overdue one. A load is never ended from outside; its
-//! waiters only have to wake in time. A thread wakes by itself. For tasks, and for threads whose
-//! cache has a ticker of its own, the scheduler is asked for a run at that moment, which wakes
-//! them.
+//! Whenever a call that waits wakes up, it checks whether the load is overdue. If it is, the call
+//! begins anew, and its load replaces the overdue one. No other call ends an overdue load; its
+//! waiters only have to wake in time. A thread wakes by itself. Tasks, and threads whose cache has
+//! a ticker of its own, do not. For these the cache asks the scheduler for a run at that moment,
+//! and the run wakes them.
 
 use super::core::Core;
 use crate::contain::contain;

@@ -9,8 +9,8 @@
 //! found.
 //!
 //! A key whose entry may have expired is looked up again by itself, as by `get`, after the pin was
-//! dropped: this may run destructors. Where reads move deadlines, every key is: the policy is to be
-//! asked about one read after the other.
+//! dropped: this may run destructors. If reads move deadlines, every key is looked up by itself,
+//! since the policy is asked about one read after the other.
 
 use super::core::Core;
 use super::lookup::Cloned;

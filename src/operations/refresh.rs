@@ -1,5 +1,5 @@
-//! From when on an entry is stale: asked of the refresh policy with no lock held, set in the hold
-//! of the shard's lock that stores the value.
+//! The moment from which an entry is stale. A write asks the refresh policy for it with no lock
+//! held, and sets it in the hold of the shard's lock that stores the value.
 
 use super::core::Core;
 use super::find::Hit;

@@ -1,5 +1,5 @@
-//! Taking entries out: one, those that a closure refuses, all. Every explicit removal goes through
-//! [`Shared::take_out`].
+//! Taking out one entry, the entries that a closure refuses, or all entries. Every explicit removal
+//! goes through [`Shared::take_out`].
 
 use super::core::Core;
 use super::gate::Explicit;

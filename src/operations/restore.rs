@@ -1,7 +1,7 @@
 //! Putting an entry of a snapshot in, with its remaining life, unless the key is there.
 //!
-//! The policy is not asked: the entry comes with its deadline. As with every write, keys are
-//! compared with no lock held, and the shard's lock confirms by addresses what was found.
+//! The policy is not asked: the entry comes with its deadline. As in every write, keys are compared
+//! with no lock held, and what was found is confirmed by addresses under the shard's lock.
 
 use super::core::Core;
 use super::gate::Explicit;

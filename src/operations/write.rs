@@ -1,8 +1,8 @@
 //! Inserting, and setting a deadline by hand.
 //!
 //! A write looks the key up, reads the clock once, and asks the policy, with no lock held. Then it
-//! takes the shard's lock and confirms by addresses that what it asked about is still there; else
-//! it starts over. So a callback may call the cache, may panic, may take its time.
+//! takes the shard's lock and confirms by addresses that what it asked about is still there;
+//! otherwise it starts over. So a callback may call the cache, may panic, and may take long.
 //!
 //! The deadline counts from that one reading. It may have passed by the time the lock is taken: the
 //! value is then stored as one that is due at once.

@@ -1,11 +1,11 @@
 //! Pins and grace periods by `crossbeam-epoch`, with a collector for each domain.
 //!
-//! A grace period is a flag that a deferred function sets: the collector runs it once every pin of
-//! before has been dropped. This crate defers no other function, so nothing of the user's runs
-//! inside a pin or under the maintenance lock, whichever thread the collector chooses.
+//! A grace period is a flag that a deferred function sets: the collector runs it once every earlier
+//! pin was dropped. This crate defers no other function. So no user code runs inside a pin or under
+//! the maintenance lock, whichever thread the collector chooses.
 //!
 //! The epoch advances only when a thread asks the collector to try, and each try walks all
-//! registered threads: every 128th pin of a thread does, and so does each check of a grace period
+//! registered threads. Every 128th pin of a thread asks, and so does each check of a grace period
 //! that is not over. A grace period takes two advances, and each waits for the pins that are held
 //! then. So, unlike in the own scheme, a pin that is taken during a grace period may delay its end.
 #![allow(unsafe_code)]

@@ -19,8 +19,8 @@
 //!
 //! One of the two schemes is compiled. Both export `Domain`, `Grace`, `Pin` and `SolePin` here, and
 //! `Record` and `Registration` to `records`; no other module knows which one it is. Their tests
-//! (`tests.rs`) are the same. `own/epoch.rs` has models under loom (`src/tests/grace/`); models of
-//! other protocols step over it.
+//! (`tests.rs`) are the same. `own/epoch.rs` has models under loom (`src/tests/grace/`); the models
+//! of other protocols skip it.
 //!
 //! # Invariants
 //!
@@ -28,9 +28,9 @@
 //!    this thread's `REGISTRATIONS` owns, and its number is the number of that record's domain.
 //!    Every removal from `REGISTRATIONS` resets it first. Domains are numbered from 1, and a number
 //!    is never used again.
-//! 2. A record outlives its pins. Own scheme: `REGISTRATIONS` releases a record only while it has
-//!    no pin, or makes it an *orphan*, which holds a reference to itself; the last pin then drops
-//!    that reference. crossbeam-epoch: a guard keeps its participant alive.
+//! 2. A record outlives its pins. In the own scheme, `REGISTRATIONS` releases a record only while
+//!    it has no pin, or makes it an *orphan*, which holds a reference to itself; the last pin then
+//!    drops that reference. In crossbeam-epoch, a guard keeps its participant alive.
 //! 3. Only the thread that registered a record writes it: pins cannot be sent. Other threads read
 //!    whether it is pinned, and since which epoch.
 //!

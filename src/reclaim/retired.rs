@@ -17,8 +17,8 @@
 //! 3. So no thread and no buffer has a pointer to an item in `ready` (node 1, table 4).
 //!
 //! Chunks are freed in the order in which they were filled. Within one call the last item is freed
-//! first, so that a chain of slots, to which each is added in front, begins with the first.
-//! `node/pool.rs` says why the order helps; the crate promises none to users.
+//! first. Each freed slot goes to the front of a chain, so the chain then begins with the first
+//! item's slot. `node/pool.rs` says why the order helps; the crate promises users no order.
 //!
 //! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time.
 //! Items that a thread is freeing are in no stage any more; [`Retired::away`] tells when they are

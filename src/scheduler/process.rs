@@ -1,9 +1,9 @@
 //! One value for each process that has asked for it.
 //!
 //! A child made by `fork` has a copy of its parent's memory, and only the thread that forked. So
-//! what describes threads is true in one process alone. A [`PerProcess`] keeps such values in a
-//! chain, each beside the id of its process: the child finds none of its own and makes a new one,
-//! with fresh locks. The values of the parent stay untouched.
+//! data about threads is true in one process only. A [`PerProcess`] keeps such values in a chain,
+//! each beside the id of its process: the child finds none of its own and makes a new one, with
+//! fresh locks. The values of the parent stay untouched.
 //!
 //! # Cost
 //!

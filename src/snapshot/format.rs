@@ -1,9 +1,8 @@
 //! The serialized form of a snapshot: a version, when it was taken, the entries.
 //!
-//! The version is written first. A reader compares it before it looks at anything behind it, so a
-//! form that this code does not know is refused with an error that says so, in formats with and
-//! without names of fields. Where a format has sorted the fields by name, the order does not
-//! matter.
+//! The version is written first. A reader compares it before it reads anything else. So it refuses
+//! a form that this code does not know, with an error that says so, in formats with and without
+//! names of fields. If a format sorts the fields by name, that does no harm.
 
 use super::{SavedEntry, Snapshot};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};

@@ -2,9 +2,9 @@
 //!
 //! # How it works
 //!
-//! The entries come hottest first. A first pass takes the downtime off their lives and decides, in
-//! that order, which of them fit: so the bound refuses the coldest. What is left of each life
-//! counts from one reading of the clock, at the beginning, however long the restore takes. Of
+//! The entries come hottest first. A first pass subtracts the downtime from their lives and
+//! decides, in that order, which of them fit: so the bound refuses the coldest. All remaining lives
+//! count from one reading of the clock, at the beginning, however long the restore takes. Of
 //! entries with the same key it takes the first. A second pass puts them in, coldest first, so that
 //! the size policy sees the hottest as the newest.
 

@@ -4,8 +4,8 @@
 //!
 //! Each thread counts on a stripe of its own, found by [`stripe::number`], with a plain load and
 //! store, because an atomic addition would cost more than the rest of a hit's bookkeeping. Threads
-//! beyond the last stripe share a few stripes and use atomic additions. What only the pass counts
-//! has one writer, the holder of the maintenance lock.
+//! beyond the last stripe share a few stripes and use atomic additions. The counts that only the
+//! pass changes have one writer, the holder of the maintenance lock.
 //!
 //! # Invariants
 //!

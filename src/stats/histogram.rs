@@ -2,9 +2,10 @@
 //!
 //! # How it works
 //!
-//! Log-linear: each power of two nanoseconds is cut into [`PARTS`] equal buckets, and each duration
-//! below `PARTS` has its own. So a bucket is at most an eighth of its lower edge wide. A quantile
-//! is answered with the bucket's upper edge, so it is too high by at most an eighth.
+//! The histogram is log-linear: each power of two nanoseconds is cut into [`PARTS`] equal buckets,
+//! and each duration below `PARTS` has a bucket of its own. So a bucket is at most an eighth of its
+//! lower edge wide. A quantile is answered with the bucket's upper edge, so it is too high by at
+//! most an eighth.
 //!
 //! # Invariants
 //!

@@ -5,19 +5,18 @@
 //! Each write takes its shard's lock for a short time. A mutex that wakes its waiters has to check
 //! for them when it is unlocked, by a second locked instruction. Such an instruction waits until
 //! all stores before it are done, those to the fresh node and the bucket included, whose lines the
-//! processor may have to fetch first. Without it a replacement takes 6 percent less time, an insert
-//! at capacity or a cancelled timer 5 to 8. An exchange, too, delays the processor less than a
+//! processor may have to fetch first. Without it, replacements, inserts at capacity and cancelled
+//! timers take measurably less time. An exchange, too, delays the processor less than a
 //! compare-exchange does.
 //!
 //! # How it works
 //!
 //! No waiter is woken: a thread that finds the lock taken checks again. At first it checks after
-//! pauses, for some ten to some hundred microseconds, depending on how long the processor makes a
-//! pause: an interrupt of the holder is mostly over by then. Later it checks after naps of
-//! [`NAP`], since the holder may have lost the processor, perhaps to this very thread. It does not
-//! nap earlier, and it never yields, though that would let the holder run: a thread that yields to
-//! a busy one, such as the scheduler thread at a mass expiry, runs again when that one's time slice
-//! has ended, milliseconds after the lock was unlocked.
+//! short pauses, for long enough that an interrupt of the holder is mostly over by then. Later it
+//! checks after naps of [`NAP`], since the holder may have lost the processor, perhaps to this very
+//! thread. It does not nap earlier, and it never yields, though that would let the holder run. If
+//! it yielded to a busy thread, such as the scheduler thread at a mass expiry, it would run again
+//! only after that thread's time slice, milliseconds after the lock was unlocked.
 //!
 //! Use it only for short holds, and never run user code under it, except the ticker. The
 //! maintenance lock is an ordinary mutex.
@@ -29,8 +28,8 @@
 //!
 //! # Cost
 //!
-//! One exchange and one store if the lock is free. Waiters have no order, and a wait has no bound
-//! but that holds are short and mostly far apart: a napping thread has a chance with each nap.
+//! One exchange and one store if the lock is free. Waiters have no order, and a wait has no bound.
+//! But holds are short and mostly far apart, so each nap gives a thread a good chance.
 //!
 //! # Origin
 //!

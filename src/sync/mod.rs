@@ -1,12 +1,11 @@
-//! The one door to atomics, locks and threads, so that models can replace them.
+//! The only source of atomics, locks and threads, so that models can replace them.
 //!
-//! Every other file imports from here and sees no `cfg`. With `--cfg wheelhouse_loom` the types
-//! come from [loom](https://docs.rs/loom), which runs a model under every interleaving up to a
-//! bound; with `--cfg wheelhouse_shuttle` from [shuttle](https://docs.rs/shuttle), which runs
+//! Every other file imports them from here and needs no `cfg`. With `--cfg wheelhouse_loom` the
+//! types come from [loom](https://docs.rs/loom), which runs a model under every interleaving up to
+//! a bound; with `--cfg wheelhouse_shuttle` from [shuttle](https://docs.rs/shuttle), which runs
 //! larger models under many random interleavings; otherwise from the standard library and
 //! `parking_lot`. The explorers' types are wrapped to look like the plain ones, never the reverse.
-//! Both explorers are dependencies of the package `models` alone, which builds these sources once
-//! more.
+//! Only the package `models`, which builds these sources once more, depends on the two explorers.
 //!
 //! There are two kinds of lock: `Mutex`, for holds that may last a while, and `ShortMutex`
 //! (`latch`).

@@ -1,15 +1,15 @@
 //! A thread that waits until another thread wakes it, as a [`Wake`].
 //!
-//! The token of `std::thread::park` is not used: a program may wait for that token itself, further
-//! up the stack, and a wait of the cache would consume it.
+//! It does not use the token of `std::thread::park`: the program itself may wait for that token,
+//! further up the stack, and a wait of the cache would consume it.
 //!
 //! # How it works
 //!
 //! To fall asleep and to be woken takes two calls of the system and two switches of the processor.
-//! A turn that is handed from thread to thread is mostly over sooner. So a thread may [`spin`]
-//! before it parks: it checks its state for a short time. The caller decides whether that makes
-//! sense: only for a turn that is near, and only if there are cores to spare. A thread that wakes
-//! another one calls the system only if that thread is asleep.
+//! A turn that one thread hands to the next is mostly shorter. So a thread may [`spin`] before it
+//! parks: it checks its state for a short time. The caller decides whether that makes sense: the
+//! turn has to be near, and there have to be cores to spare. A thread that wakes another one calls
+//! the system only if that thread is asleep.
 //!
 //! # Invariants
 //!

@@ -3,9 +3,9 @@
 //! # How it works
 //!
 //! The counter runs at a fixed nominal rate, which was measured for some hundred microseconds at
-//! the start of the process and is off by some parts per million. Cache time is that counter. What
-//! is corrected, once for all caches of the process, is the conversion of cache time into the
-//! program's time.
+//! the start of the process and is off by some parts per million. Cache time is that counter. A
+//! correction changes the conversion of cache time into the program's time, once for all caches of
+//! the process.
 //!
 //! A correction reads the counter and `Instant::now()` as a [`Pair`]. It then moves told instants
 //! to the program's time, and learns two rates: the `slope`, between the last two pairs, by which
@@ -30,8 +30,8 @@
 //!
 //! # Cost
 //!
-//! For the process, some dozen readings of the clocks in each [`PERIOD`] in which a cache converts
-//! times.
+//! Some dozen readings of the clocks for the whole process, in each [`PERIOD`] in which a cache
+//! converts times.
 
 use super::segment::{MARGIN, Published, Segment};
 use super::view::{Rate, View};

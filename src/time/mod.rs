@@ -1,4 +1,5 @@
-//! Time: the clock of a cache, over the machine's counter or a source of the program's.
+//! Time: the clock of a cache, which reads the machine's counter or a source that the program
+//! supplies.
 //!
 //! *Cache time* is a `u64` count of nanoseconds that starts at 0 when the cache is built and wraps
 //! past `u64::MAX`. A [`Ticker`] supplies readings of any origin. [`Clock`] subtracts the reading

@@ -19,16 +19,16 @@
 //! 1. A reader never sees words of two segments. A slot is written only while the state names the
 //!    other one, and a reader accepts what it has read only if the state is unchanged after that.
 //! 2. Told instants never go back in one thread, as long as the counter does not. The thread reads
-//!    the counter first and the segment second. Let a thread be told `F(c)` by a segment, and `a`
-//!    be the point at which the next segment starts. When the thread accepted the segment, no
-//!    correction was pending. The writer reads the counter after it has set the mark, and adds
-//!    [`MARGIN`]: so `c <= a`, and the next segment starts at `F(a) >= F(c)` or later and never
-//!    falls. The same holds for each later segment.
+//!    the counter first and the segment second. Assume that a segment tells a thread `F(c)`, and
+//!    that the next segment starts at `a`. When the thread accepted the segment, no correction was
+//!    pending. The writer reads the counter after it has set the mark, and adds [`MARGIN`]: so `c
+//!    <= a`, and the next segment starts at `F(a) >= F(c)` or later and never falls. The same holds
+//!    for each later segment.
 //! 3. At most one thread makes a correction (the caller of [`Published::replace`] holds a lock).
 //!
-//! For 2, the counter must be read by all processors as one clock; a segment that has become old
-//! must be used with the same bound by its readers and by the writer that replaces it. The latter
-//! is what [`OVERRUN`] is for: see [`Published::overrun`].
+//! Invariant 2 needs two things. All processors must read the counter as one clock. The readers of
+//! a segment that has become old, and the writer that replaces it, must use it with the same bound:
+//! [`OVERRUN`] is for this, see [`Published::overrun`].
 
 use super::view::Rate;
 use crate::sync::{AtomicU64, Ordering, fence};

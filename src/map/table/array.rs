@@ -8,7 +8,7 @@
 //! another array. So a look-up learns all that it must know about the table by one load, and
 //! reaches its bucket a few instructions later.
 //!
-//! This module is pure arithmetic on addresses, but for [`Array::bucket`].
+//! Everything here is pure arithmetic on addresses, except for [`Array::bucket`].
 #![allow(unsafe_code)]
 
 use super::bucket::Bucket;

@@ -16,12 +16,12 @@
 //! reads the version again. The same version means that no node was moved meanwhile, so the miss is
 //! true; else the look-up starts over. A hit needs no second reading: a word of a home is nulled no
 //! later than its node leaves, and a hit on a word that stayed behind is true as well (table 7).
-//! While the table resizes, there are two arrays. The look-up asks which of them has the home, and
-//! believes the answer if the version is the same afterwards (table 5). The *home* of a hash is the
-//! bucket that its entries stand in: while the table resizes, in one array or in the other.
+//! The *home* of a hash is the bucket that its entries stand in. While the table resizes, there are
+//! two arrays, and the home is in one of them. The look-up asks in which, and believes the answer
+//! if the version is the same afterwards (table 5).
 //!
-//! [`Table::look`] is the first look at one bucket and no more. If that does not decide, the answer
-//! is *unclear*. [`Table::find`] always decides.
+//! [`Table::look`] examines one bucket, once. If that does not decide, the answer is *unclear*.
+//! [`Table::find`] always decides.
 //!
 //! # Invariants
 //!
@@ -58,11 +58,11 @@
 //!
 //! # Cost
 //!
-//! A look-up touches one line of a bucket and one node. A table that has grown takes 64 bytes of
-//! buckets for [`MAX_LOAD`](resize::MAX_LOAD) entries down to half as many, whatever its size, and
-//! down to a quarter where entries have left; and the former array until a grace period after the
-//! last entry has moved. A writer holds the shard's lock for one bucket, and for a few more while
-//! the table resizes.
+//! A look-up touches one line of a bucket and one node. In a table that has grown, a bucket of 64
+//! bytes serves [`MAX_LOAD`](resize::MAX_LOAD) entries on average, or down to half as many,
+//! whatever the size; where entries have left, down to a quarter. The former array is freed a grace
+//! period after the last entry has moved. A writer holds the shard's lock for one bucket, and for a
+//! few more while the table resizes.
 #![allow(unsafe_code)]
 
 mod array;

@@ -2,21 +2,20 @@
 //!
 //! # Why
 //!
-//! A look-up that takes the words one by one stops at a word that no branch predictor can foresee.
-//! It guesses wrong about every second time, and all that the processor has begun meanwhile is
-//! lost, the next look-up included. One comparison of all eight words has no branch that depends on
-//! where the tag stands.
+//! If a look-up compared the words one by one, the branch predictor could not foresee at which word
+//! it stops. It would guess wrong about every second time, and the processor would lose all work
+//! that it has begun since, even of the next look-up. One comparison of all eight words has no
+//! branch that depends on where the tag stands.
 //!
 //! # How
 //!
 //! Every x86-64 processor has SSE2: the upper 16 bits of each word are packed into one register and
 //! compared there. The compiler's intrinsics would read the words as plain memory while a writer
-//! may change them. So this is assembly, which means what its instructions do: loads that are
-//! atomic for each word and that acquire, as all loads on this processor. On other targets, with
-//! the layout of `node::address` for tagged top bytes, in models, and for fuzzers and
-//! AddressSanitizer, which do not look into assembly, eight ordinary loads do the same.
-//! (ThreadSanitizer does not look into it either; it sees the second load, of the word that is
-//! used.)
+//! may change them. So this is assembly. Its loads are atomic for each word, and acquire, as all
+//! loads on this processor do. On other targets, with the layout of `node::address` for tagged top
+//! bytes, in models, and for fuzzers and AddressSanitizer, which do not look into assembly, eight
+//! ordinary loads do the same. (ThreadSanitizer does not look into it either; it sees the second
+//! load, of the word that is used.)
 //!
 //! Either way the answer is a hint: the caller loads a word again and compares its tag again before
 //! it uses the word.
