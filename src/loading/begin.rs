@@ -14,7 +14,6 @@ use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 /// A value as a call got it.
@@ -144,11 +143,10 @@ where
         hash: u64,
         ask: &Ask,
         ticket: &mut Option<Ticket>,
-        waker: Option<&Waker>,
     ) -> Begun<'a, K, V, S> {
         match self.begin_alone(key, hash, ask) {
             Some(lead) => Begun::Lead(lead, None),
-            None => self.begin_among(key, hash, ask, ticket, waker),
+            None => self.begin_among(key, hash, ask, ticket),
         }
     }
 
@@ -184,7 +182,6 @@ where
         hash: u64,
         ask: &Ask,
         ticket: &mut Option<Ticket>,
-        waker: Option<&Waker>,
     ) -> Begun<'a, K, V, S> {
         let map = &self.core.shared.map;
         let mut known = Known::new();
@@ -212,26 +209,20 @@ where
                 }
                 if let Some(load) = known.mine() {
                     if !self.is_overdue(load, now) {
-                        drop((shard, probe));
-                        drop(pin);
                         if !ask.may_wait {
                             return Begun::Busy;
                         }
                         let waits_already = ticket.is_some();
                         let place = *ticket.get_or_insert_with(Ticket::draw);
-                        if load.join(place, ask.want, ask.thread, waker.cloned()) {
-                            // After it has joined: a caller that reads the count may rely on it.
-                            if !waits_already {
-                                self.core.shared.count(|counters| counters.load_waited());
-                            }
-                            let load = Arc::clone(load);
-                            self.watch_quietly(&load, now);
-                            return Begun::Joined(load);
-                        }
+                        load.join(place, ask.want, ask.thread);
+                        drop((shard, probe));
+                        drop(pin);
+                        // After it has joined: a caller that reads the count may rely on it.
                         if !waits_already {
-                            *ticket = None;
+                            self.core.shared.count(|counters| counters.load_waited());
                         }
-                        continue;
+                        self.watch_quietly(load, now);
+                        return Begun::Joined(Arc::clone(load));
                     }
                     overdue = Some(Arc::clone(load));
                 }

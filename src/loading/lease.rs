@@ -279,9 +279,7 @@ where
             ..ask
         };
         let mut ticket = None;
-        let mut begun = core
-            .loads()
-            .begin(&mut key, hash, &waits, &mut ticket, None);
+        let mut begun = core.loads().begin(&mut key, hash, &waits, &mut ticket);
         loop {
             let load = match begun {
                 Begun::Found(got) => return Leased::Found(got.value),
@@ -309,13 +307,9 @@ where
                 }
                 Ok(Some(Verdict::Leads)) => match core.loads().take_up(&load, &waits) {
                     Some(begun) => begun,
-                    None => core
-                        .loads()
-                        .begin(&mut key, hash, &waits, &mut ticket, None),
+                    None => core.loads().begin(&mut key, hash, &waits, &mut ticket),
                 },
-                Ok(Some(_)) => core
-                    .loads()
-                    .begin(&mut key, hash, &waits, &mut ticket, None),
+                Ok(Some(_)) => core.loads().begin(&mut key, hash, &waits, &mut ticket),
             };
         }
     }

@@ -337,19 +337,16 @@ where
         let mut known = Known::new();
         loop {
             let shard = self.core.shared.map.lock(hash);
-            let compared = shard.sort_out_loads(hash, &mut known);
-            drop(shard);
-            if compared {
-                break;
+            if shard.sort_out_loads(hash, &mut known) {
+                let load = known.mine()?;
+                load.join(ticket, want, 0);
+                drop(shard);
+                self.watch_quietly(load, self.clock());
+                return Some(Arc::clone(load));
             }
+            drop(shard);
             known.compare(|other| former.key() == other);
         }
-        let load = known.mine()?;
-        if !load.join(ticket, want, 0, None) {
-            return None;
-        }
-        self.watch_quietly(load, self.clock());
-        Some(Arc::clone(load))
     }
 
     /// Notes that a lead over a live entry is a reload; `None` if the entry has gone.

@@ -135,7 +135,7 @@ where
             ..ask
         };
         let mut ticket = None;
-        let mut begun = self.begin(&mut key, hash, &ask, &mut ticket, None);
+        let mut begun = self.begin(&mut key, hash, &ask, &mut ticket);
         loop {
             let load = match begun {
                 Begun::Found(got) => return End::Found(got),
@@ -162,7 +162,7 @@ where
             };
             begun = match taken_up {
                 Some(begun) => begun,
-                None => self.begin_among(&mut key, hash, &ask, &mut ticket, None),
+                None => self.begin_among(&mut key, hash, &ask, &mut ticket),
             };
         }
     }
