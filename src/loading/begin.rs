@@ -135,48 +135,8 @@ where
     S: BuildHasher,
 {
     /// Finds a call's part. `ticket` is the call's place in the order, drawn when it first waits.
-    // Always inlined: so the lead stays in registers.
-    #[inline(always)]
-    pub(crate) fn begin<Y: Key<K>>(
-        self,
-        key: &mut Y,
-        hash: u64,
-        ask: &Ask,
-        ticket: &mut Option<Ticket>,
-    ) -> Begun<'a, K, V, S> {
-        match self.begin_alone(key, hash, ask) {
-            Some(lead) => Begun::Lead(lead, None),
-            None => self.begin_among(key, hash, ask, ticket),
-        }
-    }
-
-    /// The lead, if no entry and no load of the shard has this hash: then no key has to be
-    /// compared, so no look-up has to come first and no pin is needed. For a call that has just
-    /// missed.
-    #[inline(always)]
-    fn begin_alone<Y: Key<K>>(
-        self,
-        key: &mut Y,
-        hash: u64,
-        ask: &Ask,
-    ) -> Option<Lead<'a, K, V, S>> {
-        if ask.over_present || !key.is_ready() {
-            return None;
-        }
-        let now = self.clock();
-        let mut shard = self.core.shared.map.lock(hash);
-        if !shard.is_free(hash) {
-            return None;
-        }
-        let load = Arc::new(Load::new(hash, key.take()?, ask.leader(), now));
-        shard.list_load(Arc::clone(&load));
-        drop(shard);
-        Some(Lead::of_run_alone(self.core, load))
-    }
-
-    /// [`begin`](Self::begin) where the shard has the hash, or the call may lead over an entry.
     #[inline(never)]
-    pub(super) fn begin_among<Y: Key<K>>(
+    pub(crate) fn begin<Y: Key<K>>(
         self,
         key: &mut Y,
         hash: u64,

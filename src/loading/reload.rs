@@ -2,7 +2,7 @@
 
 use super::commit::{Lead, publish};
 use crate::contain::contain;
-use crate::load::{By, Failure, Known, Load, Outcome, Sealed, Ticket, Want, wake_all};
+use crate::load::{By, Failure, Known, Load, Outcome, Ticket, Want, wake_all};
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
 use crate::operations::{Core, FromLoad, Given, LoadView, Visit, WeakHandle, set_refresh};
@@ -336,7 +336,7 @@ where
         let hash = former.hash();
         let mut known = Known::new();
         loop {
-            let shard = self.core.shared.map.lock(hash);
+            let mut shard = self.core.shared.map.lock(hash);
             if shard.sort_out_loads(hash, &mut known) {
                 let load = known.mine()?;
                 load.join(ticket, want, 0);
@@ -427,9 +427,7 @@ where
                 cell.set(NEVER);
             }
             set_refresh(node, refresh);
-            if load.seal() != Sealed::GoesOn {
-                shard.unlist_load(load);
-            }
+            _ = shard.seal_load(load);
             let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
             return Kept::Moved(outcome, wanted);
         }
