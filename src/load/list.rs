@@ -112,6 +112,7 @@ impl<K, V> Loads<K, V> {
 
     /// Finds the load of a call's key. False if there are loads of the hash whose keys have yet to
     /// be compared: they are among the unknown now.
+    #[cold]
     pub(crate) fn sort_out(&mut self, hash: u64, known: &mut Known<K, V>) -> bool {
         self.complete_all(|other| other == hash);
         let mut found = false;

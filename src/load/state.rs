@@ -9,8 +9,8 @@
 //! | Offered | the leader has ended; one waiter has been told to lead | Led, Offered, Over |
 //! | Over    | no run is left                                         | – |
 //!
-//! A load that no call has joined stays Led when its value is stored: nothing asks for its phase any
-//! more.
+//! A load that no call has joined stays Led when its value is stored: nothing asks for its phase
+//! any more.
 //!
 //! Beside the phase, a load is *current* until a write revokes it, a newer load replaces it, or its
 //! last run has ended. Only a current load stores its value, takes new waiters, or gets another

@@ -161,7 +161,7 @@ where
             };
             let mut overdue = None;
             if shard.has_loads() {
-                if !shard.sort_out_loads(hash, &mut known) {
+                if !shard.loads().sort_out(hash, &mut known) {
                     drop((shard, probe));
                     drop(pin);
                     known.compare(|other| key.query().equivalent(other));

@@ -293,7 +293,7 @@ where
             }
             let mut overdue = None;
             if shard.has_loads() {
-                if !shard.sort_out_loads(hash, &mut known) {
+                if !shard.loads().sort_out(hash, &mut known) {
                     drop((shard, probe));
                     drop(pin);
                     known.compare(|other| key.equivalent(other));
@@ -337,7 +337,7 @@ where
         let mut known = Known::new();
         loop {
             let mut shard = self.core.shared.map.lock(hash);
-            if shard.sort_out_loads(hash, &mut known) {
+            if shard.loads().sort_out(hash, &mut known) {
                 let load = known.mine()?;
                 load.join(ticket, want, 0);
                 drop(shard);

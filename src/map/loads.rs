@@ -1,7 +1,7 @@
 //! The loads of a shard's keys: what the map keeps for `load`, in the same holds of its locks.
 
 use super::{Map, Shard, ShardCell};
-use crate::load::{Bare, By, Known, Load, Mark, Sealed};
+use crate::load::{Bare, By, Load, Loads, Mark, Sealed};
 use crate::sync::Ordering;
 use std::sync::Arc;
 
@@ -42,10 +42,11 @@ impl<K, V> Shard<'_, K, V> {
         found.is_none() && !self.locked.loads.has(hash)
     }
 
-    /// Finds the load of a call's key; see `Loads::sort_out`.
-    #[cold]
-    pub(crate) fn sort_out_loads(&mut self, hash: u64, known: &mut Known<K, V>) -> bool {
-        self.locked.loads.sort_out(hash, known)
+    /// The list, to look for the load of a call's key.
+    // The list alone, so that the shard itself stays in registers.
+    #[inline]
+    pub(crate) fn loads(&mut self) -> &mut Loads<K, V> {
+        &mut self.locked.loads
     }
 
     /// Lists a load that begins.

@@ -2,7 +2,7 @@
 //! of a load asks whether that load is still current.
 
 use crate::listener::RemovalCause;
-use crate::load::{By, Known, Load};
+use crate::load::{By, Known, Load, Loads};
 use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::time;
@@ -95,7 +95,7 @@ impl<K, V> Explicit<K, V> {
         if !shard.has_loads() {
             return true;
         }
-        let (met, all) = Met::sort_out(self.met.take(), shard, hash);
+        let (met, all) = Met::sort_out(self.met.take(), shard.loads(), hash);
         self.met = Some(met);
         all
     }
@@ -125,18 +125,14 @@ impl<K, V> Met<K, V> {
     /// See [`Explicit::knows_loads`].
     #[cold]
     #[inline(never)]
-    fn sort_out(
-        met: Option<Box<Self>>,
-        shard: &mut Shard<'_, K, V>,
-        hash: u64,
-    ) -> (Box<Self>, bool) {
+    fn sort_out(met: Option<Box<Self>>, loads: &mut Loads<K, V>, hash: u64) -> (Box<Self>, bool) {
         let mut met = met.unwrap_or_else(|| {
             Box::new(Self {
                 known: Known::new(),
                 revoked: None,
             })
         });
-        let all = shard.sort_out_loads(hash, &mut met.known);
+        let all = loads.sort_out(hash, &mut met.known);
         (met, all)
     }
 
