@@ -213,3 +213,58 @@ impl<K, V> Loads<K, V> {
         all
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bare(key: u8) -> Bare<u8> {
+        Bare {
+            key,
+            leader: 7,
+            began: 40,
+        }
+    }
+
+    #[test]
+    fn a_bare_load_that_no_call_met_leaves_its_key() {
+        let mut loads = Loads::<u8, ()>::new();
+        let (first, second) = (loads.add_bare(1, bare(10)), loads.add_bare(1, bare(20)));
+        assert!(loads.has(1) && loads.len() == 2 && loads.iter().count() == 0);
+        assert_eq!(loads.remove_bare(first), Some(10));
+        assert!(!loads.is_bare(first) && loads.is_bare(second));
+        assert!(loads.remove_bare(first).is_none() && loads.complete(first).is_none());
+        assert_eq!(loads.remove_bare(second), Some(20));
+        assert!(loads.is_empty());
+    }
+
+    #[test]
+    fn a_call_that_meets_a_bare_load_completes_it_and_its_leader_finds_it() {
+        let mut loads = Loads::<u8, ()>::new();
+        let (mark, other) = (loads.add_bare(1, bare(10)), loads.add_bare(2, bare(20)));
+        let mut known = Known::new();
+        assert!(
+            !loads.sort_out(1, &mut known),
+            "its key has yet to be compared"
+        );
+        known.compare(|key| *key == 10);
+        assert!(loads.sort_out(1, &mut known));
+        let mine = known.mine().unwrap();
+        assert_eq!((mine.leader(), mine.began()), (7, 40));
+        assert!(!loads.is_bare(mark) && loads.is_bare(other) && loads.len() == 2);
+        assert!(Arc::ptr_eq(&loads.complete(mark).unwrap(), mine));
+        assert!(loads.complete(mark).is_none(), "the leader takes it once");
+        loads.remove(mine);
+        assert_eq!(loads.len(), 1);
+    }
+
+    #[test]
+    fn bare_loads_that_are_revoked_are_found_by_their_leaders() {
+        let mut loads = Loads::<u8, ()>::new();
+        let mark = loads.add_bare(1, bare(10));
+        let revoked = loads.revoke_all(By::Blind);
+        assert!(loads.is_empty() && revoked.len() == 1);
+        let load = loads.complete(mark).unwrap();
+        assert!(Arc::ptr_eq(&load, &revoked[0]) && !load.is_current());
+    }
+}
