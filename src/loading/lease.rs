@@ -149,7 +149,8 @@ where
     ///
     /// # Panics
     ///
-    /// If user code that an insert runs panics; then the lease is given back.
+    /// If user code that an insert runs panics; then the lease is given back. A policy that loads
+    /// this very key panics.
     ///
     /// ```
     /// # use wheelhouse::{Cache, Filled, Leased};
@@ -188,6 +189,8 @@ where
         let Some(load) = self.load.take() else {
             return Filled::Revoked(value);
         };
+        // User code runs now: what it calls must not wait for this load.
+        load.set_leader(thread_number());
         match Lead::of_lease(&core, load).commit(value, given) {
             Committed::Stored { .. } => Filled::Stored,
             Committed::Revoked {
