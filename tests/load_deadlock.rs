@@ -205,21 +205,31 @@ fn a_lease_is_led_by_no_thread() {
     filling.join().unwrap();
 }
 
+/// A policy that loads the key it is asked about.
+struct Recursing(Arc<OnceLock<Cache<u64, u64>>>);
+
+impl Recursing {
+    fn cache() -> Cache<u64, u64> {
+        let cell = Arc::new(OnceLock::new());
+        let cache: Cache<u64, u64> = Cache::builder()
+            .ticker(ManualTicker::new())
+            .expire_after(Self(Arc::clone(&cell)))
+            .build();
+        cell.set(cache.clone()).unwrap();
+        cache
+    }
+}
+
+impl Expiry<u64, u64> for Recursing {
+    fn expire_after_create(&self, key: &u64, _: &u64, _: Instant) -> Option<Duration> {
+        self.0.get()?.get_with(*key, || 2);
+        None
+    }
+}
+
 #[test]
 fn recursion_out_of_a_policy_is_refused() {
-    struct Recursing(Arc<OnceLock<Cache<u64, u64>>>);
-    impl Expiry<u64, u64> for Recursing {
-        fn expire_after_create(&self, key: &u64, _: &u64, _: Instant) -> Option<Duration> {
-            self.0.get()?.get_with(*key, || 2);
-            None
-        }
-    }
-    let cell = Arc::new(OnceLock::new());
-    let cache: Cache<u64, u64> = Cache::builder()
-        .ticker(ManualTicker::new())
-        .expire_after(Recursing(Arc::clone(&cell)))
-        .build();
-    cell.set(cache.clone()).unwrap();
+    let cache = Recursing::cache();
     refused(|| cache.get_with(1, || 1));
     assert_eq!(cache.get(&1), None);
     assert!(matches!(cache.lease(1), Leased::Lease(_)));
@@ -381,18 +391,7 @@ fn recursion_out_of_a_closure_that_makes_a_future_is_refused() {
 
 #[test]
 fn recursion_out_of_a_policy_is_refused_to_a_task_as_well() {
-    struct Recursing(Arc<OnceLock<Cache<u64, u64>>>);
-    impl Expiry<u64, u64> for Recursing {
-        fn expire_after_create(&self, key: &u64, _: &u64, _: Instant) -> Option<Duration> {
-            self.0.get()?.get_with(*key, || 2);
-            None
-        }
-    }
-    let cell = Arc::new(OnceLock::new());
-    let cache: Cache<u64, u64> = Cache::builder()
-        .expire_after(Recursing(Arc::clone(&cell)))
-        .build();
-    cell.set(cache.clone()).unwrap();
+    let cache = Recursing::cache();
     let theirs = cache.clone();
     refused_in_time(move || polled_once(theirs.get_with_async(1, ready(1))));
     let theirs = cache.clone();
@@ -406,6 +405,16 @@ fn recursion_out_of_a_policy_is_refused_to_a_task_as_well() {
             Leased::Lease(_)
         ));
     }
+}
+
+#[test]
+fn recursion_out_of_a_policy_is_refused_to_the_fill_of_a_lease() {
+    let cache = Recursing::cache();
+    let Leased::Lease(lease) = cache.lease(1) else {
+        panic!()
+    };
+    refused_in_time(move || lease.fill(1));
+    assert!(matches!(cache.lease(1), Leased::Lease(_)));
 }
 
 #[test]

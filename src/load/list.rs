@@ -2,6 +2,13 @@
 //!
 //! Keys are compared outside of the shard's lock. A call that finds loads of its key's full hash
 //! which it has not compared yet takes them along, releases the lock, compares, and comes again.
+//!
+//! # Bare loads
+//!
+//! Most loads begin and end while no other call asks for their key. Such a load is *bare*: a key in
+//! the list, under a mark that only its leader knows. The first other call that meets it completes
+//! it, which makes the [`Load`] that calls can share. Its leader finds that by the mark when its
+//! run has ended.
 
 use super::{By, Load};
 use std::sync::Arc;
@@ -9,8 +16,30 @@ use std::sync::Arc;
 /// The current loads of one shard; under its lock.
 pub(crate) struct Loads<K, V> {
     // The hash stands beside the address, so that a search reads no load.
-    listed: Vec<(u64, Arc<Load<K, V>>)>,
+    listed: Vec<(u64, Listed<K, V>)>,
+    /// The loads that were completed and whose leaders have yet to learn of it.
+    completed: Vec<(Mark, Arc<Load<K, V>>)>,
+    /// The next mark.
+    next: u64,
 }
+
+enum Listed<K, V> {
+    Bare(Mark, Bare<K>),
+    Load(Arc<Load<K, V>>),
+}
+
+/// What only its leader knows of a load.
+pub(crate) struct Bare<K> {
+    pub(crate) key: K,
+    /// The thread that leads, or 0 if its number is not known.
+    pub(crate) leader: u64,
+    /// Cache time at which the run began.
+    pub(crate) began: u64,
+}
+
+/// By which its leader finds a load that began bare; unique in its shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark(u64);
 
 /// The loads of one full hash that a call has met.
 pub(crate) struct Known<K, V> {
@@ -51,7 +80,11 @@ impl<K, V> Known<K, V> {
 
 impl<K, V> Loads<K, V> {
     pub(crate) const fn new() -> Self {
-        Self { listed: Vec::new() }
+        Self {
+            listed: Vec::new(),
+            completed: Vec::new(),
+            next: 0,
+        }
     }
 
     #[inline]
@@ -69,15 +102,21 @@ impl<K, V> Loads<K, V> {
         self.listed.len()
     }
 
+    /// The loads that calls can share: no call waits for a bare one.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Load<K, V>>> {
-        self.listed.iter().map(|(_, load)| load)
+        self.listed.iter().filter_map(|(_, listed)| match listed {
+            Listed::Load(load) => Some(load),
+            Listed::Bare(..) => None,
+        })
     }
 
     /// Finds the load of a call's key. False if there are loads of the hash whose keys have yet to
     /// be compared: they are among the unknown now.
-    pub(crate) fn sort_out(&self, hash: u64, known: &mut Known<K, V>) -> bool {
+    #[cold]
+    pub(crate) fn sort_out(&mut self, hash: u64, known: &mut Known<K, V>) -> bool {
+        self.complete_all(|other| other == hash);
         let mut found = false;
-        for (_, load) in self.listed.iter().filter(|(other, _)| *other == hash) {
+        for load in self.iter().filter(|load| load.hash() == hash) {
             let same = |other: &Arc<Load<K, V>>| Arc::ptr_eq(other, load);
             if known.mine.as_ref().is_some_and(same) {
                 found = true;
@@ -93,12 +132,73 @@ impl<K, V> Loads<K, V> {
     }
 
     pub(crate) fn add(&mut self, load: Arc<Load<K, V>>) {
-        self.listed.push((load.hash(), load));
+        self.listed.push((load.hash(), Listed::Load(load)));
+    }
+
+    pub(crate) fn add_bare(&mut self, hash: u64, bare: Bare<K>) -> Mark {
+        self.next += 1;
+        let mark = Mark(self.next);
+        self.listed.push((hash, Listed::Bare(mark, bare)));
+        mark
+    }
+
+    fn find_bare(&self, mark: Mark) -> Option<usize> {
+        self.listed
+            .iter()
+            .position(|(_, listed)| matches!(listed, Listed::Bare(other, _) if *other == mark))
+    }
+
+    pub(crate) fn is_bare(&self, mark: Mark) -> bool {
+        self.find_bare(mark).is_some()
+    }
+
+    /// Takes a load out that is still bare. Its key is to be dropped with no lock held.
+    pub(crate) fn remove_bare(&mut self, mark: Mark) -> Option<K> {
+        let at = self.find_bare(mark)?;
+        match self.listed.swap_remove(at) {
+            (_, Listed::Bare(_, bare)) => Some(bare.key),
+            (_, Listed::Load(_)) => None,
+        }
+    }
+
+    /// A leader's load, complete; `None` if it has ended.
+    pub(crate) fn complete(&mut self, mark: Mark) -> Option<Arc<Load<K, V>>> {
+        if let Some(at) = self.find_bare(mark) {
+            self.complete_at(at);
+        }
+        let at = self
+            .completed
+            .iter()
+            .position(|(other, _)| *other == mark)?;
+        Some(self.completed.swap_remove(at).1)
+    }
+
+    fn complete_at(&mut self, at: usize) {
+        let (hash, listed) = self.listed.swap_remove(at);
+        let load = match listed {
+            Listed::Bare(mark, bare) => {
+                let load = Arc::new(Load::new(hash, bare.key, bare.leader, bare.began));
+                self.completed.push((mark, Arc::clone(&load)));
+                load
+            }
+            Listed::Load(load) => load,
+        };
+        self.add(load);
+    }
+
+    /// Completes the bare loads of these hashes.
+    fn complete_all(&mut self, hashes: impl Fn(u64) -> bool) {
+        let bare = |(hash, listed): &(u64, Listed<K, V>)| {
+            hashes(*hash) && matches!(listed, Listed::Bare(..))
+        };
+        while let Some(at) = self.listed.iter().position(bare) {
+            self.complete_at(at);
+        }
     }
 
     /// Takes a load out. The caller holds another reference, so that its key is not dropped here.
     pub(crate) fn remove(&mut self, load: &Arc<Load<K, V>>) {
-        let found = |(_, other): &(u64, Arc<Load<K, V>>)| Arc::ptr_eq(other, load);
+        let found = |(_, listed): &(u64, Listed<K, V>)| matches!(listed, Listed::Load(other) if Arc::ptr_eq(other, load));
         if let Some(at) = self.listed.iter().position(found) {
             self.listed.swap_remove(at);
         }
@@ -106,8 +206,65 @@ impl<K, V> Loads<K, V> {
 
     /// Revokes all loads.
     pub(crate) fn revoke_all(&mut self, by: By) -> Vec<Arc<Load<K, V>>> {
-        let all: Vec<_> = self.listed.drain(..).map(|(_, load)| load).collect();
+        self.complete_all(|_| true);
+        let all: Vec<_> = self.iter().cloned().collect();
+        self.listed.clear();
         all.iter().for_each(|load| load.revoke(by));
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bare(key: u8) -> Bare<u8> {
+        Bare {
+            key,
+            leader: 7,
+            began: 40,
+        }
+    }
+
+    #[test]
+    fn a_bare_load_that_no_call_met_leaves_its_key() {
+        let mut loads = Loads::<u8, ()>::new();
+        let (first, second) = (loads.add_bare(1, bare(10)), loads.add_bare(1, bare(20)));
+        assert!(loads.has(1) && loads.len() == 2 && loads.iter().count() == 0);
+        assert_eq!(loads.remove_bare(first), Some(10));
+        assert!(!loads.is_bare(first) && loads.is_bare(second));
+        assert!(loads.remove_bare(first).is_none() && loads.complete(first).is_none());
+        assert_eq!(loads.remove_bare(second), Some(20));
+        assert!(loads.is_empty());
+    }
+
+    #[test]
+    fn a_call_that_meets_a_bare_load_completes_it_and_its_leader_finds_it() {
+        let mut loads = Loads::<u8, ()>::new();
+        let (mark, other) = (loads.add_bare(1, bare(10)), loads.add_bare(2, bare(20)));
+        let mut known = Known::new();
+        assert!(
+            !loads.sort_out(1, &mut known),
+            "its key has yet to be compared"
+        );
+        known.compare(|key| *key == 10);
+        assert!(loads.sort_out(1, &mut known));
+        let mine = known.mine().unwrap();
+        assert_eq!((mine.leader(), mine.began()), (7, 40));
+        assert!(!loads.is_bare(mark) && loads.is_bare(other) && loads.len() == 2);
+        assert!(Arc::ptr_eq(&loads.complete(mark).unwrap(), mine));
+        assert!(loads.complete(mark).is_none(), "the leader takes it once");
+        loads.remove(mine);
+        assert_eq!(loads.len(), 1);
+    }
+
+    #[test]
+    fn bare_loads_that_are_revoked_are_found_by_their_leaders() {
+        let mut loads = Loads::<u8, ()>::new();
+        let mark = loads.add_bare(1, bare(10));
+        let revoked = loads.revoke_all(By::Blind);
+        assert!(loads.is_empty() && revoked.len() == 1);
+        let load = loads.complete(mark).unwrap();
+        assert!(Arc::ptr_eq(&load, &revoked[0]) && !load.is_current());
     }
 }

@@ -15,12 +15,14 @@
 //!    next, as long as the load is current.
 //! 5. The lock of a load's state is taken inside a shard's lock, never around it. No waker is
 //!    called and no key or value is cloned, compared or dropped under either.
+//! 6. A load that began bare is listed, or waits in the list of the completed for its leader, until
+//!    its leader has ended its run. A bare load is current, and no call but its leader knows it.
 
 mod list;
 mod ring;
 mod state;
 
-pub(crate) use list::{Known, Loads};
+pub(crate) use list::{Bare, Known, Loads, Mark};
 pub(crate) use ring::{Ring, thread_number, wait_in};
 pub(crate) use state::{
     By, Failure, Load, Outcome, Sealed, Shared, Ticket, Verdict, Want, wake_all,

@@ -9,6 +9,9 @@
 //! | Offered | the leader has ended; one waiter has been told to lead | Led, Offered, Over |
 //! | Over    | no run is left                                         | – |
 //!
+//! A load that no call has joined stays Led when its value is stored: nothing asks for its phase
+//! any more.
+//!
 //! Beside the phase, a load is *current* until a write revokes it, a newer load replaces it, or its
 //! last run has ended. Only a current load stores its value, takes new waiters, or gets another
 //! leader.
@@ -184,9 +187,12 @@ pub(crate) struct Load<K, V> {
     /// leader notes each poll cheaply. Relaxed: a thread compares it with its own number, which it
     /// has stored itself; the ring's lock orders the rest.
     leader: AtomicU64,
-    /// Changes from true to false, once, under the shard's lock and the state's. Relaxed: a holder
-    /// of either lock reads it exactly; for all others it is a hint, of which only false is final.
+    /// Changes from true to false, once, under the shard's lock. Relaxed: a holder of that lock
+    /// reads it exactly; for all others it is a hint, of which only false is final.
     current: AtomicBool,
+    /// Whether a call has ever joined. Relaxed: it is set under the shard's lock, or before the
+    /// run is handed to the thread that will end it.
+    joined: AtomicBool,
     state: Mutex<State<V>>,
 }
 
@@ -277,6 +283,7 @@ impl<K, V> Load<K, V> {
             key,
             leader: AtomicU64::new(leader),
             current: AtomicBool::new(true),
+            joined: AtomicBool::new(false),
             state: Mutex::new(State {
                 phase: Phase::Led,
                 revoked: None,
@@ -318,7 +325,7 @@ impl<K, V> Load<K, V> {
         self.current.load(Ordering::Relaxed)
     }
 
-    /// For the holder of the shard's lock and of the state's.
+    /// For the holder of the shard's lock.
     fn end_currency(&self) {
         self.current.store(false, Ordering::Relaxed);
     }
@@ -345,36 +352,15 @@ impl<K, V> Load<K, V> {
         waiters.any(|waiter| waiter.waits() && waiter.want != Want::Turn)
     }
 
-    /// Adds a waiter; false if the load is no longer current. `thread` is 0 for a task.
-    pub(crate) fn join(
-        &self,
-        ticket: Ticket,
-        want: Want,
-        thread: u64,
-        waker: Option<Waker>,
-    ) -> bool {
-        let mut state = self.state.lock();
-        if !self.is_current() {
-            drop(state);
-            return false;
-        }
+    /// Adds a waiter; `thread` is 0 for a task. Under the shard's lock, while the load is current;
+    /// or on behalf of the leader, before it hands its run to the code that will end it.
+    pub(crate) fn join(&self, ticket: Ticket, want: Want, thread: u64) {
+        self.joined.store(true, Ordering::Relaxed);
         let waiter = Waiter {
             want,
             thread,
-            waker,
-            verdict: None,
-        };
-        state.queue.insert(ticket, waiter);
-        true
-    }
-
-    /// Adds a waiter on behalf of the leader, whose run has yet to end: also to a load that is no
-    /// longer current.
-    pub(crate) fn join_own(&self, ticket: Ticket, want: Want, waker: Option<Waker>) {
-        let waiter = Waiter {
-            want,
-            thread: 0,
-            waker,
+            // The first poll leaves one: cloning a waker is user code.
+            waker: None,
             verdict: None,
         };
         self.state.lock().queue.insert(ticket, waiter);
@@ -506,13 +492,13 @@ impl<K, V> Load<K, V> {
     /// it goes on, the load is no longer current and has to leave the list in the same hold.
     #[inline]
     pub(crate) fn seal(&self) -> Sealed {
-        let mut state = self.state.lock();
-        if state.queue.len() == 0 {
-            state.phase = Phase::Over;
+        // The lock is not needed for a load that only its leader knows: none can join any more.
+        if !self.joined.load(Ordering::Relaxed) {
             self.end_currency();
             self.leader.store(0, Ordering::Relaxed);
             return Sealed::Over;
         }
+        let mut state = self.state.lock();
         state.phase = Phase::Ending;
         let mut waiters = state.queue.iter();
         if waiters.any(|waiter| waiter.waits() && waiter.want == Want::Turn) {

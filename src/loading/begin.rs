@@ -14,7 +14,6 @@ use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 /// A value as a call got it.
@@ -136,55 +135,13 @@ where
     S: BuildHasher,
 {
     /// Finds a call's part. `ticket` is the call's place in the order, drawn when it first waits.
-    // Always inlined: so the lead stays in registers.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn begin<Y: Key<K>>(
         self,
         key: &mut Y,
         hash: u64,
         ask: &Ask,
         ticket: &mut Option<Ticket>,
-        waker: Option<&Waker>,
-    ) -> Begun<'a, K, V, S> {
-        match self.begin_alone(key, hash, ask) {
-            Some(lead) => Begun::Lead(lead, None),
-            None => self.begin_among(key, hash, ask, ticket, waker),
-        }
-    }
-
-    /// The lead, if no entry and no load of the shard has this hash: then no key has to be
-    /// compared, so no look-up has to come first and no pin is needed. For a call that has just
-    /// missed.
-    #[inline(always)]
-    fn begin_alone<Y: Key<K>>(
-        self,
-        key: &mut Y,
-        hash: u64,
-        ask: &Ask,
-    ) -> Option<Lead<'a, K, V, S>> {
-        if ask.over_present || !key.is_ready() {
-            return None;
-        }
-        let now = self.clock();
-        let mut shard = self.core.shared.map.lock(hash);
-        if !shard.is_free(hash) {
-            return None;
-        }
-        let load = Arc::new(Load::new(hash, key.take()?, ask.leader(), now));
-        shard.list_load(Arc::clone(&load));
-        drop(shard);
-        Some(Lead::of_run_alone(self.core, load))
-    }
-
-    /// [`begin`](Self::begin) where the shard has the hash, or the call may lead over an entry.
-    #[inline(never)]
-    pub(super) fn begin_among<Y: Key<K>>(
-        self,
-        key: &mut Y,
-        hash: u64,
-        ask: &Ask,
-        ticket: &mut Option<Ticket>,
-        waker: Option<&Waker>,
     ) -> Begun<'a, K, V, S> {
         let map = &self.core.shared.map;
         let mut known = Known::new();
@@ -204,7 +161,7 @@ where
             };
             let mut overdue = None;
             if shard.has_loads() {
-                if !shard.sort_out_loads(hash, &mut known) {
+                if !shard.loads().sort_out(hash, &mut known) {
                     drop((shard, probe));
                     drop(pin);
                     known.compare(|other| key.query().equivalent(other));
@@ -212,26 +169,20 @@ where
                 }
                 if let Some(load) = known.mine() {
                     if !self.is_overdue(load, now) {
-                        drop((shard, probe));
-                        drop(pin);
                         if !ask.may_wait {
                             return Begun::Busy;
                         }
                         let waits_already = ticket.is_some();
                         let place = *ticket.get_or_insert_with(Ticket::draw);
-                        if load.join(place, ask.want, ask.thread, waker.cloned()) {
-                            // After it has joined: a caller that reads the count may rely on it.
-                            if !waits_already {
-                                self.core.shared.count(|counters| counters.load_waited());
-                            }
-                            let load = Arc::clone(load);
-                            self.watch_quietly(&load, now);
-                            return Begun::Joined(load);
-                        }
+                        load.join(place, ask.want, ask.thread);
+                        drop((shard, probe));
+                        drop(pin);
+                        // After it has joined: a caller that reads the count may rely on it.
                         if !waits_already {
-                            *ticket = None;
+                            self.core.shared.count(|counters| counters.load_waited());
                         }
-                        continue;
+                        self.watch_quietly(load, now);
+                        return Begun::Joined(Arc::clone(load));
                     }
                     overdue = Some(Arc::clone(load));
                 }

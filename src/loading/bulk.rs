@@ -263,7 +263,6 @@ where
                 core.hash(key),
                 &ask_later,
                 &mut ticket,
-                None,
             );
             match begun {
                 Begun::Found(got) => keys.answers[place] = Some(got.value),
@@ -306,7 +305,7 @@ where
                 let next = next.unwrap_or_else(|| {
                     let hash = core.hash(key);
                     core.loads()
-                        .begin(&mut ByRef::new(key), hash, &ask, &mut waiter.ticket, None)
+                        .begin(&mut ByRef::new(key), hash, &ask, &mut waiter.ticket)
                 });
                 match next {
                     Begun::Found(got) => {

@@ -2,12 +2,14 @@
 
 use super::begin::Got;
 use crate::contain::contain;
+use crate::listener::RemovalCause;
 use crate::load::{By, Failure, Load, Outcome, Sealed, Shared, wake_all};
+use crate::maintenance::WriteOutcome;
 use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::operations::{Check, Core, Gate, Given, LoadView, Refused, Written};
 use crate::stats::Counters;
-use crate::time::{self, NEVER};
+use crate::time::{Clock, NEVER};
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -17,9 +19,6 @@ use std::sync::Arc;
 pub(crate) struct Lead<'a, K, V, S> {
     core: &'a Core<K, V, S>,
     load: Arc<Load<K, V>>,
-    /// Whether the load began when no entry had its hash. While it is current, its key is absent
-    /// (load 3).
-    alone: bool,
     /// Whether the run was counted as begun, and has yet to be counted as ended.
     runs: bool,
     ended: bool,
@@ -46,20 +45,30 @@ pub(crate) enum Committed<V> {
     },
 }
 
+impl<V> Committed<V> {
+    /// A write that was made.
+    pub(super) fn stored(value: V, written: Written, clock: &Clock) -> Self {
+        Self::Stored {
+            got: Got {
+                value,
+                fresh: true,
+                stored: written.is_stored(),
+                left: (written.deadline != NEVER)
+                    .then(|| clock.view(written.now))
+                    .and_then(|view| view.time_left(written.now, written.deadline)),
+            },
+            replaced: written.cause == Some(RemovalCause::Replaced),
+        }
+    }
+}
+
 /// The gate of a load's own write.
 struct Commit<'l, K, V> {
     load: &'l Arc<Load<K, V>>,
-    /// Whether the key need not be looked up, unless an attempt has failed.
-    absent: bool,
     made: Option<(Written, Sealed)>,
 }
 
 impl<K, V> Gate<K, V> for Commit<'_, K, V> {
-    #[inline]
-    fn knows_absent(&self) -> bool {
-        self.absent
-    }
-
     fn check(
         &mut self,
         _: &mut Shard<'_, K, V>,
@@ -75,16 +84,10 @@ impl<K, V> Gate<K, V> for Commit<'_, K, V> {
     }
 
     fn seal(&mut self, shard: &mut Shard<'_, K, V>, written: Written) {
-        let sealed = self.load.seal();
-        if sealed != Sealed::GoesOn {
-            shard.unlist_load(self.load);
-        }
-        self.made = Some((written, sealed));
+        self.made = Some((written, shard.seal_load(self.load)));
     }
 
-    fn prepare(&mut self, _: &K) {
-        self.absent = false;
-    }
+    fn prepare(&mut self, _: &K) {}
 }
 
 impl<'a, K, V, S> Lead<'a, K, V, S> {
@@ -92,7 +95,6 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
         Self {
             core,
             load,
-            alone: false,
             runs: false,
             ended: false,
             dropped: None,
@@ -104,14 +106,6 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
     pub(super) fn of_run(core: &'a Core<K, V, S>, load: Arc<Load<K, V>>) -> Self {
         core.shared.count(Counters::load_began);
         Self::of_lease(core, load)
-    }
-
-    /// The same for a load that began when no entry had its hash.
-    #[inline]
-    pub(super) fn of_run_alone(core: &'a Core<K, V, S>, load: Arc<Load<K, V>>) -> Self {
-        let mut lead = Self::of_run(core, load);
-        lead.alone = true;
-        lead
     }
 
     /// The lead of a run that was counted before, as a [`Lease`](super::Lease) holds it.
@@ -179,8 +173,7 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
 
     #[inline(never)]
     fn count_end(&self, failed: bool) {
-        // A ticker that panics must not keep waiters asleep.
-        contain(|| self.count_time());
+        count_time(self.core, self.load.began());
         if failed {
             self.core.shared.count(Counters::load_failed);
         }
@@ -197,19 +190,23 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
         };
         self.end(&outcome, ran);
     }
+}
 
-    /// Counts how long the run took.
-    fn count_time(&self) {
-        let shared = &self.core.shared;
-        if let Some(counters) = &shared.counters {
-            let began = self.load.began();
-            let took = shared.clock.now().wrapping_sub(began);
-            // A clock that ran backwards shows a negative time.
-            let took = if took as i64 >= 0 { took } else { 0 };
-            let span = shared.clock.view(began).span(took);
-            counters.load_took(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
-        }
-    }
+/// Counts how long a run took that began at this cache time.
+#[inline(never)]
+pub(super) fn count_time<K, V, S>(core: &Core<K, V, S>, began: u64) {
+    let shared = &core.shared;
+    let Some(counters) = &shared.counters else {
+        return;
+    };
+    // A ticker that panics must not keep waiters asleep.
+    contain(|| {
+        let took = shared.clock.now().wrapping_sub(began);
+        // A clock that ran backwards shows a negative time.
+        let took = if took as i64 >= 0 { took } else { 0 };
+        let span = shared.clock.view(began).span(took);
+        counters.load_took(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+    });
 }
 
 impl<K, V, S> Lead<'_, K, V, S>
@@ -220,14 +217,13 @@ where
 {
     /// Stores the value if the load is still current, and ends the run.
     #[inline]
-    pub(crate) fn commit(mut self, value: V, given: Given) -> Committed<V> {
+    pub(crate) fn commit(self, value: V, given: Given) -> Committed<V> {
         let core = self.core;
         // User code, all of it with no lock held.
         let mine = value.clone();
         let key = self.load.key().clone();
         let mut gate = Commit {
             load: &self.load,
-            absent: self.alone,
             made: None,
         };
         let outcome = match core.put_through(self.load.hash(), key, value, given, &mut gate) {
@@ -237,35 +233,36 @@ where
         let Some((written, sealed)) = gate.made else {
             unreachable!("a write that was made has sealed the load");
         };
-        let stored = written.kept && !time::is_due(written.now, written.deadline);
-        let panic = match sealed {
+        self.follow_up(mine, outcome, written, sealed)
+    }
+
+    /// What follows when the value has been stored.
+    pub(super) fn follow_up(
+        mut self,
+        mine: V,
+        outcome: WriteOutcome,
+        written: Written,
+        sealed: Sealed,
+    ) -> Committed<V> {
+        let core = self.core;
+        let shared = match sealed {
             Sealed::Over => {
                 self.note_end(false);
-                None
+                Ok(())
             }
-            Sealed::Ending | Sealed::GoesOn => self.share(&mine, stored, written.deadline).err(),
+            Sealed::Ending | Sealed::GoesOn => self.share(&mine, written),
         };
         core.maintenance.after_write(&core.shared, outcome);
-        if let Some(panic) = panic {
+        if let Err(panic) = shared {
             resume_unwind(panic);
         }
-        Committed::Stored {
-            got: Got {
-                value: mine,
-                fresh: true,
-                stored,
-                left: (written.deadline != NEVER)
-                    .then(|| core.shared.clock.view(written.now))
-                    .and_then(|view| view.time_left(written.now, written.deadline)),
-            },
-            replaced: written.cause == Some(crate::RemovalCause::Replaced),
-        }
+        Committed::stored(mine, written, &core.shared.clock)
     }
 
     /// Ends the run with a value that was stored: the calls that wait for it get clones. If making
     /// one panics, the next of them leads.
     #[cold]
-    fn share(&mut self, value: &V, stored: bool, deadline: u64) -> std::thread::Result<()> {
+    fn share(&mut self, value: &V, written: Written) -> std::thread::Result<()> {
         let cloned = (self.load.has_sharers())
             .then(|| catch_unwind(AssertUnwindSafe(|| value.clone())))
             .transpose();
@@ -273,7 +270,8 @@ where
             Ok(cloned) => (cloned, Ok(())),
             Err(panic) => (None, Err(panic)),
         };
-        self.end(&publish(cloned, stored, deadline), false);
+        let stored = written.is_stored();
+        self.end(&publish(cloned, stored, written.deadline), false);
         result
     }
 

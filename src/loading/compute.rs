@@ -8,7 +8,7 @@ use super::poll::{Loading, Seeker};
 use super::run::{End, Made};
 use crate::RemovalCause;
 use crate::compute::{CompResult, Entry, Op};
-use crate::load::{By, Sealed, Want};
+use crate::load::{By, Want};
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::operations::Given;
@@ -541,9 +541,7 @@ where
                 return Some((None, None));
             };
             let (cause, now) = core.shared.take_out(&mut shard, spot, node);
-            if load.seal() != Sealed::GoesOn {
-                shard.unlist_load(load);
-            }
+            _ = shard.seal_load(load);
             return Some((Some(cause), Some(WriteOutcome::of_removal(&shard, now))));
         }
     }

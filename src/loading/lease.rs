@@ -149,7 +149,8 @@ where
     ///
     /// # Panics
     ///
-    /// If user code that an insert runs panics; then the lease is given back.
+    /// If user code that an insert runs panics; then the lease is given back. A policy that loads
+    /// this very key panics.
     ///
     /// ```
     /// # use wheelhouse::{Cache, Filled, Leased};
@@ -188,6 +189,8 @@ where
         let Some(load) = self.load.take() else {
             return Filled::Revoked(value);
         };
+        // User code runs now: what it calls must not wait for this load.
+        load.set_leader(thread_number());
         match Lead::of_lease(&core, load).commit(value, given) {
             Committed::Stored { .. } => Filled::Stored,
             Committed::Revoked {
@@ -279,9 +282,7 @@ where
             ..ask
         };
         let mut ticket = None;
-        let mut begun = core
-            .loads()
-            .begin(&mut key, hash, &waits, &mut ticket, None);
+        let mut begun = core.loads().begin(&mut key, hash, &waits, &mut ticket);
         loop {
             let load = match begun {
                 Begun::Found(got) => return Leased::Found(got.value),
@@ -309,13 +310,9 @@ where
                 }
                 Ok(Some(Verdict::Leads)) => match core.loads().take_up(&load, &waits) {
                     Some(begun) => begun,
-                    None => core
-                        .loads()
-                        .begin(&mut key, hash, &waits, &mut ticket, None),
+                    None => core.loads().begin(&mut key, hash, &waits, &mut ticket),
                 },
-                Ok(Some(_)) => core
-                    .loads()
-                    .begin(&mut key, hash, &waits, &mut ticket, None),
+                Ok(Some(_)) => core.loads().begin(&mut key, hash, &waits, &mut ticket),
             };
         }
     }

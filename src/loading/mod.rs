@@ -22,6 +22,7 @@
 //!
 //! [`LoadView::begin_reload`]: crate::operations::LoadView::begin_reload
 
+mod bare;
 mod begin;
 mod bulk;
 mod commit;

@@ -110,13 +110,8 @@ where
                 _ => None,
             };
             let begun = begun.unwrap_or_else(|| {
-                core.loads().begin(
-                    &mut self.key,
-                    self.hash,
-                    &self.ask,
-                    &mut self.ticket,
-                    Some(cx.waker()),
-                )
+                core.loads()
+                    .begin(&mut self.key, self.hash, &self.ask, &mut self.ticket)
             });
             match begun {
                 Begun::Found(got) => return Poll::Ready(Part::Found(got)),

@@ -2,7 +2,7 @@
 
 use super::commit::{Lead, publish};
 use crate::contain::contain;
-use crate::load::{By, Failure, Known, Load, Outcome, Sealed, Ticket, Want, wake_all};
+use crate::load::{By, Failure, Known, Load, Outcome, Ticket, Want, wake_all};
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
 use crate::operations::{Core, FromLoad, Given, LoadView, Visit, WeakHandle, set_refresh};
@@ -293,7 +293,7 @@ where
             }
             let mut overdue = None;
             if shard.has_loads() {
-                if !shard.sort_out_loads(hash, &mut known) {
+                if !shard.loads().sort_out(hash, &mut known) {
                     drop((shard, probe));
                     drop(pin);
                     known.compare(|other| key.equivalent(other));
@@ -336,20 +336,17 @@ where
         let hash = former.hash();
         let mut known = Known::new();
         loop {
-            let shard = self.core.shared.map.lock(hash);
-            let compared = shard.sort_out_loads(hash, &mut known);
-            drop(shard);
-            if compared {
-                break;
+            let mut shard = self.core.shared.map.lock(hash);
+            if shard.loads().sort_out(hash, &mut known) {
+                let load = known.mine()?;
+                load.join(ticket, want, 0);
+                drop(shard);
+                self.watch_quietly(load, self.clock());
+                return Some(Arc::clone(load));
             }
+            drop(shard);
             known.compare(|other| former.key() == other);
         }
-        let load = known.mine()?;
-        if !load.join(ticket, want, 0, None) {
-            return None;
-        }
-        self.watch_quietly(load, self.clock());
-        Some(Arc::clone(load))
     }
 
     /// Notes that a lead over a live entry is a reload; `None` if the entry has gone.
@@ -430,9 +427,7 @@ where
                 cell.set(NEVER);
             }
             set_refresh(node, refresh);
-            if load.seal() != Sealed::GoesOn {
-                shard.unlist_load(load);
-            }
+            _ = shard.seal_load(load);
             let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
             return Kept::Moved(outcome, wanted);
         }

@@ -134,8 +134,12 @@ where
             thread: thread_number(),
             ..ask
         };
+        if let Some(lead) = self.begin_bare(&mut key, hash, &ask) {
+            let made = closure(None);
+            return lead.conclude(made);
+        }
         let mut ticket = None;
-        let mut begun = self.begin(&mut key, hash, &ask, &mut ticket, None);
+        let mut begun = self.begin(&mut key, hash, &ask, &mut ticket);
         loop {
             let load = match begun {
                 Begun::Found(got) => return End::Found(got),
@@ -162,7 +166,7 @@ where
             };
             begun = match taken_up {
                 Some(begun) => begun,
-                None => self.begin_among(&mut key, hash, &ask, &mut ticket, None),
+                None => self.begin(&mut key, hash, &ask, &mut ticket),
             };
         }
     }

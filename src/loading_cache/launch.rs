@@ -33,7 +33,7 @@ where
         ticket: Ticket,
     ) -> Wait<K, V, S> {
         let load = Arc::clone(right.load());
-        load.join_own(ticket, Want::Any(TypeId::of::<LoadError<E>>()), None);
+        load.join(ticket, Want::Any(TypeId::of::<LoadError<E>>()), 0);
         core.loads().watch_quietly(&load, core.loads().clock());
         self.launch(core, right);
         let drives = Arc::clone(&self.drives);

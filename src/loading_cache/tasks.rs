@@ -14,7 +14,6 @@ use std::borrow::ToOwned;
 use std::future::{poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
-use std::task::{Poll, Waker};
 
 impl<K, V, E, S> LoadingCache<K, V, E, S>
 where
@@ -135,11 +134,8 @@ where
         let mut told: Option<Arc<Load<K, V>>> = None;
         let mut went_on = false;
         loop {
-            let step = poll_fn(|cx| {
-                let told = told.take();
-                Poll::Ready(self.step(loader, (hash, key), &mut ticket, told, cx.waker()))
-            });
-            let (mut wait, leads) = match step.await {
+            let step = self.step(loader, (hash, key), &mut ticket, told.take());
+            let (mut wait, leads) = match step {
                 Ok(value) => return Ok(value),
                 Err(part) => part,
             };
@@ -167,7 +163,6 @@ where
         (hash, key): (u64, &Q),
         ticket: &mut Option<Ticket>,
         told: Option<Arc<Load<K, V>>>,
-        waker: &Waker,
     ) -> Result<V, (Wait<K, V, S>, bool)>
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
@@ -177,10 +172,7 @@ where
         let ask = Ask::value(want);
         let begun = told
             .and_then(|load| core.loads().take_up(&load, &ask))
-            .unwrap_or_else(|| {
-                core.loads()
-                    .begin(&mut ByRef::new(key), hash, &ask, ticket, Some(waker))
-            });
+            .unwrap_or_else(|| core.loads().begin(&mut ByRef::new(key), hash, &ask, ticket));
         match begun {
             Begun::Found(got) => Ok(got.value),
             Begun::Lead(lead, _) => {
@@ -193,7 +185,7 @@ where
                 );
                 let load = Arc::clone(right.load());
                 let place = *ticket.get_or_insert_with(Ticket::draw);
-                load.join_own(place, want, Some(waker.clone()));
+                load.join(place, want, 0);
                 core.loads().watch_quietly(&load, core.loads().clock());
                 let future = drive(Arc::clone(loader), right);
                 let attached = self.inner.drives.start(&load, future);

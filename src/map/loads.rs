@@ -1,7 +1,7 @@
 //! The loads of a shard's keys: what the map keeps for `load`, in the same holds of its locks.
 
 use super::{Map, Shard, ShardCell};
-use crate::load::{By, Known, Load};
+use crate::load::{Bare, By, Load, Loads, Mark, Sealed};
 use crate::sync::Ordering;
 use std::sync::Arc;
 
@@ -42,16 +42,51 @@ impl<K, V> Shard<'_, K, V> {
         found.is_none() && !self.locked.loads.has(hash)
     }
 
-    /// Finds the load of a call's key; see `Loads::sort_out`.
-    #[cold]
-    pub(crate) fn sort_out_loads(&self, hash: u64, known: &mut Known<K, V>) -> bool {
-        self.locked.loads.sort_out(hash, known)
+    /// The list, to look for the load of a call's key.
+    // The list alone, so that the shard itself stays in registers.
+    #[inline]
+    pub(crate) fn loads(&mut self) -> &mut Loads<K, V> {
+        &mut self.locked.loads
     }
 
     /// Lists a load that begins.
     pub(crate) fn list_load(&mut self, load: Arc<Load<K, V>>) {
         self.locked.loads.add(load);
         self.note_loads();
+    }
+
+    /// Lists a load that begins bare.
+    pub(crate) fn list_bare_load(&mut self, hash: u64, bare: Bare<K>) -> Mark {
+        let mark = self.locked.loads.add_bare(hash, bare);
+        self.note_loads();
+        mark
+    }
+
+    /// Whether a load is still bare: then it is current.
+    pub(crate) fn is_bare_load(&self, mark: Mark) -> bool {
+        self.locked.loads.is_bare(mark)
+    }
+
+    /// Takes a bare load out of the list. Its key is to be dropped with no lock held.
+    pub(crate) fn unlist_bare_load(&mut self, mark: Mark) -> Option<K> {
+        let key = self.locked.loads.remove_bare(mark);
+        self.note_loads();
+        key
+    }
+
+    /// The load that began bare under a mark, for its leader; `None` if it has ended.
+    #[cold]
+    pub(crate) fn complete_load(&mut self, mark: Mark) -> Option<Arc<Load<K, V>>> {
+        self.locked.loads.complete(mark)
+    }
+
+    /// A leader has made its own write: the load leaves the list unless it goes on.
+    pub(crate) fn seal_load(&mut self, load: &Arc<Load<K, V>>) -> Sealed {
+        let sealed = load.seal();
+        if sealed != Sealed::GoesOn {
+            self.unlist_load(load);
+        }
+        sealed
     }
 
     /// Takes a load out of the list that is no longer current.

@@ -2,9 +2,10 @@
 //! of a load asks whether that load is still current.
 
 use crate::listener::RemovalCause;
-use crate::load::{By, Known, Load};
+use crate::load::{By, Known, Load, Loads};
 use crate::map::Shard;
 use crate::node::NodePtr;
+use crate::time;
 use std::sync::Arc;
 
 /// Whether a write may be made.
@@ -26,6 +27,14 @@ pub(crate) struct Written {
     pub(crate) kept: bool,
     pub(crate) deadline: u64,
     pub(crate) now: u64,
+}
+
+impl Written {
+    /// Whether the value is in the cache.
+    #[inline]
+    pub(crate) fn is_stored(&self) -> bool {
+        self.kept && !time::is_due(self.now, self.deadline)
+    }
 }
 
 /// A write's view of what else goes on with its key.
@@ -82,11 +91,11 @@ impl<K, V> Explicit<K, V> {
 
     /// Whether all loads of the hash were compared. Under the shard's lock.
     #[inline]
-    pub(crate) fn knows_loads(&mut self, shard: &Shard<'_, K, V>, hash: u64) -> bool {
+    pub(crate) fn knows_loads(&mut self, shard: &mut Shard<'_, K, V>, hash: u64) -> bool {
         if !shard.has_loads() {
             return true;
         }
-        let (met, all) = Met::sort_out(self.met.take(), shard, hash);
+        let (met, all) = Met::sort_out(self.met.take(), shard.loads(), hash);
         self.met = Some(met);
         all
     }
@@ -116,14 +125,14 @@ impl<K, V> Met<K, V> {
     /// See [`Explicit::knows_loads`].
     #[cold]
     #[inline(never)]
-    fn sort_out(met: Option<Box<Self>>, shard: &Shard<'_, K, V>, hash: u64) -> (Box<Self>, bool) {
+    fn sort_out(met: Option<Box<Self>>, loads: &mut Loads<K, V>, hash: u64) -> (Box<Self>, bool) {
         let mut met = met.unwrap_or_else(|| {
             Box::new(Self {
                 known: Known::new(),
                 revoked: None,
             })
         });
-        let all = shard.sort_out_loads(hash, &mut met.known);
+        let all = loads.sort_out(hash, &mut met.known);
         (met, all)
     }
 

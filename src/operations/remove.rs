@@ -115,7 +115,7 @@ where
                     let mut gate = Explicit::new(By::Seeing);
                     loop {
                         let mut shard = map.lock_shard(number);
-                        if !gate.knows_loads(&shard, node.hash()) {
+                        if !gate.knows_loads(&mut shard, node.hash()) {
                             drop(shard);
                             gate.compare(|other| other == node.key());
                             continue;
@@ -192,7 +192,7 @@ where
                 return Ok(None);
             }
             let mut shard = probe.lock();
-            if shard.revalidate(hash, &probe).is_none() || !gate.knows_loads(&shard, hash) {
+            if shard.revalidate(hash, &probe).is_none() || !gate.knows_loads(&mut shard, hash) {
                 return Err(Overtaken);
             }
             gate.revoke(&mut shard);
@@ -210,7 +210,7 @@ where
         let Some(Revalidated::Occupied(spot)) = shard.revalidate(hash, &probe) else {
             return Err(Overtaken);
         };
-        if !gate.knows_loads(&shard, hash) {
+        if !gate.knows_loads(&mut shard, hash) {
             return Err(Overtaken);
         }
         gate.revoke(&mut shard);

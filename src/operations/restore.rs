@@ -92,7 +92,7 @@ where
                 return false;
             }
             let mut shard = probe.lock();
-            if !gate.knows_loads(&shard, hash) {
+            if !gate.knows_loads(&mut shard, hash) {
                 drop((shard, probe));
                 continue;
             }

@@ -66,9 +66,12 @@ impl Scene {
         let ticket = Ticket::draw();
         let parker = Parker::own();
         let waker = Waker::from(Arc::clone(&parker));
-        if !self.load.join(ticket, want, 0, Some(waker.clone())) {
+        let listed = self.listed.lock();
+        if !*listed {
             return None;
         }
+        self.load.join(ticket, want, 0);
+        drop(listed);
         loop {
             if let Some(verdict) = self.load.poll(ticket, Some(&waker)) {
                 return Some(verdict);
@@ -162,7 +165,7 @@ fn a_waiter_that_leaves_against_a_hand_over_passes_it_on() {
     explore(|| {
         let scene = Scene::new();
         let first = Ticket::draw();
-        assert!(scene.load.join(first, Want::Value, 0, None));
+        scene.load.join(first, Want::Value, 0);
         let theirs = Arc::clone(&scene);
         let second = thread::spawn(move || match theirs.wait(Want::Value) {
             Some(Verdict::Leads) => assert!(theirs.commit(6)),
@@ -188,7 +191,7 @@ fn a_hand_over_against_a_look_for_a_ring() {
         const WAITER: u64 = 9;
         let scene = Scene::new();
         let ticket = Ticket::draw();
-        assert!(scene.load.join(ticket, Want::Value, WAITER, None));
+        scene.load.join(ticket, Want::Value, WAITER);
         let theirs = Arc::clone(&scene);
         let leader = thread::spawn(move || theirs.end(&Outcome::Nothing));
         // The waiter looks for whom it waits, while the leader hands the lead to it.

@@ -1,0 +1,221 @@
+//! A load of a thread that no other call asks for: no state to share, no look-up for its commit.
+//!
+//! `load::list` says what a bare load is. If another call has met it, its leader ends it as any
+//! other load.
+
+use super::begin::Ask;
+use super::commit::{Committed, Lead, count_time};
+use super::key::Key;
+use super::run::{End, Made};
+use crate::load::{Bare, Load, Mark, Sealed};
+use crate::map::Shard;
+use crate::node::NodePtr;
+use crate::operations::{Check, Core, Gate, Given, LoadView, Refused, Written};
+use crate::stats::Counters;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+/// The lead of a load that began bare. If it is dropped without an outcome, the longest-waiting
+/// waiter leads next, if there is one.
+pub(super) struct BareLead<'a, K, V, S> {
+    core: &'a Core<K, V, S>,
+    hash: u64,
+    mark: Mark,
+    began: u64,
+    /// The key for the entry, until the value is stored.
+    key: Option<K>,
+    /// The load, if another call has completed it, once the leader has taken it.
+    load: Option<Arc<Load<K, V>>>,
+    ended: bool,
+}
+
+/// The gate of its commit.
+struct Commit<'l, K, V> {
+    mark: Mark,
+    load: &'l mut Option<Arc<Load<K, V>>>,
+    /// Whether the key need not be looked up: the load began when no entry had its hash, so the key
+    /// is absent while the load is current (load 3). Not after an attempt that failed.
+    absent: bool,
+    made: Option<(Written, Sealed)>,
+    /// The key from the list, to be dropped with no lock held.
+    listed: Option<K>,
+}
+
+impl<K, V> Gate<K, V> for Commit<'_, K, V> {
+    #[inline]
+    fn knows_absent(&self) -> bool {
+        self.absent
+    }
+
+    #[inline]
+    fn check(
+        &mut self,
+        shard: &mut Shard<'_, K, V>,
+        _: u64,
+        _: Option<NodePtr<K, V>>,
+        _: u64,
+    ) -> Check {
+        if shard.is_bare_load(self.mark) {
+            return Check::Pass;
+        }
+        if self.load.is_none() {
+            *self.load = shard.complete_load(self.mark);
+        }
+        match self.load {
+            Some(load) if load.is_current() => Check::Pass,
+            _ => Check::Refuse,
+        }
+    }
+
+    #[inline]
+    fn seal(&mut self, shard: &mut Shard<'_, K, V>, written: Written) {
+        let sealed = match self.load {
+            None => {
+                self.listed = shard.unlist_bare_load(self.mark);
+                Sealed::Over
+            }
+            Some(load) => shard.seal_load(load),
+        };
+        self.made = Some((written, sealed));
+    }
+
+    fn prepare(&mut self, _: &K) {
+        self.absent = false;
+    }
+}
+
+impl<'a, K, V, S> LoadView<'a, K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// The lead, if no entry and no load of the shard has this hash: then no key has to be
+    /// compared, so no look-up has to come first and no pin is needed. For a call that has just
+    /// missed.
+    #[inline(always)]
+    pub(super) fn begin_bare<Y: Key<K>>(
+        self,
+        key: &mut Y,
+        hash: u64,
+        ask: &Ask,
+    ) -> Option<BareLead<'a, K, V, S>> {
+        if ask.over_present || !key.is_ready() {
+            return None;
+        }
+        let began = self.clock();
+        let copy = key.copy();
+        let mut shard = self.core.shared.map.lock(hash);
+        if !shard.is_free(hash) {
+            return None;
+        }
+        let bare = Bare {
+            key: copy,
+            leader: ask.thread,
+            began,
+        };
+        let mark = shard.list_bare_load(hash, bare);
+        drop(shard);
+        self.core.shared.count(Counters::load_began);
+        Some(BareLead {
+            core: self.core,
+            hash,
+            mark,
+            began,
+            key: key.take(),
+            load: None,
+            ended: false,
+        })
+    }
+}
+
+impl<'a, K, V, S> BareLead<'a, K, V, S> {
+    /// The lead of the complete load; `None` if the run has ended.
+    #[cold]
+    #[inline(never)]
+    fn complete(&mut self) -> Option<Lead<'a, K, V, S>> {
+        if std::mem::replace(&mut self.ended, true) {
+            return None;
+        }
+        let load = self.load.take().or_else(|| {
+            let mut shard = self.core.shared.map.lock(self.hash);
+            shard.complete_load(self.mark)
+        })?;
+        Some(Lead::of_lease(self.core, load))
+    }
+}
+
+impl<K, V, S> BareLead<'_, K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Ends the run with what its closure made.
+    // Always inlined: so what was made, and its end, do not pass through memory.
+    #[inline(always)]
+    pub(super) fn conclude<X>(mut self, made: Made<V, X>) -> End<V, X> {
+        match made {
+            Made::Put(value, given) => End::Put {
+                seen: None,
+                committed: self.commit(value, given),
+            },
+            made => match self.complete() {
+                Some(lead) => lead.conclude(None, made),
+                None => unreachable!("the run has not ended"),
+            },
+        }
+    }
+
+    /// Stores the value if the load is still current, and ends the run.
+    #[inline]
+    fn commit(mut self, value: V, given: Given) -> Committed<V> {
+        let core = self.core;
+        // User code, with no lock held.
+        let mine = value.clone();
+        let Some(key) = self.key.take() else {
+            unreachable!("the value is stored once");
+        };
+        let mut gate = Commit {
+            mark: self.mark,
+            load: &mut self.load,
+            absent: true,
+            made: None,
+            listed: None,
+        };
+        let outcome = core.put_through(self.hash, key, value, given, &mut gate);
+        let Commit { made, listed, .. } = gate;
+        match (outcome, made) {
+            (Ok(outcome), Some((written, _))) if self.load.is_none() => {
+                self.ended = true;
+                if core.shared.counters.is_some() {
+                    count_time(core, self.began);
+                }
+                core.maintenance.after_write(&core.shared, outcome);
+                drop(listed);
+                Committed::stored(mine, written, &core.shared.clock)
+            }
+            (outcome, made) => {
+                let Some(lead) = self.complete() else {
+                    unreachable!("the run has not ended");
+                };
+                match (outcome, made) {
+                    (Ok(outcome), Some((written, sealed))) => {
+                        lead.follow_up(mine, outcome, written, sealed)
+                    }
+                    (Err(Refused(value)), _) => lead.discard(value),
+                    (Ok(_), None) => unreachable!("a write that was made has sealed the load"),
+                }
+            }
+        }
+    }
+}
+
+impl<K, V, S> Drop for BareLead<'_, K, V, S> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.ended {
+            drop(self.complete());
+        }
+    }
+}
