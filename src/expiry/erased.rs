@@ -7,7 +7,7 @@
 //! does not use. If the method returns the time left that it was given, it also drops the
 //! comparison of the two. An answer is one number: a deadline in cache time.
 
-use super::Expiry;
+use super::{Expiry, inherited};
 use crate::node::NodePtr;
 use crate::time::{Clock, NEVER, View};
 use std::time::{Duration, Instant};
@@ -43,6 +43,16 @@ pub(crate) trait Lifetime<K, V>: Send + Sync {
         now: u64,
         deadline: u64,
     ) -> u64;
+
+    /// The same, and whether the policy inherits its method for reads: it then leaves the deadline
+    /// at each read, and need not be asked again.
+    fn deadline_after_first_read(
+        &self,
+        node: NodePtr<K, V>,
+        clock: &Clock,
+        now: u64,
+        deadline: u64,
+    ) -> (u64, bool);
 }
 
 /// Which calls and arguments a policy needs: all of them, for a policy of the user's.
@@ -152,6 +162,16 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
             .policy
             .expire_after_read(key, value, told, left, written);
         settle(answer, left, &view, now, deadline)
+    }
+
+    fn deadline_after_first_read(
+        &self,
+        node: NodePtr<K, V>,
+        clock: &Clock,
+        now: u64,
+        deadline: u64,
+    ) -> (u64, bool) {
+        inherited::watch::<P, _>(|| self.deadline_after_read(node, clock, now, deadline))
     }
 }
 

@@ -14,6 +14,7 @@
 //! [`time_to_idle`](crate::CacheBuilder::time_to_idle) of the builder.
 
 mod erased;
+mod inherited;
 mod ready;
 
 use std::sync::Arc;
@@ -33,9 +34,9 @@ pub use ready::{
 /// when its value is replaced, and when it is read. All methods have defaults: together they mean
 /// an entry that never expires.
 ///
-/// If a policy does not react to reads, pass [`expiry::writes_only(policy)`](writes_only): the
-/// cache then does not ask it on reads, and a hit costs as much as on an entry with a fixed
-/// deadline.
+/// A policy without an `expire_after_read` of its own is not asked about reads: a hit costs as much
+/// as on an entry with a fixed deadline. To have the same for a policy that has one, pass
+/// [`expiry::writes_only(policy)`](writes_only).
 ///
 /// # Answers
 ///
@@ -165,8 +166,8 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     ///
     /// # Cost
     ///
-    /// Part of each hit, unless the policy is given as [`writes_only`]. An answer other than
-    /// `duration_until_expiry` writes to the entry's memory: hits on one hot key are then slow
+    /// Part of each hit, if the policy has this method and is not given as [`writes_only`]. An
+    /// answer other than `duration_until_expiry` writes to the entry's memory: hits on one hot key are then slow
     /// where many threads share it.
     #[allow(unused_variables, reason = "the names are documentation")]
     fn expire_after_read(
@@ -177,6 +178,7 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
         duration_until_expiry: Option<Duration>,
         last_modified_at: Instant,
     ) -> Option<Duration> {
+        inherited::note::<Self>();
         duration_until_expiry
     }
 

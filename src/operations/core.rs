@@ -6,7 +6,7 @@ use crate::maintenance::Maintenance;
 use crate::refresh::Refresh;
 use crate::scheduler::Task;
 use crate::shared::Shared;
-use crate::sync::AtomicUsize;
+use crate::sync::{AtomicBool, AtomicUsize};
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
@@ -21,7 +21,10 @@ pub(crate) struct Core<K, V, S> {
     /// Whether hashes are spread, since the hasher may leave bits empty.
     spread: bool,
     /// A read moves no deadline and is not counted: all that it may leave behind is a read event.
-    pub(crate) has_fast_reads: bool,
+    pub(crate) has_fast_reads: AtomicBool,
+    /// Look-ups read the clock before they pin: entries have deadlines as a rule, and no read has
+    /// moved one yet.
+    pub(crate) reads_clock_first: AtomicBool,
     pub(crate) shared: Shared<K, V>,
     pub(crate) lifetimes: Lifetimes<K, V>,
     weigher: Option<Weigher<K, V>>,
@@ -45,7 +48,8 @@ impl<K, V, S> Core<K, V, S> {
         spread: bool,
     ) -> Self {
         Self {
-            has_fast_reads: !lifetimes.reads_extend && shared.counters.is_none(),
+            reads_clock_first: AtomicBool::new(lifetimes.may_only_expire()),
+            has_fast_reads: AtomicBool::new(Self::reads_are_fast(&lifetimes, &shared)),
             hasher,
             spread,
             shared,
@@ -55,6 +59,11 @@ impl<K, V, S> Core<K, V, S> {
             maintenance,
             handles: AtomicUsize::new(1),
         }
+    }
+
+    /// See [`has_fast_reads`](Self::has_fast_reads).
+    pub(super) fn reads_are_fast(lifetimes: &Lifetimes<K, V>, shared: &Shared<K, V>) -> bool {
+        !lifetimes.reads_may_extend() && shared.counters.is_none()
     }
 
     #[inline]

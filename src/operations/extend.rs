@@ -2,8 +2,11 @@
 
 use super::core::Core;
 use super::find::Hit;
+use super::lifetimes::reads;
+use crate::expiry::Lifetime;
 use crate::maintenance::WriteOutcome;
 use crate::node::{Life, NodePtr};
+use crate::sync::Ordering;
 use crate::time::{self, NEVER};
 
 impl<K, V> Hit<K, V> {
@@ -19,9 +22,14 @@ impl<K, V> Hit<K, V> {
         if !lifetimes.reads_extend {
             return true;
         }
+        let asks = lifetimes.asks_reads.load(Ordering::Relaxed);
         let own = match &lifetimes.policy {
-            Some(policy) if lifetimes.policy_asks.reads => {
-                policy.deadline_after_read(self.node, &core.shared.clock, self.now, self.deadline)
+            Some(policy) if asks == reads::ASK => {
+                let clock = &core.shared.clock;
+                policy.deadline_after_read(self.node, clock, self.now, self.deadline)
+            }
+            Some(policy) if asks == reads::FIRST_TELLS => {
+                core.ask_about_first_read(&**policy, self)
             }
             _ => self.deadline,
         };
@@ -50,6 +58,9 @@ impl<K, V> Hit<K, V> {
         let apart = lifetimes.kept_apart && answer.is_some();
         if wanted == deadline && !apart {
             return true;
+        }
+        if core.reads_clock_first.load(Ordering::Relaxed) {
+            core.reads_clock_first.store(false, Ordering::Relaxed);
         }
         // The pass finds out about a later deadline when it comes to the entry's bucket. It has to
         // be told of an earlier one; and of none at all, or a timer would stay armed for nothing.
@@ -90,6 +101,18 @@ impl<K, V> Hit<K, V> {
 }
 
 impl<K, V, S> Core<K, V, S> {
+    /// What the policy answers about the first read, which tells whether others have to ask.
+    #[cold]
+    #[inline(never)]
+    fn ask_about_first_read(&self, policy: &dyn Lifetime<K, V>, hit: &Hit<K, V>) -> u64 {
+        let (node, clock) = (hit.node, &self.shared.clock);
+        let (own, inherits) = policy.deadline_after_first_read(node, clock, hit.now, hit.deadline);
+        self.lifetimes.note_first_read(inherits);
+        let is_fast = Self::reads_are_fast(&self.lifetimes, &self.shared);
+        self.has_fast_reads.store(is_fast, Ordering::Relaxed);
+        own
+    }
+
     /// Moves a deadline under the shard's lock and with an event for the pass: earlier, or with the
     /// own deadline kept apart. Returns where it is now; `None` if the entry turns out to be due,
     /// or another thread moved the deadline.

@@ -36,9 +36,10 @@ pub(super) enum Glance<K, V> {
 
 impl<K, V> Shared<K, V> {
     /// One look at the key's bucket. A hit of a cache whose reads are not
-    /// [fast](super::Core::has_fast_reads) only says that the entry is live.
+    /// [fast](super::Core::has_fast_reads) only says that the entry is live. `now` is a reading of
+    /// the clock that this call has taken already, if there is one.
     #[inline(always)]
-    pub(super) fn glance<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Glance<K, V>
+    pub(super) fn glance<Q>(&self, hash: u64, key: &Q, pin: &Pin, now: Option<u64>) -> Glance<K, V>
     where
         Q: Equivalent<K> + ?Sized,
     {
@@ -57,14 +58,15 @@ impl<K, V> Shared<K, V> {
         if deadline == NEVER {
             return Glance::Hit(hit(0));
         }
-        match self.clock.now_in_line() {
+        match now.or_else(|| self.clock.now_in_line()) {
             Some(now) if !time::is_past(now, deadline) => Glance::Hit(hit(now)),
             _ => Glance::MaybeExpired(node),
         }
     }
 
     /// The living entry of a key; else `None` if the key is absent, or the entry that is due by its
-    /// deadline, for [`find_past`](Self::find_past).
+    /// deadline, for [`find_past`](Self::find_past). `now` is a reading of the clock that this call
+    /// has taken already, if there is one.
     // Inlined into each caller. What seldom happens goes on in tail calls: so what was found stays
     // in registers.
     #[inline(always)]
@@ -73,6 +75,7 @@ impl<K, V> Shared<K, V> {
         hash: u64,
         key: &Q,
         pin: &Pin,
+        now: Option<u64>,
     ) -> Result<Hit<K, V>, Option<Hit<K, V>>>
     where
         Q: Equivalent<K> + ?Sized,
@@ -81,7 +84,7 @@ impl<K, V> Shared<K, V> {
         let Some(node) = map.find(hash, pin, |node| key.equivalent(node.key())) else {
             return Err(None);
         };
-        self.judge(node).map_err(Some)
+        self.judge(node, now).map_err(Some)
     }
 
     /// Goes on from what [`find`](Self::find) has met: a miss, unless an entry that is due turns
@@ -103,7 +106,7 @@ impl<K, V> Shared<K, V> {
             if self.is_dead(&due, pin) {
                 return Err(Miss { due: Some(due.now) });
             }
-            match self.find(hash, key, pin) {
+            match self.find(hash, key, pin, None) {
                 Ok(hit) => return Ok(hit),
                 Err(again) => met = again,
             }
@@ -116,7 +119,7 @@ impl<K, V> Shared<K, V> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        self.find(hash, key, pin)
+        self.find(hash, key, pin, None)
             .or_else(|due| self.find_past(hash, key, due, pin))
     }
 
@@ -126,30 +129,31 @@ impl<K, V> Shared<K, V> {
         K: Eq,
     {
         // In this order: alive by its deadline, and in the map even after that was judged.
-        match self.judge(node) {
+        match self.judge(node, None) {
             Ok(hit) if node.life() == Life::Live => Some(hit),
             _ => self.find_live(node.hash(), node.key(), pin).ok(),
         }
     }
 
-    /// The node as a hit; as an error, if it is due.
+    /// The node as a hit; as an error, if it is due by `now`, or by a new reading of the clock.
     #[inline(always)]
-    pub(super) fn judge(&self, node: NodePtr<K, V>) -> Result<Hit<K, V>, Hit<K, V>> {
+    pub(super) fn judge(
+        &self,
+        node: NodePtr<K, V>,
+        now: Option<u64>,
+    ) -> Result<Hit<K, V>, Hit<K, V>> {
         let deadline = node.deadline();
         let hit = |now| Hit {
             node,
             deadline,
             now,
         };
+        let read = || now.unwrap_or_else(|| self.clock.now());
         if deadline == NEVER {
             // A read that may give it a deadline has to know the time.
-            return Ok(hit(if self.reads_extend {
-                self.clock.now()
-            } else {
-                0
-            }));
+            return Ok(hit(if self.reads_extend { read() } else { 0 }));
         }
-        let now = self.clock.now();
+        let now = read();
         if time::is_past(now, deadline) {
             Err(hit(now))
         } else {

@@ -3,7 +3,7 @@
 
 use crate::expiry::{Asks, Lifetime};
 use crate::node::NodePtr;
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{AtomicBool, AtomicU8, Ordering};
 use crate::time::{self, Clock, NEVER};
 use std::time::Duration;
 
@@ -16,6 +16,16 @@ pub(crate) struct Limits {
     pub(crate) load_timeout: Option<Duration>,
 }
 
+/// Whether reads ask the policy.
+pub(super) mod reads {
+    /// No read does.
+    pub(in super::super) const LEAVE: u8 = 0;
+    /// Each read does.
+    pub(in super::super) const ASK: u8 = 1;
+    /// The first read does, and finds out about the others.
+    pub(in super::super) const FIRST_TELLS: u8 = 2;
+}
+
 /// The policy and the limits of a cache, and what follows from them, worked out once.
 pub(crate) struct Lifetimes<K, V> {
     pub(crate) policy: Option<Box<dyn Lifetime<K, V>>>,
@@ -26,8 +36,12 @@ pub(crate) struct Lifetimes<K, V> {
     pub(super) updates_as_new: bool,
     /// There is a cache-wide limit on lifetimes.
     limited: bool,
-    /// A read may move the deadline.
+    /// A read may move the deadline, as far as the settings tell.
     pub(crate) reads_extend: bool,
+    /// Whether reads ask the policy: one of the constants of [`reads`].
+    ///
+    /// Relaxed: a policy that need not be asked would not move a deadline if it was.
+    pub(super) asks_reads: AtomicU8,
     /// The entry's own deadline must be kept apart from the wanted one.
     pub(crate) kept_apart: bool,
     /// An entry may have an own deadline. If not, a read does not look for one: it would touch
@@ -47,10 +61,33 @@ impl<K, V> Lifetimes<K, V> {
             reads_extend: policy_asks.reads || limits.time_to_idle.is_some(),
             kept_apart: limits.time_to_idle.is_some()
                 || (limits.time_to_live.is_some() && policy.is_some()),
+            asks_reads: AtomicU8::new(if policy_asks.reads {
+                reads::FIRST_TELLS
+            } else {
+                reads::LEAVE
+            }),
             owned: AtomicBool::new(policy.is_some()),
             policy,
             limits,
         }
+    }
+
+    /// Whether entries have deadlines as a rule, which reads need not move.
+    pub(super) fn may_only_expire(&self) -> bool {
+        (self.limited || self.policy.is_some()) && self.limits.time_to_idle.is_none()
+    }
+
+    /// Whether a read may still move a deadline.
+    #[inline]
+    pub(super) fn reads_may_extend(&self) -> bool {
+        self.asks_reads.load(Ordering::Relaxed) != reads::LEAVE
+            || self.limits.time_to_idle.is_some()
+    }
+
+    /// Notes whether the policy inherits its method for reads, as its first answer about one tells.
+    pub(super) fn note_first_read(&self, inherits: bool) {
+        let asks = if inherits { reads::LEAVE } else { reads::ASK };
+        self.asks_reads.store(asks, Ordering::Relaxed);
     }
 
     /// The wanted deadline of an entry whose own deadline is `own`, written at `written` and used

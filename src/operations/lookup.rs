@@ -21,6 +21,7 @@ use super::find::{Glance, Hit, Miss};
 use super::write::MAX_ASKS;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
+use crate::sync::Ordering;
 use equivalent::Equivalent;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -151,12 +152,32 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        if L::IS_READ && !self.has_fast_reads {
+        if L::IS_READ && !self.has_fast_reads.load(Ordering::Relaxed) {
             return self.look_up_fully::<L, Q>(hash, key);
         }
+        let now = self.read_clock_first();
         match self.shared.pin_alone() {
-            Some(pin) => self.look_once::<L, Q, _>(hash, key, pin),
+            Some(pin) => self.look_once::<L, Q, _>(hash, key, pin, now),
             None => self.look_up_elsewhere::<L, Q>(hash, key),
+        }
+    }
+
+    /// The time for a look-up that is about to pin, if a reading takes no call.
+    ///
+    /// It is read first because the fence of a pin waits for it, and does not wait for what a hit
+    /// loads after the fence. An entry that is found later and was not due at this reading was
+    /// alive at some moment of the call: it was stored before it was found, and falls due after the
+    /// reading.
+    ///
+    /// Where reads move deadlines, the clock is read after the deadline. Otherwise a read might
+    /// undo an extension of another thread's that its own reading does not know of.
+    #[inline(always)]
+    fn read_clock_first(&self) -> Option<u64> {
+        // Relaxed: the flag only chooses between two orders that are both sound.
+        if self.reads_clock_first.load(Ordering::Relaxed) {
+            self.shared.clock.now_in_line()
+        } else {
+            None
         }
     }
 
@@ -168,18 +189,18 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        self.look_once::<L, Q, _>(hash, key, self.shared.pin())
+        self.look_once::<L, Q, _>(hash, key, self.shared.pin(), None)
     }
 
     /// The fast path under its pin.
     #[inline(always)]
-    fn look_once<L, Q, P>(&self, hash: u64, key: &Q, pin: P) -> L::Answer<'_>
+    fn look_once<L, Q, P>(&self, hash: u64, key: &Q, pin: P, now: Option<u64>) -> L::Answer<'_>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
         P: Borrow<Pin> + Into<Pin>,
     {
-        match self.shared.glance(hash, key, pin.borrow()) {
+        match self.shared.glance(hash, key, pin.borrow(), now) {
             Glance::Hit(hit) => {
                 let taken = L::take(hit.node);
                 if L::IS_READ && self.shared.should_record(hit.node) {
@@ -210,7 +231,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        match self.shared.judge(node) {
+        match self.shared.judge(node, None) {
             Ok(hit) => self.finish::<L, Q>(hash, key, hit, pin),
             Err(due) => self.look_past::<L, Q>(hash, key, Some(due), pin),
         }
@@ -223,7 +244,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        self.look_up_pinned::<L, Q>(hash, key, pin)
+        self.look_up_pinned::<L, Q>(hash, key, pin, None)
     }
 
     /// The full path from its beginning: where a hit asks the policy, may move the deadline, or is
@@ -234,17 +255,18 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        self.look_up_pinned::<L, Q>(hash, key, self.shared.pin())
+        let now = self.read_clock_first();
+        self.look_up_pinned::<L, Q>(hash, key, self.shared.pin(), now)
     }
 
     /// The full path under its pin.
     #[inline(always)]
-    fn look_up_pinned<L, Q>(&self, hash: u64, key: &Q, pin: Pin) -> L::Answer<'_>
+    fn look_up_pinned<L, Q>(&self, hash: u64, key: &Q, pin: Pin, now: Option<u64>) -> L::Answer<'_>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        match self.shared.find(hash, key, &pin) {
+        match self.shared.find(hash, key, &pin, now) {
             Ok(hit) => self.finish::<L, Q>(hash, key, hit, pin),
             Err(due) => self.look_past::<L, Q>(hash, key, due, pin),
         }

@@ -69,7 +69,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         Q: Equivalent<K> + ?Sized,
         V: Clone,
     {
-        if self.lifetimes.reads_extend {
+        if self.lifetimes.reads_may_extend() {
             answers.extend(
                 asked
                     .iter()
