@@ -1,6 +1,6 @@
 //! Inserting, and setting a deadline by hand.
 //!
-//! A write looks the key up, reads the clock once, and asks the policy, with no lock held. Then it
+//! A write reads the clock once, looks the key up, and asks the policy, with no lock held. Then it
 //! takes the shard's lock and confirms by addresses that what it asked about is still there;
 //! otherwise it starts over. So a callback may call the cache, may panic, and may take long.
 //!
@@ -40,12 +40,15 @@ struct Attempt {
     number: u32,
     /// The answer to go by. If there is none, the policy is asked.
     last: Option<Asked>,
+    /// The reading of the clock to go by. If there is none, the clock is read.
+    now: Option<u64>,
 }
 
 impl Attempt {
     const FIRST: Self = Self {
         number: 1,
         last: None,
+        now: None,
     };
 }
 
@@ -305,7 +308,8 @@ where
         value: V,
         gate: &mut impl Gate<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
-        // Before the pin, whose fence delays the memory loads after it.
+        // Before the pin, whose fence delays the memory loads after it, and waits for a reading of
+        // the clock. After all user code that made the value.
         let core = self.core;
         let cell = core.shared.map.cell(hash);
         cell.prefetch(hash);
@@ -314,8 +318,12 @@ where
             weight: core.weigh(&key, &value),
         };
         let new = NewNode::new(key, value, making);
+        let attempt = Attempt {
+            now: Some(core.shared.clock.now()),
+            ..Attempt::FIRST
+        };
         let pin = core.shared.pin();
-        self.attempt(cell, new, Attempt::FIRST, pin, gate)
+        self.attempt(cell, new, attempt, pin, gate)
     }
 
     /// The rest of a write whose first attempt was overtaken.
@@ -375,7 +383,7 @@ where
         }
         let asked = attempt
             .last
-            .unwrap_or_else(|| lifetimes.ask(&new, probe.found, given, &shared.clock));
+            .unwrap_or_else(|| lifetimes.ask(&new, probe.found, given, &shared.clock, attempt.now));
         let refresh = core.refresh.as_ref().and_then(|policy| {
             let own = match asked.answer {
                 Answer::New(own) | Answer::Moved(own) => own,
@@ -469,7 +477,8 @@ where
 }
 
 impl<K: 'static, V: 'static> Lifetimes<K, V> {
-    /// Reads the clock, once, and asks the policy about the value that comes in. No lock is held.
+    /// Asks the policy about the value that comes in, at `now` if the clock was read. No lock is
+    /// held.
     // Always inlined, as the rest of an attempt: the second attempt is a second caller.
     #[inline(always)]
     fn ask(
@@ -478,12 +487,12 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         found: Option<NodePtr<K, V>>,
         given: Given,
         clock: &Clock,
+        now: Option<u64>,
     ) -> Asked {
         if let Given::Life(_) | Given::Loaded(FromLoad { life: Some(_), .. }) = given {
             self.note_own();
         }
-        // After all user code that made the value, and just before the policy is asked.
-        let now = clock.now();
+        let now = now.unwrap_or_else(|| clock.now());
         let answer = match (given, &self.policy) {
             (Given::Life(life), _) => Answer::New(clock.view(now).deadline_after(now, life)),
             (
