@@ -26,7 +26,7 @@
 //!
 //! ```
 //! use std::time::{Duration, Instant};
-//! use wheelhouse::{Cache, Expiry, expiry};
+//! use wheelhouse::{Cache, Expiry};
 //!
 //! struct Record { address: [u8; 4], ttl: Duration }
 //!
@@ -37,9 +37,7 @@
 //!     }
 //! }
 //!
-//! // This policy never reacts to reads, so hits need not ask it.
-//! let names: Cache<String, Record> =
-//!     Cache::builder().expire_after(expiry::writes_only(RecordExpiry)).build();
+//! let names: Cache<String, Record> = Cache::builder().expire_after(RecordExpiry).build();
 //! # let record = Record { address: [127, 0, 0, 1], ttl: Duration::from_secs(60) };
 //! # names.insert("localhost".into(), record);
 //! # assert_eq!(names.get_ref("localhost").unwrap().address, [127, 0, 0, 1]);

@@ -104,6 +104,77 @@ impl Expiry<u32, u32> for Ordinary {
     }
 }
 
+/// The first read may find out that a policy inherits its method for reads. An inner policy that
+/// does says nothing about the outer one, which calls it for some reads only.
+#[test]
+fn a_policy_that_passes_some_reads_on_is_asked_about_each() {
+    struct Created;
+    impl Expiry<u32, u32> for Created {
+        fn expire_after_create(&self, key: &u32, value: &u32, _: Instant) -> Option<Duration> {
+            by_value(key, value)
+        }
+    }
+    struct Even(Created);
+    impl Expiry<u32, u32> for Even {
+        fn expire_after_create(&self, key: &u32, value: &u32, at: Instant) -> Option<Duration> {
+            self.0.expire_after_create(key, value, at)
+        }
+
+        fn expire_after_read(
+            &self,
+            key: &u32,
+            value: &u32,
+            at: Instant,
+            left: Option<Duration>,
+            written: Instant,
+        ) -> Option<Duration> {
+            if *key % 2 == 0 {
+                by_value(key, value)
+            } else {
+                self.0.expire_after_read(key, value, at, left, written)
+            }
+        }
+    }
+    let shared: Arc<dyn Expiry<u32, u32>> = Arc::new(Even(Created));
+    for builder in [
+        Cache::builder().expire_after(Even(Created)),
+        Cache::builder().expire_after(Box::new(Even(Created))),
+        Cache::builder().expire_after(shared),
+        Cache::builder()
+            .record_stats()
+            .expire_after(jittered(Even(Created), 0.0)),
+    ] {
+        let clock = ManualTicker::new();
+        let cache: Cache<u32, u32> = builder.ticker(clock.clone()).build();
+        cache.insert(1, 10);
+        cache.insert(2, 10);
+        clock.advance(secs(4));
+        for key in [1, 2] {
+            assert_eq!(cache.get(&key), Some(10));
+        }
+        assert_eq!(left(&cache, 1), Some(Some(secs(6))));
+        assert_eq!(left(&cache, 2), Some(Some(secs(10))));
+    }
+    // Asked or not, a policy with create only leaves deadlines where they are.
+    for builder in [
+        Cache::builder().expire_after(Created),
+        Cache::builder().expire_after(Box::new(Created)),
+        Cache::builder().record_stats().expire_after(Created),
+    ] {
+        let clock = ManualTicker::new();
+        let cache: Cache<u32, u32> = builder.ticker(clock.clone()).build();
+        cache.insert(1, 10);
+        for passed in 1..10 {
+            clock.advance(secs(1));
+            assert_eq!(cache.get(&1), Some(10));
+            assert_eq!(cache.get_many([&1]), [Some(10)]);
+            assert_eq!(left(&cache, 1), Some(Some(secs(10 - passed))));
+        }
+        clock.advance(secs(1));
+        assert_eq!(cache.get(&1), None);
+    }
+}
+
 #[test]
 fn a_policy_for_writes_only_is_not_called_on_reads() {
     struct NeverRead;

@@ -229,8 +229,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Gives each entry a lifetime of its own; see [`Expiry`].
     ///
-    /// The cache also asks the policy on each read. If reads need not move deadlines, pass
-    /// [`expiry::writes_only(policy)`](crate::expiry::writes_only): hits are then cheaper.
+    /// A policy that has a method for reads is asked about each hit, which makes a hit dearer by
+    /// half. If reads need not move deadlines, leave the method out, or pass
+    /// [`expiry::writes_only(policy)`](crate::expiry::writes_only).
     ///
     /// ```
     /// use std::time::Duration;

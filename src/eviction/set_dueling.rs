@@ -65,7 +65,8 @@ enum Slot {
 }
 
 pub(super) struct SetDueling {
-    slots: Box<[Slot; DUEL_SLOTS]>,
+    /// None until a duel opens: a cache that never evicts has none.
+    slots: Vec<Slot>,
     score: [i32; 3],
     /// When the next duel of the class may open, by the count that `open` is given.
     due: [u64; 3],
@@ -76,7 +77,7 @@ pub(super) struct SetDueling {
 impl SetDueling {
     pub(super) fn new(seed: u64) -> Self {
         Self {
-            slots: Box::new([Slot::Empty; DUEL_SLOTS]),
+            slots: Vec::new(),
             score: [MAX_SCORE / 2, -MAX_SCORE, -MAX_SCORE],
             due: [0; 3],
             generation: 0,
@@ -89,7 +90,7 @@ impl SetDueling {
     /// in the cache.
     pub(super) fn used(&mut self, hash: u64, missed: bool) {
         let at = slot_of(hash);
-        match self.slots[at] {
+        match self.slots.get(at).copied().unwrap_or(Slot::Empty) {
             Slot::Incumbent { tag, open, .. } if tag == tag_of(hash) => {
                 self.slots[at] = Slot::Empty;
                 for class in CLASSES {
@@ -122,6 +123,9 @@ impl SetDueling {
         let (at, against) = (slot_of(candidate), slot_of(incumbent));
         if at == against {
             return;
+        }
+        if self.slots.is_empty() {
+            self.slots.resize(DUEL_SLOTS, Slot::Empty);
         }
         let known =
             matches!(self.slots[against], Slot::Incumbent { tag, .. } if tag == tag_of(incumbent));

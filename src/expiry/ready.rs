@@ -221,12 +221,12 @@ pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
 
 /// Asks `policy` about writes only: no read calls it or moves a deadline.
 ///
-/// Use it for a policy whose `expire_after_read` would return its argument. The cache then does not
-/// prepare that call on each hit, so a hit costs the same as with a deadline fixed by
-/// [`insert_with_ttl`](crate::Cache::insert_with_ttl).
+/// Use it for a policy that has an `expire_after_read`, if reads of this cache need not move
+/// deadlines. The cache then does not prepare that call on each hit, so a hit costs the same as
+/// with a deadline fixed by [`insert_with_ttl`](crate::Cache::insert_with_ttl). A policy without an
+/// `expire_after_read` of its own does not need the adaptor.
 ///
-/// A policy that does answer reads may be passed as well: the cache then ignores its answers to
-/// reads. The adaptor works with any policy, and in either order with [`jittered`].
+/// The adaptor works with any policy, and in either order with [`jittered`].
 ///
 /// # Examples
 ///
@@ -234,7 +234,7 @@ pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
 /// use std::time::{Duration, Instant};
 /// use wheelhouse::{Cache, Expiry, ManualTicker, expiry};
 ///
-/// /// A lease lives as long as it was granted, counted from when it was written.
+/// /// A lease lives as long as it was granted, counted from its last use.
 /// struct LeaseExpiry;
 ///
 /// impl Expiry<u32, Duration> for LeaseExpiry {
@@ -242,17 +242,19 @@ pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
 ///         Some(*granted)
 ///     }
 ///
-///     fn expire_after_update(
+///     fn expire_after_read(
 ///         &self,
 ///         _: &u32,
 ///         granted: &Duration,
 ///         _: Instant,
 ///         _: Option<Duration>,
+///         _: Instant,
 ///     ) -> Option<Duration> {
 ///         Some(*granted)
 ///     }
 /// }
 ///
+/// // In this cache, counted from its creation.
 /// let time = ManualTicker::new();
 /// let cache = Cache::builder()
 ///     .ticker(time.clone())

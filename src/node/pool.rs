@@ -4,7 +4,7 @@
 //!
 //! Chunks are aligned to their size, so clearing the low bits of a slot's address gives its chunk.
 //! A chunk begins with the number of the *region* that it was allocated with. A region has one to
-//! sixteen chunks, more as the pool grows. It is returned to the allocator when its last slot was
+//! 64 chunks, more as the pool grows. It is returned to the allocator when its last slot was
 //! returned and the pool has enough other room.
 //!
 //! Returned slots are usually needed again soon, so some of them stay in one chain, whichever
@@ -43,7 +43,7 @@ use std::ptr::{self, NonNull};
 /// the use of a freed slot.
 pub(super) const ONE_SLOT_CHUNKS: bool = cfg!(any(fuzzing, wheelhouse_single));
 /// Number of chunks of the largest regions.
-const MAX_CHUNKS: usize = if ONE_SLOT_CHUNKS { 1 } else { 16 };
+const MAX_CHUNKS: usize = if ONE_SLOT_CHUNKS { 1 } else { 64 };
 /// The square of the number of slots that may stay recycled, as a multiple of the slots that are
 /// not free: the number is about six times their root. At most half of those slots, too.
 const RECYCLED_SQUARED: u64 = if ONE_SLOT_CHUNKS { 0 } else { 32 };

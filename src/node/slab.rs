@@ -47,7 +47,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 /// The smallest chunk, in bytes, and the fewest nodes in one.
-const MIN_CHUNK: usize = if ONE_SLOT_CHUNKS { 1 } else { 8192 };
+const MIN_CHUNK: usize = if ONE_SLOT_CHUNKS { 1 } else { 2048 };
 const MIN_SLOTS: usize = if ONE_SLOT_CHUNKS { 1 } else { 8 };
 /// A node larger than this has a chunk of its own. Otherwise the first node would allocate room for
 /// eight.
@@ -86,14 +86,13 @@ struct Geometry<K, V>(PhantomData<(K, V)>);
 impl<K, V> Geometry<K, V> {
     const HOT: usize = size_of::<Node<K, V>>();
     const SIDE: usize = size_of::<Side>();
-    /// Where the hot parts begin: behind the header, aligned to a cache line.
+    /// Where the hot parts begin: behind the header, so that none stands on two cache lines if
+    /// their size allows that.
     const FIRST: usize = {
-        let align = if align_of::<Node<K, V>>() > 64 {
-            align_of::<Node<K, V>>()
-        } else {
-            64
-        };
-        size_of::<Header>().next_multiple_of(align)
+        let power = 1 << Self::HOT.trailing_zeros();
+        let align = if power > 64 { 64 } else { power };
+        let least = align_of::<Node<K, V>>();
+        size_of::<Header>().next_multiple_of(if align > least { align } else { least })
     };
     const SIZE: usize = {
         let slots = if Self::HOT > ALONE_FROM { 1 } else { MIN_SLOTS };

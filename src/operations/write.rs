@@ -319,7 +319,7 @@ where
         };
         let new = NewNode::new(key, value, making);
         let attempt = Attempt {
-            now: Some(core.shared.clock.now()),
+            now: core.shared.clock.now_in_line(),
             ..Attempt::FIRST
         };
         let pin = core.shared.pin();

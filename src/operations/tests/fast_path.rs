@@ -1,10 +1,10 @@
 //! Look-ups on the fast path, compared with the same look-ups on the slow path. A pin that the
 //! thread holds already, in which the look-up's pin nests, forces the slow path.
 
-use crate::{Cache, expiry};
+use crate::{Cache, Expiry, expiry};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -42,6 +42,60 @@ fn caches() -> [Cache<u64, u64>; 3] {
             .expire_after(expiry::writing(|_: &u64, _: &u64| Some(HOUR)))
             .build(),
     ]
+}
+
+/// Lives for an hour; a read may set that anew.
+struct Hour;
+impl Expiry<u64, u64> for Hour {
+    fn expire_after_create(&self, _: &u64, _: &u64, _: Instant) -> Option<Duration> {
+        Some(HOUR)
+    }
+}
+
+struct HourFromReads;
+impl Expiry<u64, u64> for HourFromReads {
+    fn expire_after_create(&self, _: &u64, _: &u64, _: Instant) -> Option<Duration> {
+        Some(HOUR)
+    }
+
+    fn expire_after_read(
+        &self,
+        _: &u64,
+        value: &u64,
+        _: Instant,
+        left: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        if *value == 1 { left } else { Some(HOUR) }
+    }
+}
+
+#[test]
+fn the_first_read_tells_whether_reads_are_fast() {
+    let read = |cache: Cache<u64, u64>, reads: &[u64]| {
+        for value in reads {
+            cache.insert(1, *value);
+            cache.get(&1);
+        }
+        let core = &cache.core;
+        (
+            core.has_fast_reads.load(Ordering::Relaxed),
+            core.reads_clock_first.load(Ordering::Relaxed),
+        )
+    };
+    let ordinary = || Cache::builder().expire_after(Hour);
+    assert_eq!(read(ordinary().build(), &[]), (false, true));
+    assert_eq!(read(ordinary().build(), &[1]), (true, true));
+    assert_eq!(read(ordinary().build(), &[1, 2, 1]), (true, true));
+    let counted = ordinary().record_stats().build();
+    assert_eq!(read(counted, &[1, 2]), (false, true));
+    let idle = ordinary().time_to_idle(HOUR).build();
+    assert_eq!(read(idle, &[1, 2]), (false, false));
+    let extended = || Cache::builder().expire_after(HourFromReads).build();
+    assert_eq!(read(extended(), &[1, 1]), (false, true));
+    assert_eq!(read(extended(), &[1, 2]), (false, false));
+    let none = Cache::builder().build();
+    assert_eq!(read(none, &[1]), (true, false));
 }
 
 #[test]
