@@ -297,6 +297,6 @@ fn a_node_of_two_words_takes_half_a_line_and_its_entry_less() {
     assert_eq!(Geometry::<u64, u64>::SIDE, 16);
     assert_eq!([false, true].map(entry::size), [20, 40]);
     if !ONE_SLOT_CHUNKS {
-        assert_eq!(Geometry::<u64, u64>::SLOTS, 169);
+        assert_eq!(Geometry::<u64, u64>::SLOTS, 42);
     }
 }
