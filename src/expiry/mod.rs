@@ -167,8 +167,8 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     /// # Cost
     ///
     /// Part of each hit, if the policy has this method and is not given as [`writes_only`]. An
-    /// answer other than `duration_until_expiry` writes to the entry's memory: hits on one hot key are then slow
-    /// where many threads share it.
+    /// answer other than `duration_until_expiry` writes to the entry's memory: hits on one hot key
+    /// are then slow where many threads share it.
     #[allow(unused_variables, reason = "the names are documentation")]
     fn expire_after_read(
         &self,
