@@ -4,7 +4,7 @@ use crate::map::Look;
 use crate::node::{Life, NodePtr};
 use crate::reclaim::Pin;
 use crate::shared::Shared;
-use crate::time::{self, NEVER};
+use crate::time::{self, Ahead, NEVER};
 use equivalent::Equivalent;
 
 /// An entry as a look-up found it: alive, unless said otherwise.
@@ -39,7 +39,7 @@ impl<K, V> Shared<K, V> {
     /// [fast](super::Core::has_fast_reads) only says that the entry is live. `now` is a reading of
     /// the clock that this call has taken already, if there is one.
     #[inline(always)]
-    pub(super) fn glance<Q>(&self, hash: u64, key: &Q, pin: &Pin, now: Option<u64>) -> Glance<K, V>
+    pub(super) fn glance<Q>(&self, hash: u64, key: &Q, pin: &Pin, now: Ahead) -> Glance<K, V>
     where
         Q: Equivalent<K> + ?Sized,
     {
@@ -58,7 +58,7 @@ impl<K, V> Shared<K, V> {
         if deadline == NEVER {
             return Glance::Hit(hit(0));
         }
-        match now.or_else(|| self.clock.now_in_line()) {
+        match now.or_read_in_line(&self.clock) {
             Some(now) if !time::is_past(now, deadline) => Glance::Hit(hit(now)),
             _ => Glance::MaybeExpired(node),
         }
@@ -75,7 +75,7 @@ impl<K, V> Shared<K, V> {
         hash: u64,
         key: &Q,
         pin: &Pin,
-        now: Option<u64>,
+        now: Ahead,
     ) -> Result<Hit<K, V>, Option<Hit<K, V>>>
     where
         Q: Equivalent<K> + ?Sized,
@@ -106,7 +106,7 @@ impl<K, V> Shared<K, V> {
             if self.is_dead(&due, pin) {
                 return Err(Miss { due: Some(due.now) });
             }
-            match self.find(hash, key, pin, None) {
+            match self.find(hash, key, pin, Ahead::NONE) {
                 Ok(hit) => return Ok(hit),
                 Err(again) => met = again,
             }
@@ -119,7 +119,7 @@ impl<K, V> Shared<K, V> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        self.find(hash, key, pin, None)
+        self.find(hash, key, pin, Ahead::NONE)
             .or_else(|due| self.find_past(hash, key, due, pin))
     }
 
@@ -129,7 +129,7 @@ impl<K, V> Shared<K, V> {
         K: Eq,
     {
         // In this order: alive by its deadline, and in the map even after that was judged.
-        match self.judge(node, None) {
+        match self.judge(node, Ahead::NONE) {
             Ok(hit) if node.life() == Life::Live => Some(hit),
             _ => self.find_live(node.hash(), node.key(), pin).ok(),
         }
@@ -137,18 +137,14 @@ impl<K, V> Shared<K, V> {
 
     /// The node as a hit; as an error, if it is due by `now`, or by a new reading of the clock.
     #[inline(always)]
-    pub(super) fn judge(
-        &self,
-        node: NodePtr<K, V>,
-        now: Option<u64>,
-    ) -> Result<Hit<K, V>, Hit<K, V>> {
+    pub(super) fn judge(&self, node: NodePtr<K, V>, now: Ahead) -> Result<Hit<K, V>, Hit<K, V>> {
         let deadline = node.deadline();
         let hit = |now| Hit {
             node,
             deadline,
             now,
         };
-        let read = || now.unwrap_or_else(|| self.clock.now());
+        let read = || now.or_read(&self.clock);
         if deadline == NEVER {
             // A read that may give it a deadline has to know the time.
             return Ok(hit(if self.reads_extend { read() } else { 0 }));

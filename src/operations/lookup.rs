@@ -22,6 +22,7 @@ use super::write::MAX_ASKS;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::sync::Ordering;
+use crate::time::Ahead;
 use equivalent::Equivalent;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -172,12 +173,12 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// Where reads move deadlines, the clock is read after the deadline. Otherwise a read might
     /// undo an extension of another thread's that its own reading does not know of.
     #[inline(always)]
-    fn read_clock_first(&self) -> Option<u64> {
+    fn read_clock_first(&self) -> Ahead {
         // Relaxed: the flag only chooses between two orders that are both sound.
         if self.reads_clock_first.load(Ordering::Relaxed) {
-            self.shared.clock.now_in_line()
+            self.shared.clock.read_ahead()
         } else {
-            None
+            Ahead::NONE
         }
     }
 
@@ -189,12 +190,12 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        self.look_once::<L, Q, _>(hash, key, self.shared.pin(), None)
+        self.look_once::<L, Q, _>(hash, key, self.shared.pin(), Ahead::NONE)
     }
 
     /// The fast path under its pin.
     #[inline(always)]
-    fn look_once<L, Q, P>(&self, hash: u64, key: &Q, pin: P, now: Option<u64>) -> L::Answer<'_>
+    fn look_once<L, Q, P>(&self, hash: u64, key: &Q, pin: P, now: Ahead) -> L::Answer<'_>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
@@ -231,7 +232,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        match self.shared.judge(node, None) {
+        match self.shared.judge(node, Ahead::NONE) {
             Ok(hit) => self.finish::<L, Q>(hash, key, hit, pin),
             Err(due) => self.look_past::<L, Q>(hash, key, Some(due), pin),
         }
@@ -244,7 +245,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        self.look_up_pinned::<L, Q>(hash, key, pin, None)
+        self.look_up_pinned::<L, Q>(hash, key, pin, Ahead::NONE)
     }
 
     /// The full path from its beginning: where a hit asks the policy, may move the deadline, or is
@@ -261,7 +262,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
 
     /// The full path under its pin.
     #[inline(always)]
-    fn look_up_pinned<L, Q>(&self, hash: u64, key: &Q, pin: Pin, now: Option<u64>) -> L::Answer<'_>
+    fn look_up_pinned<L, Q>(&self, hash: u64, key: &Q, pin: Pin, now: Ahead) -> L::Answer<'_>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,

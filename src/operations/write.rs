@@ -17,7 +17,7 @@ use crate::maintenance::WriteOutcome;
 use crate::map::{Revalidated, ShardCell};
 use crate::node::{Making, NewNode, NodePtr, Times};
 use crate::reclaim::Pin;
-use crate::time::{self, Clock, NEVER};
+use crate::time::{self, Ahead, Clock, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -40,15 +40,15 @@ struct Attempt {
     number: u32,
     /// The answer to go by. If there is none, the policy is asked.
     last: Option<Asked>,
-    /// The reading of the clock to go by. If there is none, the clock is read.
-    now: Option<u64>,
+    /// The reading of the clock to go by.
+    now: Ahead,
 }
 
 impl Attempt {
     const FIRST: Self = Self {
         number: 1,
         last: None,
-        now: None,
+        now: Ahead::NONE,
     };
 }
 
@@ -319,7 +319,7 @@ where
         };
         let new = NewNode::new(key, value, making);
         let attempt = Attempt {
-            now: core.shared.clock.now_in_line(),
+            now: core.shared.clock.read_ahead(),
             ..Attempt::FIRST
         };
         let pin = core.shared.pin();
@@ -477,8 +477,8 @@ where
 }
 
 impl<K: 'static, V: 'static> Lifetimes<K, V> {
-    /// Asks the policy about the value that comes in, at `now` if the clock was read. No lock is
-    /// held.
+    /// Asks the policy about the value that comes in, which happens at the reading `ahead`, if
+    /// there is one. No lock is held.
     // Always inlined, as the rest of an attempt: the second attempt is a second caller.
     #[inline(always)]
     fn ask(
@@ -487,12 +487,12 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         found: Option<NodePtr<K, V>>,
         given: Given,
         clock: &Clock,
-        now: Option<u64>,
+        ahead: Ahead,
     ) -> Asked {
         if let Given::Life(_) | Given::Loaded(FromLoad { life: Some(_), .. }) = given {
             self.note_own();
         }
-        let now = now.unwrap_or_else(|| clock.now());
+        let now = ahead.or_read(clock);
         let answer = match (given, &self.policy) {
             (Given::Life(life), _) => Answer::New(clock.view(now).deadline_after(now, life)),
             (

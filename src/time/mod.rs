@@ -67,6 +67,35 @@ pub(crate) struct Clock {
     asked: std::sync::atomic::AtomicUsize,
 }
 
+/// A reading that a call took ahead of the place where it needs it, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// One register: 0 stands for none. So a reading of 0 is taken again.
+pub(crate) struct Ahead(u64);
+
+impl Ahead {
+    pub(crate) const NONE: Self = Self(0);
+
+    /// The reading, or one that is taken now.
+    #[inline(always)]
+    pub(crate) fn or_read(self, clock: &Clock) -> u64 {
+        if self == Self::NONE {
+            clock.now()
+        } else {
+            self.0
+        }
+    }
+
+    /// The same if that takes no call.
+    #[inline(always)]
+    pub(crate) fn or_read_in_line(self, clock: &Clock) -> Option<u64> {
+        if self == Self::NONE {
+            clock.now_in_line()
+        } else {
+            Some(self.0)
+        }
+    }
+}
+
 /// An enum rather than `Box<dyn Ticker>` for both, so that the default costs no indirect call.
 enum Source {
     Counter {
@@ -134,6 +163,12 @@ impl Clock {
             (asked % 2 == 1).then(|| self.now_indirectly())
         });
         direct
+    }
+
+    /// [`now`](Self::now), if that takes no call, for a place further on.
+    #[inline(always)]
+    pub(crate) fn read_ahead(&self) -> Ahead {
+        Ahead(self.now_in_line().unwrap_or(0))
     }
 
     // Out of line: each look-up has a copy of `now`.
