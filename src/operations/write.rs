@@ -492,7 +492,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         if let Given::Life(_) | Given::Loaded(FromLoad { life: Some(_), .. }) = given {
             self.note_own();
         }
-        let now = ahead.or_read(clock);
+        let now = ahead.or_call(clock);
         let answer = match (given, &self.policy) {
             (Given::Life(life), _) => Answer::New(clock.view(now).deadline_after(now, life)),
             (

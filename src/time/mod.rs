@@ -85,6 +85,16 @@ impl Ahead {
         }
     }
 
+    /// The reading, or one that is taken now by a call: after [`Clock::read_ahead`].
+    #[inline(always)]
+    pub(crate) fn or_call(self, clock: &Clock) -> u64 {
+        if self == Self::NONE {
+            clock.now_indirectly()
+        } else {
+            self.0
+        }
+    }
+
     /// The same if that takes no call.
     #[inline(always)]
     pub(crate) fn or_read_in_line(self, clock: &Clock) -> Option<u64> {
