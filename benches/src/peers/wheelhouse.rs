@@ -110,9 +110,9 @@ styles! {
     /// An ordinary policy that overrides the method for reads and changes nothing there.
     ReadsAsTold, "wheelhouse, reads as told",
         |builder, plan| builder.expire_after(AsTold(plan.lifetime));
-    /// The ordinary policy, its reads never asked.
+    /// The same under `writes_only`.
     WritesOnly, "wheelhouse, writes_only",
-        |builder, plan| builder.expire_after(expiry::writes_only(OnCreate(plan.lifetime)));
+        |builder, plan| builder.expire_after(expiry::writes_only(AsTold(plan.lifetime)));
     /// The ready policy `expiry::creating`.
     Ready, "wheelhouse, creating", |builder, plan| {
         let lifetime = plan.lifetime;
