@@ -21,9 +21,9 @@ fn main() {
     let of = |name: &str| env::var(name).unwrap_or_default();
     let manifest = of("CARGO_MANIFEST_DIR");
     let lock = Path::new(&manifest).with_file_name("Cargo.lock");
-    let log = Path::new(&manifest)
-        .with_file_name(".git")
-        .join("logs/HEAD");
+    // Relative to the manifest's folder, and elsewhere in a worktree.
+    let path = ["-C", &manifest, "rev-parse", "--git-path", "logs/HEAD"];
+    let log = Path::new(&manifest).join(output("git", &path));
     // The log has a line for each commit. A file that does not exist would make each build a new
     // one.
     for changing in [Path::new("build.rs"), &lock, &log] {

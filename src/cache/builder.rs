@@ -230,7 +230,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// Gives each entry a lifetime of its own; see [`Expiry`].
     ///
     /// A policy that has a method for reads is asked about each hit, which makes a hit dearer by
-    /// half. If reads need not move deadlines, leave the method out, or pass
+    /// two fifths. If reads need not move deadlines, leave the method out, or pass
     /// [`expiry::writes_only(policy)`](crate::expiry::writes_only).
     ///
     /// ```

@@ -22,8 +22,8 @@ pub(crate) struct Core<K, V, S> {
     spread: bool,
     /// A read moves no deadline and is not counted: all that it may leave behind is a read event.
     pub(crate) has_fast_reads: AtomicBool,
-    /// Look-ups read the clock before they pin: entries have deadlines as a rule, and no read has
-    /// moved one yet.
+    /// Look-ups read the clock before they pin: that takes no call, entries have deadlines as a
+    /// rule, and no read has moved one yet.
     pub(crate) reads_clock_first: AtomicBool,
     pub(crate) shared: Shared<K, V>,
     pub(crate) lifetimes: Lifetimes<K, V>,
@@ -48,7 +48,9 @@ impl<K, V, S> Core<K, V, S> {
         spread: bool,
     ) -> Self {
         Self {
-            reads_clock_first: AtomicBool::new(lifetimes.may_only_expire()),
+            reads_clock_first: AtomicBool::new(
+                lifetimes.may_only_expire() && shared.clock.is_direct(),
+            ),
             has_fast_reads: AtomicBool::new(Self::reads_are_fast(&lifetimes, &shared)),
             hasher,
             spread,

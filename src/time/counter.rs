@@ -89,6 +89,11 @@ pub(super) struct Direct {
 impl Direct {
     pub(super) const NONE: Self = Self { origin: 0, rate: 0 };
 
+    /// Whether the processor's counter is a clock.
+    pub(super) fn is_clock(self) -> bool {
+        self.rate != 0
+    }
+
     /// Nanoseconds since the [`Counter`] was made, 0 for an earlier reading; `None` where the
     /// processor's counter is no clock.
     #[inline]

@@ -175,6 +175,12 @@ impl Clock {
         direct
     }
 
+    /// Whether a reading takes no call.
+    pub(crate) fn is_direct(&self) -> bool {
+        // Fuzzers and models take both ways.
+        cfg!(any(fuzzing, wheelhouse_shuttle)) || self.direct.is_clock()
+    }
+
     /// [`now`](Self::now), if that takes no call, for a place further on.
     #[inline(always)]
     pub(crate) fn read_ahead(&self) -> Ahead {
