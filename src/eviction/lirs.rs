@@ -31,8 +31,8 @@
 //! The *tail* is the oldest part of the protected queue, a twentieth of the cache. A smaller
 //! protected queue would lose the hits of the tail first. Until the first eviction, and after the
 //! cache fell to half its bound, the cache is *filling*: new keys go to the protected queue, the
-//! tail is one entry, and each use moves an entry to the newest end. So at the first eviction the
-//! oldest entries are those that were unused for longest.
+//! tail is one entry, and each use moves an entry to the newest end of that queue. So at the first
+//! eviction the oldest entries are those that were unused for longest.
 //!
 //! An entry that expired leaves a ghost as an evicted one does. If its key returns, that says
 //! nothing about the size of the window: a larger window would not have kept the entry. So such a
@@ -175,7 +175,10 @@ impl<K, V> Lirs<K, V> {
             }
             _ => {
                 entry.set_mark(now);
-                if self.protected_has_room(entry) || self.deserves(hash, self.class(before)) {
+                let promoted = self.filling
+                    || self.protected_has_room(entry)
+                    || self.deserves(hash, self.class(before));
+                if promoted {
                     self.window.unlink(entry);
                     self.protected.push_newest(entry);
                     self.rebalance();

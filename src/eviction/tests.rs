@@ -3,7 +3,7 @@
 
 use super::{Eviction, EvictionPolicy, OUT, OVERWEIGHT, WEIGHTLESS, mix};
 use crate::node::{Columns, Making, NewNode, NodePtr, Slab, Times};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::Adaptive, EvictionPolicy::Lru];
 
@@ -619,6 +619,32 @@ fn a_return_after_a_deadline_does_not_widen_the_window() {
     );
 }
 
+/// The last keys that fill a cache go into the window. A use takes them out again, whatever the
+/// duels say: no entry was evicted yet, so the order of use is all there is to go by.
+#[test]
+fn the_last_keys_that_fill_a_cache_are_hot_when_they_are_used() {
+    const MAX: u64 = 1_000;
+    for seed in 0..200 {
+        let mut cache = Model::new(EvictionPolicy::Adaptive, MAX);
+        cache.policy = Eviction::with_policy(EvictionPolicy::Adaptive, MAX, seed);
+        (0..MAX).for_each(|key| cache.insert(key, 1));
+        let used: HashSet<u64> = (0..MAX).step_by(10).collect();
+        for _ in 0..2 {
+            (0..MAX).step_by(10).for_each(|key| _ = cache.read(key));
+        }
+        cache.check();
+        let mut keys = Vec::new();
+        let mut walk = cache.policy.begin_walk();
+        while cache
+            .policy
+            .walk(&mut walk, 100, |entry| keys.push(*entry.node().key()))
+        {}
+        let hottest: HashSet<u64> = keys.iter().rev().take(used.len()).copied().collect();
+        let cold: Vec<_> = used.difference(&hottest).collect();
+        assert!(cold.is_empty(), "seed {seed}: {cold:?} were used");
+    }
+}
+
 #[test]
 fn a_walk_visits_all_that_stays_from_the_coldest_to_the_hottest() {
     for (policy, max) in [(EvictionPolicy::Lru, 100), (EvictionPolicy::Adaptive, 100)] {
@@ -637,7 +663,7 @@ fn a_walk_visits_all_that_stays_from_the_coldest_to_the_hottest() {
             cache.remove(keys[0] + steps % 2);
             cache.read(70 + steps % 10);
         }
-        let met: std::collections::HashSet<u64> = keys.iter().copied().collect();
+        let met: HashSet<u64> = keys.iter().copied().collect();
         let missed: Vec<_> = cache
             .nodes
             .keys()
