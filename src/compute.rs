@@ -39,7 +39,7 @@ pub enum Op<V> {
 /// |---|---|---|---|
 /// | none | `Unchanged` or `StillNone` | `Inserted` or `ReplacedWith` | `Removed` or `StillNone` |
 /// | none, but the entry expired or was evicted | what the closure saw | `Inserted` | `StillNone` |
-/// | `insert`, `invalidate`: the compute counts as having come just before | what the closure saw | as without it, but not stored | `Overtaken(None)` |
+/// | `insert`, `invalidate`: the compute counts as having come just before | what the closure saw | as in the first row, but not stored | `Overtaken(None)` |
 /// | `remove`, `remove_if`, `replace_if`, `retain`, a newer load: they have used what the closure saw | what the closure saw | `Overtaken(Some(value))` | `Overtaken(None)` |
 ///
 /// ```
@@ -199,8 +199,8 @@ impl<K, V> Entry<K, V> {
         self.stored
     }
 
-    /// What was left of the entry's life when the snapshot was taken; `None` if it never expires,
-    /// or was not stored.
+    /// The time that the entry had left when the snapshot was taken; `None` if it never expires, or
+    /// was not stored.
     ///
     /// ```
     /// use std::time::Duration;

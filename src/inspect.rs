@@ -10,14 +10,15 @@ use std::fmt;
 impl<K, V, S> Cache<K, V, S> {
     /// Iterates over the live entries, in no particular order.
     ///
-    /// Weakly consistent: a key that is there during the whole iteration is shown exactly once,
-    /// with its value of some moment of the iteration; one that comes or goes meanwhile may be
+    /// Weakly consistent: a key that is present during the whole iteration is shown exactly once,
+    /// with the value of some moment of the iteration. A key that comes or goes meanwhile may be
     /// shown or not. Does not count as a read: no policy is asked, no use is noted. Expired entries
     /// are skipped.
     ///
     /// # Panics
     ///
-    /// Never itself; a step does if the key's `Eq` or the [`Ticker`](crate::Ticker) does.
+    /// This call does not; a step of the iterator does if the key's `Eq` or the
+    /// [`Ticker`](crate::Ticker) does.
     ///
     /// # Cost
     ///

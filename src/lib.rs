@@ -14,12 +14,12 @@
 //!
 //! # How long entries live
 //!
-//! | you know the lifetime | use |
+//! | the lifetime comes from | use |
 //! |---|---|
-//! | when you insert | [`Cache::insert_with_ttl`], [`Cache::set_expiry`] |
-//! | from key and value | the closures [`expiry::creating`], [`expiry::writing`], [`expiry::accessing`] |
-//! | from key, value and time | a policy of your own: [`Expiry`] |
-//! | one for all entries | [`time_to_live`](CacheBuilder::time_to_live), [`time_to_idle`](CacheBuilder::time_to_idle) |
+//! | the caller | [`Cache::insert_with_ttl`], [`Cache::set_expiry`] |
+//! | key and value | a closure: [`expiry::creating`], [`expiry::writing`], [`expiry::accessing`] |
+//! | key, value and time | a policy of your own: [`Expiry`] |
+//! | one setting for all entries | [`time_to_live`](CacheBuilder::time_to_live), [`time_to_idle`](CacheBuilder::time_to_idle) |
 //!
 //! If several apply, the earliest deadline counts. At exactly its deadline an entry is expired: no
 //! method returns it, even if it was not removed yet.
@@ -50,7 +50,7 @@
 //! plus one thread wake-up after its deadline. The thread starts with the first deadline and ends
 //! with the last cache. An event loop can take its place ([`Scheduler::custom`]). With
 //! [`Scheduler::disabled`] only calls of the cache remove entries. The cache calls a [removal
-//! listener](CacheBuilder::removal_listener) exactly once for each removed pair, with its
+//! listener](CacheBuilder::removal_listener) exactly once for each removed key and value, with the
 //! [`RemovalCause`], in order for each key.
 //!
 //! # How many entries stay
@@ -72,8 +72,9 @@
 //!
 //! # Loading
 //!
-//! One load for each key, whatever the method: calls that need the same missing key wait for one
-//! run of user code and share its outcome. Every method has a form for async code, on any runtime.
+//! At most one load runs for a key at any time, whatever the method: calls that need the same
+//! missing key wait for one run of user code and share its outcome. Every method has a form for
+//! async code, on any runtime.
 //!
 //! ```
 //! use wheelhouse::Cache;
@@ -92,13 +93,14 @@
 //! | a value that gives the right to fill a key | [`lease`](Cache::lease) |
 //! | a cache that loads and refreshes by itself | [`LoadingCache`] |
 //!
-//! A write revokes the load of its key that is under way: the load returns its result and does not
-//! store it. A load that would wait for itself panics.
+//! A write of a key revokes the load of that key: the loaded value is not stored. The call that
+//! loads and the calls that wait for it return the value that the key has then, or the loaded value
+//! if the key has none. A load that would wait for itself panics.
 //!
 //! # Restarts
 //!
-//! [`snapshot`](Cache::snapshot) copies the entries out with their remaining lives, the hottest
-//! first; [`restore`](Cache::restore) puts them into the cache of the next process.
+//! [`snapshot`](Cache::snapshot) copies the entries with their remaining lifetimes, the hottest
+//! first. [`restore`](Cache::restore) puts them into the cache of the next process.
 //!
 //! # Tests that need no sleep
 //!
@@ -124,14 +126,14 @@
 //!
 //! - Only targets with 64-bit pointers. The map keeps bits of a key's hash in the upper bits of its
 //!   pointers. If the allocator returns an address above 2^48, the call that needed the memory
-//!   panics, and changes nothing in the cache. The tagged addresses of Android on arm64 are
-//!   supported.
+//!   panics, and the cache stays as it was. The tagged addresses of Android on arm64 are supported.
 //! - Keys and values lie in memory of the cache, in chunks. Put values of more than a few KiB into
 //!   a `Box` or an `Arc`.
-//! - While an [`EntryRef`] lives, the cache frees no memory of what it removes. If a program calls
-//!   [`std::mem::forget`] on an `EntryRef`, the cache never frees a pair that it removes later.
-//! - The number of waiting notifications is not bounded. If a listener never returns, the cache
-//!   keeps every removed pair.
+//! - While an [`EntryRef`] exists, the cache frees none of the entries that it removes. If a
+//!   program calls [`std::mem::forget`] on an `EntryRef`, the cache frees none until the cache
+//!   itself is dropped.
+//! - The number of waiting notifications is not bounded. If a listener never returns, every removed
+//!   key and value stays in memory.
 //! - The first cache of a process measures the rate of the processor's time stamp counter;
 //!   [`Ticker`](Ticker#without-a-ticker) says how long that takes.
 //!

@@ -4,7 +4,7 @@
 //! The promises:
 //!
 //! - **Exactly once.** The listener is called once for each key–value pair that left the cache,
-//!   with the value that left.
+//!   with that very value.
 //! - **In order for each key.** Of two values that lived under one key, the one that left first is
 //!   reported first. Between different keys there is no order.
 //! - **After the fact.** When the listener runs, the removal is visible. The cache may already hold
@@ -29,7 +29,7 @@
 //! # A listener that calls its cache
 //!
 //! A listener that owns a handle of its own cache keeps that cache, and its threads, alive for
-//! ever. One that holds it weakly does not:
+//! ever. A listener that holds the cache weakly does not:
 //!
 //! ```
 //! use std::sync::{Arc, Weak};
@@ -65,7 +65,7 @@ use std::fmt;
 /// |---|---|
 /// | the deadline passed, and a pass or one of the calls below found the entry | [`Expired`](Self::Expired) |
 /// | `invalidate`, `remove`, `invalidate_all` | [`Explicit`](Self::Explicit) |
-/// | `retain`, for entries its closure declined | [`Explicit`](Self::Explicit) |
+/// | `retain`, for entries that its closure refused | [`Explicit`](Self::Explicit) |
 /// | `insert`, `insert_with_ttl` on a key that was present | [`Replaced`](Self::Replaced), for the old value |
 /// | `max_capacity` exceeded, or made smaller | [`Size`](Self::Size) |
 /// | the new entry itself was not kept, as with a capacity of 0 | [`Size`](Self::Size) |

@@ -75,7 +75,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
 
     /// Changes the bound of a cache that was built with one. After a smaller bound each maintenance
     /// pass evicts a bounded number of entries;
-    /// [`run_pending_tasks`](crate::Cache::run_pending_tasks) evicts all that are too many.
+    /// [`run_pending_tasks`](crate::Cache::run_pending_tasks) evicts down to the bound.
     ///
     /// Entries of weight 0 are never evicted. The number of shards does not change; it follows from
     /// the bound that the cache was built with.

@@ -14,7 +14,7 @@ use crate::wheel;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
-/// `initial_capacity` makes room for at most this many entries in advance.
+/// The largest `initial_capacity`.
 const MOST_INITIAL: usize = 1 << 36;
 
 impl<K, V, S> CacheBuilder<K, V, S>

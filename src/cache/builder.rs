@@ -104,8 +104,8 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
 }
 
 impl<K, V, S> CacheBuilder<K, V, S> {
-    /// Names the cache: the name appears in its `Debug` output, in the name of its thread, and in
-    /// messages about it.
+    /// Names the cache: the name appears in its `Debug` output, in the name of its notifier thread,
+    /// and in messages about it.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().name("dns").build();
@@ -117,7 +117,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     }
 
     /// Makes room for this many entries in advance. The table grows without long pauses in any
-    /// case; this setting saves that work.
+    /// case; this setting saves the work of growing.
     ///
     /// # Cost
     ///
@@ -149,14 +149,14 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// | entries | bound + 2 % + 64 | bound + 25 % + 256 |
     /// | values in memory, removed ones included | 1.25 × bound + 1,024 | 1.5 × bound + 2,048 |
     ///
-    /// A writer that finds more than that waiting yields its processor until other threads have
-    /// caught up with the maintenance. The cache frees a removed value when no reader can still
-    /// hold it. If a reader holds one for more than 32 ms, for example in an
-    /// [`EntryRef`](crate::EntryRef), writers stop waiting, and the second row does not hold until
-    /// that reader has dropped it. The rows do not count values that wait for a slow listener.
+    /// A writer that finds too much maintenance waiting yields its processor until other threads
+    /// have caught up. The cache frees a removed value when no reader can still hold it. If a
+    /// reader holds one for more than 32 ms, for example in an [`EntryRef`](crate::EntryRef),
+    /// writers stop waiting, and the second row does not hold until that reader has dropped it. The
+    /// rows do not count values that wait for a slow listener.
     ///
-    /// With a weigher, up to 1,024 inserts per shard (four shards per core, fewer in a small cache)
-    /// and 3,072 more may exceed the bound, each as heavy as the heaviest entry.
+    /// With a weigher, the weight may exceed the bound by 1,024 inserts per shard (four shards per
+    /// core, fewer in a small cache) and 3,072 more, each as heavy as the heaviest entry.
     ///
     /// ```
     /// use wheelhouse::Cache;
@@ -182,8 +182,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// [`Size`](RemovalCause::Size), at the latest by the next maintenance pass, and evicts no
     /// other entry; the value that it replaced has left as `Replaced`.
     ///
-    /// The limit on events in the write buffers counts entries, whatever they weigh: see
-    /// `max_capacity`.
+    /// The limits on waiting maintenance count entries, whatever they weigh: see `max_capacity`.
     ///
     /// # Panics
     ///
@@ -229,8 +228,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Gives each entry a lifetime of its own; see [`Expiry`].
     ///
-    /// A policy that has a method for reads is asked about each hit, which makes a hit dearer by
-    /// two fifths. If reads need not move deadlines, leave the method out, or pass
+    /// A policy that has a method for reads is asked about each hit; a hit then costs 1.4 times as
+    /// much. If reads need not move deadlines, leave the method out, or pass
     /// [`expiry::writes_only(policy)`](crate::expiry::writes_only).
     ///
     /// ```
@@ -253,7 +252,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// Bounds the time since an entry was last written. If an entry has other lifetimes too, the
     /// earliest deadline counts.
     ///
-    /// Zero makes every entry due at once; more than 2^62 ns (146 years) counts as that.
+    /// Zero makes every entry due at once; more than 2^62 ns (146 years) counts as 2^62 ns.
     ///
     /// ```
     /// use std::time::Duration;
@@ -278,7 +277,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// [`set_expiry`](crate::Cache::set_expiry) resets the idle time too; `contains_key`,
     /// `peek_ref`, iteration and `retain` do not. Zero makes every entry due at once; more than
-    /// 2^62 ns (146 years) counts as that.
+    /// 2^62 ns (146 years) counts as 2^62 ns.
     ///
     /// ```
     /// use std::time::Duration;
@@ -304,8 +303,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Bounds how long a load holds its key. A load that is older is *overdue*: the next call that
     /// needs the key's value replaces it with a load of its own, and the calls that waited for the
-    /// old one wait for the new one. With a scheduler, waiting tasks wake when the time is over.
-    /// There is no time limit by default.
+    /// old one wait for the new one. With a scheduler, waiting tasks wake when the time is over. By
+    /// default there is no limit.
     ///
     /// An overdue load is not stopped. Its value is stored if no newer load has replaced it, and
     /// dropped otherwise. The time is that of the cache's ticker.
@@ -381,7 +380,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Sets the function that receives every value that leaves the cache;
+    /// Sets the function that is called for every value that leaves the cache;
     /// [`listener`](crate::listener) lists the guarantees.
     ///
     /// ```
@@ -412,8 +411,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Cost
     ///
-    /// Off: one branch per look-up. On: a few instructions per look-up, without memory that threads
-    /// share, up to two threads per core (and up to 32 threads on any machine). A removal of an
+    /// Off: one branch per look-up. On: a few instructions per look-up. With at most two threads
+    /// per core, or 32 if that is more, each thread counts in memory of its own. A removal of an
     /// expired entry also reads the clock, for its lateness. The counters take about 9 KiB per
     /// cache, more on large machines.
     ///

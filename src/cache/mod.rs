@@ -19,8 +19,9 @@ use std::time::Duration;
 /// A concurrent cache in which every entry may have a deadline of its own.
 ///
 /// A `Cache` is a handle: a clone shares the same entries. When the drop of the last handle
-/// returns, all entries were dropped (without notifications), and all earlier removals were told to
-/// the listener; [Dropping the last handle](crate#dropping-the-last-handle) says what it waits for.
+/// returns, the listener has been called for all earlier removals, and all entries have been
+/// dropped, without notifications. [Dropping the last handle](crate#dropping-the-last-handle) says
+/// what the drop waits for.
 ///
 /// # When the policy is asked
 ///
@@ -87,8 +88,8 @@ impl<K, V, S> Clone for Cache<K, V, S> {
 }
 
 // A cache is whole after a panic in user code (callbacks.md), so a handle may cross `catch_unwind`.
-// Keys, values and hasher must be unwind safe themselves. The state of policy, weigher, listener,
-// ticker and alarm is reached by the cache alone, which goes on using them.
+// Keys, values and hasher must be unwind safe themselves. Only the cache reaches the state of
+// policy, weigher, listener, ticker and alarm, and it goes on using them.
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> UnwindSafe for Cache<K, V, S> {}
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for Cache<K, V, S> {}
 
@@ -118,8 +119,8 @@ where
     ///
     /// # Cost
     ///
-    /// As [`build`](CacheBuilder::build): some allocations, whatever the capacity. Memory for
-    /// entries is allocated as they come.
+    /// As [`build`](CacheBuilder::build): some allocations, whatever the capacity. The memory of
+    /// the entries is allocated as they are inserted.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -155,9 +156,9 @@ where
     /// # Cost
     ///
     /// No allocation. At most one reading of the clock. No lock and no write to shared memory,
-    /// except if the read moves the deadline (under the shard's lock, if to an earlier moment or to
-    /// never), is the first use of the entry since maintenance last looked, or finds an expired
-    /// entry. May drain the read buffer of a bounded cache when it is full. With
+    /// except if the read moves the deadline (under a lock, if to an earlier moment or to never),
+    /// is the first use of the entry for a while, or finds an expired entry. If the read buffer of
+    /// a bounded cache is full, the read may drain it. With
     /// [`Scheduler::disabled`](crate::Scheduler::disabled), a read that finds an expired entry also
     /// expires a few others.
     ///
@@ -179,23 +180,23 @@ where
     /// Stores a value. A value that was there leaves with the cause `Replaced`, or `Expired` if it
     /// had expired.
     ///
-    /// The policy is asked for the lifetime: about a new entry, or about the update of a present
-    /// one. The deadline counts from the instant that the policy is told. It is read once, after
-    /// the weigher has run; that instant is also when the value counts as written.
+    /// The cache asks the policy for the lifetime of a new entry, or of the updated one. It reads
+    /// the clock once, after the weigher has run: the policy is told this instant, the deadline
+    /// counts from it, and the value counts as written then.
     ///
     /// # Panics
     ///
     /// If the key's `Hash` or `Eq`, the weigher or the policy does; then the cache is as it was. A
-    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller,
+    /// panic in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach the caller,
     /// too, perhaps after the write was made: see [When callbacks
     /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
-    /// Allocates only when the table or the memory for entries must grow. Takes the shard's lock
-    /// for a moment, and reads the clock once. Every now and then, when enough writes wait in its
-    /// shard, runs a small bounded maintenance pass. The value is copied a few times on the way, on
-    /// the stack: put a value of many kilobytes into a `Box` or an `Arc`.
+    /// Allocates only when the table or the memory for entries must grow. Takes the lock of the
+    /// key's *shard*, one of several parts of the map, for a moment, and reads the clock once. When
+    /// enough writes wait in that shard, runs a small bounded maintenance pass. The value is copied
+    /// a few times on the stack: put a value of many kilobytes into a `Box` or an `Arc`.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -209,16 +210,16 @@ where
 
     /// Stores a value that lives for `ttl` from now. The policy is not asked. Works on any cache.
     ///
-    /// Zero: stored, never visible, removed as `Expired`. More than 2^62 ns (146 years) counts as
-    /// 2^62 ns. Cache-wide limits still hold: the earliest deadline counts. Later reads and updates
-    /// ask the policy as usual, and may move this deadline.
+    /// With a `ttl` of zero the value is stored, is never visible, and leaves as `Expired`. More
+    /// than 2^62 ns (146 years) counts as 2^62 ns. Cache-wide limits still hold: the earliest
+    /// deadline counts. Later reads and updates ask the policy as usual, and may move this
+    /// deadline.
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` or the weigher does; then the cache is as it was. A
-    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller,
-    /// too, perhaps after the write was made: see [When callbacks
-    /// misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` or the weigher does; then the cache is as it was. A panic in a
+    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach the caller, too, perhaps
+    /// after the write was made: see [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -246,14 +247,14 @@ where
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` or the policy does; then the read has moved no deadline. A
-    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller,
-    /// too: see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` or the policy does; then the read has moved no deadline. A panic
+    /// in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach the caller, too: see
+    /// [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
-    /// As `get`, without the clone. While the [`EntryRef`] lives, memory that leaves this cache is
-    /// not freed.
+    /// As `get`, without the clone. While the [`EntryRef`] exists, this cache frees none of the
+    /// entries that it removes.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -272,12 +273,11 @@ where
     /// that is absent or whose entry has expired.
     ///
     /// It does for each key what [`get`](Self::get) does, statistics and the policy's
-    /// [`expire_after_read`](crate::Expiry::expire_after_read) included. It only shares the cost.
-    /// It is not a snapshot: each key is looked up at some moment of the call, not necessarily in
-    /// order.
+    /// [`expire_after_read`](crate::Expiry::expire_after_read) included, at a lower cost. It is not
+    /// a snapshot: each key is looked up at some moment of the call, not necessarily in order.
     ///
-    /// `keys` may call the cache: it is asked for the next keys when those before have been looked
-    /// up.
+    /// The iterator `keys` may call the cache: it runs between the look-ups of one batch of keys
+    /// and the next.
     ///
     /// # Panics
     ///
@@ -288,10 +288,9 @@ where
     ///
     /// # Cost
     ///
-    /// One allocation, for the answers. Sixteen keys at a time share a pin, one reading of the
+    /// One allocation, for the answers. A batch of sixteen keys shares a pin, one reading of the
     /// clock, and the wait for memory: with many entries, a key of a batch costs a fraction of a
-    /// `get`. Where reads move deadlines,
-    /// only the fetching is shared.
+    /// `get`. If reads move deadlines, only the wait for memory is shared.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -315,8 +314,8 @@ where
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does. A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm)
-    /// that panics may reach the caller, too: see [When callbacks
+    /// If the key's `Hash` or `Eq` does. A panic in a [`Ticker`](crate::Ticker) or an
+    /// [`Alarm`](crate::Alarm) may reach the caller, too: see [When callbacks
     /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
@@ -342,8 +341,8 @@ where
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does. A [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm)
-    /// that panics may reach the caller, too: see [When callbacks
+    /// If the key's `Hash` or `Eq` does. A panic in a [`Ticker`](crate::Ticker) or an
+    /// [`Alarm`](crate::Alarm) may reach the caller, too: see [When callbacks
     /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
@@ -367,15 +366,15 @@ where
     /// is absent or its entry has expired.
     ///
     /// Zero: the entry expires at once. More than 2^62 ns (146 years) counts as 2^62 ns. Cache-wide
-    /// limits still hold: the earliest deadline counts. Counts as a use for `time_to_idle`, and
-    /// neither as a read nor as a write. Later reads and updates ask the policy as usual, and may
-    /// move this deadline.
+    /// limits still hold: the earliest deadline counts. The call counts as a use for
+    /// `time_to_idle`, but not as a read or a write. Later reads and updates ask the policy as
+    /// usual, and may move this deadline.
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does; then the deadline is where it was. A
-    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller,
-    /// too, perhaps after it was moved: see [When callbacks
+    /// If the key's `Hash` or `Eq` does; then the deadline is where it was. A panic in a
+    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach the caller, too, perhaps
+    /// after the deadline was moved: see [When callbacks
     /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
@@ -405,9 +404,9 @@ where
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does; then the entry is still there. A [`Ticker`](crate::Ticker)
-    /// or an [`Alarm`](crate::Alarm) that panics may reach the caller, too, perhaps after the
-    /// removal: see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` does; then the entry is still there. A panic in a
+    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach the caller, too, perhaps
+    /// after the removal: see [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -435,7 +434,7 @@ where
     /// # Panics
     ///
     /// If the key's `Hash` or `Eq` or the value's `Clone` does; then the entry is still there. A
-    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics may reach the caller,
+    /// panic in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach the caller,
     /// too, perhaps after the removal: see [When callbacks
     /// misbehave](crate#when-callbacks-misbehave).
     ///
@@ -463,14 +462,14 @@ where
     ///
     /// # Panics
     ///
-    /// Only a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics reaches the
-    /// caller, perhaps when a part of the work was done: see [When callbacks
+    /// Only a panic in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) reaches the
+    /// caller, perhaps after a part of the work is done: see [When callbacks
     /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
     /// Proportional to the number of entries. Holds a shard's lock for 64 removals at a time, and
-    /// does its share of the maintenance.
+    /// does a part of the maintenance.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -484,16 +483,16 @@ where
     }
 
     /// Removes the entries for which `keep` returns false, with the cause `Explicit`. Expired
-    /// entries are not shown.
+    /// entries are skipped.
     ///
-    /// `keep` runs with no lock held and may call the cache. An entry that is replaced between the
-    /// question and the removal stays.
+    /// `keep` runs with no lock held and may call the cache. An entry that is replaced after `keep`
+    /// has seen it stays.
     ///
     /// # Panics
     ///
-    /// If `keep` does; entries refused before are removed. A [`Ticker`](crate::Ticker) or an
-    /// [`Alarm`](crate::Alarm) that panics may reach the caller, too, perhaps after some removals:
-    /// see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If `keep` does; entries for which it returned false before are removed. A panic in a
+    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach the caller, too, perhaps
+    /// after some removals: see [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -511,7 +510,7 @@ where
         self.core.retain(keep);
     }
 
-    /// How many entries are stored now, expired ones that were not yet removed included.
+    /// How many entries are stored now, including expired ones that were not yet removed.
     ///
     /// Exact as long as no other thread writes: it counts every write that has returned. While
     /// other threads write, it may miss some of their last writes, or count them early.
@@ -529,7 +528,7 @@ where
         self.core.shared.map.len()
     }
 
-    /// What all stored entries weigh together, expired ones that were not yet removed included.
+    /// What all stored entries weigh together, including expired ones that were not yet removed.
     /// Without a [`weigher`](CacheBuilder::weigher) every entry weighs 1.
     ///
     /// As exact as [`entry_count`](Self::entry_count): it counts what is stored, so it may be over
@@ -554,12 +553,12 @@ where
     /// Does all maintenance that is due: removes every expired entry, evicts down to the bound,
     /// delivers the notifications, and frees the memory that no reader holds. All notifications
     /// have been delivered when it returns, except if it is called from inside a listener: then
-    /// they follow after that listener has returned.
+    /// they are delivered after that listener has returned.
     ///
     /// # Panics
     ///
-    /// Only a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics reaches the
-    /// caller, perhaps when a part of the work was done: see [When callbacks
+    /// Only a panic in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) reaches the
+    /// caller, perhaps after a part of the work is done: see [When callbacks
     /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
@@ -587,8 +586,8 @@ where
     /// Returns the time until the timer wheel has work next, for event loops: `None` if nothing is
     /// scheduled, zero if there is work.
     ///
-    /// It is not always a deadline: an entry whose deadline is far away moves to a finer level of
-    /// the wheel first. A loop that sleeps for so long, then calls
+    /// This is not always the time until a deadline: an entry whose deadline is far away moves to a
+    /// finer level of the wheel first. A loop that sleeps for this time, then calls
     /// [`run_pending_tasks`](Self::run_pending_tasks) and asks again, removes each entry within
     /// [`expiry_resolution`](crate::Policy::expiry_resolution) after its deadline. If other threads
     /// write meanwhile, use [`Scheduler::custom`](crate::Scheduler::custom): it tells the loop of
@@ -596,8 +595,8 @@ where
     ///
     /// # Panics
     ///
-    /// Only a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) that panics reaches the
-    /// caller, perhaps when a part of the work was done: see [When callbacks
+    /// Only a panic in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) reaches the
+    /// caller, perhaps after a part of the work is done: see [When callbacks
     /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost

@@ -35,7 +35,7 @@ pub use ready::{
 /// an entry that never expires.
 ///
 /// A policy without an `expire_after_read` of its own is not asked about reads: a hit costs as much
-/// as on an entry with a fixed deadline. To have the same for a policy that has one, pass
+/// as on an entry with a fixed deadline. For the same cost with a policy that has one, pass
 /// [`expiry::writes_only(policy)`](writes_only).
 ///
 /// # Answers
@@ -51,7 +51,7 @@ pub use ready::{
 ///   without a write to shared memory.
 ///
 /// A write reads the instant once, after the code that makes the value has run and before it asks
-/// the policy. A read uses an instant within the call, at which the entry was alive. With
+/// the policy. A read uses an instant at which the call was under way and the entry was alive. With
 /// `time_to_live` or `time_to_idle` on the same cache, the earliest of the deadlines holds, and
 /// `duration_until_expiry` is the time left until that one. If the policy returns it unchanged, the
 /// deadline that the policy gave before stays.
@@ -166,7 +166,7 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     ///
     /// # Cost
     ///
-    /// Part of each hit, if the policy has this method and is not given as [`writes_only`]. An
+    /// Part of each hit, if the policy has this method and is not wrapped in [`writes_only`]. An
     /// answer other than `duration_until_expiry` writes to the entry's memory: hits on one hot key
     /// are then slow where many threads share it.
     #[allow(unused_variables, reason = "the names are documentation")]

@@ -16,12 +16,13 @@ use crate::time::{MAX_LIFE_NANOS, saturating_nanos};
 /// Gives each new entry the lifetime that `lifetime` returns; later reads and writes do not change
 /// it.
 ///
-/// Neither a read nor a new value for the key moves the deadline. `None` means that the entry never
-/// expires; for other special values see [`Expiry`](Expiry#answers).
+/// `None` means that the entry never expires; for other special values see
+/// [`Expiry`](Expiry#answers).
 ///
 /// # Examples
 ///
-/// Use it for an answer whose lifetime its origin has set, however often it is refreshed:
+/// Use it for a value whose source has fixed the deadline, which later writes of the key must not
+/// extend:
 ///
 /// ```
 /// use std::time::Duration;
@@ -147,7 +148,7 @@ where
 /// Lets no entry expire, unless a caller sets its deadline.
 ///
 /// Use it for a cache whose lifetimes all come from `insert_with_ttl` and `set_expiry`. A deadline
-/// set by them stays when the value is replaced by a plain `insert`.
+/// set by these calls stays when a plain `insert` replaces the value.
 ///
 /// # Examples
 ///
@@ -222,8 +223,8 @@ pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
 /// Asks `policy` about writes only: no read calls it or moves a deadline.
 ///
 /// Use it for a policy that has an `expire_after_read`, if reads of this cache need not move
-/// deadlines. The cache then does not prepare that call on each hit, so a hit costs the same as
-/// with a deadline fixed by [`insert_with_ttl`](crate::Cache::insert_with_ttl). A policy without an
+/// deadlines. The cache then makes no call on a hit, so a hit costs the same as with a deadline
+/// fixed by [`insert_with_ttl`](crate::Cache::insert_with_ttl). A policy without an
 /// `expire_after_read` of its own does not need the adaptor.
 ///
 /// The adaptor works with any policy, and in either order with [`jittered`].

@@ -147,8 +147,8 @@ where
         Loading::of_closure(seeker, make, convert, move |end| finish(cache, key, end))
     }
 
-    /// The key's entry; or one with the value that `init` makes, if there is none or `replace_if`
-    /// says of its value that it has to be replaced.
+    /// The key's entry. If there is none, or `replace_if` returns true for its value, a new entry
+    /// with the value of `init`.
     ///
     /// `replace_if` may be asked more than once: about each value that it would replace. If the key
     /// is written while `init` runs, this returns what [`or_insert_with`](Self::or_insert_with)
@@ -235,7 +235,7 @@ where
             .await
     }
 
-    /// Stores the value that `f` makes of the live entry, or of none.
+    /// Stores the value that `f` makes of the live entry, or of `None`.
     ///
     /// No update is lost: closures of a key run one after the other. If the key is written while
     /// `f` runs, its value is not stored, and [`is_stored`](Entry::is_stored) says so; the entry
@@ -283,10 +283,10 @@ where
         self.compute_async(true, f, convert, |_, key, end| upserted(key, end))
     }
 
-    /// Does with the entry what `f` says, which sees the live entry.
+    /// Shows the live entry to `f`, and does what `f` answers.
     ///
     /// `f` runs with no lock held; `get` finds the old value meanwhile. Writers of the key do not
-    /// wait: [`CompResult`] says what comes of the compute then.
+    /// wait: [`CompResult`] says what becomes of the compute then.
     ///
     /// # Panics
     ///

@@ -60,9 +60,10 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Replaces the value of a key if the key has a live one that `matches`: compare and set.
+    /// Replaces the value of a key if the key is present and `matches` returns true: compare and
+    /// set.
     ///
-    /// The value that was asked about is the one that is replaced. `matches` runs with no lock
+    /// The value that `matches` has seen is the one that is replaced. `matches` runs with no lock
     /// held, and again if another write comes first.
     ///
     /// # Errors
@@ -110,10 +111,10 @@ where
         }
     }
 
-    /// Removes the value of a key and returns it, if the key has a live one that `matches`.
+    /// Removes the value of a key and returns it, if the key is present and `matches` returns true.
     ///
-    /// The value that was asked about is the one that is removed. `matches` runs with no lock held,
-    /// and again if another write comes first.
+    /// The value that `matches` has seen is the one that is removed. `matches` runs with no lock
+    /// held, and again if another write comes first.
     ///
     /// # Panics
     ///

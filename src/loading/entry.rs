@@ -22,9 +22,9 @@ use std::time::Duration;
 /// A key of a cache, and what to do with its entry; from [`Cache::entry`].
 ///
 /// At most one closure runs for a key at any time, whatever the method. The methods `or_*` make a
-/// value if the key has none; calls that come meanwhile share it, as those of
-/// [`get_with`](Cache::get_with) do. The methods `and_*` see the live entry and change it; they
-/// take turns, the one that has waited longest first.
+/// value if the key has none; calls that come meanwhile share it, as with
+/// [`get_with`](Cache::get_with). The methods `and_*` see the live entry and change it; they take
+/// turns, the longest-waiting call first.
 ///
 /// ```
 /// let cache = wheelhouse::Cache::new(100);
@@ -41,8 +41,8 @@ pub struct EntrySelector<'a, K, V, S = RandomState, Y = Owned<K>> {
     _key: std::marker::PhantomData<fn() -> K>,
 }
 
-/// A borrowed key of a cache, and what to do with its entry; from
-/// [`Cache::entry_by_ref`]. The key is made owned only where that is needed.
+/// A borrowed key of a cache, and what to do with its entry; from [`Cache::entry_by_ref`]. An owned
+/// key is made only if a load needs one.
 ///
 /// ```
 /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
@@ -57,7 +57,7 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Begins what is to be done with the entry of a key.
+    /// Selects the entry of a key; the selector's methods read or change it.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

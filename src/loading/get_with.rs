@@ -1,4 +1,4 @@
-//! `get_with` and its kin: the value of a key, made at need.
+//! `get_with` and its variants: the value of a key, loaded if it is absent.
 
 use super::begin::{Ask, Got};
 use super::key::{ByRef, Key, Owned};
@@ -95,7 +95,7 @@ where
 ///
 /// At most one closure runs for a key at any time, whatever the method. Calls that come meanwhile
 /// wait for its outcome and share it. A write of the key (`insert`, `invalidate`, `remove`, …)
-/// never waits for a load: it revokes the load, whose value is then returned and not stored.
+/// never waits for a load: it revokes the load, whose value is then not stored.
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -147,9 +147,9 @@ where
     /// The value of a key; made by `init` and stored if the key is absent or its entry has expired.
     ///
     /// While `init` runs, other calls for the key wait and share its value. If `init` panics, the
-    /// call that has waited longest runs its own closure. If the key is written meanwhile, the
-    /// value that was written is returned; if the key was removed, the loaded value is returned and
-    /// not stored.
+    /// call that has waited longest runs its own closure. If another call writes the key meanwhile,
+    /// the written value is returned; if another call removes the key, the loaded value is returned
+    /// and not stored.
     ///
     /// # Panics
     ///
@@ -213,8 +213,8 @@ where
         }
     }
 
-    /// As [`get_with`](Self::get_with), if `init` makes a value. `None` is not stored; calls of
-    /// `optionally_get_with` that wait share it, others run their own closures.
+    /// As [`get_with`](Self::get_with), if `init` makes a value. `None` is not stored. Waiting
+    /// calls of `optionally_get_with` share the `None`; other waiting calls run their own closures.
     ///
     /// # Panics
     ///
@@ -268,8 +268,8 @@ where
         }
     }
 
-    /// As [`get_with`](Self::get_with), if `init` succeeds. An error is not stored; calls with the
-    /// same error type that wait share it, others run their own closures.
+    /// As [`get_with`](Self::get_with), if `init` succeeds. An error is not stored. Waiting calls
+    /// with the same error type share the error; other waiting calls run their own closures.
     ///
     /// # Errors
     ///
@@ -347,8 +347,8 @@ where
     ///
     /// # Panics
     ///
-    /// As `get_with`. Recursion within one poll is found: a task that would wait for a load which
-    /// it is just polling panics.
+    /// As `get_with`. Recursion within one poll is found: a task panics if it would wait for a load
+    /// that it is just polling.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -68,8 +68,8 @@ pub struct Lease<K, V, S = RandomState> {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filled<V> {
-    /// It was stored. A value that cannot be kept (capacity 0, a life of 0, too heavy) was stored
-    /// as well, and has left again at once: the listener hears of it.
+    /// It was stored. A value that cannot be kept (capacity 0, a lifetime of 0, too heavy) was
+    /// stored as well, and has left again at once: the listener is called for it.
     Stored,
     /// The key was written meanwhile and has another value now.
     Lost {
@@ -243,7 +243,7 @@ where
         self.lease_within(key, None)
     }
 
-    /// As [`lease`](Self::lease), but waits for `wait` at most; zero does not wait at all. The time
+    /// As [`lease`](Self::lease), but waits for at most `wait`; with zero it does not wait. `wait`
     /// is real time, whatever the cache's ticker.
     ///
     /// Never panics for a deadlock: a call that would wait for a load of its own thread returns

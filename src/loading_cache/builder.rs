@@ -89,8 +89,8 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
         self
     }
 
-    /// Bounds how long a load or a reload holds its key; as
-    /// [`CacheBuilder::load_timeout`]. A reload that is overdue may be begun anew.
+    /// Bounds how long a load or a reload holds its key; as [`CacheBuilder::load_timeout`]. When a
+    /// reload is overdue, another one may begin.
     ///
     /// ```
     /// use std::time::Duration;
@@ -107,8 +107,8 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
         self
     }
 
-    /// On how many threads a [`Loader`](crate::Loader) reloads at most. They start at need, and end
-    /// when they have had nothing to do for a while. The default is 1.
+    /// The greatest number of threads on which a [`Loader`](crate::Loader) reloads. They start when
+    /// they are needed, and end when they have had nothing to do for a while. The default is 1.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -125,7 +125,7 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     }
 
     /// What runs the tasks of an [`AsyncLoader`](crate::AsyncLoader): reloads, and loads whose
-    /// callers have all gone away. A task that is dropped counts as a reload that failed. An async
+    /// calls have all been dropped. A task that is dropped counts as a reload that failed. An async
     /// loader needs it.
     ///
     /// ```

@@ -36,8 +36,7 @@ pub trait Loader<K, V>: Send + Sync + 'static {
     /// If there is no value: nothing is stored.
     fn load(&self, key: &K) -> Result<Loaded<V>, Self::Error>;
 
-    /// Makes the value of a key anew, of which `old` is the present value. By default
-    /// [`load`](Self::load).
+    /// Makes a new value for a key whose present value is `old`. By default [`load`](Self::load).
     ///
     /// # Errors
     ///
@@ -121,8 +120,7 @@ where
     /// If there is no value: nothing is stored.
     fn load(&self, key: &K) -> impl Future<Output = Result<Loaded<V>, Self::Error>> + Send;
 
-    /// Makes the value of a key anew, of which `old` is the present value. By default
-    /// [`load`](Self::load).
+    /// Makes a new value for a key whose present value is `old`. By default [`load`](Self::load).
     ///
     /// # Errors
     ///
@@ -184,9 +182,9 @@ where
     }
 }
 
-/// A value as a loader made it, with what the loader knows of its life.
+/// A value from a loader, with what the loader knows about its lifetime.
 ///
-/// What it does not say, the cache's policies do.
+/// The cache's policies decide the rest.
 ///
 /// ```
 /// use std::time::Duration;
@@ -205,7 +203,7 @@ pub struct Loaded<V> {
 }
 
 impl<V> Loaded<V> {
-    /// A value of which the loader knows nothing more.
+    /// A value whose lifetime and reload are left to the cache's policies.
     ///
     /// ```
     /// let loaded = wheelhouse::Loaded::new(1815);
@@ -292,11 +290,11 @@ impl<V> From<V> for Loaded<V> {
 pub enum Reloaded<V> {
     /// A new value, which takes the place of the old one.
     New(Loaded<V>),
-    /// The old value is still right: its deadlines move as an update moves them. Where only the
-    /// loader gives lives, and no policy does, an update takes the deadline away: then answer
+    /// The old value is still right: its deadlines move as an update moves them. If no policy gives
+    /// deadlines, but only the loader, an update removes the deadline: then answer
     /// [`UnchangedFor`](Self::UnchangedFor).
     Unchanged,
-    /// The old value is still right for so long; `None` leaves the answer to the policy.
+    /// The old value is still right for this time; `None` leaves the answer to the policy.
     UnchangedFor {
         /// Its lifetime from now on.
         expires_in: Option<Duration>,

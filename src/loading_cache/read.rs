@@ -29,8 +29,8 @@ where
     ///
     /// If the loader fails or panics: nothing is stored. Calls that waited share the error. If a
     /// load of an [`AsyncLoader`](crate::AsyncLoader) that this call has begun takes longer than
-    /// [`load_timeout`](crate::LoadingBuilder::load_timeout). A call that waits for the load of
-    /// another call goes on once, with the newer load.
+    /// [`load_timeout`](crate::LoadingBuilder::load_timeout). If the load of another call becomes
+    /// overdue, a call that waits for it waits once more, for the newer load.
     ///
     /// # Panics
     ///
@@ -80,11 +80,11 @@ where
     }
 
     /// The values of several keys, in their order; those that are absent are loaded by one call of
-    /// [`load_many`](crate::Loader::load_many). `None` for a key of which the loader says that it
-    /// has no value.
+    /// [`load_many`](crate::Loader::load_many). `None` for a key for which the loader returns
+    /// `None`.
     ///
-    /// A key that another call loads just now is not loaded again: this call waits for it, after
-    /// its own keys were stored.
+    /// A key that another call is loading is not loaded again: this call waits for it, after its
+    /// own keys were stored.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ where
         }
     }
 
-    /// The value of a key if it is there, without loading it. Starts a reload if it is stale.
+    /// The value of a key if it is present; loads nothing. Starts a reload if the value is stale.
     ///
     /// # Panics
     ///
@@ -146,8 +146,8 @@ where
         Some(value)
     }
 
-    /// Loads a key anew, whether or not its value is stale, or joins the load that is under way.
-    /// For a key that is absent it is a load.
+    /// Reloads a key, whether or not its value is stale, or joins the load that is under way. An
+    /// absent key is loaded.
     ///
     /// # Panics
     ///

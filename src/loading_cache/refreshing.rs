@@ -16,12 +16,13 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A refresh that was asked for by [`LoadingCache::refresh`]: a future of its outcome. It goes on
-/// if this is dropped.
+/// A refresh that [`LoadingCache::refresh`] has requested: a future of its outcome. The refresh
+/// goes on if the future is dropped.
 ///
 /// The outcome is the new value, or the one that an explicit write has stored meanwhile; `None` if
-/// the loader says that there is none any more. A refresh that lasts longer than the time-out is
-/// [`LoadError::TimedOut`], unless a newer load has taken its place: then it waits for that one.
+/// the loader answers [`Gone`](crate::Reloaded::Gone). A refresh that lasts longer than the
+/// time-out is [`LoadError::TimedOut`], unless a newer load has taken its place: then it waits for
+/// that one.
 ///
 /// ```
 /// use wheelhouse::{Cache, loader_fn};

@@ -69,8 +69,8 @@ where
         }
     }
 
-    /// As [`get_all`](Self::get_all), for tasks. What the loader is asked for belongs to this call:
-    /// if it is dropped, calls that wait for its keys load them anew.
+    /// As [`get_all`](Self::get_all), for tasks. The loader's future belongs to this call: if the
+    /// call is dropped, calls that wait for its keys load them anew.
     ///
     /// # Errors
     ///

@@ -11,8 +11,8 @@ use std::time::Duration;
 /// A reference to one entry: its key, its value, and the time it has left.
 ///
 /// It shows the value as it was at the look-up: a later update or removal does not change it, and
-/// it never blocks writers. As long as it exists, the cache frees *no* memory of what it has
-/// removed since. So drop the reference soon. To keep the value for longer, clone the value, or
+/// it never blocks writers. As long as it exists, the cache frees *none* of the entries that it
+/// removes meanwhile. So drop the reference soon. To keep the value for longer, clone the value, or
 /// store it in an [`Arc`](std::sync::Arc). The reference cannot be sent to another thread.
 ///
 /// If a reference is leaked, for example by [`std::mem::forget`], the cache frees no key and no

@@ -4,7 +4,7 @@
 //! | policy | an entry is stale |
 //! |---|---|
 //! | [`after(d)`](after) | `d` after it was written |
-//! | [`fraction(f)`](fraction) | when that share of its life is over |
+//! | [`fraction(f)`](fraction) | when that share of its lifetime is over |
 //! | [`jittered(policy, f)`](jittered) | as `policy` says, earlier by a random share |
 //! | [`early(beta)`](early) | at a random moment shortly before its deadline |
 //! | [`never()`](fn@never) | never |
@@ -21,21 +21,21 @@ pub use policies::{
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The pause after so many failures in a row, unless a policy has its own.
+/// The default pause after this many failures in a row.
 pub(crate) fn usual_pause(failures: u32) -> Duration {
     Duration::from_secs(1 << failures.saturating_sub(1).min(6))
 }
 
 /// Decides for each entry when it is to be reloaded.
 ///
-/// Each answer is counted from the moment of the call on; `None` means that the entry is never
-/// stale. `life` is what is left until the entry's deadline, `None` if it has none. A moment at or
-/// after the deadline has no effect. A [`Loaded`](crate::Loaded) that carries
-/// [`refresh_in`](crate::Loaded::refresh_in) is not asked about.
+/// Each answer counts from the moment of the call; `None` means that the entry is never stale.
+/// `lifetime` is the time left until the entry's deadline, `None` if it has none. A refresh moment
+/// at or after the deadline has no effect. The policy is not asked about a
+/// [`Loaded`](crate::Loaded) that carries [`refresh_in`](crate::Loaded::refresh_in).
 ///
-/// The methods run with no lock held, on the thread that writes. A panic in them is treated as one
-/// in an [`Expiry`](crate::Expiry); after one in
-/// [`refresh_after_failure`](Self::refresh_after_failure) the usual pause holds.
+/// The methods run with no lock held, on the thread that writes. A panic in a method is treated as
+/// a panic in an [`Expiry`](crate::Expiry). If
+/// [`refresh_after_failure`](Self::refresh_after_failure) panics, its default answer holds.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ pub(crate) fn usual_pause(failures: u32) -> Duration {
 /// }
 /// ```
 pub trait Refresh<K, V>: Send + Sync + 'static {
-    /// The moment of an entry that is new.
+    /// When a new entry becomes stale.
     fn refresh_after_create(
         &self,
         key: &K,
@@ -61,7 +61,7 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
         life: Option<Duration>,
     ) -> Option<Duration>;
 
-    /// The moment of an entry whose value is replaced by a write; by default as of a new entry.
+    /// When an entry becomes stale after a write has replaced its value; by default as a new entry.
     fn refresh_after_update(
         &self,
         key: &K,
@@ -72,7 +72,7 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
         self.refresh_after_create(key, value, at, life)
     }
 
-    /// The moment of an entry that was reloaded; by default as of a new entry.
+    /// When an entry becomes stale after a reload; by default as a new entry.
     fn refresh_after_reload(
         &self,
         key: &K,
@@ -83,8 +83,9 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
         self.refresh_after_create(key, value, at, life)
     }
 
-    /// When a reload that has failed is tried again. `failures` counts those in a row, from 1 on;
-    /// `left` is what is left of the old value's life. By default after 1 s, doubling to 64 s.
+    /// When a reload that has failed is tried again: by default after 1 s, doubling to 64 s.
+    /// `failures` counts failures in a row, from 1 on; `left` is the time left until the old
+    /// value's deadline.
     #[allow(unused_variables, reason = "the names are documentation")]
     fn refresh_after_failure(
         &self,
@@ -96,7 +97,7 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
         Some(usual_pause(failures))
     }
 
-    /// The moment of an entry, with what the cache has measured.
+    /// When an entry becomes stale, with what the cache has measured.
     #[doc(hidden)]
     fn refresh_after(&self, key: &K, value: &V, write: Write) -> Option<Duration> {
         let Write { at, life, .. } = write;

@@ -24,7 +24,8 @@ pub fn after(time: Duration) -> After {
     After(time)
 }
 
-/// Entries are stale when this share of their life is over. Entries without a deadline never are.
+/// Entries are stale when this share of their lifetime is over. Entries without a deadline never
+/// are.
 ///
 /// # Panics
 ///
@@ -75,12 +76,12 @@ pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
     Jittered { policy, fraction }
 }
 
-/// Probabilistic early reloads: an entry is stale a random time before its deadline, which is
-/// longer for values that take longer to load.
+/// Probabilistic early reloads: an entry is stale a random time before its deadline. The longer a
+/// value takes to load, the longer that time.
 ///
 /// That time is `δ·β·X`: `δ` is how long the load of the value took by the cache's ticker, `β` the
 /// factor `beta`, and `X` is exponentially distributed with mean 1, drawn once per write. It is at
-/// most half of the entry's life. For a value that was not loaded, `δ` is that of the last load
+/// most half of the entry's lifetime. For a value that was not loaded, `δ` is that of the last load
 /// that the policy has seen. Entries without a deadline are never stale. A `beta` of 1 suits most;
 /// a larger one reloads earlier.
 ///
@@ -115,7 +116,7 @@ pub fn early(beta: f64) -> Early {
     }
 }
 
-/// No entry is ever stale, but for those whose [`Loaded`](crate::Loaded) says when.
+/// No entry is ever stale, except if its [`Loaded`](crate::Loaded) says when.
 ///
 /// ```
 /// use wheelhouse::{Cache, loader_fn, refresh};
@@ -178,7 +179,7 @@ impl<K, V> Refresh<K, V> for Fraction {
         _: Instant,
         life: Option<Duration>,
     ) -> Option<Duration> {
-        // Cut off from the end, so that a share of 1 is the life itself, to the nanosecond.
+        // Subtracted from the whole, so that a share of 1 is exactly the lifetime.
         let life = life?;
         Some(life - share(life, 1.0 - self.0))
     }
@@ -241,7 +242,7 @@ impl<K, V, P: Refresh<K, V>> Refresh<K, V> for Jittered<P> {
 }
 
 impl Early {
-    /// The moment in a life, for a load that took so long.
+    /// When an entry with this lifetime becomes stale, for a load that took this long.
     fn moment(&self, life: Option<Duration>, took: Duration) -> Option<Duration> {
         let life = life?;
         // `1 - u` is within (0, 1], so the draw is finite.

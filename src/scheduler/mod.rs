@@ -100,9 +100,9 @@ impl Scheduler {
     /// No thread: operations of the cache and `run_pending_tasks` do the maintenance. The default
     /// with a custom ticker.
     ///
-    /// An expired entry is never visible. It stays in memory, and its listener is not called, until
-    /// a call does maintenance. Listeners run inside `run_pending_tasks`, and inside a writing call
-    /// only when more than a thousand notifications wait.
+    /// An expired entry is never visible. It stays in memory, and the listener is not called for
+    /// it, until a call does maintenance. Listeners run inside `run_pending_tasks`, and inside a
+    /// writing call only when more than a thousand notifications wait.
     ///
     /// # Cost
     ///
@@ -195,15 +195,14 @@ pub trait Alarm: Send + Sync + 'static {
     /// Arranges that [`task.run()`](MaintenanceTask::run) is called once, `after` from now.
     ///
     /// A later call for the same cache replaces an earlier one. Running too early or more than once
-    /// is harmless; running late makes removals late. A task that is dropped and never run is lost:
-    /// the bound on entries still holds, but what was removed is told and freed, and what is due
-    /// removed, only by a call of [`run_pending_tasks`](crate::Cache::run_pending_tasks), or when a
-    /// write asks for an earlier run and that one takes place. The thread that writes to the cache
-    /// calls it while it holds a lock of the cache's scheduling. So it must return soon, and it
-    /// must not call the cache or drop a handle of it: it should only pass the request to the event
-    /// loop.
+    /// is harmless; running late makes removals late. If a task is dropped and never run, the bound
+    /// on entries still holds. But the cache removes no due entry, calls no listener and frees no
+    /// memory until [`run_pending_tasks`](crate::Cache::run_pending_tasks) is called, or a write
+    /// requests an earlier run and that run takes place. The writing thread calls `set` while it
+    /// holds a lock. So `set` must return soon, and must not call the cache or drop a handle of it:
+    /// it should only pass the request to the event loop.
     ///
-    /// A panic in it reaches the caller of the cache. The write is stored by then, and the next
+    /// A panic in `set` reaches the caller of the cache. The write is stored by then, and the next
     /// request calls the alarm again.
     ///
     /// ```

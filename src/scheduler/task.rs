@@ -165,9 +165,8 @@ impl MaintenanceTask {
     /// Does all work that is due and delivers the notifications for it, then sets the alarm again
     /// if there is anything to wait for.
     ///
-    /// Returns how long it is until the next run is wanted, as told to
-    /// [`Alarm::set`](crate::Alarm::set) as well; `None` if nothing is scheduled, or the cache is
-    /// gone.
+    /// Returns the time until the next run, which [`Alarm::set`](crate::Alarm::set) got as well;
+    /// `None` if nothing is scheduled, or the cache is gone.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Snapshots: the entries of a cache with their remaining lives, to carry over a restart.
+//! Snapshots: the entries of a cache with their remaining lifetimes, to be kept over a restart.
 //!
 //! [`Cache::snapshot`](crate::Cache::snapshot) copies the entries out (`take`), the program stores
 //! the [`Snapshot`] as it likes, and [`Cache::restore`](crate::Cache::restore) puts the entries
@@ -19,13 +19,13 @@ use std::time::{Duration, SystemTime};
 /// The entries of a cache at a moment, the hottest first; see
 /// [`Cache::snapshot`](crate::Cache::snapshot).
 ///
-/// It owns clones of keys and values, so it holds up nothing in the cache. Durations count from
+/// It owns clones of keys and values, so the cache can free its own. Durations count from
 /// [`taken_at`](Self::taken_at). A program that wants only some of the entries back calls
-/// [`retain`](Self::retain). A snapshot may also be made of entries that the program brings, by
-/// `collect`: it counts as taken at that moment.
+/// [`retain`](Self::retain). A program may also make a snapshot of its own entries, by `collect`:
+/// it counts as taken at that moment.
 ///
 /// With the cargo feature `serde` it implements `Serialize` and `Deserialize`, with a version of
-/// the format in front: a snapshot of an unknown version is an error that says so.
+/// the format in front: deserializing an unknown version is an error that names it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,12 +58,12 @@ pub struct SavedEntry<K, V> {
     pub key: K,
     /// The value.
     pub value: V,
-    /// What was left until the deadline, a `time_to_idle` apart; `None` if there was no deadline.
+    /// The time left until the deadline, without the idle limit; `None` if there was no deadline.
     pub time_left: Option<Duration>,
-    /// What was left until the entry would have ended for not being read; `None` if the cache had
-    /// no `time_to_idle`.
+    /// The time left until `time_to_idle` would have ended the entry; `None` if the cache had no
+    /// such limit.
     pub idle_left: Option<Duration>,
-    /// What was left until the entry was due for a reload; `None` outside of a `LoadingCache`, and
+    /// The time left until the entry was due for a reload; `None` outside of a `LoadingCache`, and
     /// for an entry that is never reloaded.
     pub refresh_in: Option<Duration>,
     /// The time since the last write.
@@ -73,7 +73,7 @@ pub struct SavedEntry<K, V> {
 /// What [`Cache::restore`](crate::Cache::restore) did with the entries of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// Entries that are in the cache now, with their remaining lives.
+    /// Entries that are in the cache now, with their remaining lifetimes.
     pub restored: u64,
     /// Entries that ended during the downtime.
     pub expired: u64,
@@ -100,24 +100,24 @@ pub struct Restore {
     ended: Ended,
 }
 
-/// Whether lives go on while the program is down.
+/// Whether lifetimes go on while the program is down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Downtime {
-    /// Lives go on: the time by the system's clock since the snapshot counts. A clock that was set
-    /// back counts as no downtime.
+    /// Lifetimes go on: the time since the snapshot counts, by the system's clock. A clock that was
+    /// set back counts as no downtime.
     #[default]
     Counts,
-    /// Lives stand still while the program is down.
+    /// The time since the snapshot does not count.
     Ignored,
 }
 
 /// What becomes of entries that ended during the downtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Ended {
-    /// They are left out, and the listener hears nothing.
+    /// They are left out, and the listener is not called.
     #[default]
     Skip,
-    /// The removal listener hears each of them once, with the cause `Expired`.
+    /// The removal listener is called once for each of them, with the cause `Expired`.
     Tell,
 }
 
@@ -168,8 +168,8 @@ impl<K, V> Snapshot<K, V> {
         self.entries.is_empty()
     }
 
-    /// Keeps the entries for which `keep` says true, in their order. Unlike a new snapshot that is
-    /// collected from them, this one stays as old as it is, so that the downtime counts.
+    /// Keeps the entries for which `keep` returns true, in their order. Unlike a new snapshot that
+    /// is collected from them, this one stays as old as it is, so that the downtime counts.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(10);

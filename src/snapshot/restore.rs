@@ -2,11 +2,11 @@
 //!
 //! # How it works
 //!
-//! The entries come hottest first. A first pass subtracts the downtime from their lives and
-//! decides, in that order, which of them fit: so the bound refuses the coldest. All remaining lives
-//! count from one reading of the clock, at the beginning, however long the restore takes. Of
-//! entries with the same key it takes the first. A second pass puts them in, coldest first, so that
-//! the size policy sees the hottest as the newest.
+//! The entries come hottest first. A first pass subtracts the downtime from their lifetimes and
+//! decides, in that order, which of them fit: so the bound refuses the coldest. All remaining
+//! lifetimes count from one reading of the clock, at the beginning, however long the restore takes.
+//! Of entries with the same key it takes the first. A second pass puts them in, coldest first, so
+//! that the size policy sees the hottest as the newest.
 
 use super::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot};
 use crate::cache::Cache;
@@ -29,19 +29,19 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Puts the entries of a snapshot in, each in one step with its remaining life, and says what
-    /// became of them.
+    /// Inserts the entries of a snapshot, each in one step with its remaining lifetime, and says
+    /// what became of them.
     ///
     /// A key that is present keeps its entry. Of several entries with the same key the first
     /// counts, the hottest. The policy is not asked. By default the time since the snapshot was
-    /// taken counts, by the system's clock; a clock that was set back counts as no downtime.
-    /// Cache-wide limits of this cache hold: `time_to_live` counts from the last write, and an
-    /// entry that is older than that has ended; without a `time_to_idle` the time without a read
-    /// does not matter. Of entries that do not fit the bound, the coldest are refused. The order of
-    /// use is that of the snapshot.
+    /// taken counts, by the system's clock; a clock that was set back counts as no downtime. The
+    /// limits of this cache hold: `time_to_live` counts from the last write, so an entry that is
+    /// older has ended. Without a `time_to_idle`, the time since the last read does not matter. Of
+    /// entries that do not fit the bound, the coldest are refused. The order of use is that of the
+    /// snapshot.
     ///
-    /// All lives count from the beginning of the call. An entry whose life ends while the call runs
-    /// is stored as one that has expired, and the listener is told of it.
+    /// All lifetimes count from the beginning of the call. An entry whose lifetime ends while the
+    /// call runs is stored as expired, and the listener is called for it.
     ///
     /// An entry that is restored counts as written: statistics count an insertion, and a load of
     /// its key that is under way is revoked.

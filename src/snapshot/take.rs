@@ -29,11 +29,12 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Copies all live entries out, with their remaining lives, the hottest first.
+    /// Copies all live entries, with their remaining lifetimes, the hottest first.
     ///
     /// It is as consistent as [`iter`](Cache::iter): an entry that is there during the whole call
-    /// is copied exactly once; one that comes or goes meanwhile may be copied or not. It counts as
-    /// no read and asks no policy. In a cache without `max_capacity` the order means nothing.
+    /// is copied exactly once; one that comes or goes meanwhile may be copied or not. It does not
+    /// count as a read, and asks no policy. In a cache without `max_capacity` the order means
+    /// nothing.
     ///
     /// # Panics
     ///

@@ -1,6 +1,6 @@
 //! Views of the entries in an order: by use, or by deadline.
 //!
-//! They are for people who look at a running cache, not for calls that must be fast.
+//! They are for people who look at a running cache; they are not fast.
 
 use crate::map::END;
 use crate::node::NodePtr;
@@ -17,7 +17,7 @@ use std::iter::FusedIterator;
 /// [`Policy::next_to_expire`].
 ///
 /// It shows the entries as they were when it was made, without those that have left since. Like an
-/// [`EntryRef`], it holds memory that the cache removes while it lives.
+/// [`EntryRef`], it keeps removed entries in memory while it exists.
 ///
 /// ```
 /// let cache = wheelhouse::Cache::new(100);
@@ -59,7 +59,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// Up to `n` entries that the size policy would evict last, the hottest first; in a cache
     /// without `max_capacity`, any entries.
     ///
-    /// It counts as no read.
+    /// It does not count as a read.
     ///
     /// # Cost
     ///
@@ -94,7 +94,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// Up to `n` entries that the size policy would evict first, the coldest first; in a cache
     /// without `max_capacity`, any entries.
     ///
-    /// It counts as no read.
+    /// It does not count as a read.
     ///
     /// # Cost
     ///
@@ -121,7 +121,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// Up to `n` entries whose deadlines come first, the next one first. Entries without a deadline
     /// are not shown.
     ///
-    /// It counts as no read.
+    /// It does not count as a read.
     ///
     /// # Cost
     ///

@@ -29,8 +29,8 @@ use std::time::Duration;
 /// | … on one that expired and was not removed yet | an insertion, and a removal as `Expired` |
 /// | … of a rejected entry, as with a capacity of 0 | as above, and a removal as `Size` |
 ///
-/// So insertions plus updates, minus all removals, is the number of entries stored: exact while no
-/// call is in progress.
+/// So insertions plus updates, minus all removals, is the number of entries stored, exactly so
+/// while no call is in progress.
 ///
 /// ```
 /// use wheelhouse::{Cache, RemovalCause};
