@@ -41,7 +41,8 @@ const BLOCK_LEN: usize = 128;
 /// How many emptied blocks are kept to be filled again.
 const MAX_SPARE_BLOCKS: usize = 4;
 
-/// How many notifications that were posted after a call of `deliver_all` it delivers as well.
+/// How many later notifications a call of `deliver_all` delivers beside those that were posted
+/// before it.
 const EXTRA_DELIVERIES: u64 = 1024;
 
 /// One removal to be delivered.

@@ -108,8 +108,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
             .set_max_capacity(&self.core.shared, max_capacity)
         {
             let message = format!(
-                "set_max_capacity is asked for {max_capacity}, but the cache was built without a bound; \
-                 set max_capacity on its builder, to u64::MAX for none at first"
+                "set_max_capacity was called with {max_capacity}, but the cache was built without a \
+                 bound; set max_capacity on its builder, to u64::MAX if it is to begin unbounded"
             );
             panic!("{}", about(self.core.shared.name.as_deref(), &message));
         }

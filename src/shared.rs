@@ -15,8 +15,9 @@ use crate::stats::Counters;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::Clock;
 
-/// See the module docs. Calls read it and seldom write it. In this order: [`Core`] has it on its
-/// first cache lines, and a hit reads no field behind the first of the clock.
+/// See the module docs. Calls read it and seldom write it. The order of the fields matters: they
+/// stand on the first cache lines of [`Core`], and a hit reads no field behind the first of the
+/// clock.
 ///
 /// [`Core`]: crate::operations::Core
 #[repr(C)]

@@ -283,7 +283,7 @@ impl<K, V> Lirs<K, V> {
         }
     }
 
-    /// Whether a key may take the place of the oldest protected entry. Notes the two for a duel.
+    /// Whether a key may replace the oldest protected entry. Notes the two for a duel.
     fn deserves(&mut self, hash: u64, class: Class) -> bool {
         let Some(incumbent) = self.incumbent() else {
             return true;

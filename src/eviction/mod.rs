@@ -141,7 +141,7 @@ impl<K, V> Eviction<K, V> {
         self.order.is_exact()
     }
 
-    /// Adds a node that came into the map.
+    /// Adds a node that was added to the map.
     pub(crate) fn admit(&mut self, node: NodePtr<K, V>) {
         self.let_in(node.entry(), self.weight_of(node));
     }

@@ -553,8 +553,8 @@ fn a_tiny_cache_that_grows_learns_and_keeps_what_it_has() {
     cache.check();
 }
 
-/// Hot keys with short lives beside a flood of keys that are used once: when a hot key expires and
-/// comes back, its ghost brings it back among the protected entries.
+/// Hot keys with short lifetimes beside a flood of keys that are used once: when a hot key expires
+/// and comes back, its ghost brings it back among the protected entries.
 #[test]
 fn a_hot_key_that_expired_comes_back_as_what_it_was() {
     const HOT: u64 = 100;

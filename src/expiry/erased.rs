@@ -78,7 +78,7 @@ impl Asks {
         times: true,
     };
 
-    /// Nothing but new entries, whatever the time.
+    /// Only new entries, whatever the time.
     pub(crate) const NOTHING: Self = Self {
         reads: false,
         updates: false,
@@ -175,7 +175,7 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
     }
 }
 
-/// The deadline that an answer means, given about an entry with `deadline` that had `left`.
+/// The deadline that follows from an answer about an entry with `deadline` that had `left`.
 #[inline(always)]
 fn settle(
     answer: Option<Duration>,

@@ -37,7 +37,7 @@ pub(crate) struct Bare<K> {
     pub(crate) began: u64,
 }
 
-/// By which its leader finds a load that began bare; unique in its shard.
+/// A leader finds its bare load by this number, which is unique in the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark(u64);
 
@@ -110,8 +110,8 @@ impl<K, V> Loads<K, V> {
         })
     }
 
-    /// Finds the load of a call's key. False if there are loads of the hash whose keys have yet to
-    /// be compared: they are among the unknown now.
+    /// Finds the load of a call's key. False if there are loads of the hash whose keys were not
+    /// compared yet; it puts these among the unknown.
     #[cold]
     pub(crate) fn sort_out(&mut self, hash: u64, known: &mut Known<K, V>) -> bool {
         self.complete_all(|other| other == hash);

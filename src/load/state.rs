@@ -58,7 +58,7 @@ pub(crate) enum Want {
     Value,
     /// A value, or that there is none.
     Optional,
-    /// The same, of a call that does other work first: it looks again rather than leads.
+    /// The same, for a call that has other work first: it looks the key up again rather than leads.
     Later,
     /// A value, or an error of this type.
     Fallible(TypeId),
@@ -188,7 +188,7 @@ pub(crate) struct Load<K, V> {
     /// has stored itself; the ring's lock orders the rest.
     leader: AtomicU64,
     /// Changes from true to false, once, under the shard's lock. Relaxed: a holder of that lock
-    /// reads it exactly; for all others it is a hint, of which only false is final.
+    /// reads it exactly; for all others it is a hint, and only `false` is final.
     current: AtomicBool,
     /// Whether a call has ever joined. Relaxed: it is set under the shard's lock, or before the
     /// run is handed to the thread that will end it.
@@ -306,8 +306,8 @@ impl<K, V> Load<K, V> {
         self.leader.load(Ordering::Relaxed)
     }
 
-    /// Whether a task that is polled now, and would wait, is called by the leader's code. Not if a
-    /// waker polls it: then the leader goes on, though the task waits.
+    /// Whether a task that is polled now, and would wait, is called by the leader's code. If a
+    /// waker polls the task, the answer is false: the leader goes on, though the task waits.
     pub(crate) fn is_led_by_caller(&self) -> bool {
         let me = thread_number();
         me != 0 && self.leader() == me && !WAKING.try_with(Cell::get).unwrap_or(false)
@@ -318,8 +318,8 @@ impl<K, V> Load<K, V> {
         self.leader.store(thread, Ordering::Relaxed);
     }
 
-    /// Whether it is current: exactly for the holder of the shard's lock. For others, true may be
-    /// the past already.
+    /// Whether it is current. Exact for the holder of the shard's lock; for other threads, `true`
+    /// may be outdated.
     #[inline]
     pub(crate) fn is_current(&self) -> bool {
         self.current.load(Ordering::Relaxed)
@@ -366,7 +366,7 @@ impl<K, V> Load<K, V> {
         self.state.lock().queue.insert(ticket, waiter);
     }
 
-    /// A waiter whose call had other work to do waits from now on as any other does.
+    /// A waiter whose call had other work to do now waits like any other.
     pub(crate) fn wait_now(&self, ticket: Ticket) {
         let mut state = self.state.lock();
         if let Some(waiter) = state.queue.get_mut(ticket)

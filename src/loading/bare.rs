@@ -1,6 +1,6 @@
 //! A load of a thread that no other call asks for: no state to share, no look-up for its commit.
 //!
-//! `load::list` says what a bare load is. If another call has met it, its leader ends it as any
+//! `load::list` says what a bare load is. If another call has met it, its leader ends it like any
 //! other load.
 
 use super::begin::Ask;

@@ -1,4 +1,4 @@
-//! How a call comes to its part: the key's live value, the lead, or a place among the waiters.
+//! Finds a call's part in a load: it gets the key's live value, leads, or waits.
 
 use super::commit::Lead;
 use super::key::Key;
@@ -24,7 +24,7 @@ pub(crate) struct Got<V> {
     pub(crate) fresh: bool,
     /// Whether it was in the cache at that moment.
     pub(crate) stored: bool,
-    /// What was left of its life; `None` for ever.
+    /// The time that it had left; `None` for ever.
     pub(crate) left: Option<Duration>,
 }
 
@@ -83,11 +83,11 @@ pub(crate) enum Begun<'a, K, V, S> {
     Lead(Lead<'a, K, V, S>, Option<Got<V>>),
     /// The call waits.
     Joined(Arc<Load<K, V>>),
-    /// The call would have to wait, and does not want to.
+    /// The call would have to wait, and may not.
     Busy,
 }
 
-/// What the key has, under its shard's lock.
+/// What the key has now, as seen under its shard's lock.
 enum There<K, V> {
     Live(NodePtr<K, V>),
     /// Nothing; an entry that was due has just left.
@@ -209,7 +209,7 @@ where
             let seen = catch_unwind(AssertUnwindSafe(|| there.seen(clock)));
             drop(probe);
             drop(pin);
-            // Though a clone has panicked: its waiters have no other waker.
+            // Also if a clone has panicked: no other call wakes its waiters.
             if let Some(overdue) = overdue {
                 overdue.scatter();
             }
@@ -281,7 +281,7 @@ where
         Begun::Lead(lead, seen)
     }
 
-    /// The live value of a key, without a trace.
+    /// The live value of a key, without counting as a read.
     pub(crate) fn peek_got<Q>(self, hash: u64, key: &Q) -> Option<Got<V>>
     where
         Q: Equivalent<K> + ?Sized,

@@ -33,7 +33,7 @@ pub(crate) enum Committed<V> {
     Stored {
         /// The leader's own clone.
         got: Got<V>,
-        /// Whether it took the place of a live value.
+        /// Whether it replaced a live value.
         replaced: bool,
     },
     /// The load was no longer current: nothing was stored.
@@ -275,7 +275,8 @@ where
         result
     }
 
-    /// Ends the run of a load that was revoked: all get the live value, if there is one.
+    /// Ends the run of a load that was revoked: all waiters get the live value, or the loaded one
+    /// if there is none.
     #[cold]
     #[inline(never)]
     pub(super) fn discard(mut self, value: V) -> Committed<V> {

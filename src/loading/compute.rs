@@ -43,8 +43,8 @@ fn try_made<V, X>(op: Result<Op<V>, X>) -> Made<V, X> {
     op.map_or_else(Made::Broke, made)
 }
 
-/// The entry that a closure made, and whether it was put in the place of a live one; or the value,
-/// if a write that had used what the closure saw came first.
+/// The entry that a closure made; an error if it was not stored, with the kind of write that came
+/// first.
 fn written<K, V>(key: K, committed: Committed<V>) -> Result<Entry<K, V>, (By, Entry<K, V>)> {
     match committed {
         Committed::Stored { got, replaced } => Ok(Entry {
@@ -63,7 +63,7 @@ fn written<K, V>(key: K, committed: Committed<V>) -> Result<Entry<K, V>, (By, En
     }
 }
 
-/// What a compute says of its end. `Busy` is answered before.
+/// The result of a compute. The caller handles `Busy` before.
 fn told<K, V, X>(key: K, end: End<V, X>) -> Result<CompResult<K, V>, X> {
     let entry = |seen: Option<Got<V>>, key| match seen {
         Some(got) => CompResult::Unchanged(Entry::of(key, got)),
@@ -474,7 +474,7 @@ fn kept_or_made<K, V>(key: K, end: End<V, Infallible>) -> Entry<K, V> {
     }
 }
 
-/// What a compute says that does not wait.
+/// The result of a compute that does not wait.
 fn told_if_free<K, V, S, X>(
     cache: &crate::Cache<K, V, S>,
     key: K,

@@ -37,7 +37,8 @@ where
         found: Option<NodePtr<K, V>>,
         now: u64,
     ) -> Check {
-        // By the very time of the write: its life must not begin when the old value is due.
+        // By the time of the write itself: the new value must not replace one that is due at that
+        // time.
         let lives = |node: NodePtr<K, V>| !time::is_due(now, node.deadline());
         if found != self.matched || !found.is_some_and(lives) {
             return Check::Again;

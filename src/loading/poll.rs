@@ -124,7 +124,7 @@ where
 }
 
 impl<K, V, S, Y: Key<K>> Seeker<'_, K, V, S, Y> {
-    /// A call that had other work to do waits from now on as any other does.
+    /// A call that had other work to do now waits like any other call.
     pub(crate) fn wait_now(&mut self, ask: Ask) {
         self.ask = ask;
         if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
@@ -224,7 +224,7 @@ where
         // A future is moved into `Init::Run` before it is first polled. `Loading` is `Unpin` only
         // if that future is, since there is no impl of its own, and its drop glue moves nothing.
         let this = unsafe { self.get_unchecked_mut() };
-        // Out of the future while user code runs: after a panic it stays ended, and takes no part
+        // Taken out while user code runs: after a panic the future stays ended, and takes no part
         // in another load.
         let Some(finish) = this.finish.take() else {
             panic!("the future of a load was polled after it was ready, or after it panicked");
@@ -249,7 +249,7 @@ where
                 return Poll::Ready(finish(end));
             }
         }
-        // The same for the lead: a panic passes it on.
+        // The lead is taken out, too: a panic passes it on.
         let Some((lead, seen)) = this.lead.take() else {
             unreachable!("the lead was found above");
         };

@@ -29,7 +29,7 @@ pub(crate) enum Remade<V> {
 /// A right that is dropped before it is finished counts as a failure.
 pub(crate) struct Right<K: Eq + 'static, V: 'static, S> {
     core: WeakHandle<K, V, S>,
-    /// Taken when the run has ended.
+    /// `None` when the run has ended.
     load: Option<Arc<Load<K, V>>>,
     /// For a reload: the entry's moment of refresh while it is under way.
     until: Option<u64>,

@@ -224,17 +224,17 @@ where
 }
 
 impl<K, V, S> LoadView<'_, K, V, S> {
-    /// A waiter goes. If it had been told to lead, the next one does.
+    /// A waiter leaves. If it had been told to lead, the next one leads.
     pub(super) fn give_up(self, load: &Arc<Load<K, V>>, ticket: Ticket) {
         if load.leave(ticket) {
             drop(Lead::new(self.core, Arc::clone(load)));
         }
     }
 
-    /// What to say of a ring.
+    /// The message about a ring.
     pub(super) fn ring_message(self, load: &Load<K, V>, ring: Ring) -> String {
         let key = format!("the key with the hash {:#018x}", load.hash());
-        let who = match ring.others {
+        let leader = match ring.others {
             0 => "which this thread leads itself".to_string(),
             1 => {
                 "whose leader, another thread, waits for a load that this thread leads".to_string()
@@ -244,7 +244,7 @@ impl<K, V, S> LoadView<'_, K, V, S> {
             ),
         };
         let fault = format!(
-            "deadlock: this call would wait for the load of {key}, {who}; the call is refused"
+            "deadlock: this call would wait for the load of {key}, {leader}; the call is refused"
         );
         about(self.core.shared.name.as_deref(), &fault)
     }

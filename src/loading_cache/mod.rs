@@ -1,12 +1,12 @@
 //! The cache that loads by itself, and reloads entries before they are due.
 //!
-//! A [`LoadingCache`] is a [`Cache`] with a loader. A read is a look-up as of `get`; a hit whose
-//! entry is stale starts a reload beside it. Loads and reloads go the way of `loading`: at most one
-//! for each key, whatever the method.
+//! A [`LoadingCache`] is a [`Cache`] with a loader. A read is a look-up like `get`; if a hit's
+//! entry is stale, the read also starts a reload. Loads and reloads take the steps of `loading`: at
+//! most one runs for each key, whatever the method.
 //!
 //! A [`Loader`] runs on the caller's thread for an absent key, and on one of the [`workers`] for a
-//! reload. The future of an [`AsyncLoader`] is shared: any waiter drives it, and the program's
-//! spawner only where there is none ([`mod@drive`]).
+//! reload. The future of an [`AsyncLoader`] is shared: any waiter drives it. If there is no waiter,
+//! the program's spawner gets it ([`mod@drive`]).
 //!
 //! The methods for threads are in `read`, those for tasks in `tasks`; `launch` starts reloads, and
 //! `run` calls the loader.

@@ -67,7 +67,7 @@ impl<V, E> Future for Refreshing<V, E> {
     type Output = Result<Option<V>, LoadError<E>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Out of it while user code runs: after a panic it stays ended.
+        // Taken out while user code runs: after a panic the future stays ended.
         let Some(mut inner) = self.inner.take() else {
             panic!("the future of a refresh was polled after it was ready, or after it panicked");
         };
@@ -131,7 +131,7 @@ where
     E: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// The load that was joined came to nothing: this call's own begins in its place. False if the
+    /// The load that was joined had no outcome: this call's own load replaces it. False if the
     /// cache is gone.
     fn take_over(&mut self) -> bool {
         let load = Arc::clone(self.wait.load());
@@ -145,8 +145,8 @@ where
         true
     }
 
-    /// The load says nothing: it is no longer current, or is overdue. The outcome, unless this
-    /// waits for a newer load now.
+    /// The load has no outcome: it is no longer current, or is overdue. Returns the outcome, or
+    /// `None` if this waits for a newer load now.
     fn go_on(&mut self) -> Option<Result<Option<V>, LoadError<E>>> {
         let lateness = self.wait.lateness();
         if lateness == Lateness::Overdue || (lateness == Lateness::Replaced && self.went_on) {

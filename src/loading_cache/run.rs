@@ -152,7 +152,7 @@ pub(super) async fn until_panic<T>(future: Option<BoxFuture<T>>) -> Option<T> {
 
 /// Waits for a future as a thread, which polls it at least every `looks`.
 pub(super) fn block_on<F: Future>(future: F, looks: Option<Duration>) -> F::Output {
-    // Not the thread's own place: the future may run code that waits there.
+    // Not the thread's own parker: the future may run code that waits on that one.
     let parker: Arc<Parker> = Arc::default();
     let waker = Waker::from(Arc::clone(&parker));
     let mut cx = Context::from_waker(&waker);

@@ -154,7 +154,7 @@ pub(super) fn remade<V, E: Send + Sync + 'static>(
     }
 }
 
-/// What to store of a loaded value, and how.
+/// The value to store, and where its lifetime comes from.
 pub(super) fn put<V>(loaded: Loaded<V>, took: Duration) -> (V, Given) {
     let from = FromLoad {
         life: loaded.life,

@@ -24,7 +24,7 @@ where
     lateness: Lateness,
 }
 
-/// Whether a load that says nothing has lasted for too long.
+/// Whether a load without an outcome has lasted for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lateness {
     InTime,

@@ -1,5 +1,5 @@
-//! The threads that reload for a [`Loader`]: started at need, up to a number, each with the keys
-//! that wait in one queue.
+//! The threads that reload for a [`Loader`]: up to a fixed number, started when they are needed.
+//! All take keys from one queue.
 //!
 //! They hold no cache: a thread ends when it has had nothing to do for a while, or when the last
 //! handle of the loading cache is dropped.
@@ -25,7 +25,7 @@ pub(super) struct Workers<K: Eq + 'static, V: 'static, S> {
     changed: Condvar,
 }
 
-/// What a thread is at.
+/// The load that a thread runs.
 struct Running<K, V> {
     load: Arc<Load<K, V>>,
     /// Whether it was overdue when a key was pushed last: its thread may be stuck.
@@ -69,8 +69,8 @@ where
         }
     }
 
-    /// Has a thread run the loader. A thread whose load is overdue counts no more, so that loads
-    /// that are stuck do not end all reloads.
+    /// Has a thread run the loader. A thread whose load is overdue is no longer counted, so that
+    /// stuck loads do not end all reloads.
     pub(super) fn push<E: Send + Sync + 'static>(
         self: &Arc<Self>,
         loader: &Arc<dyn Loader<K, V, Error = E>>,

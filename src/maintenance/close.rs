@@ -8,7 +8,7 @@
 //! dropping thread owns the cache alone. It drains what was removed by then, delivers the
 //! notifications for it, and frees everything ([`Maintenance::close`]).
 //!
-//! A thread that is at work on a cache itself, or inside a listener, does not wait. If another
+//! A thread that is itself at work on a cache, or inside a listener, does not wait. If another
 //! thread is inside the gate then, that thread drops the cache when it leaves.
 
 use super::{Maintenance, Plan};
@@ -38,7 +38,8 @@ impl<K, V> Maintenance<K, V> {
         }
     }
 
-    /// The cache is dropped: tells what was removed before, and frees everything.
+    /// The cache is dropped: delivers the notifications for what was removed before, and frees
+    /// everything.
     pub(crate) fn close(&mut self, shared: &mut Shared<K, V>) {
         self.waking.waker().leave();
         self.delivery.thread.leave();

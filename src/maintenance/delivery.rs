@@ -2,7 +2,7 @@
 //!
 //! | thread | delivers |
 //! |--------|----------|
-//! | the cache's notifier thread | all that waits, when a run of the scheduler thread has found something to tell |
+//! | the cache's notifier thread | all that waits, when a run of the scheduler thread has posted notifications |
 //! | a thread that runs a [`MaintenanceTask`](crate::MaintenanceTask), between its passes | all that waits; where other work is due, a part of it |
 //! | a caller of `run_pending_tasks` | all that was posted before |
 //! | a writer, where no thread wakes the cache | some, when more than [`UNDELIVERED`] notifications wait |
@@ -25,8 +25,8 @@ use std::cell::OnceCell;
 /// quick listener.
 pub(super) const SLICE: u64 = 100_000;
 
-/// How many times a delivery looks at the clock beyond what the notifications need that waited when
-/// it began.
+/// How many more times a delivery reads the clock than the notifications need that waited when it
+/// began.
 pub(super) const EXTRA_LOOKS: u64 = 64;
 
 /// Undelivered notifications that make a writer deliver some, where no thread wakes the cache.

@@ -101,14 +101,14 @@ const BOUNDED_CALLER_BUDGET: usize = 32;
 /// Budget of a pass of a run. It bounds how long a writer waits for the maintenance lock.
 const RUN_BUDGET: usize = 256;
 
-/// So many events in a shard's batch make the writer run a pass.
+/// This many events in a shard's batch make the writer run a pass.
 const BATCH_SOFT_LIMIT: usize = 24;
 
 /// The soft limits of all shards add up to at most 1/16 of the bound. Batches are mostly far from
 /// full, so what waits in them is less than 2 percent of the bound.
 const SOFT_LIMITS_PER_BOUND: u64 = 16;
 
-/// So many events in a shard's batch make the writer wait for a pass.
+/// This many events in a shard's batch make the writer wait for a pass.
 const BATCH_HARD_LIMIT: usize = 1024;
 
 /// What maintenance needs to know of a write.

@@ -1,4 +1,4 @@
-//! Runs: passes in a row, by the scheduler thread, by `run_pending_tasks` and its like.
+//! Runs: passes in a row, by the scheduler thread, by `run_pending_tasks` and similar calls.
 //!
 //! A run clears the requests first, then drains, then arranges the next run (waking 1).
 
@@ -23,7 +23,7 @@ const MAX_RESIZE_PASSES: usize = 64;
 /// How long `run_pending_tasks` waits for destructors that other threads run.
 const MAX_DESTRUCTOR_WAIT: Duration = Duration::from_secs(1);
 
-/// How often it waits: what a destructor removes has a destructor, too.
+/// How many times it waits: a destructor may remove values that have destructors, too.
 const MAX_DESTRUCTOR_WAITS: usize = 3;
 
 /// How many times a run tries to free all that was removed.

@@ -31,7 +31,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process;
 use std::time::Duration;
 
-/// How long a request for *soon* waits, so that one run serves many writes.
+/// How long a run that is requested *soon* may wait, so that one run serves many writes.
 pub(crate) const COALESCE_DELAY: Duration = Duration::from_millis(10);
 
 /// How long after a panic maintenance is tried again.
@@ -41,7 +41,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// longer.
 const CHECK_INTERVAL: u64 = 50_000;
 
-/// Of the passes of writers that have read no clock, one in so many checks the process.
+/// Of the passes of writers that have read no clock, one in this many checks the process.
 const UNCHECKED_PASSES: u32 = 8;
 
 /// How long after `armed` the scheduler thread counts as stuck, in nanoseconds: writers then run

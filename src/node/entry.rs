@@ -247,7 +247,7 @@ impl<K, V> EntryPtr<K, V> {
         unsafe { self.0.byte_add(POLICY_LINKS).cast().as_ref() }
     }
 
-    /// Where it is, as a number: to know it again while a cache lives.
+    /// Its address as a number: identifies it while the cache exists.
     pub(crate) fn address(self) -> usize {
         self.0.addr().get()
     }

@@ -159,8 +159,8 @@ impl<K, V> Node<K, V> {
     /// Moves the wanted deadline from `judged` to `wanted`; false if another thread moved or
     /// claimed it first.
     ///
-    /// AcqRel: the expiring side's [`claim`](Self::claim) is its partner; exactly one of the two
-    /// succeeds from `judged`.
+    /// AcqRel, partner: [`claim`](Self::claim) by the thread that expires the entry; exactly one of
+    /// the two succeeds from `judged`.
     #[inline]
     pub(crate) fn extend(&self, judged: u64, wanted: u64) -> bool {
         self.deadline

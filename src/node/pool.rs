@@ -10,8 +10,8 @@
 //! Returned slots are usually needed again soon, so some of them stay in one chain, whichever
 //! regions they are from: the *recycled* slots. That chain is a queue. If entries leave in the
 //! order in which they were inserted, as timers of one length do, slots are taken in the order of
-//! their addresses, turn after turn, and the processor predicts the next one. A stack
-//! would mix the order more with every reuse.
+//! their addresses, turn after turn, and the processor predicts the next one. A stack would mix the
+//! order more with each reuse.
 //!
 //! `may_be_recycled` says how many slots stay recycled. The hash distributes the entries over the
 //! shards, so the size of a shard of about `n` entries mostly varies by less than three times the

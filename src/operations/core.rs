@@ -20,7 +20,7 @@ pub(crate) struct Core<K, V, S> {
     hasher: S,
     /// Whether hashes are spread, since the hasher may leave bits empty.
     spread: bool,
-    /// A read moves no deadline and is not counted: all that it may leave behind is a read event.
+    /// A read moves no deadline and is not counted: it leaves at most a read event.
     pub(crate) has_fast_reads: AtomicBool,
     /// Look-ups read the clock before they pin: that takes no call, entries have deadlines as a
     /// rule, and no read has moved one yet.
@@ -28,14 +28,14 @@ pub(crate) struct Core<K, V, S> {
     pub(crate) shared: Shared<K, V>,
     pub(crate) lifetimes: Lifetimes<K, V>,
     weigher: Option<Weigher<K, V>>,
-    /// From when on entries are stale, where the cache reloads.
+    /// The policy that says when entries become stale, if the cache reloads.
     pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
     pub(crate) maintenance: Maintenance<K, V>,
     /// How many handles there are.
     pub(crate) handles: AtomicUsize,
 }
 
-/// What an entry weighs, as the cache keeps the question.
+/// The weigher, as the cache keeps it.
 pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;
 
 impl<K, V, S> Core<K, V, S> {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     /// Runs `call` on many expired entries and says how many values it dropped without a pin, and
-    /// with one. Reads may shorten lives.
+    /// with one. Reads may shorten lifetimes.
     fn dropped_by(shorten: bool, call: impl Fn(&Cache<u32, Probe>, u32)) -> [u32; 2] {
         let (second, clock) = (Duration::from_secs(1), ManualTicker::new());
         let mut builder = Cache::builder().ticker(clock.clone());

@@ -62,8 +62,9 @@ impl<K, V> Hit<K, V> {
         if core.reads_clock_first.load(Ordering::Relaxed) {
             core.reads_clock_first.store(false, Ordering::Relaxed);
         }
-        // The pass finds out about a later deadline when it comes to the entry's bucket. It has to
-        // be told of an earlier one; and of none at all, or a timer would stay armed for nothing.
+        // The pass finds out about a later deadline when it comes to the entry's bucket. It needs
+        // an event for an earlier deadline, and for a removed one, or a timer would stay armed for
+        // nothing.
         if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
             let moved = core.move_deadline(node, deadline, answer, now);
             return self.goes_on(moved);
@@ -72,7 +73,7 @@ impl<K, V> Hit<K, V> {
             return node.is_frozen(now);
         }
         // A clock that leapt by 64 to 91 years meanwhile makes an old deadline look like a claimed
-        // one (node 4): then nothing but the removal shows that the entry was found due.
+        // one (node 4): then only the removal shows that the entry was found due.
         if node.life() != Life::Live {
             return false;
         }
@@ -87,7 +88,7 @@ impl<K, V> Hit<K, V> {
         self.goes_on(moved)
     }
 
-    /// Whether a hit stands whose deadline was `moved` under the lock, or was not.
+    /// Whether the hit is still valid; `moved` is its deadline if that was moved under the lock.
     #[inline(always)]
     fn goes_on(&mut self, moved: Option<u64>) -> bool {
         match moved {
@@ -138,8 +139,8 @@ impl<K, V, S> Core<K, V, S> {
         let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
         drop(shard);
         self.maintenance.after_read(&self.shared, outcome);
-        // The own deadline may have passed since the hit was found, if it was set meanwhile. One
-        // that the policy gives for this read ends only what comes after.
+        // The own deadline may have passed since the hit was found, if it was set meanwhile. A
+        // deadline that the policy gives for this read does not end the read itself.
         let ended = answer.is_none() && time::is_due(now, own);
         (!ended).then_some(wanted)
     }

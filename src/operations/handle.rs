@@ -21,7 +21,7 @@ impl<K, V, S> Handle<K, V, S> {
         Self { core }
     }
 
-    /// The cache, for what must not keep it alive.
+    /// The cache, for callers that must not keep it alive.
     pub(crate) fn downgrade(&self) -> WeakHandle<K, V, S> {
         WeakHandle {
             core: Arc::downgrade(&self.core),

@@ -22,7 +22,7 @@ pub(super) mod reads {
     pub(in super::super) const LEAVE: u8 = 0;
     /// Each read does.
     pub(in super::super) const ASK: u8 = 1;
-    /// The first read does, and finds out about the others.
+    /// The first read does, and tells whether later reads have to.
     pub(in super::super) const FIRST_TELLS: u8 = 2;
 }
 
@@ -32,11 +32,12 @@ pub(crate) struct Lifetimes<K, V> {
     pub(crate) limits: Limits,
     /// What the policy is asked about; nothing where there is none.
     pub(super) policy_asks: Asks,
-    /// An update is answered as a new entry is: whether there is one need not be found out.
+    /// The policy answers an update as it answers a new entry, so a write need not find out whether
+    /// there is an entry.
     pub(super) updates_as_new: bool,
     /// There is a cache-wide limit on lifetimes.
     limited: bool,
-    /// A read may move the deadline, as far as the settings tell.
+    /// Whether a read may move the deadline, according to the settings.
     pub(crate) reads_extend: bool,
     /// Whether reads ask the policy: one of the constants of [`reads`].
     ///
@@ -72,7 +73,7 @@ impl<K, V> Lifetimes<K, V> {
         }
     }
 
-    /// Whether entries have deadlines as a rule, which reads need not move.
+    /// Whether most entries have deadlines, and reads need not move them.
     pub(super) fn may_only_expire(&self) -> bool {
         (self.limited || self.policy.is_some()) && self.limits.time_to_idle.is_none()
     }
@@ -132,8 +133,8 @@ impl<K, V> Lifetimes<K, V> {
         wanted
     }
 
-    /// The own and the wanted deadline that an answer means, given at `now` about a node with
-    /// `deadline`; `None` leaves the own deadline.
+    /// The own and the wanted deadline of a node with `deadline`, after an answer given at `now`;
+    /// `None` leaves the own deadline.
     #[inline]
     pub(super) fn moved(
         &self,

@@ -9,7 +9,7 @@
 //!    call, looks once at the key's bucket, and judges the entry by a clock that needs no call. It
 //!    serves all look-ups that are not reads, and reads of caches in which a read moves no deadline
 //!    and counts nothing.
-//! 2. What the fast path cannot decide continues in a function of its own, by a tail call. So the
+//! 2. If the fast path cannot decide, another function finishes the look-up, by a tail call. So the
 //!    fast path keeps nothing across a call, and saves no register.
 //! 3. The full path asks the policy, moves the deadline, notes the use and counts.
 //! 4. An entry that is due is a miss once its deadline is *claimed* (node 4). If that fails, or the

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// What a loader said of its value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FromLoad {
-    /// Its life, if the loader knows it; `Some(None)` for ever.
+    /// Its lifetime, if the loader knows it; `Some(None)` for ever.
     pub(crate) life: Option<Option<Duration>>,
     /// When it is to be reloaded, if the loader knows that.
     pub(crate) refresh: Option<Duration>,

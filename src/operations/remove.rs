@@ -224,7 +224,7 @@ where
                 seen
             }
             None => {
-                // Whatever `look` does now, the removal has its consequences.
+                // Whatever `look` does now, what follows the removal is done.
                 let mut after = AfterWrite {
                     core,
                     outcome: Some(outcome),

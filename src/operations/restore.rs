@@ -1,4 +1,4 @@
-//! Putting an entry of a snapshot in, with its remaining life, unless the key is there.
+//! Inserts an entry of a snapshot, with its remaining lifetime, unless the key is present.
 //!
 //! The policy is not asked: the entry comes with its deadline. As in every write, keys are compared
 //! with no lock held, and what was found is confirmed by addresses under the shard's lock.
@@ -16,14 +16,14 @@ use crate::time::{self, Clock, NEVER};
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-/// The remaining life of an entry that comes back.
+/// The remaining lifetime of an entry that comes back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remaining {
     /// The reading of the clock from which all of these count: the beginning of the restore.
     pub(crate) at: u64,
     /// Until its own deadline.
     pub(crate) own: Option<Duration>,
-    /// Until it ends for not being read.
+    /// Until the idle limit ends it.
     pub(crate) idle: Option<Duration>,
     /// Until it is due for a reload.
     pub(crate) refresh: Option<Duration>,
@@ -85,7 +85,7 @@ where
             let now = self.shared.clock.now();
             let alive = |node: NodePtr<K, V>| node.deadline_if_alive(now).is_some();
             if probe.found.is_some_and(alive) {
-                // The pin goes before the key and the value do.
+                // The pin is dropped before the key and the value.
                 drop(probe);
                 drop(pin);
                 drop(new);

@@ -38,9 +38,9 @@ pub(crate) enum Given {
 struct Attempt {
     /// The first is 1.
     number: u32,
-    /// The answer to go by. If there is none, the policy is asked.
+    /// The answer to use. If there is none, the policy is asked.
     last: Option<Asked>,
-    /// The reading of the clock to go by.
+    /// The reading of the clock to use.
     now: Ahead,
 }
 
@@ -63,18 +63,18 @@ struct Asked {
 /// A decision about the own deadline of a value that comes in.
 #[derive(Clone, Copy)]
 enum Answer {
-    /// This deadline, for a new entry, or whatever is there.
+    /// This deadline, given for a new entry, or to be used whatever the key has.
     New(u64),
-    /// This deadline, for an entry that was there and alive.
+    /// This deadline, given for a live entry.
     Moved(u64),
-    /// The entry was there and alive, and its deadline stays. With the deadline that the policy was
-    /// told of; without, if it was not asked.
+    /// The deadline of the live entry stays. Holds the deadline that the policy was told, if it was
+    /// asked.
     Kept(Option<u64>),
 }
 
 impl Asked {
-    /// The answer that is used when the policy is not asked again, whatever is there by then.
-    /// `None` if it was not asked at all.
+    /// The answer to use if the policy is not asked again, whatever the key has by then. `None` if
+    /// the policy was not asked at all.
     fn for_good(self, now: impl FnOnce() -> u64) -> Option<Self> {
         match self.answer {
             Answer::New(own) | Answer::Moved(own) | Answer::Kept(Some(own)) => Some(Self {
@@ -85,8 +85,8 @@ impl Asked {
         }
     }
 
-    /// Ends the life of an entry that is about to be replaced: for which cause it leaves, and the
-    /// own deadline that the new value keeps if the answer is to keep it.
+    /// Fixes the end of an entry that is about to be replaced. Returns the cause for which it
+    /// leaves, and the own deadline that the new value gets if the answer is to keep it.
     ///
     /// `None` if the policy has to be asked again: the entry fell due since, so the answer has to
     /// be about a new one; or its deadline is not the one that the policy kept, and `may_ask`.
@@ -106,7 +106,7 @@ impl Asked {
             Answer::Kept(told) if may_ask => told,
             _ => None,
         };
-        // It may have ended even so: a reader whose clock is ahead has found it due.
+        // It may have ended all the same: a reader whose clock is ahead has found it due.
         let kept = self.last_deadline(old, told, lifetimes)?;
         Some((cause, Some(kept)))
     }
@@ -129,8 +129,8 @@ impl Asked {
     /// The last own deadline of an entry that is being replaced. Where reads extend, extensions end
     /// here: a reader that comes too late starts over and finds the new value.
     ///
-    /// `None` if it has ended, or is not the one that the policy was `told` of: the policy might
-    /// answer differently about that.
+    /// `None` if it has ended, or is not the one that the policy was `told`: the policy might
+    /// answer differently about it.
     fn last_deadline<K, V>(
         &self,
         old: NodePtr<K, V>,

@@ -123,9 +123,9 @@ const CHUNK_ITEMS: usize = 128;
 const PREFETCH_DISTANCE: usize = 8;
 /// The room of a first chunk: most caches retire a few items at a time.
 const FIRST_CHUNK_ITEMS: usize = 4;
-/// An empty list of chunks keeps room for at most so many.
+/// An empty list of chunks keeps room for at most this many.
 const KEPT_LIST_ROOM: usize = 16;
-/// At most so many emptied chunks are kept.
+/// At most this many emptied chunks are kept.
 const SPARE_CHUNKS: usize = 4;
 
 impl<T> ChunkedVec<T> {

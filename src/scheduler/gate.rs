@@ -37,7 +37,8 @@ thread_local! {
 /// See the module docs.
 pub(crate) struct Gate {
     closed: AtomicBool,
-    /// Whether the thread that closed the gate does not wait, so that another drops the cache.
+    /// Whether the thread that closed the gate does not wait, so that another thread drops the
+    /// cache.
     abandoned: AtomicBool,
     /// Whether a thread was started that drops the cache.
     handed_over: AtomicBool,

@@ -60,8 +60,8 @@ thread_local! {
 }
 
 impl Parker {
-    /// The calling thread's own place. One that was used before may still hold a wake-up of then:
-    /// the caller looks again after each.
+    /// The calling thread's own parker. It may still hold a wake-up from an earlier wait, so the
+    /// caller checks its condition after each wake-up.
     pub(crate) fn own() -> Arc<Self> {
         // An explorer's objects must not outlive the schedule in which they were made.
         if IS_MODEL {
@@ -121,8 +121,8 @@ impl Parker {
     }
 
     fn consume(&self) {
-        // Acquire, partner: the release in `unpark`. What the caller looks at has locks of its own;
-        // this spares it a look that comes too early.
+        // Acquire, partner: the release in `unpark`. The caller's condition has locks of its own;
+        // this spares it a check that comes too early.
         self.state.swap(NONE, Ordering::Acquire);
     }
 

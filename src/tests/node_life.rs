@@ -1,4 +1,4 @@
-//! One node's life: read against replace against expire.
+//! One node: read against replace against expire.
 
 use super::{Node, Owned, explore};
 use crate::node::Life;

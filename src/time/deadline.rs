@@ -27,10 +27,10 @@ pub(crate) fn is_past(now: u64, deadline: u64) -> bool {
     now.wrapping_sub(deadline) as i64 >= 0
 }
 
-/// The deadline of a life that starts `now`; never [`NEVER`].
+/// The deadline of a lifetime that starts at `now`; it is not [`NEVER`].
 ///
-/// A deadline that would fall on the reserved value moves 1 ns later, or 1 ns earlier for a life of
-/// zero, which must be due at once.
+/// A deadline that would fall on the reserved value moves 1 ns later, or 1 ns earlier for a
+/// lifetime of zero, which must be due at once.
 #[cfg(test)]
 fn deadline_after(now: u64, life: Duration) -> u64 {
     deadline_at(now, saturating_nanos(life).min(MAX_LIFE_NANOS))
@@ -49,7 +49,7 @@ pub(super) fn deadline_at(now: u64, life: u64) -> u64 {
     }
 }
 
-/// The deadline of a life that starts `now` and lasts forever if `None`.
+/// The deadline of a lifetime that starts at `now`; `None` lasts for ever.
 #[cfg(test)]
 fn deadline_in(now: u64, life: Option<Duration>) -> u64 {
     match life {

@@ -125,7 +125,7 @@ impl View {
         instant.unwrap_or(self.base)
     }
 
-    /// The deadline of a life that starts at `now` and lasts forever if `None`.
+    /// The deadline of a lifetime that starts at `now`; `None` lasts for ever.
     #[inline]
     pub(crate) fn deadline_in(&self, now: u64, life: Option<Duration>) -> u64 {
         match life {
@@ -134,12 +134,12 @@ impl View {
         }
     }
 
-    /// The deadline of a life that starts at `now`; never [`NEVER`]. A life longer than
+    /// The deadline of a lifetime that starts at `now`; it is not [`NEVER`]. A lifetime above
     /// [`MAX_LIFE_NANOS`] is cut to it.
     #[inline]
     pub(crate) fn deadline_after(&self, now: u64, life: Duration) -> u64 {
         let life = deadline::saturating_nanos(life).min(MAX_LIFE_NANOS);
-        // No overflow: a pace is at most an eighth away from 1, and this life at most 2^62.
+        // No overflow: a pace is at most an eighth away from 1, and this lifetime at most 2^62.
         let life = (life as i64 + self.pace.gained_in(life as i64)) as u64;
         let life = life.min(MAX_LIFE_NANOS);
         deadline::deadline_at(now, life)

@@ -47,7 +47,7 @@ pub(super) struct Pass<'a, K, V> {
     hand_set: bool,
     /// Whether a table was left between two arrays.
     resizing: bool,
-    /// What the ticker panicked with.
+    /// The payload of a panic of the ticker.
     ticker_panic: Option<Box<dyn Any + Send>>,
 }
 
@@ -136,8 +136,8 @@ impl<'a, K, V> Pass<'a, K, V> {
         self.state.done += (given - self.budget) as u64;
     }
 
-    /// Brings the wheel's time up to date, once a pass, before the wheel places a node: relative to
-    /// an old time, the place would be too coarse. A cache without deadlines never gets here, so it
+    /// Brings the wheel's time up to date, once a pass, before the wheel links a node: with an old
+    /// time it would choose too coarse a bucket. A cache without deadlines never gets here, so it
     /// reads no clock.
     #[inline]
     fn set_hand(&mut self, node: NodePtr<K, V>) {

@@ -75,7 +75,7 @@ fn plan(dice: &mut Dice, shard: usize) -> Plan {
     }
 }
 
-/// The life of one cache.
+/// A random program on one cache.
 fn run(seed: u64) {
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let (clock, told, shares) = (

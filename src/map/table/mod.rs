@@ -60,9 +60,9 @@
 //!
 //! A look-up touches one line of a bucket and one node. In a table that has grown, a bucket of 64
 //! bytes serves [`MAX_LOAD`](resize::MAX_LOAD) entries on average, or down to half as many,
-//! whatever the size; where entries have left, down to a quarter. The former array is freed a grace
-//! period after the last entry has moved. A writer holds the shard's lock for one bucket, and for a
-//! few more while the table resizes.
+//! whatever the size; if entries have left, down to a quarter of that. The former array is freed a
+//! grace period after the last entry has moved. A writer holds the shard's lock for one bucket, and
+//! for a few more while the table resizes.
 #![allow(unsafe_code)]
 
 mod array;

@@ -150,8 +150,8 @@ impl<K, V> Copy for Resize<'_, K, V> {}
 impl<'a, K, V> Resize<'a, K, V> {
     /// The resize that moves entries out of the table's array, if there is one.
     ///
-    /// Right for the holder of the lock. A reader may believe it, and what it says of a
-    /// [`home`](Self::home), if the version is the same before and after (table 5).
+    /// Exact for the holder of the lock. A reader may rely on it, and on the [`home`](Self::home)
+    /// that it names, if the version is the same before and after (table 5).
     #[inline]
     pub(super) fn of(table: &'a Table<K, V>, from: Array<K, V>) -> Option<Self> {
         if !from.is_resizing() {

@@ -44,7 +44,7 @@ fn caches() -> [Cache<u64, u64>; 3] {
     ]
 }
 
-/// Lives for an hour; a read may set that anew.
+/// A lifetime of an hour; a read may set it anew.
 struct Hour;
 impl Expiry<u64, u64> for Hour {
     fn expire_after_create(&self, _: &u64, _: &u64, _: Instant) -> Option<Duration> {

@@ -106,7 +106,7 @@ fn the_longest_life_at_every_resolution_from_every_origin() {
     for shift in 0..=43 {
         let spans = Spans::with_shift(shift);
         for now in ORIGINS {
-            // Beyond the longest life too: a wheel whose time lags sees deadlines farther away.
+            // Beyond the longest lifetime too: a wheel whose time lags sees deadlines farther away.
             for distance in [MAX_LIFE_NANOS, MAX_LIFE_NANOS + 1, i64::MAX as u64] {
                 let deadline = now.wrapping_add(distance);
                 let bucket_id = spans.bucket_id(deadline, now);
