@@ -327,7 +327,10 @@ fn a_bound_cannot_be_set_where_there_was_none() {
     let cache: Cache<u64, u32> = Cache::builder().build();
     let panic = catch_unwind(AssertUnwindSafe(|| cache.policy().set_max_capacity(5))).unwrap_err();
     let said = panic.downcast_ref::<String>().unwrap();
-    assert!(said.contains("set_max_capacity was called with 5"), "{said}");
+    assert!(
+        said.contains("set_max_capacity was called with 5"),
+        "{said}"
+    );
     assert!(said.contains("set max_capacity on its builder"), "{said}");
     assert_eq!(cache.policy().max_capacity(), None);
     cache.insert(1, 1);

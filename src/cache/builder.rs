@@ -267,8 +267,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// ticker.advance(Duration::from_secs(60));
     /// assert_eq!(cache.get("k"), None);
     /// ```
-    pub fn time_to_live(mut self, life: Duration) -> Self {
-        self.limits.time_to_live = Some(life);
+    pub fn time_to_live(mut self, lifetime: Duration) -> Self {
+        self.limits.time_to_live = Some(lifetime);
         self
     }
 
@@ -296,8 +296,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// ticker.advance(Duration::from_secs(10));
     /// assert_eq!(cache.get("k"), None);
     /// ```
-    pub fn time_to_idle(mut self, life: Duration) -> Self {
-        self.limits.time_to_idle = Some(life);
+    pub fn time_to_idle(mut self, lifetime: Duration) -> Self {
+        self.limits.time_to_idle = Some(lifetime);
         self
     }
 

@@ -393,11 +393,11 @@ where
     /// assert_eq!(cache.get_ref("k").unwrap().time_left(), None);
     /// assert!(!cache.set_expiry("absent", None));
     /// ```
-    pub fn set_expiry<Q>(&self, key: &Q, life: Option<Duration>) -> bool
+    pub fn set_expiry<Q>(&self, key: &Q, lifetime: Option<Duration>) -> bool
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.core.set_life(key, life)
+        self.core.set_lifetime(key, lifetime)
     }
 
     /// Removes a key's entry, with the cause `Explicit`, or `Expired` if it had expired.

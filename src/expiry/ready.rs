@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::Expiry;
 use super::erased::Asks;
-use crate::time::{MAX_LIFE_NANOS, saturating_nanos};
+use crate::time::{MAX_LIFETIME_NANOS, saturating_nanos};
 
 /// Gives each new entry the lifetime that `lifetime` returns; later reads and writes do not change
 /// it.
@@ -413,13 +413,13 @@ impl<K, V> Expiry<K, V> for Never {
 
 impl<P> Jittered<P> {
     /// The lifetime, shortened by a random fraction.
-    fn shorten(&self, life: Option<Duration>) -> Option<Duration> {
+    fn shorten(&self, lifetime: Option<Duration>) -> Option<Duration> {
         if self.fraction == 0.0 {
-            return life;
+            return lifetime;
         }
         // First limit it to the longest lifetime: the cache would do so afterwards and remove the
         // jitter.
-        let nanos = saturating_nanos(life?).min(MAX_LIFE_NANOS);
+        let nanos = saturating_nanos(lifetime?).min(MAX_LIFETIME_NANOS);
         let cut = nanos as f64 * self.fraction * random_unit();
         // Rounding a lifetime of many days to f64 may make the cut longer than the lifetime.
         Some(Duration::from_nanos(nanos.saturating_sub(cut as u64)))
@@ -429,12 +429,12 @@ impl<P> Jittered<P> {
     fn shorten_unless(
         &self,
         unchanged: Option<Duration>,
-        life: Option<Duration>,
+        lifetime: Option<Duration>,
     ) -> Option<Duration> {
-        if life == unchanged {
-            life
+        if lifetime == unchanged {
+            lifetime
         } else {
-            self.shorten(life)
+            self.shorten(lifetime)
         }
     }
 }
@@ -451,10 +451,10 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
         updated_at: Instant,
         duration_until_expiry: Option<Duration>,
     ) -> Option<Duration> {
-        let life = self
-            .policy
-            .expire_after_update(key, value, updated_at, duration_until_expiry);
-        self.shorten_unless(duration_until_expiry, life)
+        let lifetime =
+            self.policy
+                .expire_after_update(key, value, updated_at, duration_until_expiry);
+        self.shorten_unless(duration_until_expiry, lifetime)
     }
 
     fn expire_after_read(
@@ -465,14 +465,14 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
         duration_until_expiry: Option<Duration>,
         last_modified_at: Instant,
     ) -> Option<Duration> {
-        let life = self.policy.expire_after_read(
+        let lifetime = self.policy.expire_after_read(
             key,
             value,
             read_at,
             duration_until_expiry,
             last_modified_at,
         );
-        self.shorten_unless(duration_until_expiry, life)
+        self.shorten_unless(duration_until_expiry, lifetime)
     }
 
     fn __asks(&self) -> Asks {
@@ -601,15 +601,18 @@ mod tests {
     fn jitter_shortens_by_at_most_the_fraction_and_spreads() {
         let policy = jittered(creating(|_: &u32, _: &u64| Some(SECOND)), 0.25);
         let now = Instant::now();
-        let lives: Vec<_> = (0..1000)
+        let lifetimes: Vec<_> = (0..1000)
             .map(|_| policy.expire_after_create(&1, &1, now).unwrap())
             .collect();
         assert!(
-            lives
+            lifetimes
                 .iter()
-                .all(|life| (SECOND * 3 / 4..=SECOND).contains(life))
+                .all(|lifetime| (SECOND * 3 / 4..=SECOND).contains(lifetime))
         );
-        let (least, most) = (lives.iter().min().unwrap(), lives.iter().max().unwrap());
+        let (least, most) = (
+            lifetimes.iter().min().unwrap(),
+            lifetimes.iter().max().unwrap(),
+        );
         // Each fails by chance once in 10^22 runs.
         assert!(*least < SECOND * 61 / 80, "{least:?}");
         assert!(*most > SECOND * 79 / 80, "{most:?}");
@@ -638,13 +641,13 @@ mod tests {
             .0,
             [Some(Duration::MAX); 3]
         );
-        let longest = Duration::from_nanos(MAX_LIFE_NANOS);
+        let longest = Duration::from_nanos(MAX_LIFETIME_NANOS);
         let huge = jittered(accessing(|_: &u32, _: &u64| Some(Duration::MAX)), 0.5);
         assert!(
             answers(&huge)
                 .0
                 .iter()
-                .all(|life| (longest / 2..=longest).contains(&life.unwrap()))
+                .all(|lifetime| (longest / 2..=longest).contains(&lifetime.unwrap()))
         );
     }
 

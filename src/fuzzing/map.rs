@@ -11,7 +11,7 @@ use super::{Script, make};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
 use crate::map::{END, Garbage, Look, Map, Probe, Revalidated};
-use crate::node::{Columns, Life, NodePtr, Times};
+use crate::node::{Columns, NodePtr, NodeState, Times};
 use crate::reclaim::{Domain, Pin, Retire};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -348,7 +348,7 @@ impl Bench {
             found.push(match event {
                 WriteEvent::Added(node) => Told::Added(number(node)),
                 WriteEvent::Replaced { old, new, .. } => {
-                    old.set_life(Life::Succeeded);
+                    old.set_state(NodeState::Succeeded);
                     left.push(old);
                     Told::Replaced(number(old), number(new))
                 }

@@ -34,7 +34,7 @@ fn made<V, X>(op: Op<V>) -> Made<V, X> {
     match op {
         Op::Nop => Made::Keep,
         Op::Put(value) => Made::Put(value, Given::Policy),
-        Op::PutWithTtl(value, ttl) => Made::Put(value, Given::Life(ttl)),
+        Op::PutWithTtl(value, ttl) => Made::Put(value, Given::Ttl(ttl)),
         Op::Remove => Made::Remove,
     }
 }

@@ -121,7 +121,7 @@ impl<K, V> Entry<K, V> {
 }
 
 fn put_with_ttl<V>((value, ttl): (V, Duration)) -> Made<V, Infallible> {
-    Made::Put(value, Given::Life(ttl))
+    Made::Put(value, Given::Ttl(ttl))
 }
 
 impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>

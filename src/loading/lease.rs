@@ -178,7 +178,7 @@ where
     /// assert!(cache.get_ref("ada").unwrap().time_left().is_some());
     /// ```
     pub fn fill_with_ttl(self, value: V, ttl: Duration) -> Filled<V> {
-        self.fill_as(value, Given::Life(ttl))
+        self.fill_as(value, Given::Ttl(ttl))
     }
 
     fn fill_as(mut self, value: V, given: Given) -> Filled<V> {

@@ -8,7 +8,7 @@ use crate::node::NodePtr;
 use crate::operations::{Core, FromLoad, Given, LoadView, Visit, WeakHandle, set_refresh};
 use crate::refresh::usual_pause;
 use crate::stats::Counters;
-use crate::time::{self, MAX_LIFE_NANOS, NEVER};
+use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -375,7 +375,7 @@ where
     /// When the right to a reload that begins now falls due again.
     fn reload_until(self, now: u64) -> u64 {
         let most = self.core.lifetimes.limits.load_timeout;
-        let most = most.unwrap_or(Duration::from_nanos(MAX_LIFE_NANOS));
+        let most = most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS));
         self.core.shared.clock.view(now).deadline_after(now, most)
     }
 
@@ -402,7 +402,7 @@ where
             };
             let (lifetimes, clock) = (&self.core.lifetimes, &self.core.shared.clock);
             let (own, wanted) =
-                lifetimes.deadlines_of_unchanged(node, now, deadline, from.life, clock);
+                lifetimes.deadlines_of_unchanged(node, now, deadline, from.lifetime, clock);
             let refresh = self.core.refresh.as_ref().and_then(|policy| {
                 let entry = (node.key(), node.value());
                 let given = Given::Loaded(*from);

@@ -198,7 +198,7 @@ where
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loaded<V> {
     pub(super) value: V,
-    pub(super) life: Option<Option<Duration>>,
+    pub(super) lifetime: Option<Option<Duration>>,
     pub(super) refresh: Option<Duration>,
 }
 
@@ -212,7 +212,7 @@ impl<V> Loaded<V> {
     pub fn new(value: V) -> Self {
         Self {
             value,
-            life: None,
+            lifetime: None,
             refresh: None,
         }
     }
@@ -224,15 +224,15 @@ impl<V> Loaded<V> {
     /// use std::time::Duration;
     /// use wheelhouse::{Cache, Loaded, LoadingCache, loader_fn};
     ///
-    /// let life = Duration::from_secs(60);
-    /// let load = loader_fn(move |key: &u32| Ok::<_, ()>(Loaded::new(key * 2).expires_in(life)));
+    /// let minute = Duration::from_secs(60);
+    /// let load = loader_fn(move |key: &u32| Ok::<_, ()>(Loaded::new(key * 2).expires_in(minute)));
     /// let cache: LoadingCache<u32, u32, ()> = Cache::builder().loading(load).build();
     /// cache.get(&4).unwrap();
-    /// assert!(cache.cache().peek_ref(&4).unwrap().time_left().unwrap() <= life);
+    /// assert!(cache.cache().peek_ref(&4).unwrap().time_left().unwrap() <= minute);
     /// ```
     #[must_use]
-    pub fn expires_in(mut self, life: Duration) -> Self {
-        self.life = Some(Some(life));
+    pub fn expires_in(mut self, lifetime: Duration) -> Self {
+        self.lifetime = Some(Some(lifetime));
         self
     }
 
@@ -258,7 +258,7 @@ impl<V> Loaded<V> {
     /// ```
     #[must_use]
     pub fn never_expires(mut self) -> Self {
-        self.life = Some(None);
+        self.lifetime = Some(None);
         self
     }
 }

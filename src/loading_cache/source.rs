@@ -129,8 +129,8 @@ pub(super) fn remade<V, E: Send + Sync + 'static>(
     took: Duration,
     reload: bool,
 ) -> Remade<V> {
-    let from = |life, refresh| FromLoad {
-        life,
+    let from = |lifetime, refresh| FromLoad {
+        lifetime,
         refresh,
         reload,
         took,
@@ -139,7 +139,7 @@ pub(super) fn remade<V, E: Send + Sync + 'static>(
         (None, _) => Remade::Failed(panicked::<E>()),
         (Some(Err(error)), _) => Remade::Failed(failure(LoadError::Failed(Arc::new(error)))),
         (Some(Ok(Reloaded::New(loaded))), _) => {
-            Remade::New(loaded.value, from(loaded.life, loaded.refresh))
+            Remade::New(loaded.value, from(loaded.lifetime, loaded.refresh))
         }
         (Some(Ok(Reloaded::Unchanged)), Some(old)) => Remade::Unchanged(old, from(None, None)),
         (
@@ -157,7 +157,7 @@ pub(super) fn remade<V, E: Send + Sync + 'static>(
 /// The value to store, and where its lifetime comes from.
 pub(super) fn put<V>(loaded: Loaded<V>, took: Duration) -> (V, Given) {
     let from = FromLoad {
-        life: loaded.life,
+        lifetime: loaded.lifetime,
         refresh: loaded.refresh,
         reload: false,
         took,

@@ -4,7 +4,7 @@ use super::{Maintenance, Plan};
 use crate::eviction::{Eviction, OUT};
 use crate::list::{List, Timer};
 use crate::map::END;
-use crate::node::{EntryPtr, Life, NO_BUCKET, NodePtr};
+use crate::node::{EntryPtr, NO_BUCKET, NodePtr, NodeState};
 use crate::shared::Shared;
 use crate::time::NEVER;
 
@@ -48,7 +48,7 @@ impl<K, V> Maintenance<K, V> {
 
         let (mut timed, mut weight) = (0, 0);
         self.each_node(shared, |node| {
-            assert_eq!(node.life(), Life::Live);
+            assert_eq!(node.state(), NodeState::Live);
             let (entry, deadline) = (node.entry(), node.deadline());
             assert_eq!(entry.node(), node, "an entry names another node");
             assert_eq!(
@@ -99,13 +99,13 @@ impl<K, V> Maintenance<K, V> {
 /// The neighbours of an entry in the wheel are entries of the map, too, and know that they are
 /// linked.
 fn check_neighbours<K, V>(entry: EntryPtr<K, V>) {
-    let of = |entry: EntryPtr<K, V>| (entry.node().life(), entry.bucket_id());
+    let of = |entry: EntryPtr<K, V>| (entry.node().state(), entry.bucket_id());
     if let Some(prev) = List::<K, V, Timer>::prev(entry) {
-        assert_eq!(of(prev), (Life::Live, entry.bucket_id()));
+        assert_eq!(of(prev), (NodeState::Live, entry.bucket_id()));
         assert!(List::<K, V, Timer>::next(prev) == Some(entry));
     }
     if let Some(next) = List::<K, V, Timer>::next(entry) {
-        assert_eq!(of(next), (Life::Live, entry.bucket_id()));
+        assert_eq!(of(next), (NodeState::Live, entry.bucket_id()));
         assert!(List::<K, V, Timer>::prev(next) == Some(entry));
     }
 }
@@ -117,7 +117,7 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
-    fn life(choice: u8) -> Option<Duration> {
+    fn lifetime(choice: u8) -> Option<Duration> {
         (!choice.is_multiple_of(5))
             .then(|| Duration::from_nanos(u64::from(choice) << (choice % 48)))
     }
@@ -134,11 +134,11 @@ mod tests {
         for (step, &(kind, key, value)) in ops.iter().enumerate() {
             match kind % 10 {
                 0..=2 => cache.insert(key, value),
-                3 => cache.insert_with_ttl(key, value, life(value).unwrap_or_default()),
+                3 => cache.insert_with_ttl(key, value, lifetime(value).unwrap_or_default()),
                 4 => drop(cache.get(&key)),
-                5 => drop(cache.set_expiry(&key, life(value))),
+                5 => drop(cache.set_expiry(&key, lifetime(value))),
                 6 => cache.invalidate(&key),
-                7 => clock.advance(life(value).unwrap_or_default()),
+                7 => clock.advance(lifetime(value).unwrap_or_default()),
                 8 if value % 8 == 0 => cache.invalidate_all(),
                 8 => cache.retain(|_, kept| kept % 2 == 0),
                 _ if value % 2 == 0 => cache.run_pending_tasks(),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     fn by_value() -> impl crate::Expiry<u8, u8> {
-        expiry::accessing(|_: &u8, value: &u8| life(*value))
+        expiry::accessing(|_: &u8, value: &u8| lifetime(*value))
     }
 
     proptest! {
@@ -178,10 +178,10 @@ mod tests {
         #[test]
         fn hold_with_limits(ops in ops(), often in any::<bool>(), live in any::<u8>(), idle in any::<u8>()) {
             let mut builder = Cache::builder().expire_after(by_value());
-            if let Some(live) = life(live) {
+            if let Some(live) = lifetime(live) {
                 builder = builder.time_to_live(live);
             }
-            if let Some(idle) = life(idle) {
+            if let Some(idle) = lifetime(idle) {
                 builder = builder.time_to_idle(idle);
             }
             run(builder, &ops, often);

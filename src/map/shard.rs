@@ -5,7 +5,7 @@ use super::table::{Home, Place, Table, TablePart, TableState, Writer};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
 use crate::load::Loads;
-use crate::node::{Life, NewNode, NodePtr, Slab, Times};
+use crate::node::{NewNode, NodePtr, NodeState, Slab, Times};
 use crate::sync::ShortMutexGuard;
 
 /// A shard, locked by a writer.
@@ -145,7 +145,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         if self.locked.slab.has_weights() {
             self.totals.reweigh(old.weight(), weight);
         }
-        old.set_life(Life::Removed);
+        old.set_state(NodeState::Removed);
         self.locked
             .batch
             .push(WriteEvent::Replaced { old, new, cause });
@@ -167,7 +167,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     pub(crate) fn take(&mut self, spot: Occupied<'a, K, V>, node: NodePtr<K, V>) {
         self.writer().remove(spot.0, spot.1);
         self.totals.subtract(self.locked.slab.weight_of(node));
-        node.set_life(Life::Removed);
+        node.set_state(NodeState::Removed);
     }
 
     /// Hands a node that was never added to the pass, so that it is notified with `cause`.
@@ -175,7 +175,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     #[inline(never)]
     pub(crate) fn refuse(&mut self, new: NewNode<K, V>, cause: RemovalCause) {
         let node = self.locked.slab.place(new, Times::NONE);
-        node.set_life(Life::Removed);
+        node.set_state(NodeState::Removed);
         self.locked.batch.push(WriteEvent::Removed(node, cause));
     }
 
@@ -188,7 +188,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         own: u64,
         wanted: u64,
     ) -> bool {
-        debug_assert_eq!(node.life(), Life::Live);
+        debug_assert_eq!(node.state(), NodeState::Live);
         // The own deadline first: a reader that sees the new wanted deadline must not see the
         // former own one. Only holders of this lock write it.
         let former = node.own_deadline();

@@ -5,14 +5,14 @@
 //! An *entry* is what a key has in the cache; it survives replacement. A *node* is one value of it.
 //! Key, value, hash, weight and entry of a node are fixed once it is published; a replacement
 //! publishes a new node for the same entry. The other fields may change afterwards and are atomic:
-//! mainly the *wanted deadline*, the *life* and the *seen* stamp. The data of the wheel and the
+//! mainly the *wanted deadline*, the *state* and the *seen* stamp. The data of the wheel and the
 //! size policy stand in the [`entry`].
 //!
 //! ```text
-//!  hot: a look-up reads it                side             columns: if needed  entry: of the pass
-//! ┌──────────┬─────────────────┬───┬───┐  ┌──────┬─────────┐  ┌─────┐ ┌────────┐    ┌───────┬──────┬───────────┬───
-//! │ deadline │ entry life seen │ K │ V │  │ hash │ written │  │ own │ │ weight │    │ timer │ node │ bucket_id │ …
-//! └──────────┴─────────────────┴───┴───┘  └──────┴─────────┘  └─────┘ └────────┘    └───────┴──────┴───────────┴───
+//!  hot: a look-up reads it                 side             columns: if needed  entry: of the pass
+//! ┌──────────┬──────────────────┬───┬───┐  ┌──────┬─────────┐  ┌─────┐ ┌────────┐    ┌───────┬──────┬───────────┬───
+//! │ deadline │ entry state seen │ K │ V │  │ hash │ written │  │ own │ │ weight │    │ timer │ node │ bucket_id │ …
+//! └──────────┴──────────────────┴───┴───┘  └──────┴─────────┘  └─────┘ └────────┘    └───────┴──────┴───────────┴───
 //! ```
 //!
 //! Hot parts stand side by side ([`slab`]), so a look-up fetches nothing that it does not read, and
@@ -20,9 +20,9 @@
 //! is a weigher, `own` where the entry's own deadline must be kept apart from a cache-wide limit,
 //! and a moment of refresh where the cache reloads.
 //!
-//! # Life
+//! # States
 //!
-//! | life      | in the map | is the entry's node | next |
+//! | state     | in the map | is the entry's node | next |
 //! |-----------|------------|---------------------|------|
 //! | (draft)   | no, a [`NewNode`] on its writer's stack | no | Live: published under the shard's lock; or dropped by its writer |
 //! | Live      | yes | once its event was drained | Removed: taken out under the shard's lock |
@@ -39,7 +39,7 @@
 //!    whole cache has the node for itself.
 //! 2. A node that succeeds another is published in its place under the shard's lock. So the nodes
 //!    of an entry follow one another in the order of their events.
-//! 3. Life only goes downwards in the table above.
+//! 3. The state of a node only goes downwards in the table above.
 //! 4. If a node was judged to be expired, its wanted deadline is *claimed*; if it was replaced
 //!    while reads may extend, the deadline is *frozen*. Both move it 2^61 ns into the past by a
 //!    compare-exchange, to an even value or an odd one. A reader extends by a compare-exchange from
@@ -51,7 +51,7 @@
 //! |-------|-----------|---------|
 //! | key, value, hash, weight, written, entry | its writer, before publishing | any thread with a pin, the pass |
 //! | deadline | any thread with a pin | any thread with a pin |
-//! | life | the holder of the shard's lock; to Dead or Succeeded: the pass | any thread |
+//! | state | the holder of the shard's lock; to Dead or Succeeded: the pass | any thread |
 //! | seen | readers | readers |
 //! | own, refresh | any thread with a pin | any thread with a pin |
 //! | written, after that | the holder of the shard's lock | any thread with a pin |
@@ -78,24 +78,24 @@ use std::ptr::NonNull;
 
 /// How far into the past a claim moves a deadline: 73 years. It stays due for clocks that go back
 /// by as much, and for those that go on by 219 years from the deadline.
-const CLAIM_SHIFT: u64 = time::MAX_LIFE_NANOS / 2;
+const CLAIM_SHIFT: u64 = time::MAX_LIFETIME_NANOS / 2;
 
 /// The states of a node; see the table in the module docs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(crate) enum Life {
+pub(crate) enum NodeState {
     Live = 1,
     Removed = 2,
     Dead = 3,
     Succeeded = 4,
 }
 
-impl Life {
+impl NodeState {
     #[inline]
-    fn of(life: &AtomicU8) -> Self {
-        // Acquire: a thread that sees Removed sees the map without it (partner: `set_life` under
+    fn of(state: &AtomicU8) -> Self {
+        // Acquire: a thread that sees Removed sees the map without it (partner: `set_state` under
         // the shard's lock).
-        match life.load(Ordering::Acquire) {
+        match state.load(Ordering::Acquire) {
             1 => Self::Live,
             2 => Self::Removed,
             3 => Self::Dead,
@@ -110,7 +110,7 @@ pub(crate) struct Node<K, V> {
     /// The address of its entry, in two parts.
     entry_low: u32,
     entry_high: High,
-    life: AtomicU8,
+    state: AtomicU8,
     seen: AtomicU8,
     key: K,
     value: V,
@@ -130,7 +130,7 @@ impl<K, V> Node<K, V> {
             deadline: AtomicU64::new(deadline),
             entry_low,
             entry_high,
-            life: AtomicU8::new(Life::Live as u8),
+            state: AtomicU8::new(NodeState::Live as u8),
             seen: AtomicU8::new(0),
             key: new.key,
             value: new.value,
@@ -255,21 +255,21 @@ impl<K, V> Node<K, V> {
     }
 
     #[inline]
-    pub(crate) fn life(&self) -> Life {
-        Life::of(&self.life)
+    pub(crate) fn state(&self) -> NodeState {
+        NodeState::of(&self.state)
     }
 
-    /// Takes the next step of the life table.
+    /// Takes the next step in the table of states.
     ///
-    /// Release, partner: [`life`](Self::life).
-    pub(crate) fn set_life(&self, to: Life) {
+    /// Release, partner: [`state`](Self::state).
+    pub(crate) fn set_state(&self, to: NodeState) {
         debug_assert!(
-            to == Life::Removed && self.life() == Life::Live
-                || to > Life::Removed && self.life() == Life::Removed,
-            "a node's life went from {:?} to {to:?}",
-            self.life()
+            to == NodeState::Removed && self.state() == NodeState::Live
+                || to > NodeState::Removed && self.state() == NodeState::Removed,
+            "a node's state went from {:?} to {to:?}",
+            self.state()
         );
-        self.life.store(to as u8, Ordering::Release);
+        self.state.store(to as u8, Ordering::Release);
     }
 
     /// The stamp of the read rings when a read of this node was last recorded, 0 for never.

@@ -40,7 +40,7 @@
 use super::entry::{self, EntryPtr};
 use super::pool::{Chain, ONE_SLOT_CHUNKS, Pool, Shape, Vacated};
 use super::refresh::Refresh;
-use super::{Life, NewNode, Node, NodePtr, Side, Times};
+use super::{NewNode, Node, NodePtr, NodeState, Side, Times};
 use crate::sync::AtomicU64;
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -292,7 +292,7 @@ impl<K, V> Emptied<K, V> {
         // read here; key and value may have been dropped. Only the last node of an entry is not
         // marked as succeeded, and no other code uses that entry any more (entry 1).
         unsafe {
-            if Life::of(&(*hot).life) != Life::Succeeded {
+            if NodeState::of(&(*hot).state) != NodeState::Succeeded {
                 let parts = ((*hot).entry_low, (*hot).entry_high);
                 self.entries
                     .push(EntryPtr::<K, V>::from_parts(parts).slot());

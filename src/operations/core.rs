@@ -156,12 +156,12 @@ mod tests {
         }
         let cache = Arc::new(builder.build());
         let seen = Arc::new([const { AtomicU32::new(0) }; 2]);
-        let put = |key: u32, life| {
+        let put = |key: u32, lifetime| {
             let value = Probe {
                 cache: Arc::downgrade(&cache),
                 seen: Arc::clone(&seen),
             };
-            cache.insert_with_ttl(key, value, life);
+            cache.insert_with_ttl(key, value, lifetime);
         };
         for _ in 0..4 {
             // Nothing is freed while this is held, so that there is something left to free for the
@@ -212,7 +212,7 @@ mod tests {
                 "{name} never dropped anything: nothing was shown"
             );
             let [_, pinned] = dropped_by(true, call);
-            assert_eq!(pinned, 0, "{name} that shortens a life holds a pin");
+            assert_eq!(pinned, 0, "{name} that shortens a lifetime holds a pin");
         }
     }
 

@@ -5,7 +5,7 @@ use super::find::Hit;
 use super::lifetimes::reads;
 use crate::expiry::Lifetime;
 use crate::maintenance::WriteOutcome;
-use crate::node::{Life, NodePtr};
+use crate::node::{NodePtr, NodeState};
 use crate::sync::Ordering;
 use crate::time::{self, NEVER};
 
@@ -74,7 +74,7 @@ impl<K, V> Hit<K, V> {
         }
         // A clock that leapt by 64 to 91 years meanwhile makes an old deadline look like a claimed
         // one (node 4): then only the removal shows that the entry was found due.
-        if node.life() != Life::Live {
+        if node.state() != NodeState::Live {
             return false;
         }
         self.deadline = wanted;

@@ -1,7 +1,7 @@
 //! The living entry of a key: what one look at the map and one reading of the clock tell.
 
 use crate::map::Look;
-use crate::node::{Life, NodePtr};
+use crate::node::{NodePtr, NodeState};
 use crate::reclaim::Pin;
 use crate::shared::Shared;
 use crate::time::{self, Ahead, NEVER};
@@ -130,7 +130,7 @@ impl<K, V> Shared<K, V> {
     {
         // In this order: alive by its deadline, and in the map even after that was judged.
         match self.judge(node, Ahead::NONE) {
-            Ok(hit) if node.life() == Life::Live => Some(hit),
+            Ok(hit) if node.state() == NodeState::Live => Some(hit),
             _ => self.find_live(node.hash(), node.key(), pin).ok(),
         }
     }
@@ -179,7 +179,7 @@ impl<K, V> Shared<K, V> {
         // writer that replaces a live node freezes it, then puts the new one in its place: wait
         // until it has done both.
         !node.is_frozen(now)
-            || (node.life() == Life::Live && {
+            || (node.state() == NodeState::Live && {
                 let hash = node.hash();
                 map.lock(hash).find_node(hash, node).is_some()
             })
@@ -188,7 +188,7 @@ impl<K, V> Shared<K, V> {
     /// Whether the node is in the map and not due, just now.
     pub(crate) fn is_live(&self, node: NodePtr<K, V>) -> bool {
         let deadline = node.deadline();
-        node.life() == Life::Live
+        node.state() == NodeState::Live
             && (deadline == NEVER || !time::is_due(self.clock.now(), deadline))
     }
 }

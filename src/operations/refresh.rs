@@ -16,7 +16,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FromLoad {
     /// Its lifetime, if the loader knows it; `Some(None)` for ever.
-    pub(crate) life: Option<Option<Duration>>,
+    pub(crate) lifetime: Option<Option<Duration>>,
     /// When it is to be reloaded, if the loader knows that.
     pub(crate) refresh: Option<Duration>,
     /// Whether it was a reload.
@@ -70,7 +70,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             let write = Write {
                 occasion,
                 at: clock.instant(now),
-                life: match deadline {
+                lifetime: match deadline {
                     NEVER => None,
                     deadline => clock.view(now).time_left(now, deadline),
                 },
@@ -88,13 +88,13 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         node: NodePtr<K, V>,
         now: u64,
         deadline: u64,
-        life: Option<Option<Duration>>,
+        lifetime: Option<Option<Duration>>,
         clock: &Clock,
     ) -> (u64, u64) {
-        let own = match (life, &self.policy) {
-            (Some(life), _) => {
+        let own = match (lifetime, &self.policy) {
+            (Some(lifetime), _) => {
                 self.note_own();
-                clock.view(now).deadline_in(now, life)
+                clock.view(now).deadline_in(now, lifetime)
             }
             (None, None) => NEVER,
             (None, Some(_)) if !self.policy_asks.updates => node.own_deadline(),

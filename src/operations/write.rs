@@ -28,7 +28,7 @@ pub(crate) enum Given {
     /// From the policy of the cache.
     Policy,
     /// From the caller.
-    Life(Duration),
+    Ttl(Duration),
     /// A loader, as far as it knows.
     Loaded(FromLoad),
 }
@@ -202,10 +202,10 @@ where
 {
     /// Stores a value, for a time given by the caller or by the policy.
     // `Given` is larger, and would come through memory.
-    pub(crate) fn put(&self, key: K, value: V, life: Option<Duration>) {
+    pub(crate) fn put(&self, key: K, value: V, lifetime: Option<Duration>) {
         let insertion = Insertion {
             core: self,
-            given: life.map_or(Given::Policy, Given::Life),
+            given: lifetime.map_or(Given::Policy, Given::Ttl),
         };
         let mut gate = Explicit::new(By::Blind);
         match insertion.attempt_first(self.hash(&key), key, value, &mut gate) {
@@ -235,11 +235,11 @@ where
     }
 
     /// Sets a deadline by hand; false if the key is absent or its entry is due.
-    pub(crate) fn set_life<Q>(&self, key: &Q, life: Option<Duration>) -> bool
+    pub(crate) fn set_lifetime<Q>(&self, key: &Q, lifetime: Option<Duration>) -> bool
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        if life.is_some() {
+        if lifetime.is_some() {
             self.lifetimes.note_own();
         }
         let hash = self.hash(key);
@@ -260,7 +260,7 @@ where
             if time::is_due(now, judged) && node.claim(judged, now) {
                 return false;
             }
-            let own = clock.view(now).deadline_in(now, life);
+            let own = clock.view(now).deadline_in(now, lifetime);
             let wanted = (self.lifetimes).wanted(own, || node.written(), now, clock);
             if !shard.move_deadline(node, judged, own, wanted) {
                 continue;
@@ -489,18 +489,23 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         clock: &Clock,
         ahead: Ahead,
     ) -> Asked {
-        if let Given::Life(_) | Given::Loaded(FromLoad { life: Some(_), .. }) = given {
+        if let Given::Ttl(_)
+        | Given::Loaded(FromLoad {
+            lifetime: Some(_), ..
+        }) = given
+        {
             self.note_own();
         }
         let now = ahead.or_call(clock);
         let answer = match (given, &self.policy) {
-            (Given::Life(life), _) => Answer::New(clock.view(now).deadline_after(now, life)),
+            (Given::Ttl(lifetime), _) => Answer::New(clock.view(now).deadline_after(now, lifetime)),
             (
                 Given::Loaded(FromLoad {
-                    life: Some(life), ..
+                    lifetime: Some(lifetime),
+                    ..
                 }),
                 _,
-            ) => Answer::New(clock.view(now).deadline_in(now, life)),
+            ) => Answer::New(clock.view(now).deadline_in(now, lifetime)),
             (Given::Policy | Given::Loaded(_), None) => Answer::New(NEVER),
             (Given::Policy | Given::Loaded(_), Some(policy)) if self.updates_as_new => {
                 Answer::New(policy.deadline_of_new(new.key(), new.value(), clock, now))

@@ -4,7 +4,7 @@
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
 use crate::map::{Garbage, Map, Revalidated, TablePart};
-use crate::node::{Columns, Life, Making, NewNode, Times};
+use crate::node::{Columns, Making, NewNode, NodeState, Times};
 use crate::reclaim::{Domain, Retire};
 
 /// Events of a shard that are handed over together, as behind a cache's writers.
@@ -94,7 +94,7 @@ impl Table {
         let nodes = self.batch.drain().filter_map(|event| match event {
             WriteEvent::Added(_) | WriteEvent::Rescheduled(_) => None,
             WriteEvent::Replaced { old, .. } => {
-                old.set_life(Life::Succeeded);
+                old.set_state(NodeState::Succeeded);
                 Some(Garbage::Node(old))
             }
             WriteEvent::Removed(node, _) => Some(Garbage::Node(node)),

@@ -58,7 +58,7 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
         key: &K,
         value: &V,
         at: Instant,
-        life: Option<Duration>,
+        lifetime: Option<Duration>,
     ) -> Option<Duration>;
 
     /// When an entry becomes stale after a write has replaced its value; by default as a new entry.
@@ -67,9 +67,9 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
         key: &K,
         value: &V,
         at: Instant,
-        life: Option<Duration>,
+        lifetime: Option<Duration>,
     ) -> Option<Duration> {
-        self.refresh_after_create(key, value, at, life)
+        self.refresh_after_create(key, value, at, lifetime)
     }
 
     /// When an entry becomes stale after a reload; by default as a new entry.
@@ -78,9 +78,9 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
         key: &K,
         value: &V,
         at: Instant,
-        life: Option<Duration>,
+        lifetime: Option<Duration>,
     ) -> Option<Duration> {
-        self.refresh_after_create(key, value, at, life)
+        self.refresh_after_create(key, value, at, lifetime)
     }
 
     /// When a reload that has failed is tried again: by default after 1 s, doubling to 64 s.
@@ -100,11 +100,11 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
     /// When an entry becomes stale, with what the cache has measured.
     #[doc(hidden)]
     fn refresh_after(&self, key: &K, value: &V, write: Write) -> Option<Duration> {
-        let Write { at, life, .. } = write;
+        let Write { at, lifetime, .. } = write;
         match write.occasion {
-            Occasion::Create => self.refresh_after_create(key, value, at, life),
-            Occasion::Update => self.refresh_after_update(key, value, at, life),
-            Occasion::Reload => self.refresh_after_reload(key, value, at, life),
+            Occasion::Create => self.refresh_after_create(key, value, at, lifetime),
+            Occasion::Update => self.refresh_after_update(key, value, at, lifetime),
+            Occasion::Reload => self.refresh_after_reload(key, value, at, lifetime),
         }
     }
 }
@@ -118,9 +118,9 @@ macro_rules! forward {
                 key: &K,
                 value: &V,
                 at: Instant,
-                life: Option<Duration>,
+                lifetime: Option<Duration>,
             ) -> Option<Duration> {
-                (**self).refresh_after_create(key, value, at, life)
+                (**self).refresh_after_create(key, value, at, lifetime)
             }
 
             fn refresh_after_update(
@@ -128,9 +128,9 @@ macro_rules! forward {
                 key: &K,
                 value: &V,
                 at: Instant,
-                life: Option<Duration>,
+                lifetime: Option<Duration>,
             ) -> Option<Duration> {
-                (**self).refresh_after_update(key, value, at, life)
+                (**self).refresh_after_update(key, value, at, lifetime)
             }
 
             fn refresh_after_reload(
@@ -138,9 +138,9 @@ macro_rules! forward {
                 key: &K,
                 value: &V,
                 at: Instant,
-                life: Option<Duration>,
+                lifetime: Option<Duration>,
             ) -> Option<Duration> {
-                (**self).refresh_after_reload(key, value, at, life)
+                (**self).refresh_after_reload(key, value, at, lifetime)
             }
 
             fn refresh_after_failure(
@@ -169,7 +169,7 @@ forward!(Box);
 pub struct Write {
     pub(crate) occasion: Occasion,
     pub(crate) at: Instant,
-    pub(crate) life: Option<Duration>,
+    pub(crate) lifetime: Option<Duration>,
     /// How long the load of the value took; `None` if it was not loaded.
     pub(crate) took: Option<Duration>,
 }

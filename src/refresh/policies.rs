@@ -37,8 +37,8 @@ pub fn after(time: Duration) -> After {
 /// use wheelhouse::{Refresh, refresh};
 ///
 /// let policy = refresh::fraction(0.8);
-/// let life = Some(Duration::from_secs(10));
-/// let moment = policy.refresh_after_create(&1, &1, Instant::now(), life);
+/// let lifetime = Some(Duration::from_secs(10));
+/// let moment = policy.refresh_after_create(&1, &1, Instant::now(), lifetime);
 /// assert_eq!(moment, Some(Duration::from_secs(8)));
 /// ```
 #[must_use]
@@ -177,11 +177,11 @@ impl<K, V> Refresh<K, V> for Fraction {
         _: &K,
         _: &V,
         _: Instant,
-        life: Option<Duration>,
+        lifetime: Option<Duration>,
     ) -> Option<Duration> {
         // Subtracted from the whole, so that a share of 1 is exactly the lifetime.
-        let life = life?;
-        Some(life - share(life, 1.0 - self.0))
+        let lifetime = lifetime?;
+        Some(lifetime - share(lifetime, 1.0 - self.0))
     }
 }
 
@@ -198,9 +198,9 @@ impl<K, V, P: Refresh<K, V>> Refresh<K, V> for Jittered<P> {
         key: &K,
         value: &V,
         at: Instant,
-        life: Option<Duration>,
+        lifetime: Option<Duration>,
     ) -> Option<Duration> {
-        self.shorten(self.policy.refresh_after_create(key, value, at, life))
+        self.shorten(self.policy.refresh_after_create(key, value, at, lifetime))
     }
 
     fn refresh_after_update(
@@ -208,9 +208,9 @@ impl<K, V, P: Refresh<K, V>> Refresh<K, V> for Jittered<P> {
         key: &K,
         value: &V,
         at: Instant,
-        life: Option<Duration>,
+        lifetime: Option<Duration>,
     ) -> Option<Duration> {
-        self.shorten(self.policy.refresh_after_update(key, value, at, life))
+        self.shorten(self.policy.refresh_after_update(key, value, at, lifetime))
     }
 
     fn refresh_after_reload(
@@ -218,9 +218,9 @@ impl<K, V, P: Refresh<K, V>> Refresh<K, V> for Jittered<P> {
         key: &K,
         value: &V,
         at: Instant,
-        life: Option<Duration>,
+        lifetime: Option<Duration>,
     ) -> Option<Duration> {
-        self.shorten(self.policy.refresh_after_reload(key, value, at, life))
+        self.shorten(self.policy.refresh_after_reload(key, value, at, lifetime))
     }
 
     fn refresh_after_failure(
@@ -243,14 +243,14 @@ impl<K, V, P: Refresh<K, V>> Refresh<K, V> for Jittered<P> {
 
 impl Early {
     /// When an entry with this lifetime becomes stale, for a load that took this long.
-    fn moment(&self, life: Option<Duration>, took: Duration) -> Option<Duration> {
-        let life = life?;
+    fn moment(&self, lifetime: Option<Duration>, took: Duration) -> Option<Duration> {
+        let lifetime = lifetime?;
         // `1 - u` is within (0, 1], so the draw is finite.
         let draw = -(1.0 - random_unit()).ln();
         let before = took.as_secs_f64() * self.beta * draw;
-        let most = life / 2;
+        let most = lifetime / 2;
         let before = Duration::try_from_secs_f64(before).map_or(most, |before| before.min(most));
-        Some(life - before)
+        Some(lifetime - before)
     }
 
     fn last(&self) -> Duration {
@@ -264,9 +264,9 @@ impl<K, V> Refresh<K, V> for Early {
         _: &K,
         _: &V,
         _: Instant,
-        life: Option<Duration>,
+        lifetime: Option<Duration>,
     ) -> Option<Duration> {
-        self.moment(life, self.last())
+        self.moment(lifetime, self.last())
     }
 
     fn refresh_after(&self, _: &K, _: &V, write: Write) -> Option<Duration> {
@@ -274,7 +274,7 @@ impl<K, V> Refresh<K, V> for Early {
             let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
             self.last.store(nanos, Ordering::Relaxed);
         }
-        self.moment(write.life, write.took.unwrap_or_else(|| self.last()))
+        self.moment(write.lifetime, write.took.unwrap_or_else(|| self.last()))
     }
 }
 
@@ -301,13 +301,13 @@ mod tests {
     use super::*;
     use crate::refresh::Occasion;
 
-    const LIFE: Duration = Duration::from_secs(1_000);
+    const LIFETIME: Duration = Duration::from_secs(1_000);
 
     fn draw(policy: &Early, took: Duration) -> Duration {
         let write = Write {
             occasion: Occasion::Create,
             at: Instant::now(),
-            life: Some(LIFE),
+            lifetime: Some(LIFETIME),
             took: Some(took),
         };
         let moment = Refresh::<u8, u8>::refresh_after(policy, &1, &1, write);
@@ -320,8 +320,8 @@ mod tests {
         let before: Vec<f64> = (0..20_000)
             .map(|_| {
                 let moment = draw(&policy, took);
-                assert!(moment <= LIFE && moment >= LIFE / 2, "{moment:?}");
-                (LIFE - moment).as_secs_f64()
+                assert!(moment <= LIFETIME && moment >= LIFETIME / 2, "{moment:?}");
+                (LIFETIME - moment).as_secs_f64()
             })
             .collect();
         let count = before.len() as f64;
@@ -333,18 +333,23 @@ mod tests {
             (0.35..0.39).contains(&above),
             "{above} of 1/e lie above the mean"
         );
-        assert_eq!(draw(&early(1e300), took), LIFE / 2);
-        assert_eq!(draw(&early(0.0), took), LIFE);
+        assert_eq!(draw(&early(1e300), took), LIFETIME / 2);
+        assert_eq!(draw(&early(0.0), took), LIFETIME);
     }
 
     #[test]
     fn early_takes_the_last_load_time_for_values_that_were_not_loaded() {
         let policy = early(1e9);
-        let moment =
-            |life| Refresh::<u8, u8>::refresh_after_create(&policy, &1, &1, Instant::now(), life);
-        assert_eq!(moment(Some(LIFE)), Some(LIFE), "no load was seen yet");
+        let moment = |lifetime| {
+            Refresh::<u8, u8>::refresh_after_create(&policy, &1, &1, Instant::now(), lifetime)
+        };
+        assert_eq!(
+            moment(Some(LIFETIME)),
+            Some(LIFETIME),
+            "no load was seen yet"
+        );
         draw(&policy, Duration::from_secs(5));
-        assert_eq!(moment(Some(LIFE)), Some(LIFE / 2));
+        assert_eq!(moment(Some(LIFETIME)), Some(LIFETIME / 2));
         assert_eq!(moment(None), None);
     }
 
@@ -352,14 +357,14 @@ mod tests {
     fn shares_are_exact_at_their_ends() {
         let at = Instant::now();
         let of = |policy: Fraction| {
-            Refresh::<u8, u8>::refresh_after_create(&policy, &1, &1, at, Some(LIFE))
+            Refresh::<u8, u8>::refresh_after_create(&policy, &1, &1, at, Some(LIFETIME))
         };
-        assert_eq!(of(fraction(1.0)), Some(LIFE));
+        assert_eq!(of(fraction(1.0)), Some(LIFETIME));
         assert_eq!(of(fraction(0.0)), Some(Duration::ZERO));
-        let jittered = jittered(after(LIFE), 0.5);
+        let jittered = jittered(after(LIFETIME), 0.5);
         for _ in 0..1_000 {
             let moment = Refresh::<u8, u8>::refresh_after_create(&jittered, &1, &1, at, None);
-            assert!(moment.is_some_and(|moment| moment <= LIFE && moment >= LIFE / 2));
+            assert!(moment.is_some_and(|moment| moment <= LIFETIME && moment >= LIFETIME / 2));
         }
     }
 }

@@ -133,15 +133,15 @@ where
         let idle_left = limits
             .time_to_idle
             .and_then(|limit| entry.idle_left.map(|left| left.min(limit)));
-        let lives = [
+        let lifetimes = [
             entry.time_left,
             idle_left,
             limits
                 .time_to_live
                 .map(|live| live.saturating_sub(entry.age)),
         ];
-        let has_ended = |life: &Duration| *life <= downtime;
-        if lives.iter().flatten().any(has_ended) {
+        let has_ended = |lifetime: &Duration| *lifetime <= downtime;
+        if lifetimes.iter().flatten().any(has_ended) {
             counts.expired += 1;
             return match ended {
                 Ended::Skip => Verdict::LeaveOut,
@@ -158,7 +158,8 @@ where
             return Verdict::LeaveOut;
         }
         *used = fits;
-        let left = |life: Option<Duration>| life.map(|life| life.saturating_sub(downtime));
+        let left =
+            |lifetime: Option<Duration>| lifetime.map(|lifetime| lifetime.saturating_sub(downtime));
         Verdict::PutBack {
             weight,
             remaining: Remaining {

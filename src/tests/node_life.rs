@@ -1,7 +1,7 @@
 //! One node: read against replace against expire.
 
 use super::{Node, Owned, explore};
-use crate::node::Life;
+use crate::node::NodeState;
 use crate::time::{self, NEVER};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicPtr, Ordering};
@@ -129,7 +129,7 @@ fn a_removal_against_a_read_of_the_state_shows_the_map_without_the_node() {
         let slot = Arc::new(AtomicPtr::new(node.0.as_raw()));
         let (theirs, place) = (node.0, Arc::clone(&slot));
         let reader = thread::spawn(move || {
-            if theirs.life() == Life::Removed {
+            if theirs.state() == NodeState::Removed {
                 assert!(
                     place.load(Ordering::Relaxed).is_null(),
                     "removed, and still in its slot"
@@ -137,7 +137,7 @@ fn a_removal_against_a_read_of_the_state_shows_the_map_without_the_node() {
             }
         });
         slot.store(ptr::null_mut(), Ordering::Relaxed);
-        node.0.set_life(Life::Removed);
+        node.0.set_state(NodeState::Removed);
         reader.join().unwrap();
     });
 }
@@ -157,7 +157,7 @@ fn publication_against_a_look_up_shows_the_whole_node() {
         if !raw.is_null() {
             // SAFETY: the writer's owner is dropped after the join below.
             let node = unsafe { Node::from_raw(raw) };
-            assert_eq!((node.life(), node.deadline()), (Life::Live, 100));
+            assert_eq!((node.state(), node.deadline()), (NodeState::Live, 100));
         }
         drop(writer.join().unwrap());
     });

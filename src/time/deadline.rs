@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) const NEVER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The longest lifetime, 2^62 ns (146 years). A longer one is cut to it, see time 2.
-pub(crate) const MAX_LIFE_NANOS: u64 = 1 << 62;
+pub(crate) const MAX_LIFETIME_NANOS: u64 = 1 << 62;
 
 /// Whether an entry with this deadline is expired: at exactly its deadline it is.
 #[inline]
@@ -32,17 +32,17 @@ pub(crate) fn is_past(now: u64, deadline: u64) -> bool {
 /// A deadline that would fall on the reserved value moves 1 ns later, or 1 ns earlier for a
 /// lifetime of zero, which must be due at once.
 #[cfg(test)]
-fn deadline_after(now: u64, life: Duration) -> u64 {
-    deadline_at(now, saturating_nanos(life).min(MAX_LIFE_NANOS))
+fn deadline_after(now: u64, lifetime: Duration) -> u64 {
+    deadline_at(now, saturating_nanos(lifetime).min(MAX_LIFETIME_NANOS))
 }
 
-/// The point `life` nanoseconds after `now`, which is not [`NEVER`].
+/// The point `lifetime` nanoseconds after `now`, which is not [`NEVER`].
 #[inline]
-pub(super) fn deadline_at(now: u64, life: u64) -> u64 {
-    let deadline = now.wrapping_add(life);
+pub(super) fn deadline_at(now: u64, lifetime: u64) -> u64 {
+    let deadline = now.wrapping_add(lifetime);
     if deadline != NEVER {
         deadline
-    } else if life == 0 {
+    } else if lifetime == 0 {
         NEVER - 1
     } else {
         NEVER + 1
@@ -51,9 +51,9 @@ pub(super) fn deadline_at(now: u64, life: u64) -> u64 {
 
 /// The deadline of a lifetime that starts at `now`; `None` lasts for ever.
 #[cfg(test)]
-fn deadline_in(now: u64, life: Option<Duration>) -> u64 {
-    match life {
-        Some(life) => deadline_after(now, life),
+fn deadline_in(now: u64, lifetime: Option<Duration>) -> u64 {
+    match lifetime {
+        Some(lifetime) => deadline_after(now, lifetime),
         None => NEVER,
     }
 }
@@ -124,9 +124,9 @@ mod tests {
             assert!(!is_due(now, deadline));
             assert!(!is_due(deadline.wrapping_sub(1), deadline));
             assert!(is_due(deadline, deadline));
-            assert!(is_due(deadline.wrapping_add(MAX_LIFE_NANOS), deadline));
+            assert!(is_due(deadline.wrapping_add(MAX_LIFETIME_NANOS), deadline));
             assert!(
-                !is_due(now.wrapping_sub(MAX_LIFE_NANOS), deadline),
+                !is_due(now.wrapping_sub(MAX_LIFETIME_NANOS), deadline),
                 "time ran backwards"
             );
         }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_huge_life_counts_as_the_longest() {
         for now in MOMENTS {
-            let longest = deadline_after(now, Duration::from_nanos(MAX_LIFE_NANOS));
+            let longest = deadline_after(now, Duration::from_nanos(MAX_LIFETIME_NANOS));
             assert_eq!(deadline_after(now, Duration::MAX), longest);
             assert_eq!(
                 deadline_in(now, Some(Duration::from_nanos(u64::MAX))),
@@ -161,7 +161,7 @@ mod tests {
             );
             assert_eq!(
                 time_left(now, longest),
-                Some(Duration::from_nanos(MAX_LIFE_NANOS))
+                Some(Duration::from_nanos(MAX_LIFETIME_NANOS))
             );
         }
         assert_eq!(saturating_nanos(Duration::MAX), u64::MAX);

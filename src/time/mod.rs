@@ -16,8 +16,8 @@
 //!
 //! 1. A point `t` lies in the past of `now` when `now.wrapping_sub(t) as i64 >= 0`. Plain `<` on
 //!    cache time is a bug: it breaks at the wrap and when a clock runs backwards past its origin.
-//! 2. A deadline made here is [`NEVER`], or lies at most [`MAX_LIFE_NANOS`] (and the 1 ns by which
-//!    it may step over `NEVER`) ahead of the `now` it was made from. Half of the signed range
+//! 2. A deadline made here is [`NEVER`], or lies at most [`MAX_LIFETIME_NANOS`] (and the 1 ns by
+//!    which it may step over `NEVER`) ahead of the `now` it was made from. Half of the signed range
 //!    therefore stays free, so the clock may run backwards by 146 years before a comparison means
 //!    the wrong thing.
 //! 3. No function that compares times takes a lock, allocates or panics. No function that reads or
@@ -48,7 +48,7 @@ use discipline::Discipline;
 use std::time::{Duration, Instant};
 
 pub(crate) use deadline::{
-    MAX_LIFE_NANOS, NEVER, earlier, is_before, is_due, is_past, saturating_nanos,
+    MAX_LIFETIME_NANOS, NEVER, earlier, is_before, is_due, is_past, saturating_nanos,
 };
 pub use ticker::{ManualTicker, Ticker};
 pub(crate) use view::View;

@@ -7,7 +7,7 @@
 //! A [`View`] belongs to one reading of the clock. It knows the instant that a policy is told for
 //! this reading, and the rate at which durations near it are converted.
 
-use super::{MAX_LIFE_NANOS, NEVER, deadline, is_past};
+use super::{MAX_LIFETIME_NANOS, NEVER, deadline, is_past};
 use std::time::{Duration, Instant};
 
 /// A rate close to 1, as its distance from 1 in units of 2^-48. Zero is exactly 1, so a custom
@@ -127,22 +127,22 @@ impl View {
 
     /// The deadline of a lifetime that starts at `now`; `None` lasts for ever.
     #[inline]
-    pub(crate) fn deadline_in(&self, now: u64, life: Option<Duration>) -> u64 {
-        match life {
-            Some(life) => self.deadline_after(now, life),
+    pub(crate) fn deadline_in(&self, now: u64, lifetime: Option<Duration>) -> u64 {
+        match lifetime {
+            Some(lifetime) => self.deadline_after(now, lifetime),
             None => NEVER,
         }
     }
 
     /// The deadline of a lifetime that starts at `now`; it is not [`NEVER`]. A lifetime above
-    /// [`MAX_LIFE_NANOS`] is cut to it.
+    /// [`MAX_LIFETIME_NANOS`] is cut to it.
     #[inline]
-    pub(crate) fn deadline_after(&self, now: u64, life: Duration) -> u64 {
-        let life = deadline::saturating_nanos(life).min(MAX_LIFE_NANOS);
+    pub(crate) fn deadline_after(&self, now: u64, lifetime: Duration) -> u64 {
+        let lifetime = deadline::saturating_nanos(lifetime).min(MAX_LIFETIME_NANOS);
         // No overflow: a pace is at most an eighth away from 1, and this lifetime at most 2^62.
-        let life = (life as i64 + self.pace.gained_in(life as i64)) as u64;
-        let life = life.min(MAX_LIFE_NANOS);
-        deadline::deadline_at(now, life)
+        let lifetime = (lifetime as i64 + self.pace.gained_in(lifetime as i64)) as u64;
+        let lifetime = lifetime.min(MAX_LIFETIME_NANOS);
+        deadline::deadline_at(now, lifetime)
     }
 
     /// What is left until the deadline: `None` if it never comes, zero if it is due, and at least

@@ -2,7 +2,7 @@
 
 use super::Wheel;
 use super::level::{self, LEVELS};
-use crate::node::{EntryPtr, Life};
+use crate::node::{EntryPtr, NodeState};
 use crate::time;
 
 impl<K, V> Wheel<K, V> {
@@ -90,7 +90,7 @@ impl<K, V> Wheel<K, V> {
                 let deadline = node.deadline();
                 // A writer that replaces or expires a node moves its deadline into the past; it
                 // will deschedule the node next.
-                if deadline == time::NEVER || node.life() != Life::Live {
+                if deadline == time::NEVER || node.state() != NodeState::Live {
                     continue;
                 }
                 // Not `flush_time`: for a deadline in the past it answers `now`.

@@ -10,12 +10,12 @@
 
 use super::level::{self, BUCKETS_PER_LEVEL, LEVELS, Spans};
 use super::{OVERDUE, Wheel};
-use crate::node::{Columns, Life, Making, NO_BUCKET, NewNode, NodePtr, Slab, Times};
-use crate::time::{self, MAX_LIFE_NANOS};
+use crate::node::{Columns, Making, NO_BUCKET, NewNode, NodePtr, NodeState, Slab, Times};
+use crate::time::{self, MAX_LIFETIME_NANOS};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// No distance between now and a deadline exceeds this, so that the wrapping differences are right.
-const HORIZON: i128 = MAX_LIFE_NANOS as i128 + (MAX_LIFE_NANOS / 2) as i128;
+const HORIZON: i128 = MAX_LIFETIME_NANOS as i128 + (MAX_LIFETIME_NANOS / 2) as i128;
 
 /// The most nodes that a program has.
 const CROWD: usize = 400;
@@ -217,7 +217,7 @@ impl Bench {
             0..=7 => return None,
             8..=23 => self.now - script.distance(40),
             24..=39 => self.now,
-            40..=47 => self.now + i128::from(MAX_LIFE_NANOS),
+            40..=47 => self.now + i128::from(MAX_LIFETIME_NANOS),
             48..=63 => self.now + script.distance(61),
             _ => {
                 // Within the reach of the levels, whatever the resolution.
@@ -321,7 +321,7 @@ impl Bench {
             // The same deadline: often the same bucket.
             0..=127 => self.entries[old]
                 .deadline
-                .filter(|deadline| (deadline - self.now).abs() <= i128::from(MAX_LIFE_NANOS)),
+                .filter(|deadline| (deadline - self.now).abs() <= i128::from(MAX_LIFETIME_NANOS)),
             _ => self.deadline(script),
         };
         self.forgotten(old);
@@ -368,7 +368,7 @@ impl Bench {
             self.forgotten(id);
             // A moment before its deadline, so that it is not due.
             node.freeze(node.deadline().wrapping_sub(1));
-            node.set_life(Life::Removed);
+            node.set_state(NodeState::Removed);
             self.entries[id].state = State::Claimed;
         }
     }
@@ -380,7 +380,8 @@ impl Bench {
             .entries
             .iter()
             .filter(|entry| entry.state == State::Claimed);
-        let claimed = claims.filter_map(|entry| Some(entry.deadline? - i128::from(MAX_LIFE_NANOS)));
+        let claimed =
+            claims.filter_map(|entry| Some(entry.deadline? - i128::from(MAX_LIFETIME_NANOS)));
         let first = self.due.first().map(|&(deadline, _)| deadline);
         let last = self.due.last().map(|&(deadline, _)| deadline);
         let mut known = claimed.chain(first).chain(last);
@@ -579,7 +580,7 @@ impl Bench {
             let &(first, _) = self.due.first().expect("there is a last one");
             let target = self
                 .flush_time(last)
-                .min(first + i128::from(MAX_LIFE_NANOS));
+                .min(first + i128::from(MAX_LIFETIME_NANOS));
             self.now = self.now.max(target);
             self.drain(usize::MAX, &mut nothing);
             self.check();

@@ -4,7 +4,7 @@ use super::{Pass, RESIZE_UNITS};
 use crate::buffer::{Batch, WriteEvent};
 use crate::eviction::Eviction;
 use crate::map::Garbage;
-use crate::node::Life;
+use crate::node::NodeState;
 use crate::wheel::Wheel;
 
 /// How many events ahead the nodes are prefetched.
@@ -114,7 +114,7 @@ impl<K, V> Pass<'_, K, V> {
             WriteEvent::Added(node) => {
                 // If the node has left again, a later event of this shard says so: it need not be
                 // linked first.
-                if node.life() == Life::Live {
+                if node.state() == NodeState::Live {
                     self.set_hand(node);
                     self.state.wheel.reschedule(node);
                     if let Some(eviction) = &mut self.state.eviction {
@@ -125,7 +125,7 @@ impl<K, V> Pass<'_, K, V> {
             }
             WriteEvent::Replaced { old, new, cause } => {
                 new.entry().set_node(new);
-                if new.life() == Life::Live {
+                if new.state() == NodeState::Live {
                     self.set_hand(new);
                     self.state.wheel.reschedule(new);
                     if let (Some(eviction), Some(reads)) =
@@ -140,7 +140,7 @@ impl<K, V> Pass<'_, K, V> {
                     // bucket in the wheel, where the entry stays.
                     eviction.hold(new);
                 }
-                old.set_life(Life::Succeeded);
+                old.set_state(NodeState::Succeeded);
                 self.notify_or_retire(old, cause);
             }
             WriteEvent::Removed(node, cause) => {
@@ -148,7 +148,7 @@ impl<K, V> Pass<'_, K, V> {
                 self.retire_dead(node, cause);
             }
             WriteEvent::Rescheduled(node) => {
-                if node.life() == Life::Live {
+                if node.state() == NodeState::Live {
                     self.set_hand(node);
                     self.state.wheel.reschedule(node);
                 }

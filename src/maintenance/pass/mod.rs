@@ -15,7 +15,7 @@ mod expire;
 use super::{Maintenance, Plan, State};
 use crate::listener::RemovalCause;
 use crate::map::Garbage;
-use crate::node::{self, Life, NodePtr};
+use crate::node::{self, NodePtr, NodeState};
 use crate::notify::Notification;
 use crate::shared::Shared;
 use crate::time::NEVER;
@@ -162,7 +162,7 @@ impl<'a, K, V> Pass<'a, K, V> {
     /// Retires a node that is unlinked everywhere.
     #[inline(always)]
     fn retire_dead(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
-        node.set_life(Life::Dead);
+        node.set_state(NodeState::Dead);
         self.notify_or_retire(node, cause);
     }
 

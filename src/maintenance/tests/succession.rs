@@ -30,7 +30,7 @@ impl Dice {
     }
 
     /// Zero to a few minutes.
-    fn life(&mut self) -> Duration {
+    fn lifetime(&mut self) -> Duration {
         Duration::from_nanos(1 << self.below(38))
     }
 }
@@ -112,14 +112,14 @@ fn run(seed: u64) {
             let key = dice.below(keys);
             match dice.below(14) {
                 0..=4 => cache.insert(key, value(dice.below(9))),
-                5 | 6 => cache.insert_with_ttl(key, value(dice.below(9)), dice.life()),
+                5 | 6 => cache.insert_with_ttl(key, value(dice.below(9)), dice.lifetime()),
                 7 => drop(cache.get(&key)),
                 8 => {
-                    let life = (!dice.once_in(3)).then(|| dice.life());
-                    cache.set_expiry(&key, life);
+                    let lifetime = (!dice.once_in(3)).then(|| dice.lifetime());
+                    cache.set_expiry(&key, lifetime);
                 }
                 9 => cache.invalidate(&key),
-                10 => clock.advance(dice.life() / 16),
+                10 => clock.advance(dice.lifetime() / 16),
                 _ => {
                     let shard = shared.map.shard_of(cache.core.hash(&key));
                     maintenance.pass(shared, &mut state, plan(&mut dice, shard));

@@ -254,7 +254,7 @@ impl<'a, 's, K, V> Writer<'a, 's, K, V> {
                     "a wrong tag"
                 );
                 assert!(seen.insert(node.as_raw()), "a node in two words (table 2)");
-                assert_eq!(node.life(), crate::node::Life::Live);
+                assert_eq!(node.state(), crate::node::NodeState::Live);
                 nodes += 1;
             });
         }

@@ -100,8 +100,8 @@ fn who_succeeds_takes_over_the_seat_and_the_last_one_gives_it_back() {
         let new = slab.succeed(node, NewNode::new(2, value, making), Times::NONE);
         assert_eq!((new.entry(), entry.node()), (entry, node));
         entry.set_node(new);
-        node.set_life(Life::Removed);
-        node.set_life(Life::Succeeded);
+        node.set_state(NodeState::Removed);
+        node.set_state(NodeState::Succeeded);
         past.push(node);
         node = new;
     }

@@ -130,14 +130,14 @@ fn both_paths_give_the_same_answers() {
 #[test]
 fn an_entry_expires_at_its_deadline() {
     for cache in caches() {
-        let life = Duration::from_millis(2);
+        let lifetime = Duration::from_millis(2);
         let before = std::time::Instant::now();
-        cache.insert_with_ttl(1, 10, life);
+        cache.insert_with_ttl(1, 10, lifetime);
         while cache.contains_key(&1) {
             assert!(before.elapsed() < HOUR, "the entry never expires");
         }
         // The two clocks differ by a few parts in a million.
-        assert!(before.elapsed() + Duration::from_millis(1) >= life);
+        assert!(before.elapsed() + Duration::from_millis(1) >= lifetime);
         assert_eq!(answers_on_both_paths(&cache, 1), (None, None, None, false));
     }
 }

@@ -27,7 +27,7 @@ impl Hasher for Itself {
 
 const WRITERS: usize = 4;
 const EACH: usize = 1_500;
-const LIFE: Duration = Duration::from_secs(1);
+const LIFETIME: Duration = Duration::from_secs(1);
 
 #[test]
 fn keys_that_all_fall_into_one_shard_are_stored_and_removed_like_others() {
@@ -53,7 +53,7 @@ fn keys_that_all_fall_into_one_shard_are_stored_and_removed_like_others() {
                 let cache = &cache;
                 threads.spawn(move || {
                     for &key in keys {
-                        cache.insert_with_ttl(key, key, LIFE);
+                        cache.insert_with_ttl(key, key, LIFETIME);
                         let found = cache.get(&key);
                         assert!(found == Some(key) || (found.is_none() && capacity.is_some()));
                     }
@@ -76,7 +76,7 @@ fn keys_that_all_fall_into_one_shard_are_stored_and_removed_like_others() {
 
         let removed = *found.first().unwrap();
         assert_eq!(cache.remove(&removed), Some(removed));
-        clock.advance(LIFE);
+        clock.advance(LIFETIME);
         cache.run_pending_tasks();
         assert_eq!(
             (cache.entry_count(), cache.next_maintenance_in()),

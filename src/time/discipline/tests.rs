@@ -166,10 +166,10 @@ impl Rig {
         }
     }
 
-    /// Gives a deadline in `life`, and returns by how much of the program's time it is met late.
-    fn lateness(&mut self, life: u64) -> i64 {
+    /// Gives a deadline in `lifetime`; returns by how much of the program's time it is met late.
+    fn lateness(&mut self, lifetime: u64) -> i64 {
         let view = self.view();
-        let deadline = view.deadline_after(view.now, Duration::from_nanos(life));
+        let deadline = view.deadline_after(view.now, Duration::from_nanos(lifetime));
         let mut ahead = self.script(|script| Script {
             counter: script.counter,
             ..*script
@@ -179,15 +179,15 @@ impl Rig {
         while (deadline.wrapping_sub(ahead.counter) as i64) > 0 {
             ahead.pass((deadline.wrapping_sub(ahead.counter) / 2).max(1));
         }
-        ahead.program as i64 - told - life as i64
+        ahead.program as i64 - told - lifetime as i64
     }
 
     #[track_caller]
     fn meets_deadlines(&mut self) {
-        for life in [1, 1_000_000, SECOND, 3_600 * SECOND, DAY, 30 * DAY] {
-            let late = self.lateness(life).unsigned_abs();
-            let allowed = AGREEMENT + life / 1_000_000;
-            assert!(late <= allowed, "{life} met {late} ns off");
+        for lifetime in [1, 1_000_000, SECOND, 3_600 * SECOND, DAY, 30 * DAY] {
+            let late = self.lateness(lifetime).unsigned_abs();
+            let allowed = AGREEMENT + lifetime / 1_000_000;
+            assert!(late <= allowed, "{lifetime} met {late} ns off");
         }
     }
 }
@@ -389,8 +389,8 @@ fn the_greatest_lives_overflow_nothing() {
         let mut rig = Rig::new(ppb);
         rig.live(20 * SECOND, SECOND);
         let view = rig.view();
-        for life in [Duration::MAX, Duration::from_nanos(1 << 62)] {
-            let deadline = view.deadline_after(view.now, life);
+        for lifetime in [Duration::MAX, Duration::from_nanos(1 << 62)] {
+            let deadline = view.deadline_after(view.now, lifetime);
             assert!(deadline.wrapping_sub(view.now) <= (1 << 62) + 1);
             let left = view.time_left(view.now, deadline).unwrap();
             assert!(left <= Duration::from_nanos(1 << 62));
@@ -408,18 +408,18 @@ fn what_is_left_is_no_more_than_the_life_and_never_nothing() {
         let mut rig = Rig::new(ppb);
         rig.live(20 * SECOND, SECOND);
         let view = rig.view();
-        for life in (0..=40)
+        for lifetime in (0..=40)
             .map(|power| 3_u64.pow(power))
             .filter(|&l| l < 1 << 62)
         {
-            let life = Duration::from_nanos(life);
-            let deadline = view.deadline_after(view.now, life);
+            let lifetime = Duration::from_nanos(lifetime);
+            let deadline = view.deadline_after(view.now, lifetime);
             let left = view.time_left(view.now, deadline).unwrap();
-            assert!(left <= life, "{left:?} of {life:?}");
-            let lost = life - left;
+            assert!(left <= lifetime, "{left:?} of {lifetime:?}");
+            let lost = lifetime - left;
             assert!(
-                lost <= Duration::from_nanos(2) + life / (1 << 30),
-                "{lost:?} of {life:?}"
+                lost <= Duration::from_nanos(2) + lifetime / (1 << 30),
+                "{lost:?} of {lifetime:?}"
             );
         }
         // Rounded up, to whole nanoseconds of the program's time.

@@ -2,7 +2,7 @@
 //! where not.
 
 use super::ORIGINS;
-use crate::time::MAX_LIFE_NANOS;
+use crate::time::MAX_LIFETIME_NANOS;
 use crate::wheel::level::{
     BUCKETS, BUCKETS_PER_LEVEL, BucketSet, FINEST, LEVELS, OVERDUE, Spans, WIDEST, bucket_id_of,
     level_of,
@@ -90,7 +90,7 @@ fn every_pair_of_ticks_of_every_level_with_the_moments_beside_their_edges() {
                                 continue;
                             };
                             let distance = distance.wrapping_add_signed(edge);
-                            if (1..=MAX_LIFE_NANOS + 1).contains(&distance) {
+                            if (1..=MAX_LIFETIME_NANOS + 1).contains(&distance) {
                                 follow(spans, now, now.wrapping_add(distance));
                             }
                         }
@@ -107,7 +107,7 @@ fn the_longest_life_at_every_resolution_from_every_origin() {
         let spans = Spans::with_shift(shift);
         for now in ORIGINS {
             // Beyond the longest lifetime too: a wheel whose time lags sees deadlines farther away.
-            for distance in [MAX_LIFE_NANOS, MAX_LIFE_NANOS + 1, i64::MAX as u64] {
+            for distance in [MAX_LIFETIME_NANOS, MAX_LIFETIME_NANOS + 1, i64::MAX as u64] {
                 let deadline = now.wrapping_add(distance);
                 let bucket_id = spans.bucket_id(deadline, now);
                 let (level, index) = level_of(bucket_id).expect("not overdue");
@@ -131,7 +131,7 @@ fn due_is_overdue_from_every_origin() {
                 1,
                 (1 << shift) - 1,
                 1 << shift,
-                MAX_LIFE_NANOS,
+                MAX_LIFETIME_NANOS,
                 i64::MAX as u64,
             ] {
                 let deadline = now.wrapping_sub(late);

@@ -2,7 +2,7 @@
 
 use super::{ORIGINS, Rig, SPAN, SPANS};
 use crate::node::NO_BUCKET;
-use crate::time::{MAX_LIFE_NANOS, NEVER};
+use crate::time::{MAX_LIFETIME_NANOS, NEVER};
 use crate::wheel::oracle::want;
 
 #[test]
@@ -26,8 +26,8 @@ fn no_level_past_the_end_for_the_farthest_deadlines() {
     for origin in ORIGINS {
         for shift in [0, 16, 30, 43] {
             for delay in [
-                MAX_LIFE_NANOS,
-                MAX_LIFE_NANOS + 1,
+                MAX_LIFETIME_NANOS,
+                MAX_LIFETIME_NANOS + 1,
                 i64::MAX as u64 - 1,
                 i64::MAX as u64,
             ] {
@@ -142,7 +142,7 @@ fn far_timers_never_fire_early() {
 #[test]
 fn nothing_left_or_less_than_nothing_is_found_at_once() {
     for origin in ORIGINS {
-        for late in [0, 1, SPAN, SPANS[1] + 1, SPANS[4] * 7, MAX_LIFE_NANOS] {
+        for late in [0, 1, SPAN, SPANS[1] + 1, SPANS[4] * 7, MAX_LIFETIME_NANOS] {
             let mut rig = Rig::at(origin);
             let ahead = rig.schedule_in(SPAN as i64 * 2);
             let node = rig.schedule_in(-(late as i64));
