@@ -5,9 +5,9 @@
 //! ```
 //!
 //! As with axum, the state is a clone of the handle, and each request is a task. Requests for one
-//! user share one query. A request that its client cancels hands the query over to the next one. A
-//! query that fails is told to all that wait, and not stored. A query that hangs is replaced after
-//! two seconds.
+//! user share one query. A request that its client cancels hands the query over to the next one.
+//! The error of a failed query goes to all waiting requests, and is not stored. A query that hangs
+//! is replaced after two seconds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -34,7 +34,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Calls of the listener between two readings of the clock.
-pub(crate) const CALLS_PER_LOOK: usize = 32;
+pub(crate) const CALLS_PER_CLOCK_READ: usize = 32;
 
 /// Notifications in a block of the queue.
 const BLOCK_LEN: usize = 128;
@@ -138,8 +138,8 @@ pub(crate) struct Notifier<K, V> {
     token: Token,
     posted: AtomicU64,
     delivered: AtomicU64,
-    /// For threads that wait until `delivered` has reached the count that they saw posted.
-    gate: Mutex<()>,
+    /// The lock of threads that wait until `delivered` has reached the count that they saw posted.
+    wait_lock: Mutex<()>,
     moved: Condvar,
     panics: AtomicU64,
 }
@@ -150,7 +150,7 @@ pub(crate) struct Notifier<K, V> {
 struct Left<'a, K, V> {
     block: Vec<Notification<K, V>>,
     /// How many of the block were delivered.
-    told: usize,
+    delivered: usize,
     /// The nodes that were delivered and not yet passed to [`Delivered`].
     nodes: Vec<NodePtr<K, V>>,
     queue: &'a Mutex<Queue<K, V>>,
@@ -158,7 +158,7 @@ struct Left<'a, K, V> {
 
 impl<K, V> Drop for Left<'_, K, V> {
     fn drop(&mut self) {
-        self.block.drain(..self.told);
+        self.block.drain(..self.delivered);
         let block = std::mem::take(&mut self.block);
         let mut queue = self.queue.lock();
         queue.nodes = std::mem::take(&mut self.nodes);
@@ -185,7 +185,7 @@ impl<K, V> Notifier<K, V> {
             token: Token::new(),
             posted: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
-            gate: Mutex::new(()),
+            wait_lock: Mutex::new(()),
             moved: Condvar::new(),
             panics: AtomicU64::new(0),
         }
@@ -229,11 +229,12 @@ impl<K, V> Notifier<K, V> {
         self.token.run(
             || {
                 while let Some(mut left) = self.next() {
-                    while left.told < left.block.len() {
-                        while left.nodes.len() < CALLS_PER_LOOK
-                            && let Some(&Notification { node, cause }) = left.block.get(left.told)
+                    while left.delivered < left.block.len() {
+                        while left.nodes.len() < CALLS_PER_CLOCK_READ
+                            && let Some(&Notification { node, cause }) =
+                                left.block.get(left.delivered)
                         {
-                            left.told += 1;
+                            left.delivered += 1;
                             self.call(listener, node, cause);
                             left.nodes.push(node);
                         }
@@ -258,7 +259,7 @@ impl<K, V> Notifier<K, V> {
         let block = queue.blocks.pop_front()?;
         Some(Left {
             block,
-            told: 0,
+            delivered: 0,
             nodes: std::mem::take(&mut queue.nodes),
             queue: &self.queue,
         })
@@ -275,8 +276,8 @@ impl<K, V> Notifier<K, V> {
     fn note_delivered(&self, count: u64) {
         // Release, partner: `deliver_all`.
         self.delivered.fetch_add(count, Ordering::Release);
-        // Taking the gate orders this before the check of a waiter that is about to sleep.
-        drop(self.gate.lock());
+        // Taking the lock orders this before the check of a waiter that is about to sleep.
+        drop(self.wait_lock.lock());
         self.moved.notify_all();
     }
 
@@ -294,13 +295,14 @@ impl<K, V> Notifier<K, V> {
             // Notifications that the listener's own calls have posted are delivered as well, up to
             // a bound: otherwise other threads could keep this thread busy for ever.
             self.deliver(|| !reached(target + EXTRA_DELIVERIES), done);
-            let mut gate = self.gate.lock();
+            let mut wait_lock = self.wait_lock.lock();
             if reached(target) {
                 return;
             }
             // Another thread delivers. It may stop early and leave the rest without waking this
             // thread: hence the timeout.
-            self.moved.wait_for(&mut gate, Duration::from_millis(1));
+            self.moved
+                .wait_for(&mut wait_lock, Duration::from_millis(1));
         }
     }
 

@@ -85,7 +85,8 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     ///
     /// Two settings weaken what the near cache guarantees. A `ticker` must run as real time does.
     /// With `Scheduler::disabled`, the default with a ticker of your own, a removal listener may be
-    /// called on the task that reads the connection: while it blocks, no change is heard.
+    /// called on the task that reads the connection: while it blocks, the near cache learns of no
+    /// change.
     ///
     /// ```
     /// use wheelhouse::Cache;
@@ -153,8 +154,8 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
-    /// A policy for the lives of entries in memory. It can only shorten them: `local_ttl` and the
-    /// server's deadline hold, too.
+    /// A policy for the lifetimes of entries in memory. It can only shorten them: `local_ttl` and
+    /// the server's deadline hold, too.
     ///
     /// ```
     /// use std::time::Duration;
@@ -345,7 +346,7 @@ where
     /// tracking. Later losses of the connection are no errors of the near cache; it reconnects.
     ///
     /// The current tokio runtime keeps the connection, so it must run as long as the near cache is
-    /// used: while no thread of it runs tasks, no change is heard.
+    /// used: while no thread of it runs tasks, the near cache learns of no change.
     ///
     /// # Panics
     ///

@@ -17,7 +17,7 @@ pub enum Tracking {
     /// The server remembers each key that this near cache read, and reports a change once.
     ///
     /// It costs the server memory for each key (`tracking-table-max-keys` bounds it); the near
-    /// cache hears only of keys that it has read.
+    /// cache gets reports only of keys that it has read.
     #[default]
     Default,
     /// As `Default`, but each read announces itself with `CLIENT CACHING YES`.
@@ -51,8 +51,8 @@ pub enum OnDisconnect {
     /// Nothing: every read needs the server.
     #[default]
     Flush,
-    /// What it has, for at most this time after the loss was noticed, though changes are not
-    /// heard meanwhile. Deadlines hold as ever.
+    /// What it has, for at most this time after the loss was noticed, though it learns of no change
+    /// meanwhile. Deadlines still hold.
     ServeFor(Duration),
 }
 

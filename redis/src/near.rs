@@ -3,7 +3,7 @@
 use crate::builder::NearCacheBuilder;
 use crate::cached::Cached;
 use crate::codec::DefaultCodec;
-use crate::shared::{LetGo, Shared};
+use crate::shared::{BlockingDrop, Shared};
 use crate::stats::NearStats;
 use redis::Client;
 use std::fmt;
@@ -45,7 +45,7 @@ pub struct NearCache<K, V, S = RandomState> {
 
 /// Closes the line when the last handle is dropped.
 struct Closer<K, V, S> {
-    shared: LetGo<Shared<K, V, S>>,
+    shared: BlockingDrop<Shared<K, V, S>>,
     /// Its sender is dropped when the supervisor has ended.
     ended: watch::Receiver<()>,
 }
@@ -145,7 +145,7 @@ where
 {
     pub(crate) fn new(shared: Arc<Shared<K, V, S>>, ended: watch::Receiver<()>) -> Self {
         let closer = Closer {
-            shared: LetGo::new(shared.clone()),
+            shared: BlockingDrop::new(shared.clone()),
             ended,
         };
         Self {

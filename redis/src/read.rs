@@ -9,7 +9,7 @@ use crate::cached::{Cached, Content};
 use crate::error::NearError;
 use crate::key::NearKey;
 use crate::near::NearCache;
-use crate::request::{Life, Reply, Trouble};
+use crate::request::{Reply, ServerTtl, Trouble};
 use crate::shared::Shared;
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -66,8 +66,8 @@ where
     /// # Cost
     ///
     /// A hit: a `get` of the local cache and a load of one shared number. A miss: one round trip.
-    /// Every 256th call of a thread yields to the runtime, so that tasks which only hit do not keep
-    /// it from reading the connection.
+    /// Every 256th call of a thread yields to the runtime, so that tasks whose reads all hit do not
+    /// keep it from reading the connection.
     ///
     /// ```no_run
     /// # use wheelhouse_redis::{NearCache, NearError};
@@ -81,7 +81,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        if gives_way() {
+        if must_yield() {
             yield_now().await;
         }
         match self.shared.hit(key) {
@@ -114,7 +114,7 @@ where
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, NearError> {
-        if gives_way() {
+        if must_yield() {
             yield_now().await;
         }
         let keys: Vec<K> = keys.into_iter().collect();
@@ -156,7 +156,7 @@ where
 /// that does nothing but hit would keep a runtime with one thread from reading the connection, and
 /// would see old values for ever.
 #[inline]
-fn gives_way() -> bool {
+fn must_yield() -> bool {
     thread_local! {
         static CALLS: Cell<u8> = const { Cell::new(0) };
     }
@@ -425,10 +425,10 @@ where
         }
     }
 
-    fn shorter(&self, server: Life) -> Duration {
+    fn shorter(&self, server: ServerTtl) -> Duration {
         match server {
-            Life::Unlimited => self.settings.local_ttl,
-            Life::AtLeast(life) => life.min(self.settings.local_ttl),
+            ServerTtl::Unlimited => self.settings.local_ttl,
+            ServerTtl::AtLeast(life) => life.min(self.settings.local_ttl),
         }
     }
 

@@ -17,12 +17,12 @@ const KEYS_IN_A_PIPELINE: usize = 128;
 #[derive(Debug, PartialEq)]
 pub(crate) struct Reply {
     pub(crate) value: Option<Vec<u8>>,
-    pub(crate) life: Life,
+    pub(crate) life: ServerTtl,
 }
 
 /// How long the server keeps a value, counted from the moment when the request was sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Life {
+pub(crate) enum ServerTtl {
     /// The server has no deadline.
     Unlimited,
     /// The server's deadline is not before this.
@@ -140,7 +140,7 @@ impl Link {
             .into_iter();
         let _ = replies.next();
         let value = value_of(replies.next(), true)?;
-        let life = Life::AtLeast(Duration::ZERO);
+        let life = ServerTtl::AtLeast(Duration::ZERO);
         Ok(Reply { value, life })
     }
 
@@ -245,15 +245,15 @@ fn value_of(reply: Option<Value>, cluster: bool) -> Result<Option<Vec<u8>>, Trou
     }
 }
 
-fn life_of(reply: Option<Value>, cluster: bool) -> Result<Life, Trouble> {
+fn life_of(reply: Option<Value>, cluster: bool) -> Result<ServerTtl, Trouble> {
     match reply.map(Value::extract_error) {
-        Some(Ok(Value::Int(-1))) => Ok(Life::Unlimited),
+        Some(Ok(Value::Int(-1))) => Ok(ServerTtl::Unlimited),
         // The key has no value now. If `GET` found one, it expired between the two.
         Some(Ok(Value::Int(left))) => {
             // The server counts whole milliseconds from a reading of its clock that is truncated
             // to one: its deadline may be up to a millisecond earlier than the answer says.
             let left = u64::try_from(left).unwrap_or(0).saturating_sub(1);
-            Ok(Life::AtLeast(Duration::from_millis(left)))
+            Ok(ServerTtl::AtLeast(Duration::from_millis(left)))
         }
         Some(Ok(other)) => Err(unexpected("PTTL", &other)),
         Some(Err(error)) => Err(Trouble::of(error, cluster)),
@@ -285,7 +285,7 @@ mod tests {
         Value::BulkString(text.as_bytes().to_vec())
     }
 
-    fn life(pttl: i64) -> Life {
+    fn life(pttl: i64) -> ServerTtl {
         answered(vec![value("v"), Value::Int(pttl)], false)
             .unwrap()
             .life
@@ -293,11 +293,11 @@ mod tests {
 
     #[test]
     fn the_life_is_never_longer_than_the_servers() {
-        assert_eq!(life(-1), Life::Unlimited);
-        assert_eq!(life(-2), Life::AtLeast(Duration::ZERO));
-        assert_eq!(life(0), Life::AtLeast(Duration::ZERO));
-        assert_eq!(life(1), Life::AtLeast(Duration::ZERO));
-        assert_eq!(life(1500), Life::AtLeast(Duration::from_millis(1499)));
+        assert_eq!(life(-1), ServerTtl::Unlimited);
+        assert_eq!(life(-2), ServerTtl::AtLeast(Duration::ZERO));
+        assert_eq!(life(0), ServerTtl::AtLeast(Duration::ZERO));
+        assert_eq!(life(1), ServerTtl::AtLeast(Duration::ZERO));
+        assert_eq!(life(1500), ServerTtl::AtLeast(Duration::from_millis(1499)));
     }
 
     #[test]

@@ -30,16 +30,17 @@ pub(crate) struct Shared<K, V, S> {
     fault: Mutex<Option<NearError>>,
 }
 
-/// A reference that may be the last one. The drop of the local cache runs the listener for all that
-/// it has not heard of yet, so it is left to a thread that may block: a runtime's task may not.
-pub(crate) struct LetGo<T> {
+/// A reference that may be the last one. The drop of the local cache runs the listener for all
+/// removals that were not notified yet. A runtime's task must not block, so another thread drops
+/// it.
+pub(crate) struct BlockingDrop<T> {
     /// Taken when this is dropped.
     shared: Option<Arc<T>>,
     /// Drops it where it may block. A pointer, since a `Drop` cannot ask that `T` is `Send`.
     end: fn(Arc<T>),
 }
 
-impl<T: Send + Sync + 'static> LetGo<T> {
+impl<T: Send + Sync + 'static> BlockingDrop<T> {
     pub(crate) fn new(shared: Arc<T>) -> Self {
         let end = |shared| {
             if let Ok(runtime) = Handle::try_current() {
@@ -53,7 +54,7 @@ impl<T: Send + Sync + 'static> LetGo<T> {
     }
 }
 
-impl<T> Deref for LetGo<T> {
+impl<T> Deref for BlockingDrop<T> {
     type Target = Arc<T>;
 
     fn deref(&self) -> &Arc<T> {
@@ -62,7 +63,7 @@ impl<T> Deref for LetGo<T> {
     }
 }
 
-impl<T> Drop for LetGo<T> {
+impl<T> Drop for BlockingDrop<T> {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.take() {
             (self.end)(shared);

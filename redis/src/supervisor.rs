@@ -15,7 +15,7 @@ use crate::error::NearError;
 use crate::key::NearKey;
 use crate::link::Link;
 use crate::push::PushHandler;
-use crate::shared::{LetGo, Shared};
+use crate::shared::{BlockingDrop, Shared};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
@@ -36,7 +36,7 @@ const LONGEST_HEARTBEAT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The task that keeps the line up.
 pub(crate) struct Supervisor<K, V, S> {
-    shared: LetGo<Shared<K, V, S>>,
+    shared: BlockingDrop<Shared<K, V, S>>,
     connector: Connector,
     generation: u64,
     /// How long to wait before the first attempt to connect.
@@ -58,7 +58,7 @@ where
 {
     pub(crate) fn new(shared: Arc<Shared<K, V, S>>, connector: Connector) -> Self {
         Self {
-            shared: LetGo::new(shared),
+            shared: BlockingDrop::new(shared),
             connector,
             generation: 0,
             first_pause: Duration::ZERO,

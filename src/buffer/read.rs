@@ -215,7 +215,7 @@ impl<K, V> std::fmt::Debug for ReadBuffer<K, V> {
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests {
     use super::*;
-    use crate::node::{Columns, Making, NewNode, Slab, Times};
+    use crate::node::{Columns, NewNode, NodeSpec, Slab, Times};
     use crate::reclaim::Domain;
 
     fn item(n: usize) -> *mut u8 {
@@ -278,7 +278,7 @@ mod tests {
     fn a_read_is_recorded_once_for_each_stamp() {
         let mut slab = Slab::new(Columns::default());
         let mut make = |number: u64| {
-            let making = Making {
+            let making = NodeSpec {
                 hash: number,
                 weight: 1,
             };
@@ -313,7 +313,7 @@ mod tests {
         let mut slab = Slab::new(Columns::default());
         let nodes: Vec<NodePtr<usize, ()>> = (0..=LEN)
             .map(|number| {
-                let making = Making { hash: 0, weight: 1 };
+                let making = NodeSpec { hash: 0, weight: 1 };
                 slab.place(NewNode::new(number, (), making), Times::NONE)
             })
             .collect();
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn threads_use_the_stripes_in_turn_and_a_drain_is_complete_if_each_ring_is() {
         let mut slab = Slab::new(Columns::default());
-        let making = Making { hash: 0, weight: 1 };
+        let making = NodeSpec { hash: 0, weight: 1 };
         let node = slab.place(NewNode::new(7, (), making), Times::NONE);
         let (reads, one, domain) = (ReadBuffer::new(64), ReadBuffer::new(1), Domain::new());
         let barrier = std::sync::Barrier::new(3);

@@ -98,7 +98,7 @@ impl<K, V> Batch<K, V> {
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests {
     use super::*;
-    use crate::node::{Columns, Making, NewNode, Slab, Times};
+    use crate::node::{Columns, NewNode, NodeSpec, Slab, Times};
 
     #[test]
     fn events_come_out_in_order_and_leave_an_empty_batch() {
@@ -108,7 +108,7 @@ mod tests {
             assert!(batch.is_empty());
             assert_eq!(batch.len(), 0);
             for number in 0..5 {
-                let making = Making { hash: 0, weight: 1 };
+                let making = NodeSpec { hash: 0, weight: 1 };
                 let node = slab.place(NewNode::new(number, (), making), Times::NONE);
                 batch.push(WriteEvent::Added(node));
                 assert!(!batch.is_empty(), "round {round}");

@@ -124,7 +124,7 @@ impl<K, V> Lirs<K, V> {
         let hash = mix(entry.node().hash());
         self.dueling.used(hash, true);
         entry.set_mark(self.order.stamp());
-        if self.welcomes(entry, hash) {
+        if self.enters_protected(entry, hash) {
             self.protected.push_newest(entry);
         } else {
             self.window.push_newest(entry);
@@ -257,7 +257,7 @@ impl<K, V> Lirs<K, V> {
     }
 
     /// Whether a new key goes straight into the protected queue.
-    fn welcomes(&mut self, entry: EntryPtr<K, V>, hash: u64) -> bool {
+    fn enters_protected(&mut self, entry: EntryPtr<K, V>, hash: u64) -> bool {
         let ghost = self.ghosts.take(hash);
         if self.filling && self.protected_has_room(entry) && self.has_room(entry) {
             return true;

@@ -2,7 +2,7 @@
 //! best answer is known.
 
 use super::{Eviction, EvictionPolicy, OUT, OVERWEIGHT, WEIGHTLESS, mix};
-use crate::node::{Columns, Making, NewNode, NodePtr, Slab, Times};
+use crate::node::{Columns, NewNode, NodePtr, NodeSpec, Slab, Times};
 use std::collections::{HashMap, HashSet};
 
 const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::Adaptive, EvictionPolicy::Lru];
@@ -24,7 +24,7 @@ fn nest() -> Slab<u64, ()> {
 
 fn make(nest: &mut Slab<u64, ()>, key: u64, weight: u32) -> Owned {
     let hashed = if key >= FLOOD { key % 256 } else { key };
-    let making = Making {
+    let making = NodeSpec {
         hash: mix(hashed ^ 0xA5A5),
         weight,
     };
@@ -33,7 +33,7 @@ fn make(nest: &mut Slab<u64, ()>, key: u64, weight: u32) -> Owned {
 
 /// A node of another weight in the entry of `old`.
 fn succeed(nest: &mut Slab<u64, ()>, old: Owned, weight: u32) -> Owned {
-    let making = Making {
+    let making = NodeSpec {
         hash: old.hash(),
         weight,
     };

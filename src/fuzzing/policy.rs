@@ -8,7 +8,7 @@
 
 use super::Script;
 use crate::eviction::{Eviction, EvictionPolicy, OUT};
-use crate::node::{Columns, Making, NewNode, NodePtr, Slab, Times};
+use crate::node::{Columns, NewNode, NodePtr, NodeSpec, Slab, Times};
 use std::collections::BTreeMap;
 
 /// The most nodes that a program makes.
@@ -137,7 +137,7 @@ impl Bench {
         } else {
             key
         };
-        let making = Making { hash, weight };
+        let making = NodeSpec { hash, weight };
         Some(self.slab.place(NewNode::new(key, key, making), Times::NONE))
     }
 
@@ -147,7 +147,7 @@ impl Bench {
             return None;
         }
         self.made += 1;
-        let making = Making {
+        let making = NodeSpec {
             hash: old.hash(),
             weight,
         };

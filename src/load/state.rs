@@ -441,8 +441,8 @@ impl<K, V> Load<K, V> {
         led
     }
 
-    /// The load is no longer current. Under the shard's lock; [`scatter`](Self::scatter) follows
-    /// when that was released.
+    /// The load is no longer current. Under the shard's lock;
+    /// [`release_waiters`](Self::release_waiters) follows when the lock was released.
     pub(crate) fn revoke(&self, by: By) {
         let mut state = self.state.lock();
         self.end_currency();
@@ -451,7 +451,7 @@ impl<K, V> Load<K, V> {
 
     /// Tells waiters of a revoked load to look again: those that wait for a turn, and all if no
     /// leader is at work or the load is overdue. With no lock held.
-    pub(crate) fn scatter(&self) {
+    pub(crate) fn release_waiters(&self) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         let State {
@@ -475,7 +475,7 @@ impl<K, V> Load<K, V> {
     }
 
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
-    pub(crate) fn rouse(&self) {
+    pub(crate) fn wake_waiters(&self) {
         let mut state = self.state.lock();
         let waiters = state.queue.iter_mut().filter(|waiter| waiter.waits());
         let wakers: Vec<Waker> = waiters.filter_map(|waiter| waiter.waker.take()).collect();

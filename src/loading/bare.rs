@@ -3,14 +3,14 @@
 //! `load::list` says what a bare load is. If another call has met it, its leader ends it like any
 //! other load.
 
-use super::begin::Ask;
+use super::begin::LoadRequest;
 use super::commit::{Committed, Lead, count_time};
 use super::key::Key;
 use super::run::{End, Made};
 use crate::load::{Bare, Load, Mark, Sealed};
 use crate::map::Shard;
 use crate::node::NodePtr;
-use crate::operations::{Check, Core, Gate, Given, LoadView, Refused, Written};
+use crate::operations::{Check, Core, LifetimeSource, LoadView, Refused, WriteGate, Written};
 use crate::stats::Counters;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ struct Commit<'l, K, V> {
     listed: Option<K>,
 }
 
-impl<K, V> Gate<K, V> for Commit<'_, K, V> {
+impl<K, V> WriteGate<K, V> for Commit<'_, K, V> {
     #[inline]
     fn knows_absent(&self) -> bool {
         self.absent
@@ -98,7 +98,7 @@ where
         self,
         key: &mut Y,
         hash: u64,
-        ask: &Ask,
+        ask: &LoadRequest,
     ) -> Option<BareLead<'a, K, V, S>> {
         if ask.over_present || !key.is_ready() {
             return None;
@@ -169,7 +169,7 @@ where
 
     /// Stores the value if the load is still current, and ends the run.
     #[inline]
-    fn commit(mut self, value: V, given: Given) -> Committed<V> {
+    fn commit(mut self, value: V, given: LifetimeSource) -> Committed<V> {
         let core = self.core;
         // User code, with no lock held.
         let mine = value.clone();

@@ -53,7 +53,7 @@ impl<V: Clone> Got<V> {
 
 /// What a call wants of the key's load.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct LoadRequest {
     pub(crate) want: Want,
     /// Whether the call's code runs though the key has a live entry.
     pub(crate) over_present: bool,
@@ -63,7 +63,7 @@ pub(crate) struct Ask {
     pub(crate) thread: u64,
 }
 
-impl Ask {
+impl LoadRequest {
     /// The thread that leads if the call comes to lead. For a task that is the calling one, until
     /// its poll ends: what it calls meanwhile must not wait for it.
     #[inline]
@@ -75,8 +75,8 @@ impl Ask {
     }
 }
 
-/// A call's part.
-pub(crate) enum Begun<'a, K, V, S> {
+/// What a call has to do.
+pub(crate) enum Role<'a, K, V, S> {
     /// The key has a live entry.
     Found(Got<V>),
     /// The call leads; this is the live entry that it leads over.
@@ -140,9 +140,9 @@ where
         self,
         key: &mut Y,
         hash: u64,
-        ask: &Ask,
+        ask: &LoadRequest,
         ticket: &mut Option<Ticket>,
-    ) -> Begun<'a, K, V, S> {
+    ) -> Role<'a, K, V, S> {
         let map = &self.core.shared.map;
         let mut known = Known::new();
         loop {
@@ -153,7 +153,7 @@ where
                 && let Some(node) = probe.found
                 && self.core.shared.is_live(node)
             {
-                return Begun::Found(Got::of(node, &self.core.shared.clock));
+                return Role::Found(Got::of(node, &self.core.shared.clock));
             }
             let mut shard = probe.lock();
             let Some(revalidated) = shard.revalidate(hash, &probe) else {
@@ -170,7 +170,7 @@ where
                 if let Some(load) = known.mine() {
                     if !self.is_overdue(load, now) {
                         if !ask.may_wait {
-                            return Begun::Busy;
+                            return Role::Busy;
                         }
                         let waits_already = ticket.is_some();
                         let place = *ticket.get_or_insert_with(Ticket::draw);
@@ -182,7 +182,7 @@ where
                             self.core.shared.count(|counters| counters.load_waited());
                         }
                         self.watch_quietly(load, now);
-                        return Begun::Joined(Arc::clone(load));
+                        return Role::Joined(Arc::clone(load));
                     }
                     overdue = Some(Arc::clone(load));
                 }
@@ -211,7 +211,7 @@ where
             drop(pin);
             // Also if a clone has panicked: no other call wakes its waiters.
             if let Some(overdue) = overdue {
-                overdue.scatter();
+                overdue.release_waiters();
             }
             let seen = seen.unwrap_or_else(|panic| resume_unwind(panic));
             return self.lead_after(lead, seen);
@@ -219,7 +219,11 @@ where
     }
 
     /// A waiter that was told to lead finds its part; `None` if the load is no longer current.
-    pub(crate) fn take_up(self, load: &Arc<Load<K, V>>, ask: &Ask) -> Option<Begun<'a, K, V, S>> {
+    pub(crate) fn accept_lead(
+        self,
+        load: &Arc<Load<K, V>>,
+        ask: &LoadRequest,
+    ) -> Option<Role<'a, K, V, S>> {
         // Passes the lead on if this call does not need it, or panics.
         let mut lead = Lead::new(self.core, Arc::clone(load));
         let map = &self.core.shared.map;
@@ -236,7 +240,7 @@ where
                 drop(probe);
                 drop(pin);
                 drop(lead);
-                return Some(Begun::Found(got));
+                return Some(Role::Found(got));
             }
             let mut shard = probe.lock();
             let Some(revalidated) = shard.revalidate(hash, &probe) else {
@@ -266,7 +270,7 @@ where
         self,
         lead: Lead<'a, K, V, S>,
         seen: Result<Got<V>, Option<WriteOutcome>>,
-    ) -> Begun<'a, K, V, S> {
+    ) -> Role<'a, K, V, S> {
         let seen = match seen {
             Ok(seen) => Some(seen),
             Err(outcome) => {
@@ -278,7 +282,7 @@ where
                 None
             }
         };
-        Begun::Lead(lead, seen)
+        Role::Lead(lead, seen)
     }
 
     /// The live value of a key, without counting as a read.

@@ -4,14 +4,14 @@
 //! committed. So calls with overlapping keys never wait in a ring, and a load that ends meanwhile
 //! leaves its value with the waiter.
 
-use super::begin::{Ask, Begun};
+use super::begin::{LoadRequest, Role};
 use super::commit::Lead;
 use super::key::ByRef;
 use super::poll::{Part, Seeker};
 use super::run::End;
 use crate::cache::Cache;
 use crate::load::{Failure, Load, Outcome, Ticket, Verdict, Want, thread_number};
-use crate::operations::{Core, Given};
+use crate::operations::{Core, LifetimeSource};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -124,7 +124,7 @@ where
         self,
         loaded: Result<Vec<Option<L>>, E>,
         answers: &mut [Option<V>],
-        put: &impl Fn(L) -> (V, Given),
+        put: &impl Fn(L) -> (V, LifetimeSource),
     ) -> Result<(), Arc<E>>
     where
         E: Send + Sync + 'static,
@@ -177,15 +177,15 @@ impl<K, V, S> Drop for Joined<'_, K, V, S> {
 }
 
 /// A value about which its loader says nothing more.
-fn plain<V>(value: V) -> (V, Given) {
-    (value, Given::Policy)
+fn plain<V>(value: V) -> (V, LifetimeSource) {
+    (value, LifetimeSource::Policy)
 }
 
-const ASK: Ask = Ask::value(Want::Optional);
+const ASK: LoadRequest = LoadRequest::value(Want::Optional);
 
 /// What it wants of a key that another call loads, while it has its own keys to load: that key must
 /// not wait for those. Its closure might even wait for that key.
-const ASK_LATER: Ask = Ask::value(Want::Later);
+const REQUEST_LATER: LoadRequest = LoadRequest::value(Want::Later);
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -237,7 +237,7 @@ where
         &self,
         keys: impl IntoIterator<Item = K>,
         mut load: impl FnMut(&[K]) -> Result<Vec<Option<L>>, E>,
-        put: impl Fn(L) -> (V, Given),
+        put: impl Fn(L) -> (V, LifetimeSource),
     ) -> Result<Vec<Option<V>>, Arc<E>>
     where
         E: Send + Sync + 'static,
@@ -245,13 +245,13 @@ where
         let core = &*self.core;
         let mut keys = Keys::fold(keys);
         keys.look_up(self);
-        let ask = Ask {
+        let ask = LoadRequest {
             thread: thread_number(),
             ..ASK
         };
-        let ask_later = Ask {
+        let ask_later = LoadRequest {
             thread: ask.thread,
-            ..ASK_LATER
+            ..REQUEST_LATER
         };
         let mut leads = Leads::new();
         let mut joined = Vec::new();
@@ -265,15 +265,15 @@ where
                 &mut ticket,
             );
             match begun {
-                Begun::Found(got) => keys.answers[place] = Some(got.value),
-                Begun::Lead(lead, _) => leads.push(place, lead),
-                Begun::Joined(load) => joined.push(Joined {
+                Role::Found(got) => keys.answers[place] = Some(got.value),
+                Role::Lead(lead, _) => leads.push(place, lead),
+                Role::Joined(load) => joined.push(Joined {
                     core,
                     place,
                     load,
                     ticket,
                 }),
-                Begun::Busy => unreachable!("it waits"),
+                Role::Busy => unreachable!("it waits"),
             }
         }
         if !leads.is_empty() {
@@ -298,7 +298,7 @@ where
                         keys.answers[place] = value_of(core, &outcome);
                         break None;
                     }
-                    Some(Verdict::Leads) => core.loads().take_up(&waiter.load, &ask),
+                    Some(Verdict::Leads) => core.loads().accept_lead(&waiter.load, &ask),
                     _ => None,
                 };
                 let key = &keys.unique[place];
@@ -308,13 +308,13 @@ where
                         .begin(&mut ByRef::new(key), hash, &ask, &mut waiter.ticket)
                 });
                 match next {
-                    Begun::Found(got) => {
+                    Role::Found(got) => {
                         keys.answers[place] = Some(got.value);
                         break None;
                     }
-                    Begun::Lead(lead, _) => break Some(lead),
-                    Begun::Joined(load) => waiter.load = load,
-                    Begun::Busy => unreachable!("it waits"),
+                    Role::Lead(lead, _) => break Some(lead),
+                    Role::Joined(load) => waiter.load = load,
+                    Role::Busy => unreachable!("it waits"),
                 }
             };
             waiter.ticket = None;
@@ -366,7 +366,7 @@ where
         &self,
         keys: impl IntoIterator<Item = K>,
         mut load: impl FnMut(Vec<K>) -> F,
-        put: impl Fn(L) -> (V, Given),
+        put: impl Fn(L) -> (V, LifetimeSource),
     ) -> Result<Vec<Option<V>>, Arc<E>>
     where
         E: Send + Sync + 'static,
@@ -379,7 +379,7 @@ where
         // Each finds its part now; those that have to wait are asked again later.
         for &place in &keys.missing {
             let key = ByRef::new(&keys.unique[place]);
-            let mut seeker = Seeker::new(self, key, ASK_LATER, None);
+            let mut seeker = Seeker::new(self, key, REQUEST_LATER, None);
             let part = poll_fn(|cx| Poll::Ready(seeker.poll(cx))).await;
             match part {
                 Poll::Pending => waiters.push((place, seeker)),

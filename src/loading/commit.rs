@@ -7,7 +7,7 @@ use crate::load::{By, Failure, Load, Outcome, Sealed, Shared, wake_all};
 use crate::maintenance::WriteOutcome;
 use crate::map::Shard;
 use crate::node::NodePtr;
-use crate::operations::{Check, Core, Gate, Given, LoadView, Refused, Written};
+use crate::operations::{Check, Core, LifetimeSource, LoadView, Refused, WriteGate, Written};
 use crate::stats::Counters;
 use crate::time::{Clock, NEVER};
 use std::hash::{BuildHasher, Hash};
@@ -68,7 +68,7 @@ struct Commit<'l, K, V> {
     made: Option<(Written, Sealed)>,
 }
 
-impl<K, V> Gate<K, V> for Commit<'_, K, V> {
+impl<K, V> WriteGate<K, V> for Commit<'_, K, V> {
     fn check(
         &mut self,
         _: &mut Shard<'_, K, V>,
@@ -217,7 +217,7 @@ where
 {
     /// Stores the value if the load is still current, and ends the run.
     #[inline]
-    pub(crate) fn commit(self, value: V, given: Given) -> Committed<V> {
+    pub(crate) fn commit(self, value: V, given: LifetimeSource) -> Committed<V> {
         let core = self.core;
         // User code, all of it with no lock held.
         let mine = value.clone();

@@ -1,6 +1,6 @@
 //! Computes: closures that see the live entry and say what becomes of it. They take turns.
 
-use super::begin::{Ask, Got};
+use super::begin::{Got, LoadRequest};
 use super::commit::{Committed, Lead};
 use super::entry::{EntrySelector, hit_entry};
 use super::key::Key;
@@ -11,13 +11,13 @@ use crate::compute::{CompResult, Entry, Op};
 use crate::load::{By, Want};
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
-use crate::operations::Given;
+use crate::operations::LifetimeSource;
 use std::convert::Infallible;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-impl Ask {
+impl LoadRequest {
     /// Of a call that runs its own code, whether the key has an entry or not.
     pub(crate) const fn turn(may_wait: bool) -> Self {
         Self {
@@ -33,8 +33,8 @@ impl Ask {
 fn made<V, X>(op: Op<V>) -> Made<V, X> {
     match op {
         Op::Nop => Made::Keep,
-        Op::Put(value) => Made::Put(value, Given::Policy),
-        Op::PutWithTtl(value, ttl) => Made::Put(value, Given::Ttl(ttl)),
+        Op::Put(value) => Made::Put(value, LifetimeSource::Policy),
+        Op::PutWithTtl(value, ttl) => Made::Put(value, LifetimeSource::Ttl(ttl)),
         Op::Remove => Made::Remove,
     }
 }
@@ -64,7 +64,7 @@ fn written<K, V>(key: K, committed: Committed<V>) -> Result<Entry<K, V>, (By, En
 }
 
 /// The result of a compute. The caller handles `Busy` before.
-fn told<K, V, X>(key: K, end: End<V, X>) -> Result<CompResult<K, V>, X> {
+fn comp_result<K, V, X>(key: K, end: End<V, X>) -> Result<CompResult<K, V>, X> {
     let entry = |seen: Option<Got<V>>, key| match seen {
         Some(got) => CompResult::Unchanged(Entry::of(key, got)),
         None => CompResult::StillNone(key),
@@ -121,13 +121,11 @@ where
         f: impl FnOnce(Option<Entry<K, V>>) -> Made<V, X>,
     ) -> (K, End<V, X>) {
         let key = self.key.copy();
-        let end =
-            self.cache
-                .core
-                .loads()
-                .run(self.key, Ask::turn(may_wait), |seen: Option<&Got<V>>| {
-                    f(seen.map(|got| Entry::of(key.clone(), got.clone())))
-                });
+        let end = self.cache.core.loads().run(
+            self.key,
+            LoadRequest::turn(may_wait),
+            |seen: Option<&Got<V>>| f(seen.map(|got| Entry::of(key.clone(), got.clone()))),
+        );
         (key, end)
     }
 
@@ -142,7 +140,7 @@ where
         F: Future,
     {
         let (key, seen_key, cache) = (self.key.copy(), self.key.copy(), self.cache);
-        let seeker = Seeker::new(cache, self.key, Ask::turn(may_wait), None);
+        let seeker = Seeker::new(cache, self.key, LoadRequest::turn(may_wait), None);
         let make = move |seen: Option<&Got<V>>| f(seen.map(|got| Entry::of(seen_key, got.clone())));
         Loading::of_closure(seeker, make, convert, move |end| finish(cache, key, end))
     }
@@ -180,7 +178,7 @@ where
         }
         let (key, end) = self.compute::<Infallible>(true, |seen| match seen {
             Some(seen) if !replace_if(&seen.value) => Made::Keep,
-            _ => Made::Put(init(), Given::Policy),
+            _ => Made::Put(init(), LifetimeSource::Policy),
         });
         kept_or_made(key, end)
     }
@@ -228,7 +226,7 @@ where
         };
         let convert = |value: Option<V>| {
             value.map_or(Made::Keep, |value| {
-                Made::<V, Infallible>::Put(value, Given::Policy)
+                Made::<V, Infallible>::Put(value, LifetimeSource::Policy)
             })
         };
         self.compute_async(true, make, convert, |_, key, end| kept_or_made(key, end))
@@ -254,7 +252,7 @@ where
     /// ```
     #[track_caller]
     pub fn and_upsert_with(self, f: impl FnOnce(Option<Entry<K, V>>) -> V) -> Entry<K, V> {
-        let (key, end) = self.compute(true, |seen| Made::Put(f(seen), Given::Policy));
+        let (key, end) = self.compute(true, |seen| Made::Put(f(seen), LifetimeSource::Policy));
         upserted(key, end)
     }
 
@@ -279,7 +277,7 @@ where
     where
         F: Future<Output = V>,
     {
-        let convert = |value| Made::Put(value, Given::Policy);
+        let convert = |value| Made::Put(value, LifetimeSource::Policy);
         self.compute_async(true, f, convert, |_, key, end| upserted(key, end))
     }
 
@@ -311,7 +309,7 @@ where
         f: impl FnOnce(Option<Entry<K, V>>) -> Op<V>,
     ) -> CompResult<K, V> {
         let (key, end) = self.compute(true, |seen| made(f(seen)));
-        never(told(key, end))
+        never(comp_result(key, end))
     }
 
     /// As [`and_compute_with`](Self::and_compute_with), with a closure that returns a future.
@@ -337,7 +335,7 @@ where
     where
         F: Future<Output = Op<V>>,
     {
-        self.compute_async(true, f, made, |_, key, end| never(told(key, end)))
+        self.compute_async(true, f, made, |_, key, end| never(comp_result(key, end)))
     }
 
     /// As [`and_compute_with`](Self::and_compute_with), if `f` succeeds.
@@ -363,7 +361,7 @@ where
         f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
     ) -> Result<CompResult<K, V>, E> {
         let (key, end) = self.compute(true, |seen| try_made(f(seen)));
-        told(key, end)
+        comp_result(key, end)
     }
 
     /// As [`and_try_compute_with`](Self::and_try_compute_with), with a closure that returns a
@@ -395,7 +393,7 @@ where
     where
         F: Future<Output = Result<Op<V>, E>>,
     {
-        self.compute_async(true, f, try_made, |_, key, end| told(key, end))
+        self.compute_async(true, f, try_made, |_, key, end| comp_result(key, end))
     }
 
     /// As [`and_try_compute_with`](Self::and_try_compute_with), but if another call loads or
@@ -428,7 +426,7 @@ where
     ) -> Result<CompResult<K, V>, E> {
         let cache = self.cache;
         let (key, end) = self.compute(false, |seen| try_made(f(seen)));
-        told_if_free(cache, key, end)
+        comp_result_if_free(cache, key, end)
     }
 
     /// As [`and_try_compute_if_nobody_else`](Self::and_try_compute_if_nobody_else), with a closure
@@ -459,7 +457,7 @@ where
     where
         F: Future<Output = Result<Op<V>, E>>,
     {
-        self.compute_async(false, f, try_made, told_if_free)
+        self.compute_async(false, f, try_made, comp_result_if_free)
     }
 }
 
@@ -475,7 +473,7 @@ fn kept_or_made<K, V>(key: K, end: End<V, Infallible>) -> Entry<K, V> {
 }
 
 /// The result of a compute that does not wait.
-fn told_if_free<K, V, S, X>(
+fn comp_result_if_free<K, V, S, X>(
     cache: &crate::Cache<K, V, S>,
     key: K,
     end: End<V, X>,
@@ -486,7 +484,7 @@ where
     S: BuildHasher,
 {
     let End::Busy = end else {
-        return told(key, end);
+        return comp_result(key, end);
     };
     let hash = cache.core.hash(&key);
     Ok(match cache.core.loads().peek_got(hash, &key) {

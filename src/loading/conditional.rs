@@ -4,7 +4,7 @@ use crate::cache::Cache;
 use crate::load::By;
 use crate::map::Shard;
 use crate::node::NodePtr;
-use crate::operations::{Check, Explicit, Gate, Given, Refused, Written};
+use crate::operations::{Check, Explicit, LifetimeSource, Refused, WriteGate, Written};
 use crate::time;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -19,7 +19,7 @@ struct OnlyOver<K, V, M, L> {
     matched: Option<NodePtr<K, V>>,
 }
 
-impl<K, V, M, L> Gate<K, V> for OnlyOver<K, V, M, L>
+impl<K, V, M, L> WriteGate<K, V> for OnlyOver<K, V, M, L>
 where
     K: Eq,
     M: Fn(&V) -> bool,
@@ -101,7 +101,7 @@ where
             lives: |node| core.shared.is_live(node),
             matched: None,
         };
-        let stored = core.put_through(hash, owned, value, Given::Policy, &mut gate);
+        let stored = core.put_through(hash, owned, value, LifetimeSource::Policy, &mut gate);
         drop(gate);
         match stored {
             Ok(outcome) => {

@@ -1,6 +1,6 @@
 //! Entry selectors: a key, and what to do with its entry. `or_*` make a value for an absent key.
 
-use super::begin::{Ask, Got};
+use super::begin::{Got, LoadRequest};
 use super::get_with::{fallible, optional, put, put_fallible, put_optional, result, sure};
 use super::key::{ByRef, Key, Owned};
 use super::poll::{Loading, Seeker};
@@ -9,7 +9,7 @@ use crate::RandomState;
 use crate::cache::Cache;
 use crate::compute::Entry;
 use crate::load::Want;
-use crate::operations::Given;
+use crate::operations::LifetimeSource;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::convert::Infallible;
@@ -121,7 +121,7 @@ impl<K, V> Entry<K, V> {
 }
 
 fn put_with_ttl<V>((value, ttl): (V, Duration)) -> Made<V, Infallible> {
-    Made::Put(value, Given::Ttl(ttl))
+    Made::Put(value, LifetimeSource::Ttl(ttl))
 }
 
 impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>
@@ -146,7 +146,7 @@ where
             .cache
             .core
             .loads()
-            .run(self.key, Ask::value(want), |_| init());
+            .run(self.key, LoadRequest::value(want), |_| init());
         (key, end)
     }
 
@@ -163,7 +163,7 @@ where
     {
         let key = self.key.copy();
         let look = hit_entry::<K, V, S, Y::Query>;
-        let seeker = Seeker::new(self.cache, self.key, Ask::value(want), Some(look));
+        let seeker = Seeker::new(self.cache, self.key, LoadRequest::value(want), Some(look));
         let make = move |_: Option<&Got<V>>| init();
         Loading::of_closure(seeker, make, convert, move |end| finish(key, end))
     }

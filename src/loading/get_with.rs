@@ -1,12 +1,12 @@
 //! `get_with` and its variants: the value of a key, loaded if it is absent.
 
-use super::begin::{Ask, Got};
+use super::begin::{Got, LoadRequest};
 use super::key::{ByRef, Key, Owned};
 use super::poll::{Loading, Seeker};
 use super::run::{End, Made};
 use crate::cache::Cache;
 use crate::load::{Failure, Want};
-use crate::operations::{Cloned, Given};
+use crate::operations::{Cloned, LifetimeSource};
 use equivalent::Equivalent;
 use std::any::{Any, TypeId};
 use std::borrow::ToOwned;
@@ -15,7 +15,7 @@ use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-impl Ask {
+impl LoadRequest {
     /// Of a call that wants a value.
     pub(crate) const fn value(want: Want) -> Self {
         Self {
@@ -28,7 +28,7 @@ impl Ask {
 }
 
 pub(crate) fn put<V>(value: V) -> Made<V, Infallible> {
-    Made::Put(value, Given::Policy)
+    Made::Put(value, LifetimeSource::Policy)
 }
 
 pub(crate) fn put_optional<V>(value: Option<V>) -> Made<V, Infallible> {
@@ -125,7 +125,7 @@ where
         finish: impl FnOnce(End<V, Infallible>) -> R,
     ) -> R {
         let loads = self.core.loads();
-        finish(loads.run_hashed(hash, key, Ask::value(want), |_| init()))
+        finish(loads.run_hashed(hash, key, LoadRequest::value(want), |_| init()))
     }
 
     fn load_async<Y, F, R>(
@@ -140,7 +140,12 @@ where
         Y: Key<K>,
         F: Future,
     {
-        let seeker = Seeker::new(self, key, Ask::value(want), Some(hit::<K, V, S, Y::Query>));
+        let seeker = Seeker::new(
+            self,
+            key,
+            LoadRequest::value(want),
+            Some(hit::<K, V, S, Y::Query>),
+        );
         Loading::of_future(seeker, init, convert, finish)
     }
 

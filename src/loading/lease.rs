@@ -1,6 +1,6 @@
 //! The leader's right as a value, for code that cannot run inside a closure.
 
-use super::begin::{Ask, Begun, Got};
+use super::begin::{Got, LoadRequest, Role};
 use super::commit::{Committed, Lead};
 use super::get_with::hit;
 use super::key::Owned;
@@ -8,7 +8,7 @@ use super::poll::{Part, Seeker};
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::load::{Failure, Load, Outcome, Verdict, Want, thread_number, wake_all};
-use crate::operations::{Given, WeakHandle};
+use crate::operations::{LifetimeSource, WeakHandle};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
@@ -159,7 +159,7 @@ where
     /// assert_eq!(lease.fill(1815), Filled::Stored);
     /// ```
     pub fn fill(self, value: V) -> Filled<V> {
-        self.fill_as(value, Given::Policy)
+        self.fill_as(value, LifetimeSource::Policy)
     }
 
     /// As [`fill`](Self::fill), with a lifetime as of
@@ -178,10 +178,10 @@ where
     /// assert!(cache.get_ref("ada").unwrap().time_left().is_some());
     /// ```
     pub fn fill_with_ttl(self, value: V, ttl: Duration) -> Filled<V> {
-        self.fill_as(value, Given::Ttl(ttl))
+        self.fill_as(value, LifetimeSource::Ttl(ttl))
     }
 
-    fn fill_as(mut self, value: V, given: Given) -> Filled<V> {
+    fn fill_as(mut self, value: V, given: LifetimeSource) -> Filled<V> {
         let Some(core) = self.core.visit() else {
             // Dropping the lease wakes the waiters; there are none, since the cache is gone.
             return Filled::Revoked(value);
@@ -273,11 +273,11 @@ where
         let until = wait.and_then(|wait| Instant::now().checked_add(wait));
         let hash = core.hash(&key);
         let mut key = Owned(Some(key));
-        let ask = Ask {
+        let ask = LoadRequest {
             may_wait: wait != Some(Duration::ZERO),
-            ..Ask::value(Want::Value)
+            ..LoadRequest::value(Want::Value)
         };
-        let waits = Ask {
+        let waits = LoadRequest {
             thread: thread_number(),
             ..ask
         };
@@ -285,10 +285,10 @@ where
         let mut begun = core.loads().begin(&mut key, hash, &waits, &mut ticket);
         loop {
             let load = match begun {
-                Begun::Found(got) => return Leased::Found(got.value),
-                Begun::Busy => return Leased::Busy,
-                Begun::Lead(lead, _) => return Leased::Lease(self.lease_of(lead)),
-                Begun::Joined(load) => load,
+                Role::Found(got) => return Leased::Found(got.value),
+                Role::Busy => return Leased::Busy,
+                Role::Lead(lead, _) => return Leased::Lease(self.lease_of(lead)),
+                Role::Joined(load) => load,
             };
             let Some(place) = ticket else {
                 unreachable!("a call that waits has a ticket");
@@ -308,7 +308,7 @@ where
                 Ok(Some(Verdict::Ended(Outcome::Value(shared)))) => {
                     return Leased::Found(shared.value.clone());
                 }
-                Ok(Some(Verdict::Leads)) => match core.loads().take_up(&load, &waits) {
+                Ok(Some(Verdict::Leads)) => match core.loads().accept_lead(&load, &waits) {
                     Some(begun) => begun,
                     None => core.loads().begin(&mut key, hash, &waits, &mut ticket),
                 },
@@ -332,7 +332,7 @@ where
     /// # }
     /// ```
     pub fn lease_async(&self, key: K) -> impl Future<Output = Leased<K, V, S>> {
-        let ask = Ask::value(Want::Value);
+        let ask = LoadRequest::value(Want::Value);
         let mut seeker = Seeker::new(self, Owned(Some(key)), ask, Some(hit::<K, V, S, K>));
         poll_fn(move |cx| {
             seeker.poll(cx).map(|part| match part {

@@ -39,9 +39,9 @@ mod run;
 pub use entry::{EntrySelector, RefEntrySelector};
 pub use lease::{Filled, Lease, Leased};
 
-pub(crate) use begin::{Ask, Begun};
+pub(crate) use begin::{LoadRequest, Role};
 pub(crate) use get_with::{error_of, fallible};
 pub(crate) use key::ByRef;
 pub(crate) use poll::{Loading, Seeker};
-pub(crate) use reload::{Dropped, Remade, Right, leave, pass_on};
+pub(crate) use reload::{Dropped, ReloadResult, Right, leave, pass_on};
 pub(crate) use run::{End, Made};

@@ -3,7 +3,7 @@
 //! No runtime is needed: a waiter that is told to lead polls its own closure's future.
 #![allow(unsafe_code)]
 
-use super::begin::{Ask, Begun, Got};
+use super::begin::{Got, LoadRequest, Role};
 use super::commit::Lead;
 use super::key::Key;
 use super::run::{End, Made};
@@ -23,7 +23,7 @@ pub(crate) struct Seeker<'a, K, V, S, Y: Key<K>> {
     cache: &'a Cache<K, V, S>,
     key: Y,
     hash: u64,
-    ask: Ask,
+    ask: LoadRequest,
     /// Until the first poll.
     look: Option<Look<K, V, S, Y::Query>>,
     ticket: Option<Ticket>,
@@ -44,7 +44,7 @@ impl<'a, K, V, S, Y: Key<K>> Seeker<'a, K, V, S, Y> {
     pub(crate) fn new(
         cache: &'a Cache<K, V, S>,
         key: Y,
-        ask: Ask,
+        ask: LoadRequest,
         look: Option<Look<K, V, S, Y::Query>>,
     ) -> Self {
         Self {
@@ -100,7 +100,7 @@ where
                     }
                     Some(Verdict::Leads) => {
                         let load = self.waits.take();
-                        load.and_then(|load| core.loads().take_up(&load, &self.ask))
+                        load.and_then(|load| core.loads().accept_lead(&load, &self.ask))
                     }
                     Some(Verdict::Retry) => {
                         self.waits = None;
@@ -114,10 +114,10 @@ where
                     .begin(&mut self.key, self.hash, &self.ask, &mut self.ticket)
             });
             match begun {
-                Begun::Found(got) => return Poll::Ready(Part::Found(got)),
-                Begun::Lead(lead, seen) => return Poll::Ready(Part::Lead(lead, seen)),
-                Begun::Busy => return Poll::Ready(Part::Busy),
-                Begun::Joined(load) => self.waits = Some(load),
+                Role::Found(got) => return Poll::Ready(Part::Found(got)),
+                Role::Lead(lead, seen) => return Poll::Ready(Part::Lead(lead, seen)),
+                Role::Busy => return Poll::Ready(Part::Busy),
+                Role::Joined(load) => self.waits = Some(load),
             }
         }
     }
@@ -125,7 +125,7 @@ where
 
 impl<K, V, S, Y: Key<K>> Seeker<'_, K, V, S, Y> {
     /// A call that had other work to do now waits like any other call.
-    pub(crate) fn wait_now(&mut self, ask: Ask) {
+    pub(crate) fn wait_now(&mut self, ask: LoadRequest) {
         self.ask = ask;
         if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
             load.wait_now(ticket);

@@ -5,7 +5,7 @@ use crate::contain::contain;
 use crate::load::{By, Failure, Known, Load, Outcome, Ticket, Want, wake_all};
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
-use crate::operations::{Core, FromLoad, Given, LoadView, Visit, WeakHandle, set_refresh};
+use crate::operations::{Core, FromLoad, LifetimeSource, LoadView, Visit, WeakHandle, set_refresh};
 use crate::refresh::usual_pause;
 use crate::stats::Counters;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// What a loader made of a key.
 #[derive(Debug)]
-pub(crate) enum Remade<V> {
+pub(crate) enum ReloadResult<V> {
     /// A value that is to be stored.
     New(V, FromLoad),
     /// The old value, which is still right.
@@ -126,7 +126,7 @@ where
     }
 
     /// Commits the outcome, and publishes it. A panic of user code on the way is a failure.
-    pub(crate) fn finish(mut self, remade: Remade<V>) {
+    pub(crate) fn finish(mut self, remade: ReloadResult<V>) {
         let Some(core) = self.core() else {
             return self.finish_without_cache(remade);
         };
@@ -137,10 +137,12 @@ where
         let mut lead = Lead::of_lease(&core, Arc::clone(&load));
         lead.fails_as(self.failure);
         let done = contain(|| match remade {
-            Remade::New(value, from) => drop(lead.commit(value, Given::Loaded(from))),
-            Remade::Unchanged(old, from) => lead.keep(old, from),
-            Remade::Gone => lead.gone(),
-            Remade::Failed(failure) => {
+            ReloadResult::New(value, from) => {
+                drop(lead.commit(value, LifetimeSource::Loaded(from)))
+            }
+            ReloadResult::Unchanged(old, from) => lead.keep(old, from),
+            ReloadResult::Gone => lead.gone(),
+            ReloadResult::Failed(failure) => {
                 // Before the failure is published: a caller that hears of it sees the next moment.
                 core.loads().back_off(&load, until);
                 lead.fail(failure);
@@ -152,16 +154,16 @@ where
     }
 
     /// Tells the waiters, though there is no cache to store in.
-    fn finish_without_cache(mut self, remade: Remade<V>) {
+    fn finish_without_cache(mut self, remade: ReloadResult<V>) {
         let Some(load) = self.load.take() else {
             return;
         };
         let outcome = match remade {
-            Remade::New(value, _) | Remade::Unchanged(value, _) => {
+            ReloadResult::New(value, _) | ReloadResult::Unchanged(value, _) => {
                 publish(Some(value), false, NEVER)
             }
-            Remade::Gone => Outcome::Failed(Failure::Absent),
-            Remade::Failed(failure) => Outcome::Failed(failure),
+            ReloadResult::Gone => Outcome::Failed(Failure::Absent),
+            ReloadResult::Failed(failure) => Outcome::Failed(failure),
         };
         wake_all(load.end(&outcome, 0).wakers);
     }
@@ -235,7 +237,7 @@ where
                 core.maintenance.after_write(&core.shared, outcome);
             }
             Kept::Revoked => drop(self.discard(old)),
-            Kept::Absent => drop(self.commit(old, Given::Loaded(from))),
+            Kept::Absent => drop(self.commit(old, LifetimeSource::Loaded(from))),
         }
     }
 
@@ -320,7 +322,7 @@ where
             let lead = Lead::of_run(self.core, load);
             self.core.shared.count(Counters::reload_began);
             if let Some(overdue) = overdue {
-                overdue.scatter();
+                overdue.release_waiters();
             }
             return Some((lead, until));
         }
@@ -405,7 +407,7 @@ where
                 lifetimes.deadlines_of_unchanged(node, now, deadline, from.lifetime, clock);
             let refresh = self.core.refresh.as_ref().and_then(|policy| {
                 let entry = (node.key(), node.value());
-                let given = Given::Loaded(*from);
+                let given = LifetimeSource::Loaded(*from);
                 lifetimes.ask_refresh(&**policy, entry, Some(node), given, (now, own), clock)
             });
             let mut shard = map.lock(hash);

@@ -1,11 +1,11 @@
 //! Loads of threads: the leader runs its closure on its own stack; a waiter spins if its turn is
 //! near, and then parks.
 
-use super::begin::{Ask, Begun, Got};
+use super::begin::{Got, LoadRequest, Role};
 use super::commit::{Committed, Lead};
 use super::key::Key;
 use crate::load::{By, Failure, Load, Outcome, Ring, Ticket, Verdict, thread_number, wait_in};
-use crate::operations::{Given, LoadView};
+use crate::operations::{LifetimeSource, LoadView};
 use crate::shared::about;
 use crate::stripe::cores;
 use crate::sync::{IS_MODEL, Parker};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// What a closure made of a key. `X` is what only its own caller is to see.
 #[derive(Debug)]
 pub(crate) enum Made<V, X> {
-    Put(V, Given),
+    Put(V, LifetimeSource),
     /// There is no value.
     Absent,
     Error(Arc<dyn Any + Send + Sync>),
@@ -114,7 +114,7 @@ where
     pub(crate) fn run<Y: Key<K>, X>(
         self,
         key: Y,
-        ask: Ask,
+        ask: LoadRequest,
         closure: impl FnOnce(Option<&Got<V>>) -> Made<V, X>,
     ) -> End<V, X> {
         self.run_hashed(self.core.hash(key.query()), key, ask, closure)
@@ -127,10 +127,10 @@ where
         self,
         hash: u64,
         mut key: Y,
-        ask: Ask,
+        ask: LoadRequest,
         closure: impl FnOnce(Option<&Got<V>>) -> Made<V, X>,
     ) -> End<V, X> {
-        let ask = Ask {
+        let ask = LoadRequest {
             thread: thread_number(),
             ..ask
         };
@@ -142,13 +142,13 @@ where
         let mut begun = self.begin(&mut key, hash, &ask, &mut ticket);
         loop {
             let load = match begun {
-                Begun::Found(got) => return End::Found(got),
-                Begun::Busy => return End::Busy,
-                Begun::Lead(lead, seen) => {
+                Role::Found(got) => return End::Found(got),
+                Role::Busy => return End::Busy,
+                Role::Lead(lead, seen) => {
                     let made = closure(seen.as_ref());
                     return lead.conclude(seen, made);
                 }
-                Begun::Joined(load) => load,
+                Role::Joined(load) => load,
             };
             let Some(place) = ticket else {
                 unreachable!("a call that waits has a ticket");
@@ -161,7 +161,7 @@ where
                 Ok(Verdict::Ended(outcome)) => {
                     return End::of_load(&outcome, &self.core.shared.clock);
                 }
-                Ok(Verdict::Leads) => self.take_up(&load, &ask),
+                Ok(Verdict::Leads) => self.accept_lead(&load, &ask),
                 Ok(Verdict::Retry) => None,
             };
             begun = match taken_up {

@@ -44,14 +44,14 @@ struct Drive<K, V> {
 }
 
 /// Wakes all waiters of a load, and its task.
-struct Rouse<K, V>(Weak<Drive<K, V>>);
+struct WakeWaiters<K, V>(Weak<Drive<K, V>>);
 
-impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Wake for Rouse<K, V> {
+impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Wake for WakeWaiters<K, V> {
     fn wake(self: Arc<Self>) {
         let Some(drive) = self.0.upgrade() else {
             return;
         };
-        drive.load.rouse();
+        drive.load.wake_waiters();
         drive.wake_task();
     }
 }
@@ -104,7 +104,7 @@ where
         let former = (self.futures.lock()).insert(address(load), Arc::clone(&drive));
         drop(former);
         // Calls that have joined the load meanwhile attach themselves.
-        load.rouse();
+        load.wake_waiters();
         Attached {
             drives: Arc::clone(self),
             drive,
@@ -179,7 +179,7 @@ where
         let Some(future) = held.as_mut() else {
             return true;
         };
-        let waker = Waker::from(Arc::new(Rouse(Arc::downgrade(drive))));
+        let waker = Waker::from(Arc::new(WakeWaiters(Arc::downgrade(drive))));
         let me = thread_number();
         drive.load.set_leader(me);
         let polled = contain(|| future.as_mut().poll(&mut Context::from_waker(&waker)));
@@ -246,7 +246,7 @@ where
         if !last {
             drop(futures);
             // This waiter may have been woken to poll: another one does.
-            drive.load.rouse();
+            drive.load.wake_waiters();
             drive.wake_task();
             return;
         }

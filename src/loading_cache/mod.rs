@@ -166,8 +166,8 @@ where
         self.cache.core.shared.clock.now()
     }
 
-    /// How often a waiting thread looks whether the load is overdue.
-    fn looks(&self) -> Option<Duration> {
+    /// How often a waiting thread checks whether the load is overdue.
+    fn check_interval(&self) -> Option<Duration> {
         let timed = self.cache.core.lifetimes.limits.load_timeout;
         timed.map(|most| most.clamp(Duration::from_millis(1), Duration::from_millis(50)))
     }

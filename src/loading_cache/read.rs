@@ -6,7 +6,7 @@ use super::refreshing::{Refreshing, refreshing};
 use super::run::{block_on, made, result};
 use super::source::{Source, panicked, put};
 use crate::load::{Ticket, Want};
-use crate::loading::{Ask, Begun, ByRef, Dropped, Right, fallible};
+use crate::loading::{ByRef, Dropped, LoadRequest, Right, Role, fallible};
 use crate::operations::Timed;
 use equivalent::Equivalent;
 use std::any::TypeId;
@@ -68,14 +68,14 @@ where
     {
         match &self.inner.source {
             Source::Blocking(loader) => {
-                let ask = Ask::value(fallible::<LoadError<E>>());
+                let ask = LoadRequest::value(fallible::<LoadError<E>>());
                 let core = &self.cache.core;
                 let end = core.loads().run(ByRef::new(key), ask, |_| {
                     made(self.run_loader(key, |key| loader.load(key)))
                 });
                 result(end)
             }
-            Source::Async(loader) => block_on(self.load_driven(loader, key), self.looks()),
+            Source::Async(loader) => block_on(self.load_driven(loader, key), self.check_interval()),
         }
     }
 
@@ -116,7 +116,7 @@ where
                 stale.iter().for_each(|key| self.reload(key));
                 values.map_err(|error| (*error).clone())
             }
-            Source::Async(_) => block_on(self.get_all_async(keys), self.looks()),
+            Source::Async(_) => block_on(self.get_all_async(keys), self.check_interval()),
         }
     }
 
@@ -167,9 +167,9 @@ where
     pub fn refresh(&self, key: K) -> Refreshing<V, E> {
         let core = &self.cache.core;
         let want = Want::Any(TypeId::of::<LoadError<E>>());
-        let ask = Ask {
+        let ask = LoadRequest {
             over_present: true,
-            ..Ask::value(want)
+            ..LoadRequest::value(want)
         };
         let mut ticket = None;
         let hash = core.hash(&key);
@@ -177,19 +177,19 @@ where
             .loads()
             .begin(&mut ByRef::new(&key), hash, &ask, &mut ticket)
         {
-            Begun::Lead(lead, seen) => {
+            Role::Lead(lead, seen) => {
                 let until = seen.and_then(|_| core.loads().mark_reload(lead.load()));
                 let right = Right::of(lead, core.downgrade(), until, panicked::<E>, Dropped::Fails);
                 let weak = core.downgrade();
                 (self.inner).launch_and_wait(core, &weak, right, Ticket::draw())
             }
-            Begun::Joined(load) => {
+            Role::Joined(load) => {
                 let Some(ticket) = ticket else {
                     unreachable!("a call that waits has a ticket");
                 };
                 self.wait_for(load, ticket, None)
             }
-            Begun::Found(_) | Begun::Busy => unreachable!("it runs over an entry, and waits"),
+            Role::Found(_) | Role::Busy => unreachable!("it runs over an entry, and waits"),
         };
         refreshing(wait, self)
     }

@@ -34,8 +34,8 @@ use std::time::Duration;
 pub struct Refreshing<V, E> {
     /// Until it is ready.
     inner: Option<Box<dyn Refreshes<V, E>>>,
-    /// How often a thread looks whether the load is overdue.
-    looks: Option<Duration>,
+    /// How often a thread checks whether the load is overdue.
+    check_interval: Option<Duration>,
 }
 
 impl<V, E> Refreshing<V, E> {
@@ -58,8 +58,8 @@ impl<V, E> Refreshing<V, E> {
     /// ```
     #[track_caller]
     pub fn wait(self) -> Result<Option<V>, LoadError<E>> {
-        let looks = self.looks;
-        super::run::block_on(self, looks)
+        let check_interval = self.check_interval;
+        super::run::block_on(self, check_interval)
     }
 }
 
@@ -120,7 +120,7 @@ where
             inner: Arc::downgrade(&users.inner),
             went_on: false,
         })),
-        looks: users.looks(),
+        check_interval: users.check_interval(),
     }
 }
 

@@ -150,8 +150,8 @@ pub(super) async fn until_panic<T>(future: Option<BoxFuture<T>>) -> Option<T> {
     output
 }
 
-/// Waits for a future as a thread, which polls it at least every `looks`.
-pub(super) fn block_on<F: Future>(future: F, looks: Option<Duration>) -> F::Output {
+/// Waits for a future as a thread, which polls it at least every `check_interval`.
+pub(super) fn block_on<F: Future>(future: F, check_interval: Option<Duration>) -> F::Output {
     // Not the thread's own parker: the future may run code that waits on that one.
     let parker: Arc<Parker> = Arc::default();
     let waker = Waker::from(Arc::clone(&parker));
@@ -161,7 +161,7 @@ pub(super) fn block_on<F: Future>(future: F, looks: Option<Duration>) -> F::Outp
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return output;
         }
-        match looks {
+        match check_interval {
             Some(time) => parker.park_for(time),
             None => parker.park(),
         }

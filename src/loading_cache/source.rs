@@ -3,8 +3,8 @@
 use super::error::LoadError;
 use super::loader::{AsyncLoader, Loaded, Loader, Reloaded};
 use crate::load::Failure;
-use crate::loading::Remade;
-use crate::operations::{FromLoad, Given};
+use crate::loading::ReloadResult;
+use crate::operations::{FromLoad, LifetimeSource};
 use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
@@ -128,7 +128,7 @@ pub(super) fn remade<V, E: Send + Sync + 'static>(
     old: Option<V>,
     took: Duration,
     reload: bool,
-) -> Remade<V> {
+) -> ReloadResult<V> {
     let from = |lifetime, refresh| FromLoad {
         lifetime,
         refresh,
@@ -136,33 +136,35 @@ pub(super) fn remade<V, E: Send + Sync + 'static>(
         took,
     };
     match (made, old) {
-        (None, _) => Remade::Failed(panicked::<E>()),
-        (Some(Err(error)), _) => Remade::Failed(failure(LoadError::Failed(Arc::new(error)))),
+        (None, _) => ReloadResult::Failed(panicked::<E>()),
+        (Some(Err(error)), _) => ReloadResult::Failed(failure(LoadError::Failed(Arc::new(error)))),
         (Some(Ok(Reloaded::New(loaded))), _) => {
-            Remade::New(loaded.value, from(loaded.lifetime, loaded.refresh))
+            ReloadResult::New(loaded.value, from(loaded.lifetime, loaded.refresh))
         }
-        (Some(Ok(Reloaded::Unchanged)), Some(old)) => Remade::Unchanged(old, from(None, None)),
+        (Some(Ok(Reloaded::Unchanged)), Some(old)) => {
+            ReloadResult::Unchanged(old, from(None, None))
+        }
         (
             Some(Ok(Reloaded::UnchangedFor {
                 expires_in,
                 refresh_in,
             })),
             Some(old),
-        ) => Remade::Unchanged(old, from(expires_in.map(Some), refresh_in)),
+        ) => ReloadResult::Unchanged(old, from(expires_in.map(Some), refresh_in)),
         // Without an old value there is nothing that could be unchanged.
-        (Some(Ok(_)), _) => Remade::Gone,
+        (Some(Ok(_)), _) => ReloadResult::Gone,
     }
 }
 
 /// The value to store, and where its lifetime comes from.
-pub(super) fn put<V>(loaded: Loaded<V>, took: Duration) -> (V, Given) {
+pub(super) fn put<V>(loaded: Loaded<V>, took: Duration) -> (V, LifetimeSource) {
     let from = FromLoad {
         lifetime: loaded.lifetime,
         refresh: loaded.refresh,
         reload: false,
         took,
     };
-    (loaded.value, Given::Loaded(from))
+    (loaded.value, LifetimeSource::Loaded(from))
 }
 
 /// The time between two readings of a cache's clock.

@@ -8,7 +8,7 @@ use super::source::{Futures, Source, panicked, put};
 use super::wait::{Lateness, Wait};
 use crate::contain::contain;
 use crate::load::{Load, Ticket, Verdict};
-use crate::loading::{Ask, Begun, ByRef, Dropped, Loading, Right, Seeker, fallible};
+use crate::loading::{ByRef, Dropped, LoadRequest, Loading, Right, Role, Seeker, fallible};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::future::{poll_fn, ready};
@@ -60,7 +60,7 @@ where
         }
         match &self.inner.source {
             Source::Blocking(loader) => {
-                let ask = Ask::value(fallible::<LoadError<E>>());
+                let ask = LoadRequest::value(fallible::<LoadError<E>>());
                 let seeker = Seeker::new(&self.cache, ByRef::new(key), ask, None);
                 let load = async { self.run_loader(key, |key| loader.load(key)) };
                 Loading::of_future(seeker, load, made, result).await
@@ -131,10 +131,10 @@ where
     {
         let hash = self.cache.core.hash(key);
         let mut ticket = None;
-        let mut told: Option<Arc<Load<K, V>>> = None;
+        let mut offered: Option<Arc<Load<K, V>>> = None;
         let mut went_on = false;
         loop {
-            let step = self.step(loader, (hash, key), &mut ticket, told.take());
+            let step = self.step(loader, (hash, key), &mut ticket, offered.take());
             let (mut wait, leads) = match step {
                 Ok(value) => return Ok(value),
                 Err(part) => part,
@@ -151,7 +151,7 @@ where
                     _ if went_on => return Err(LoadError::TimedOut),
                     _ => went_on = true,
                 },
-                Verdict::Leads => told = Some(Arc::clone(wait.load())),
+                Verdict::Leads => offered = Some(Arc::clone(wait.load())),
             }
         }
     }
@@ -162,20 +162,20 @@ where
         loader: &Arc<dyn Futures<K, V, E>>,
         (hash, key): (u64, &Q),
         ticket: &mut Option<Ticket>,
-        told: Option<Arc<Load<K, V>>>,
+        offered: Option<Arc<Load<K, V>>>,
     ) -> Result<V, (Wait<K, V, S>, bool)>
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
         let core = &self.cache.core;
         let want = fallible::<LoadError<E>>();
-        let ask = Ask::value(want);
-        let begun = told
-            .and_then(|load| core.loads().take_up(&load, &ask))
+        let ask = LoadRequest::value(want);
+        let begun = offered
+            .and_then(|load| core.loads().accept_lead(&load, &ask))
             .unwrap_or_else(|| core.loads().begin(&mut ByRef::new(key), hash, &ask, ticket));
         match begun {
-            Begun::Found(got) => Ok(got.value),
-            Begun::Lead(lead, _) => {
+            Role::Found(got) => Ok(got.value),
+            Role::Lead(lead, _) => {
                 let right = Right::of(
                     lead,
                     core.downgrade(),
@@ -191,13 +191,13 @@ where
                 let attached = self.inner.drives.start(&load, future);
                 Err((self.wait_for(load, place, Some(attached)), true))
             }
-            Begun::Joined(load) => {
+            Role::Joined(load) => {
                 let Some(place) = *ticket else {
                     unreachable!("a call that waits has a ticket");
                 };
                 Err((self.wait_for(load, place, None), false))
             }
-            Begun::Busy => unreachable!("it waits"),
+            Role::Busy => unreachable!("it waits"),
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Workers<K: Eq + 'static, V: 'static, S> {
 struct Running<K, V> {
     load: Arc<Load<K, V>>,
     /// Whether it was overdue when a key was pushed last: its thread may be stuck.
-    is_lost: bool,
+    is_stuck: bool,
 }
 
 struct State<K: Eq + 'static, V: 'static, S> {
@@ -42,9 +42,9 @@ struct State<K: Eq + 'static, V: 'static, S> {
 
 impl<K: Eq + 'static, V: 'static, S> State<K, V, S> {
     /// The threads that are not stuck.
-    fn able(&self) -> usize {
-        let lost = self.running.iter().filter(|running| running.is_lost);
-        self.threads - lost.count()
+    fn usable_threads(&self) -> usize {
+        let stuck = self.running.iter().filter(|running| running.is_stuck);
+        self.threads - stuck.count()
     }
 }
 
@@ -84,9 +84,9 @@ where
         }
         state.queue.push_back(right);
         for running in &mut state.running {
-            running.is_lost = is_overdue(&running.load);
+            running.is_stuck = is_overdue(&running.load);
         }
-        let start = state.idle < state.queue.len() && state.able() < self.most;
+        let start = state.idle < state.queue.len() && state.usable_threads() < self.most;
         state.threads += usize::from(start);
         drop(state);
         self.changed.notify_one();
@@ -116,7 +116,7 @@ where
                 let load = Arc::clone(right.load());
                 state.running.push(Running {
                     load: Arc::clone(&load),
-                    is_lost: false,
+                    is_stuck: false,
                 });
                 drop(state);
                 contain(|| run(loader, right));
@@ -131,7 +131,7 @@ where
                 drop((ended, load));
                 state = self.state.lock();
                 // Another thread has taken the place of one that was stuck.
-                if state.able() > self.most {
+                if state.usable_threads() > self.most {
                     break;
                 }
                 continue;

@@ -18,14 +18,14 @@ impl<K, V> Runs<'_, K, V> {
     pub(super) fn check_threads(self, now: u64, may: May) {
         let waking = &self.maintenance.waking;
         if waking.needs_check(now) && !waking.check(now) && may >= May::Free {
-            self.stand_in();
+            self.run_for_stuck_thread();
         }
     }
 
     /// One pass in place of the scheduler thread. Not if that thread, or another, holds the
     /// maintenance lock: callers never wait for it here.
     #[cold]
-    fn stand_in(self) {
+    fn run_for_stuck_thread(self) {
         if self.maintenance.state.try_lock().is_some() {
             self.run_pass(Plan::RUN, |_| ());
         }

@@ -23,11 +23,11 @@ use std::cell::OnceCell;
 
 /// How long a run delivers although other work is due, in nanoseconds: a few hundred calls of a
 /// quick listener.
-pub(super) const SLICE: u64 = 100_000;
+pub(super) const DELIVERY_SLICE: u64 = 100_000;
 
 /// How many more times a delivery reads the clock than the notifications need that waited when it
 /// began.
-pub(super) const EXTRA_LOOKS: u64 = 64;
+pub(super) const EXTRA_CLOCK_READS: u64 = 64;
 
 /// Undelivered notifications that make a writer deliver some, where no thread wakes the cache.
 const UNDELIVERED: u64 = 1024;
@@ -106,10 +106,11 @@ impl<K, V> Runs<'_, K, V> {
         let next = next.unwrap_or(NEVER);
         let began = OnceCell::new();
         // What other threads post meanwhile is delivered as well, up to a bound.
-        let mut looks = notifier.waiting() / notify::CALLS_PER_LOOK as u64 + EXTRA_LOOKS;
+        let mut clock_reads =
+            notifier.waiting() / notify::CALLS_PER_CLOCK_READ as u64 + EXTRA_CLOCK_READS;
         let go_on = || {
-            looks -= 1;
-            if looks == 0 || maintenance.waking.is_closing() {
+            clock_reads -= 1;
+            if clock_reads == 0 || maintenance.waking.is_closing() {
                 return false;
             }
             if next == NEVER && !maintenance.waking.is_armed() {
@@ -117,7 +118,7 @@ impl<K, V> Runs<'_, K, V> {
             }
             let now = self.shared.clock.now();
             let since = now.wrapping_sub(*began.get_or_init(|| now));
-            since < SLICE || !time::is_due(now, next) && !maintenance.waking.is_due(now)
+            since < DELIVERY_SLICE || !time::is_due(now, next) && !maintenance.waking.is_due(now)
         };
         notifier.deliver(go_on, &mut |nodes| maintenance.take_back(nodes))
     }

@@ -84,8 +84,8 @@ impl<K, V> Freeing<K, V> {
     }
 
     /// Begins a sweep if the grace period is over.
-    pub(super) fn turn(&mut self, domain: &Domain, shards: usize, has_rings: bool) {
-        if self.retired.turn(domain) {
+    pub(super) fn start_sweep(&mut self, domain: &Domain, shards: usize, has_rings: bool) {
+        if self.retired.start_sweep(domain) {
             self.unswept = shards;
             self.rings_swept = !has_rings;
             if !self.given_up {

@@ -9,7 +9,7 @@
 //! A pass holds the maintenance lock and works against a budget ([`plan`]). In order
 //! ([`pass`]):
 //!
-//! 1. *turn*: if the grace period of what was retired is over, this pass begins a sweep
+//! 1. *start sweep*: if the grace period of what was retired is over, this pass begins a sweep
 //!    ([`freeing`]);
 //! 2. *drain*: the read rings go to the size policy, and the batches of the shards, in turn, to the
 //!    wheel and the size policy;

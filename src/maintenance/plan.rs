@@ -74,7 +74,7 @@ impl Plan {
     }
 
     /// A pass after this one that drains nothing more.
-    pub(super) fn repaying(self) -> Self {
+    pub(super) fn without_drain(self) -> Self {
         Self {
             budget: RUN_BUDGET,
             drain: false,

@@ -13,8 +13,8 @@
 //!    *after* it has pushed its event. The shard's lock lies between. So either the run drains the
 //!    event, or the writer sees the requests cleared and requests again.
 //! 2. After a run, `armed` is not later than the earliest of the wheel's next deadline and every
-//!    request made meanwhile. Changes happen under `gate`, and the waker is called under it too, so
-//!    its last call names the earliest moment.
+//!    request made meanwhile. Changes happen under the lock `changes`, and the waker is called
+//!    under it too, so its last call names the earliest moment.
 //! 3. If a panic of a ticker or an alarm ends a run before it has arranged the next one, `armed`
 //!    stays as early as it was, and another run is requested after [`RETRY`].
 //! 4. A request whose call of the waker panicked does not count as arranged: the next request calls
@@ -51,12 +51,12 @@ const STUCK_AFTER: u64 = 5_000_000_000;
 /// A run that has begun; see invariant 3.
 #[must_use]
 #[derive(Debug)]
-pub(crate) struct Begun<'a> {
+pub(crate) struct RunGuard<'a> {
     waking: &'a Waking,
     armed: u64,
 }
 
-impl Drop for Begun<'_> {
+impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The waker may be the user's as well.
@@ -76,7 +76,7 @@ pub(crate) struct Waking {
     soon: AtomicBool,
     /// Taken for each change. Inside is the delay until the retry that the last run asked for, for
     /// memory that readers hold.
-    gate: Mutex<Option<Duration>>,
+    changes: Mutex<Option<Duration>>,
     waker: Waker,
 }
 
@@ -89,7 +89,7 @@ impl Waking {
             process: AtomicU32::new(process::id()),
             unchecked: AtomicU32::new(0),
             soon: AtomicBool::new(false),
-            gate: Mutex::new(None),
+            changes: Mutex::new(None),
             waker,
         }
     }
@@ -136,7 +136,7 @@ impl Waking {
 
     #[cold]
     fn arrange_soon(&self, clock: &Clock) {
-        let mut retry = self.gate.lock();
+        let mut retry = self.changes.lock();
         let armed = self.armed.load(Ordering::SeqCst);
         // Before the request is noted: if the ticker panics, the next writer has to request again.
         let after = if armed == NEVER {
@@ -147,7 +147,7 @@ impl Waking {
             left.map_or(COALESCE_DELAY, |left| left.min(COALESCE_DELAY))
         };
         if !self.soon.swap(true, Ordering::SeqCst) {
-            self.tell(after, || {
+            self.call_waker(after, || {
                 *retry = Some(RETRY);
                 self.soon.store(false, Ordering::SeqCst);
             });
@@ -172,7 +172,7 @@ impl Waking {
 
     #[cold]
     fn arrange_by(&self, moment: u64, now: u64, clock: &Clock) {
-        let mut retry = self.gate.lock();
+        let mut retry = self.changes.lock();
         let former = self.armed.load(Ordering::SeqCst);
         if !time::is_before(moment, former, now) {
             return;
@@ -184,7 +184,7 @@ impl Waking {
         // This call of the waker replaces the one before, so it has to come early enough for every
         // reason to run. The retry's wait begins anew: to know what is left of it takes a clock.
         let after = soon.into_iter().chain(*retry).fold(left, Duration::min);
-        self.tell(after, || {
+        self.call_waker(after, || {
             *retry = Some(RETRY);
             // Unless a run that began meanwhile has cleared it.
             _ = self
@@ -195,7 +195,7 @@ impl Waking {
 
     /// Calls the waker, which may be the user's. If it panics, `undo` takes the request back
     /// (waking 4).
-    fn tell(&self, after: Duration, undo: impl FnOnce()) {
+    fn call_waker(&self, after: Duration, undo: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.waker.wake(after))) {
             undo();
             resume_unwind(payload);
@@ -255,20 +255,20 @@ impl Waking {
         {
             return;
         }
-        let _gate = self.gate.lock();
+        let _gate = self.changes.lock();
         // A run that was requested soon, or had begun and is to arrange the next, exists only in
         // the parent process.
         self.soon.store(false, Ordering::SeqCst);
-        self.tell(COALESCE_DELAY, || {
+        self.call_waker(COALESCE_DELAY, || {
             // Not of this process either: the next check tries again.
             self.process.store(!process, Ordering::Relaxed);
         });
     }
 
     /// A run begins. The caller holds the answer until the run has ended.
-    pub(crate) fn begin(&self) -> Begun<'_> {
+    pub(crate) fn begin(&self) -> RunGuard<'_> {
         self.soon.store(false, Ordering::SeqCst);
-        Begun {
+        RunGuard {
             armed: self.armed.swap(NEVER, Ordering::SeqCst),
             waking: self,
         }
@@ -277,13 +277,13 @@ impl Waking {
     /// A run has failed that began when it was arranged for `armed`.
     #[cold]
     fn try_again(&self, armed: u64) {
-        let mut retry = self.gate.lock();
+        let mut retry = self.changes.lock();
         *retry = Some(RETRY);
         let held = self.armed.load(Ordering::SeqCst);
         // Without a clock: both lie less than 2^63 ns from each other.
         let armed = time::earlier(held, armed, armed);
         self.armed.store(armed, Ordering::SeqCst);
-        self.tell(RETRY, || {
+        self.call_waker(RETRY, || {
             self.soon.store(false, Ordering::SeqCst);
             self.armed.store(NEVER, Ordering::SeqCst);
         });
@@ -299,13 +299,13 @@ impl Waking {
         clock: &Clock,
         reading: impl FnOnce() -> u64,
     ) -> Option<Duration> {
-        let mut gate = self.gate.lock();
+        let mut changes = self.changes.lock();
         // A writer may have requested a moment though the run has left nothing: the waker needs
         // that one as a time from now, too.
         let armed = self.armed.load(Ordering::SeqCst);
         let timed = next.is_some() || armed != NEVER;
         let now = if timed { reading() } else { 0 };
-        *gate = retry;
+        *changes = retry;
         let armed = time::earlier(armed, next.unwrap_or(NEVER), now);
         self.armed.store(armed, Ordering::SeqCst);
         let soon = self.soon.load(Ordering::SeqCst).then_some(COALESCE_DELAY);

@@ -95,7 +95,7 @@ impl<K, V> Maintenance<K, V> {
     /// A reader has found an entry that is due. Where no thread wakes the cache, the reader does a
     /// small part of the expiry; listeners it leaves to writers.
     #[cold]
-    pub(crate) fn met_expired(&self, shared: &Shared<K, V>, hash: u64, now: u64) {
+    pub(crate) fn after_expired_read(&self, shared: &Shared<K, V>, hash: u64, now: u64) {
         let runs = self.runs(shared);
         if self.waking.is_up_to_callers()
             && self.waking.is_due_for_callers(Some(now), &shared.clock)
@@ -164,7 +164,7 @@ impl<'a, K, V> Runs<'a, K, V> {
         let mut passed = maintenance.pass(self.shared, &mut state, plan);
         let debt = state.excess().saturating_sub(found);
         if debt > 0 && state.is_far_over() {
-            (state, passed.more) = self.repay(state, debt, plan.repaying(), may);
+            (state, passed.more) = self.evict_excess(state, debt, plan.without_drain(), may);
         }
         if alone {
             let next = state.wheel.next_deadline();
@@ -231,7 +231,7 @@ impl<'a, K, V> Runs<'a, K, V> {
     ///
     /// A pass evicts as many victims as entries came in. If the victims weigh less, that is not
     /// enough: without this the weight would run away from the bound.
-    pub(super) fn repay(
+    pub(super) fn evict_excess(
         self,
         mut state: MutexGuard<'a, State<K, V>>,
         mut debt: u64,

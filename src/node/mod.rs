@@ -369,14 +369,14 @@ impl Times {
 
 /// What a writer knows when it makes a node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Making {
+pub(crate) struct NodeSpec {
     pub(crate) hash: u64,
     pub(crate) weight: u32,
 }
 
 impl<K, V> NewNode<K, V> {
     #[inline]
-    pub(crate) fn new(key: K, value: V, making: Making) -> Self {
+    pub(crate) fn new(key: K, value: V, making: NodeSpec) -> Self {
         Self {
             key,
             value,

@@ -24,13 +24,11 @@ impl<K, V> Hit<K, V> {
         }
         let asks = lifetimes.asks_reads.load(Ordering::Relaxed);
         let own = match &lifetimes.policy {
-            Some(policy) if asks == reads::ASK => {
+            Some(policy) if asks == reads::EACH_READ => {
                 let clock = &core.shared.clock;
                 policy.deadline_after_read(self.node, clock, self.now, self.deadline)
             }
-            Some(policy) if asks == reads::FIRST_TELLS => {
-                core.ask_about_first_read(&**policy, self)
-            }
+            Some(policy) if asks == reads::FIRST_READ => core.ask_about_first_read(&**policy, self),
             _ => self.deadline,
         };
         if own == self.deadline && lifetimes.limits.time_to_idle.is_none() {
@@ -67,7 +65,7 @@ impl<K, V> Hit<K, V> {
         // nothing.
         if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
             let moved = core.move_deadline(node, deadline, answer, now);
-            return self.goes_on(moved);
+            return self.still_valid(moved);
         }
         if !node.extend(deadline, wanted) {
             return node.is_frozen(now);
@@ -85,12 +83,12 @@ impl<K, V> Hit<K, V> {
         // value that it had before: the exchange succeeded, but ignores the new own deadline.
         // Correct it here; readers see the later of the two until then.
         let moved = core.move_deadline(node, wanted, None, now);
-        self.goes_on(moved)
+        self.still_valid(moved)
     }
 
     /// Whether the hit is still valid; `moved` is its deadline if that was moved under the lock.
     #[inline(always)]
-    fn goes_on(&mut self, moved: Option<u64>) -> bool {
+    fn still_valid(&mut self, moved: Option<u64>) -> bool {
         match moved {
             Some(deadline) => {
                 self.deadline = deadline;

@@ -8,11 +8,11 @@ use crate::node::NodePtr;
 use crate::time;
 use std::sync::Arc;
 
-/// Whether a write may be made.
+/// The answer of a gate about a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     Pass,
-    /// Not yet: the write starts over, after [`Gate::prepare`].
+    /// Not yet: the write starts over, after [`WriteGate::prepare`].
     Again,
     /// The write is given up.
     Refuse,
@@ -38,7 +38,7 @@ impl Written {
 }
 
 /// A write's view of what else goes on with its key.
-pub(crate) trait Gate<K, V> {
+pub(crate) trait WriteGate<K, V> {
     /// Whether the key is known to be absent, so that the attempt need not look it up.
     #[inline]
     fn knows_absent(&self) -> bool {
@@ -154,12 +154,12 @@ impl<K, V> Drop for Met<K, V> {
     #[cold]
     fn drop(&mut self) {
         if let Some(load) = self.revoked.take() {
-            load.scatter();
+            load.release_waiters();
         }
     }
 }
 
-impl<K: Eq, V> Gate<K, V> for Explicit<K, V> {
+impl<K: Eq, V> WriteGate<K, V> for Explicit<K, V> {
     #[inline]
     fn check(
         &mut self,

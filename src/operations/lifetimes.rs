@@ -19,11 +19,11 @@ pub(crate) struct Limits {
 /// Whether reads ask the policy.
 pub(super) mod reads {
     /// No read does.
-    pub(in super::super) const LEAVE: u8 = 0;
+    pub(in super::super) const NO_READ: u8 = 0;
     /// Each read does.
-    pub(in super::super) const ASK: u8 = 1;
+    pub(in super::super) const EACH_READ: u8 = 1;
     /// The first read does, and tells whether later reads have to.
-    pub(in super::super) const FIRST_TELLS: u8 = 2;
+    pub(in super::super) const FIRST_READ: u8 = 2;
 }
 
 /// The policy and the limits of a cache, and what follows from them, worked out once.
@@ -63,9 +63,9 @@ impl<K, V> Lifetimes<K, V> {
             kept_apart: limits.time_to_idle.is_some()
                 || (limits.time_to_live.is_some() && policy.is_some()),
             asks_reads: AtomicU8::new(if policy_asks.reads {
-                reads::FIRST_TELLS
+                reads::FIRST_READ
             } else {
-                reads::LEAVE
+                reads::NO_READ
             }),
             owned: AtomicBool::new(policy.is_some()),
             policy,
@@ -81,13 +81,17 @@ impl<K, V> Lifetimes<K, V> {
     /// Whether a read may still move a deadline.
     #[inline]
     pub(super) fn reads_may_extend(&self) -> bool {
-        self.asks_reads.load(Ordering::Relaxed) != reads::LEAVE
+        self.asks_reads.load(Ordering::Relaxed) != reads::NO_READ
             || self.limits.time_to_idle.is_some()
     }
 
     /// Notes whether the policy inherits its method for reads, as its first answer about one tells.
     pub(super) fn note_first_read(&self, inherits: bool) {
-        let asks = if inherits { reads::LEAVE } else { reads::ASK };
+        let asks = if inherits {
+            reads::NO_READ
+        } else {
+            reads::EACH_READ
+        };
         self.asks_reads.store(asks, Ordering::Relaxed);
     }
 

@@ -98,7 +98,7 @@ impl<K, V, S> LoadView<'_, K, V, S> {
         for shard in 0..self.core.shared.map.shards() {
             for load in self.core.shared.map.loads_of(shard) {
                 if self.is_overdue(&load, now) {
-                    load.rouse();
+                    load.wake_waiters();
                 } else if load.has_waiters() {
                     self.watch(&load, now);
                     let view = self.core.shared.clock.view(now);

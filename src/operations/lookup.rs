@@ -338,7 +338,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         }
         drop(pin);
         if let Some(now) = miss.due {
-            self.maintenance.met_expired(&self.shared, hash, now);
+            self.maintenance.after_expired_read(&self.shared, hash, now);
         }
         L::absent()
     }

@@ -23,7 +23,7 @@ use std::hash::{BuildHasher, Hash};
 const BATCH: usize = 16;
 
 /// A key and its hash.
-type Asked<'a, Q> = (u64, &'a Q);
+type HashedKey<'a, Q> = (u64, &'a Q);
 
 impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// Looks up several keys; see [`Cache::get_many`](crate::Cache::get_many).
@@ -64,7 +64,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     }
 
     /// Looks up one batch of keys.
-    fn get_batch<Q>(&self, asked: &[Asked<'_, Q>], answers: &mut Vec<Option<V>>)
+    fn get_batch<Q>(&self, asked: &[HashedKey<'_, Q>], answers: &mut Vec<Option<V>>)
     where
         Q: Equivalent<K> + ?Sized,
         V: Clone,

@@ -38,11 +38,11 @@ mod write;
 
 pub(crate) use self::core::{Core, Weigher};
 pub use entry_ref::EntryRef;
-pub(crate) use gate::{Check, Explicit, Gate, Written};
+pub(crate) use gate::{Check, Explicit, WriteGate, Written};
 pub(crate) use handle::{Handle, Visit, WeakHandle};
 pub(crate) use lifetimes::{Lifetimes, Limits};
 pub(crate) use loads::LoadView;
 pub(crate) use lookup::{Cloned, Contained, Referenced};
 pub(crate) use refresh::{FromLoad, Timed, set_refresh};
 pub(crate) use restore::Remaining;
-pub(crate) use write::{Given, Refused};
+pub(crate) use write::{LifetimeSource, Refused};

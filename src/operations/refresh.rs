@@ -5,7 +5,7 @@ use super::core::Core;
 use super::find::Hit;
 use super::lifetimes::Lifetimes;
 use super::lookup::Lookup;
-use super::write::Given;
+use super::write::LifetimeSource;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::refresh::{Occasion, Refresh, Write};
@@ -45,12 +45,12 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         policy: &dyn Refresh<K, V>,
         (key, value): (&K, &V),
         found: Option<NodePtr<K, V>>,
-        given: Given,
+        given: LifetimeSource,
         (now, own): (u64, u64),
         clock: &Clock,
     ) -> Option<u64> {
         let load = match given {
-            Given::Loaded(load) => Some(load),
+            LifetimeSource::Loaded(load) => Some(load),
             _ => None,
         };
         let after = if let Some(FromLoad {

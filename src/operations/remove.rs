@@ -84,7 +84,7 @@ where
                 let outcome = WriteOutcome::of_removal(&shard, None);
                 drop(shard);
                 drop(pin);
-                revoked.iter().for_each(|load| load.scatter());
+                revoked.iter().for_each(|load| load.release_waiters());
                 if taken > 0 {
                     self.maintenance.after_write(&self.shared, outcome);
                 }

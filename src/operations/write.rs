@@ -8,14 +8,14 @@
 //! value is then stored as one that is due at once.
 
 use super::core::Core;
-use super::gate::{Check, Explicit, Gate, Written};
+use super::gate::{Check, Explicit, WriteGate, Written};
 use super::lifetimes::Lifetimes;
 use super::refresh::{FromLoad, set_refresh};
 use crate::listener::RemovalCause;
 use crate::load::By;
 use crate::maintenance::WriteOutcome;
 use crate::map::{Revalidated, ShardCell};
-use crate::node::{Making, NewNode, NodePtr, Times};
+use crate::node::{NewNode, NodePtr, NodeSpec, Times};
 use crate::reclaim::Pin;
 use crate::time::{self, Ahead, Clock, NEVER};
 use equivalent::Equivalent;
@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// Where the lifetime of a new value comes from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Given {
+pub(crate) enum LifetimeSource {
     /// From the policy of the cache.
     Policy,
     /// From the caller.
@@ -39,7 +39,7 @@ struct Attempt {
     /// The first is 1.
     number: u32,
     /// The answer to use. If there is none, the policy is asked.
-    last: Option<Asked>,
+    last: Option<TimedAnswer>,
     /// The reading of the clock to use.
     now: Ahead,
 }
@@ -54,7 +54,7 @@ impl Attempt {
 
 /// A reading of the clock, and the deadline that was decided on at that moment.
 #[derive(Clone, Copy)]
-struct Asked {
+struct TimedAnswer {
     /// What the policy was told, and when the value counts as written.
     now: u64,
     answer: Answer,
@@ -72,10 +72,10 @@ enum Answer {
     Kept(Option<u64>),
 }
 
-impl Asked {
+impl TimedAnswer {
     /// The answer to use if the policy is not asked again, whatever the key has by then. `None` if
     /// the policy was not asked at all.
-    fn for_good(self, now: impl FnOnce() -> u64) -> Option<Self> {
+    fn final_answer(self, now: impl FnOnce() -> u64) -> Option<Self> {
         match self.answer {
             Answer::New(own) | Answer::Moved(own) | Answer::Kept(Some(own)) => Some(Self {
                 now: now(),
@@ -175,7 +175,7 @@ impl Asked {
 /// no longer fits what is there.
 struct Overtaken<K, V> {
     new: NewNode<K, V>,
-    asked: Asked,
+    asked: TimedAnswer,
     pin: Pin,
 }
 
@@ -185,7 +185,7 @@ enum Failed<K, V> {
     Refused(NewNode<K, V>),
 }
 
-/// A write that its [`Gate`] refused, with what it would have stored.
+/// A write that its [`WriteGate`] refused, with what it would have stored.
 #[derive(Debug)]
 pub(crate) struct Refused<V>(pub(crate) V);
 
@@ -201,11 +201,11 @@ where
     S: BuildHasher,
 {
     /// Stores a value, for a time given by the caller or by the policy.
-    // `Given` is larger, and would come through memory.
+    // A `LifetimeSource` is larger, and would come through memory.
     pub(crate) fn put(&self, key: K, value: V, lifetime: Option<Duration>) {
         let insertion = Insertion {
             core: self,
-            given: lifetime.map_or(Given::Policy, Given::Ttl),
+            given: lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl),
         };
         let mut gate = Explicit::new(By::Blind);
         match insertion.attempt_first(self.hash(&key), key, value, &mut gate) {
@@ -224,8 +224,8 @@ where
         hash: u64,
         key: K,
         value: V,
-        given: Given,
-        gate: &mut impl Gate<K, V>,
+        given: LifetimeSource,
+        gate: &mut impl WriteGate<K, V>,
     ) -> Result<WriteOutcome, Refused<V>> {
         let insertion = Insertion { core: self, given };
         match insertion.attempt_first(hash, key, value, gate) {
@@ -277,7 +277,7 @@ where
 /// A write: what its attempts have in common.
 struct Insertion<'a, K, V, S> {
     core: &'a Core<K, V, S>,
-    given: Given,
+    given: LifetimeSource,
 }
 
 impl<K, V, S> Insertion<'_, K, V, S>
@@ -306,14 +306,14 @@ where
         hash: u64,
         key: K,
         value: V,
-        gate: &mut impl Gate<K, V>,
+        gate: &mut impl WriteGate<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
         // Before the pin, whose fence delays the memory loads after it, and waits for a reading of
         // the clock. After all user code that made the value.
         let core = self.core;
         let cell = core.shared.map.cell(hash);
         cell.prefetch(hash);
-        let making = Making {
+        let making = NodeSpec {
             hash,
             weight: core.weigh(&key, &value),
         };
@@ -334,7 +334,7 @@ where
     fn attempt_again(
         self,
         failed: Failed<K, V>,
-        gate: &mut impl Gate<K, V>,
+        gate: &mut impl WriteGate<K, V>,
     ) -> Result<WriteOutcome, Refused<V>> {
         let mut failed = failed;
         let mut attempt = Attempt::FIRST;
@@ -345,7 +345,7 @@ where
             };
             gate.prepare(new.key());
             if attempt.number >= MAX_ASKS {
-                attempt.last = asked.for_good(|| self.core.shared.clock.now());
+                attempt.last = asked.final_answer(|| self.core.shared.clock.now());
             }
             attempt.number += 1;
             let cell = self.core.shared.map.cell(new.hash());
@@ -366,7 +366,7 @@ where
         new: NewNode<K, V>,
         attempt: Attempt,
         pin: Pin,
-        gate: &mut impl Gate<K, V>,
+        gate: &mut impl WriteGate<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
         let &Self { core, given } = self;
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
@@ -485,12 +485,12 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         &self,
         new: &NewNode<K, V>,
         found: Option<NodePtr<K, V>>,
-        given: Given,
+        given: LifetimeSource,
         clock: &Clock,
         ahead: Ahead,
-    ) -> Asked {
-        if let Given::Ttl(_)
-        | Given::Loaded(FromLoad {
+    ) -> TimedAnswer {
+        if let LifetimeSource::Ttl(_)
+        | LifetimeSource::Loaded(FromLoad {
             lifetime: Some(_), ..
         }) = given
         {
@@ -498,19 +498,23 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         }
         let now = ahead.or_call(clock);
         let answer = match (given, &self.policy) {
-            (Given::Ttl(lifetime), _) => Answer::New(clock.view(now).deadline_after(now, lifetime)),
+            (LifetimeSource::Ttl(lifetime), _) => {
+                Answer::New(clock.view(now).deadline_after(now, lifetime))
+            }
             (
-                Given::Loaded(FromLoad {
+                LifetimeSource::Loaded(FromLoad {
                     lifetime: Some(lifetime),
                     ..
                 }),
                 _,
             ) => Answer::New(clock.view(now).deadline_in(now, lifetime)),
-            (Given::Policy | Given::Loaded(_), None) => Answer::New(NEVER),
-            (Given::Policy | Given::Loaded(_), Some(policy)) if self.updates_as_new => {
+            (LifetimeSource::Policy | LifetimeSource::Loaded(_), None) => Answer::New(NEVER),
+            (LifetimeSource::Policy | LifetimeSource::Loaded(_), Some(policy))
+                if self.updates_as_new =>
+            {
                 Answer::New(policy.deadline_of_new(new.key(), new.value(), clock, now))
             }
-            (Given::Policy | Given::Loaded(_), Some(policy)) => {
+            (LifetimeSource::Policy | LifetimeSource::Loaded(_), Some(policy)) => {
                 // Final if the entry is due: so an answer about a new entry stays right.
                 let there = found.and_then(|old| old.deadline_if_alive(now));
                 let (key, value) = (new.key(), new.value());
@@ -526,6 +530,6 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 }
             }
         };
-        Asked { now, answer }
+        TimedAnswer { now, answer }
     }
 }

@@ -13,7 +13,7 @@
 //! 1. An item enters `waiting` after it was unlinked from every shared place, and leaves it when
 //!    its grace period is over.
 //! 2. An item leaves `sweeping` only by [`Retired::swept`], which the pass calls after a complete
-//!    drain of every batch and ring that began after [`Retired::turn`] said so.
+//!    drain of every batch and ring that began after [`Retired::start_sweep`] said so.
 //! 3. So no thread and no buffer has a pointer to an item in `ready` (node 1, table 4).
 //!
 //! Chunks are freed in the order in which they were filled. Within one call the last item is freed
@@ -288,7 +288,7 @@ impl<T: Retire> Retired<T> {
 
     /// Checks whether the grace period is over. Returns `true` if a sweep has to begin now. Costs
     /// nothing while no grace period is under way.
-    pub(crate) fn turn(&mut self, domain: &Domain) -> bool {
+    pub(crate) fn start_sweep(&mut self, domain: &Domain) -> bool {
         if self.sweeping.is_empty()
             && self
                 .grace
@@ -302,8 +302,8 @@ impl<T: Retire> Retired<T> {
         false
     }
 
-    /// To be called after a complete drain of all buffers that began after [`turn`](Self::turn)
-    /// returned `true`.
+    /// To be called after a complete drain of all buffers that began after
+    /// [`start_sweep`](Self::start_sweep) returned `true`.
     pub(crate) fn swept(&mut self) {
         let swept = &mut self.sweeping.chunks;
         if self.ready.is_empty() {
@@ -466,10 +466,10 @@ mod tests {
         retired.retire(Counted(Rc::clone(&freed)));
         for _ in 0..10 {
             retired.seal(&domain, 1);
-            assert!(!retired.turn(&domain), "a pin is held");
+            assert!(!retired.start_sweep(&domain), "a pin is held");
         }
         drop(pin);
-        assert!(retired.turn(&domain));
+        assert!(retired.start_sweep(&domain));
         assert!(retired.take_ready(10).is_empty(), "not yet swept");
         retired.swept();
         let mut ready = retired.take_ready(10);
@@ -507,7 +507,7 @@ mod tests {
                 retired.retire(Counted(Rc::clone(&freed)));
             }
             retired.seal(&domain, 1);
-            assert!(retired.turn(&domain), "no pin is held");
+            assert!(retired.start_sweep(&domain), "no pin is held");
             retired.swept();
             let mut ready = retired.take_ready(2 * CHUNK_ITEMS);
             // The containers are those of the first round, that of the memory included.

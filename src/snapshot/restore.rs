@@ -106,7 +106,7 @@ where
                     }
                 }
                 Verdict::Tell { weight } => {
-                    self.core.tell_ended(entry.key, entry.value, weight);
+                    self.core.notify_ended(entry.key, entry.value, weight);
                 }
                 Verdict::LeaveOut => {}
             }

@@ -71,7 +71,7 @@ const SLOW: Rate = Rate::ONE;
 fn segment(at: u64, value: u64, fast: bool) -> Segment {
     Segment {
         from: at,
-        turn: at,
+        start: at,
         value,
         slope: if fast { FAST } else { SLOW },
         rate: Rate::of_bits(at),

@@ -56,7 +56,7 @@ impl Scene {
         }
         drop(listed);
         if was {
-            self.load.scatter();
+            self.load.release_waiters();
         }
         was
     }

@@ -47,20 +47,20 @@ const PERIOD: u64 = 1 << 24;
 /// microseconds.
 const GREATEST_AGE: u64 = 2 * PERIOD;
 /// How often a thread checks for that correction before it continues without it.
-const LOOKS: u32 = if cfg!(wheelhouse_loom) { 1 } else { 256 };
+const CORRECTION_CHECKS: u32 = if cfg!(wheelhouse_loom) { 1 } else { 256 };
 
 /// How long the rate is measured: 137 s. Over a shorter time, a small slew of the program's clock
 /// would shift deadlines far away.
 const WINDOW: u64 = 1 << 37;
 /// How long the first rate, which the counter came with, was measured.
-const AT_FIRST: u64 = 5_000_000;
+const FIRST_RATE_SPAN: u64 = 5_000_000;
 /// How long the rate must have been measured after a jump to replace the rate from before it.
-const AFTER_JUMP: u64 = 1 << 34;
+const MIN_SPAN_AFTER_JUMP: u64 = 1 << 34;
 /// A change of the slope that no ordinary slew makes: 977 parts per million. Operating systems
 /// slew by up to 500.
-const CHANGE: Rate = Rate::fraction(10);
+const SLEW_LIMIT: Rate = Rate::fraction(10);
 /// Up to this span such a change is a hard slew, which the slope follows, and above it a jump.
-const SHORT: u64 = 1 << 29;
+const MAX_SLEW_SPAN: u64 = 1 << 29;
 
 /// A reading of the counter and a reading of the program's time, taken at the same moment.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +87,7 @@ impl Pair {
     /// `None` if the counter has gone back each time.
     fn read(readings: &dyn Readings, most: u32) -> Option<Self> {
         /// A pair of this width needs no more tries.
-        const GOOD: u64 = 250;
+        const GOOD_WIDTH: u64 = 250;
         let mut best: Option<Self> = None;
         for tries in 1..=most {
             let before = readings.counter();
@@ -100,7 +100,7 @@ impl Pair {
                     width,
                 });
             }
-            if tries >= 4 && best.is_some_and(|best| best.width <= GOOD) {
+            if tries >= 4 && best.is_some_and(|best| best.width <= GOOD_WIDTH) {
                 break;
             }
         }
@@ -139,7 +139,7 @@ impl Discipline {
             base,
             published: Published::new(Segment {
                 from: first.counter,
-                turn: first.counter,
+                start: first.counter,
                 value: first.program,
                 slope: Rate::ONE,
                 rate: Rate::ONE,
@@ -189,7 +189,7 @@ impl Discipline {
             }
             // The thread that corrects has been suspended, or exists only in the parent process of
             // this one.
-            if look >= LOOKS {
+            if look >= CORRECTION_CHECKS {
                 self.published.overrun();
             } else {
                 thread::yield_now();
@@ -243,7 +243,7 @@ struct Evidence {
     rate_since: Pair,
     rate: Rate,
     /// Over how long `rate` was measured.
-    worth: u64,
+    rate_span: u64,
 }
 
 impl Evidence {
@@ -254,7 +254,7 @@ impl Evidence {
             slope: Rate::ONE,
             rate_since: first,
             rate: Rate::ONE,
-            worth: AT_FIRST,
+            rate_span: FIRST_RATE_SPAN,
         }
     }
 
@@ -265,11 +265,11 @@ impl Evidence {
         if pair.counter < self.slope_since.counter || pair.program < self.slope_since.program {
             self.start_anew(pair);
         } else if let Some(slope) = pair.rate_since(&self.slope_since, 15) {
-            let changed = slope.differs_from(self.slope, CHANGE);
+            let changed = slope.differs_from(self.slope, SLEW_LIMIT);
             if changed {
                 self.start_anew(pair);
             }
-            let jumped = changed && span > SHORT || slope.is_extreme();
+            let jumped = changed && span > MAX_SLEW_SPAN || slope.is_extreme();
             self.slope = if jumped { self.rate } else { slope };
             self.slope_since = pair;
         }
@@ -282,7 +282,7 @@ impl Evidence {
     fn measure(&mut self, pair: Pair) {
         let span = pair.counter.wrapping_sub(self.rate_since.counter);
         let precision = if span < 1 << 30 { 16 } else { 21 };
-        if span < 2 * self.worth {
+        if span < 2 * self.rate_span {
             return;
         }
         let Some(rate) = pair.rate_since(&self.rate_since, precision) else {
@@ -292,9 +292,9 @@ impl Evidence {
             self.start_anew(pair);
             return;
         }
-        (self.rate, self.worth) = (rate, span);
+        (self.rate, self.rate_span) = (rate, span);
         if span >= WINDOW {
-            (self.rate_since, self.worth) = (pair, WINDOW / 2);
+            (self.rate_since, self.rate_span) = (pair, WINDOW / 2);
         }
     }
 
@@ -302,7 +302,7 @@ impl Evidence {
     fn start_anew(&mut self, pair: Pair) {
         self.slope_since = pair;
         self.rate_since = pair;
-        self.worth = self.worth.min(AFTER_JUMP);
+        self.rate_span = self.rate_span.min(MIN_SPAN_AFTER_JUMP);
     }
 
     /// The segment that follows the present one from `at` on.
@@ -329,7 +329,7 @@ impl Evidence {
         let ahead = error.min(0).unsigned_abs();
         Segment {
             from: at,
-            turn: at.wrapping_add(self.slope.inverse().of(ahead as i64) as u64),
+            start: at.wrapping_add(self.slope.inverse().of(ahead as i64) as u64),
             value: told.wrapping_add(error.max(0) as u64),
             slope: self.slope,
             rate: self.rate,

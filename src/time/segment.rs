@@ -3,7 +3,7 @@
 //! # How it works
 //!
 //! A [`Segment`] maps readings of the counter to told instants: a straight line that starts at
-//! `turn`. Before its start it stands still at `value`. A correction replaces the segment by the
+//! `start`. Before its start it stands still at `value`. A correction replaces the segment by the
 //! next one. The next one starts at the value that the former has at that moment, or later.
 //!
 //! [`Published`] holds the current segment in one of two slots, and a state word that names the
@@ -39,7 +39,7 @@ pub(crate) const MARGIN: u64 = 1 << 10;
 
 /// How often a reader checks a pending correction again before it cancels it. A correction takes
 /// less time than this, unless the system suspends its thread.
-const LOOKS: u32 = if cfg!(wheelhouse_loom) { 0 } else { 64 };
+const PENDING_CHECKS: u32 = if cfg!(wheelhouse_loom) { 0 } else { 64 };
 
 /// In the state: a writer is about to publish the other slot.
 const PENDING: u64 = 1;
@@ -57,8 +57,8 @@ pub(crate) struct Segment {
     /// The counter when the segment was made: its age counts from here.
     pub(crate) from: u64,
     /// Where the line starts. At `from`, or later where told instants wait for the program's time.
-    pub(crate) turn: u64,
-    /// The told instant at `turn` and before it, in nanoseconds since the base of the process.
+    pub(crate) start: u64,
+    /// The told instant at `start` and before it, in nanoseconds since the base of the process.
     pub(crate) value: u64,
     /// The slope of the line.
     pub(crate) slope: Rate,
@@ -72,14 +72,14 @@ impl Segment {
     #[inline]
     pub(crate) fn told(&self, counter: u64) -> u64 {
         // A reading before the start stands at the value.
-        let distance = (counter.wrapping_sub(self.turn) as i64).max(0);
+        let distance = (counter.wrapping_sub(self.start) as i64).max(0);
         self.value.wrapping_add(self.slope.of(distance) as u64)
     }
 
     fn to_words(self) -> [u64; WORDS] {
         [
             self.from,
-            self.turn,
+            self.start,
             self.value,
             self.slope.to_bits(),
             self.rate.to_bits(),
@@ -88,10 +88,10 @@ impl Segment {
     }
 
     #[inline]
-    fn of_words([from, turn, value, slope, rate, pace]: [u64; WORDS]) -> Self {
+    fn of_words([from, start, value, slope, rate, pace]: [u64; WORDS]) -> Self {
         Self {
             from,
-            turn,
+            start,
             value,
             slope: Rate::of_bits(slope),
             rate: Rate::of_bits(rate),
@@ -130,12 +130,12 @@ impl Published {
 
     #[inline]
     fn load_with_state(&self) -> (Segment, u64) {
-        let mut looks = 0;
+        let mut checks = 0;
         loop {
             // Acquire pairs with the release of the compare-exchange that published the slot.
             let state = self.state.load(Ordering::Acquire);
             if state & PENDING != 0 {
-                self.wait_or_call_off(state, &mut looks);
+                self.wait_or_call_off(state, &mut checks);
                 continue;
             }
             let slot = &self.slots[usize::from(state & SLOT != 0)];
@@ -183,15 +183,15 @@ impl Published {
         let state = self.state.load(Ordering::Relaxed);
         if state & OVERRUN == 0 {
             let overrun = ((state | OVERRUN) & !PENDING).wrapping_add(VERSION);
-            // If it fails the caller looks again at what there is then.
+            // If it fails, the caller loads the state again.
             self.exchange(state, overrun);
         }
     }
 
     #[cold]
-    fn wait_or_call_off(&self, state: u64, looks: &mut u32) {
-        if *looks < LOOKS {
-            *looks += 1;
+    fn wait_or_call_off(&self, state: u64, checks: &mut u32) {
+        if *checks < PENDING_CHECKS {
+            *checks += 1;
             std::hint::spin_loop();
         } else {
             self.exchange(state, (state & !PENDING).wrapping_add(VERSION));

@@ -10,7 +10,7 @@
 
 use super::level::{self, BUCKETS_PER_LEVEL, LEVELS, Spans};
 use super::{OVERDUE, Wheel};
-use crate::node::{Columns, Making, NO_BUCKET, NewNode, NodePtr, NodeState, Slab, Times};
+use crate::node::{Columns, NO_BUCKET, NewNode, NodePtr, NodeSpec, NodeState, Slab, Times};
 use crate::time::{self, MAX_LIFETIME_NANOS};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +42,7 @@ impl Nodes {
     pub(super) fn make(&mut self, deadline: u64) -> Timed {
         let number = self.made;
         self.made += 1;
-        let making = Making {
+        let making = NodeSpec {
             hash: number,
             weight: 1,
         };
@@ -56,7 +56,7 @@ impl Nodes {
 
     /// A live node with this deadline in the entry of another.
     pub(super) fn succeed(&mut self, old: Timed, deadline: u64) -> Timed {
-        let making = Making {
+        let making = NodeSpec {
             hash: old.hash(),
             weight: 1,
         };

@@ -30,9 +30,9 @@
 //!   truth about which orders have ended.
 //!
 //! A start reads the book, then the snapshot without the orders that have ended, then the journals
-//! since. `Cache::restore` puts the orders back with what is left of their time; those that fell
-//! due while the program was down are told to the listener as `Expired`, and so closed at once.
-//! `store.rs` says why no moment of a crash loses an order or ends it twice.
+//! since. `Cache::restore` puts the orders back with what is left of their time; the listener is
+//! called with `Expired` for those that fell due while the program was down, and so closes them at
+//! once. `store.rs` says why no moment of a crash loses an order or ends it twice.
 //!
 //! Run: `… --example orders -- --state /tmp/orders.state`, kill it with `kill -9`, run it again.
 //! One program at a time may use a state.

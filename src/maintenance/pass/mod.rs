@@ -88,7 +88,9 @@ impl<'a, K, V> Pass<'a, K, V> {
         let begun = shared.counters.as_ref().map(|_| Instant::now());
         let shards = shared.map.shards();
         let has_rings = shared.reads.is_some();
-        self.state.freeing.turn(&shared.domain, shards, has_rings);
+        self.state
+            .freeing
+            .start_sweep(&shared.domain, shards, has_rings);
         self.state.take_reads(shared.reads.as_ref());
         let drained = self.plan.drain && self.drain();
         self.renew_reads();

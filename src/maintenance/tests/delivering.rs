@@ -1,9 +1,9 @@
 //! How long a run delivers notifications, and in which order.
 
 use super::super::Plan;
-use super::super::delivery::{EXTRA_LOOKS, SLICE};
+use super::super::delivery::{DELIVERY_SLICE, EXTRA_CLOCK_READS};
 use crate::map::Garbage;
-use crate::notify::CALLS_PER_LOOK;
+use crate::notify::CALLS_PER_CLOCK_READ;
 use crate::{Cache, ManualTicker, RemovalCause, Scheduler};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -39,9 +39,9 @@ impl Rig {
             let told = count.fetch_add(1, Ordering::Relaxed) + 1;
             let cache = own.lock().unwrap().clone();
             if let Some(cache) = cache
-                && told % CALLS_PER_LOOK as u32 == 0
+                && told % CALLS_PER_CLOCK_READ as u32 == 0
             {
-                chunk_told(&cache, &ticker, told / CALLS_PER_LOOK as u32);
+                chunk_told(&cache, &ticker, told / CALLS_PER_CLOCK_READ as u32);
             }
         };
         let cache = Cache::builder()
@@ -69,8 +69,8 @@ impl Rig {
         let stopped = maintenance.runs(shared).deliver_from_run();
         drop(begun);
         let told = self.told.load(Ordering::Relaxed) as usize;
-        assert_eq!(told % CALLS_PER_LOOK, 0);
-        ((told / CALLS_PER_LOOK) as u64, stopped)
+        assert_eq!(told % CALLS_PER_CLOCK_READ, 0);
+        ((told / CALLS_PER_CLOCK_READ) as u64, stopped)
     }
 }
 
@@ -78,7 +78,7 @@ impl Rig {
 fn post(cache: &Cache<u32, u32>, chunks: u64) {
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     for _ in 0..chunks {
-        for key in 0..CALLS_PER_LOOK as u32 {
+        for key in 0..CALLS_PER_CLOCK_READ as u32 {
             cache.insert(key, 0);
             cache.invalidate(&key);
             // Before any writer helps, however few the shards are: a helper would deliver as well.
@@ -94,7 +94,7 @@ fn post(cache: &Cache<u32, u32>, chunks: u64) {
 
 /// A listener that takes a quarter of the time slice for each chunk.
 fn slow(_: &Cache<u32, u32>, clock: &ManualTicker, _: u32) {
-    clock.advance(Duration::from_nanos(SLICE / 4));
+    clock.advance(Duration::from_nanos(DELIVERY_SLICE / 4));
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -148,7 +148,10 @@ fn due_entries_wait_for_one_time_slice_of_delivery() {
 #[test]
 fn notifications_caused_by_the_listener_are_delivered_in_the_same_run_up_to_a_bound() {
     let rig = Rig::new(|cache, _, _| post(cache, 1));
-    assert_eq!(rig.deliver(2, Duration::ZERO), (2 + EXTRA_LOOKS, true));
+    assert_eq!(
+        rig.deliver(2, Duration::ZERO),
+        (2 + EXTRA_CLOCK_READS, true)
+    );
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn a_writer_evicts_until_its_debt_is_paid_or_the_weight_is_near_the_bound() {
         drop(passes);
         let state = maintenance.state.lock();
         let runs = maintenance.runs(shared);
-        let (state, more) = runs.repay(state, debt, HELP.repaying(), May::Free);
+        let (state, more) = runs.evict_excess(state, debt, HELP.without_drain(), May::Free);
         assert_eq!(over - state.excess(), paid, "for a debt of {debt}");
         assert!(more, "far from done");
         drop(state);
@@ -90,12 +90,12 @@ fn a_debt_that_no_eviction_can_pay_is_dropped() {
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let plan = Plan {
         evict: false,
-        ..HELP.repaying()
+        ..HELP.without_drain()
     };
     let state = maintenance.state.lock();
     let (state, _) = maintenance
         .runs(shared)
-        .repay(state, 1_000, plan, May::Free);
+        .evict_excess(state, 1_000, plan, May::Free);
     assert_eq!(state.excess(), u64::from(over));
 }
 
@@ -126,7 +126,7 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
         let state = maintenance.state.lock();
         let (state, _) = maintenance
             .runs(shared)
-            .repay(state, 1, HELP.repaying(), may);
+            .evict_excess(state, 1, HELP.without_drain(), may);
         let freed = before - state.freeing.retired.ready();
         drop(state);
         if may == May::Nothing {
@@ -136,7 +136,9 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
         }
     }
     let before = leave_to_free(&cache);
-    maintenance.runs(shared).run_pass(HELP.repaying(), |_| ());
+    maintenance
+        .runs(shared)
+        .run_pass(HELP.without_drain(), |_| ());
     let freed = before - maintenance.state.lock().freeing.retired.ready();
     assert!(once.contains(&freed), "{freed}");
 }

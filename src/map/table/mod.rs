@@ -203,7 +203,7 @@ impl<K, V> Table<K, V> {
         let bucket = unsafe { array.bucket(hash) };
         let tag = bucket::tag(hash);
         let Some(at) = tags::carrying(bucket, tag).next() else {
-            return if self.is_all(bucket, version) {
+            return if self.proves_absence(bucket, version) {
                 Look::Absent
             } else {
                 Look::Unclear
@@ -234,7 +234,7 @@ impl<K, V> Table<K, V> {
         };
         let mut array = self.array();
         if array.is_resizing() {
-            match self.array_told(array, hash, version) {
+            match self.array_while_resizing(array, hash, version) {
                 Some(home) => array = home,
                 None => return (self.find_on(hash, pin, matches), seen),
             }
@@ -244,7 +244,7 @@ impl<K, V> Table<K, V> {
         seen.bucket = Some(bucket);
         let tag = bucket::tag(hash);
         let Some(at) = tags::carrying(bucket, tag).next() else {
-            if self.is_all(bucket, version) {
+            if self.proves_absence(bucket, version) {
                 return (None, seen);
             }
             return (self.find_on(hash, pin, matches), seen);
@@ -288,7 +288,7 @@ impl<K, V> Table<K, V> {
     /// Whether a bucket in which no word carries the tag proves that the key is absent, under the
     /// version that was read before.
     #[inline(always)]
-    fn is_all(&self, bucket: &Bucket<K, V>, version: u64) -> bool {
+    fn proves_absence(&self, bucket: &Bucket<K, V>, version: u64) -> bool {
         // Words first, then the link, as in `search`.
         !bucket::is_link(bucket.words[LAST].load(Ordering::Acquire)) && self.version() == version
     }
@@ -298,7 +298,7 @@ impl<K, V> Table<K, V> {
     fn array_under(&self, hash: u64, version: u64) -> Option<Array<K, V>> {
         let array = self.array();
         if array.is_resizing() {
-            self.array_told(array, hash, version)
+            self.array_while_resizing(array, hash, version)
         } else {
             Some(array)
         }
@@ -307,7 +307,12 @@ impl<K, V> Table<K, V> {
     /// The same while entries move out of `array`.
     #[cold]
     #[inline(never)]
-    fn array_told(&self, array: Array<K, V>, hash: u64, version: u64) -> Option<Array<K, V>> {
+    fn array_while_resizing(
+        &self,
+        array: Array<K, V>,
+        hash: u64,
+        version: u64,
+    ) -> Option<Array<K, V>> {
         let home = Resize::of(self, array).map_or(array, |resize| resize.home(hash));
         (self.version() == version).then_some(home)
     }

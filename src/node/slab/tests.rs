@@ -2,10 +2,10 @@
 #![allow(unsafe_code)]
 
 use super::*;
-use crate::node::Making;
+use crate::node::NodeSpec;
 
 fn place(slab: &mut Slab<u64, u64>, key: u64) -> NodePtr<u64, u64> {
-    let making = Making {
+    let making = NodeSpec {
         hash: key,
         weight: key as u32 + 3,
     };
@@ -96,7 +96,7 @@ fn who_succeeds_takes_over_the_seat_and_the_last_one_gives_it_back() {
     let entry = node.entry();
     let mut past = Vec::new();
     for value in 0..300 {
-        let making = Making { hash: 2, weight: 1 };
+        let making = NodeSpec { hash: 2, weight: 1 };
         let new = slab.succeed(node, NewNode::new(2, value, making), Times::NONE);
         assert_eq!((new.entry(), entry.node()), (entry, node));
         entry.set_node(new);
@@ -269,7 +269,7 @@ fn no_slot_is_handed_out_twice_and_none_is_lost() {
 fn keys_and_values_of_any_size_and_alignment_find_room() {
     #[repr(align(256))]
     struct Wide(u8);
-    let making = Making { hash: 1, weight: 1 };
+    let making = NodeSpec { hash: 1, weight: 1 };
     let mut wide = Slab::new(Columns {
         queue: true,
         own: true,
