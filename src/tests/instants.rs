@@ -82,9 +82,9 @@ fn segment(at: u64, value: u64, fast: bool) -> Segment {
 /// Whether all words belong to one segment.
 fn assert_whole(segment: &Segment) {
     let Segment {
-        from, turn, value, ..
+        from, start, value, ..
     } = *segment;
-    assert_eq!((turn, segment.rate), (from, Rate::of_bits(from)));
+    assert_eq!((start, segment.rate), (from, Rate::of_bits(from)));
     assert_eq!(segment.pace, Rate::of_bits(value));
 }
 
