@@ -64,7 +64,7 @@ fn the_defaults_of_the_trait_are_never_and_unchanged() {
 }
 
 #[test]
-fn a_life_of_zero_on_update_and_on_read_and_by_hand() {
+fn a_lifetime_of_zero_on_update_and_on_read_and_by_hand() {
     let heard = Heard::default();
     let sink = heard.clone();
     let cache: Cache<u32, u32> = Cache::builder()

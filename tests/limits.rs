@@ -216,7 +216,7 @@ fn all_three_together() {
 }
 
 #[test]
-fn fixed_lives_of_zero_and_more_than_the_longest() {
+fn fixed_lifetimes_of_zero_and_more_than_the_longest() {
     let clock = ManualTicker::new();
     let cache = Cache::builder()
         .time_to_live(Duration::ZERO)

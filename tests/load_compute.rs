@@ -336,7 +336,7 @@ fn turns_come_in_the_order_of_arrival() {
 }
 
 #[test]
-fn who_waits_for_a_turn_moves_on_when_the_load_is_revoked() {
+fn a_waiter_for_a_turn_moves_on_when_the_load_is_revoked() {
     let cache: Cache<u64, u64> = Cache::builder().record_stats().build();
     let stuck = cache.lease(1);
     let other = cache.clone();

@@ -170,7 +170,7 @@ fn an_entry_that_is_due_leaves_as_expired_before_the_load() {
 }
 
 #[test]
-fn the_life_begins_at_the_commit() {
+fn the_lifetime_begins_at_the_commit() {
     let ticker = ManualTicker::new();
     let cache: Cache<u64, u64> = Cache::builder()
         .ticker(ticker.clone())

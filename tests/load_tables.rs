@@ -350,7 +350,7 @@ fn a_compute_over_an_absent_key_that_something_disturbs() {
 }
 
 #[test]
-fn insert_if_replaces_what_it_is_told_to() {
+fn insert_if_replaces_what_the_closure_accepts() {
     let w = world();
     let fresh = w
         .cache

@@ -343,7 +343,7 @@ fn a_runtime_that_ends_gives_the_right_back() {
 }
 
 #[test]
-fn a_panic_and_an_error_reach_all_who_wait() {
+fn a_panic_and_an_error_reach_all_waiters() {
     let tasks = Tasks::default();
     let (users, backend, _) = rig(tasks.spawner());
     let bell = Arc::<Bell>::default();
@@ -482,7 +482,7 @@ async fn tasks_of_a_runtime_share_loads() {
 }
 
 #[test]
-fn a_panic_of_the_expiry_policy_reaches_all_who_wait_and_leaves_the_key_usable() {
+fn a_panic_of_the_expiry_policy_reaches_all_waiters_and_leaves_the_key_usable() {
     let (backend, bad) = (Arc::<Backend>::default(), Arc::new(AtomicUsize::new(1)));
     let told = Arc::clone(&bad);
     let policy = wheelhouse::expiry::writing(move |_: &u64, _: &u64| {

@@ -172,7 +172,7 @@ fn the_policy_is_told_of_each_failure() {
 }
 
 #[test]
-fn a_panic_is_a_failure_and_reaches_all_who_wait() {
+fn a_panic_is_a_failure_and_reaches_all_waiters() {
     let (users, backend, time) = rig_with(refresh::after(100 * SECOND));
     backend.panics.store(true, Ordering::SeqCst);
     time.advance(100 * SECOND);

@@ -287,7 +287,7 @@ fn eviction_does_not_revoke_a_reload() {
 }
 
 #[test]
-fn a_reload_slower_than_both_lives_makes_progress() {
+fn a_reload_slower_than_both_lifetimes_makes_progress() {
     let (users, script, time) = rig();
     for round in 0..5 {
         time.advance(7 * SECOND);
@@ -319,7 +319,7 @@ fn a_moment_at_or_after_the_deadline_has_no_effect() {
 }
 
 #[test]
-fn unchanged_moves_the_deadlines_and_tells_nobody() {
+fn unchanged_moves_the_deadlines_and_calls_no_listener() {
     let (script, time) = (Script::default(), ManualTicker::new());
     let (heard, told) = mpsc::channel();
     let users: Users = Cache::builder()

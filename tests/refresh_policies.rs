@@ -144,7 +144,7 @@ fn jittered_passes_each_question_on() {
 }
 
 #[test]
-fn a_fraction_is_that_of_each_entrys_own_life() {
+fn a_fraction_is_that_of_each_entrys_own_lifetime() {
     let time = ManualTicker::new();
     let load = loader_fn(|key: &u32| Ok::<_, String>(Loaded::new(*key).expires_in(*key * SECOND)));
     let users: Users = Cache::builder()
@@ -184,7 +184,7 @@ fn early_moments_are_distributed_as_promised() {
 }
 
 #[test]
-fn early_is_at_most_half_of_the_life() {
+fn early_is_at_most_half_of_the_lifetime() {
     let (users, time) = users(1_000 * SECOND, MICRO, refresh::early(1e15));
     assert_eq!(reloads(&users, 0..100), 0);
     // The first was loaded 100 µs before now.

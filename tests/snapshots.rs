@@ -65,7 +65,7 @@ impl std::hash::BuildHasher for Slow {
 }
 
 #[test]
-fn all_lives_count_from_the_beginning_of_the_restore() {
+fn all_lifetimes_count_from_the_beginning_of_the_restore() {
     let (old, _clock) = built(|b| b);
     (0..20).for_each(|key| old.insert_with_ttl(key, key, secs(1_000)));
     old.insert_with_ttl(20, 20, secs(5));

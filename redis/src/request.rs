@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_life_is_never_longer_than_the_servers() {
+    fn the_lifetime_is_never_longer_than_the_servers() {
         assert_eq!(life(-1), ServerTtl::Unlimited);
         assert_eq!(life(-2), ServerTtl::AtLeast(Duration::ZERO));
         assert_eq!(life(0), ServerTtl::AtLeast(Duration::ZERO));

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_used_first_wins() {
+    fn the_key_that_is_used_first_wins() {
         let mut duels = SetDueling::new(1);
         let mut keys = keys();
         let (a, b) = (keys.next().unwrap(), keys.next().unwrap());
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn one_defender_answers_all_its_challengers() {
+    fn one_incumbent_meets_all_its_candidates() {
         let mut duels = SetDueling::new(1);
         let mut keys = keys();
         let incumbent = keys.next().unwrap();

@@ -294,7 +294,7 @@ fn a_smaller_bound_evicts_and_a_larger_one_is_filled() {
 }
 
 #[test]
-fn an_entry_that_became_overweight_drives_nobody_out() {
+fn an_entry_that_became_overweight_evicts_no_other() {
     for policy in POLICIES {
         let mut cache = Model::new(policy, 1000);
         cache.insert(0, 300);
@@ -331,7 +331,7 @@ fn what_is_not_known_is_let_be() {
 }
 
 #[test]
-fn an_update_that_is_no_news_is_a_use_for_lru_alone() {
+fn an_update_soon_after_a_use_is_a_use_for_lru_alone() {
     let update = |cache: &mut Model, key: u64, news: bool| {
         let old = cache.nodes[&key];
         let new = succeed(&mut cache.nest, old, 1);
@@ -401,7 +401,7 @@ fn a_loop_a_little_too_long_keeps_nearly_all_its_hits() {
 }
 
 #[test]
-fn walking_back_and_forth_keeps_the_core_still() {
+fn walking_back_and_forth_leaves_the_protected_queue() {
     // LIRS alone promotes at each turn what it will not see again before the far end: 0.31.
     let mut cache = Model::new(EvictionPolicy::Adaptive, 500);
     let ratio = cache.hit_ratio((0..100).flat_map(|_| (0..750).chain((0..750).rev())));
@@ -435,7 +435,7 @@ fn what_was_read_while_the_cache_filled_up_is_not_the_first_to_go() {
 }
 
 #[test]
-fn one_pass_over_many_keys_leaves_the_core() {
+fn one_pass_over_many_keys_leaves_the_protected_queue() {
     let mut cache = Model::new(EvictionPolicy::Adaptive, 1000);
     cache.hit_ratio((0..20).flat_map(|_| 0..900));
     cache.hit_ratio(100_000..200_000);
@@ -444,7 +444,7 @@ fn one_pass_over_many_keys_leaves_the_core() {
 }
 
 #[test]
-fn a_core_that_died_is_given_up_though_nothing_is_remembered() {
+fn a_dead_protected_queue_is_given_up_though_no_ghost_is_known() {
     let mut cache = Model::new(EvictionPolicy::Adaptive, 1000);
     cache.hit_ratio((0..20).flat_map(|_| 0..900));
     // Five times the cache: every ghost is forgotten before its key comes back.
@@ -484,7 +484,7 @@ fn under_flood(policy: EvictionPolicy, set: u64) -> [f64; 2] {
 }
 
 #[test]
-fn whoever_knows_the_hashes_makes_it_no_worse_than_lru() {
+fn an_attacker_who_knows_the_hashes_makes_it_no_worse_than_lru() {
     // For each of these keys its ghost and its duels say that it is one that came back.
     for set in [300, 900, 3000] {
         let [lirs, lru] =

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_of_zero_is_due_at_once() {
+    fn a_lifetime_of_zero_is_due_at_once() {
         for now in MOMENTS {
             let deadline = deadline_after(now, Duration::ZERO);
             assert!(is_due(now, deadline));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_life_counts_as_the_longest() {
+    fn a_huge_lifetime_counts_as_the_longest() {
         for now in MOMENTS {
             let longest = deadline_after(now, Duration::from_nanos(MAX_LIFETIME_NANOS));
             assert_eq!(deadline_after(now, Duration::MAX), longest);

@@ -207,7 +207,7 @@ fn an_expired_key_does_not_come_back() {
 }
 
 #[test]
-fn a_life_counts_from_a_reading_inside_the_call() {
+fn a_lifetime_counts_from_a_reading_inside_the_call() {
     // From the call's beginning, from its end.
     for (now, outcome) in [(12, HIT(1)), (12, MISS), (14, HIT(1)), (15, MISS)] {
         story(LIVE_TEN)

@@ -130,7 +130,7 @@ async fn the_local_ttl_holds_if_it_is_shorter() {
 
 /// A policy of the user can only shorten a life.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_users_policy_shortens_lives() {
+async fn a_users_policy_shortens_lifetimes() {
     use wheelhouse::expiry;
     use wheelhouse_redis::Cached;
     for program in installed() {

@@ -25,7 +25,7 @@ async fn a_server_that_speaks_only_resp2_is_an_error_that_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_without_the_right_to_track_is_told() {
+async fn a_user_without_the_right_to_track_gets_an_error() {
     for program in installed() {
         let user = [
             "--user",

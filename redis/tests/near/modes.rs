@@ -7,7 +7,7 @@ use wheelhouse::{Cache, RemovalCause};
 use wheelhouse_redis::{Cached, NearCache, NearError, Tracking};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_mode_hears_of_changes() {
+async fn every_mode_learns_of_changes() {
     for program in installed() {
         let prefixes = || vec!["a:".to_string(), "b:".to_string()];
         for tracking in [
@@ -233,7 +233,7 @@ fn nothing_is_served_after_the_runtime() {
 
 /// A task that does nothing but hit, on a runtime with one thread, hears of changes all the same.
 #[test]
-fn a_task_that_only_hits_hears_of_changes() {
+fn a_task_that_only_hits_learns_of_changes() {
     for program in installed() {
         let outer = tokio::runtime::Runtime::new().unwrap();
         let (server, writer) = outer.block_on(async {

@@ -73,7 +73,7 @@ async fn racing_writes_of_one_process_end_with_the_servers_value() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deletions_and_lives_reach_the_server() {
+async fn deletions_and_lifetimes_reach_the_server() {
     for program in installed() {
         let server = Server::start(&program, &[]).await;
         let mut writer = Writer::connect(server.port).await;

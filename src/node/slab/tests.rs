@@ -89,7 +89,7 @@ fn every_part_of_a_node_is_its_own() {
 }
 
 #[test]
-fn who_succeeds_takes_over_the_seat_and_the_last_one_gives_it_back() {
+fn a_successor_takes_over_the_entry_and_the_last_node_gives_it_back() {
     let mut slab = Slab::new(Columns::default());
     let keeps = place(&mut slab, 1);
     let mut node = place(&mut slab, 2);
@@ -183,7 +183,7 @@ fn what_comes_back_is_handed_out_first_and_no_more_than_some_wait_for_that() {
 
 #[test]
 #[cfg(not(any(fuzzing, wheelhouse_single)))]
-fn a_slab_that_shrank_keeps_no_region_for_a_loose_slot() {
+fn a_slab_that_shrank_keeps_no_region_for_a_recycled_slot() {
     const SPREAD: usize = 4_000;
     let mut slab = Slab::new(Columns::default());
     let mut nodes: Vec<_> = (0..600_000).map(|key| place(&mut slab, key)).collect();

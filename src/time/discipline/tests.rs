@@ -384,7 +384,7 @@ fn steps_are_small_while_the_clocks_run_evenly() {
 }
 
 #[test]
-fn the_greatest_lives_overflow_nothing() {
+fn the_greatest_lifetimes_overflow_nothing() {
     for ppb in RATES {
         let mut rig = Rig::new(ppb);
         rig.live(20 * SECOND, SECOND);
@@ -403,7 +403,7 @@ fn the_greatest_lives_overflow_nothing() {
 }
 
 #[test]
-fn what_is_left_is_no_more_than_the_life_and_never_nothing() {
+fn the_time_left_is_at_most_the_lifetime_and_never_zero() {
     for ppb in RATES {
         let mut rig = Rig::new(ppb);
         rig.live(20 * SECOND, SECOND);

@@ -102,7 +102,7 @@ fn every_pair_of_ticks_of_every_level_with_the_moments_beside_their_edges() {
 }
 
 #[test]
-fn the_longest_life_at_every_resolution_from_every_origin() {
+fn the_longest_lifetime_at_every_resolution_from_every_origin() {
     for shift in 0..=43 {
         let spans = Spans::with_shift(shift);
         for now in ORIGINS {

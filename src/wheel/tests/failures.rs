@@ -357,7 +357,7 @@ fn a_step_of_two_to_the_32_ticks_is_not_narrowed_to_nothing() {
 }
 
 #[test]
-fn a_caller_who_leaves_in_mid_bucket_strands_nothing() {
+fn a_caller_that_stops_in_mid_bucket_strands_nothing() {
     let mut rig = Rig::at(0);
     for _ in 0..10 {
         rig.schedule_in(SPAN as i64);
@@ -464,7 +464,7 @@ fn any_number_due_at_once_is_taken_in_bounded_portions() {
 }
 
 #[test]
-fn an_extension_by_a_reader_is_found_out_without_being_told() {
+fn an_extension_by_a_reader_is_found_without_an_event() {
     for origin in ORIGINS {
         let mut rig = Rig::at(origin);
         let node = rig.schedule_in(SPAN as i64);

@@ -46,7 +46,7 @@ fn a_successor_without_deadline_unlinks_and_one_of_an_unlinked_node_links() {
 }
 
 #[test]
-fn a_successor_of_the_last_ripe_node_is_pending() {
+fn a_successor_of_the_last_pending_node_is_pending() {
     let mut rig = Rig::at(0);
     let nodes: Vec<_> = (0..3).map(|_| rig.schedule_in(SPAN as i64)).collect();
     let mut budget = 1;
