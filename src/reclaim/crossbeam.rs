@@ -10,7 +10,7 @@
 //! then. So, unlike in the own scheme, a pin that is taken during a grace period may delay its end.
 #![allow(unsafe_code)]
 
-use super::records::{self, Registered};
+use super::records::{self, OwnedId, Registered};
 use crate::sync::of_epochs::pin_fence;
 use crossbeam_epoch::{Collector, Guard, LocalHandle};
 use std::borrow::Borrow;
@@ -27,7 +27,7 @@ pub(crate) struct SolePin(Pin);
 /// The pins and grace periods of one cache. Every pin reads it.
 #[derive(Debug)]
 pub(crate) struct Domain {
-    number: u64,
+    id: OwnedId,
     collector: Collector,
     /// Tells registrations, which keep the collector, whether the domain still exists.
     exists: Arc<()>,
@@ -55,7 +55,7 @@ const TRIES: usize = 3;
 impl Domain {
     pub(crate) fn new() -> Self {
         Self {
-            number: records::next_number(),
+            id: OwnedId::new(),
             collector: Collector::new(),
             exists: Arc::new(()),
         }
@@ -64,7 +64,7 @@ impl Domain {
     /// Holds up every grace period that begins from now on, until the pin is dropped.
     #[inline]
     pub(crate) fn pin(&self) -> Pin {
-        match records::recent(self.number) {
+        match records::recent(self.id.get()) {
             // SAFETY: reclaim 1: the number is this domain's, so this thread's registration in it
             // keeps the record.
             Some(record) => pin_with(unsafe { &*record }),
@@ -75,7 +75,7 @@ impl Domain {
     /// The same if that takes no call: this thread used this domain last and holds no pin of it.
     #[inline]
     pub(crate) fn pin_alone(&self) -> Option<SolePin> {
-        let record = records::recent(self.number)?;
+        let record = records::recent(self.id.get())?;
         // SAFETY: reclaim 1, as in `pin`.
         let record = unsafe { &*record };
         (!record.is_pinned()).then(|| SolePin(Pin(record.pin())))
@@ -88,7 +88,7 @@ impl Domain {
             record: Box::new(self.collector.register()),
             domain: Arc::downgrade(&self.exists),
         };
-        match records::find_or_register(self.number, register) {
+        match records::find_or_register(self.id.get(), register) {
             // SAFETY: a registration of this thread's keeps it, as in `pin`.
             Some(record) => pin_with(unsafe { &*record }),
             // The thread is ending: the guard alone keeps the new participant (reclaim 2).
@@ -98,7 +98,7 @@ impl Domain {
 
     /// Whether the calling thread holds a pin of this domain.
     pub(crate) fn is_pinned(&self) -> bool {
-        records::is_pinned(self.number)
+        records::is_pinned(self.id.get())
     }
 
     /// Begins a grace period: it is over once every pin held now has been dropped.

@@ -14,7 +14,7 @@
 //! |------|----|
 //! | [`scheme`]: `own/` | the default: an epoch, a record for each thread, the proof |
 //! | [`scheme`]: `crossbeam.rs` | the same interface over `crossbeam-epoch`, a collector for each domain (feature `crossbeam-epoch`) |
-//! | [`records`] | the records of the calling thread, found by the domain's number |
+//! | [`records`] | the records of the calling thread, found by the domain's place |
 //! | [`retired`] | the queue of objects that wait to be freed |
 //!
 //! One of the two schemes is compiled. Both export `Domain`, `Grace`, `Pin` and `SolePin` here, and
@@ -27,7 +27,7 @@
 //! 1. `RECENT` (`records.rs`) is `(0, null)`, or it points to the record of a registration that
 //!    this thread's `REGISTRATIONS` owns, and its number is the number of that record's domain.
 //!    Every removal from `REGISTRATIONS` resets it first. Domains are numbered from 1, and a number
-//!    is never used again.
+//!    is never used again; a place is, so a slot of `REGISTRATIONS` also says the number.
 //! 2. A record outlives its pins. In the own scheme, `REGISTRATIONS` releases a record only while
 //!    it has no pin, or makes it an *orphan*, which holds a reference to itself; the last pin then
 //!    drops that reference. In crossbeam-epoch, a guard keeps its participant alive.
@@ -37,14 +37,14 @@
 //! # Cost
 //!
 //! A pin costs one store and one full fence; a nested pin a fence and a count. A thread that
-//! changes from cache to cache finds its record in a hash table (`records`), at a cost that does
-//! not depend on the number of caches. A pin writes nothing that threads share. It reads the epoch,
-//! which each grace period changes: there is one for every 128 removals, for a large array, or for
-//! each run.
+//! changes from cache to cache finds its record by two loads from a table (`records`). A pin writes
+//! nothing that threads share. It reads the epoch, which each grace period changes: there is one
+//! for every 128 removals, for a large array, or for each run.
 //!
 //! The first pin of a thread in a domain allocates its record (256 bytes). The record is freed when
 //! the thread ends. The record of a dropped domain is freed at a later registration of the thread:
-//! a thread keeps at most as many of these as it has records of living domains, or three.
+//! a thread keeps at most as many of these as it has records of living domains, or one for each 32
+//! domains that lived at once, or three.
 //!
 //! A grace period costs the pass that begins it a fence. Each check reads one word for each living
 //! thread that has used the domain, up to the first that is still pinned from before; the next

@@ -1,20 +1,27 @@
 //! The registrations of the calling thread: which record it has in which domain.
 //!
-//! A thread keeps the registration of each domain that it has used, in a hash table. `RECENT` names
-//! the record of the domain that the thread used last, so a thread that stays with one cache finds
-//! its record with one comparison. When the thread ends, its registrations are dropped.
+//! A domain has a *place*: a small number that no other living domain has, and that a later domain
+//! may take over. A thread keeps the registration of each domain that it has used in a table, at
+//! the domain's place. The table consists of chunks, so a thread that uses few of many caches needs
+//! little memory. A thread finds its record by two loads, however many caches it uses, and the
+//! slots of caches that were built one after the other stand side by side. `RECENT` names the
+//! record of the domain that the thread used last, so a thread that stays with one cache finds its
+//! record with one comparison.
 //!
-//! The table uses open addressing and linear probing, and is at most half full. A registration
-//! leaves it only when the table is rebuilt: before a new registration would make it more than half
-//! full, those of dropped domains are dropped and the table gets four slots for each registration
-//! that is left. So a rebuild moves at most as many registrations as came in since the last one,
-//! and there are no tombstones.
+//! A slot also says the number of its domain, and a number is never used again. So a registration
+//! in a dropped domain is not taken for one in the domain that has the place now. It leaves the
+//! table when the thread registers in that domain. It also leaves by a *sweep*, which drops all
+//! registrations in dropped domains: a registration sweeps before the table would hold twice as
+//! many as the last sweep left. When the thread ends, its registrations are dropped.
 
 use super::scheme::{Record, Registration};
 use crate::sync::thread_local;
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What the table knows about the registrations in it.
 pub(super) trait Registered {
@@ -25,31 +32,88 @@ pub(super) trait Registered {
     fn is_pinned(&self) -> bool;
 }
 
-/// Registrations by the numbers of their domains.
-struct Table<R> {
-    /// A power of two of slots, or none.
-    slots: Vec<Option<Slot<R>>>,
-    taken: usize,
+/// Which domain it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Id {
+    number: u64,
+    place: u32,
 }
+
+/// The id of a living domain. Dropped with the domain, it gives the place back.
+#[derive(Debug)]
+pub(super) struct OwnedId(Id);
+
+/// Places of no living domain.
+struct Places {
+    /// Those that a domain had. The lowest is taken first, so that tables stay short.
+    returned: BinaryHeap<Reverse<u32>>,
+    /// Neither this one nor a higher one was ever taken.
+    untouched: u32,
+}
+
+static PLACES: Mutex<Places> = Mutex::new(Places {
+    returned: BinaryHeap::new(),
+    untouched: 0,
+});
+
+fn places() -> MutexGuard<'static, Places> {
+    // Each of the changes is a single step.
+    PLACES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl OwnedId {
+    /// An id that no domain had before.
+    pub(super) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let mut places = places();
+        let place = match places.returned.pop() {
+            Some(Reverse(place)) => place,
+            None => {
+                places.untouched += 1;
+                places.untouched - 1
+            }
+        };
+        Self(Id {
+            // Relaxed: only uniqueness counts.
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            place,
+        })
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> Id {
+        self.0
+    }
+}
+
+impl Drop for OwnedId {
+    fn drop(&mut self) {
+        places().returned.push(Reverse(self.0.place));
+    }
+}
+
+/// Registrations by the places of their domains.
+struct Table<R> {
+    chunks: Vec<Option<Box<Chunk<R>>>>,
+    /// How many slots are taken.
+    taken: usize,
+    /// So many make the next registration sweep.
+    sweep_at: usize,
+}
+
+const CHUNK: usize = 32;
+
+type Chunk<R> = [Option<Slot<R>>; CHUNK];
 
 struct Slot<R> {
-    domain: u64,
+    number: u64,
     registration: R,
-}
-
-/// Spreads numbers at any distances from each other over the slots. The constants are those of
-/// SplitMix64 (G. Steele, D. Lea, C. Flood, OOPSLA 2014).
-#[inline]
-fn mix(number: u64) -> u64 {
-    let number = (number ^ number >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let number = (number ^ number >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    number ^ number >> 31
 }
 
 struct Registrations(RefCell<Table<Registration>>);
 
-/// The slots of the smallest table.
-const LEAST_SLOTS: usize = 8;
+/// A table with fewer registrations is not swept.
+const LEAST_SWEPT: usize = 4;
 
 thread_local! {
     static RECENT: Cell<(u64, *const Record)> = const { Cell::new((0, ptr::null())) };
@@ -57,18 +121,11 @@ thread_local! {
         const { Registrations(RefCell::new(Table::new())) };
 }
 
-/// A number that no domain had before.
-pub(super) fn next_number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: only uniqueness counts.
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
 /// The calling thread's record in this domain, if the thread used no other domain since.
 #[inline]
-pub(super) fn recent(domain: u64) -> Option<*const Record> {
+pub(super) fn recent(domain: Id) -> Option<*const Record> {
     match RECENT.try_with(Cell::get) {
-        Ok((number, record)) if number == domain => Some(record),
+        Ok((number, record)) if number == domain.number => Some(record),
         _ => None,
     }
 }
@@ -77,7 +134,7 @@ pub(super) fn recent(domain: u64) -> Option<*const Record> {
 /// if the thread is ending and its registrations are gone.
 #[inline]
 pub(super) fn find_or_register(
-    domain: u64,
+    domain: Id,
     register: impl FnOnce() -> Registration,
 ) -> Option<*const Record> {
     let find = |registrations: &Registrations| {
@@ -89,7 +146,7 @@ pub(super) fn find_or_register(
                 table.insert(domain, register()).record()
             }
         };
-        _ = RECENT.try_with(|recent| recent.set((domain, record)));
+        _ = RECENT.try_with(|recent| recent.set((domain.number, record)));
         record
     };
     REGISTRATIONS.try_with(find).ok()
@@ -97,7 +154,7 @@ pub(super) fn find_or_register(
 
 /// Whether the calling thread holds a pin of this domain, according to its registrations. While the
 /// thread ends they are gone, and the answer is yes: then a caller must not wait for pins.
-pub(super) fn is_pinned(domain: u64) -> bool {
+pub(super) fn is_pinned(domain: Id) -> bool {
     let check = |known: &Registrations| {
         let table = known.0.borrow();
         table.find(domain).is_some_and(Registered::is_pinned)
@@ -120,78 +177,69 @@ impl Drop for Registrations {
 impl<R> Table<R> {
     const fn new() -> Self {
         Self {
-            slots: Vec::new(),
+            chunks: Vec::new(),
             taken: 0,
+            sweep_at: LEAST_SWEPT,
         }
-    }
-
-    /// The slots to probe for a domain, from the first on. There are slots.
-    #[inline]
-    fn probe(&self, domain: u64) -> impl Iterator<Item = usize> + use<R> {
-        let mask = self.slots.len() - 1;
-
-        let first = mix(domain) as usize;
-        (first..).map(move |slot| slot & mask)
     }
 
     #[inline]
-    fn find(&self, domain: u64) -> Option<&R> {
-        if self.slots.is_empty() {
-            return None;
-        }
-        for slot in self.probe(domain) {
-            match &self.slots[slot] {
-                Some(slot) if slot.domain == domain => return Some(&slot.registration),
-                Some(_) => {}
-                None => break,
-            }
-        }
-        None
-    }
-
-    /// Puts a registration into the first free slot for its domain, which has none yet.
-    fn put(&mut self, domain: u64, registration: R) -> &R {
-        let free = self
-            .probe(domain)
-            .find(|slot| self.slots[*slot].is_none())
-            .unwrap_or_default();
-        self.taken += 1;
-        let slot = Slot {
-            domain,
-            registration,
-        };
-        &self.slots[free].insert(slot).registration
+    fn find(&self, domain: Id) -> Option<&R> {
+        let place = domain.place as usize;
+        let chunk = self.chunks.get(place / CHUNK)?.as_ref()?;
+        let slot = chunk[place % CHUNK].as_ref()?;
+        (slot.number == domain.number).then_some(&slot.registration)
     }
 }
 
 impl<R: Registered> Table<R> {
+    /// Adds the registration of a domain that has none yet.
     #[cold]
     #[inline(never)]
-    fn insert(&mut self, domain: u64, registration: R) -> &R {
-        if 2 * (self.taken + 1) > self.slots.len() {
-            self.rebuild();
+    fn insert(&mut self, domain: Id, registration: R) -> &R {
+        if self.taken >= self.sweep_at {
+            self.sweep();
         }
-        self.put(domain, registration)
+        let place = domain.place as usize;
+        if self.chunks.len() <= place / CHUNK {
+            self.chunks.resize_with(place / CHUNK + 1, || None);
+        }
+        let chunk =
+            self.chunks[place / CHUNK].get_or_insert_with(|| Box::new([const { None }; CHUNK]));
+        let slot = &mut chunk[place % CHUNK];
+        self.taken += usize::from(slot.is_none());
+        let number = domain.number;
+        &slot
+            .insert(Slot {
+                number,
+                registration,
+            })
+            .registration
     }
 
-    /// Drops the registrations of dropped domains, but for those that are pinned, and makes room
-    /// for as many again as are left.
-    fn rebuild(&mut self) {
-        let mut old = std::mem::take(&mut self.slots);
-        old.retain(|slot| {
-            slot.as_ref()
-                .is_some_and(|slot| slot.registration.is_wanted() || slot.registration.is_pinned())
-        });
+    /// Drops the registrations of dropped domains, but for those that are pinned.
+    fn sweep(&mut self) {
         self.taken = 0;
-        let room = (4 * old.len()).next_power_of_two().max(LEAST_SLOTS);
-        self.slots.resize_with(room, || None);
-        for Slot {
-            domain,
-            registration,
-        } in old.into_iter().flatten()
-        {
-            self.put(domain, registration);
+        for chunk in &mut self.chunks {
+            let Some(slots) = chunk else { continue };
+            let mut kept = 0;
+            for slot in slots.iter_mut() {
+                let is_kept = slot.as_ref().is_some_and(|slot| {
+                    slot.registration.is_wanted() || slot.registration.is_pinned()
+                });
+                if is_kept {
+                    kept += 1;
+                } else {
+                    *slot = None;
+                }
+            }
+            if kept == 0 {
+                *chunk = None;
+            }
+            self.taken += kept;
         }
+        // A sweep visits each chunk: not more often than one registration in so many.
+        self.sweep_at = (2 * self.taken).max(self.chunks.len()).max(LEAST_SWEPT);
     }
 }
 
@@ -210,14 +258,15 @@ pub(super) mod tests {
     pub(in super::super) fn unwanted() -> usize {
         REGISTRATIONS.with(|known| {
             let table = known.0.borrow();
-            let registrations = table.slots.iter().flatten();
-            registrations
+            let slots = table.chunks.iter().flatten().flat_map(|chunk| chunk.iter());
+            slots
+                .flatten()
                 .filter(|slot| !slot.registration.is_wanted())
                 .count()
         })
     }
 
-    /// A registration that counts how often a rebuild asks for it.
+    /// A registration that counts how often a sweep asks for it.
     struct Asked {
         wanted: Rc<Cell<bool>>,
         pinned: bool,
@@ -248,67 +297,75 @@ pub(super) mod tests {
             }
         }
 
-        fn insert(&mut self, domain: u64, pinned: bool) -> Rc<Cell<bool>> {
+        fn insert(&mut self, number: u64, place: u32, pinned: bool) -> Rc<Cell<bool>> {
             let wanted = Rc::new(Cell::new(true));
             let registration = Asked {
                 wanted: Rc::clone(&wanted),
                 pinned,
                 count: Rc::clone(&self.count),
             };
-            self.table.insert(domain, registration);
+            self.table.insert(Id { number, place }, registration);
             wanted
         }
 
-        /// The slots that a search for this domain reads.
-        fn steps(&self, domain: u64) -> usize {
-            let table = &self.table;
-            let missing = |slot: &usize| {
-                let slot = table.slots[*slot].as_ref();
-                slot.is_some_and(|slot| slot.domain != domain)
-            };
-            table.probe(domain).take_while(missing).count() + 1
+        fn has(&self, number: u64, place: u32) -> bool {
+            self.table.find(Id { number, place }).is_some()
         }
     }
 
     #[test]
-    fn a_search_takes_as_many_steps_among_thousands_as_among_ten() {
-        // Domains one after the other, and at distances that a mask alone would map to few slots.
-        for distance in [1, 2, 3, 64, 1024, 1 << 20, 1 << 40] {
-            let mut rig = Rig::new();
-            for n in 1..=8_000 {
-                rig.insert(n * distance, false);
-                if [10, 40, 400, 4_000, 8_000].contains(&n) {
-                    let steps: usize = (1..=n).map(|n| rig.steps(n * distance)).sum();
-                    assert!(
-                        steps as u64 <= 2 * n + 10,
-                        "{steps} steps for {n} domains at distances of {distance}"
-                    );
-                }
-            }
-        }
+    fn places_of_living_domains_differ_and_the_lowest_free_one_is_taken() {
+        // Other tests take and return places meanwhile.
+        let mut ids: Vec<_> = (0..1_000).map(|_| OwnedId::new()).collect();
+        let mut places: Vec<_> = ids.iter().map(|id| id.0.place).collect();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), 1_000);
+        let (least, greatest) = (places[0], places[999]);
+        ids.retain(|id| id.0.place != least);
+        assert!(OwnedId::new().0.place <= least);
+        let numbers: Vec<_> = ids.iter().map(|id| id.0.number).collect();
+        drop(ids);
+        let later: Vec<_> = (0..1_000).map(|_| OwnedId::new()).collect();
+        assert!(later.iter().all(|id| !numbers.contains(&id.0.number)));
+        assert!(later.iter().filter(|id| id.0.place <= greatest).count() >= 900);
+    }
+
+    #[test]
+    fn a_registration_is_not_taken_for_one_of_the_next_domain_in_its_place() {
+        let mut rig = Rig::new();
+        rig.insert(1, 40, false).set(false);
+        assert!(rig.has(1, 40) && !rig.has(2, 40) && !rig.has(1, 41) && !rig.has(3, 4_000));
+        rig.insert(2, 40, false);
+        assert!(rig.has(2, 40) && !rig.has(1, 40));
+        assert_eq!(rig.table.taken, 1);
     }
 
     #[test]
     fn a_registration_asks_few_others() {
         let mut rig = Rig::new();
         for n in 1..=8_000 {
-            rig.insert(n, false);
+            rig.insert(n, n as u32, false);
         }
         assert!(rig.count.get() <= 2 * 8_000, "{} asked", rig.count.get());
-        assert!((1..=8_000).all(|n| rig.table.find(n).is_some()));
-        assert!(rig.table.find(8_001).is_none() && rig.table.find(0).is_none());
+        assert!((1..=8_000).all(|n| rig.has(n, n as u32)));
     }
 
     #[test]
     fn unwanted_registrations_go_unless_they_are_pinned() {
         let mut rig = Rig::new();
-        for n in 1..=1_000 {
-            rig.insert(n, n == 7).set(n == 5);
+        for n in 1..=100 {
+            rig.insert(n, n as u32, n == 7).set(n == 5);
             assert!(rig.table.taken <= 4, "{} kept", rig.table.taken);
         }
-        for kept in [5, 7] {
-            assert!(rig.table.find(kept).is_some(), "{kept} is gone");
+        assert!(rig.has(5, 5) && rig.has(7, 7));
+        let chunks = rig.table.chunks.iter().flatten().count();
+        assert!(chunks <= 3, "{chunks} chunks");
+        // So many chunks are visited by a sweep that it comes more seldom.
+        for n in 101..=10_000 {
+            rig.insert(n, n as u32, false).set(false);
+            assert!(rig.table.taken <= 4 + rig.table.chunks.len());
         }
-        assert_eq!(rig.table.slots.len(), LEAST_SLOTS);
+        assert!(rig.has(5, 5) && rig.has(7, 7));
     }
 }

@@ -8,7 +8,7 @@
 
 mod epoch;
 
-use super::records::{self, Registered};
+use super::records::{self, OwnedId, Registered};
 use crate::sync::of_epochs as door;
 use epoch::Epoch;
 use std::borrow::Borrow;
@@ -28,9 +28,9 @@ pub(crate) struct SolePin(ManuallyDrop<Pin>);
 
 /// The pins and grace periods of one cache. Every pin reads it.
 #[derive(Debug)]
-// `number` and the epoch's word are read by each pin, and stand beside what else a hit reads.
+// The id and the epoch's word are read by each pin, and stand beside what else a hit reads.
 pub(crate) struct Domain {
-    number: u64,
+    id: OwnedId,
     epoch: Epoch,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Registration(Arc<Record>);
 impl Domain {
     pub(crate) fn new() -> Self {
         Self {
-            number: records::next_number(),
+            id: OwnedId::new(),
             epoch: Epoch::new(),
         }
     }
@@ -54,7 +54,7 @@ impl Domain {
     /// Holds up every grace period that begins from now on, until the pin is dropped.
     #[inline]
     pub(crate) fn pin(&self) -> Pin {
-        match records::recent(self.number) {
+        match records::recent(self.id.get()) {
             // SAFETY: reclaim 1: the number is this domain's, so this thread's registration in it
             // keeps the record.
             Some(record) => unsafe { self.pin_with(record) },
@@ -65,7 +65,7 @@ impl Domain {
     /// The same if that takes no call: this thread used this domain last and holds no pin of it.
     #[inline]
     pub(crate) fn pin_alone(&self) -> Option<SolePin> {
-        let record = records::recent(self.number)?;
+        let record = records::recent(self.id.get())?;
         // SAFETY: reclaim 1, as in `pin`.
         let alone = unsafe { (*record).enter_alone(&self.epoch) };
         // SAFETY: the pointer is not null: it was just used.
@@ -90,7 +90,7 @@ impl Domain {
     #[inline(never)]
     fn pin_slowly(&self) -> Pin {
         let register = || Registration(self.epoch.register());
-        match records::find_or_register(self.number, register) {
+        match records::find_or_register(self.id.get(), register) {
             // SAFETY: a registration of this thread's keeps it, as in `pin`.
             Some(record) => unsafe { self.pin_with(record) },
             // The thread is ending and its registrations are gone: a record for this pin alone.
@@ -111,7 +111,7 @@ impl Domain {
 
     /// Whether the calling thread holds a pin of this domain.
     pub(crate) fn is_pinned(&self) -> bool {
-        records::is_pinned(self.number)
+        records::is_pinned(self.id.get())
     }
 
     /// Begins a grace period: it is over once every pin held now has been dropped.
