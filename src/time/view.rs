@@ -10,7 +10,7 @@
 use super::{MAX_LIFETIME_NANOS, NEVER, deadline, is_past};
 use std::time::{Duration, Instant};
 
-/// A rate close to 1, as its distance from 1 in units of 2^-48. Zero is exactly 1, so a custom
+/// A rate close to 1, as its distance from 1 in units of 2^-64. Zero is exactly 1, so a custom
 /// ticker is converted without rounding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rate(i64);
@@ -38,20 +38,22 @@ impl Rate {
 
     /// 1 and 2^-`power`.
     pub(crate) const fn fraction(power: u32) -> Self {
-        Self(1 << (48 - power))
+        Self(1 << (64 - power))
     }
 
     /// What was measured over these spans, of which `counter` is not 0; cut to what is
     /// [extreme](Self::is_extreme).
     pub(super) fn measured(program: u64, counter: u64) -> Self {
-        let gained = i128::from(program) - i128::from(counter);
-        let distance = (gained << 48) / i128::from(counter);
+        let counter = i128::from(counter);
+        // Cut to a little over an eighth first, so that it can be shifted.
+        let cut = counter / 8 + 1;
+        let gained = (i128::from(program) - counter).clamp(-cut, cut);
         let most = i128::from(Self::EXTREME);
-        Self(distance.clamp(-most, most) as i64)
+        Self(((gained << 64) / counter).clamp(-most, most) as i64)
     }
 
     /// An eighth: far more than any pair of sound clocks differs by.
-    const EXTREME: i64 = 1 << 45;
+    const EXTREME: i64 = 1 << 61;
 
     /// Whether this is no rate of sound clocks.
     pub(super) fn is_extreme(self) -> bool {
@@ -65,9 +67,9 @@ impl Rate {
 
     /// The inverse, rounded down: there and back again is no longer than before.
     pub(crate) fn inverse(self) -> Self {
-        let one = 1_i128 << 48;
-        let inverse = (one * one).div_euclid(one + i128::from(self.0));
-        Self((inverse - one) as i64)
+        let distance = i128::from(self.0);
+        // 1 / (1 + distance) - 1, of which the numerator fits.
+        Self((-distance << 64).div_euclid((1 << 64) + distance) as i64)
     }
 
     pub(crate) fn to_bits(self) -> u64 {
@@ -89,7 +91,7 @@ impl Rate {
     #[inline]
     fn gained_in(self, nanos: i64) -> i64 {
         // The product fits: a rate is at most an eighth away from 1.
-        ((i128::from(nanos) * i128::from(self.0)) >> 48) as i64
+        ((i128::from(nanos) * i128::from(self.0)) >> 64) as i64
     }
 }
 
@@ -163,7 +165,7 @@ impl View {
     /// A distance in cache time as a duration, rounded down.
     #[inline]
     pub(crate) fn span(&self, nanos: u64) -> Duration {
-        let shift = (i128::from(nanos) * i128::from(self.rate.0)) >> 48;
+        let shift = (i128::from(nanos) * i128::from(self.rate.0)) >> 64;
         Duration::from_nanos(nanos.saturating_add_signed(shift as i64))
     }
 }

@@ -431,3 +431,26 @@ fn the_time_left_is_at_most_the_lifetime_and_never_zero() {
         assert!(apart.abs_diff(Duration::from_secs(60)) <= Duration::from_nanos(2));
     }
 }
+
+#[test]
+fn rates_are_measured_inverted_and_cut_over_any_span() {
+    for span in [1_u64, 9, 15, 1 << 15, SECOND, DAY, u64::MAX >> 2] {
+        let measured = |program| Rate::measured(program, span);
+        assert_eq!(measured(span), Rate::ONE);
+        for extreme in [0, span / 2, span.saturating_add(span / 8 + 1), u64::MAX] {
+            assert!(measured(extreme).is_extreme(), "{extreme} in {span}");
+        }
+        let (near, less) = (span + span / 1_000, span - span / 1_000);
+        for program in [near, less] {
+            let rate = measured(program);
+            assert!(!rate.is_extreme());
+            let there = rate.of(span as i64);
+            assert!(there.abs_diff(program as i64) <= 1, "{there} for {program}");
+            let back = rate.inverse().of(there);
+            assert!(
+                (span as i64 - 2..=span as i64).contains(&back),
+                "{back} for {span}"
+            );
+        }
+    }
+}
