@@ -63,8 +63,8 @@ pub struct SavedEntry<K, V> {
     /// What was left until the entry would have ended for not being read; `None` if the cache had
     /// no `time_to_idle`.
     pub idle_left: Option<Duration>,
-    /// What was left until the entry was due for a reload; `None` outside of a `LoadingCache`, and
-    /// for an entry that is never reloaded.
+    /// What was left until the entry was due for a reload, zero while it was being reloaded; `None`
+    /// outside of a `LoadingCache`, and for an entry that is never reloaded.
     pub refresh_in: Option<Duration>,
     /// The time since the last write.
     pub age: Duration,
