@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 use support::millis;
-use wheelhouse::{Alarm, Cache, Leased, MaintenanceTask, RemovalCause, Scheduler};
+use wheelhouse::{
+    Alarm, Cache, Filled, Leased, LoadingCache, MaintenanceTask, RemovalCause, Scheduler, loader_fn,
+};
 
 /// A value that counts its drops.
 #[derive(Clone)]
@@ -197,4 +199,25 @@ fn the_last_handle_may_live_in_a_thread_local() {
             "{dropped:?}"
         );
     }
+}
+
+/// A refresh needs no handle to wait: it gets what the lease made, though there is no cache.
+#[test]
+fn a_refresh_that_waits_for_a_lease_gets_its_outcome_without_a_cache() {
+    type Users = LoadingCache<u32, u32, String>;
+    let leased = || {
+        let users: Users = Cache::builder()
+            .loading(loader_fn(|_: &u32| Err::<u32, _>("not called".to_string())))
+            .build();
+        let Leased::Lease(lease) = users.cache().lease(1) else {
+            unreachable!("the key is absent");
+        };
+        (lease, users.refresh(1))
+    };
+    let (lease, refreshing) = leased();
+    assert_eq!(lease.fill(10), Filled::Revoked(10));
+    assert_eq!(refreshing.wait(), Ok(Some(10)));
+    let (lease, refreshing) = leased();
+    drop(lease);
+    assert!(refreshing.wait().is_err());
 }
