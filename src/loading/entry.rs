@@ -161,11 +161,15 @@ where
         M: FnOnce() -> F,
         F: Future,
     {
-        let key = self.key.copy();
-        let look = hit_entry::<K, V, S, Y::Query>;
-        let seeker = Seeker::new(self.cache, self.key, Ask::value(want), Some(look));
-        let make = move |_: Option<&Got<V>>| init();
-        Loading::of_closure(seeker, make, convert, move |end| finish(key, end))
+        async move {
+            if let Some(got) = hit_entry(self.cache, self.key.query()) {
+                return finish(self.key.into_owned(), End::Found(got));
+            }
+            let key = self.key.copy();
+            let seeker = Seeker::new(self.cache, self.key, Ask::value(want), None);
+            let make = move |_: Option<&Got<V>>| init();
+            Loading::of_closure(seeker, make, convert, move |end| finish(key, end)).await
+        }
     }
 
     /// The key's entry, or a new one with the default value.
