@@ -440,6 +440,10 @@ impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
     fn back_off(self, load: &Load<K, V>, until: Option<u64>) {
         let Some(until) = until else { return };
         self.core.shared.count(Counters::reload_failed);
+        if load.revoked().is_some() {
+            // What the key has now is not what this reload began from.
+            return;
+        }
         let pin = self.core.shared.pin();
         let Ok(hit) = self.core.shared.find_live(load.hash(), load.key(), &pin) else {
             return;
