@@ -2,7 +2,8 @@
 //!
 //! This folder is the part below the map: the state of one load ([`state`]), the list of the
 //! current loads of a shard ([`list`]), and the search for rings of threads that would wait for
-//! each other ([`ring`]). It knows neither map nor cache. The calls that load are in `loading`.
+//! each other ([`ring`]). A thread of a pool that waits gives up its [`seat`]. The folder knows
+//! neither map nor cache. The calls that load are in `loading`.
 //!
 //! # Invariants
 //!
@@ -22,10 +23,13 @@
 
 mod list;
 mod ring;
+mod seat;
 mod state;
 
 pub(crate) use list::{Bare, Known, Loads, Mark};
-pub(crate) use ring::{Ring, thread_number, wait_in};
+pub(crate) use ring::{Blocking, Ring, note_wait, thread_number, wait_in};
+use seat::away;
+pub(crate) use seat::{Seat, seated};
 pub(crate) use state::{
     By, Failure, Load, Outcome, Sealed, Shared, Ticket, Verdict, Want, wake_all,
 };

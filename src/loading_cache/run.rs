@@ -6,8 +6,9 @@ use super::loader::{Loaded, Reloaded};
 use super::refreshing::answer;
 use super::source::{BoxFuture, Futures, between, failure, put, remade};
 use crate::contain::contain;
-use crate::load::{Failure, Outcome};
+use crate::load::{Blocking, Failure, Outcome};
 use crate::loading::{End, Made, Right};
+use crate::shared::about;
 use crate::sync::Parker;
 use std::borrow::ToOwned;
 use std::convert::Infallible;
@@ -151,19 +152,24 @@ pub(super) async fn until_panic<T>(future: Option<BoxFuture<T>>) -> Option<T> {
 }
 
 /// Waits for a future as a thread, which polls it at least every `looks`.
+#[track_caller]
 pub(super) fn block_on<F: Future>(future: F, looks: Option<Duration>) -> F::Output {
     // Not the thread's own place: the future may run code that waits there.
     let parker: Arc<Parker> = Arc::default();
     let waker = Waker::from(Arc::clone(&parker));
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);
+    let blocking = Blocking::begin();
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return output;
         }
-        match looks {
+        let waited = blocking.wait(|| match looks {
             Some(time) => parker.park_for(time),
             None => parker.park(),
+        });
+        if let Err((name, fault)) = waited {
+            panic!("{}", about(name.as_deref(), &fault));
         }
     }
 }
