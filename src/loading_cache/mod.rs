@@ -6,7 +6,7 @@
 //!
 //! A [`Loader`] runs on the caller's thread for an absent key, and on one of the [`workers`] for a
 //! reload. The future of an [`AsyncLoader`] is shared: any waiter drives it, and the program's
-//! spawner only where there is none ([`mod@drive`]).
+//! spawner only where there is none ([`mod@drive`], [`driven`]).
 //!
 //! The methods for threads are in `read`, those for tasks in `tasks`; `launch` starts reloads, and
 //! `run` calls the loader.
@@ -14,6 +14,7 @@
 mod builder;
 mod closure;
 mod drive;
+mod driven;
 mod error;
 mod launch;
 mod loader;

@@ -7,7 +7,7 @@ use super::refreshing::answer;
 use super::source::{BoxFuture, Futures, between, failure, put, remade};
 use crate::contain::contain;
 use crate::load::{Blocking, Failure, Outcome};
-use crate::loading::{End, Made, Right};
+use crate::loading::{End, Made, Remade, Right};
 use crate::shared::about;
 use crate::sync::Parker;
 use std::borrow::ToOwned;
@@ -15,7 +15,7 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -54,16 +54,7 @@ where
         load: impl FnOnce() -> Result<Vec<Option<Loaded<V>>>, E>,
     ) -> Result<Vec<Option<(Loaded<V>, Duration)>>, LoadError<E>> {
         let began = self.now();
-        self.judged(contain(load), began)
-    }
-
-    #[expect(clippy::type_complexity, reason = "as of `timed`")]
-    pub(super) fn judged(
-        &self,
-        made: Option<Result<Vec<Option<Loaded<V>>>, E>>,
-        began: u64,
-    ) -> Result<Vec<Option<(Loaded<V>, Duration)>>, LoadError<E>> {
-        match made {
+        match contain(load) {
             None => Err(LoadError::Panicked),
             Some(Err(error)) => Err(LoadError::Failed(Arc::new(error))),
             Some(Ok(values)) => {
@@ -137,6 +128,56 @@ where
         let took = between(began, right.now().unwrap_or(began));
         right.finish(remade(made, old, took, reload));
     })
+}
+
+/// The future of the loads of several absent keys. If the loader returns another number of values,
+/// `wrong` gets both numbers, and the rights are given back.
+pub(super) fn drive_several<K, V, E, S>(
+    loader: Arc<dyn Futures<K, V, E>>,
+    rights: Vec<Right<K, V, S>>,
+    wrong: Arc<OnceLock<(usize, usize)>>,
+) -> BoxFuture<()>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    E: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    Box::pin(async move {
+        let now = || rights.first().and_then(Right::now);
+        let Some(began) = now() else { return };
+        let keys = || rights.iter().map(|right| right.load().key().clone());
+        let future = contain(|| loader.load_many(keys().collect()));
+        let made = until_panic(future).await;
+        let took = between(began, now().unwrap_or(began));
+        let values = match made {
+            Some(Ok(values)) if values.len() == rights.len() => values,
+            Some(Ok(values)) => {
+                wrong.set((rights.len(), values.len())).ok();
+                return;
+            }
+            Some(Err(error)) => return fail_all(rights, &LoadError::Failed(Arc::new(error))),
+            None => return fail_all(rights, &LoadError::<E>::Panicked),
+        };
+        for (right, value) in rights.into_iter().zip(values) {
+            right.finish(match value {
+                Some(loaded) => remade::<V, E>(Some(Ok(Reloaded::New(loaded))), None, took, false),
+                None => Remade::Failed(Failure::Absent),
+            });
+        }
+    })
+}
+
+fn fail_all<K, V, E, S>(rights: Vec<Right<K, V, S>>, error: &LoadError<E>)
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    E: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    for right in rights {
+        right.finish(Remade::Failed(failure(error.clone())));
+    }
 }
 
 /// The output of a loader's future; `None` if it panicked, or was not even made.
