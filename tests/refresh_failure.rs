@@ -1,7 +1,6 @@
 //! Reloads that fail: the old value stays, the policy says when the next try is, and the right to
 //! reload always comes back.
 
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

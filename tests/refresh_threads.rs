@@ -361,3 +361,41 @@ fn a_reload_may_wait_for_a_reload_that_is_queued_behind_it() {
         assert_eq!(end, Ok((Ok(102), Ok(2))), "call {call} waits for ever");
     }
 }
+
+/// What a reload waits in the queue is no part of its time.
+#[test]
+fn the_time_of_a_reload_counts_from_its_run() {
+    let time = ManualTicker::new();
+    let (calls, open) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+    let (counted, o) = (Arc::clone(&calls), Arc::clone(&open));
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .loading(loader_fn(move |key: &u64| {
+            let call = counted.fetch_add(1, Ordering::SeqCst);
+            until("the gate opens", || {
+                call < 2 || o.load(Ordering::SeqCst) > call - 2
+            });
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(10 * SECOND))
+        .load_timeout(5 * SECOND)
+        .build();
+    assert_eq!((users.get(&1), users.get(&2)), (Ok(1), Ok(2)));
+    time.advance(10 * SECOND);
+    assert_eq!(
+        (users.get(&1), users.get(&2)),
+        (Ok(1), Ok(2)),
+        "both are stale"
+    );
+    until("the first runs", || calls.load(Ordering::SeqCst) == 3);
+    time.advance(4 * SECOND);
+    open.store(1, Ordering::SeqCst);
+    until("the second runs", || calls.load(Ordering::SeqCst) == 4);
+    time.advance(3 * SECOND);
+    let waiter = users.refresh(2);
+    assert_eq!(users.cache().stats().reloads(), 2, "it is not overdue");
+    open.store(2, Ordering::SeqCst);
+    assert_eq!(waiter.wait(), Ok(Some(2)));
+    assert_eq!(users.cache().stats().load_time(), 7 * SECOND);
+}

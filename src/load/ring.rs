@@ -172,7 +172,7 @@ impl Blocking {
     /// Waits until the future is to be polled again, unless that would close a ring. Then: the name
     /// of the cache, and what to say.
     pub(crate) fn wait(&self, wait: impl FnOnce()) -> Result<(), (Option<Box<str>>, String)> {
-        let Some(Awaited { load, ticket, name }) = AWAITED.take() else {
+        let Some(Awaited { load, ticket, name }) = exchange_awaited(None) else {
             away(wait);
             return Ok(());
         };
@@ -184,9 +184,15 @@ impl Blocking {
 impl Drop for Blocking {
     fn drop(&mut self) {
         BLOCKS.set(self.outer);
-        let awaited = AWAITED.take();
-        drop(awaited);
+        drop(exchange_awaited(None));
     }
+}
+
+/// What was noted before.
+fn exchange_awaited(awaited: Option<Awaited>) -> Option<Awaited> {
+    // In a thread's last moments nothing is noted.
+    let exchange = |noted: &RefCell<Option<Awaited>>| noted.replace(awaited);
+    AWAITED.try_with(exchange).ok().flatten()
 }
 
 /// Notes for which load of a cache a future waits that was polled. If it was polled by the future
@@ -202,7 +208,6 @@ pub(crate) fn note_wait<K, V>(
     if BLOCKS.try_with(Cell::get).unwrap_or(false) {
         let load: Arc<dyn Blocks> = Arc::<Load<K, V>>::clone(load);
         let name = name();
-        let former = AWAITED.replace(Some(Awaited { load, ticket, name }));
-        drop(former);
+        drop(exchange_awaited(Some(Awaited { load, ticket, name })));
     }
 }

@@ -104,6 +104,14 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
         self.core.visit()
     }
 
+    /// The run begins now: what the right has waited is no part of the load's time. The cache's
+    /// time; `None` if the cache is gone.
+    pub(crate) fn begin_run(&self) -> Option<u64> {
+        let now = self.now()?;
+        self.load().set_began(now);
+        Some(now)
+    }
+
     /// The cache's time; `None` if the cache is gone.
     pub(crate) fn now(&self) -> Option<u64> {
         self.core().map(|core| core.shared.clock.now())

@@ -109,7 +109,9 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     Box::pin(async move {
-        let Some(began) = right.now() else { return };
+        let Some(began) = right.begin_run() else {
+            return;
+        };
         let reload = right.is_reload();
         let begun = contain(|| {
             let key = right.load().key().clone();
@@ -145,6 +147,7 @@ where
 {
     Box::pin(async move {
         let now = || rights.first().and_then(Right::now);
+        rights.iter().for_each(|right| _ = right.begin_run());
         let Some(began) = now() else { return };
         let keys = || rights.iter().map(|right| right.load().key().clone());
         let future = contain(|| loader.load_many(keys().collect()));

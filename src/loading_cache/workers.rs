@@ -221,12 +221,14 @@ where
     S: BuildHasher,
     E: Send + Sync + 'static,
 {
-    let Some(began) = right.now() else { return };
     let load = Arc::clone(right.load());
     if load.revoked() == Some(By::Newer) {
         // It waited for so long that a newer load has taken its place: dropped, it has failed.
         return;
     }
+    let Some(began) = right.begin_run() else {
+        return;
+    };
     // Until the end of the run: what is loaded is committed on this thread as well.
     load.set_leader(thread_number());
     let made = contain(|| {
