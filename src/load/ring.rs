@@ -205,7 +205,7 @@ pub(crate) fn note_wait<K, V>(
     K: Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    if BLOCKS.try_with(Cell::get).unwrap_or(false) {
+    if !IS_MODEL && BLOCKS.try_with(Cell::get).unwrap_or(false) {
         let load: Arc<dyn Blocks> = Arc::<Load<K, V>>::clone(load);
         let name = name();
         drop(exchange_awaited(Some(Awaited { load, ticket, name })));
