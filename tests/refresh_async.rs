@@ -655,3 +655,40 @@ fn what_a_load_of_several_keys_comes_to_reaches_all_who_wait() {
     backend.permits.add_permits(1);
     assert_eq!(users.get(&1), Ok(10 + 3));
 }
+
+#[test]
+fn a_load_of_several_keys_that_is_overdue_has_timed_out() {
+    let (backend, time, tasks) = (
+        Arc::<Backend>::default(),
+        ManualTicker::new(),
+        Tasks::default(),
+    );
+    let users: Users = Cache::builder()
+        .ticker(time.clone())
+        .loading(Batch(Arc::clone(&backend)))
+        .load_timeout(5 * SECOND)
+        .spawner(tasks.spawner())
+        .build();
+    let bell = Arc::default();
+    let mut stuck = Box::pin(users.get_all_async([1, 2]));
+    assert!(poll(stuck.as_mut(), &bell).is_pending());
+    time.advance(SECOND);
+    // It waits for key 2, and goes on with the newer load.
+    let mut other = Box::pin(users.get_all_async([3, 2]));
+    assert!(poll(other.as_mut(), &bell).is_pending());
+    time.advance(4 * SECOND);
+    assert_eq!(
+        poll(stuck.as_mut(), &bell),
+        Poll::Ready(Err(LoadError::TimedOut))
+    );
+    assert_eq!(tasks.len(), 1, "what is late may still come");
+    // The late load, that of key 3, and a newer one of key 2.
+    backend.permits.add_permits(3);
+    assert_eq!(
+        poll(other.as_mut(), &bell),
+        Poll::Ready(Ok(vec![Some(30), Some(20)]))
+    );
+    assert_eq!(backend.begun(), 3);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(users.cache().get(&1), Some(10), "nothing has replaced it");
+}

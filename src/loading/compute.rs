@@ -286,7 +286,8 @@ where
     /// Does with the entry what `f` says, which sees the live entry.
     ///
     /// `f` runs with no lock held; `get` finds the old value meanwhile. Writers of the key do not
-    /// wait: [`CompResult`] says what comes of the compute then.
+    /// wait: [`CompResult`] says what comes of the compute then. The calls that wait for their turn
+    /// do not wait for it any longer either: the first of them that wakes up runs next.
     ///
     /// # Panics
     ///

@@ -68,7 +68,8 @@ where
     ///
     /// A [`Loader`](crate::Loader) runs within a poll. The future of an
     /// [`AsyncLoader`](crate::AsyncLoader) is shared as that of [`get_async`](Self::get_async), by
-    /// all calls that wait for one of its keys.
+    /// all calls that wait for one of its keys. This call drives the loads of other calls when its
+    /// own have ended.
     ///
     /// # Errors
     ///

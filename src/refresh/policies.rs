@@ -115,7 +115,8 @@ pub fn early(beta: f64) -> Early {
     }
 }
 
-/// No entry is ever stale, but for those whose [`Loaded`](crate::Loaded) says when.
+/// No entry is ever stale, but for those whose [`Loaded`](crate::Loaded) says when, and those whose
+/// [`refresh`](crate::LoadingCache::refresh) has failed: these are tried again.
 ///
 /// ```
 /// use wheelhouse::{Cache, loader_fn, refresh};
