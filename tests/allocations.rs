@@ -143,6 +143,8 @@ fn loading_methods() {
             .ticker(ManualTicker::new())
     };
     let cache = builder().build();
+    let words: Cache<String, u64> = Cache::new(10);
+    words.insert("a long key that is in the cache".into(), 1);
     let users: LoadingCache<u64, u64, ()> = builder()
         .loading(loader_fn(|key: &u64| Ok(*key)))
         .refresh_after(refresh::fraction(0.5))
@@ -159,7 +161,7 @@ fn loading_methods() {
         );
     };
     type Call<'a> = (&'a str, u64, Box<dyn FnMut(u64) + 'a>);
-    let hits: [Call<'_>; 5] = [
+    let hits: [Call<'_>; 6] = [
         ("get_with", 0, Box::new(|_| _ = cache.get_with(1, || 1))),
         (
             "get_with_async",
@@ -167,6 +169,20 @@ fn loading_methods() {
             Box::new(|_| poll(std::pin::pin!(cache.get_with_async(1, async { 1 })))),
         ),
         ("entry", 0, Box::new(|_| _ = cache.entry(1).or_insert(1))),
+        // The caller's own key.
+        (
+            "entry, async",
+            1,
+            Box::new(|_| {
+                poll(std::pin::pin!(async {
+                    let entry = words.entry(String::from("a long key that is in the cache"));
+                    entry
+                        .or_insert_with_async(|| async { 1 })
+                        .await
+                        .into_value()
+                }))
+            }),
+        ),
         (
             "LoadingCache::get",
             0,

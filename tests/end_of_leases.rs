@@ -3,13 +3,18 @@
 mod support;
 
 use std::cell::RefCell;
+use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 use support::millis;
-use wheelhouse::{Alarm, Cache, Leased, MaintenanceTask, RemovalCause, Scheduler};
+use wheelhouse::{
+    Alarm, Cache, Filled, Leased, LoadingCache, MaintenanceTask, RemovalCause, Scheduler,
+    async_loader_fn, loader_fn,
+};
 
 /// A value that counts its drops.
 #[derive(Clone)]
@@ -197,4 +202,71 @@ fn the_last_handle_may_live_in_a_thread_local() {
             "{dropped:?}"
         );
     }
+}
+
+/// A refresh needs no handle to wait: it gets what the lease made, though there is no cache.
+#[test]
+fn a_refresh_that_waits_for_a_lease_gets_its_outcome_without_a_cache() {
+    type Users = LoadingCache<u32, u32, String>;
+    let leased = || {
+        let users: Users = Cache::builder()
+            .loading(loader_fn(|_: &u32| Err::<u32, _>("not called".to_string())))
+            .build();
+        let Leased::Lease(lease) = users.cache().lease(1) else {
+            unreachable!("the key is absent");
+        };
+        (lease, users.refresh(1))
+    };
+    let (lease, refreshing) = leased();
+    assert_eq!(lease.fill(10), Filled::Revoked(10));
+    assert_eq!(refreshing.wait(), Ok(Some(10)));
+    let (lease, refreshing) = leased();
+    drop(lease);
+    assert!(refreshing.wait().is_err());
+}
+
+/// Pending at its first poll.
+fn once_pending(value: u32) -> impl Future<Output = Result<u32, ()>> {
+    let mut polled = false;
+    poll_fn(move |context| {
+        if std::mem::replace(&mut polled, true) {
+            return Poll::Ready(Ok(value));
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+}
+
+/// A call that blocks its thread in the thread's last moments.
+#[test]
+fn a_loading_cache_may_be_used_in_the_destructor_of_a_thread_local() {
+    type Users = LoadingCache<u32, u32, ()>;
+    struct Held(Option<(Users, mpsc::Sender<Result<u32, ()>>)>);
+    impl Drop for Held {
+        fn drop(&mut self) {
+            if let Some((users, got)) = self.0.take() {
+                got.send(users.get(&7).map_err(drop)).ok();
+            }
+        }
+    }
+    thread_local! {
+        static EARLY: RefCell<Held> = const { RefCell::new(Held(None)) };
+        static LATE: RefCell<Held> = const { RefCell::new(Held(None)) };
+    }
+    let (tell, told) = mpsc::channel();
+    let build = || {
+        let load = async_loader_fn(|key: &u32| once_pending(*key));
+        let users: Users = Cache::builder().loading(load).spawner(drop).build();
+        (users, tell.clone())
+    };
+    let (early, late) = (build(), build());
+    thread::spawn(move || {
+        EARLY.with(|held| held.borrow_mut().0 = Some(early));
+        let (users, _) = &late;
+        assert_eq!(users.get(&1), Ok(1));
+        LATE.with(|held| held.borrow_mut().0 = Some(late));
+    })
+    .join()
+    .unwrap();
+    assert_eq!([told.recv(), told.recv()], [Ok(Ok(7)); 2]);
 }

@@ -752,3 +752,33 @@ fn a_call_that_panicked_or_is_ready_stays_ended() {
     assert_eq!(polls, 1);
     assert_eq!(cache.get(&1), Some(7));
 }
+
+/// A write has revoked the load, and its leader never ends: its waiters do not wait for ever.
+#[test]
+fn with_a_scheduler_waiters_of_a_revoked_load_move_on_when_it_is_overdue() {
+    for all in [false, true] {
+        let (ticker, note) = (ManualTicker::new(), Note::default());
+        let cache: Cache<u64, u64> = Cache::builder()
+            .ticker(ticker.clone())
+            .scheduler(Scheduler::custom(note.clone()))
+            .load_timeout(Duration::from_secs(5))
+            .build();
+        let mut stuck = Task::new(cache.get_with_async(1, pending()));
+        assert!(stuck.poll().is_pending());
+        let mut waiter = Task::new(cache.get_with_async(1, ready(2)));
+        assert!(waiter.poll().is_pending());
+        ticker.advance(Duration::from_secs(2));
+        if all {
+            cache.invalidate_all();
+        } else {
+            cache.invalidate(&1);
+        }
+        let (_, task) = note.0.lock().unwrap().take().expect("a run was asked for");
+        assert_eq!(task.run(), Some(Duration::from_secs(3)), "too early");
+        assert!(waiter.poll().is_pending());
+        ticker.advance(Duration::from_secs(3));
+        task.run();
+        assert_eq!(waiter.bell.rung(), 1, "all: {all}");
+        assert_eq!(waiter.poll(), Poll::Ready(2));
+    }
+}

@@ -10,7 +10,9 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 use wheelhouse::compute::Op;
-use wheelhouse::{Cache, Expiry, Leased, LoadError, ManualTicker, loader_fn};
+use wheelhouse::{
+    Cache, Expiry, Leased, LoadError, LoadingCache, ManualTicker, async_loader_fn, loader_fn,
+};
 
 fn message(panic: &(dyn Any + Send)) -> String {
     panic.downcast_ref::<String>().cloned().unwrap_or_default()
@@ -448,4 +450,52 @@ fn recursion_out_of_a_policy_is_refused_on_a_reload_thread() {
     let ended = told.recv_timeout(Duration::from_secs(30));
     assert!(matches!(ended, Ok(Err(LoadError::Panicked))), "{ended:?}");
     assert_eq!(users.get(&1).unwrap(), 1);
+}
+
+/// Threads that wait for a refresh, or for the future of a loader, wait as others do.
+#[test]
+fn rings_through_refreshes_and_blocking_calls_of_async_loaders() {
+    type Users = LoadingCache<u64, u64, ()>;
+    let is_refused = |users: &Users, key: u64| {
+        let (users, (tell, told)) = (users.clone(), mpsc::channel());
+        thread::spawn(move || _ = tell.send(users.get(&key).is_err()));
+        told
+    };
+    let ended = |told: mpsc::Receiver<bool>| told.recv_timeout(Duration::from_secs(30));
+
+    let own = Arc::<OnceLock<Users>>::default();
+    let inner = Arc::clone(&own);
+    let users = Cache::builder()
+        .loading(loader_fn(move |key: &u64| match (inner.get(), key) {
+            (Some(users), 1) => users.refresh(2).wait().map_err(drop)?.ok_or(()),
+            (Some(users), 2) => users.get(&1).map_err(drop),
+            _ => Ok(*key),
+        }))
+        .build();
+    own.set(users.clone()).unwrap();
+    assert_eq!(ended(is_refused(&users, 1)), Ok(true));
+    assert_eq!(users.get(&3), Ok(3));
+
+    let (own, begun) = <(Arc<OnceLock<Users>>, Arc<AtomicUsize>)>::default();
+    let (inner, count) = (Arc::clone(&own), Arc::clone(&begun));
+    let users: Users = Cache::builder()
+        .loading(async_loader_fn(move |key: &u64| {
+            let (users, count, key) = (Arc::clone(&inner), Arc::clone(&count), *key);
+            async move {
+                let Some(users) = users.get() else {
+                    return Ok(key);
+                };
+                count.fetch_add(1, Ordering::SeqCst);
+                while count.load(Ordering::SeqCst) < 2 {
+                    thread::yield_now();
+                }
+                users.get(&(3 - key)).map_err(drop)
+            }
+        }))
+        .spawner(drop)
+        .build();
+    own.set(users.clone()).unwrap();
+    let told = [1, 2].map(|key| is_refused(&users, key));
+    assert_eq!(told.map(ended), [Ok(true), Ok(true)]);
+    assert_eq!(begun.load(Ordering::SeqCst), 2);
 }

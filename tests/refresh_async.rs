@@ -516,3 +516,179 @@ fn a_panic_of_the_expiry_policy_reaches_all_waiters_and_leaves_the_key_usable() 
     backend.permits.add_permits(1);
     assert_eq!(users.get(&1), Ok(11));
 }
+
+/// One that asks for several keys, and counts how often.
+struct Batch(Arc<Backend>);
+
+impl AsyncLoader<u64, u64> for Batch {
+    type Error = String;
+
+    async fn load(&self, key: &u64) -> Result<Loaded<u64>, String> {
+        Remote(Arc::clone(&self.0)).load(key).await
+    }
+
+    async fn load_many(&self, keys: &[u64]) -> Result<Vec<Option<Loaded<u64>>>, String> {
+        self.0.begun.fetch_add(1, Ordering::SeqCst);
+        let _counted = CountDrop(Arc::clone(&self.0));
+        self.0.permits.acquire().await.unwrap().forget();
+        match keys {
+            [66, ..] => Err("down".into()),
+            [67, ..] => panic!("told to panic in the loader"),
+            [68, ..] => Ok(Vec::new()),
+            _ => Ok(keys.iter().map(|key| Some((key * 10).into())).collect()),
+        }
+    }
+}
+
+fn batches(spawner: impl Fn(Task) + Send + Sync + 'static) -> (Users, Arc<Backend>) {
+    let backend = Arc::<Backend>::default();
+    let users = Cache::builder()
+        .record_stats()
+        .loading(Batch(Arc::clone(&backend)))
+        .spawner(spawner)
+        .build();
+    (users, backend)
+}
+
+#[test]
+fn a_call_for_several_keys_drives_the_loads_that_it_waits_for() {
+    let (users, backend) = batches(|_| panic!("nothing is spawned"));
+    let bells: [Arc<Bell>; 2] = Default::default();
+    let mut one = Box::pin(users.get_async(&1));
+    assert!(poll(one.as_mut(), &bells[0]).is_pending());
+    let mut all = Box::pin(users.get_all_async([1, 2]));
+    assert!(poll(all.as_mut(), &bells[1]).is_pending());
+    assert_eq!(backend.begun(), 2);
+    backend.permits.add_permits(2);
+    assert!(bells[1].0.load(Ordering::SeqCst) > 0, "it is woken");
+    // The leader of key 1 is not polled again.
+    assert_eq!(
+        poll(all.as_mut(), &bells[1]),
+        Poll::Ready(Ok(vec![Some(10), Some(20)]))
+    );
+    assert_eq!(poll(one.as_mut(), &bells[0]), Poll::Ready(Ok(10)));
+}
+
+#[test]
+fn a_load_of_several_keys_is_driven_by_any_call_that_waits_for_one_of_them() {
+    let (users, backend) = batches(|_| panic!("nothing is spawned"));
+    let bells: [Arc<Bell>; 3] = Default::default();
+    let mut all = Box::pin(users.get_all_async([1, 2, 3]));
+    assert!(poll(all.as_mut(), &bells[0]).is_pending());
+    let mut one = Box::pin(users.get_async(&2));
+    assert!(poll(one.as_mut(), &bells[1]).is_pending());
+    let mut two = Box::pin(users.get_all_async([3, 1]));
+    assert!(poll(two.as_mut(), &bells[2]).is_pending());
+    backend.permits.add_permits(1);
+    assert!(bells.iter().all(|bell| bell.0.load(Ordering::SeqCst) > 0));
+    assert_eq!(poll(one.as_mut(), &bells[1]), Poll::Ready(Ok(20)));
+    assert_eq!(users.cache().get(&3), Some(30));
+    assert_eq!(
+        poll(two.as_mut(), &bells[2]),
+        Poll::Ready(Ok(vec![Some(30), Some(10)]))
+    );
+    assert_eq!(
+        poll(all.as_mut(), &bells[0]),
+        Poll::Ready(Ok(vec![Some(10), Some(20), Some(30)]))
+    );
+    let stats = users.cache().stats();
+    assert_eq!(
+        (backend.begun(), stats.loads(), stats.load_waits()),
+        (1, 3, 3)
+    );
+}
+
+#[test]
+fn a_load_of_several_keys_is_spawned_when_its_last_waiter_goes() {
+    let tasks = Tasks::default();
+    let (users, backend) = batches(tasks.spawner());
+    let bell = Arc::default();
+    let mut all = Box::pin(users.get_all_async([1, 2]));
+    let mut one = Box::pin(users.get_async(&2));
+    assert!(poll(all.as_mut(), &bell).is_pending());
+    assert!(poll(one.as_mut(), &bell).is_pending());
+    drop(all);
+    assert_eq!((tasks.len(), backend.dropped()), (0, 0));
+    drop(one);
+    assert_eq!((tasks.len(), backend.dropped()), (1, 0));
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(
+        [1, 2].map(|key| users.cache().get(&key)),
+        [Some(10), Some(20)]
+    );
+    // A task that is dropped gives the right to load back, for each key.
+    let mut all = Box::pin(users.get_all_async([3, 4]));
+    assert!(poll(all.as_mut(), &bell).is_pending());
+    drop(all);
+    tasks.drop_all();
+    assert_eq!(backend.dropped(), 2);
+    backend.permits.add_permits(2);
+    assert_eq!([3, 4].map(|key| users.get(&key)), [Ok(30 + 2), Ok(40 + 3)]);
+}
+
+#[test]
+fn what_a_load_of_several_keys_comes_to_reaches_all_who_wait() {
+    let (users, backend) = batches(drop);
+    let bell = Arc::default();
+    for (key, error) in [
+        (66, LoadError::Failed(Arc::new("down".to_string()))),
+        (67, LoadError::Panicked),
+    ] {
+        let mut all = Box::pin(users.get_all_async([key, 1]));
+        let mut one = Box::pin(users.get_async(&1));
+        assert!(poll(all.as_mut(), &bell).is_pending());
+        assert!(poll(one.as_mut(), &bell).is_pending());
+        backend.permits.add_permits(1);
+        assert_eq!(poll(one.as_mut(), &bell), Poll::Ready(Err(error.clone())));
+        assert_eq!(poll(all.as_mut(), &bell), Poll::Ready(Err(error)));
+    }
+    // Another number of values is the loader's mistake: the call says so, and the keys go on.
+    backend.permits.add_permits(1);
+    let call = std::panic::AssertUnwindSafe(|| users.get_all([68, 1]));
+    let panic = std::panic::catch_unwind(call).unwrap_err();
+    let message = panic.downcast_ref::<String>().unwrap();
+    assert!(
+        message.contains("2 keys") && message.contains("0 values"),
+        "{message}"
+    );
+    backend.permits.add_permits(1);
+    assert_eq!(users.get(&1), Ok(10 + 3));
+}
+
+#[test]
+fn a_load_of_several_keys_that_is_overdue_has_timed_out() {
+    let (backend, time, tasks) = (
+        Arc::<Backend>::default(),
+        ManualTicker::new(),
+        Tasks::default(),
+    );
+    let users: Users = Cache::builder()
+        .ticker(time.clone())
+        .loading(Batch(Arc::clone(&backend)))
+        .load_timeout(5 * SECOND)
+        .spawner(tasks.spawner())
+        .build();
+    let bell = Arc::default();
+    let mut stuck = Box::pin(users.get_all_async([1, 2]));
+    assert!(poll(stuck.as_mut(), &bell).is_pending());
+    time.advance(SECOND);
+    // It waits for key 2, and goes on with the newer load.
+    let mut other = Box::pin(users.get_all_async([3, 2]));
+    assert!(poll(other.as_mut(), &bell).is_pending());
+    time.advance(4 * SECOND);
+    assert_eq!(
+        poll(stuck.as_mut(), &bell),
+        Poll::Ready(Err(LoadError::TimedOut))
+    );
+    assert_eq!(tasks.len(), 1, "what is late may still come");
+    // The late load, that of key 3, and a newer one of key 2.
+    backend.permits.add_permits(3);
+    assert_eq!(
+        poll(other.as_mut(), &bell),
+        Poll::Ready(Ok(vec![Some(30), Some(20)]))
+    );
+    assert_eq!(backend.begun(), 3);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(users.cache().get(&1), Some(10), "nothing has replaced it");
+}

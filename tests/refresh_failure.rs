@@ -4,10 +4,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 use wheelhouse::{
-    Cache, Expiry, LoadError, LoadingCache, ManualTicker, Refresh, loader_fn, refresh,
+    Cache, Expiry, LoadError, LoadingCache, ManualTicker, Refresh, async_loader_fn, loader_fn,
+    refresh,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -433,4 +435,54 @@ fn a_reload_that_is_stuck_is_replaced_after_the_time_out() {
         users.cache().stats().loads_discarded() == 1
     });
     assert_eq!(users.cache().get(&1), Some(12));
+}
+
+/// A reload that was revoked and the one after it begin at the same time by the clock.
+#[test]
+fn a_failure_of_a_revoked_reload_does_not_count_for_the_newer_one() {
+    type Told = Arc<Mutex<Vec<(u64, u32)>>>;
+    struct AtOnce(Told);
+    impl Refresh<u64, u64> for AtOnce {
+        fn refresh_after_create(
+            &self,
+            _: &u64,
+            _: &u64,
+            _: Instant,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            Some(Duration::ZERO)
+        }
+
+        fn refresh_after_failure(
+            &self,
+            _: &u64,
+            value: &u64,
+            failures: u32,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            self.0.lock().unwrap().push((*value, failures));
+            Some(SECOND)
+        }
+    }
+    let (told, tasks) = (Told::default(), Arc::new(Mutex::new(Vec::new())));
+    let spawned = Arc::clone(&tasks);
+    let users = Cache::builder()
+        .ticker(ManualTicker::new())
+        .record_stats()
+        .loading(async_loader_fn(|_: &u64| {
+            std::future::ready(Err::<u64, _>("down".to_string()))
+        }))
+        .refresh_after(AtOnce(Arc::clone(&told)))
+        .spawner(move |task| spawned.lock().unwrap().push(task))
+        .build();
+    for value in [10, 20] {
+        users.cache().insert(1, value);
+        assert_eq!(users.get(&1), Ok(value));
+    }
+    let mut context = Context::from_waker(Waker::noop());
+    for mut task in std::mem::take(&mut *tasks.lock().unwrap()) {
+        assert!(task.as_mut().poll(&mut context).is_ready());
+    }
+    assert_eq!(*told.lock().unwrap(), [(20, 1)]);
+    assert_eq!(users.cache().stats().reload_failures(), 2);
 }

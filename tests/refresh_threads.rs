@@ -313,3 +313,89 @@ fn a_reload_that_was_replaced_before_it_began_calls_no_loader() {
     assert_eq!(users.refresh(1).wait(), Ok(Some(1)));
     assert_eq!(users.refresh(2).wait(), Ok(Some(2)));
 }
+
+/// A loader that reads another key, whose reload waits for the very thread that runs the loader.
+#[test]
+fn a_reload_may_wait_for_a_reload_that_is_queued_behind_it() {
+    for call in 0..4 {
+        let time = ManualTicker::new();
+        let (own, open) = (
+            Arc::<std::sync::OnceLock<LoadingCache<u64, u64, ()>>>::default(),
+            Arc::new(AtomicBool::new(true)),
+        );
+        let (inner, o) = (Arc::clone(&own), Arc::clone(&open));
+        let users: LoadingCache<u64, u64, ()> = Cache::builder()
+            .ticker(time.clone())
+            .record_stats()
+            .time_to_live(10 * SECOND)
+            .loading(loader_fn(move |key: &u64| {
+                let Some(users) = inner.get().filter(|_| *key == 1) else {
+                    return Ok(*key);
+                };
+                until("the gate opens", || o.load(Ordering::SeqCst));
+                let other = match call {
+                    0 => users.get(&2).map_err(drop)?,
+                    1 => users.refresh(2).wait().map_err(drop)?.ok_or(())?,
+                    2 => users.cache().get_with(2, || 2),
+                    _ => users.get_all([2]).map_err(drop)?[0].ok_or(())?,
+                };
+                Ok(100 + other)
+            }))
+            .refresh_after(refresh::after(SECOND))
+            .build();
+        assert_eq!((users.get(&1), users.get(&2)), (Ok(1), Ok(2)));
+        own.set(users.clone()).unwrap();
+        open.store(false, Ordering::SeqCst);
+        time.advance(SECOND);
+        assert_eq!(
+            (users.get(&1), users.get(&2)),
+            (Ok(1), Ok(2)),
+            "both are stale"
+        );
+        assert_eq!(users.cache().stats().reloads(), 2);
+        time.advance(9 * SECOND);
+        open.store(true, Ordering::SeqCst);
+        let (done, ends) = std::sync::mpsc::channel();
+        thread::spawn(move || done.send((users.get(&1), users.get(&2))));
+        let end = ends.recv_timeout(Duration::from_secs(20));
+        assert_eq!(end, Ok((Ok(102), Ok(2))), "call {call} waits for ever");
+    }
+}
+
+/// What a reload waits in the queue is no part of its time.
+#[test]
+fn the_time_of_a_reload_counts_from_its_run() {
+    let time = ManualTicker::new();
+    let (calls, open) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+    let (counted, o) = (Arc::clone(&calls), Arc::clone(&open));
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .loading(loader_fn(move |key: &u64| {
+            let call = counted.fetch_add(1, Ordering::SeqCst);
+            until("the gate opens", || {
+                call < 2 || o.load(Ordering::SeqCst) > call - 2
+            });
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(10 * SECOND))
+        .load_timeout(5 * SECOND)
+        .build();
+    assert_eq!((users.get(&1), users.get(&2)), (Ok(1), Ok(2)));
+    time.advance(10 * SECOND);
+    assert_eq!(
+        (users.get(&1), users.get(&2)),
+        (Ok(1), Ok(2)),
+        "both are stale"
+    );
+    until("the first runs", || calls.load(Ordering::SeqCst) == 3);
+    time.advance(4 * SECOND);
+    open.store(1, Ordering::SeqCst);
+    until("the second runs", || calls.load(Ordering::SeqCst) == 4);
+    time.advance(3 * SECOND);
+    let waiter = users.refresh(2);
+    assert_eq!(users.cache().stats().reloads(), 2, "it is not overdue");
+    open.store(2, Ordering::SeqCst);
+    assert_eq!(waiter.wait(), Ok(Some(2)));
+    assert_eq!(users.cache().stats().load_time(), 7 * SECOND);
+}

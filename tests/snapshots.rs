@@ -820,3 +820,54 @@ fn a_file_that_was_cut_off_is_an_error() {
     let read: Snapshot<u32, u32> = serde_json::from_str(&text).unwrap();
     assert_eq!(read.len(), 3);
 }
+
+/// The reload that is under way ends with the process: the entry is as stale as it was.
+#[test]
+fn an_entry_that_is_being_reloaded_comes_back_stale() {
+    use wheelhouse::{async_loader_fn, refresh};
+    for timeout in [None, Some(secs(500))] {
+        let clock = ManualTicker::new();
+        let tasks = Arc::new(Mutex::new(Vec::new()));
+        let spawned = Arc::clone(&tasks);
+        let loading = Cache::<u32, u32>::builder()
+            .ticker(clock.clone())
+            .loading(async_loader_fn(|key: &u32| {
+                std::future::ready(Ok::<u32, ()>(key * 10))
+            }))
+            .refresh_after(refresh::after(secs(60)))
+            .spawner(move |task| spawned.lock().unwrap().push(task));
+        let old = match timeout {
+            Some(time) => loading.load_timeout(time).build(),
+            None => loading.build(),
+        };
+        assert_eq!(old.get(&1).unwrap(), 10);
+        let left = || {
+            old.cache()
+                .snapshot()
+                .into_iter()
+                .next()
+                .unwrap()
+                .refresh_in
+        };
+        clock.advance(secs(60));
+        assert_eq!(left(), Some(Duration::ZERO));
+        assert_eq!(old.get(&1).unwrap(), 10);
+        assert_eq!(tasks.lock().unwrap().len(), 1, "it is being reloaded");
+        assert_eq!(left(), Some(Duration::ZERO));
+        // A task that is dropped has failed: the policy says when it is tried again.
+        tasks.lock().unwrap().clear();
+        assert_eq!(left(), Some(secs(1)));
+    }
+}
+
+/// Entries that are due take up no room, though no pass has removed them yet.
+#[test]
+fn a_cache_full_of_expired_entries_has_room() {
+    let (new, clock) = built(|b| b.max_capacity(10));
+    (0..10).for_each(|key| new.insert_with_ttl(key, 1, secs(1)));
+    clock.advance(secs(1));
+    let snapshot: Snapshot<_, _> = (5..15).map(|key| saved(key, None)).collect();
+    assert_eq!(new.restore(snapshot, Restore::default()), only(10));
+    new.run_pending_tasks();
+    assert!((5..15).all(|key| new.get(&key) == Some(key * 10)));
+}

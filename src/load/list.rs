@@ -19,6 +19,8 @@ pub(crate) struct Loads<K, V> {
     listed: Vec<(u64, Listed<K, V>)>,
     /// The loads that were completed and whose leaders have yet to learn of it.
     completed: Vec<(Mark, Arc<Load<K, V>>)>,
+    /// The loads that were revoked, until their runs end: calls may still wait for them.
+    revoked: Vec<Arc<Load<K, V>>>,
     /// The next mark.
     next: u64,
 }
@@ -83,6 +85,7 @@ impl<K, V> Loads<K, V> {
         Self {
             listed: Vec::new(),
             completed: Vec::new(),
+            revoked: Vec::new(),
             next: 0,
         }
     }
@@ -98,8 +101,14 @@ impl<K, V> Loads<K, V> {
         self.listed.iter().any(|(other, _)| *other == hash)
     }
 
+    /// The loads for which calls may wait, current or not.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = &Arc<Load<K, V>>> {
+        self.iter().chain(&self.revoked)
+    }
+
+    /// The number of loads, current or not.
     pub(crate) fn len(&self) -> usize {
-        self.listed.len()
+        self.listed.len() + self.revoked.len()
     }
 
     /// The loads that calls can share: no call waits for a bare one.
@@ -204,12 +213,32 @@ impl<K, V> Loads<K, V> {
         }
     }
 
+    /// Revokes a load that has left the list.
+    fn revoke_unlisted(&mut self, load: &Arc<Load<K, V>>, by: By) {
+        if load.revoke(by) {
+            self.revoked.push(Arc::clone(load));
+        }
+    }
+
+    /// Revokes a listed load.
+    pub(crate) fn revoke(&mut self, load: &Arc<Load<K, V>>, by: By) {
+        self.remove(load);
+        self.revoke_unlisted(load, by);
+    }
+
+    /// The run of a revoked load has ended. The caller holds another reference.
+    pub(crate) fn forget_revoked(&mut self, load: &Arc<Load<K, V>>) {
+        self.revoked.retain(|other| !Arc::ptr_eq(other, load));
+    }
+
     /// Revokes all loads.
     pub(crate) fn revoke_all(&mut self, by: By) -> Vec<Arc<Load<K, V>>> {
         self.complete_all(|_| true);
         let all: Vec<_> = self.iter().cloned().collect();
         self.listed.clear();
-        all.iter().for_each(|load| load.revoke(by));
+        for load in &all {
+            self.revoke_unlisted(load, by);
+        }
         all
     }
 }

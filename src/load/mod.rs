@@ -2,7 +2,8 @@
 //!
 //! This folder is the part below the map: the state of one load ([`state`]), the list of the
 //! current loads of a shard ([`list`]), and the search for rings of threads that would wait for
-//! each other ([`ring`]). It knows neither map nor cache. The calls that load are in `loading`.
+//! each other ([`ring`]). A thread of a pool that waits gives up its [`seat`]. The folder knows
+//! neither map nor cache. The calls that load are in `loading`.
 //!
 //! # Invariants
 //!
@@ -17,13 +18,18 @@
 //!    called and no key or value is cloned, compared or dropped under either.
 //! 6. A load that began bare is listed, or waits in the list of the completed for its leader, until
 //!    its leader has ended its run. A bare load is current, and no call but its leader knows it.
+//! 7. A load that is revoked while a run of it is at work stands among the revoked loads of its
+//!    shard until that run ends. So calls that wait for it can be woken when it becomes overdue.
 
 mod list;
 mod ring;
+mod seat;
 mod state;
 
 pub(crate) use list::{Bare, Known, Loads, Mark};
-pub(crate) use ring::{Ring, thread_number, wait_in};
+pub(crate) use ring::{Blocking, Ring, note_wait, thread_number, wait_in};
+use seat::away;
+pub(crate) use seat::{Seat, seated};
 pub(crate) use state::{
     By, Failure, Load, Outcome, Sealed, Shared, Ticket, Verdict, Want, wake_all,
 };

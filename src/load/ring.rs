@@ -12,10 +12,15 @@
 //! leads, so what was read of the ring stays true while the rest is read.
 //!
 //! A load that no thread leads (a lease, a task between two polls) ends the search.
+//!
+//! # Threads that wait for futures
+//!
+//! A call that blocks its thread until a future is ready waits for the load for which that future
+//! waits. The future notes it when it is polled ([`note_wait`]), the call waits ([`Blocking`]).
 
-use super::{Load, Ticket};
+use super::{Load, Ticket, away};
 use crate::sync::IS_MODEL;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,11 +37,17 @@ struct Wait {
 /// A load of any cache.
 trait Blocks: Send + Sync {
     fn blocks(&self, ticket: Ticket) -> Option<u64>;
+
+    fn hash(&self) -> u64;
 }
 
 impl<K: Send + Sync, V: Send + Sync> Blocks for Load<K, V> {
     fn blocks(&self, ticket: Ticket) -> Option<u64> {
         Load::blocks(self, ticket)
+    }
+
+    fn hash(&self) -> u64 {
+        Load::hash(self)
     }
 }
 
@@ -44,6 +55,25 @@ impl<K: Send + Sync, V: Send + Sync> Blocks for Load<K, V> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ring {
     pub(crate) others: usize,
+}
+
+impl Ring {
+    /// What to say of it; `hash` is that of the key whose load the call would wait for.
+    pub(crate) fn fault(self, hash: u64) -> String {
+        let who = match self.others {
+            0 => "which this thread leads itself".to_string(),
+            1 => {
+                "whose leader, another thread, waits for a load that this thread leads".to_string()
+            }
+            others => format!(
+                "whose leader waits, through {others} threads, for a load that this thread leads"
+            ),
+        };
+        format!(
+            "deadlock: this call would wait for the load of the key with the hash {hash:#018x}, \
+             {who}; the call is refused"
+        )
+    }
 }
 
 /// The number of the calling thread; 0 if it is not known, as in a thread's last moments.
@@ -72,9 +102,13 @@ where
     K: Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
+    wait_for(Arc::<Load<K, V>>::clone(load), ticket, wait)
+}
+
+fn wait_for<R>(load: Arc<dyn Blocks>, ticket: Ticket, wait: impl FnOnce() -> R) -> Result<R, Ring> {
     let me = thread_number();
     if me == 0 {
-        return Ok(wait());
+        return Ok(away(wait));
     }
     let mut waits = WAITS.lock();
     let mut leader = load.blocks(ticket);
@@ -89,12 +123,11 @@ where
             .filter(|_| others <= waits.len())
             .and_then(|wait| wait.load.blocks(wait.ticket));
     }
-    let load: Arc<dyn Blocks> = Arc::<Load<K, V>>::clone(load);
     // One wait a thread: a thread that waits runs no other code.
     waits.insert(me, Wait { load, ticket });
     drop(waits);
     let noted = Noted(me);
-    let answer = wait();
+    let answer = away(wait);
     drop(noted);
     Ok(answer)
 }
@@ -107,5 +140,74 @@ impl Drop for Noted {
         let wait = WAITS.lock().remove(&self.0);
         // With the lock released: a key may be dropped with it.
         drop(wait);
+    }
+}
+
+/// What the future of a call that blocks its thread waits for.
+struct Awaited {
+    load: Arc<dyn Blocks>,
+    ticket: Ticket,
+    name: Option<Box<str>>,
+}
+
+thread_local! {
+    /// Whether a call blocks the thread until a future is ready.
+    static BLOCKS: Cell<bool> = const { Cell::new(false) };
+    static AWAITED: RefCell<Option<Awaited>> = const { RefCell::new(None) };
+}
+
+/// A call that blocks its thread until a future is ready.
+pub(crate) struct Blocking {
+    /// Whether another one does, from whose future this one was called.
+    outer: bool,
+}
+
+impl Blocking {
+    pub(crate) fn begin() -> Self {
+        Self {
+            outer: BLOCKS.replace(true),
+        }
+    }
+
+    /// Waits until the future is to be polled again, unless that would close a ring. Then: the name
+    /// of the cache, and what to say.
+    pub(crate) fn wait(&self, wait: impl FnOnce()) -> Result<(), (Option<Box<str>>, String)> {
+        let Some(Awaited { load, ticket, name }) = exchange_awaited(None) else {
+            away(wait);
+            return Ok(());
+        };
+        let hash = load.hash();
+        wait_for(load, ticket, wait).map_err(|ring| (name, ring.fault(hash)))
+    }
+}
+
+impl Drop for Blocking {
+    fn drop(&mut self) {
+        BLOCKS.set(self.outer);
+        drop(exchange_awaited(None));
+    }
+}
+
+/// What was noted before.
+fn exchange_awaited(awaited: Option<Awaited>) -> Option<Awaited> {
+    // In a thread's last moments nothing is noted.
+    let exchange = |noted: &RefCell<Option<Awaited>>| noted.replace(awaited);
+    AWAITED.try_with(exchange).ok().flatten()
+}
+
+/// Notes for which load of a cache a future waits that was polled. If it was polled by the future
+/// of another load, that one notes its own wait later.
+pub(crate) fn note_wait<K, V>(
+    load: &Arc<Load<K, V>>,
+    ticket: Ticket,
+    name: impl FnOnce() -> Option<Box<str>>,
+) where
+    K: Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    if !IS_MODEL && BLOCKS.try_with(Cell::get).unwrap_or(false) {
+        let load: Arc<dyn Blocks> = Arc::<Load<K, V>>::clone(load);
+        let name = name();
+        drop(exchange_awaited(Some(Awaited { load, ticket, name })));
     }
 }

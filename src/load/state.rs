@@ -442,11 +442,13 @@ impl<K, V> Load<K, V> {
     }
 
     /// The load is no longer current. Under the shard's lock;
-    /// [`release_waiters`](Self::release_waiters) follows when the lock was released.
-    pub(crate) fn revoke(&self, by: By) {
+    /// [`release_waiters`](Self::release_waiters) follows when the lock was released. True if calls
+    /// still wait for the run that is at work.
+    pub(crate) fn revoke(&self, by: By) -> bool {
         let mut state = self.state.lock();
         self.end_currency();
         state.revoked.get_or_insert(by);
+        by != By::Newer && state.phase != Phase::Offered
     }
 
     /// Tells waiters of a revoked load to look again: those that wait for a turn, and all if no

@@ -21,17 +21,18 @@ use std::sync::Arc;
 use std::task::Poll;
 
 /// The keys of a call, each once, and where its answer goes.
-struct Keys<K, V> {
-    unique: Vec<K>,
+pub(crate) struct Keys<K, V> {
+    pub(crate) unique: Vec<K>,
     /// For each key that was asked, its place among the unique ones.
     places: Vec<usize>,
-    answers: Vec<Option<V>>,
+    /// For each of the unique keys.
+    pub(crate) answers: Vec<Option<V>>,
     /// Those without a hit.
-    missing: Vec<usize>,
+    pub(crate) missing: Vec<usize>,
 }
 
 impl<K: Hash + Eq, V: Clone> Keys<K, V> {
-    fn fold(keys: impl IntoIterator<Item = K>) -> Self
+    pub(crate) fn fold(keys: impl IntoIterator<Item = K>) -> Self
     where
         K: Clone,
     {
@@ -55,7 +56,7 @@ impl<K: Hash + Eq, V: Clone> Keys<K, V> {
     }
 
     /// Reads what the cache has.
-    fn look_up<S>(&mut self, cache: &Cache<K, V, S>)
+    pub(crate) fn look_up<S>(&mut self, cache: &Cache<K, V, S>)
     where
         K: Send + Sync + 'static,
         V: Send + Sync + 'static,
@@ -66,7 +67,7 @@ impl<K: Hash + Eq, V: Clone> Keys<K, V> {
         self.missing = (0..self.unique.len()).filter(missing).collect();
     }
 
-    fn in_order(self) -> Vec<Option<V>> {
+    pub(crate) fn in_order(self) -> Vec<Option<V>> {
         let answer = |&place: &usize| self.answers[place].clone();
         self.places.iter().map(answer).collect()
     }
@@ -141,10 +142,8 @@ where
         };
         assert!(
             values.len() == self.leads.len(),
-            "the load of several keys was given {} keys and returned {} values; it has to return \
-             one for each key",
-            self.leads.len(),
-            values.len(),
+            "{}",
+            wrong_number_of_values(self.leads.len(), values.len()),
         );
         for ((place, lead), value) in self.places.into_iter().zip(self.leads).zip(values) {
             match value {
@@ -158,6 +157,14 @@ where
         }
         Ok(())
     }
+}
+
+/// What to say of a load that was given another number of keys than it returned values.
+pub(crate) fn wrong_number_of_values(keys: usize, values: usize) -> String {
+    format!(
+        "the load of several keys was given {keys} keys and returned {values} values; it has to \
+         return one for each key"
+    )
 }
 
 /// A place among the waiters of another call's load, given up when it is dropped.

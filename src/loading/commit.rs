@@ -327,6 +327,8 @@ impl<K, V, S> LoadView<'_, K, V, S> {
             let ended = load.end(outcome, now);
             if ended.unlist {
                 shard.unlist_load(load);
+            } else if !load.is_current() {
+                shard.forget_revoked_load(load);
             }
             drop(shard);
             if !ended.unlist {
@@ -334,7 +336,15 @@ impl<K, V, S> LoadView<'_, K, V, S> {
             }
             ended
         } else {
-            load.end(outcome, 0)
+            let ended = load.end(outcome, 0);
+            if load.revoked().is_some() {
+                self.core
+                    .shared
+                    .map
+                    .lock(load.hash())
+                    .forget_revoked_load(load);
+            }
+            ended
         };
         wake_all(ended.wakers);
     }

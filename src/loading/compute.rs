@@ -284,7 +284,8 @@ where
     /// Shows the live entry to `f`, and does what `f` answers.
     ///
     /// `f` runs with no lock held; `get` finds the old value meanwhile. Writers of the key do not
-    /// wait: [`CompResult`] says what becomes of the compute then.
+    /// wait: [`CompResult`] says what becomes of the compute then. Nor do the calls that wait for
+    /// their turn: the first of them that wakes up runs next.
     ///
     /// # Panics
     ///

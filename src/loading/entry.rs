@@ -150,22 +150,24 @@ where
         (key, end)
     }
 
-    fn load_async<M, F, R>(
+    async fn load_async<M, F, R>(
         self,
         want: Want,
         init: M,
         convert: impl Fn(F::Output) -> Made<V, Infallible>,
         finish: impl FnOnce(K, End<V, Infallible>) -> R,
-    ) -> impl Future<Output = R>
+    ) -> R
     where
         M: FnOnce() -> F,
         F: Future,
     {
+        if let Some(got) = hit_entry(self.cache, self.key.query()) {
+            return finish(self.key.into_owned(), End::Found(got));
+        }
         let key = self.key.copy();
-        let look = hit_entry::<K, V, S, Y::Query>;
-        let seeker = Seeker::new(self.cache, self.key, LoadRequest::value(want), Some(look));
+        let seeker = Seeker::new(self.cache, self.key, LoadRequest::value(want), None);
         let make = move |_: Option<&Got<V>>| init();
-        Loading::of_closure(seeker, make, convert, move |end| finish(key, end))
+        Loading::of_closure(seeker, make, convert, move |end| finish(key, end)).await
     }
 
     /// The key's entry, or a new one with the default value.

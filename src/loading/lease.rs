@@ -1,7 +1,7 @@
 //! The leader's right as a value, for code that cannot run inside a closure.
 
 use super::begin::{Got, LoadRequest, Role};
-use super::commit::{Committed, Lead};
+use super::commit::{Committed, Lead, publish};
 use super::get_with::hit;
 use super::key::Owned;
 use super::poll::{Part, Seeker};
@@ -9,6 +9,7 @@ use crate::RandomState;
 use crate::cache::Cache;
 use crate::load::{Failure, Load, Outcome, Verdict, Want, thread_number, wake_all};
 use crate::operations::{LifetimeSource, WeakHandle};
+use crate::time::NEVER;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
@@ -183,7 +184,12 @@ where
 
     fn fill_as(mut self, value: V, given: LifetimeSource) -> Filled<V> {
         let Some(core) = self.core.visit() else {
-            // Dropping the lease wakes the waiters; there are none, since the cache is gone.
+            // A refresh waits without a handle. Cloned first: if that panics, dropping the lease
+            // ends the load.
+            let shared = (self.load().has_sharers()).then(|| value.clone());
+            if let Some(load) = self.load.take() {
+                wake_all(load.end(&publish(shared, false, NEVER), 0).wakers);
+            }
             return Filled::Revoked(value);
         };
         let Some(load) = self.load.take() else {

@@ -40,6 +40,8 @@ pub use entry::{EntrySelector, RefEntrySelector};
 pub use lease::{Filled, Lease, Leased};
 
 pub(crate) use begin::{LoadRequest, Role};
+pub(crate) use bulk::{Keys, wrong_number_of_values};
+pub(crate) use commit::Lead;
 pub(crate) use get_with::{error_of, fallible};
 pub(crate) use key::ByRef;
 pub(crate) use poll::{Loading, Seeker};

@@ -104,6 +104,14 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
         self.core.visit()
     }
 
+    /// The run begins now: what the right has waited is no part of the load's time. The cache's
+    /// time; `None` if the cache is gone.
+    pub(crate) fn begin_run(&self) -> Option<u64> {
+        let now = self.now()?;
+        self.load().set_began(now);
+        Some(now)
+    }
+
     /// The cache's time; `None` if the cache is gone.
     pub(crate) fn now(&self) -> Option<u64> {
         self.core().map(|core| core.shared.clock.now())
@@ -442,6 +450,10 @@ impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
     fn back_off(self, load: &Load<K, V>, until: Option<u64>) {
         let Some(until) = until else { return };
         self.core.shared.count(Counters::reload_failed);
+        if load.revoked().is_some() {
+            // What the key has now is not what this reload began from.
+            return;
+        }
         let pin = self.core.shared.pin();
         let Ok(hit) = self.core.shared.find_live(load.hash(), load.key(), &pin) else {
             return;

@@ -232,21 +232,8 @@ impl<K, V, S> LoadView<'_, K, V, S> {
     }
 
     /// The message about a ring.
-    pub(super) fn ring_message(self, load: &Load<K, V>, ring: Ring) -> String {
-        let key = format!("the key with the hash {:#018x}", load.hash());
-        let leader = match ring.others {
-            0 => "which this thread leads itself".to_string(),
-            1 => {
-                "whose leader, another thread, waits for a load that this thread leads".to_string()
-            }
-            others => format!(
-                "whose leader waits, through {others} threads, for a load that this thread leads"
-            ),
-        };
-        let fault = format!(
-            "deadlock: this call would wait for the load of {key}, {leader}; the call is refused"
-        );
-        about(self.core.shared.name.as_deref(), &fault)
+    pub(crate) fn ring_message(self, load: &Load<K, V>, ring: Ring) -> String {
+        about(self.core.shared.name.as_deref(), &ring.fault(load.hash()))
     }
 }
 

@@ -110,6 +110,9 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// The greatest number of threads on which a [`Loader`](crate::Loader) reloads. They start when
     /// they are needed, and end when they have had nothing to do for a while. The default is 1.
     ///
+    /// A loader may read other keys of the cache. While it waits for a load of theirs, its thread
+    /// does not count, so that another one can run what it waits for.
+    ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
     ///

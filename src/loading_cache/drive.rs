@@ -1,10 +1,10 @@
 //! Shared futures of async loads: any waiter that is polled polls them.
 //!
-//! A load's future stands beside the load. Each waiter that can drive it is attached. A wake-up of
-//! the future wakes all waiters of the load, and the first that is polled polls the future. When
-//! the last attached waiter goes away, the future is handed to the program's spawner, whose task is
-//! attached in its turn. If that task is dropped, the future is dropped, and the right to load with
-//! it.
+//! A load's future stands beside the load, that of several keys beside the load of each. Each
+//! waiter that can drive it is attached. A wake-up of the future wakes all waiters of its loads,
+//! and the first that is polled polls the future. When the last attached waiter goes away, the
+//! future is handed to the program's spawner, whose task is attached in its turn. If that task is
+//! dropped, the future is dropped, and the right to load with it.
 //!
 //! # Invariant
 //!
@@ -31,9 +31,10 @@ pub(super) struct Drives<K, V, S> {
     _hasher: PhantomData<fn() -> S>,
 }
 
-/// The future of one load.
+/// The future of one load, or of several.
 struct Drive<K, V> {
     load: Arc<Load<K, V>>,
+    others: Vec<Arc<Load<K, V>>>,
     future: Mutex<Option<BoxFuture<()>>>,
     ended: AtomicBool,
     /// Whether a waiter was polled while another one polled the future.
@@ -43,7 +44,7 @@ struct Drive<K, V> {
     task: Mutex<Option<Waker>>,
 }
 
-/// Wakes all waiters of a load, and its task.
+/// Wakes all waiters of its loads, and its task.
 struct WakeWaiters<K, V>(Weak<Drive<K, V>>);
 
 impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Wake for WakeWaiters<K, V> {
@@ -51,8 +52,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Wake for WakeWaiters<K,
         let Some(drive) = self.0.upgrade() else {
             return;
         };
-        drive.load.wake_waiters();
-        drive.wake_task();
+        drive.wake_all();
     }
 }
 
@@ -87,24 +87,31 @@ where
         }
     }
 
-    /// Lists the future of a load, with a first waiter.
+    /// Lists the future of some loads, with a first waiter.
     pub(super) fn start(
         self: &Arc<Self>,
-        load: &Arc<Load<K, V>>,
+        loads: &[Arc<Load<K, V>>],
         future: BoxFuture<()>,
     ) -> Attached<K, V, S> {
+        let Some((load, others)) = loads.split_first() else {
+            unreachable!("a future loads something");
+        };
         let drive = Arc::new(Drive {
             load: Arc::clone(load),
+            others: others.to_vec(),
             future: Mutex::new(Some(future)),
             ended: AtomicBool::new(false),
             missed: AtomicBool::new(false),
             attached: AtomicUsize::new(1),
             task: Mutex::new(None),
         });
-        let former = (self.futures.lock()).insert(address(load), Arc::clone(&drive));
+        let mut futures = self.futures.lock();
+        let listed = |load| futures.insert(address(load), Arc::clone(&drive));
+        let former: Vec<_> = loads.iter().filter_map(listed).collect();
+        drop(futures);
         drop(former);
-        // Calls that have joined the load meanwhile attach themselves.
-        load.wake_waiters();
+        // Calls that have joined the loads meanwhile attach themselves.
+        loads.iter().for_each(|load| load.wake_waiters());
         Attached {
             drives: Arc::clone(self),
             drive,
@@ -131,18 +138,6 @@ where
         let task: BoxFuture<()> = Box::pin(poll_fn(move |cx| attached.poll_as_task(cx)));
         // A spawner that panics drops the task: the reader that started the reload goes on.
         contain(|| (self.spawner)(task));
-    }
-
-    fn remove(&self, drive: &Arc<Drive<K, V>>) {
-        let mut futures = self.futures.lock();
-        let at = address(&drive.load);
-        // The load may have its next leader by now, with a future of its own.
-        let mine = futures
-            .get(&at)
-            .is_some_and(|listed| Arc::ptr_eq(listed, drive));
-        let removed = if mine { futures.remove(&at) } else { None };
-        drop(futures);
-        drop(removed);
     }
 }
 
@@ -181,10 +176,10 @@ where
         };
         let waker = Waker::from(Arc::new(WakeWaiters(Arc::downgrade(drive))));
         let me = thread_number();
-        drive.load.set_leader(me);
+        drive.loads().for_each(|load| load.set_leader(me));
         let polled = contain(|| future.as_mut().poll(&mut Context::from_waker(&waker)));
-        if drive.load.leader() == me {
-            drive.load.set_leader(0);
+        for load in drive.loads().filter(|load| load.leader() == me) {
+            load.set_leader(0);
         }
         if matches!(polled, Some(Poll::Pending)) {
             return false;
@@ -194,7 +189,7 @@ where
         drive.ended.store(true, Ordering::Release);
         drop(held);
         contain(|| drop(future));
-        self.drives.remove(drive);
+        drive.unlist(&mut self.drives.futures.lock());
         drive.wake_task();
         true
     }
@@ -224,6 +219,26 @@ impl<K, V> Drive<K, V> {
         })
     }
 
+    fn loads(&self) -> impl Iterator<Item = &Arc<Load<K, V>>> {
+        std::iter::once(&self.load).chain(&self.others)
+    }
+
+    /// Takes it out of the list of futures.
+    fn unlist(self: &Arc<Self>, futures: &mut HashMap<usize, Arc<Self>>) {
+        for at in self.loads().map(address) {
+            // The load may have its next leader by now, with a future of its own.
+            if (futures.get(&at)).is_some_and(|listed| Arc::ptr_eq(listed, self)) {
+                futures.remove(&at);
+            }
+        }
+    }
+
+    /// Wakes all waiters of its loads, and its task.
+    fn wake_all(&self) {
+        self.loads().for_each(|load| load.wake_waiters());
+        self.wake_task();
+    }
+
     fn wake_task(&self) {
         let task = self.task.lock().clone();
         wake_all(task);
@@ -246,8 +261,7 @@ where
         if !last {
             drop(futures);
             // This waiter may have been woken to poll: another one does.
-            drive.load.wake_waiters();
-            drive.wake_task();
+            drive.wake_all();
             return;
         }
         if !self.spawned {
@@ -260,9 +274,8 @@ where
             });
             return;
         }
-        let removed = futures.remove(&address(&drive.load));
+        drive.unlist(&mut futures);
         drop(futures);
-        drop(removed);
         let future = drive.future.lock().take();
         contain(|| drop(future));
     }

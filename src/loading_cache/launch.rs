@@ -50,7 +50,8 @@ where
             }
             Source::Async(loader) => {
                 let load = Arc::clone(right.load());
-                let attached = self.drives.start(&load, drive(Arc::clone(loader), right));
+                let future = drive(Arc::clone(loader), right);
+                let attached = self.drives.start(std::slice::from_ref(&load), future);
                 self.drives.spawn(attached);
             }
         }

@@ -6,7 +6,7 @@
 //!
 //! A [`Loader`] runs on the caller's thread for an absent key, and on one of the [`workers`] for a
 //! reload. The future of an [`AsyncLoader`] is shared: any waiter drives it. If there is no waiter,
-//! the program's spawner gets it ([`mod@drive`]).
+//! the program's spawner gets it ([`mod@drive`], [`driven`]).
 //!
 //! The methods for threads are in `read`, those for tasks in `tasks`; `launch` starts reloads, and
 //! `run` calls the loader.
@@ -14,6 +14,7 @@
 mod builder;
 mod closure;
 mod drive;
+mod driven;
 mod error;
 mod launch;
 mod loader;

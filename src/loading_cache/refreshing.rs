@@ -47,7 +47,8 @@ impl<V, E> Refreshing<V, E> {
     ///
     /// # Panics
     ///
-    /// If this thread runs the loader for the very key.
+    /// If the call would wait for a load that its own thread leads, itself or through loads of
+    /// other threads.
     ///
     /// ```
     /// use wheelhouse::{Cache, LoadError, loader_fn};

@@ -6,15 +6,16 @@ use super::loader::{Loaded, Reloaded};
 use super::refreshing::answer;
 use super::source::{BoxFuture, Futures, between, failure, put, remade};
 use crate::contain::contain;
-use crate::load::{Failure, Outcome};
-use crate::loading::{End, Made, Right};
+use crate::load::{Blocking, Failure, Outcome};
+use crate::loading::{End, Made, ReloadResult, Right};
+use crate::shared::about;
 use crate::sync::Parker;
 use std::borrow::ToOwned;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -53,16 +54,7 @@ where
         load: impl FnOnce() -> Result<Vec<Option<Loaded<V>>>, E>,
     ) -> Result<Vec<Option<(Loaded<V>, Duration)>>, LoadError<E>> {
         let began = self.now();
-        self.judged(contain(load), began)
-    }
-
-    #[expect(clippy::type_complexity, reason = "as of `timed`")]
-    pub(super) fn judged(
-        &self,
-        made: Option<Result<Vec<Option<Loaded<V>>>, E>>,
-        began: u64,
-    ) -> Result<Vec<Option<(Loaded<V>, Duration)>>, LoadError<E>> {
-        match made {
+        match contain(load) {
             None => Err(LoadError::Panicked),
             Some(Err(error)) => Err(LoadError::Failed(Arc::new(error))),
             Some(Ok(values)) => {
@@ -117,7 +109,9 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     Box::pin(async move {
-        let Some(began) = right.now() else { return };
+        let Some(began) = right.begin_run() else {
+            return;
+        };
         let reload = right.is_reload();
         let begun = contain(|| {
             let key = right.load().key().clone();
@@ -138,6 +132,57 @@ where
     })
 }
 
+/// The future of the loads of several absent keys. If the loader returns another number of values,
+/// `wrong` gets both numbers, and the rights are given back.
+pub(super) fn drive_several<K, V, E, S>(
+    loader: Arc<dyn Futures<K, V, E>>,
+    rights: Vec<Right<K, V, S>>,
+    wrong: Arc<OnceLock<(usize, usize)>>,
+) -> BoxFuture<()>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    E: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    Box::pin(async move {
+        let now = || rights.first().and_then(Right::now);
+        rights.iter().for_each(|right| _ = right.begin_run());
+        let Some(began) = now() else { return };
+        let keys = || rights.iter().map(|right| right.load().key().clone());
+        let future = contain(|| loader.load_many(keys().collect()));
+        let made = until_panic(future).await;
+        let took = between(began, now().unwrap_or(began));
+        let values = match made {
+            Some(Ok(values)) if values.len() == rights.len() => values,
+            Some(Ok(values)) => {
+                wrong.set((rights.len(), values.len())).ok();
+                return;
+            }
+            Some(Err(error)) => return fail_all(rights, &LoadError::Failed(Arc::new(error))),
+            None => return fail_all(rights, &LoadError::<E>::Panicked),
+        };
+        for (right, value) in rights.into_iter().zip(values) {
+            right.finish(match value {
+                Some(loaded) => remade::<V, E>(Some(Ok(Reloaded::New(loaded))), None, took, false),
+                None => ReloadResult::Failed(Failure::Absent),
+            });
+        }
+    })
+}
+
+fn fail_all<K, V, E, S>(rights: Vec<Right<K, V, S>>, error: &LoadError<E>)
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    E: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    for right in rights {
+        right.finish(ReloadResult::Failed(failure(error.clone())));
+    }
+}
+
 /// The output of a loader's future; `None` if it panicked, or was not even made.
 pub(super) async fn until_panic<T>(future: Option<BoxFuture<T>>) -> Option<T> {
     let mut future = future?;
@@ -151,19 +196,24 @@ pub(super) async fn until_panic<T>(future: Option<BoxFuture<T>>) -> Option<T> {
 }
 
 /// Waits for a future as a thread, which polls it at least every `check_interval`.
+#[track_caller]
 pub(super) fn block_on<F: Future>(future: F, check_interval: Option<Duration>) -> F::Output {
     // Not the thread's own parker: the future may run code that waits on that one.
     let parker: Arc<Parker> = Arc::default();
     let waker = Waker::from(Arc::clone(&parker));
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);
+    let blocking = Blocking::begin();
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return output;
         }
-        match check_interval {
+        let waited = blocking.wait(|| match check_interval {
             Some(time) => parker.park_for(time),
             None => parker.park(),
+        });
+        if let Err((name, fault)) = waited {
+            panic!("{}", about(name.as_deref(), &fault));
         }
     }
 }

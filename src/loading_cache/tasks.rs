@@ -2,18 +2,13 @@
 
 use super::LoadingCache;
 use super::error::LoadError;
-use super::refreshing::answer;
-use super::run::{drive, made, result, until_panic};
-use super::source::{Futures, Source, panicked, put};
-use super::wait::{Lateness, Wait};
-use crate::contain::contain;
-use crate::load::{Load, Ticket, Verdict};
-use crate::loading::{ByRef, Dropped, LoadRequest, Loading, Right, Role, Seeker, fallible};
+use super::run::{made, result};
+use super::source::{Source, put};
+use crate::loading::{ByRef, LoadRequest, Loading, Seeker, fallible};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
-use std::future::{poll_fn, ready};
+use std::future::ready;
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
 
 impl<K, V, E, S> LoadingCache<K, V, E, S>
 where
@@ -69,12 +64,17 @@ where
         }
     }
 
-    /// As [`get_all`](Self::get_all), for tasks. The loader's future belongs to this call: if the
-    /// call is dropped, calls that wait for its keys load them anew.
+    /// As [`get_all`](Self::get_all), for tasks.
+    ///
+    /// A [`Loader`](crate::Loader) runs within a poll. The future of an
+    /// [`AsyncLoader`](crate::AsyncLoader) is shared as that of [`get_async`](Self::get_async), by
+    /// all calls that wait for one of its keys. This call drives the loads of other calls when its
+    /// own have ended.
     ///
     /// # Errors
     ///
-    /// As `get_all`.
+    /// As `get_all`. For an async loader, a panic of other user code (the expiry policy, the
+    /// weigher) is a [`LoadError::Panicked`], too.
     ///
     /// # Panics
     ///
@@ -95,109 +95,16 @@ where
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let keys: Vec<K> = keys.into_iter().collect();
         let stale = self.stale_among(&keys);
-        let store = |(value, took)| put(value, took);
         let values = match &self.inner.source {
             Source::Blocking(loader) => {
+                let store = |(value, took)| put(value, took);
                 let load = |keys: Vec<K>| ready(self.timed(|| loader.load_many(&keys)));
-                self.cache.get_all_as_async(keys, load, store).await
+                let values = self.cache.get_all_as_async(keys, load, store).await;
+                values.map_err(|error| (*error).clone())
             }
-            Source::Async(loader) => {
-                let load = |keys: Vec<K>| {
-                    let began = self.now();
-                    let future = contain(|| Arc::clone(loader).load_many(keys));
-                    async move {
-                        let made = until_panic(future).await;
-                        self.judged(made, began)
-                    }
-                };
-                self.cache.get_all_as_async(keys, load, store).await
-            }
+            Source::Async(loader) => self.load_all_driven(loader, keys).await,
         };
         stale.iter().for_each(|key| self.reload(key));
-        values.map_err(|error| (*error).clone())
-    }
-
-    /// Loads an absent key by a shared future.
-    ///
-    /// A call whose own load is overdue has timed out. One that waits for the load of another call
-    /// goes on once, with the newer load.
-    pub(super) async fn load_driven<Q>(
-        &self,
-        loader: &Arc<dyn Futures<K, V, E>>,
-        key: &Q,
-    ) -> Result<V, LoadError<E>>
-    where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
-    {
-        let hash = self.cache.core.hash(key);
-        let mut ticket = None;
-        let mut offered: Option<Arc<Load<K, V>>> = None;
-        let mut went_on = false;
-        loop {
-            let step = self.step(loader, (hash, key), &mut ticket, offered.take());
-            let (mut wait, leads) = match step {
-                Ok(value) => return Ok(value),
-                Err(part) => part,
-            };
-            match poll_fn(|cx| wait.poll(cx)).await {
-                Verdict::Ended(outcome) => {
-                    return answer(&outcome).map(|value| {
-                        value.unwrap_or_else(|| unreachable!("it accepts values and errors only"))
-                    });
-                }
-                Verdict::Retry => match wait.lateness() {
-                    Lateness::InTime => (),
-                    Lateness::Overdue if leads => return Err(LoadError::TimedOut),
-                    _ if went_on => return Err(LoadError::TimedOut),
-                    _ => went_on = true,
-                },
-                Verdict::Leads => offered = Some(Arc::clone(wait.load())),
-            }
-        }
-    }
-
-    /// A call's part in the load of an absent key: its value, or its wait, and whether it leads.
-    fn step<Q>(
-        &self,
-        loader: &Arc<dyn Futures<K, V, E>>,
-        (hash, key): (u64, &Q),
-        ticket: &mut Option<Ticket>,
-        offered: Option<Arc<Load<K, V>>>,
-    ) -> Result<V, (Wait<K, V, S>, bool)>
-    where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
-    {
-        let core = &self.cache.core;
-        let want = fallible::<LoadError<E>>();
-        let ask = LoadRequest::value(want);
-        let begun = offered
-            .and_then(|load| core.loads().accept_lead(&load, &ask))
-            .unwrap_or_else(|| core.loads().begin(&mut ByRef::new(key), hash, &ask, ticket));
-        match begun {
-            Role::Found(got) => Ok(got.value),
-            Role::Lead(lead, _) => {
-                let right = Right::of(
-                    lead,
-                    core.downgrade(),
-                    None,
-                    panicked::<E>,
-                    Dropped::PassesOn,
-                );
-                let load = Arc::clone(right.load());
-                let place = *ticket.get_or_insert_with(Ticket::draw);
-                load.join(place, want, 0);
-                core.loads().watch_quietly(&load, core.loads().clock());
-                let future = drive(Arc::clone(loader), right);
-                let attached = self.inner.drives.start(&load, future);
-                Err((self.wait_for(load, place, Some(attached)), true))
-            }
-            Role::Joined(load) => {
-                let Some(place) = *ticket else {
-                    unreachable!("a call that waits has a ticket");
-                };
-                Err((self.wait_for(load, place, None), false))
-            }
-            Role::Busy => unreachable!("it waits"),
-        }
+        values
     }
 }

@@ -1,10 +1,9 @@
 //! A task's wait for a load, which drives the load's shared future if there is one.
 
 use super::drive::{Attached, Drives};
-use crate::load::{By, Load, Ticket, Verdict};
+use crate::load::{By, Load, Ring, Ticket, Verdict, note_wait};
 use crate::loading::{leave, pass_on};
 use crate::operations::WeakHandle;
-use crate::shared::about;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -80,13 +79,9 @@ where
         }
         if let Some(core) = self.core.visit() {
             if self.load.is_led_by_caller() {
-                let hash = self.load.hash();
-                let fault = format!(
-                    "deadlock: this call would wait for the load of the key with the hash \
-                     {hash:#018x}, which this thread leads itself; the call is refused"
-                );
+                let message = core.loads().ring_message(&self.load, Ring { others: 0 });
                 self.stop();
-                panic!("{}", about(core.shared.name.as_deref(), &fault));
+                panic!("{message}");
             }
             if core.loads().is_overdue(&self.load, core.loads().clock()) {
                 if self.load.is_current() {
@@ -101,7 +96,7 @@ where
         }
         match &self.attached {
             Some(attached) if attached.poll() => (),
-            _ => return Poll::Pending,
+            _ => return self.pending(),
         }
         // The future has ended, and with it the load: unless a panic came in between.
         self.attached = None;
@@ -109,6 +104,13 @@ where
             self.ended = true;
             return Poll::Ready(verdict);
         }
+        self.pending()
+    }
+
+    fn pending(&self) -> Poll<Verdict<V>> {
+        note_wait(&self.load, self.ticket, || {
+            self.core.visit().and_then(|core| core.shared.name.clone())
+        });
         Poll::Pending
     }
 

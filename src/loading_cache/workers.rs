@@ -7,12 +7,13 @@
 use super::loader::{Loader, Reloaded};
 use super::source::{between, remade};
 use crate::contain::contain;
-use crate::load::{By, Load, thread_number};
+use crate::load::{By, Load, Seat, seated, thread_number};
 use crate::loading::Right;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 /// How long a thread waits for another key before it ends.
@@ -28,8 +29,11 @@ pub(super) struct Workers<K: Eq + 'static, V: 'static, S> {
 /// The load that a thread runs.
 struct Running<K, V> {
     load: Arc<Load<K, V>>,
+    thread: ThreadId,
     /// Whether it was overdue when a key was pushed last: its thread may be stuck.
     is_stuck: bool,
+    /// Whether its loader waits for another load, perhaps for one that stands in the queue.
+    is_away: bool,
 }
 
 struct State<K: Eq + 'static, V: 'static, S> {
@@ -41,10 +45,10 @@ struct State<K: Eq + 'static, V: 'static, S> {
 }
 
 impl<K: Eq + 'static, V: 'static, S> State<K, V, S> {
-    /// The threads that are not stuck.
+    /// The threads that are neither stuck nor away.
     fn usable_threads(&self) -> usize {
-        let stuck = self.running.iter().filter(|running| running.is_stuck);
-        self.threads - stuck.count()
+        let rests = |running: &&Running<K, V>| running.is_stuck || running.is_away;
+        self.threads - self.running.iter().filter(rests).count()
     }
 }
 
@@ -86,6 +90,15 @@ where
         for running in &mut state.running {
             running.is_stuck = is_overdue(&running.load);
         }
+        self.start_at_need(state, loader);
+    }
+
+    /// Starts a thread if the queue needs one and it is allowed; else wakes one that is idle.
+    fn start_at_need<E: Send + Sync + 'static>(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State<K, V, S>>,
+        loader: &Arc<dyn Loader<K, V, Error = E>>,
+    ) {
         let start = state.idle < state.queue.len() && state.usable_threads() < self.most;
         state.threads += usize::from(start);
         drop(state);
@@ -94,12 +107,17 @@ where
             return;
         }
         let (workers, loader) = (Arc::clone(self), Arc::clone(loader));
-        let thread = std::thread::Builder::new().name(self.name.clone());
-        if thread.spawn(move || workers.work(&*loader)).is_err() {
+        let seat = OwnSeat {
+            workers: Arc::clone(self),
+            loader: Arc::clone(&loader),
+        };
+        let work = move || seated(Arc::new(seat), || workers.work(&*loader));
+        let thread = thread::Builder::new().name(self.name.clone());
+        if thread.spawn(work).is_err() {
             let mut state = self.state.lock();
             state.threads -= 1;
             // Without any thread the keys would wait for ever: each fails, and may be tried again.
-            let failed = if state.threads == 0 {
+            let failed = if state.usable_threads() == 0 {
                 std::mem::take(&mut state.queue)
             } else {
                 VecDeque::new()
@@ -116,7 +134,9 @@ where
                 let load = Arc::clone(right.load());
                 state.running.push(Running {
                     load: Arc::clone(&load),
+                    thread: thread::current().id(),
                     is_stuck: false,
+                    is_away: false,
                 });
                 drop(state);
                 contain(|| run(loader, right));
@@ -158,6 +178,41 @@ where
     }
 }
 
+/// The seat of a thread, for that thread.
+struct OwnSeat<K: Eq + 'static, V: 'static, S, E> {
+    workers: Arc<Workers<K, V, S>>,
+    loader: Arc<dyn Loader<K, V, Error = E>>,
+}
+
+impl<K: Eq + 'static, V: 'static, S, E> OwnSeat<K, V, S, E> {
+    /// Notes whether the thread is away.
+    fn note(&self, is_away: bool) -> MutexGuard<'_, State<K, V, S>> {
+        let (me, mut state) = (thread::current().id(), self.workers.state.lock());
+        let mut running = state.running.iter_mut();
+        if let Some(own) = running.find(|running| running.thread == me) {
+            own.is_away = is_away;
+        }
+        state
+    }
+}
+
+impl<K, V, S, E> Seat for OwnSeat<K, V, S, E>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+    E: Send + Sync + 'static,
+{
+    fn leave(&self) {
+        let state = self.note(true);
+        self.workers.start_at_need(state, &self.loader);
+    }
+
+    fn come_back(&self) {
+        drop(self.note(false));
+    }
+}
+
 /// Runs the loader for a key, on this thread.
 fn run<K, V, S, E>(loader: &dyn Loader<K, V, Error = E>, right: Right<K, V, S>)
 where
@@ -166,12 +221,14 @@ where
     S: BuildHasher,
     E: Send + Sync + 'static,
 {
-    let Some(began) = right.now() else { return };
     let load = Arc::clone(right.load());
     if load.revoked() == Some(By::Newer) {
         // It waited for so long that a newer load has taken its place: dropped, it has failed.
         return;
     }
+    let Some(began) = right.begin_run() else {
+        return;
+    };
     // Until the end of the run: what is loaded is committed on this thread as well.
     load.set_leader(thread_number());
     let made = contain(|| {

@@ -6,13 +6,13 @@ use crate::sync::Ordering;
 use std::sync::Arc;
 
 impl<K, V> Map<K, V> {
-    /// The loads of one shard's keys.
+    /// The loads of one shard's keys for which calls may wait.
     pub(crate) fn loads_of(&self, shard: usize) -> Vec<Arc<Load<K, V>>> {
         if self.shards[shard].totals.loads.load(Ordering::Relaxed) == 0 {
             return Vec::new();
         }
         let shard = self.lock_shard(shard);
-        shard.locked.loads.iter().cloned().collect()
+        shard.locked.loads.awaited().cloned().collect()
     }
 }
 
@@ -98,8 +98,15 @@ impl<K, V> Shard<'_, K, V> {
     /// Revokes a listed load.
     #[cold]
     pub(crate) fn revoke_load(&mut self, load: &Arc<Load<K, V>>, by: By) {
-        load.revoke(by);
-        self.unlist_load(load);
+        self.locked.loads.revoke(load, by);
+        self.note_loads();
+    }
+
+    /// The run of a load that was revoked has ended.
+    #[cold]
+    pub(crate) fn forget_revoked_load(&mut self, load: &Arc<Load<K, V>>) {
+        self.locked.loads.forget_revoked(load);
+        self.note_loads();
     }
 
     /// Revokes all loads of this shard's keys.

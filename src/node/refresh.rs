@@ -1,6 +1,6 @@
 //! The moment from which a node is stale, and how often its reload has failed.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::time::{self, NEVER};
 
 /// The moment of a node's refresh. While a reload is under way it is the moment at which the
@@ -8,6 +8,8 @@ use crate::time::{self, NEVER};
 pub(crate) struct Refresh {
     at: AtomicU64,
     failures: AtomicU32,
+    /// Whether a reload is under way.
+    reloads: AtomicBool,
 }
 
 impl Refresh {
@@ -16,6 +18,7 @@ impl Refresh {
         Self {
             at: AtomicU64::new(NEVER),
             failures: AtomicU32::new(0),
+            reloads: AtomicBool::new(false),
         }
     }
 
@@ -26,6 +29,16 @@ impl Refresh {
     #[inline]
     pub(crate) fn at(&self) -> u64 {
         self.at.load(Ordering::Relaxed)
+    }
+
+    /// The moment that outlives the process: a reload that is under way does not, so the node is
+    /// as stale as it was when that began.
+    pub(crate) fn at_without_reload(&self, now: u64) -> u64 {
+        if self.reloads.load(Ordering::Relaxed) {
+            now
+        } else {
+            self.at()
+        }
     }
 
     /// Whether the node is stale at `now`.
@@ -42,11 +55,13 @@ impl Refresh {
     /// Sets the moment, with no failure behind it.
     pub(crate) fn set(&self, at: u64) {
         self.failures.store(0, Ordering::Relaxed);
+        self.reloads.store(false, Ordering::Relaxed);
         self.at.store(at, Ordering::Relaxed);
     }
 
     /// A reload begins, whose right falls due again at `until`.
     pub(crate) fn begin(&self, until: u64) {
+        self.reloads.store(true, Ordering::Relaxed);
         self.at.store(until, Ordering::Relaxed);
     }
 
@@ -58,6 +73,7 @@ impl Refresh {
         if ended.is_ok() {
             let failures = self.failures().saturating_add(1);
             self.failures.store(failures, Ordering::Relaxed);
+            self.reloads.store(false, Ordering::Relaxed);
         }
     }
 }

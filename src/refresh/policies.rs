@@ -116,7 +116,8 @@ pub fn early(beta: f64) -> Early {
     }
 }
 
-/// No entry is ever stale, except if its [`Loaded`](crate::Loaded) says when.
+/// No entry is ever stale, with two exceptions: its [`Loaded`](crate::Loaded) says when, or its
+/// [`refresh`](crate::LoadingCache::refresh) has failed, which is then tried again.
 ///
 /// ```
 /// use wheelhouse::{Cache, loader_fn, refresh};

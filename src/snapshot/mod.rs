@@ -63,8 +63,8 @@ pub struct SavedEntry<K, V> {
     /// The time left until `time_to_idle` would have ended the entry; `None` if the cache had no
     /// such limit.
     pub idle_left: Option<Duration>,
-    /// The time left until the entry was due for a reload; `None` outside of a `LoadingCache`, and
-    /// for an entry that is never reloaded.
+    /// The time left until the entry was due for a reload, zero while it was being reloaded; `None`
+    /// outside of a `LoadingCache`, and for an entry that is never reloaded.
     pub refresh_in: Option<Duration>,
     /// The time since the last write.
     pub age: Duration,

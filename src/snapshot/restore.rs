@@ -75,6 +75,10 @@ where
                 .duration_since(snapshot.taken_at)
                 .unwrap_or_default(),
         };
+        if self.weighted_size() > 0 && self.core.shared.max_capacity().is_some() {
+            // What is due, or over the bound, takes up no room.
+            self.run_pending_tasks();
+        }
         // Read once: a restore of many entries takes time, which counts for the last entry, too.
         let now = self.core.shared.clock.now();
         let mut counts = Restored::default();

@@ -116,7 +116,7 @@ fn saved<K: Clone + 'static, V: Clone + 'static, S>(
             .and_then(|_| view.time_left(now, wanted)),
         refresh_in: node
             .refresh()
-            .and_then(|refresh| view.time_left(now, refresh.at())),
+            .and_then(|refresh| view.time_left(now, refresh.at_without_reload(now))),
         age: if written == NEVER || age <= 0 {
             Duration::ZERO
         } else {
