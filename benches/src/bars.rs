@@ -134,16 +134,21 @@ mod tests {
     #[test]
     fn a_ratio_is_compared_with_its_bar() {
         let bars = all();
-        let mut report = Report::default();
+        let first = bars[0].figures[0];
+        let mut table = Table::new(first.workload, first.variant, "");
         for (figure, value) in [
-            (bars[0].figures[0], 15.0),
+            (first, 15.0),
             (bars[0].figures[1], 10.0),
             (bars[1].figures[0], 17.0),
         ] {
-            let mut table = Table::new(figure.workload, figure.variant, "");
+            assert_eq!(
+                (figure.workload, figure.variant),
+                (first.workload, first.variant)
+            );
             table.add(Card::subject(figure.peer), Ok(vec![NS_PER_OP.of(value)]));
-            report.tables.push(table);
         }
+        let mut report = Report::default();
+        report.tables.push(table);
         let verdicts = judge(&bars[..3], &report);
         let met: Vec<_> = verdicts.iter().map(Verdict::met).collect();
         assert_eq!(met, [Some(true), Some(false), None]);
