@@ -37,7 +37,7 @@ fn main() {
         .map(|name| format!("{name} {}", version_of(&lock, name)));
     let describe = ["-C", &manifest, "describe", "--always", "--dirty"];
     for (name, value) in [
-        ("VERSIONS", versions.collect::<Vec<_>>().join(";")),
+        ("VERSIONS", versions.collect::<Vec<_>>().join(", ")),
         ("RUSTC", output(&of("RUSTC"), &["-V"])),
         ("COMMIT", output("git", &describe)),
         ("PROFILE", of("PROFILE")),
@@ -50,19 +50,18 @@ fn main() {
 /// The version that this package depends on. Where the lock file holds several of one name, this
 /// package's own entry names the version.
 fn version_of(lock: &str, name: &str) -> String {
-    let named = |name: &str| {
-        let begins = format!("\nname = \"{name}\"\nversion = \"");
-        lock.split("[[package]]")
-            .find_map(move |entry| entry.strip_prefix(begins.as_str()))
+    let own = lock.split("[[package]]");
+    let mut own = own.filter(|entry| entry.starts_with("\nname = \"wheelhouse-bench\""));
+    let named = |text: &str, before: String| {
+        let rest = text.split_once(&before)?.1;
+        rest.split_once('"').map(|(version, _)| version.to_owned())
     };
-    let own = named("wheelhouse-bench").unwrap_or_default();
-    let chosen = own.split(&format!("\n \"{name} ")).nth(1);
-    let version = chosen
-        .or_else(|| named(name))
-        .and_then(|rest| rest.split('"').next());
-    version
+    let chosen = own
+        .next()
+        .and_then(|own| named(own, format!("\n \"{name} ")));
+    chosen
+        .or_else(|| named(lock, format!("\nname = \"{name}\"\nversion = \"")))
         .unwrap_or_else(|| panic!("{name} is not in Cargo.lock"))
-        .to_owned()
 }
 
 fn output(program: &str, arguments: &[&str]) -> String {

@@ -17,7 +17,6 @@ static COUNTS: [AtomicI64; 4] = [const { AtomicI64::new(0) }; 4];
 pub struct Counting;
 
 /// What is allocated at one moment.
-#[derive(Clone, Copy, Debug)]
 pub struct Tally {
     /// Bytes that callers asked for and have not given back.
     pub requested: i64,
@@ -111,16 +110,13 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if !COUNTING.load(Relaxed) {
-            // SAFETY: passed on.
-            return unsafe { System.realloc(block, layout, size) };
-        }
+        let counting = COUNTING.load(Relaxed);
         // SAFETY: passed on; the old size is read before the block may move, and a failed call
         // leaves the old block alive.
         unsafe {
-            let before = usable(block);
+            let before = if counting { usable(block) } else { 0 };
             let moved = System.realloc(block, layout, size);
-            if !moved.is_null() {
+            if counting && !moved.is_null() {
                 let more = size as i64 - layout.size() as i64;
                 count([more, usable(moved) - before, 0, 1]);
             }

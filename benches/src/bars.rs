@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     figure::{NS_PER_OP, Verdict},
-    report::{Report, Row, grid::number},
+    report::{Report, Row, table::number},
 };
 
 const TABLE: &str = include_str!("../bars.md");
@@ -33,14 +33,8 @@ impl Figure {
             threads: parts.next().unwrap_or("1").parse().ok()?,
         })
     }
-
-    fn row<'a>(&self, report: &'a Report) -> Option<&'a Row> {
-        let (workload, variant) = (self.workload, self.variant);
-        report.row(workload, variant, self.threads, self.metric, self.peer)
-    }
 }
 
-/// One bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
     what: &'static str,
@@ -48,8 +42,8 @@ pub struct Bar {
     limit: Option<f64>,
     /// Whether the highest round counts in place of the median.
     highest: bool,
-    figure: Figure,
-    over: Option<Figure>,
+    /// One, or two whose ratio is meant.
+    figures: Vec<Figure>,
 }
 
 /// All bars, in the order of the table.
@@ -67,47 +61,44 @@ fn bar(line: &'static str) -> Bar {
         what,
         limit: limit.parse().ok(),
         highest: of == "highest",
-        figure: Figure::parse(figure).unwrap_or_else(|| panic!("bars.md: no figure: {figure}")),
-        over: Figure::parse(over),
+        figures: [figure, over]
+            .into_iter()
+            .filter_map(Figure::parse)
+            .collect(),
     }
 }
 
-/// The peers that bars name.
 pub fn peers(bars: &[Bar]) -> Vec<String> {
-    let peers = bars.iter().flat_map(Bar::figures).map(|figure| figure.peer);
-    let peers: BTreeSet<&str> = peers.collect();
+    let peers = bars.iter().flat_map(|bar| &bar.figures);
+    let peers: BTreeSet<&str> = peers.map(|figure| figure.peer).collect();
     peers.into_iter().map(str::to_owned).collect()
 }
 
-/// Whether a bar needs figures of a workload.
 pub fn need(bars: &[Bar], workload: &str) -> bool {
-    let mut figures = bars.iter().flat_map(Bar::figures);
+    let mut figures = bars.iter().flat_map(|bar| &bar.figures);
     figures.any(|figure| figure.workload == workload)
 }
 
-/// Compares the bars with a report.
 pub fn judge(bars: &[Bar], report: &Report) -> Vec<Verdict> {
     bars.iter().map(|bar| bar.judge(report)).collect()
 }
 
 impl Bar {
-    fn figures(&self) -> impl Iterator<Item = Figure> {
-        [Some(self.figure), self.over].into_iter().flatten()
-    }
-
     fn judge(&self, report: &Report) -> Verdict {
-        let value = |figure: &Figure| match figure.row(report)? {
-            row if self.highest => Some(row.high()),
-            row => Some(row.median()),
+        let of_rounds = if self.highest { Row::high } else { Row::median };
+        let value = |of: &Figure| {
+            let row = report.row(of.workload, of.variant, of.threads, of.metric, of.peer);
+            row.map(of_rounds)
         };
-        let (own, over) = (value(&self.figure), self.over.as_ref().map(value));
-        let (value, detail) = match (own, over) {
-            (own, None) if self.highest => (own, "highest round".to_owned()),
-            (Some(own), Some(Some(over))) => {
+        let values: Vec<Option<f64>> = self.figures.iter().map(value).collect();
+        let (value, detail) = match values[..] {
+            [own] if self.highest => (own, "highest round".to_owned()),
+            [own] => (own, String::new()),
+            [Some(own), Some(over)] => {
                 let both = format!("{} / {}", number(own), number(over));
                 (Some(own / over), both)
             }
-            (own, over) => (own.filter(|_| over.is_none()), String::new()),
+            _ => (None, String::new()),
         };
         Verdict {
             what: self.what.to_owned(),
@@ -121,34 +112,43 @@ impl Bar {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{figure::Heading, peer::Card, workloads};
+    use crate::{peer::Card, report::Table, workloads};
 
     #[test]
     fn every_bar_names_a_workload_that_exists() {
         let bars = all();
         assert!(bars.len() > 50, "{} bars", bars.len());
-        for figure in bars.iter().flat_map(Bar::figures) {
-            let mut workloads = workloads::ALL.iter();
-            let exists = workloads.any(|known| known.name == figure.workload);
-            assert!(exists, "{figure:?}");
+        for bar in &bars {
+            assert!(!bar.figures.is_empty(), "{bar:?}");
+            for figure in &bar.figures {
+                let mut workloads = workloads::ALL.iter();
+                assert!(
+                    workloads.any(|known| known.name == figure.workload),
+                    "{figure:?}"
+                );
+            }
         }
-        let demanding = bars.iter().filter(|bar| bar.limit.is_some());
-        assert!(demanding.count() > 40);
+        assert!(bars.iter().filter(|bar| bar.limit.is_some()).count() > 40);
     }
 
     #[test]
     fn a_ratio_is_compared_with_its_bar() {
         let bars = all();
-        let mut report = Report::default();
+        let first = bars[0].figures[0];
+        let mut table = Table::new(first.workload, first.variant, "");
         for (figure, value) in [
-            (bars[0].figure, 15.0),
-            (bars[0].over.unwrap(), 10.0),
-            (bars[1].figure, 17.0),
+            (first, 15.0),
+            (bars[0].figures[1], 10.0),
+            (bars[1].figures[0], 17.0),
         ] {
-            let heading = Heading::new(figure.workload, figure.variant, "");
-            let card = Card::subject(figure.peer);
-            report.add(&heading, card, Ok(vec![NS_PER_OP.of(value)]));
+            assert_eq!(
+                (figure.workload, figure.variant),
+                (first.workload, first.variant)
+            );
+            table.add(Card::subject(figure.peer), Ok(vec![NS_PER_OP.of(value)]));
         }
+        let mut report = Report::default();
+        report.tables.push(table);
         let verdicts = judge(&bars[..3], &report);
         let met: Vec<_> = verdicts.iter().map(Verdict::met).collect();
         assert_eq!(met, [Some(true), Some(false), None]);

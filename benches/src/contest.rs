@@ -9,20 +9,17 @@ use std::{
 };
 
 use crate::{
-    figure::{Heading, Outcome, Problem},
+    figure::{Outcome, Problem},
     peer::Card,
-    report::{Report, table},
+    report::{Report, Table, table},
     setup::Setup,
 };
 
 /// A workload that runs: its name, what the run was asked for, and the report that it adds to.
 #[derive(Clone, Copy)]
 pub struct Bench<'a> {
-    /// Its name on the command line.
     pub name: &'static str,
-    /// What the run was asked for.
     pub setup: &'a Setup,
-    /// What was measured so far.
     pub report: &'a RefCell<Report>,
 }
 
@@ -34,29 +31,33 @@ impl Deref for Bench<'_> {
     }
 }
 
-/// Peers side by side.
 pub struct Contest<'a> {
-    /// What is being compared.
-    pub heading: Heading,
-    contestants: Vec<Contestant<'a>>,
+    /// What is being compared, without figures so far.
+    pub table: Table,
+    pub contestants: Vec<Contestant<'a>>,
 }
 
 /// One peer and how to run a round of it.
-struct Contestant<'a> {
-    card: Card,
-    run: Box<dyn FnMut() -> Outcome + 'a>,
+pub struct Contestant<'a> {
+    pub card: Card,
+    pub run: Box<dyn FnMut() -> Outcome + 'a>,
     /// Time spent on all its rounds.
     spent: Duration,
+    /// Whether it takes no further round.
+    over: bool,
 }
 
 impl<'a> Contest<'a> {
     /// Adds a peer, run by `run`.
     pub fn add(&mut self, card: Card, run: impl FnMut() -> Outcome + 'a) {
-        let (run, spent) = (Box::new(run), Duration::ZERO);
-        self.contestants.push(Contestant { card, run, spent });
+        self.contestants.push(Contestant {
+            card,
+            run: Box::new(run),
+            spent: Duration::ZERO,
+            over: false,
+        });
     }
 
-    /// With one more peer.
     pub fn with(mut self, card: Card, run: impl FnMut() -> Outcome + 'a) -> Self {
         self.add(card, run);
         self
@@ -67,77 +68,70 @@ impl Bench<'_> {
     /// A contest of no peers so far.
     pub fn contest<'c>(&self, variant: impl Into<String>, about: impl Into<String>) -> Contest<'c> {
         Contest {
-            heading: Heading::new(self.name, variant, about),
+            table: Table::new(self.name, variant, about),
             contestants: Vec::new(),
         }
     }
 
     /// Runs contests together, so that figures of one may be compared with figures of another: in
     /// each round every contestant of each runs once. One that has used up the time of a contestant
-    /// takes no further rounds. Prints the tables and adds them to the report.
+    /// takes no further rounds. Adds the tables to the report and prints them.
     pub fn run<'c>(&self, rounds: usize, contests: impl IntoIterator<Item = Contest<'c>>) {
-        let (headings, mut turns) = in_turns(self, contests);
-        for round in 1..=rounds {
-            let first = (round - 1) % turns.len().max(1);
-            let order = (first..turns.len()).chain(0..first);
-            let mut leaving = Vec::new();
-            for index in order {
-                let (of, contestant) = &mut turns[index];
-                let (heading, card) = (&headings[*of], contestant.card);
-                let (workload, variant, peer) = (&heading.workload, &heading.variant, card.name);
-                self.step(&format!(
-                    "{workload}, {variant}: round {round} of {rounds}, {peer}"
-                ));
-                let began = Instant::now();
-                let outcome = outcome(contestant);
-                contestant.spent += began.elapsed();
-                let next = contestant.spent * (round as u32 + 1) / round as u32;
-                if outcome.is_err() || self.patience.is_some_and(|patience| next > patience) {
-                    leaving.push(index);
-                }
-                self.report.borrow_mut().add(heading, card, outcome);
+        let begin = self.report.borrow().tables.len();
+        let mut turns = Vec::new();
+        for contest in contests {
+            let mut wanted = contest.contestants;
+            wanted.retain(|contestant| self.wants(contestant.card.name));
+            if !wanted.is_empty() {
+                let tables = &mut self.report.borrow_mut().tables;
+                tables.push(contest.table);
+                let of = tables.len() - 1;
+                let places = wanted.into_iter().enumerate();
+                turns.extend(places.map(|(place, one)| (place, of, one)));
             }
-            leaving.sort_unstable();
-            for index in leaving.into_iter().rev() {
-                turns.remove(index);
+        }
+        // A peer in all contests, then the next peer.
+        turns.sort_by_key(|(place, of, _)| (*place, *of));
+        for round in 1..=rounds as u32 {
+            for (_, of, contestant) in &mut turns {
+                let title = self.report.borrow().tables[*of].title();
+                let peer = contestant.card.name;
+                self.step(&format!("{title}: round {round} of {rounds}, {peer}"));
+                let outcome = contestant.round(round, self.patience);
+                self.report.borrow_mut().tables[*of].add(contestant.card, outcome);
             }
+            turns.retain(|(.., contestant)| !contestant.over);
+            let next = turns.len().min(1);
+            turns.rotate_left(next);
         }
         self.clear();
         let report = self.report.borrow();
-        for heading in headings.iter().filter(|heading| !heading.is_line) {
-            print!("{}", table::of(&report, heading));
+        for table in report.tables[begin..].iter().filter(|table| !table.is_line) {
+            print!("{}", table::of(table));
         }
-        report.save_so_far();
+        if let Err(error) = report.save() {
+            eprintln!("cannot write the JSON file: {error}");
+        }
     }
 }
 
-/// The headings, and the order of turns: a peer in all contests, then the next peer. Each turn has
-/// the number of its heading.
-fn in_turns<'a>(
-    setup: &Setup,
-    contests: impl IntoIterator<Item = Contest<'a>>,
-) -> (Vec<Heading>, Vec<(usize, Contestant<'a>)>) {
-    let (mut headings, mut turns) = (Vec::new(), Vec::new());
-    for (of, contest) in contests.into_iter().enumerate() {
-        headings.push(contest.heading);
-        let mut wanted = contest.contestants;
-        wanted.retain(|contestant| setup.wants(contestant.card.name));
-        let places = wanted.into_iter().enumerate();
-        turns.extend(places.map(|(place, one)| (place, of, one)));
+impl Contestant<'_> {
+    /// Runs the next round. If the one after it would take more than a contestant may use, or
+    /// if this one failed, it is the last.
+    fn round(&mut self, round: u32, patience: Option<Duration>) -> Outcome {
+        let began = Instant::now();
+        // A peer that panics has failed its round, not the run.
+        let outcome = catch_unwind(AssertUnwindSafe(&mut self.run)).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let what = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            let what = what.unwrap_or("no message");
+            Err(Problem::Wrong(format!("panicked: {what}")))
+        });
+        self.spent += began.elapsed();
+        let next = self.spent * (round + 1) / round;
+        self.over = outcome.is_err() || patience.is_some_and(|patience| next > patience);
+        outcome
     }
-    turns.sort_by_key(|(place, of, _)| (*place, *of));
-    let turns = turns.into_iter().map(|(_, of, one)| (of, one));
-    (headings, turns.collect())
-}
-
-/// A peer that panics has failed its round, not the run.
-fn outcome(contestant: &mut Contestant<'_>) -> Outcome {
-    catch_unwind(AssertUnwindSafe(|| (contestant.run)())).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let what = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        let what = what.unwrap_or("no message");
-        Err(Problem::Wrong(format!("panicked: {what}")))
-    })
 }
 
 #[cfg(test)]
@@ -154,16 +148,14 @@ mod tests {
         };
         let order = RefCell::new(Vec::new());
         let of = |variant: &'static str, names: &[&'static str]| {
-            let mut contest = bench.contest(variant, "");
-            for &name in names {
+            let contest = bench.contest(variant, "");
+            names.iter().fold(contest, |contest, &name| {
                 let order = &order;
-                contest.add(Card::cache(name), move || {
-                    let mut order = order.borrow_mut();
-                    order.push((variant, name));
-                    Ok(vec![NS_PER_OP.of(order.len() as f64)])
-                });
-            }
-            contest
+                contest.with(Card::cache(name), move || {
+                    order.borrow_mut().push((variant, name));
+                    Ok(vec![NS_PER_OP.of(order.borrow().len() as f64)])
+                })
+            })
         };
         let bad = || panic!("out of order");
         let x = of("x", &["a", "b"]).with(Card::cache("c"), bad);

@@ -1,12 +1,17 @@
-//! What a measurement gives: kinds of figures, single readings, headings, verdicts.
+//! What a measurement gives: kinds of figures, single readings, verdicts.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Text of the program, or of a child process.
-type Text = &'static str;
+/// Text of the program, or of a file or child process that was read.
+pub(crate) type Text = &'static str;
+
+/// A text that was read. It lives as long as the program: there are few.
+pub(crate) fn leaked<'a, D: Deserializer<'a>>(text: D) -> Result<Text, D::Error> {
+    Ok(String::deserialize(text)?.leak())
+}
 
 /// One kind of figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
     /// As the tables call it, unit included.
     #[serde(deserialize_with = "leaked")]
@@ -16,7 +21,7 @@ pub struct Metric {
 }
 
 /// What the tables do with a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Shown {
     /// With spread and ratios; lower is better.
     Ranked,
@@ -26,32 +31,23 @@ pub enum Shown {
     Worst,
 }
 
-/// A text of a child process. It lives as long as the program: there are few.
-fn leaked<'a, D: Deserializer<'a>>(text: D) -> Result<Text, D::Error> {
-    Ok(String::deserialize(text)?.leak())
-}
-
 impl Metric {
-    const fn new(name: &'static str, shown: Shown) -> Self {
+    const fn new(name: Text, shown: Shown) -> Self {
         Self { name, shown }
     }
 
-    /// A figure that is compared; lower is better.
-    pub const fn ranked(name: &'static str) -> Self {
+    pub const fn ranked(name: Text) -> Self {
         Self::new(name, Shown::Ranked)
     }
 
-    /// A figure of which the tables show the median.
-    pub const fn median(name: &'static str) -> Self {
+    pub const fn median(name: Text) -> Self {
         Self::new(name, Shown::Median)
     }
 
-    /// A figure of which the tables show the highest.
-    pub const fn worst(name: &'static str) -> Self {
+    pub const fn worst(name: Text) -> Self {
         Self::new(name, Shown::Worst)
     }
 
-    /// A figure of this kind, of one worker.
     pub fn of(self, value: f64) -> Reading {
         self.by(1, value)
     }
@@ -66,7 +62,6 @@ impl Metric {
     }
 }
 
-/// Time of one operation.
 pub const NS_PER_OP: Metric = Metric::ranked("ns/op");
 /// Share of reads that found their key.
 pub const HIT_PERCENT: Metric = Metric::median("hit %");
@@ -74,11 +69,8 @@ pub const HIT_PERCENT: Metric = Metric::median("hit %");
 /// One figure of one round.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Reading {
-    /// Number of workers.
     pub threads: usize,
-    /// What was measured.
     pub metric: Metric,
-    /// The figure.
     pub value: f64,
 }
 
@@ -94,36 +86,19 @@ pub enum Problem {
 /// What one round of one peer gives.
 pub type Outcome = Result<Vec<Reading>, Problem>;
 
-/// What is being compared.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Heading {
-    /// Name on the command line.
-    pub workload: String,
-    /// Which expiry, which size.
-    pub variant: String,
-    /// One line for the reader.
-    pub about: String,
-    /// Whether this is one line of a table that has a column for each peer. Headings of the same
-    /// workload and text then share a table. Otherwise the table has a line for each peer.
-    pub is_line: bool,
-}
-
-impl Heading {
-    /// A heading of a table of its own.
-    pub fn new(workload: &str, variant: impl Into<String>, about: impl Into<String>) -> Self {
-        Self {
-            workload: workload.into(),
-            variant: variant.into(),
-            about: about.into(),
-            is_line: false,
+/// Ends a function with a wrong answer of the peer, unless a condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($why:tt)+) => {
+        if !$condition {
+            return Err($crate::figure::Problem::Wrong(format!($($why)+)));
         }
-    }
+    };
 }
+pub(crate) use ensure;
 
 /// How a bar came out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The bar.
     pub what: String,
     /// The figure, if it was measured.
     pub value: Option<f64>,

@@ -26,13 +26,11 @@ pub fn value(key: u64) -> u64 {
     !key
 }
 
-/// The entry of rank `rank`.
 #[inline]
 pub fn entry(rank: u64) -> (u64, u64) {
     (key(rank), value(key(rank)))
 }
 
-/// The entries of ranks `0..count`.
 pub fn entries(count: usize) -> impl Iterator<Item = (u64, u64)> + Clone {
     (0..count as u64).map(entry)
 }
@@ -60,7 +58,6 @@ pub fn uniform_ranks(of: usize, len: usize, worker: usize) -> Vec<u32> {
     (0..len).map(draw).collect()
 }
 
-/// The keys of some ranks.
 pub fn keys_of(ranks: &[u32]) -> Vec<u64> {
     ranks.iter().map(|&rank| key(rank.into())).collect()
 }
@@ -79,34 +76,4 @@ pub fn small_stream(len: usize) -> Vec<u64> {
 /// `len` new keys of a worker, from its number `first` on; no two workers share any.
 pub fn new_keys(worker: usize, first: usize, len: usize) -> impl Iterator<Item = u64> + Clone {
     (first..first + len).map(move |number| key(((worker as u64) << 32) + number as u64))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn zipf_streams_are_skewed_in_range_and_repeatable() {
-        let ranks = zipf_ranks(SMALL, 100_000, 0);
-        assert_eq!(ranks, zipf_ranks(SMALL, 100_000, 0));
-        assert_ne!(ranks, zipf_ranks(SMALL, 100_000, 1));
-        assert!(ranks.iter().all(|&rank| (rank as usize) < SMALL));
-        for top in [1, 100] {
-            let drawn = ranks.iter().filter(|&&rank| (rank as usize) < top).count();
-            let (drawn, expected) = (drawn as f64 / 1e5, zipf_share(top, SMALL));
-            assert!(
-                (drawn - expected).abs() < 0.005,
-                "top {top}: {drawn}, expected {expected}"
-            );
-        }
-    }
-
-    #[test]
-    fn uniform_streams_reach_all_of_the_range() {
-        let mut seen = [false; 100];
-        for rank in uniform_ranks(100, 10_000, 3) {
-            seen[rank as usize] = true;
-        }
-        assert!(seen.iter().all(|&seen| seen));
-    }
 }

@@ -19,5 +19,4 @@ pub mod peers;
 pub mod report;
 pub mod setup;
 pub mod tail;
-pub mod traces;
 pub mod workloads;

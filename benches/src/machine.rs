@@ -9,97 +9,50 @@ use std::{
     time::Instant,
 };
 
-use serde::{Deserialize, Serialize};
-
 use crate::{
     cpu,
     measure::{on_a_core, timed_here},
     peer::Hasher,
 };
 
-/// Where and with what a run was measured.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Machine {
-    pub processor: String,
-    pub cores: usize,
-    pub memory: String,
-    pub kernel: String,
-    pub rustc: String,
-    pub profile: String,
-    pub flags: String,
-    pub commit: String,
-    pub versions: Vec<String>,
-    pub date: String,
-    pub load: String,
-    /// Parts and their cost on one core, in nanoseconds.
-    pub parts: Vec<(String, f64)>,
-}
-
-impl Machine {
-    /// This machine, now.
-    pub fn here() -> Self {
-        Self {
-            processor: processor(),
-            cores: cpu::count(),
-            memory: line_of("/proc/meminfo", "MemTotal").unwrap_or_else(|| "unknown".into()),
-            kernel: first_line("/proc/sys/kernel/osrelease"),
-            rustc: env!("BENCH_RUSTC").into(),
-            profile: env!("BENCH_PROFILE").into(),
-            flags: env!("BENCH_FLAGS").into(),
-            commit: env!("BENCH_COMMIT").into(),
-            versions: env!("BENCH_VERSIONS")
-                .split(';')
-                .map(String::from)
-                .collect(),
-            date: today(),
-            load: first_line("/proc/loadavg"),
-            parts: on_a_core(parts),
-        }
+/// This machine, now, and this program, as a list in Markdown.
+pub fn describe() -> String {
+    let (commit, rustc) = (env!("BENCH_COMMIT"), env!("BENCH_RUSTC"));
+    let (profile, versions) = (env!("BENCH_PROFILE"), env!("BENCH_VERSIONS"));
+    let flags = match env!("BENCH_FLAGS") {
+        "" => String::new(),
+        flags => format!(", flags {flags}"),
+    };
+    let (date, cores, processor) = (today(), cpu::count(), processor());
+    let memory = line_of("/proc/meminfo", "MemTotal");
+    let [kernel, load] = ["/proc/sys/kernel/osrelease", "/proc/loadavg"].map(first_line);
+    let parts = on_a_core(parts).join(", ");
+    let mut text = format!(
+        "- Commit {commit}, {date}\n- {cores} x {processor}, {memory} memory, kernel {kernel}, \
+         load average {load}\n- {rustc}, profile {profile}{flags}\n\
+         - Nanoseconds on one core: {parts}\n- Versions: {versions}\n",
+    );
+    if cfg!(debug_assertions) {
+        text += "- Built without optimisation, so no figure means anything: add --release\n";
     }
-
-    /// As a list in Markdown.
-    pub fn describe(&self) -> String {
-        let parts = self.parts.iter();
-        let parts: Vec<String> = parts
-            .map(|(part, nanos)| format!("{part} {nanos:.1}"))
-            .collect();
-        let flags = match &*self.flags {
-            "" => String::new(),
-            flags => format!(", flags {flags}"),
-        };
-        let (commit, date, rustc, profile) = (&self.commit, &self.date, &self.rustc, &self.profile);
-        let (cores, processor, memory) = (self.cores, &self.processor, &self.memory);
-        let (kernel, load) = (&self.kernel, &self.load);
-        let mut text = format!(
-            "- Commit {commit}, {date}\n- {cores} x {processor}, {memory} memory, kernel {kernel}, \
-             load average {load}\n- {rustc}, profile {profile}{flags}\n\
-             - Nanoseconds on one core: {}\n- Versions: {}\n",
-            parts.join(", "),
-            self.versions.join(", "),
-        );
-        if cfg!(debug_assertions) {
-            text += "- Built without optimisation, so no figure means anything: add --release\n";
-        }
-        let latest = load.split(' ').next().and_then(|load| load.parse().ok());
-        if latest.is_some_and(|load: f64| load > 0.5) {
-            text +=
-                "- The machine was not quiet (load above 0.5): ratios may hold, pauses do not\n";
-        }
-        text
+    let latest = load.split(' ').next().and_then(|load| load.parse().ok());
+    if latest.is_some_and(|load: f64| load > 0.5) {
+        text += "- The machine was not quiet (load above 0.5): ratios may hold, pauses do not\n";
     }
+    text
 }
 
 /// The shortest of some counts each: what others do on the core only adds.
-fn parts() -> Vec<(String, f64)> {
+fn parts() -> Vec<String> {
     const OPERATIONS: usize = 20_000;
-    fn shortest<T>(name: &str, part: impl Fn(u64) -> T) -> (String, f64) {
+    fn shortest<T>(name: &str, part: impl Fn(u64) -> T) -> String {
         let run = || {
             for n in 0..OPERATIONS as u64 {
                 black_box(part(black_box(n)));
             }
         };
         let counts = (0..25).map(|_| timed_here(false, OPERATIONS, run).0);
-        (name.to_owned(), counts.fold(f64::INFINITY, f64::min))
+        format!("{name} {:.1}", counts.fold(f64::INFINITY, f64::min))
     }
     let (clock, hasher, word) = (quanta::Clock::new(), Hasher::new(), AtomicU64::new(0));
     vec![
@@ -112,13 +65,9 @@ fn parts() -> Vec<(String, f64)> {
 
 /// Its name, with the numbers that tell it from others of that name.
 fn processor() -> String {
-    let Some(name) = line_of("/proc/cpuinfo", "model name") else {
-        return std::env::consts::ARCH.into();
-    };
-    match ["cpu family", "model"].map(|number| line_of("/proc/cpuinfo", &format!("{number}\t"))) {
-        [Some(family), Some(model)] => format!("{name} (family {family}, model {model})"),
-        _ => name,
-    }
+    let of = |what| line_of("/proc/cpuinfo", what);
+    let (name, family, model) = (of("model name"), of("cpu family\t"), of("model\t"));
+    format!("{name} (family {family}, model {model})")
 }
 
 fn first_line(file: &str) -> String {
@@ -126,10 +75,13 @@ fn first_line(file: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-fn line_of(file: &str, name: &str) -> Option<String> {
-    let text = fs::read_to_string(file).ok()?;
-    let line = text.lines().find(|line| line.starts_with(name))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
+fn line_of(file: &str, name: &str) -> String {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with(name));
+    let value = line.and_then(|line| line.split_once(':'));
+    value
+        .map_or("unknown", |(_, value)| value.trim())
+        .to_owned()
 }
 
 fn today() -> String {

@@ -5,11 +5,10 @@ use std::{cell::RefCell, error::Error, fs, path::Path, process::ExitCode, time::
 use clap::Parser;
 use wheelhouse_bench::{
     alloc::Counting,
-    bars, clock,
-    machine::Machine,
+    bars, clock, machine,
     peer::Role,
-    report::{Report, plot, results, table},
-    setup::Setup,
+    report::{Report, plot, table},
+    setup::{Setup, is_meant},
     workloads::{self, memory},
 };
 
@@ -47,84 +46,70 @@ fn main() -> ExitCode {
     // The time that the progress line shows begins here.
     clock::nanos();
     let raw: Vec<String> = std::env::args().skip(1).collect();
-    if let [probe, asked] = &raw[..]
+    if let [probe, variant, peer, quick] = &raw[..]
         && probe == memory::PROBE
     {
-        memory::probe(asked);
+        memory::probe(variant, peer, quick == "true");
         return ExitCode::SUCCESS;
     }
-    let mut arguments = Arguments::parse();
+    let arguments = Arguments::parse();
     let outcome = match &arguments.what[..] {
-        [report, file] if report == "report" => {
-            let file = Path::new(file).to_owned();
-            arguments.setup.name_files();
-            arguments.setup.json = None;
-            write_anew(&arguments.setup, &file).map(|()| true)
-        }
-        what => match what.iter().find(|name| !known(name)) {
-            Some(unknown) => {
-                let known = workload_list();
-                let choose = "choose all, bars, report FILE, or from";
-                Err(format!("there is no workload {unknown}: {choose}\n{known}").into())
-            }
-            None => run(arguments, &raw),
-        },
+        [report, file] if report == "report" => write_anew(arguments.setup, file.as_ref()),
+        _ => run(arguments, &raw.join(" ")),
     };
-    match outcome {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn known(name: &str) -> bool {
-    let mut workloads = workloads::ALL.iter();
-    ["all", "bars"].contains(&name) || workloads.any(|workload| workload.name == name)
+    let right = outcome.unwrap_or_else(|error| {
+        eprintln!("{error}");
+        false
+    });
+    ExitCode::from(u8::from(!right))
 }
 
 /// Writes the results of an earlier run again, from its JSON file.
-fn write_anew(setup: &Setup, file: &Path) -> Result<(), Box<dyn Error>> {
+fn write_anew(mut setup: Setup, file: &Path) -> Result<bool, Box<dyn Error>> {
+    setup.name_files();
+    setup.json = None;
     let cannot = |error: &dyn Error| format!("cannot read {}: {error}", file.display());
     let text = fs::read_to_string(file).map_err(|error| cannot(&error))?;
     let mut report: Report = serde_json::from_str(&text).map_err(|error| cannot(&error))?;
     report.verdicts = bars::judge(&bars::all(), &report);
-    write_files(setup, &report)
+    write_files(&setup, &report)?;
+    Ok(true)
 }
 
 /// Runs what was asked for; the answer is whether all was as it must be.
-fn run(arguments: Arguments, raw: &[String]) -> Result<bool, Box<dyn Error>> {
-    let Arguments {
-        what,
-        mut setup,
-        strict,
-    } = arguments;
+fn run(arguments: Arguments, raw: &str) -> Result<bool, Box<dyn Error>> {
+    let (what, mut setup) = (arguments.what, arguments.setup);
+    let is_known = |name: &str| workloads::ALL.iter().any(|workload| workload.name == name);
+    let is_unknown = |name: &&String| !["all", "bars"].contains(&name.as_str()) && !is_known(name);
+    if let Some(unknown) = what.iter().find(is_unknown) {
+        let choose = "choose all, bars, report FILE, or from";
+        return Err(format!(
+            "there is no workload {unknown}: {choose}\n{}",
+            workload_list()
+        )
+        .into());
+    }
     let is_asked = |name: &str| what.iter().any(|what| what == name);
     let (all, judged, bars) = (is_asked("all"), is_asked("bars"), bars::all());
-    let peers_asked = !setup.only.is_empty();
+    let peers = setup.asked_peers();
     if all {
         setup.name_files();
         setup.patience = setup.rounds.is_none().then_some(PATIENCE);
     }
-    if what == ["bars"] && !peers_asked {
+    if what == ["bars"] && peers.is_empty() {
         setup.only = bars::peers(&bars);
     }
     if let Some(folder) = setup.json.as_ref().and_then(|file| file.parent()) {
         fs::create_dir_all(folder)?;
     }
-    let machine = Machine::here();
-    print!("{}", machine.describe());
+    let machine = machine::describe();
+    print!("{machine}");
     if setup.cpu {
         println!("Times per operation are CPU time of the workers, not elapsed time.");
     }
     let report = RefCell::new(Report {
         machine,
-        command: format!(
-            "cargo run --release -p wheelhouse-bench -- {}",
-            raw.join(" ")
-        ),
+        command: format!("cargo run --release -p wheelhouse-bench -- {raw}"),
         file: setup.json.clone(),
         ..Report::default()
     });
@@ -132,7 +117,7 @@ fn run(arguments: Arguments, raw: &[String]) -> Result<bool, Box<dyn Error>> {
         let in_all = all && !workloads::LONG.contains(&workload.name);
         let needed = judged && bars::need(&bars, workload.name);
         if in_all || needed || is_asked(workload.name) {
-            workload.run_once(&setup, &report);
+            workload.run(&setup, &report);
         }
     }
     let mut report = report.into_inner();
@@ -140,31 +125,29 @@ fn run(arguments: Arguments, raw: &[String]) -> Result<bool, Box<dyn Error>> {
         report.verdicts = bars::judge(&bars, &report);
         print!("{}", table::of_bars(&report.verdicts));
     }
-    print!("{}", results::notes());
+    print!("{}", table::notes());
     let mut right = true;
-    for failure in report.failures() {
-        let (workload, variant) = (&failure.workload, &failure.variant);
-        println!(
-            "FAILED {workload} / {variant}, {}: {}",
-            failure.peer, failure.why
-        );
+    for (table, card, why) in report.failures() {
+        println!("FAILED {}, {}: {why}", table.title(), card.name);
         // What another crate does wrong is shown, but fails nothing here.
-        right &= failure.role != Role::Subject;
+        right &= card.role != Role::Subject;
     }
     report.save()?;
     write_files(&setup, &report)?;
-    for unmet in setup.unmet().iter().filter(|_| peers_asked) {
-        eprintln!("no peer in what was run is called \"{unmet}\"");
-        right = false;
+    for asked in peers {
+        if !report.peers().any(|peer| is_meant(&asked, peer)) {
+            eprintln!("no peer in what was run is called \"{asked}\"");
+            right = false;
+        }
     }
     let mut verdicts = report.verdicts.iter();
     let missed = verdicts.any(|verdict| verdict.met() == Some(false));
-    Ok(right && !(strict && missed))
+    Ok(right && !(arguments.strict && missed))
 }
 
 fn write_files(setup: &Setup, report: &Report) -> Result<(), Box<dyn Error>> {
     if let Some(file) = &setup.results {
-        fs::write(file, results::markdown(report))?;
+        fs::write(file, table::markdown(report))?;
     }
     if let Some(folder) = &setup.svg {
         plot::write_all(report, folder)?;

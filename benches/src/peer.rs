@@ -5,24 +5,20 @@ use std::{hash::Hash, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::figure::Problem;
+use crate::figure::{Problem, Text, leaked};
 
 /// The hasher of every peer that takes one.
 pub type Hasher = ahash::RandomState;
 
-/// What may be a key.
 pub trait Key: Hash + Eq + Clone + Send + Sync + 'static {}
 impl<T: Hash + Eq + Clone + Send + Sync + 'static> Key for T {}
 
-/// What may be a value.
 pub trait Value: Clone + Send + Sync + 'static {}
 impl<T: Clone + Send + Sync + 'static> Value for T {}
 
-/// How long an entry lives.
 pub type Lifetime<K, V> = fn(&K, &V) -> Duration;
 
-/// Which operations set a deadline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Expiring {
     /// Nothing expires.
     Never,
@@ -56,14 +52,11 @@ pub struct Plan<K = u64, V = u64> {
     pub capacity: Option<u64>,
     /// How many entries the cache is told to expect.
     pub expected: usize,
-    /// Which operations set a deadline.
     pub expiring: Expiring,
-    /// How long each entry lives.
     pub lifetime: Lifetime<K, V>,
     /// One lifetime for all, for a peer that knows no other; `None` where that would not be the
     /// same work.
     pub uniform: Option<Duration>,
-    /// Called for removals.
     pub listener: Option<Listener<K, V>>,
 }
 
@@ -101,7 +94,7 @@ impl<K, V> Plan<K, V> {
 }
 
 /// How a peer is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Role {
     /// wheelhouse itself.
     Subject,
@@ -112,42 +105,37 @@ pub enum Role {
 }
 
 /// Name and role of a peer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Card {
     /// As the tables call it.
-    pub name: &'static str,
-    /// How it is compared.
+    #[serde(deserialize_with = "leaked")]
+    pub name: Text,
     pub role: Role,
 }
 
 impl Card {
-    const fn new(name: &'static str, role: Role) -> Self {
+    const fn new(name: Text, role: Role) -> Self {
         Self { name, role }
     }
 
-    /// The card of wheelhouse with some setting.
-    pub const fn subject(name: &'static str) -> Self {
+    pub const fn subject(name: Text) -> Self {
         Self::new(name, Role::Subject)
     }
 
-    /// The card of a cache, or of a timer structure.
-    pub const fn cache(name: &'static str) -> Self {
+    pub const fn cache(name: Text) -> Self {
         Self::new(name, Role::Cache)
     }
 
-    /// The card of what no cache can beat.
-    pub const fn floor(name: &'static str) -> Self {
+    pub const fn floor(name: Text) -> Self {
         Self::new(name, Role::Floor)
     }
 }
 
-/// One cache.
 pub trait Peer<K: Key = u64, V: Value = u64>: Sized + Send + Sync + 'static {
-    /// Name and role.
     const CARD: Card;
 
     /// Why it sits out a workload that evicts all the time, if it does.
-    const SITS_OUT_EVICTION: Option<&'static str> = None;
+    const EVICTS: Result<(), Problem> = Ok(());
 
     /// Whether it may drop writes, or put them off, as it sees fit.
     const DROPS_WRITES: bool = false;
@@ -174,7 +162,6 @@ pub trait Peer<K: Key = u64, V: Value = u64>: Sized + Send + Sync + 'static {
         count
     }
 
-    /// Creates or replaces.
     fn insert(&self, key: K, value: V);
 
     /// Removes, dropping the value.

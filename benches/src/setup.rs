@@ -2,12 +2,8 @@
 
 use std::{
     collections::BTreeSet,
-    io::{IsTerminal, Write, stderr},
+    io::{IsTerminal, stderr},
     path::{Path, PathBuf},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
     time::Duration,
 };
 
@@ -69,12 +65,6 @@ pub struct Setup {
     /// How long one peer may run in one variant of a workload before it takes no further rounds.
     #[arg(skip)]
     pub patience: Option<Duration>,
-    /// The names in `only` that some peer had.
-    #[arg(skip)]
-    met: Mutex<BTreeSet<String>>,
-    /// Columns of the progress line that is shown.
-    #[arg(skip)]
-    width: AtomicUsize,
 }
 
 impl Setup {
@@ -132,79 +122,53 @@ impl Setup {
         names.map(|name| name.replace('\n', ", ")).collect()
     }
 
-    /// Whether `peer` takes part: named in full, or up to a comma or a blank.
+    /// Whether `peer` takes part.
     pub fn wants(&self, peer: &str) -> bool {
-        let is_meant = |asked: &String| {
-            let rest = peer.strip_prefix(asked.as_str());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([',', ' ']))
-        };
         let asked = self.asked_peers();
-        let wanted = asked.is_empty() || asked.iter().any(is_meant);
-        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
-        met.extend(asked.into_iter().filter(is_meant));
-        wanted
-    }
-
-    /// The names in `only` that no peer had so far.
-    pub fn unmet(&self) -> Vec<String> {
-        let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut names = self.asked_peers();
-        names.retain(|name| !met.contains(name));
-        names
+        asked.is_empty() || asked.iter().any(|asked| is_meant(asked, peer))
     }
 
     /// Shows where the run is.
     pub fn step(&self, step: &str) {
         let seconds = clock::nanos() / 1_000_000_000;
         let line = format!("{:2}:{:02} {step}", seconds / 60, seconds % 60);
-        let width = line.chars().count();
-        let width = self.width.swap(width, Relaxed).max(width);
-        if stderr().is_terminal() {
-            eprint!("\r{line:<width$}");
-        } else {
-            eprintln!("{line}");
+        match stderr().is_terminal() {
+            true => eprint!("\r{line}\x1b[K"),
+            false => eprintln!("{line}"),
         }
-        // A progress line that cannot be shown is no reason to stop measuring.
-        let _ = stderr().flush();
     }
 
     /// Clears the progress line, so that a table can follow.
     pub fn clear(&self) {
-        let width = self.width.swap(0, Relaxed);
         if stderr().is_terminal() {
-            eprint!("\r{:width$}\r", "");
+            eprint!("\r\x1b[K");
         }
     }
+}
+
+/// Whether `peer` is asked for by `asked`: its name in full, or up to a comma or a blank.
+pub fn is_meant(asked: &str, peer: &str) -> bool {
+    let rest = peer.strip_prefix(asked);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([',', ' ']))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn only(lists: &[&str]) -> Setup {
-        Setup {
-            only: lists.iter().map(|&list| list.into()).collect(),
-            ..Setup::default()
-        }
-    }
-
-    #[test]
-    fn a_name_may_have_a_comma_in_it() {
-        assert_eq!(only(&[]).asked_peers(), [""; 0]);
-        let lists = ["moka,wheelhouse, 16 at once,moka", "stretto,"];
-        let names = ["moka", "wheelhouse, 16 at once", "moka", "stretto"];
-        assert_eq!(only(&lists).asked_peers(), names);
-    }
-
     #[test]
     fn peers_are_chosen_by_name_or_by_its_beginning() {
-        assert!(only(&[]).wants("moka"));
-        let names = ["moka", "wheelhouse, idle limit", "no such peer"];
-        let setup = only(&names);
-        assert_eq!(setup.unmet(), names);
+        let mut setup = Setup::default();
+        assert!(setup.wants("moka"));
+        setup.only = ["moka,wheelhouse, idle limit", "stretto,"]
+            .map(String::from)
+            .to_vec();
+        assert_eq!(
+            setup.asked_peers(),
+            ["moka", "wheelhouse, idle limit", "stretto"]
+        );
         assert!(setup.wants("moka") && setup.wants("moka, driven every 10 ms"));
         assert!(!setup.wants("mini-moka") && !setup.wants("mokaccino"));
         assert!(!setup.wants("wheelhouse") && setup.wants("wheelhouse, idle limit"));
-        assert_eq!(setup.unmet(), ["no such peer"]);
     }
 }

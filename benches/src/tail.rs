@@ -1,6 +1,6 @@
 //! Latencies of single calls and lateness of single removals: what an average hides.
 
-use hdrhistogram::Histogram;
+use hdrhistogram::{Histogram, iterators::IterationValue};
 
 use crate::figure::{Metric, Reading};
 
@@ -23,15 +23,12 @@ pub fn readings(seen: &Histogram<u64>, unit: f64, metrics: &[(Metric, f64)]) -> 
     readings.collect()
 }
 
-/// Percentiles for a curve: half of what is left each time, as far as there are samples.
-pub fn points(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
-    let mut points = Vec::new();
-    let mut left = 0.5;
-    while left * histogram.len() as f64 >= 1.0 {
-        let value = histogram.value_at_quantile(1.0 - left);
-        points.push((100.0 * (1.0 - left), value as f64));
-        left /= 2.0;
-    }
-    points.push((100.0, histogram.max() as f64));
-    points
+/// Percentiles for a curve and their values: half of what is left each time.
+pub fn points(seen: &Histogram<u64>) -> Vec<(f64, f64)> {
+    let steps = seen.iter_quantiles(1);
+    let point = |step: IterationValue<u64>| {
+        let percent = 100.0 * step.quantile_iterated_to();
+        (percent, step.value_iterated_to() as f64)
+    };
+    steps.map(point).collect()
 }

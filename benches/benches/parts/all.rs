@@ -122,6 +122,7 @@ fn size_policy(criterion: &mut Criterion) {
         ("Lru", EvictionPolicy::Lru),
     ];
     let drawn = keys::keys_of(&keys::zipf_ranks(10 * MAX, DRAWN, 0));
+    let ranks = keys::zipf_ranks(MAX, DRAWN, 0);
     for (name, policy) in policies {
         // What the cache's map does is a part of this figure: a hash map in its place.
         let mut order = Order::new(policy, MAX as u64, 1);
@@ -139,9 +140,6 @@ fn size_policy(criterion: &mut Criterion) {
                 }
             }
         });
-    }
-    let ranks = keys::zipf_ranks(MAX, DRAWN, 0);
-    for (name, policy) in policies {
         // Of entries that all stay.
         let mut order = Order::new(policy, 2 * MAX as u64, 1);
         let admitted = (0..MAX as u64).map(|rank| order.admit(keys::key(rank)));

@@ -6,12 +6,7 @@
 mod all;
 
 #[cfg(wheelhouse_parts)]
-fn main() {
-    all::benches();
-    criterion::Criterion::default()
-        .configure_from_args()
-        .final_summary();
-}
+criterion::criterion_main!(all::benches);
 
 #[cfg(not(wheelhouse_parts))]
 fn main() {

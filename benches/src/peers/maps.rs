@@ -32,7 +32,7 @@ impl<K: Key, V: Value> Peer<K, V> for DashMap<K, V> {
     }
 
     get_in_place!(|cache, key, read| cache.get(key).map(|entry| read(entry.value())));
-    calls!(insert, remove, len: len);
+    calls!(insert: insert, remove: remove, entries: len);
 }
 
 /// papaya: a bare map without locks, pinned for each operation.
@@ -58,9 +58,7 @@ impl<K: Key, V: Value> Peer<K, V> for Papaya<K, V> {
         self.0.pin().remove(key);
     }
 
-    fn entries(&self) -> Option<u64> {
-        Some(self.0.len() as u64)
-    }
+    calls!(entries: len);
 }
 
 /// TinyUFO, pingora's cache: lock-free, S3-FIFO with a TinyLFU sketch; no expiry.
@@ -76,19 +74,11 @@ impl<K: Key, V: Value> Peer<K, V> for TinyUfo<K, V> {
     }
 
     #[inline]
-    fn get(&self, key: &K) -> Option<V> {
-        self.0.get(key)
-    }
-
-    #[inline]
     fn insert(&self, key: K, value: V) {
         self.0.put(key, value, 1);
     }
 
-    #[inline]
-    fn remove(&self, key: &K) {
-        self.0.remove(key);
-    }
+    calls!(get: get, remove: remove);
 }
 
 /// foyer's in-memory cache with its default order of use (LRU), or with its W-TinyLFU; no expiry.
@@ -117,7 +107,7 @@ impl<K: Key, V: Value> Peer<K, V> for Foyer<K, V> {
     }
 
     get_in_place!(|cache, key, read| cache.get(key).map(|entry| read(entry.value())));
-    calls!(insert, remove, len: entries);
+    calls!(insert: insert, remove: remove, entries: entries);
 }
 
 /// quick_cache: no expiry at all.
@@ -140,7 +130,7 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCache<K, V> {
         Ok(Self(quick(plan)))
     }
 
-    calls!(insert, remove, get: get, len: len);
+    calls!(get: get, insert: insert, remove: remove, entries: len);
 }
 
 impl Loads for QuickCache {

@@ -2,38 +2,36 @@
 //! so that a difference is the cache's and not the hash function's. Every other setting is the
 //! peer's default.
 
-/// The calls of a peer that has them under these names.
+/// Calls of a peer that are calls of its cache, by the cache's names for them.
 macro_rules! calls {
-    ($insert:ident, $remove:ident
-     $(, get: $get:ident)? $(, len: $len:ident)? $(, settle: $settle:ident)?) => {
-        $(
-            #[inline]
-            fn get(&self, key: &K) -> Option<V> {
-                self.0.$get(key)
-            }
-        )?
-
+    ($($call:ident: $name:ident),+) => { $(calls!(@ $call $name);)+ };
+    (@ get $name:ident) => {
+        #[inline]
+        fn get(&self, key: &K) -> Option<V> {
+            self.0.$name(key)
+        }
+    };
+    (@ insert $name:ident) => {
         #[inline]
         fn insert(&self, key: K, value: V) {
-            self.0.$insert(key, value);
+            self.0.$name(key, value);
         }
-
+    };
+    (@ remove $name:ident) => {
         #[inline]
         fn remove(&self, key: &K) {
-            self.0.$remove(key);
+            self.0.$name(key);
         }
-
-        $(
-            fn entries(&self) -> Option<u64> {
-                Some(self.0.$len() as u64)
-            }
-        )?
-
-        $(
-            fn settle(&self) {
-                self.0.$settle();
-            }
-        )?
+    };
+    (@ entries $name:ident) => {
+        fn entries(&self) -> Option<u64> {
+            Some(self.0.$name() as u64)
+        }
+    };
+    (@ settle $name:ident) => {
+        fn settle(&self) {
+            self.0.$name();
+        }
     };
 }
 
@@ -79,6 +77,7 @@ macro_rules! loads_as_moka {
 
 mod maps;
 mod moka;
+mod policies;
 mod quick_cache_deadline;
 mod quick_cache_queue;
 mod stretto;
@@ -87,35 +86,12 @@ mod wheelhouse;
 pub use self::{
     maps::{DashMap, Foyer, Papaya, QuickCache, TinyUfo},
     moka::{MiniMoka, Moka},
+    policies::*,
     quick_cache_deadline::QuickCacheDeadline,
     quick_cache_queue::QuickCacheQueue,
     stretto::Stretto,
     wheelhouse::*,
 };
-
-use crate::peer::{Key, Peer, Value};
-
-/// Meets each peer with its own type.
-pub trait Visit<K: Key = u64, V: Value = u64> {
-    /// Called once per peer.
-    fn meet<P: Peer<K, V>>(&mut self);
-}
-
-/// Shows all peers to `visit`, wheelhouse first.
-pub fn each<K: Key, V: Value>(visit: &mut impl Visit<K, V>) {
-    visit.meet::<Wheelhouse<K, V>>();
-    visit.meet::<Moka<K, V>>();
-    visit.meet::<MiniMoka<K, V>>();
-    visit.meet::<QuickCache<K, V>>();
-    visit.meet::<QuickCacheDeadline<K, V, quanta::Instant>>();
-    visit.meet::<QuickCacheDeadline<K, V, std::time::Instant>>();
-    visit.meet::<QuickCacheQueue<K, V>>();
-    visit.meet::<Stretto<K, V>>();
-    visit.meet::<TinyUfo<K, V>>();
-    visit.meet::<Foyer<K, V>>();
-    visit.meet::<DashMap<K, V>>();
-    visit.meet::<Papaya<K, V>>();
-}
 
 /// What to know about peers that do not do quite the same, as a list in Markdown.
 pub const NOTES: &str = include_str!("notes.md");

@@ -18,7 +18,6 @@ pub trait Moment: Value + PartialOrd + Add<Duration, Output = Self> {
     /// The peer that goes by this clock.
     const NAME: &'static str;
 
-    /// The present.
     fn now() -> Self;
 }
 
@@ -62,12 +61,5 @@ impl<K: Key, V: Value, M: Moment> Peer<K, V> for QuickCacheDeadline<K, V, M> {
         self.0.insert(key, (value, deadline));
     }
 
-    #[inline]
-    fn remove(&self, key: &K) {
-        self.0.remove(key);
-    }
-
-    fn entries(&self) -> Option<u64> {
-        Some(self.0.len() as u64)
-    }
+    calls!(remove: remove, entries: len);
 }

@@ -4,17 +4,13 @@
 
 use std::{
     future::poll_fn,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll},
-    thread::{self, JoinHandle},
     time::Instant,
 };
 
 use ::quick_cache::{Lifecycle, UnitWeighter, sync::Cache};
-use tokio::{
-    runtime::{Builder, Handle},
-    sync::Notify,
-};
+use tokio::runtime::{Builder, Runtime};
 use tokio_util::time::{DelayQueue, delay_queue};
 
 use crate::{
@@ -26,15 +22,13 @@ use crate::{
 pub struct QuickCacheQueue<K, V> {
     shared: Arc<Shared<K, V>>,
     lifetime: Lifetime<K, V>,
-    /// Of the thread's runtime: a queue takes timers only within one.
-    runtime: Handle,
-    thread: Option<JoinHandle<()>>,
+    /// Has the thread, and ends it. A queue takes timers only within a runtime.
+    runtime: Runtime,
 }
 
 struct Shared<K, V> {
     cache: Cache<K, Timed<V>, UnitWeighter, Hasher, Collect>,
     timers: Mutex<DelayQueue<K>>,
-    over: Notify,
     listener: Option<Listener<K, V>>,
 }
 
@@ -57,31 +51,17 @@ impl<K, V> Lifecycle<K, V> for Collect {
     }
 }
 
-impl<K, V> Shared<K, V> {
-    fn timers(&self) -> MutexGuard<'_, DelayQueue<K>> {
-        self.timers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl<K: Key, V: Value> Shared<K, V> {
     fn tell(&self, key: &K, timed: &Timed<V>, expired: bool) {
         if let Some(listener) = &self.listener {
             listener(key, &timed.value, expired);
-        }
-    }
-}
-
-impl<K: Key, V: Value> Shared<K, V> {
-    /// Removes entries when they are due.
-    async fn run(&self) {
-        loop {
-            let (key, timed) = poll_fn(|context| self.poll_due(context)).await;
-            self.tell(&key, &timed, true);
         }
     }
 
     /// The next entry that was due and is removed. The queue wakes the task for the next timer, and
     /// if it is empty, when one is started.
     fn poll_due(&self, context: &mut Context<'_>) -> Poll<(K, Timed<V>)> {
-        let mut timers = self.timers();
+        let mut timers = self.timers.lock().unwrap();
         while let Poll::Ready(Some(expired)) = timers.poll_expired(context) {
             let timer = expired.key();
             let is_same = |timed: &Timed<V>| timed.timer == timer;
@@ -102,25 +82,22 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCacheQueue<K, V> {
         let shared = Arc::new(Shared {
             cache: Cache::with(size, plan.bound(), UnitWeighter, hasher, Collect),
             timers: Mutex::default(),
-            over: Notify::new(),
             listener: plan.listener.clone(),
         });
-        let runtime = Builder::new_current_thread().enable_time().build();
+        let mut runtime = Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_time().build();
         let runtime = runtime.map_err(|error| Problem::Wrong(error.to_string()))?;
-        let (handle, theirs) = (runtime.handle().clone(), Arc::clone(&shared));
-        let thread = thread::spawn(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    () = theirs.over.notified() => (),
-                    () = theirs.run() => (),
-                }
-            });
+        let theirs = Arc::clone(&shared);
+        runtime.spawn(async move {
+            loop {
+                let (key, timed) = poll_fn(|context| theirs.poll_due(context)).await;
+                theirs.tell(&key, &timed, true);
+            }
         });
         Ok(Self {
             shared,
             lifetime: plan.lifetime,
-            runtime: handle,
-            thread: Some(thread),
+            runtime,
         })
     }
 
@@ -134,8 +111,7 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCacheQueue<K, V> {
     fn insert(&self, key: K, value: V) {
         let deadline = Instant::now() + (self.lifetime)(&key, &value);
         let mut gone = Vec::new();
-        let cache = &self.shared.cache;
-        let mut timers = self.shared.timers();
+        let mut timers = self.shared.timers.lock().unwrap();
         let within = self.runtime.enter();
         let timer = timers.insert_at(key.clone(), deadline.into());
         let timed = Timed {
@@ -143,7 +119,9 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCacheQueue<K, V> {
             deadline,
             timer,
         };
-        cache.insert_with_lifecycle(key, timed, &mut gone);
+        self.shared
+            .cache
+            .insert_with_lifecycle(key, timed, &mut gone);
         for (_, timed) in &gone {
             timers.try_remove(&timed.timer);
         }
@@ -155,9 +133,8 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCacheQueue<K, V> {
     }
 
     fn remove(&self, key: &K) {
-        let mut timers = self.shared.timers();
-        let gone = self.shared.cache.remove(key);
-        if let Some((key, timed)) = gone {
+        let mut timers = self.shared.timers.lock().unwrap();
+        if let Some((key, timed)) = self.shared.cache.remove(key) {
             timers.try_remove(&timed.timer);
             drop(timers);
             self.shared.tell(&key, &timed, false);
@@ -169,38 +146,24 @@ impl<K: Key, V: Value> Peer<K, V> for QuickCacheQueue<K, V> {
     }
 }
 
-impl<K, V> Drop for QuickCacheQueue<K, V> {
-    fn drop(&mut self) {
-        self.shared.over.notify_one();
-        if let Some(thread) = self.thread.take() {
-            // A listener's panic has been reported by then.
-            let _ = thread.join();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{sync::mpsc, time::Duration};
 
     use super::*;
-    use crate::peer::Expiring;
+    use crate::{peer::Expiring, workloads::plan};
 
     #[test]
     fn removes_on_time_and_tells_each_entry_once() {
         let (told, heard) = mpsc::channel();
         let told = Mutex::new(told);
-        let cache = QuickCacheQueue::<u64, u64>::build(&Plan {
-            capacity: Some(100),
-            expected: 100,
-            expiring: Expiring::Write,
-            lifetime: |_, millis| Duration::from_millis(*millis),
-            uniform: None,
-            listener: Some(Arc::new(move |key: &u64, value: &u64, expired: bool| {
-                told.lock().unwrap().send((*key, *value, expired)).unwrap();
-            })),
-        })
-        .unwrap();
+        let tell = move |key: &u64, value: &u64, expired| {
+            told.lock().unwrap().send((*key, *value, expired)).unwrap();
+        };
+        let mut plan = plan(Expiring::Write, 100, Some(100));
+        plan.lifetime = |_, millis| Duration::from_millis(*millis);
+        plan.listener = Some(Arc::new(tell));
+        let cache = QuickCacheQueue::build(&plan).unwrap();
         let wait = || heard.recv_timeout(Duration::from_secs(10)).unwrap();
         cache.insert(1, 3_600_000);
         cache.insert(2, 3_600_000);
@@ -212,7 +175,7 @@ mod tests {
         assert_eq!((cache.get(&1), cache.entries()), (None, Some(0)));
         cache.insert(3, 20);
         assert_eq!(wait(), (3, 20, true));
-        drop(cache);
+        drop((cache, plan));
         assert!(heard.recv().is_err());
     }
 }

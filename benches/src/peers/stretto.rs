@@ -10,7 +10,6 @@ use crate::{
     peer::{Card, Expiring, Hasher, Key, Lifetime, Peer, Plan, Value},
 };
 
-/// `stretto::Cache`.
 pub struct Stretto<K: Key, V: Value>(Inside<K, V>, Option<Lifetime<K, V>>);
 
 type Inside<K, V> = Cache<
@@ -27,7 +26,8 @@ impl<K: Key, V: Value> Peer<K, V> for Stretto<K, V> {
     const CARD: Card = Card::cache("stretto");
 
     // Seen from two minutes for one round to over its bound, which fails it.
-    const SITS_OUT_EVICTION: Option<&'static str> = Some("its own backlog takes it minutes");
+    const EVICTS: Result<(), Problem> =
+        Err(Problem::Unsupported("its own backlog takes it minutes"));
 
     // Writes that come faster than its one thread takes them, and removals that it puts off.
     const DROPS_WRITES: bool = true;
@@ -55,17 +55,10 @@ impl<K: Key, V: Value> Peer<K, V> for Stretto<K, V> {
         };
     }
 
-    #[inline]
-    fn remove(&self, key: &K) {
-        self.0.remove(key);
-    }
+    calls!(remove: remove, entries: len);
 
     fn settle(&self) {
         let waited = self.0.wait();
         waited.expect("the cache is open and this is not a callback");
-    }
-
-    fn entries(&self) -> Option<u64> {
-        Some(self.0.len() as u64)
     }
 }

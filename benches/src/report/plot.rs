@@ -4,80 +4,67 @@ use std::{error::Error, fs, path::Path};
 
 use plotters::{
     prelude::*,
+    style::full_palette::{BLUE, BROWN, CYAN, GREEN, GREY, LIME, ORANGE, PINK, PURPLE, RED},
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-use super::{Report, grid::number};
+use super::{Report, Row, Table, table::number};
 use crate::{
-    figure::{Heading, NS_PER_OP},
+    figure::{HIT_PERCENT, NS_PER_OP},
     peer::{Expiring, Role},
 };
 
 type Drawn = Result<(), Box<dyn Error>>;
 
 /// As many as there are lines in the fullest plot.
-const COLOURS: [RGBColor; 9] = [
-    RGBColor(31, 119, 180),
-    RGBColor(214, 39, 40),
-    RGBColor(44, 160, 44),
-    RGBColor(148, 103, 189),
-    RGBColor(255, 127, 14),
-    RGBColor(23, 190, 207),
-    RGBColor(227, 119, 194),
-    RGBColor(140, 86, 75),
-    RGBColor(188, 189, 34),
-];
-const GREY: RGBColor = RGBColor(160, 160, 160);
+const COLOURS: [RGBColor; 9] = [BLUE, RED, GREEN, PURPLE, ORANGE, CYAN, PINK, BROWN, LIME];
 const FONT: &str = "sans-serif";
 
-/// Writes every plot for which there are figures; the curves of hit ratios are drawn by
-/// [`panels`].
+/// Writes every plot for which there are figures.
 pub fn write_all(report: &Report, folder: &Path) -> Drawn {
     fs::create_dir_all(folder)?;
     hit_cost(report, &folder.join("hit-cost.svg"))?;
+    hit_ratios(report, &folder.join("hit-ratios.svg"))?;
     let mut titles: Vec<&str> = report.curves.iter().map(|curve| &*curve.title).collect();
     titles.sort_unstable();
     titles.dedup();
     for title in titles {
-        latencies(report, title, &folder.join(file_name(title)))?;
+        let name = title.replace([',', ' '], "-").replace("--", "-");
+        latencies(report, title, &folder.join(name + ".svg"))?;
     }
     Ok(())
-}
-
-fn file_name(title: &str) -> String {
-    let words = title.split(|c: char| !c.is_ascii_alphanumeric());
-    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
-    words.join("-").to_ascii_lowercase() + ".svg"
 }
 
 /// The cost of a hit beside the peers: the picture of the README. A bar for each peer that gives
 /// every entry a deadline of its own, on one thread or as few as there were.
 fn hit_cost(report: &Report, file: &Path) -> Drawn {
-    let is_meant =
-        |peer: &str, role: Role| role == Role::Cache && peer != "mini-moka" || peer == "wheelhouse";
-    let heading = Heading::new("hit-zipf", Expiring::Create.label(), "");
-    let rows = || report.rows_of(&heading);
-    let threads = rows().map(|row| row.threads).min().unwrap_or(1);
-    let mut bars: Vec<(&str, f64)> = rows()
-        .filter(|row| row.threads == threads && row.metric == NS_PER_OP.name)
-        .filter(|row| is_meant(&row.peer, row.role))
-        .map(|row| (&*row.peer, row.median()))
-        .collect();
-    if bars.is_empty() {
+    let is_it =
+        |table: &&Table| table.workload == "hit-zipf" && table.variant == Expiring::Create.label();
+    let tables = report.tables.iter().filter(is_it);
+    let rows = tables.flat_map(|table| &table.rows);
+    let threads = rows.clone().map(|row| row.threads).min().unwrap_or(1);
+    let is_meant = |row: &&Row| {
+        let (peer, role) = (row.card.name, row.card.role);
+        let fits = role == Role::Cache && peer != "mini-moka" || peer == "wheelhouse";
+        fits && row.threads == threads && row.metric == NS_PER_OP
+    };
+    let bars = rows.filter(is_meant);
+    let mut bars: Vec<_> = bars.map(|row| (row.card.name, row.median())).collect();
+    let Some(longest) = bars.iter().map(|bar| bar.1).reduce(f64::max) else {
         return Ok(());
-    }
+    };
     bars.sort_by(|(_, one), (_, other)| one.total_cmp(other));
     let (left, width, bar) = (190, 720, 26);
-    let longest = bars.last().map_or(1.0, |(_, nanos)| *nanos);
     let area = SVGBackend::new(file, (width, 50 + bar * bars.len() as u32)).into_drawing_area();
     area.fill(&WHITE)?;
     let style = |anchor| {
         let font = (FONT, 16).into_font().color(&BLACK);
         font.pos(Pos::new(anchor, VPos::Center))
     };
+    let title = "One hit, each entry with a deadline of its own: nanoseconds";
     let title = match threads {
-        1 => "One hit, each entry with a deadline of its own: nanoseconds, one thread".into(),
-        _ => format!("Hits with a deadline for each entry: nanoseconds, {threads} threads"),
+        1 => format!("{title}, one thread"),
+        _ => format!("{title}, {threads} threads"),
     };
     area.draw(&Text::new(title, (12, 20), style(HPos::Left)))?;
     for (index, (peer, nanos)) in bars.iter().enumerate() {
@@ -132,57 +119,65 @@ fn latencies(report: &Report, title: &str, file: &Path) -> Drawn {
     Ok(())
 }
 
-/// One panel of curves.
-pub struct Panel {
-    /// What it is of.
-    pub title: String,
-    /// Labels of the steps of the horizontal axis.
-    pub steps: Vec<String>,
-    /// Name of each curve, and its values in percent, one for each step.
-    pub curves: Vec<(String, Vec<f64>)>,
-}
-
-/// Draws panels into one file, three abreast, with one legend for all. The last curve is a limit,
-/// and grey.
-pub fn panels(title: &str, panels: &[Panel], file: &Path) -> Drawn {
+/// Hits over the size of the cache, from a panel for each trace, three abreast, with one legend for
+/// all. The last curve is a limit, and grey; the other limit is left out.
+fn hit_ratios(report: &Report, file: &Path) -> Drawn {
+    fn trace_of(table: &Table) -> &str {
+        table.variant.split(',').next().unwrap_or_default()
+    }
+    let tables = report
+        .tables
+        .iter()
+        .filter(|table| table.workload == "ratio-curves");
+    let tables: Vec<&Table> = tables.collect();
+    let panels: Vec<&[&Table]> = tables
+        .chunk_by(|one, next| trace_of(one) == trace_of(next))
+        .collect();
+    if panels.is_empty() {
+        return Ok(());
+    }
     let rows = panels.len().div_ceil(3);
     let area = SVGBackend::new(file, (960, 56 + 220 * rows as u32)).into_drawing_area();
     area.fill(&WHITE)?;
     let (head, body) = area.split_vertically(56);
+    let title = "hits, percent of the requests, over the size of the cache, percent of the keys";
     head.draw(&Text::new(title, (12, 8), (FONT, 15)))?;
-    let style = |index: usize, of: usize| match index {
-        0 => COLOURS[0].stroke_width(2),
-        last if last + 1 == of => GREY.stroke_width(1),
-        index => COLOURS[index % COLOURS.len()].stroke_width(1),
-    };
-    for (panel, area) in panels.iter().zip(body.split_evenly((rows, 3))) {
-        let count = panel.curves.len();
+    for (lines, area) in panels.into_iter().zip(body.split_evenly((rows, 3))) {
         let mut chart = ChartBuilder::on(&area)
-            .caption(&panel.title, (FONT, 13))
+            .caption(trace_of(lines[0]), (FONT, 13))
             .margin(8)
             .x_label_area_size(18)
             .y_label_area_size(28)
-            .build_cartesian_2d(0.0..panel.steps.len() as f64 - 1.0, 0.0..100.0)?;
-        let label = |step: &f64| panel.steps.get(*step as usize).cloned().unwrap_or_default();
+            .build_cartesian_2d(0.0..lines.len() as f64 - 1.0, 0.0..100.0)?;
+        // Sizes double up to half of the keys.
+        let size = |step: &f64| format!("{:.1}", 100.0 * 0.5_f64.powf(lines.len() as f64 - step));
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
             .bold_line_style(BLACK.mix(0.1))
-            .x_labels(panel.steps.len())
+            .x_labels(lines.len())
             .y_labels(5)
             .label_style((FONT, 10))
-            .x_label_formatter(&label)
+            .x_label_formatter(&size)
             .y_label_formatter(&|percent| format!("{percent:.0}"))
             .draw()?;
+        let drawn = lines[0].rows.iter().map(|row| row.card.name);
+        let drawn: Vec<&str> = drawn.filter(|peer| *peer != "exact LRU").collect();
         // The first curve last, so that no other hides it.
-        for (index, (name, values)) in panel.curves.iter().enumerate().rev() {
-            let points = values.iter().enumerate();
-            let points = points.map(|(step, percent)| (step as f64, *percent));
-            chart.draw_series(LineSeries::new(points, style(index, count)))?;
+        for (index, peer) in drawn.iter().enumerate().rev() {
+            let style = match index {
+                0 => COLOURS[0].stroke_width(2),
+                last if last + 1 == drawn.len() => GREY.stroke_width(1),
+                index => COLOURS[index % COLOURS.len()].stroke_width(1),
+            };
+            let points = lines.iter().zip(0..).filter_map(|(line, step)| {
+                let row = line.row(1, HIT_PERCENT.name, peer)?;
+                Some((f64::from(step), row.median()))
+            });
+            chart.draw_series(LineSeries::new(points, style))?;
             let x = 12 + 125 * index as i32;
-            let sample = [(x, 40), (x + 18, 40)];
-            head.draw(&PathElement::new(sample, style(index, count)))?;
-            head.draw(&Text::new(name.clone(), (x + 22, 34), (FONT, 11)))?;
+            head.draw(&PathElement::new([(x, 40), (x + 18, 40)], style))?;
+            head.draw(&Text::new(*peer, (x + 22, 34), (FONT, 11)))?;
         }
     }
     area.present()?;

@@ -15,30 +15,19 @@ pub(super) fn run(bench: Bench<'_>) {
 }
 
 impl Race for Grow {
-    type Variant = Expiring;
-
     fn round<P: Peer>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
         let mut readings = Vec::new();
         for threads in setup.threads_within_cores() {
             let share = self.0.len() / threads;
             let cache = P::build(&plan(expiring, 1024, Some(self.0.len() as u64 * 4)))?;
             waken(&cache);
-            let run = |worker: usize| insert(&cache, &self.0[worker * share..][..share]);
-            let done = timed(setup.cpu, threads, share, |_| (), run);
+            let run = |worker: usize| inserts(&cache, &self.0[worker * share..][..share]);
+            let (reading, _) = timed(setup.cpu, threads, share, |_| (), run);
             if !P::DROPS_WRITES {
                 expect_len(&cache, (share * threads) as u64)?;
             }
-            readings.push(done.reading());
+            readings.push(reading);
         }
         Ok(readings)
     }
-}
-
-/// The measured loop.
-#[inline(never)]
-fn insert<P: Peer>(cache: &P, keys: &[u64]) -> u64 {
-    for &key in keys {
-        cache.insert(key, keys::value(key));
-    }
-    0
 }

@@ -10,76 +10,71 @@ const GETS: [(usize, Metric); 4] = [
     (400, Metric::ranked("ns/get, 400 caches")),
     (4_000, Metric::ranked("ns/get, 4,000 caches")),
 ];
-const FIRST: Metric = Metric::median("ns/first insert into each of 4,000");
 
 /// Entries of each cache.
 const ENTRIES: u64 = 8;
 
-struct ManyCaches {
-    gets: usize,
-    most: usize,
-}
+struct ManyCaches;
 
 pub(super) fn run(bench: Bench<'_>) {
     let about = format!(
         "u64 -> u64, {ENTRIES} entries in each cache, room for 100, every read hits; 1 thread"
     );
-    let many = ManyCaches {
-        gets: bench.size(400_000, 40_000),
-        most: bench.size(4_000, 400),
-    };
-    bench.race(&about, [("in turns".into(), ())], 3, &many);
+    bench.race(
+        &about,
+        [("in turns".into(), Expiring::Never)],
+        3,
+        &ManyCaches,
+    );
 }
 
 impl Race for ManyCaches {
-    type Variant = ();
-
-    fn round<P: Peer>(&self, setup: &Setup, (): ()) -> Outcome {
+    fn round<P: Peer>(&self, setup: &Setup, _: Expiring) -> Outcome {
         if P::CARD.name == "stretto" {
             return Err(Problem::Unsupported("a thread for each cache"));
         }
+        let most = setup.size(4_000, 400);
         let mut readings = Vec::new();
-        for (count, metric) in GETS.into_iter().filter(|(count, _)| *count <= self.most) {
+        for (count, metric) in GETS.into_iter().filter(|(count, _)| *count <= most) {
             // A thread of its own: it knows these caches and no others.
-            let (first, get) = on_a_core(|| self.measure::<P>(setup.cpu, count))?;
+            let (first, get) = on_a_core(|| measure::<P>(setup, count))?;
             readings.push(metric.of(get));
             if count == GETS[3].0 {
-                readings.push(FIRST.of(first));
+                let first = Metric::median("ns/first insert into each of 4,000").of(first);
+                readings.push(first);
             }
         }
         Ok(readings)
     }
 }
 
-impl ManyCaches {
-    /// Nanoseconds of a first insert and of a `get`.
-    fn measure<P: Peer>(&self, cpu: bool, count: usize) -> Result<(f64, f64), Problem> {
-        let plan = plan(Expiring::Never, ENTRIES as usize, Some(100));
-        let caches: Result<Vec<P>, Problem> = (0..count).map(|_| P::build(&plan)).collect();
-        let caches = caches?;
-        let insert = |rank: u64| {
-            let (key, value) = keys::entry(rank);
+/// Nanoseconds of a first insert and of a `get`.
+fn measure<P: Peer>(setup: &Setup, count: usize) -> Result<(f64, f64), Problem> {
+    let plan = plan(Expiring::Never, ENTRIES as usize, Some(100));
+    let caches: Result<Vec<P>, Problem> = (0..count).map(|_| P::build(&plan)).collect();
+    let caches = caches?;
+    let insert = |rank: u64| {
+        let (key, value) = keys::entry(rank);
+        for cache in &caches {
+            cache.insert(key, value);
+        }
+    };
+    let (first, ()) = timed_here(setup.cpu, count, || insert(0));
+    (1..ENTRIES).for_each(insert);
+    caches.iter().for_each(Peer::settle);
+    let turns = setup.size(400_000, 40_000) / count;
+    let read = |turns: usize| {
+        let mut right = 0;
+        for turn in 0..turns as u64 {
+            let (key, value) = keys::entry(turn % ENTRIES);
             for cache in &caches {
-                cache.insert(key, value);
+                right += u64::from(cache.get(&key) == Some(value));
             }
-        };
-        let (first, ()) = timed_here(cpu, count, || insert(0));
-        (1..ENTRIES).for_each(insert);
-        caches.iter().for_each(Peer::settle);
-        let turns = self.gets / count;
-        let read = |turns: usize| {
-            let mut right = 0;
-            for turn in 0..turns as u64 {
-                let (key, value) = keys::entry(turn % ENTRIES);
-                for cache in &caches {
-                    right += u64::from(cache.get(&key) == Some(value));
-                }
-            }
-            right
-        };
-        read(turns.div_ceil(8));
-        let (get, right) = timed_here(cpu, turns * count, || read(turns));
-        expect("right answers", right, (turns * count) as u64)?;
-        Ok((first, get))
-    }
+        }
+        right
+    };
+    read(turns.div_ceil(8));
+    let (get, right) = timed_here(setup.cpu, turns * count, || read(turns));
+    expect("right answers", right, (turns * count) as u64)?;
+    Ok((first, get))
 }

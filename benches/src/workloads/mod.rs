@@ -19,15 +19,15 @@ mod timers;
 
 use std::{cell::RefCell, time::Instant};
 
+#[cfg(test)]
+pub(crate) use self::race::plan;
 use crate::{contest::Bench, report::Report, setup::Setup};
 
-/// A workload as the command line knows it.
+/// A workload as the command line knows it: its name, what it measures, and what runs it, prints
+/// its tables and adds them to the report.
 pub struct Workload {
-    /// Its name.
     pub name: &'static str,
-    /// What it measures.
     pub about: &'static str,
-    /// Runs it, prints its tables and adds them to the report.
     run: fn(Bench<'_>),
 }
 
@@ -35,19 +35,16 @@ pub struct Workload {
 pub const LONG: &[&str] = &["ratio-curves", "cancel-aged", "cancel-any"];
 
 impl Workload {
-    /// Runs it, unless it has been run, and logs how long that took.
-    pub fn run_once(&self, setup: &Setup, report: &RefCell<Report>) {
-        let name = self.name;
-        if !report.borrow().has(name) {
-            let began = Instant::now();
-            (self.run)(Bench {
-                name,
-                setup,
-                report,
-            });
-            setup.clear();
-            eprintln!("{name} took {:.1} s", began.elapsed().as_secs_f64());
-        }
+    /// Runs it, and logs how long that took.
+    pub fn run(&self, setup: &Setup, report: &RefCell<Report>) {
+        let (name, began) = (self.name, Instant::now());
+        (self.run)(Bench {
+            name,
+            setup,
+            report,
+        });
+        setup.clear();
+        eprintln!("{name} took {:.1} s", began.elapsed().as_secs_f64());
     }
 }
 

@@ -1,7 +1,6 @@
 //! What most workloads use.
 
 pub(super) use std::{
-    num::NonZeroUsize,
     sync::{
         Arc, Barrier,
         atomic::{
@@ -20,10 +19,11 @@ pub(super) use crate::{
     clock,
     contest::{Bench, Contest},
     cpu,
-    figure::{HIT_PERCENT, Heading, Metric, Outcome, Problem, Reading},
+    figure::{HIT_PERCENT, Metric, Outcome, Problem, Reading, ensure},
     keys,
     measure::{joined, on_a_core, timed, timed_here, watched},
     peer::*,
+    peers::*,
     setup::Setup,
     tail,
 };

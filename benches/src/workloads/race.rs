@@ -4,23 +4,20 @@ use std::time::Duration;
 
 use crate::{
     contest::{Bench, Contest},
-    figure::{Outcome, Problem},
+    figure::{Outcome, Problem, ensure},
     keys,
     peer::{Expiring, Key, Lifetime, Peer, Plan, Value},
-    peers::{self, Visit},
+    peers::*,
     setup::Setup,
 };
 
-/// A workload for every peer.
-pub(super) trait Race<K: Key = u64, V: Value = u64> {
-    /// In what the variants of the workload differ.
-    type Variant: Copy;
-
-    /// Shows the peers that take part in a variant of this workload beside those of all workloads.
-    fn also(&self, _variant: Self::Variant, _visit: &mut impl Visit<K, V>) {}
+/// A workload for every peer, in variants that differ in an `X`.
+pub(super) trait Race<K: Key = u64, V: Value = u64, X: Copy = Expiring>: Sized {
+    /// Enters the peers that take part beside those of all workloads.
+    fn also(_: &mut Heat<'_, Self, X>) {}
 
     /// Builds one cache, runs it with each number of workers, checks what it did.
-    fn round<P: Peer<K, V>>(&self, setup: &Setup, variant: Self::Variant) -> Outcome;
+    fn round<P: Peer<K, V>>(&self, setup: &Setup, variant: X) -> Outcome;
 }
 
 /// Variants that differ in what sets a deadline.
@@ -29,45 +26,67 @@ pub(super) fn by_expiring(all: &[Expiring]) -> Vec<(String, Expiring)> {
     all.iter().map(variant).collect()
 }
 
-struct Gather<'a, R, T> {
+/// One variant of a race, and the contest of its peers.
+pub(super) struct Heat<'a, R, X> {
     race: &'a R,
     setup: &'a Setup,
-    variant: T,
+    pub(super) variant: X,
     contest: Contest<'a>,
 }
 
-impl<'a, K: Key, V: Value, R: Race<K, V>> Visit<K, V> for Gather<'a, R, R::Variant>
-where
-    R::Variant: 'a,
-{
-    fn meet<P: Peer<K, V>>(&mut self) {
+impl<'a, R, X: Copy + 'a> Heat<'a, R, X> {
+    pub(super) fn enter<K: Key, V: Value, P: Peer<K, V>>(&mut self)
+    where
+        R: Race<K, V, X>,
+    {
         let (race, setup, variant) = (self.race, self.setup, self.variant);
         let round = move || race.round::<P>(setup, variant);
         self.contest.add(P::CARD, round);
     }
 }
 
-impl Bench<'_> {
-    /// Runs all variants of a race, in turns, for at most so many rounds.
-    pub(super) fn race<K: Key, V: Value, R: Race<K, V>>(
+impl<'a> Bench<'a> {
+    /// All peers in one variant of a race, wheelhouse first.
+    pub(super) fn heat<K: Key, V: Value, X: Copy + 'a, R: Race<K, V, X>>(
         &self,
+        name: String,
         about: &str,
-        variants: impl IntoIterator<Item = (String, R::Variant)>,
+        variant: X,
+        race: &'a R,
+    ) -> Contest<'a> {
+        let mut heat = Heat {
+            race,
+            setup: self.setup,
+            variant,
+            contest: self.contest(name, about),
+        };
+        heat.enter::<K, V, Wheelhouse<K, V>>();
+        heat.enter::<K, V, Moka<K, V>>();
+        heat.enter::<K, V, MiniMoka<K, V>>();
+        heat.enter::<K, V, QuickCache<K, V>>();
+        heat.enter::<K, V, QuickCacheDeadline<K, V, quanta::Instant>>();
+        heat.enter::<K, V, QuickCacheDeadline<K, V, std::time::Instant>>();
+        heat.enter::<K, V, QuickCacheQueue<K, V>>();
+        heat.enter::<K, V, Stretto<K, V>>();
+        heat.enter::<K, V, TinyUfo<K, V>>();
+        heat.enter::<K, V, Foyer<K, V>>();
+        heat.enter::<K, V, DashMap<K, V>>();
+        heat.enter::<K, V, Papaya<K, V>>();
+        R::also(&mut heat);
+        heat.contest
+    }
+
+    /// Runs all variants of a race, in turns, for at most so many rounds.
+    pub(super) fn race<K: Key, V: Value, X: Copy + 'a>(
+        self,
+        about: &str,
+        variants: impl IntoIterator<Item = (String, X)>,
         rounds: usize,
-        race: &R,
+        race: &'a impl Race<K, V, X>,
     ) {
-        let contests = variants.into_iter().map(|(name, variant)| {
-            let mut gather = Gather {
-                race,
-                setup: self.setup,
-                variant,
-                contest: self.contest(name, about),
-            };
-            peers::each(&mut gather);
-            race.also(variant, &mut gather);
-            gather.contest
-        });
-        self.run(self.rounds().min(rounds), contests);
+        let variants = variants.into_iter();
+        let heats = variants.map(|(name, variant)| self.heat(name, about, variant, race));
+        self.run(self.rounds().min(rounds), heats);
     }
 }
 
@@ -77,7 +96,7 @@ pub(super) fn hours(key: &u64, _: &u64) -> Duration {
 }
 
 /// A plan for `u64` to `u64` whose entries outlive the run.
-pub(super) fn plan(expiring: Expiring, expected: usize, capacity: Option<u64>) -> Plan {
+pub(crate) fn plan(expiring: Expiring, expected: usize, capacity: Option<u64>) -> Plan {
     plan_of(expiring, expected, capacity, hours)
 }
 
@@ -144,12 +163,25 @@ pub(super) fn waken(cache: &impl Peer) {
     cache.settle();
 }
 
+/// A measured loop: reads keys and counts right answers.
+#[inline(never)]
+pub(super) fn hits<P: Peer>(cache: &P, stream: &[u64]) -> u64 {
+    cache.count_right(stream, |key, value| *value == keys::value(*key))
+}
+
+/// A measured loop: inserts keys.
+#[inline(never)]
+pub(super) fn inserts<P: Peer>(cache: &P, stream: &[u64]) -> u64 {
+    for &key in stream {
+        cache.insert(key, keys::value(key));
+    }
+    0
+}
+
 /// Fails unless `right` is what was to be expected.
 pub(super) fn expect(what: &str, right: u64, expected: u64) -> Result<(), Problem> {
-    match right == expected {
-        true => Ok(()),
-        false => Err(Problem::Wrong(format!("{what}: {right} of {expected}"))),
-    }
+    ensure!(right == expected, "{what}: {right} of {expected}");
+    Ok(())
 }
 
 /// Fails unless the cache holds `expected` entries when it has done all its work. A peer that

@@ -7,12 +7,12 @@ use std::{collections::HashMap, fs, hint::black_box};
 use wheelhouse::Restore;
 
 use super::prelude::*;
-use crate::peers::{Moka, QuickCache, Wheelhouse};
 
-const SAVE: Metric = Metric::ranked("save ms");
-const RESTORE: Metric = Metric::ranked("restore ms");
-const P9999: Metric = Metric::median("reader p99.99 us");
-const STALL: Metric = Metric::worst("reader longest us");
+/// What the reader waited for, and its quantiles.
+const READS: [(Metric, f64); 2] = [
+    (Metric::median("reader p99.99 us"), 0.9999),
+    (Metric::worst("reader longest us"), 1.0),
+];
 /// The same without the time in which other threads of the machine had the reader's core.
 const OWN_STALL: Metric = Metric::worst("on its core us");
 /// Reads, and pauses between them, that take more nanoseconds may contain such a time.
@@ -25,41 +25,50 @@ pub(super) fn run(bench: Bench<'_>) {
         "u64 -> u64, {count} entries; beside the save another thread reads, each key as likely; no \
          cache: it reads a `HashMap`, beside a thread that copies memory"
     );
+    let snapshot = |old: &Wheelhouse| old.0.snapshot();
+    let restore = |new: &Wheelhouse, saved| {
+        new.0.restore(saved, Restore::default());
+    };
+    let ours = move || round(Expiring::Create, count, snapshot, restore);
+    let moka = move || by_hand::<Moka>(Expiring::Create, count);
+    let quick_cache = move || by_hand::<QuickCache>(Expiring::Never, count);
     let save = bench
         .contest("save and restore", about)
-        .with(<Wheelhouse as Peer>::CARD, move || saved(count))
-        .with(Card::cache("moka, by hand"), move || {
-            copied::<Moka>(Expiring::Create, count)
-        })
-        .with(Card::cache("quick_cache, by hand"), move || {
-            copied::<QuickCache>(Expiring::Never, count)
-        })
+        .with(<Wheelhouse as Peer>::CARD, ours)
+        .with(Card::cache("moka, by hand"), moka)
+        .with(Card::cache("quick_cache, by hand"), quick_cache)
         .with(Card::floor("no cache"), move || nothing(count));
     bench.run(bench.rounds().min(3), [save]);
 }
 
-fn saved(count: usize) -> Outcome {
-    let (old, new): (Wheelhouse, Wheelhouse) = pair(Expiring::Create, count)?;
-    let (snapshot, mut readings) = beside_reads(count, |key| old.get(&key), || old.0.snapshot());
+/// Saves the entries of a cache and restores them in another.
+fn round<P: Peer, S: Send>(
+    expiring: Expiring,
+    count: usize,
+    save: fn(&P) -> S,
+    restore: fn(&P, S),
+) -> Outcome {
+    let plan = plan(expiring, count, Some(count as u64 * 2));
+    let (old, new) = (P::build(&plan)?, P::build(&plan)?);
+    fill(&old, keys::entries(count))?;
+    old.settle();
+    let (saved, mut readings) = beside_reads(count, |key| old.get(&key), || save(&old));
     let began = clock::nanos();
-    let restored = new.0.restore(snapshot, Restore::default()).restored;
-    readings.push(millis(RESTORE, began));
-    expect("entries restored", restored, count as u64)?;
-    all_there(&new, count)?;
+    restore(&new, saved);
+    readings.push(millis(Metric::ranked("restore ms"), began));
+    let there = keys::entries(count).filter(|(key, value)| new.get(key) == Some(*value));
+    expect("entries restored", there.count() as u64, count as u64)?;
     Ok(readings)
 }
 
-fn copied<P: Loads>(expiring: Expiring, count: usize) -> Outcome {
-    let (old, new): (P, P) = pair(expiring, count)?;
-    let (copy, mut readings) = beside_reads(count, |key| old.get(&key), || old.copy());
-    let began = clock::nanos();
-    for (key, value) in copy {
-        new.insert(key, value);
-    }
-    new.settle();
-    readings.push(millis(RESTORE, began));
-    all_there(&new, count)?;
-    Ok(readings)
+fn by_hand<P: Loads>(expiring: Expiring, count: usize) -> Outcome {
+    let restore = |new: &P, copy| {
+        for (key, value) in copy {
+            new.insert(key, value);
+        }
+        new.settle();
+    };
+    round(expiring, count, P::copy, restore)
 }
 
 /// The machine's own stalls: a reader of a map without writers, beside copies of memory.
@@ -70,20 +79,6 @@ fn nothing(count: usize) -> Outcome {
     let mut readings = beside_reads(count, |key| map.get(&key).copied(), copies).1;
     readings.remove(0);
     Ok(readings)
-}
-
-/// A cache with its entries, and an empty one.
-fn pair<P: Peer>(expiring: Expiring, count: usize) -> Result<(P, P), Problem> {
-    let plan = plan(expiring, count, Some(count as u64 * 2));
-    let old = P::build(&plan)?;
-    fill(&old, keys::entries(count))?;
-    old.settle();
-    Ok((old, P::build(&plan)?))
-}
-
-fn all_there<P: Peer>(cache: &P, count: usize) -> Result<(), Problem> {
-    let there = keys::entries(count).filter(|(key, value)| cache.get(key) == Some(*value));
-    expect("entries found", there.count() as u64, count as u64)
 }
 
 fn millis(metric: Metric, began: u64) -> Reading {
@@ -99,58 +94,50 @@ fn beside_reads<T: Send>(
     let stream = keys::keys_of(&keys::uniform_ranks(count, 1 << 20, 0));
     let reader = Reader {
         seen: tail::histogram(),
-        reads: 0,
         ended: 0,
         queued: 0,
         longest: 0,
     };
     let read = |reader: &mut Reader| {
-        if reader.reads == 0 {
+        if reader.seen.is_empty() {
             cpu::pin(0);
         }
-        let key = stream[reader.reads % stream.len()];
+        let key = stream[reader.seen.len() as usize % stream.len()];
         if clock::nanos() - reader.ended > LONG {
             reader.queued = queued();
         }
         let began = clock::nanos();
         assert_eq!(get(key), Some(keys::value(key)), "a read beside the save");
         reader.ended = clock::nanos();
-        reader.note(reader.ended - began);
+        let took = reader.ended - began;
+        tail::record(&mut reader.seen, took);
+        if took > LONG {
+            let before = std::mem::replace(&mut reader.queued, queued());
+            let own = took.saturating_sub(reader.queued - before);
+            reader.longest = own.max(reader.longest);
+        }
     };
     let save = || {
         cpu::pin(1);
         let began = clock::nanos();
         let saved = save();
-        (saved, millis(SAVE, began))
+        (saved, millis(Metric::ranked("save ms"), began))
     };
     let save = || thread::scope(|scope| joined(scope.spawn(save)));
     let ((saved, spent), reader) = watched(reader, read, save);
     let mut readings = vec![spent, OWN_STALL.of(reader.longest as f64 / 1e3)];
-    let metrics = [(P9999, 0.9999), (STALL, 1.0)];
-    readings.extend(tail::readings(&reader.seen, 1e3, &metrics));
+    readings.extend(tail::readings(&reader.seen, 1e3, &READS));
     (saved, readings)
 }
 
 struct Reader {
     seen: Histogram<u64>,
-    reads: usize,
     /// When the last read ended.
     ended: u64,
     /// What [`queued`] said last.
     queued: u64,
     /// The longest read, without the time that the reader waited for its core.
     longest: u64,
-}
-
-impl Reader {
-    fn note(&mut self, took: u64) {
-        tail::record(&mut self.seen, took);
-        self.reads += 1;
-        if took > LONG {
-            let before = std::mem::replace(&mut self.queued, queued());
-            self.longest = self.longest.max(took.saturating_sub(self.queued - before));
-        }
-    }
 }
 
 /// How long the calling thread was ready to run and had no core, in nanoseconds; 0 where the system

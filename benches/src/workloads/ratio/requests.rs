@@ -2,10 +2,19 @@
 //! virtual time, with lifetimes from a second to an hour by a hash of the key, and hot keys that
 //! live briefly.
 
+use std::{
+    collections::HashSet,
+    fs::File,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use rand_distr::{Distribution, Zipf};
 
-use crate::{keys, traces::Trace};
+use wheelhouse_examples::trace;
+
+use crate::keys;
 
 /// A sequence of requests. Times are nanoseconds.
 pub(super) struct Requests {
@@ -49,13 +58,14 @@ fn log_uniform(key: u64) -> u64 {
     (3600_f64.powf(share) * SECOND as f64) as u64
 }
 
-/// A trace at its own times.
+/// A trace at its own times, from the first request on.
 pub(super) fn of_trace(trace: Trace) -> Option<Requests> {
-    let nanos = trace.times?.into_iter().map(|time| time.as_nanos() as u64);
+    let times = trace.times?;
+    let first = *times.first()?;
     // Stamps of traces may go back a little.
-    let ascending = nanos.scan(0, |latest, at| {
+    let ascending = times.into_iter().scan(first, |latest, at| {
         *latest = at.max(*latest);
-        Some(*latest)
+        Some((*latest - first).as_nanos() as u64)
     });
     Some(Requests {
         times: ascending.collect(),
@@ -90,27 +100,51 @@ pub(super) fn short_lived(requests: usize) -> Requests {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// One trace, read.
+pub(super) struct Trace {
+    /// The keys, in the order in which they are asked for.
+    pub(super) keys: Vec<u64>,
+    /// When each is asked for, if the trace says so, from an origin of the trace's own.
+    pub(super) times: Option<Vec<Duration>>,
+    /// How many keys are different.
+    pub(super) distinct: usize,
+}
 
-    #[test]
-    fn lives_are_spread_over_all_magnitudes() {
-        let lives: Vec<u64> = (0..10_000).map(log_uniform).collect();
-        assert!(
-            lives
-                .iter()
-                .all(|life| (SECOND..=3600 * SECOND).contains(life))
-        );
-        let below_a_minute = lives.iter().filter(|life| **life < 60 * SECOND).count();
-        assert!((4_800..5_200).contains(&below_a_minute), "{below_a_minute}");
+/// Names and places of the traces among `named`, files or folders; without any, of those of the
+/// default folder.
+pub(super) fn find(named: &[PathBuf]) -> Result<Vec<(String, PathBuf)>, String> {
+    let files = trace::files(named)?.into_iter();
+    Ok(files.map(|path| (name_of(&path), path)).collect())
+}
+
+/// The file's name without endings, and with the folder before it where the file alone would not
+/// tell what it is.
+fn name_of(path: &Path) -> String {
+    let text = |name: &std::ffi::OsStr| name.to_string_lossy().into_owned();
+    let file = path.file_name().map(text).unwrap_or_default();
+    let stem = file.split('.').next().unwrap_or_default();
+    let folder = path.parent().and_then(Path::file_name).map(text);
+    match (stem, folder.as_deref()) {
+        ("cloudPhysicsIO-us", _) => "cloudphysics".to_owned(),
+        (stem, Some("lirs")) => format!("lirs-{stem}"),
+        (stem, _) => stem.to_owned(),
     }
+}
 
-    #[test]
-    fn every_second_request_is_for_a_key_that_lives_briefly() {
-        let requests = short_lived(1_000);
-        let hot = requests.keys.iter().filter(|key| **key < HOT).count();
-        assert_eq!(hot, 500);
-        assert!(requests.times.is_sorted() && requests.expire());
+impl Trace {
+    /// Reads a file, plain or compressed.
+    pub(super) fn read(path: &Path) -> Result<Self, String> {
+        let file = File::open(path).map_err(|error| error.to_string())?;
+        let (mut keys, mut times) = (Vec::new(), Vec::new());
+        for request in trace::requests(file, None)? {
+            let request = request?;
+            keys.push(request.key);
+            times.extend(request.at);
+        }
+        Ok(Self {
+            distinct: keys.iter().collect::<HashSet<_>>().len(),
+            times: (times.len() == keys.len()).then_some(times),
+            keys,
+        })
     }
 }

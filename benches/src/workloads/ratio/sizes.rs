@@ -1,7 +1,5 @@
 //! At which sizes a trace is replayed.
 
-use std::num::NonZeroUsize;
-
 /// The sizes that are compared over time, and whose mean is taken.
 const REFERENCE: &[(&str, &[usize])] = &[
     ("lirs-2_pools", &[500, 1_000]),
@@ -24,39 +22,29 @@ const REFERENCE: &[(&str, &[usize])] = &[
 /// Sizes of any other trace: hundredths of its keys.
 const HUNDREDTHS: [usize; 4] = [2, 5, 10, 20];
 
-/// The place of a trace in the first table; `None` if it belongs to the second.
+/// The place of a trace in the table of the traces of the list; `None` if it belongs to the other.
 pub(super) fn place(trace: &str) -> Option<usize> {
     REFERENCE.iter().position(|(name, _)| *name == trace)
 }
 
-/// The sizes for a trace of so many different keys.
-pub(super) fn of(trace: &str, distinct: usize) -> Vec<NonZeroUsize> {
-    let sizes = match place(trace) {
-        Some(place) => REFERENCE[place].1.to_vec(),
-        None => HUNDREDTHS
-            .map(|hundredths| distinct * hundredths / 100)
-            .to_vec(),
+/// The sizes for a trace of so many different keys, and what the table of them shows. For a curve
+/// they double from a 64th of the keys up to half of them.
+pub(super) fn of(trace: &str, distinct: usize, curve: bool) -> (&'static str, Vec<usize>) {
+    let (about, mut sizes) = match (place(trace), curve) {
+        (Some(_), true) => (
+            "Hits in percent of the requests, over the size of the cache",
+            [64, 32, 16, 8, 4, 2].map(|part| distinct / part).to_vec(),
+        ),
+        (Some(place), false) => (
+            "Hits in percent of the requests, by trace and entries allowed",
+            REFERENCE[place].1.to_vec(),
+        ),
+        (None, true) => ("", Vec::new()),
+        (None, false) => (
+            "The same for traces that are not in the list of sizes",
+            HUNDREDTHS.map(|size| distinct * size / 100).to_vec(),
+        ),
     };
-    sizes.into_iter().filter_map(NonZeroUsize::new).collect()
-}
-
-/// Sizes for a curve: from a 64th of the keys, doubling, to half of them.
-pub(super) fn doubling(distinct: usize) -> Vec<NonZeroUsize> {
-    let sizes = (1..=6).rev().map(|halvings| distinct >> halvings);
-    sizes.filter_map(NonZeroUsize::new).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unknown_trace_gets_sizes_by_its_keys() {
-        let sizes: Vec<usize> = of("mine", 1_000).into_iter().map(usize::from).collect();
-        assert_eq!(sizes, [20, 50, 100, 200]);
-        assert_eq!(of("tiny", 5), [NonZeroUsize::MIN]);
-        assert_eq!(of("P3", 5).len(), 2);
-        let sizes: Vec<usize> = doubling(1_000).into_iter().map(usize::from).collect();
-        assert_eq!(sizes, [15, 31, 62, 125, 250, 500]);
-    }
+    sizes.retain(|&size| size > 0);
+    (about, sizes)
 }

@@ -1,7 +1,9 @@
-//! One caller at a steady pace, each call timed.
+//! One caller at a steady pace, each call timed; and no cache, which shows what the machine itself
+//! does to a caller.
 
-use std::hint::spin_loop;
+use std::hint::{black_box, spin_loop};
 
+use super::round::RESIDENT;
 use crate::workloads::prelude::*;
 
 /// From the start of one call to the start of the next, in nanoseconds.
@@ -27,10 +29,13 @@ pub(super) fn call<P: Peer>(cache: &P, stream: &[u64], value: u64, end: u64) -> 
         waiting: tail::histogram(),
         cpu: Duration::ZERO,
     };
-    let cpu = cpu::thread_time();
+    let used = cpu::thread_time();
     let mut due = clock::nanos();
     for (number, key) in stream.iter().cycle().enumerate() {
-        let began = wait(due);
+        while clock::nanos() < due {
+            spin_loop();
+        }
+        let began = clock::nanos();
         let kind = if number % 2 == 0 {
             let found = cache.get(key) == Some(value);
             assert!(found, "an entry that lives for an hour is not found");
@@ -47,46 +52,70 @@ pub(super) fn call<P: Peer>(cache: &P, stream: &[u64], value: u64, end: u64) -> 
             break;
         }
     }
-    calls.cpu = cpu::thread_time() - cpu;
+    calls.cpu = cpu::thread_time() - used;
     calls
 }
 
-fn wait(due: u64) -> u64 {
-    loop {
-        let now = clock::nanos();
-        if now >= due {
-            return now;
-        }
-        spin_loop();
-    }
+/// Quantiles of one kind of call.
+macro_rules! quantiles {
+    ($call:literal) => {
+        [
+            (Metric::median(concat!($call, " p50 us")), 0.5),
+            (Metric::median(concat!($call, " p99 us")), 0.99),
+            (Metric::median(concat!($call, " p99.99 us")), 0.9999),
+            (Metric::worst(concat!($call, " max us")), 1.0),
+        ]
+    };
 }
-
-/// Longest single call, `get` or `insert`.
-const PAUSE: Metric = Metric::worst("longest call us");
-/// The worse of `get` and `insert`.
-const P9999: Metric = Metric::median("p99.99 us");
-const GET: [(Metric, f64); 4] = [
-    (Metric::median("get p50 us"), 0.5),
-    (Metric::median("get p99 us"), 0.99),
-    (Metric::median("get p99.99 us"), 0.9999),
-    (Metric::worst("get max us"), 1.0),
-];
-const INSERT: [(Metric, f64); 4] = [
-    (Metric::median("insert p50 us"), 0.5),
-    (Metric::median("insert p99 us"), 0.99),
-    (Metric::median("insert p99.99 us"), 0.9999),
-    (Metric::worst("insert max us"), 1.0),
-];
-const FROM_DUE: [(Metric, f64); 1] = [(Metric::median("p99.99 us from when due"), 0.9999)];
 
 impl Calls {
     /// As readings: what the bars ask for, then percentiles of both kinds of call.
     pub(super) fn readings(&self) -> Vec<Reading> {
-        let get = tail::readings(&self.get, 1e3, &GET);
-        let insert = tail::readings(&self.insert, 1e3, &INSERT);
+        let get = tail::readings(&self.get, 1e3, &quantiles!("get"));
+        let insert = tail::readings(&self.insert, 1e3, &quantiles!("insert"));
         let worse = |place: usize| get[place].value.max(insert[place].value);
-        let worst = vec![PAUSE.of(worse(3)), P9999.of(worse(2))];
-        let from_due = tail::readings(&self.waiting, 1e3, &FROM_DUE);
+        let worst = vec![
+            Metric::worst("longest call us").of(worse(3)),
+            Metric::median("p99.99 us").of(worse(2)),
+        ];
+        let from_due = [(Metric::median("p99.99 us from when due"), 0.9999)];
+        let from_due = tail::readings(&self.waiting, 1e3, &from_due);
         [worst, get, insert, from_due].concat()
+    }
+}
+
+/// Answers every read with the resident value. Each call spends so many nanoseconds: the longer a
+/// call takes, the more often an interruption of the machine's own falls into one.
+pub(super) struct Nothing<const NANOS: u64>;
+
+impl<const NANOS: u64> Nothing<NANOS> {
+    fn spend<T>(&self, on: T) {
+        black_box(on);
+        let end = clock::nanos() + NANOS;
+        while NANOS > 0 && clock::nanos() < end {
+            spin_loop();
+        }
+    }
+}
+
+impl<const NANOS: u64> Peer for Nothing<NANOS> {
+    const CARD: Card = Card::floor("no cache");
+
+    fn build(plan: &Plan) -> Result<Self, Problem> {
+        plan.without_listener("nothing is ever removed")?;
+        Ok(Self)
+    }
+
+    fn get(&self, key: &u64) -> Option<u64> {
+        self.spend(key);
+        Some(RESIDENT)
+    }
+
+    fn insert(&self, key: u64, value: u64) {
+        self.spend((key, value));
+    }
+
+    fn remove(&self, key: &u64) {
+        self.spend(key);
     }
 }

@@ -11,46 +11,31 @@
 //! replacements.
 
 mod caller;
-mod nothing;
 mod round;
 
 use std::{cell::RefCell, collections::BTreeMap};
 
 use self::{
-    nothing::{Busy, Nothing},
+    caller::Nothing,
     round::{Storm, round},
 };
+use crate::report::Curve;
 use crate::workloads::prelude::*;
-use crate::{
-    peers::{Moka, QuickCacheDeadline, QuickCacheQueue, Stretto, Wheelhouse},
-    report::Curve,
-};
 
-/// Share of the entries whose expiry was notified.
-const NOTIFIED: Metric = Metric::median("notified %");
-/// Lateness against the deadline, and its quantiles.
-const LATE: [(Metric, f64); 3] = [
-    (Metric::median("late p50 ms"), 0.5),
-    (Metric::median("late p99 ms"), 0.99),
-    (Metric::worst("late max ms"), 1.0),
-];
-/// CPU time for each entry notified.
-const CPU: Metric = Metric::median("CPU ns/entry");
-/// Longest call of `run_pending_tasks`, where a thread makes them.
-const PASS: Metric = Metric::worst("longest pass ms");
-
-type Built<P> = fn(&Plan) -> Result<P, Problem>;
-/// Latencies by peer and operation, over all rounds.
+/// Latencies by operation and peer, over all rounds.
 type Curves = RefCell<BTreeMap<(&'static str, &'static str), Histogram<u64>>>;
 
-const FINE: Card = Card::subject("wheelhouse, 16.8 ms buckets");
 const DRIVEN: Card = Card::cache("moka, driven every 10 ms");
 const NOT_DRIVEN: Card = Card::cache("moka, not driven");
 type ByInstant = QuickCacheDeadline<u64, u64, std::time::Instant>;
 type ByQuanta = QuickCacheDeadline<u64, u64, quanta::Instant>;
 type Queue = QuickCacheQueue<u64, u64>;
+/// The lateness is the user's choice.
+type Fine = Wheelhouse<u64, u64, FINE>;
 
-/// Runs both storms.
+/// A storm, and a contest of the peers that it is to pass over.
+struct Peers<'a>(Storm, Contest<'a>, &'a Curves);
+
 pub(super) fn run(bench: Bench<'_>) {
     // Each takes seconds, whatever the machine.
     let rounds = bench.rounds().min(bench.size(2, 1));
@@ -64,35 +49,32 @@ pub(super) fn run(bench: Bench<'_>) {
     let window = storm.window / 1_000_000_000;
     let about = format!("{} entries due within {window} s", storm.entries);
     let curves = Curves::default();
-    // Each peer with its own type and card; those after the semicolon not in a quick run.
-    macro_rules! storm {
-        ($variant:literal, $called:literal, $meanwhile:expr,
-         $($card:expr, $build:expr),+; $($card2:expr, $build2:expr),+) => {{
-            let storm = Storm { called: $called, ..storm };
-            let mut contest = bench.contest($variant, format!("{about}; {}", $meanwhile));
-            $(enter(&mut contest, $card, storm, $build, &curves);)+
-            if !bench.quick {
-                $(enter(&mut contest, $card2, storm, $build2, &curves);)+
-            }
-            bench.run(rounds, [contest]);
-        }};
+    let peers = |variant: &str, called, meanwhile: &str| {
+        let contest = bench.contest(variant, format!("{about}; {meanwhile}"));
+        Peers(Storm { called, ..storm }, contest, &curves)
+    };
+    let mut quiet = peers("quiet", false, "no call meanwhile")
+        .peer::<Wheelhouse>()
+        .with::<Moka>(NOT_DRIVEN);
+    let caller = "one caller alternates get and insert, one call every 5 us, on 10,922 others";
+    let mut busy = peers("busy", true, caller)
+        .peer::<Wheelhouse>()
+        .with::<Moka>(DRIVEN)
+        .peer::<Nothing<0>>()
+        .with::<Nothing<400>>(Card::floor("no cache, 400 ns a call"));
+    if !bench.quick {
+        quiet = quiet.peer::<Fine>().with::<Moka>(DRIVEN).peer::<Queue>();
+        busy = busy
+            .peer::<Fine>()
+            .peer::<Moka>()
+            .peer::<Queue>()
+            .peer::<ByQuanta>()
+            .peer::<ByInstant>()
+            .peer::<Stretto<u64, u64>>();
     }
-    storm!(
-        "quiet", false, "no call meanwhile",
-        Wheelhouse::<u64, u64>::CARD, <Wheelhouse as Peer>::build,
-        NOT_DRIVEN, <Moka as Peer>::build;
-        FINE, fine, DRIVEN, <Moka as Peer>::build, Queue::CARD, Queue::build
-    );
-    storm!(
-        "busy", true, "one caller alternates get and insert, one call every 5 us, on 10,922 others",
-        Wheelhouse::<u64, u64>::CARD, <Wheelhouse as Peer>::build,
-        DRIVEN, <Moka as Peer>::build,
-        Nothing::CARD, Nothing::build, Busy::CARD, Busy::build;
-        FINE, fine, <Moka as Peer>::CARD, <Moka as Peer>::build, Queue::CARD, Queue::build,
-        ByQuanta::CARD, ByQuanta::build, ByInstant::CARD, ByInstant::build,
-        Stretto::<u64, u64>::CARD, <Stretto<u64, u64> as Peer>::build
-    );
-    for ((operation, peer), histogram) in curves.into_inner() {
+    bench.run(rounds, [quiet.1]);
+    bench.run(rounds, [busy.1]);
+    for ((operation, peer), histogram) in curves.take() {
         let points = tail::points(&histogram).into_iter();
         let points = points.map(|(percentile, nanos)| (percentile, nanos / 1e3));
         bench.report.borrow_mut().curves.push(Curve {
@@ -103,38 +85,32 @@ pub(super) fn run(bench: Bench<'_>) {
     }
 }
 
-fn enter<'a, P: Peer>(
-    contest: &mut Contest<'a>,
-    card: Card,
-    storm: Storm,
-    build: Built<P>,
-    curves: &'a Curves,
-) {
-    let driven = card.name == DRIVEN.name;
-    let run = move || -> Outcome {
-        let mut storm = Storm { driven, ..storm };
-        for _ in 0..5 {
-            let Some((readings, calls)) = round(storm, card.role, build)? else {
-                storm.lead *= 2;
-                continue;
-            };
-            let seen = calls.map(|calls| [("get", calls.get), ("insert", calls.insert)]);
-            for (operation, seen) in seen.into_iter().flatten() {
-                let mut curves = curves.borrow_mut();
-                let curve = curves.entry((operation, card.name));
-                *curve.or_insert_with(tail::histogram) += seen;
-            }
-            return Ok(readings);
-        }
-        let why = "too slow to take the entries before they were due";
-        Err(Problem::Wrong(why.into()))
-    };
-    contest.add(card, run);
-}
+impl Peers<'_> {
+    fn peer<P: Peer>(self) -> Self {
+        self.with::<P>(P::CARD)
+    }
 
-/// wheelhouse with buckets of 2^24 ns: the lateness is the user's choice.
-fn fine(plan: &Plan) -> Result<Wheelhouse, Problem> {
-    Wheelhouse::with(plan, |builder| {
-        builder.expiry_resolution(Duration::from_nanos(1 << 24))
-    })
+    /// With one more peer, by another name.
+    fn with<P: Peer>(mut self, card: Card) -> Self {
+        let Self(mut storm, _, curves) = self;
+        storm.driven = card == DRIVEN;
+        self.1.add(card, move || -> Outcome {
+            for lead in (0..5).map(|doublings| storm.lead << doublings) {
+                let storm = Storm { lead, ..storm };
+                let Some((readings, calls)) = round::<P>(storm, card.role)? else {
+                    continue;
+                };
+                let seen = calls.map(|calls| [("get", calls.get), ("insert", calls.insert)]);
+                for (operation, seen) in seen.into_iter().flatten() {
+                    let mut curves = curves.borrow_mut();
+                    let curve = curves.entry((operation, card.name));
+                    *curve.or_insert_with(tail::histogram) += seen;
+                }
+                return Ok(readings);
+            }
+            let why = "too slow to take the entries before they were due";
+            Err(Problem::Wrong(why.into()))
+        });
+        self
+    }
 }

@@ -1,12 +1,16 @@
 //! One storm over one cache.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-use super::{
-    Built, CPU, LATE, NOTIFIED, PASS,
-    caller::{self, Calls},
-};
+use super::caller::{self, Calls};
 use crate::workloads::prelude::*;
+
+/// Lateness against the deadline, and its quantiles.
+const LATE: [(Metric, f64); 3] = [
+    (Metric::median("late p50 ms"), 0.5),
+    (Metric::median("late p99 ms"), 0.99),
+    (Metric::worst("late max ms"), 1.0),
+];
 
 /// A value that belongs to no storm: lives for an hour.
 pub(super) const RESIDENT: u64 = u64::MAX;
@@ -48,16 +52,12 @@ struct Heard {
 pub(super) type Passed = (Vec<Reading>, Option<Calls>);
 
 /// One storm; `None` if the cache took its entries too slowly.
-pub(super) fn round<P: Peer>(
-    storm: Storm,
-    role: Role,
-    build: Built<P>,
-) -> Result<Option<Passed>, Problem> {
+pub(super) fn round<P: Peer>(storm: Storm, role: Role) -> Result<Option<Passed>, Problem> {
     let heard = Arc::new(Mutex::new(Heard {
         late: tail::histogram(),
         keys: 0,
     }));
-    let (cache, listens) = built(build, &heard)?;
+    let (cache, listens) = built::<P>(&heard)?;
     let residents = keys::entries(keys::SMALL);
     fill(&cache, residents.map(|(key, _)| (key, RESIDENT)))?;
     let first = clock::nanos() + storm.lead;
@@ -72,9 +72,9 @@ pub(super) fn round<P: Peer>(
         return Ok(None);
     }
     clock::sleep_until(first - 50_000_000);
-    let watch = watch(&cache, storm, first + storm.window + AFTER);
+    let (cpu, pass, calls) = watch(&cache, storm, first + storm.window + AFTER);
 
-    let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+    let heard = heard.lock().expect("no listener panics");
     let count = heard.late.len();
     if role == Role::Subject {
         expect("expired entries notified", count, storm.entries)?;
@@ -82,53 +82,44 @@ pub(super) fn round<P: Peer>(
     }
     let mut readings = Vec::new();
     if listens {
-        readings.push(NOTIFIED.of(100.0 * count as f64 / storm.entries as f64));
+        let percent = 100.0 * count as f64 / storm.entries as f64;
+        readings.push(Metric::median("notified %").of(percent));
     }
     if count > 0 {
         readings.extend(tail::readings(&heard.late, 1e6, &LATE));
-        readings.push(CPU.of(watch.cpu.as_nanos() as f64 / count as f64));
+        readings.push(Metric::median("CPU ns/entry").of(cpu.as_nanos() as f64 / count as f64));
     }
     if storm.driven {
-        readings.push(PASS.of(watch.pass as f64 / 1e6));
+        readings.push(Metric::worst("longest pass ms").of(pass as f64 / 1e6));
     }
-    readings.extend(watch.calls.iter().flat_map(Calls::readings));
-    Ok(Some((readings, watch.calls)))
+    readings.extend(calls.iter().flat_map(Calls::readings));
+    Ok(Some((readings, calls)))
 }
 
 /// Builds with a listener if the peer has one, else without; says which.
-fn built<P: Peer>(build: Built<P>, heard: &Arc<Mutex<Heard>>) -> Result<(P, bool), Problem> {
+fn built<P: Peer>(heard: &Arc<Mutex<Heard>>) -> Result<(P, bool), Problem> {
     let hears = Arc::clone(heard);
     let listener: Listener<u64, u64> = Arc::new(move |key, deadline, expired| {
         if expired {
             let late = clock::nanos().saturating_sub(*deadline);
-            let mut heard = hears.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut heard = hears.lock().expect("no listener panics");
             tail::record(&mut heard.late, late);
             heard.keys = heard.keys.wrapping_add(*key);
         }
     });
-    let mut plan = Plan {
-        capacity: None,
-        expected: 1 << 16,
-        expiring: Expiring::Write,
-        lifetime,
-        uniform: None,
-        listener: Some(listener),
-    };
-    if let Ok(cache) = build(&plan) {
+    let mut plan = plan_of(Expiring::Write, 1 << 16, None, lifetime);
+    plan.uniform = None;
+    plan.listener = Some(listener);
+    if let Ok(cache) = P::build(&plan) {
         return Ok((cache, true));
     }
     plan.listener = None;
-    Ok((build(&plan)?, false))
-}
-
-struct Watch {
-    cpu: Duration,
-    pass: u64,
-    calls: Option<Calls>,
+    Ok((P::build(&plan)?, false))
 }
 
 /// Lets the storm pass over the cache until `end`, with the driver and the caller it is to have.
-fn watch<P: Peer>(cache: &P, storm: Storm, end: u64) -> Watch {
+/// CPU time without that of the caller, the longest pass of the driver, what the caller saw.
+fn watch<P: Peer>(cache: &P, storm: Storm, end: u64) -> (Duration, u64, Option<Calls>) {
     let stream = keys::small_stream(1 << 16);
     let drive = |longest: &mut u64| {
         let began = clock::nanos();
@@ -151,9 +142,6 @@ fn watch<P: Peer>(cache: &P, storm: Storm, end: u64) -> Watch {
     };
     let callers = calls.as_ref().map_or(Duration::ZERO, |calls| calls.cpu);
     let others = (cpu::thread_time() - own) + callers;
-    Watch {
-        cpu: (cpu::process_time() - process).saturating_sub(others),
-        pass,
-        calls,
-    }
+    let all = cpu::process_time() - process;
+    (all.saturating_sub(others), pass, calls)
 }

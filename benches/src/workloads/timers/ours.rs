@@ -33,9 +33,9 @@ impl Timers for Wheel {
         self.0.cancel(handle);
     }
 
-    fn advance(&mut self, now: u64) -> u64 {
+    fn advance(&mut self, _: u64, to: u64) -> u64 {
         let mut fired = 0;
-        self.0.advance(now * NANOS, |_| fired += 1);
+        self.0.advance(to * NANOS, |_| fired += 1);
         fired
     }
 }
@@ -44,7 +44,6 @@ impl Timers for Wheel {
 pub(super) struct WholeCache {
     cache: Cache<u32, ()>,
     ticker: ManualTicker,
-    now: u64,
     fired: Arc<AtomicU64>,
 }
 
@@ -70,15 +69,14 @@ impl Timers for WholeCache {
         Self {
             cache,
             ticker,
-            now: 0,
             fired,
         }
     }
 
     #[inline]
     fn start(&mut self, id: u32, due: u64) -> u32 {
-        self.cache
-            .insert_with_ttl(id, (), Duration::from_millis(due - self.now));
+        let left = Duration::from_millis(due);
+        self.cache.insert_with_ttl(id, (), left);
         id
     }
 
@@ -91,10 +89,9 @@ impl Timers for WholeCache {
         self.cache.run_pending_tasks();
     }
 
-    fn advance(&mut self, now: u64) -> u64 {
+    fn advance(&mut self, from: u64, to: u64) -> u64 {
         let before = self.fired.load(Relaxed);
-        self.ticker.advance(Duration::from_millis(now - self.now));
-        self.now = now;
+        self.ticker.advance(Duration::from_millis(to - from));
         self.cache.run_pending_tasks();
         self.fired.load(Relaxed) - before
     }
