@@ -175,6 +175,57 @@ fn a_policy_that_passes_some_reads_on_is_asked_about_each() {
     }
 }
 
+/// One type may be a policy for several types of entries. Whether it inherits its method for reads
+/// of one of them says nothing about another.
+#[test]
+fn a_policy_for_two_types_of_values_is_asked_about_each_read_of_the_one_that_has_a_method() {
+    struct Both;
+    impl Expiry<u32, u32> for Both {
+        fn expire_after_create(&self, key: &u32, value: &u32, _: Instant) -> Option<Duration> {
+            by_value(key, value)
+        }
+    }
+    impl Expiry<u32, (u32, bool)> for Both {
+        fn expire_after_create(
+            &self,
+            key: &u32,
+            (seconds, _): &(u32, bool),
+            at: Instant,
+        ) -> Option<Duration> {
+            self.expire_after_create(key, seconds, at)
+        }
+
+        fn expire_after_read(
+            &self,
+            key: &u32,
+            (seconds, is_idle): &(u32, bool),
+            at: Instant,
+            left: Option<Duration>,
+            written: Instant,
+        ) -> Option<Duration> {
+            if *is_idle {
+                by_value(key, seconds)
+            } else {
+                self.expire_after_read(key, seconds, at, left, written)
+            }
+        }
+    }
+    let clock = ManualTicker::new();
+    let cache: Cache<u32, (u32, bool)> = Cache::builder()
+        .ticker(clock.clone())
+        .expire_after(Both)
+        .build();
+    cache.insert(1, (10, false));
+    cache.insert(2, (10, true));
+    clock.advance(secs(4));
+    for key in [1, 2] {
+        assert!(cache.get(&key).is_some());
+    }
+    let left = |key| cache.peek_ref(&key).and_then(|entry| entry.time_left());
+    assert_eq!(left(1), Some(secs(6)));
+    assert_eq!(left(2), Some(secs(10)));
+}
+
 #[test]
 fn a_policy_for_writes_only_is_not_called_on_reads() {
     struct NeverRead;

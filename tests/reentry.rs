@@ -456,3 +456,41 @@ fn destructors_that_call_the_cache_do_not_nest_without_end() {
         .join()
         .expect("no end of the stack");
 }
+
+/// A value whose destructor looks for the coldest entry of the cache that it left.
+struct Curious(std::sync::Weak<Cache<u64, Curious>>, Arc<AtomicU32>);
+
+impl Drop for Curious {
+    fn drop(&mut self) {
+        if let Some(cache) = self.0.upgrade()
+            && cache.policy().coldest(1).next().is_some()
+        {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn a_destructor_that_a_view_runs_may_make_a_view() {
+    const MANY: u64 = 1_000;
+    let seen = must_end(|| {
+        let seen = Arc::new(AtomicU32::new(0));
+        let cache = Arc::new(
+            Cache::builder()
+                .max_capacity(10 * MANY)
+                .scheduler(wheelhouse::Scheduler::disabled())
+                .build(),
+        );
+        let insert = |key| cache.insert(key, Curious(Arc::downgrade(&cache), seen.clone()));
+        (0..=MANY).for_each(insert);
+        // Nothing is freed while it is held, so the view has something to free.
+        let held = cache.peek_ref(&MANY);
+        (0..MANY).for_each(|key| cache.invalidate(&key));
+        drop(held);
+        for _ in 0..3 {
+            assert_eq!(cache.policy().coldest(2).count(), 1);
+        }
+        seen.load(Ordering::Relaxed)
+    });
+    assert!(seen > 0, "nothing was shown");
+}

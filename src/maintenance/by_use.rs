@@ -14,13 +14,14 @@ impl<K, V> Runs<'_, K, V> {
     /// policy changes meanwhile: an entry may be visited twice or not at all. `visit` runs under
     /// the lock and must not run user code. Walks take turns.
     pub(crate) fn walk_by_use(self, most: usize, mut visit: impl FnMut(EntryPtr<K, V>)) {
-        let _turn = self.maintenance.walks.lock();
-        // Take in what waits in buffers, so that the order is that of now.
+        // Take in what waits in buffers, so that the order is that of now. This comes before the
+        // lock of walks, since it runs destructors, which may begin a walk.
         self.run_all(Plan {
             expire: false,
             seal: false,
             ..Plan::RUN
         });
+        let _turn = self.maintenance.walks.lock();
         let mut state = self.maintenance.state.lock();
         let Some(mut walk) = state
             .eviction

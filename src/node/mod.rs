@@ -365,6 +365,19 @@ impl Times {
         deadline: time::NEVER,
         own: time::NEVER,
     };
+
+    /// The times of a node that is about to be published at `now`. If its deadline has passed by
+    /// then, it is claimed: no thread takes the node for alive, however old its reading of the
+    /// clock is (node 4).
+    pub(crate) fn published_at(self, now: u64) -> Self {
+        if !time::is_due(now, self.deadline) {
+            return self;
+        }
+        Self {
+            deadline: claimed(self.deadline, now),
+            ..self
+        }
+    }
 }
 
 /// What a writer knows when it makes a node.

@@ -168,7 +168,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// It is read first because the fence of a pin waits for it, and does not wait for what a hit
     /// loads after the fence. An entry that is found later and was not due at this reading was
     /// alive at some moment of the call: it was stored before it was found, and falls due after the
-    /// reading.
+    /// reading. What ends before it is stored gets a deadline in the past (`write`).
     ///
     /// Where reads move deadlines, the clock is read after the deadline. Otherwise a read might
     /// undo an extension of another thread's that its own reading does not know of.

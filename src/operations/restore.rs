@@ -103,6 +103,7 @@ where
                 }
                 Some(Revalidated::Vacant(vacant)) => {
                     self.shared.note_written(None);
+                    let times = self.shared.times_to_publish(times, now);
                     let node = shard.add(vacant, new, times);
                     set_refresh(node, refresh);
                     false
@@ -111,6 +112,7 @@ where
                     let old = probe.found.expect("revalidated at the node that was found");
                     let cause = RemovalCause::Expired;
                     self.shared.note_written(Some((old, cause)));
+                    let times = self.shared.times_to_publish(times, now);
                     let node = shard.replace(occupied, old, new, times, cause);
                     set_refresh(node, refresh);
                     true

@@ -5,7 +5,11 @@
 //! otherwise it starts over. So a callback may call the cache, may panic, and may take long.
 //!
 //! The deadline counts from that one reading. It may have passed by the time the lock is taken: the
-//! value is then stored as one that is due at once.
+//! value is then stored as one that is due at once. A look-up may have read the clock before all of
+//! this, and take for alive what falls due after its reading (`lookup`). So such a value comes in
+//! with a deadline that is claimed already. A write reads the clock once more to find that out, if
+//! the lifetime is [`BRIEF`] and the reading takes no call; no look-up reads the clock first where
+//! it does.
 
 use super::core::Core;
 use super::gate::{Check, Explicit, WriteGate, Written};
@@ -17,7 +21,8 @@ use crate::maintenance::WriteOutcome;
 use crate::map::{Revalidated, ShardCell};
 use crate::node::{NewNode, NodePtr, NodeSpec, Times};
 use crate::reclaim::Pin;
-use crate::time::{self, Ahead, Clock, NEVER};
+use crate::shared::Shared;
+use crate::time::{self, Ahead, Clock, MAX_LIFETIME_NANOS, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -183,6 +188,31 @@ struct Overtaken<K, V> {
 enum Failed<K, V> {
     Overtaken(Overtaken<K, V>),
     Refused(NewNode<K, V>),
+}
+
+/// A lifetime that may end while the write is under way: up to 1 s.
+const BRIEF: u64 = 1 << 30;
+/// How long ago a deadline may have been that a write brings in.
+const PAST: u64 = MAX_LIFETIME_NANOS;
+
+impl<K, V> Shared<K, V> {
+    /// The times of a node that is about to be published under the shard's lock. `now` is the
+    /// reading that the write has taken.
+    #[inline(always)]
+    pub(super) fn times_to_publish(&self, times: Times, now: u64) -> Times {
+        // One comparison, which also sorts out those that never expire, except for some seconds
+        // in centuries.
+        if times.deadline.wrapping_sub(now).wrapping_add(PAST) < PAST + BRIEF {
+            self.times_of_brief(times, now)
+        } else {
+            times
+        }
+    }
+
+    #[inline(never)]
+    fn times_of_brief(&self, times: Times, now: u64) -> Times {
+        times.published_at(self.clock.now_in_line().unwrap_or(now))
+    }
 }
 
 /// A write that its [`WriteGate`] refused, with what it would have stored.
@@ -436,6 +466,7 @@ where
                     shard.refuse(new, RemovalCause::Size);
                     kept_out = true;
                 } else {
+                    let times = shared.times_to_publish(times, now);
                     let node = shard.add(vacancy, new, times);
                     set_refresh(node, refresh);
                     outcome.left = 0;
@@ -459,6 +490,7 @@ where
                     shard.refuse(new, RemovalCause::Size);
                     kept_out = true;
                 } else {
+                    let times = shared.times_to_publish(times, now);
                     let node = shard.replace(spot, old, new, times, cause);
                     set_refresh(node, refresh);
                 }

@@ -43,8 +43,8 @@
 //!
 //! The first pin of a thread in a domain allocates its record (256 bytes). The record is freed when
 //! the thread ends. The record of a dropped domain is freed at a later registration of the thread:
-//! a thread keeps at most as many of these as it has records of living domains, or one for each 32
-//! domains that lived at once, or three.
+//! at most as many come before as the thread had records, or one for each 32 domains that lived at
+//! once, or three.
 //!
 //! A grace period costs the pass that begins it a fence. Each check reads one word for each living
 //! thread that has used the domain, up to the first that is still pinned from before; the next

@@ -11,8 +11,8 @@
 //! A slot also says the number of its domain, and a number is never used again. So a registration
 //! in a dropped domain is not taken for one in the domain that has the place now. It leaves the
 //! table when the thread registers in that domain. It also leaves by a *sweep*, which drops all
-//! registrations in dropped domains: a registration sweeps before the table would hold twice as
-//! many as the last sweep left. When the thread ends, its registrations are dropped.
+//! registrations in dropped domains. A registration sweeps if as many have come since the last
+//! sweep as that one left. When the thread ends, its registrations are dropped.
 
 use super::scheme::{Record, Registration};
 use crate::sync::thread_local;
@@ -95,10 +95,9 @@ impl Drop for OwnedId {
 /// Registrations by the places of their domains.
 struct Table<R> {
     chunks: Vec<Option<Box<Chunk<R>>>>,
-    /// How many slots are taken.
-    taken: usize,
-    /// So many make the next registration sweep.
-    sweep_at: usize,
+    /// How many more registrations come before one sweeps. Not how many slots may be taken: a
+    /// thread that uses one new domain after the other may take the same slot each time.
+    until_sweep: usize,
 }
 
 const CHUNK: usize = 32;
@@ -112,8 +111,8 @@ struct Slot<R> {
 
 struct Registrations(RefCell<Table<Registration>>);
 
-/// A table with fewer registrations is not swept.
-const LEAST_SWEPT: usize = 4;
+/// At least so many registrations come between two sweeps.
+const LEAST_SWEPT: usize = 3;
 
 thread_local! {
     static RECENT: Cell<(u64, *const Record)> = const { Cell::new((0, ptr::null())) };
@@ -178,8 +177,7 @@ impl<R> Table<R> {
     const fn new() -> Self {
         Self {
             chunks: Vec::new(),
-            taken: 0,
-            sweep_at: LEAST_SWEPT,
+            until_sweep: LEAST_SWEPT,
         }
     }
 
@@ -197,9 +195,10 @@ impl<R: Registered> Table<R> {
     #[cold]
     #[inline(never)]
     fn insert(&mut self, domain: Id, registration: R) -> &R {
-        if self.taken >= self.sweep_at {
+        if self.until_sweep == 0 {
             self.sweep();
         }
+        self.until_sweep -= 1;
         let place = domain.place as usize;
         if self.chunks.len() <= place / CHUNK {
             self.chunks.resize_with(place / CHUNK + 1, || None);
@@ -207,7 +206,6 @@ impl<R: Registered> Table<R> {
         let chunk =
             self.chunks[place / CHUNK].get_or_insert_with(|| Box::new([const { None }; CHUNK]));
         let slot = &mut chunk[place % CHUNK];
-        self.taken += usize::from(slot.is_none());
         let number = domain.number;
         &slot
             .insert(Slot {
@@ -219,7 +217,7 @@ impl<R: Registered> Table<R> {
 
     /// Drops the registrations of dropped domains, but for those that are pinned.
     fn sweep(&mut self) {
-        self.taken = 0;
+        let mut left = 0;
         for chunk in &mut self.chunks {
             let Some(slots) = chunk else { continue };
             let mut kept = 0;
@@ -236,10 +234,10 @@ impl<R: Registered> Table<R> {
             if kept == 0 {
                 *chunk = None;
             }
-            self.taken += kept;
+            left += kept;
         }
         // A sweep visits each chunk: not more often than one registration in so many.
-        self.sweep_at = (2 * self.taken).max(self.chunks.len()).max(LEAST_SWEPT);
+        self.until_sweep = left.max(self.chunks.len()).max(LEAST_SWEPT);
     }
 }
 
@@ -311,6 +309,16 @@ pub(super) mod tests {
         fn has(&self, number: u64, place: u32) -> bool {
             self.table.find(Id { number, place }).is_some()
         }
+
+        fn taken(&self) -> usize {
+            let slots = self
+                .table
+                .chunks
+                .iter()
+                .flatten()
+                .flat_map(|chunk| chunk.iter());
+            slots.flatten().count()
+        }
     }
 
     #[test]
@@ -338,7 +346,7 @@ pub(super) mod tests {
         assert!(rig.has(1, 40) && !rig.has(2, 40) && !rig.has(1, 41) && !rig.has(3, 4_000));
         rig.insert(2, 40, false);
         assert!(rig.has(2, 40) && !rig.has(1, 40));
-        assert_eq!(rig.table.taken, 1);
+        assert_eq!(rig.taken(), 1);
     }
 
     #[test]
@@ -356,7 +364,7 @@ pub(super) mod tests {
         let mut rig = Rig::new();
         for n in 1..=100 {
             rig.insert(n, n as u32, n == 7).set(n == 5);
-            assert!(rig.table.taken <= 4, "{} kept", rig.table.taken);
+            assert!(rig.taken() <= 6, "{} kept", rig.taken());
         }
         assert!(rig.has(5, 5) && rig.has(7, 7));
         let chunks = rig.table.chunks.iter().flatten().count();
@@ -364,7 +372,7 @@ pub(super) mod tests {
         // So many chunks are visited by a sweep that it comes more seldom.
         for n in 101..=10_000 {
             rig.insert(n, n as u32, false).set(false);
-            assert!(rig.table.taken <= 4 + rig.table.chunks.len());
+            assert!(rig.taken() <= 2 + LEAST_SWEPT.max(rig.table.chunks.len()));
         }
         assert!(rig.has(5, 5) && rig.has(7, 7));
     }

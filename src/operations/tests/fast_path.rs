@@ -1,7 +1,10 @@
 //! Look-ups on the fast path, compared with the same look-ups on the slow path. A pin that the
 //! thread holds already, in which the look-up's pin nests, forces the slow path.
 
-use crate::{Cache, Expiry, expiry};
+use crate::{Cache, Expiry, RemovalCause, expiry};
+use equivalent::Equivalent;
+use std::cell::Cell;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -123,6 +126,52 @@ fn both_paths_give_the_same_answers() {
             "expired by set_expiry"
         );
         cache.run_pending_tasks();
+        cache.core.maintenance.check_invariants(&cache.core.shared);
+    }
+}
+
+/// Look-ups and writes read the clock before they find the entry. A value that is due at once may
+/// come in between.
+#[test]
+fn what_is_due_when_it_comes_in_is_found_by_no_call_that_began_before() {
+    /// All keys collide.
+    #[derive(Clone, Default)]
+    struct Colliding;
+    impl Hasher for Colliding {
+        fn finish(&self) -> u64 {
+            0
+        }
+
+        fn write(&mut self, _: &[u8]) {}
+    }
+    /// Finds the key 2. Inserts it first, when it is compared with another.
+    struct Second<'a>(&'a dyn Fn());
+    impl Hash for Second<'_> {
+        fn hash<H: Hasher>(&self, _: &mut H) {}
+    }
+    impl Equivalent<u64> for Second<'_> {
+        fn equivalent(&self, key: &u64) -> bool {
+            if *key == 1 {
+                self.0();
+            }
+            *key == 2
+        }
+    }
+    let builder = || Cache::builder().time_to_live(HOUR).record_stats();
+    for lifetime in [Duration::ZERO, Duration::from_nanos(1)] {
+        let hasher = BuildHasherDefault::<Colliding>::default();
+        let cache: Cache<u64, u64, _> = builder().hasher(hasher).build();
+        cache.insert(1, 10);
+        let inserted = Cell::new(0);
+        let insert = || {
+            cache.insert_with_ttl(2, 20, lifetime);
+            inserted.set(inserted.get() + 1);
+        };
+        assert_eq!(cache.get(&Second(&insert)), None, "{lifetime:?}");
+        assert!(!cache.contains_key(&Second(&insert)), "{lifetime:?}");
+        cache.run_pending_tasks();
+        let expired = cache.stats().removals(RemovalCause::Expired);
+        assert_eq!(expired, inserted.get(), "{lifetime:?}");
         cache.core.maintenance.check_invariants(&cache.core.shared);
     }
 }
