@@ -171,7 +171,7 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
         now: u64,
         deadline: u64,
     ) -> (u64, bool) {
-        inherited::watch::<P, _>(|| self.deadline_after_read(node, clock, now, deadline))
+        inherited::watch::<P, K, V, _>(|| self.deadline_after_read(node, clock, now, deadline))
     }
 }
 

@@ -178,7 +178,7 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
         duration_until_expiry: Option<Duration>,
         last_modified_at: Instant,
     ) -> Option<Duration> {
-        inherited::note::<Self>();
+        inherited::note::<Self, K, V>();
         duration_until_expiry
     }
 
