@@ -127,7 +127,9 @@
 //!   panics, and changes nothing in the cache. The tagged addresses of Android on arm64 are
 //!   supported.
 //! - Keys and values lie in memory of the cache, in chunks. Put values of more than a few KiB into
-//!   a `Box` or an `Arc`.
+//!   a `Box` or an `Arc`. Calls move a value over the stack: without optimization, `insert` keeps
+//!   up to 40 copies there, and a loading method up to 100. So a value of 64 KiB overflows the
+//!   2 MiB stack of a thread in such a build.
 //! - While an [`EntryRef`] lives, the cache frees no memory of what it removes. If a program calls
 //!   [`std::mem::forget`] on an `EntryRef`, the cache never frees a pair that it removes later.
 //! - The number of waiting notifications is not bounded. If a listener never returns, the cache
