@@ -155,6 +155,42 @@ fn a_policy_that_passes_some_reads_on_is_asked_about_each() {
         assert_eq!(left(&cache, 1), Some(Some(secs(6))));
         assert_eq!(left(&cache, 2), Some(Some(secs(10))));
     }
+    // One type, with a method for reads of some values, which calls the one for all others.
+    #[derive(Clone, Debug, PartialEq)]
+    struct Hot(u32, bool);
+    impl Expiry<u32, Hot> for Created {
+        fn expire_after_create(&self, key: &u32, hot: &Hot, at: Instant) -> Option<Duration> {
+            self.expire_after_create(key, &hot.0, at)
+        }
+
+        fn expire_after_read(
+            &self,
+            key: &u32,
+            hot: &Hot,
+            at: Instant,
+            left: Option<Duration>,
+            written: Instant,
+        ) -> Option<Duration> {
+            if hot.1 {
+                by_value(key, &hot.0)
+            } else {
+                self.expire_after_read(key, &hot.0, at, left, written)
+            }
+        }
+    }
+    let clock = ManualTicker::new();
+    let cache: Cache<u32, Hot> = Cache::builder()
+        .ticker(clock.clone())
+        .expire_after(Created)
+        .build();
+    cache.insert(1, Hot(10, false));
+    cache.insert(2, Hot(10, true));
+    clock.advance(secs(4));
+    for (key, time_left) in [(1, 6), (2, 10)] {
+        assert!(cache.get(&key).is_some());
+        let entry = cache.peek_ref(&key).unwrap();
+        assert_eq!(entry.time_left(), Some(secs(time_left)));
+    }
     // Asked or not, a policy with create only leaves deadlines where they are.
     for builder in [
         Cache::builder().expire_after(Created),

@@ -86,16 +86,22 @@ impl<V> Committed<V> {
     pub(crate) fn got(self) -> Got<V> {
         match self {
             Self::Stored { got, .. } => got,
-            Self::Revoked {
-                live: Some(live), ..
-            } => live,
-            Self::Revoked { value, .. } => Got {
-                value,
-                fresh: true,
-                stored: false,
-                left: None,
-            },
+            Self::Revoked { live, value, .. } => Self::got_of_revoked(live, value),
         }
+    }
+
+    /// The live value if there is one, else the value of the load itself.
+    // Out of line: if a value of many kilobytes comes from one of three places, the compiler takes
+    // minutes for the caller.
+    #[cold]
+    #[inline(never)]
+    fn got_of_revoked(live: Option<Got<V>>, value: V) -> Got<V> {
+        live.unwrap_or(Got {
+            value,
+            fresh: true,
+            stored: false,
+            left: None,
+        })
     }
 }
 
