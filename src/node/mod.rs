@@ -365,18 +365,15 @@ impl Times {
         deadline: time::NEVER,
         own: time::NEVER,
     };
+}
 
-    /// The times of a node that is about to be published at `now`. If its deadline has passed by
-    /// then, it is claimed: no thread takes the node for alive, however old its reading of the
-    /// clock is (node 4).
-    pub(crate) fn published_at(self, now: u64) -> Self {
-        if !time::is_due(now, self.deadline) {
-            return self;
-        }
-        Self {
-            deadline: claimed(self.deadline, now),
-            ..self
-        }
+/// The deadline of a node that is about to be published at `now`. If it has passed by then, it is
+/// claimed: no thread takes the node for alive, however old its reading of the clock is (node 4).
+pub(crate) fn deadline_published_at(deadline: u64, now: u64) -> u64 {
+    if time::is_due(now, deadline) {
+        claimed(deadline, now)
+    } else {
+        deadline
     }
 }
 

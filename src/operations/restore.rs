@@ -96,6 +96,10 @@ where
                 drop((shard, probe));
                 continue;
             }
+            let published = Times {
+                deadline: self.shared.deadline_to_publish(times.deadline, now),
+                ..times
+            };
             let left = match shard.revalidate(hash, &probe) {
                 None => {
                     drop((shard, probe));
@@ -103,8 +107,7 @@ where
                 }
                 Some(Revalidated::Vacant(vacant)) => {
                     self.shared.note_written(None);
-                    let times = self.shared.times_to_publish(times, now);
-                    let node = shard.add(vacant, new, times);
+                    let node = shard.add(vacant, new, published);
                     set_refresh(node, refresh);
                     false
                 }
@@ -112,8 +115,7 @@ where
                     let old = probe.found.expect("revalidated at the node that was found");
                     let cause = RemovalCause::Expired;
                     self.shared.note_written(Some((old, cause)));
-                    let times = self.shared.times_to_publish(times, now);
-                    let node = shard.replace(occupied, old, new, times, cause);
+                    let node = shard.replace(occupied, old, new, published, cause);
                     set_refresh(node, refresh);
                     true
                 }

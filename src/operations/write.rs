@@ -19,7 +19,7 @@ use crate::listener::RemovalCause;
 use crate::load::By;
 use crate::maintenance::WriteOutcome;
 use crate::map::{Revalidated, ShardCell};
-use crate::node::{NewNode, NodePtr, NodeSpec, Times};
+use crate::node::{self, NewNode, NodePtr, NodeSpec, Times};
 use crate::reclaim::Pin;
 use crate::shared::Shared;
 use crate::time::{self, Ahead, Clock, MAX_LIFETIME_NANOS, NEVER};
@@ -196,22 +196,22 @@ const BRIEF: u64 = 1 << 30;
 const PAST: u64 = MAX_LIFETIME_NANOS;
 
 impl<K, V> Shared<K, V> {
-    /// The times of a node that is about to be published under the shard's lock. `now` is the
+    /// The deadline of a node that is about to be published under the shard's lock. `now` is the
     /// reading that the write has taken.
     #[inline(always)]
-    pub(super) fn times_to_publish(&self, times: Times, now: u64) -> Times {
+    pub(super) fn deadline_to_publish(&self, deadline: u64, now: u64) -> u64 {
         // One comparison, which also sorts out those that never expire, except for some seconds
         // in centuries.
-        if times.deadline.wrapping_sub(now).wrapping_add(PAST) < PAST + BRIEF {
-            self.times_of_brief(times, now)
+        if deadline.wrapping_sub(now).wrapping_add(PAST) < PAST + BRIEF {
+            self.brief_deadline_to_publish(deadline, now)
         } else {
-            times
+            deadline
         }
     }
 
     #[inline(never)]
-    fn times_of_brief(&self, times: Times, now: u64) -> Times {
-        times.published_at(self.clock.now_in_line().unwrap_or(now))
+    fn brief_deadline_to_publish(&self, deadline: u64, now: u64) -> u64 {
+        node::deadline_published_at(deadline, self.clock.now_in_line().unwrap_or(now))
     }
 }
 
@@ -458,7 +458,7 @@ where
         let mut kept_out = false;
         match revalidated {
             Revalidated::Vacant(vacancy) => {
-                let times = asked.times(None, lifetimes, &shared.clock);
+                let mut times = asked.times(None, lifetimes, &shared.clock);
                 outcome.deadline = times.deadline;
                 shared.note_written(None);
                 if shared.is_too_heavy(weight) {
@@ -466,7 +466,7 @@ where
                     shard.refuse(new, RemovalCause::Size);
                     kept_out = true;
                 } else {
-                    let times = shared.times_to_publish(times, now);
+                    times.deadline = shared.deadline_to_publish(times.deadline, now);
                     let node = shard.add(vacancy, new, times);
                     set_refresh(node, refresh);
                     outcome.left = 0;
@@ -481,7 +481,7 @@ where
                     return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
                 };
                 former = Some(cause);
-                let times = asked.times(kept, lifetimes, &shared.clock);
+                let mut times = asked.times(kept, lifetimes, &shared.clock);
                 outcome.deadline = times.deadline;
                 shared.note_written(Some((old, cause)));
                 if shared.is_too_heavy(weight) {
@@ -490,7 +490,7 @@ where
                     shard.refuse(new, RemovalCause::Size);
                     kept_out = true;
                 } else {
-                    let times = shared.times_to_publish(times, now);
+                    times.deadline = shared.deadline_to_publish(times.deadline, now);
                     let node = shard.replace(spot, old, new, times, cause);
                     set_refresh(node, refresh);
                 }
