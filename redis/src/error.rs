@@ -81,7 +81,8 @@ pub enum NearError {
     },
     /// The server replied with an error.
     Server(Arc<RedisError>),
-    /// The server replied with something that the command never returns.
+    /// The server replied to a read with something that the command never returns. The near cache
+    /// has given the connection up, since later replies may be those of other requests.
     Protocol(String),
     /// A value could not be encoded.
     Encode(CodecError),

@@ -126,13 +126,15 @@ impl Link {
     }
 }
 
-/// Whether this reply shows that the connection is alive.
+/// Whether this reply shows that the connection is alive, and that replies are in step with
+/// requests.
 fn alive(reply: RedisResult<Value>) -> Result<(), NearError> {
     match reply
         .and_then(Value::extract_error)
         .map_err(NearError::requesting)
     {
-        Ok(_) | Err(NearError::Server(_)) => Ok(()),
+        Ok(Value::SimpleString(_)) | Err(NearError::Server(_)) => Ok(()),
+        Ok(_) => Err(NearError::Protocol("no PONG to PING".into())),
         Err(ended) => Err(ended),
     }
 }

@@ -322,6 +322,10 @@ where
                     Err(Trouble::Failed(error)) => {
                         results[one.index] = Some(self.fail(one.lease, error));
                     }
+                    Err(Trouble::OutOfStep(error)) => {
+                        self.lost(link.generation(), error.clone());
+                        results[one.index] = Some(self.fail(one.lease, error));
+                    }
                     Err(Trouble::Lost(error) | Trouble::Moved(error)) => {
                         self.lost(link.generation(), error);
                         again.push(one);

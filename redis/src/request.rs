@@ -42,6 +42,9 @@ pub(crate) enum Trouble {
     Later(NearError),
     /// The same request will fail again.
     Failed(NearError),
+    /// A reply of a type that the command never returns: it may be that of another request, and
+    /// so may be all that follow on this connection.
+    OutOfStep(NearError),
 }
 
 impl Trouble {
@@ -226,7 +229,7 @@ fn answer(replies: &mut impl Iterator<Item = Value>, opt_in: bool, cluster: bool
     match announced.map(Value::extract_error) {
         Some(Ok(_)) => Ok(Reply { value, life }),
         Some(Err(error)) => Err(Trouble::of(error, cluster)),
-        None => Err(Trouble::Failed(NearError::Protocol(
+        None => Err(Trouble::OutOfStep(NearError::Protocol(
             "too few replies".into(),
         ))),
     }
@@ -239,7 +242,7 @@ fn value_of(reply: Option<Value>, cluster: bool) -> Result<Option<Vec<u8>>, Trou
         Some(Ok(Value::Nil)) => Ok(None),
         Some(Ok(other)) => Err(unexpected("GET", &other)),
         Some(Err(error)) => Err(Trouble::of(error, cluster)),
-        None => Err(Trouble::Failed(NearError::Protocol(
+        None => Err(Trouble::OutOfStep(NearError::Protocol(
             "too few replies".into(),
         ))),
     }
@@ -257,20 +260,20 @@ fn life_of(reply: Option<Value>, cluster: bool) -> Result<ServerTtl, Trouble> {
         }
         Some(Ok(other)) => Err(unexpected("PTTL", &other)),
         Some(Err(error)) => Err(Trouble::of(error, cluster)),
-        None => Err(Trouble::Failed(NearError::Protocol(
+        None => Err(Trouble::OutOfStep(NearError::Protocol(
             "too few replies".into(),
         ))),
     }
 }
 
-fn unexpected(command: &str, reply: &Value) -> Trouble {
+pub(crate) fn unexpected(command: &str, reply: &Value) -> Trouble {
     let kind = match reply {
         Value::Int(_) => "an integer",
         Value::Array(_) => "an array",
         Value::Map(_) => "a map",
         _ => "another type of reply",
     };
-    Trouble::Failed(NearError::Protocol(format!("{kind} to {command}")))
+    Trouble::OutOfStep(NearError::Protocol(format!("{kind} to {command}")))
 }
 
 #[cfg(test)]
@@ -314,7 +317,7 @@ mod tests {
         ] {
             let shown = format!("{strange:?}");
             let trouble = answered(strange, false).unwrap_err();
-            let protocol = matches!(trouble, Trouble::Failed(NearError::Protocol(_)));
+            let protocol = matches!(trouble, Trouble::OutOfStep(NearError::Protocol(_)));
             assert!(protocol, "{shown}: {trouble:?}");
         }
     }

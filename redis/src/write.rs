@@ -9,7 +9,7 @@ use crate::error::NearError;
 use crate::key::NearKey;
 use crate::link::Link;
 use crate::near::NearCache;
-use crate::request::{Trouble, no_node, unknown_node};
+use crate::request::{Trouble, no_node, unexpected, unknown_node};
 use crate::shared::Shared;
 use redis::{Cmd, Value};
 use std::borrow::Borrow;
@@ -64,8 +64,11 @@ where
         if let Some(ttl) = ttl {
             cmd.arg("PX").arg(whole_millis(ttl)?);
         }
-        Box::pin(self.shared.write(&key, &bytes, &cmd)).await?;
-        Ok(())
+        let ok = |reply: Value| match reply {
+            Value::Okay => Ok(()),
+            other => Err(unexpected("SET", &other)),
+        };
+        Box::pin(self.shared.write(&key, &bytes, &cmd, ok)).await
     }
 
     /// Deletes a key on the server. True if the server had it.
@@ -90,10 +93,11 @@ where
         let bytes = self.shared.keys.bytes(&key);
         let mut cmd = redis::cmd("DEL");
         cmd.arg(&bytes);
-        match Box::pin(self.shared.write(&key, &bytes, &cmd)).await? {
+        let existed = |reply: Value| match reply {
             Value::Int(deleted) => Ok(deleted > 0),
-            _ => Err(NearError::Protocol("no integer to DEL".into())),
-        }
+            other => Err(unexpected("DEL", &other)),
+        };
+        Box::pin(self.shared.write(&key, &bytes, &cmd, existed)).await
     }
 }
 
@@ -131,12 +135,18 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    async fn write(&self, key: &K, bytes: &[u8], cmd: &Cmd) -> Result<Value, NearError> {
+    async fn write<T>(
+        &self,
+        key: &K,
+        bytes: &[u8],
+        cmd: &Cmd,
+        meaning: impl Fn(Value) -> Result<T, Trouble>,
+    ) -> Result<T, NearError> {
         self.local.invalidate(key);
         let _at_end = InvalidateAtEnd(self, key);
         let mut sent = false;
         let limit = self.settings.request_timeout;
-        let written = timeout(limit, self.write_once(bytes, cmd, &mut sent)).await;
+        let written = timeout(limit, self.write_once(bytes, cmd, &meaning, &mut sent)).await;
         written.unwrap_or_else(|_| {
             Err(if sent {
                 let reason = format!("no reply within {limit:?}");
@@ -149,12 +159,13 @@ where
 
     /// Sends the command until a server has executed or refused it. What may have been executed
     /// is not sent again.
-    async fn write_once(
+    async fn write_once<T>(
         &self,
         bytes: &[u8],
         cmd: &Cmd,
+        meaning: &impl Fn(Value) -> Result<T, Trouble>,
         sent: &mut bool,
-    ) -> Result<Value, NearError> {
+    ) -> Result<T, NearError> {
         loop {
             let (_, link) = self.line.link().await?;
             let generation = link.generation();
@@ -168,10 +179,10 @@ where
                     return Err(NearError::Unconfirmed { reason });
                 }
             };
-            match reply {
+            match reply.and_then(meaning) {
                 Ok(value) => return Ok(value),
                 Err(Trouble::Failed(error)) => return Err(error),
-                Err(Trouble::Lost(error)) => {
+                Err(Trouble::Lost(error) | Trouble::OutOfStep(error)) => {
                     let reason = error.to_string();
                     self.lost(generation, error);
                     return Err(NearError::Unconfirmed { reason });

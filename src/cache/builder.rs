@@ -398,6 +398,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// cache.run_pending_tasks();
     /// assert_eq!(removals.recv(), Ok((1, 'a', RemovalCause::Replaced)));
     /// ```
+    #[doc(alias = "eviction_listener")]
     pub fn removal_listener(
         mut self,
         listener: impl Fn(&K, &V, RemovalCause) + Send + Sync + 'static,

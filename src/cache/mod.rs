@@ -506,6 +506,7 @@ where
     /// cache.retain(|_, square| square % 2 == 0);
     /// assert_eq!(cache.entry_count(), 5);
     /// ```
+    #[doc(alias = "invalidate_entries_if")]
     pub fn retain(&self, keep: impl FnMut(&K, &V) -> bool) {
         self.core.retain(keep);
     }

@@ -23,6 +23,9 @@ where
 
 /// An [`AsyncLoader`] of a closure that returns a future.
 ///
+/// The future may not borrow the key: the closure copies it first. An `async |key| …` borrows it,
+/// and fails with errors about types and lifetimes; implement [`AsyncLoader`] to borrow the key.
+///
 /// ```
 /// use wheelhouse::{Cache, async_loader_fn};
 ///

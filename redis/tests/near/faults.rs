@@ -1,5 +1,6 @@
 //! What servers do to their clients.
 
+use crate::support::proxy::{Direction, Proxy};
 use crate::support::server::{Server, installed};
 use crate::support::{Writer, connected, lost, near, read, until};
 use std::time::{Duration, Instant};
@@ -262,5 +263,90 @@ async fn an_old_answer_does_not_explain_a_new_silence() {
         server.stop();
         assert!(last().await.is_none());
         server.resume();
+    }
+}
+
+/// Replies that are out of step with the requests would stay so: every later one would be that of
+/// another request. A reply of a wrong type shows it, and ends the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_out_of_step_end_the_connection() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let near = near(proxy.port).heartbeat(Duration::from_secs(3600));
+        let near = near.connect().await.unwrap();
+        let mut losses = 0;
+        for n in 0..3 {
+            // The requests are held back, so the forged integer is taken for the first reply.
+            proxy.take_sent();
+            proxy.hold(Direction::ToServer);
+            let (key, value) = (format!("k{n}"), "v".to_string());
+            let call = tokio::spawn({
+                let (near, key) = (near.clone(), key.clone());
+                async move {
+                    match n {
+                        0 => near.get(&key).await.map(drop),
+                        1 => near.set(&key, &value, None).await,
+                        // An answer of the right type would be an integer.
+                        _ => near.delete(&key).await.map(drop),
+                    }
+                }
+            });
+            until("the request is on its way", async || {
+                proxy.take_sent().iter().any(|sent| sent.contains(&key))
+            })
+            .await;
+            proxy.forge(if n == 2 { b"+strange\r\n" } else { b":7\r\n" });
+            if n == 0 {
+                // A read waits for its second reply.
+                proxy.forge(b":7\r\n");
+            }
+            let error = call.await.unwrap().unwrap_err();
+            match n {
+                0 => assert!(matches!(error, NearError::Protocol(_)), "{error}"),
+                _ => assert!(matches!(error, NearError::Unconfirmed { .. }), "{error}"),
+            }
+            losses += 1;
+            lost(&near, losses).await;
+            proxy.release(Direction::ToServer);
+            connected(&near).await;
+            near.set("k".to_string(), n.to_string(), None)
+                .await
+                .unwrap();
+            assert_eq!(read(&near, "k").await, n.to_string());
+        }
+        assert_eq!(near.stats().lost_connections(), losses);
+    }
+}
+
+/// Bytes that are no reply at all, or lengths that no memory holds, cost the connection at most.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_are_no_reply_cost_the_connection_alone() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let near = near(proxy.port).heartbeat(Duration::from_millis(500));
+        let near = near.connect().await.unwrap();
+        let mut writer = Writer::connect(server.port).await;
+        let nested = b"*1\r\n".repeat(10_000);
+        let strange: [&[u8]; 5] = [
+            b"what\r\n",
+            b"$9223372036854775807\r\n",
+            b"*9223372036854775807\r\n",
+            b">1000000000\r\n$10\r\ninvalidate\r\n",
+            &nested,
+        ];
+        for (n, bytes) in strange.into_iter().enumerate() {
+            writer.set("k", &n.to_string()).await;
+            connected(&near).await;
+            let losses = near.stats().lost_connections();
+            proxy.forge(bytes);
+            lost(&near, losses + 1).await;
+            writer.set("k", "later").await;
+            until("the new value is read", async || {
+                near.get("k").await.ok().flatten().as_deref() == Some("later")
+            })
+            .await;
+        }
     }
 }
