@@ -65,7 +65,7 @@ impl Model {
     }
 }
 
-const FAST: Rate = Rate::fraction(1);
+const FAST: Rate = Rate::fraction(2);
 const SLOW: Rate = Rate::ONE;
 
 fn segment(at: u64, value: u64, fast: bool) -> Segment {

@@ -36,8 +36,9 @@ pub(crate) struct View {
 impl Rate {
     pub(crate) const ONE: Self = Self(0);
 
-    /// 1 and 2^-`power`.
+    /// 1 and 2^-`power`, which is at most a quarter.
     pub(crate) const fn fraction(power: u32) -> Self {
+        assert!(power >= 2, "no rate is as far from 1");
         Self(1 << (64 - power))
     }
 
