@@ -228,8 +228,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Gives each entry a lifetime of its own; see [`Expiry`].
     ///
-    /// A policy that has a method for reads is asked about each hit; a hit then costs 1.4 times as
-    /// much. If reads need not move deadlines, leave the method out, or pass
+    /// A policy that has a method for reads is asked about each hit; a hit then costs up
+    /// to 2.2 times as much. If reads need not move deadlines, leave the method out, or pass
     /// [`expiry::writes_only(policy)`](crate::expiry::writes_only).
     ///
     /// ```
