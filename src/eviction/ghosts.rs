@@ -175,9 +175,22 @@ fn fingerprint(hash: u64) -> u16 {
     (hash as u16 & !EXPIRED).max(1)
 }
 
+/// Mixes a hash once more, for the ghosts and the duels.
+///
+/// `hash::spread` mixes the hashes of an unknown hasher by one multiplication. Regular keys stay
+/// regular under it. The map can bear that, since its buckets can overflow; a bucket of eight
+/// ghosts cannot. This function is a bijection, so hashes that are random already lose nothing.
+///
+/// It multiplies by an odd number (2^64 over the golden ratio) and crosses the halves, twice.
+#[inline]
+pub(super) fn mix(hash: u64) -> u64 {
+    let once = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let crossed = (once ^ once >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    crossed ^ crossed >> 29
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::mix;
     use super::*;
 
     #[test]

@@ -65,11 +65,10 @@
 //! incumbent: TinyLFU, Einziger, Friedman and Manes, ToS 2017.
 
 use super::epochs::{Epochs, TURNOVER};
-use super::ghosts::{Ghost, Ghosts};
-use super::queue::Weighed;
+use super::ghosts::{Ghost, Ghosts, mix};
+use super::queue::{FIRST_FREE, Weighed};
 use super::set_dueling::{Class, SetDueling};
 use super::window::WindowSizer;
-use super::{FIRST_FREE, mix};
 use crate::node::EntryPtr;
 
 const WINDOW: u8 = FIRST_FREE;
@@ -220,12 +219,10 @@ impl<K, V> Lirs<K, V> {
     }
 
     pub(super) fn victim(&self) -> Option<EntryPtr<K, V>> {
-        let behind = self.protected_weight() > self.sizer.for_protected();
-        let tail = || self.tail.oldest().or_else(|| self.protected.oldest());
-        if behind {
-            tail()
+        if self.protected_weight() > self.sizer.for_protected() {
+            self.incumbent()
         } else {
-            self.window.oldest().or_else(tail)
+            self.window.oldest().or_else(|| self.incumbent())
         }
     }
 
@@ -234,7 +231,7 @@ impl<K, V> Lirs<K, V> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.window.len() + self.protected.len() + self.tail.len()
+        self.window.len() + self.protected_len()
     }
 
     /// The queues, from the one that is evicted from first to the one that is evicted from last.
@@ -247,13 +244,6 @@ impl<K, V> Lirs<K, V> {
         self.sizer.set_max(max);
         self.filling |= self.weight() < max / 2;
         self.rebalance();
-    }
-
-    pub(super) fn split_heavier(&mut self, limit: u64, other: &mut Weighed<K, V>) {
-        self.window.split_heavier(limit, other);
-        self.protected.split_heavier(limit, other);
-        self.tail.split_heavier(limit, other);
-        self.fill_tail();
     }
 
     /// Whether a new key goes straight into the protected queue.
@@ -317,7 +307,7 @@ impl<K, V> Lirs<K, V> {
 
     /// Moves the oldest protected entries to the tail until the tail has its share, by a bounded
     /// step.
-    fn fill_tail(&mut self) {
+    pub(super) fn fill_tail(&mut self) {
         let wanted = if self.filling {
             1
         } else {
@@ -334,7 +324,7 @@ impl<K, V> Lirs<K, V> {
             };
             self.protected.unlink(oldest);
             self.tail.push_newest(oldest);
-            if self.order.advance(self.protected.len() + self.tail.len()) {
+            if self.order.advance(self.protected_len()) {
                 self.ghosts.sweep(&self.order, &self.evictions);
             }
         }
@@ -346,6 +336,10 @@ impl<K, V> Lirs<K, V> {
             TAIL => &mut self.tail,
             _ => &mut self.window,
         }
+    }
+
+    fn protected_len(&self) -> usize {
+        self.protected.len() + self.tail.len()
     }
 
     fn protected_weight(&self) -> u64 {
@@ -369,7 +363,7 @@ impl<K, V> Lirs<K, V> {
 
     /// The protected part of all entries.
     fn protected_part(&self) -> f64 {
-        (self.protected.len() + self.tail.len()) as f64 / self.len().max(1) as f64
+        self.protected_len() as f64 / self.len().max(1) as f64
     }
 
     /// The weight that the window should have.

@@ -6,8 +6,8 @@
 //! expired or was removed. While the weight is over the maximum, the pass asks it for victims. This
 //! module holds what every policy shares: the weight, nodes that are never victims (weight 0), and
 //! nodes that cannot stay (heavier than the maximum). The [`order`] of all other nodes belongs to
-//! the policy: [`lru`], or [`lirs`] with its parts [`ghosts`], [`set_dueling`], [`window`] and
-//! [`epochs`]. The adaptive policy of a cache with a maximum of at most [`TINY`] is `lru`, too:
+//! the policy: a queue, or [`lirs`] with its parts [`ghosts`], [`set_dueling`], [`window`] and
+//! [`epochs`]. The adaptive policy of a cache with a maximum of at most [`TINY`] is `Lru`, too:
 //! there are too few entries for statistics, and users expect the exact order of use.
 //!
 //! # Invariants
@@ -28,7 +28,6 @@
 mod epochs;
 mod ghosts;
 mod lirs;
-mod lru;
 mod order;
 mod queue;
 mod set_dueling;
@@ -40,19 +39,12 @@ mod window;
 use crate::list::{List, Queue};
 use crate::node::{EntryPtr, NodePtr};
 use order::Order;
-use queue::Weighed;
+pub(crate) use queue::OUT;
+use queue::{FIRST_FREE, OVERWEIGHT, WEIGHTLESS, Weighed};
 use std::hash::BuildHasher;
 
-/// `queue_id` of an entry that is in no queue and not known here.
-pub(crate) const OUT: u8 = 0;
-/// `queue_id` of a known entry that weighs nothing: in no queue, never a victim.
-const WEIGHTLESS: u8 = 1;
-/// `queue_id` of an entry heavier than the maximum: the next victim.
-const OVERWEIGHT: u8 = 2;
 /// How many reads ahead of the current one the neighbours of a node are prefetched.
 const PREFETCH_DISTANCE: usize = 6;
-/// The first `queue_id` that a policy may give a meaning.
-const FIRST_FREE: u8 = 3;
 /// Up to this maximum the adaptive policy keeps the exact order of use.
 const TINY: u64 = 8;
 
@@ -123,9 +115,14 @@ impl<K, V> Eviction<K, V> {
 
     /// `seed` should differ from cache to cache, and an attacker who chooses keys must not know it.
     pub(crate) fn with_policy(policy: EvictionPolicy, max_weight: u64, seed: u64) -> Self {
+        let order = if policy == EvictionPolicy::Adaptive && max_weight > TINY {
+            Order::adaptive(max_weight, seed)
+        } else {
+            Order::lru()
+        };
         Self {
             policy,
-            order: Order::new(policy, max_weight, seed),
+            order,
             overweight: Weighed::new(OVERWEIGHT),
             weightless: 0,
             max: max_weight,
@@ -180,9 +177,7 @@ impl<K, V> Eviction<K, V> {
             return needs_room;
         }
         self.heaviest = self.heaviest.max(weight);
-        if self.named == Some(entry) {
-            self.named = None;
-        }
+        self.forget_victim(entry);
         self.order.reweigh(entry, weight);
         // `Lru` promises the order, and recording the use costs it almost nothing.
         if first_use || self.keeps_order() {
@@ -198,8 +193,8 @@ impl<K, V> Eviction<K, V> {
         let entry = new.entry();
         if entry.queue_id() < FIRST_FREE || self.weight_of(new) != entry.weight() {
             self.let_go(entry);
-        } else if self.named == Some(entry) {
-            self.named = None;
+        } else {
+            self.forget_victim(entry);
         }
     }
 
@@ -260,17 +255,12 @@ impl<K, V> Eviction<K, V> {
         if entry.queue_id() < FIRST_FREE {
             return self.let_go(entry);
         }
-        if self.named == Some(entry) {
-            self.named = None;
-        }
+        self.forget_victim(entry);
         self.order.expired(entry);
     }
 
     fn let_go(&mut self, entry: EntryPtr<K, V>) {
-        let evicted = self.named == Some(entry);
-        if evicted {
-            self.named = None;
-        }
+        let evicted = self.forget_victim(entry);
         match entry.queue_id() {
             OUT => {}
             WEIGHTLESS => {
@@ -280,6 +270,11 @@ impl<K, V> Eviction<K, V> {
             OVERWEIGHT => self.overweight.unlink(entry),
             _ => self.order.removed(entry, evicted),
         }
+    }
+
+    /// Whether an entry is the last victim that was named; it is not from now on.
+    fn forget_victim(&mut self, entry: EntryPtr<K, V>) -> bool {
+        self.named.take_if(|named| *named == entry).is_some()
     }
 
     /// The entry to evict next, if the weight is over the maximum. The answer stays the same until
@@ -338,7 +333,7 @@ impl<K, V> Eviction<K, V> {
         // Those that fit now; overweight nodes are few, since each is evicted in the pass that
         // admits it.
         let mut fitting = Weighed::new(OVERWEIGHT);
-        self.overweight.split_lighter(max, &mut fitting);
+        self.overweight.split(&mut fitting, |weight| weight <= max);
         while let Some(entry) = fitting.oldest() {
             fitting.unlink(entry);
             self.let_in(entry, entry.weight());
@@ -355,29 +350,4 @@ impl<K, V> Eviction<K, V> {
         let weights = 1..=u64::from(self.heaviest);
         self.order.check_invariants(weights);
     }
-}
-
-impl<K, V> std::fmt::Debug for Eviction<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Eviction")
-            .field("policy", &self.policy)
-            .field("weight", &self.weight())
-            .field("max", &self.max)
-            .field("len", &self.len())
-            .finish()
-    }
-}
-
-/// Mixes a hash once more, for the ghosts and the duels.
-///
-/// `hash::spread` mixes the hashes of an unknown hasher by one multiplication. Regular keys stay
-/// regular under it. The map can bear that, since its buckets can overflow; a bucket of eight
-/// ghosts cannot. This function is a bijection, so hashes that are random already lose nothing.
-///
-/// It multiplies by an odd number (2^64 over the golden ratio) and crosses the halves, twice.
-#[inline]
-fn mix(hash: u64) -> u64 {
-    let once = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let crossed = (once ^ once >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    crossed ^ crossed >> 29
 }

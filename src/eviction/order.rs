@@ -1,23 +1,28 @@
-//! The order in which a policy evicts: [`Lirs`] or [`Lru`], behind one set of methods.
+//! The order in which a policy evicts, behind one set of methods.
 
 use super::lirs::Lirs;
-use super::lru::Lru;
-use super::queue::Weighed;
-use super::{EvictionPolicy, TINY};
+use super::queue::{FIRST_FREE, Weighed};
 use crate::node::EntryPtr;
 
 /// The nodes that may be victims, in the order of the policy.
 pub(super) enum Order<K, V> {
-    Lirs(Box<Lirs<K, V>>),
-    Lru(Lru<K, V>),
+    Adaptive(Box<Lirs<K, V>>),
+    /// Least recently used: every use moves an entry to the newest end; the oldest goes first.
+    ///
+    /// It is predictable, and the right choice if only recency matters. It remembers nothing of
+    /// what it evicted. So one pass over more keys than fit evicts all others, and a loop over
+    /// slightly more keys than fit never hits. Cost: a use relinks the entry, which touches its two
+    /// neighbours.
+    Lru(Weighed<K, V>),
 }
 
 impl<K, V> Order<K, V> {
-    pub(super) fn new(policy: EvictionPolicy, max: u64, seed: u64) -> Self {
-        match policy {
-            EvictionPolicy::Adaptive if max > TINY => Self::Lirs(Box::new(Lirs::new(max, seed))),
-            EvictionPolicy::Adaptive | EvictionPolicy::Lru => Self::Lru(Lru::new()),
-        }
+    pub(super) fn adaptive(max: u64, seed: u64) -> Self {
+        Self::Adaptive(Box::new(Lirs::new(max, seed)))
+    }
+
+    pub(super) const fn lru() -> Self {
+        Self::Lru(Weighed::new(FIRST_FREE))
     }
 
     /// Whether it is the exact order of use.
@@ -29,15 +34,15 @@ impl<K, V> Order<K, V> {
     #[inline]
     pub(super) fn admit(&mut self, entry: EntryPtr<K, V>) {
         match self {
-            Self::Lirs(lirs) => lirs.admit(entry),
-            Self::Lru(lru) => lru.admit(entry),
+            Self::Adaptive(lirs) => lirs.admit(entry),
+            Self::Lru(queue) => queue.push_newest(entry),
         }
     }
 
     /// Prefetches what [`admit`](Self::admit) will look up.
     #[inline]
     pub(super) fn prefetch(&self, entry: EntryPtr<K, V>) {
-        if let Self::Lirs(lirs) = self {
+        if let Self::Adaptive(lirs) = self {
             lirs.prefetch(entry);
         }
     }
@@ -45,16 +50,16 @@ impl<K, V> Order<K, V> {
     #[inline]
     pub(super) fn reweigh(&mut self, entry: EntryPtr<K, V>, weight: u32) {
         match self {
-            Self::Lirs(lirs) => lirs.reweigh(entry, weight),
-            Self::Lru(lru) => lru.reweigh(entry, weight),
+            Self::Adaptive(lirs) => lirs.reweigh(entry, weight),
+            Self::Lru(queue) => queue.reweigh(entry, weight),
         }
     }
 
     #[inline]
     pub(super) fn accessed(&mut self, entry: EntryPtr<K, V>) {
         match self {
-            Self::Lirs(lirs) => lirs.accessed(entry),
-            Self::Lru(lru) => lru.accessed(entry),
+            Self::Adaptive(lirs) => lirs.accessed(entry),
+            Self::Lru(queue) => queue.move_to_newest(entry),
         }
     }
 
@@ -62,8 +67,8 @@ impl<K, V> Order<K, V> {
     #[inline]
     pub(super) fn removed(&mut self, entry: EntryPtr<K, V>, evicted: bool) {
         match self {
-            Self::Lirs(lirs) => lirs.removed(entry, evicted),
-            Self::Lru(lru) => lru.removed(entry),
+            Self::Adaptive(lirs) => lirs.removed(entry, evicted),
+            Self::Lru(queue) => queue.unlink(entry),
         }
     }
 
@@ -71,8 +76,8 @@ impl<K, V> Order<K, V> {
     #[inline]
     pub(super) fn expired(&mut self, entry: EntryPtr<K, V>) {
         match self {
-            Self::Lirs(lirs) => lirs.expired(entry),
-            Self::Lru(lru) => lru.removed(entry),
+            Self::Adaptive(lirs) => lirs.expired(entry),
+            Self::Lru(queue) => queue.unlink(entry),
         }
     }
 
@@ -80,59 +85,60 @@ impl<K, V> Order<K, V> {
     #[inline]
     pub(super) fn victim(&self) -> Option<EntryPtr<K, V>> {
         match self {
-            Self::Lirs(lirs) => lirs.victim(),
-            Self::Lru(lru) => lru.victim(),
+            Self::Adaptive(lirs) => lirs.victim(),
+            Self::Lru(queue) => queue.oldest(),
         }
     }
 
     #[inline]
     pub(super) fn weight(&self) -> u64 {
         match self {
-            Self::Lirs(lirs) => lirs.weight(),
-            Self::Lru(lru) => lru.weight(),
+            Self::Adaptive(lirs) => lirs.weight(),
+            Self::Lru(queue) => queue.weight(),
         }
     }
 
     #[inline]
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Lirs(lirs) => lirs.len(),
-            Self::Lru(lru) => lru.len(),
+            Self::Adaptive(lirs) => lirs.len(),
+            Self::Lru(queue) => queue.len(),
         }
     }
 
     /// Follows a change of the bound.
     pub(super) fn set_max(&mut self, max: u64) {
-        if let Self::Lirs(lirs) = self {
+        if let Self::Adaptive(lirs) = self {
             lirs.set_max(max);
         }
     }
 
     /// Moves the few entries of a tiny adaptive cache into the order of a large one.
     pub(super) fn become_adaptive(&mut self, max: u64, seed: u64) {
-        if let Self::Lru(lru) = self {
+        if let Self::Lru(queue) = self {
             let mut lirs = Box::new(Lirs::new(max, seed));
-            while let Some(oldest) = lru.victim() {
-                lru.removed(oldest);
+            while let Some(oldest) = queue.oldest() {
+                queue.unlink(oldest);
                 lirs.admit(oldest);
             }
-            *self = Self::Lirs(lirs);
+            *self = Self::Adaptive(lirs);
         }
     }
 
     /// Moves the entries that are heavier than `limit` into the other queue.
     pub(super) fn split_heavier(&mut self, limit: u64, other: &mut Weighed<K, V>) {
-        match self {
-            Self::Lirs(lirs) => lirs.split_heavier(limit, other),
-            Self::Lru(lru) => lru.split_heavier(limit, other),
+        self.queues()
+            .for_each(|queue| queue.split(other, |weight| weight > limit));
+        if let Self::Adaptive(lirs) = self {
+            lirs.fill_tail();
         }
     }
 
     /// The queues, from the coldest to the hottest.
     pub(super) fn queues(&mut self) -> impl Iterator<Item = &mut Weighed<K, V>> {
         let (one, three) = match self {
-            Self::Lirs(lirs) => (None, Some(lirs.queues())),
-            Self::Lru(lru) => (Some(lru.queue()), None),
+            Self::Adaptive(lirs) => (None, Some(lirs.queues())),
+            Self::Lru(queue) => (Some(queue), None),
         };
         one.into_iter().chain(three.into_iter().flatten())
     }
@@ -140,8 +146,8 @@ impl<K, V> Order<K, V> {
     #[cfg(any(test, fuzzing))]
     pub(super) fn check_invariants(&self, weights: std::ops::RangeInclusive<u64>) {
         match self {
-            Self::Lirs(lirs) => lirs.check_invariants(weights),
-            Self::Lru(lru) => lru.check_invariants(weights),
+            Self::Adaptive(lirs) => lirs.check_invariants(weights),
+            Self::Lru(queue) => queue.check_invariants(weights),
         }
     }
 }

@@ -12,9 +12,17 @@
 //!    cursor when it began, and that stays in the queue: an entry moves only to the newest end,
 //!    which the walk reaches last.
 
-use super::OUT;
 use crate::list::{List, Queue};
 use crate::node::EntryPtr;
+
+/// `queue_id` of an entry that is in no queue and not known to the policy.
+pub(crate) const OUT: u8 = 0;
+/// `queue_id` of a known entry that weighs nothing: in no queue, never a victim.
+pub(super) const WEIGHTLESS: u8 = 1;
+/// `queue_id` of an entry heavier than the maximum: the next victim.
+pub(super) const OVERWEIGHT: u8 = 2;
+/// The first `queue_id` that a policy may give a meaning.
+pub(super) const FIRST_FREE: u8 = 3;
 
 pub(super) struct Weighed<K, V> {
     list: List<K, V, Queue>,
@@ -125,17 +133,8 @@ impl<K, V> Weighed<K, V> {
         entry.set_weight(weight);
     }
 
-    /// Moves every entry heavier than `limit` to `other`. Visits the whole queue.
-    pub(super) fn split_heavier(&mut self, limit: u64, other: &mut Self) {
-        self.split(other, |weight| weight > limit);
-    }
-
-    /// Moves every entry not heavier than `limit` to `other`. Visits the whole queue.
-    pub(super) fn split_lighter(&mut self, limit: u64, other: &mut Self) {
-        self.split(other, |weight| weight <= limit);
-    }
-
-    fn split(&mut self, other: &mut Self, leaves: impl Fn(u64) -> bool) {
+    /// Moves every entry whose weight `leaves` to `other`. Visits the whole queue.
+    pub(super) fn split(&mut self, other: &mut Self, leaves: impl Fn(u64) -> bool) {
         let mut at = self.list.front();
         while let Some(entry) = at {
             at = List::<K, V, Queue>::next(entry);

@@ -218,7 +218,7 @@ fn tag_of(hash: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mix;
+    use super::super::ghosts::mix;
     use super::*;
 
     /// Keys that fall into slots of their own.

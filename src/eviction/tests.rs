@@ -1,7 +1,8 @@
 //! The size policy as a whole, through its seam: against a sequential model, and on loads whose
 //! best answer is known.
 
-use super::{Eviction, EvictionPolicy, OUT, OVERWEIGHT, WEIGHTLESS, mix};
+use super::ghosts::mix;
+use super::{Eviction, EvictionPolicy, OUT, OVERWEIGHT, WEIGHTLESS};
 use crate::node::{Columns, NewNode, NodePtr, NodeSpec, Slab, Times};
 use std::collections::{HashMap, HashSet};
 
@@ -596,7 +597,7 @@ fn a_return_after_a_deadline_does_not_widen_the_window() {
     let mut cache = Model::new(EvictionPolicy::Adaptive, 100);
     (0..1_000).for_each(|key| _ = cache.request(key));
     let window = |cache: &Model| match &cache.policy.order {
-        super::Order::Lirs(lirs) => lirs.window_size(),
+        super::Order::Adaptive(lirs) => lirs.window_size(),
         super::Order::Lru(_) => unreachable!("100 places are not tiny"),
     };
     let before = window(&cache);
