@@ -127,21 +127,13 @@ impl RemovalCause {
     #[inline]
     #[must_use]
     pub const fn was_evicted(self) -> bool {
-        match self {
-            Self::Expired | Self::Size => true,
-            Self::Explicit | Self::Replaced => false,
-        }
+        matches!(self, Self::Expired | Self::Size)
     }
 
     /// A number below 4, for counters by cause.
     #[inline]
     pub(crate) const fn index(self) -> usize {
-        match self {
-            Self::Expired => 0,
-            Self::Explicit => 1,
-            Self::Replaced => 2,
-            Self::Size => 3,
-        }
+        self as usize
     }
 }
 

@@ -78,7 +78,7 @@ use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::scheduler::Waker;
 use crate::shared::Shared;
-use crate::stats::{Counters, Stats};
+use crate::stats::Stats;
 use crate::sync::Mutex;
 use crate::time::NEVER;
 use crate::wheel::{Level, Spans};
@@ -240,12 +240,9 @@ impl<K, V> Maintenance<K, V> {
 
     /// What was counted so far: nothing, unless statistics are recorded.
     pub(crate) fn stats(&self, shared: &Shared<K, V>) -> Stats {
-        let counted =
-            |counters: &Counters| counters.snapshot(self.delivery.notifier.listener_panics());
-        shared
-            .counters
-            .as_deref()
-            .map_or_else(Stats::default, counted)
+        let panics = self.delivery.notifier.listener_panics();
+        let counters = shared.counters.as_deref();
+        counters.map_or_else(Stats::default, |counters| Stats::of(counters, panics))
     }
 
     pub(crate) fn resolution(&self) -> Duration {
@@ -258,14 +255,4 @@ impl<K, V> Maintenance<K, V> {
 fn batch_soft_limit(max_capacity: Option<u64>, shards: usize) -> usize {
     let share = max_capacity.unwrap_or(u64::MAX) / (shards as u64 * SOFT_LIMITS_PER_BOUND);
     usize::try_from(share).map_or(BATCH_SOFT_LIMIT, |share| share.clamp(1, BATCH_SOFT_LIMIT))
-}
-
-impl<K, V> std::fmt::Debug for Maintenance<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Maintenance")
-            .field("status", &self.status)
-            .field("notifier", &self.delivery.notifier)
-            .field("waking", &self.waking)
-            .finish()
-    }
 }

@@ -6,7 +6,7 @@ use crate::buffer::Batch;
 use crate::load::Loads;
 use crate::node::{Columns, Emptied, NodePtr, Slab};
 use crate::reclaim::Pin;
-use crate::sync::{AtomicU64, Ordering, ShortMutex};
+use crate::sync::{AtomicU64, Ordering, ShortMutex, add_alone};
 
 /// A shard that is not locked.
 #[repr(align(128))]
@@ -27,32 +27,24 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// For the holder of the shard's lock. Relaxed: a caller learns nothing but the number from it.
+    /// For the holder of the shard's lock.
     #[inline]
     pub(super) fn add(&self, weight: u32) {
-        let entries = self.entries.load(Ordering::Relaxed);
-        self.entries.store(entries + 1, Ordering::Relaxed);
-        let known = self.weight.load(Ordering::Relaxed);
-        self.weight
-            .store(known + u64::from(weight), Ordering::Relaxed);
+        add_alone(&self.entries, 1);
+        add_alone(&self.weight, weight.into());
     }
 
     /// As [`add`](Self::add).
     #[inline]
     pub(super) fn subtract(&self, weight: u32) {
-        let entries = self.entries.load(Ordering::Relaxed);
-        self.entries.store(entries - 1, Ordering::Relaxed);
-        let known = self.weight.load(Ordering::Relaxed);
-        self.weight
-            .store(known - u64::from(weight), Ordering::Relaxed);
+        add_alone(&self.entries, 1_u64.wrapping_neg());
+        add_alone(&self.weight, u64::from(weight).wrapping_neg());
     }
 
     /// As [`add`](Self::add).
     #[inline]
     pub(super) fn reweigh(&self, old: u32, new: u32) {
-        let known = self.weight.load(Ordering::Relaxed);
-        let weight = known + u64::from(new) - u64::from(old);
-        self.weight.store(weight, Ordering::Relaxed);
+        add_alone(&self.weight, u64::from(new).wrapping_sub(old.into()));
     }
 }
 

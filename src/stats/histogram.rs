@@ -17,7 +17,7 @@
 //!
 //! 4 KiB. To record takes a few instructions on one word.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, add_alone};
 
 /// Buckets for each power of two.
 const PARTS: u64 = 8;
@@ -37,11 +37,8 @@ impl Histogram {
     }
 
     /// Counts a duration. Called by the one writer (histogram 2).
-    ///
-    /// Relaxed: a statistic.
     pub(super) fn record(&self, nanos: u64) {
-        let bucket = &self.buckets[bucket_of(nanos)];
-        bucket.store(bucket.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        add_alone(&self.buckets[bucket_of(nanos)], 1);
     }
 
     /// The counts at this moment, in order of duration.

@@ -1,33 +1,8 @@
 //! What [`Stats`] says about loads.
 
 use super::Stats;
+use super::counters::Count;
 use std::time::Duration;
-
-/// Counts of loads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LoadStats {
-    pub(super) begun: u64,
-    pub(super) failed: u64,
-    pub(super) discarded: u64,
-    pub(super) waits: u64,
-    pub(super) nanos: u64,
-    pub(super) reloads: u64,
-    pub(super) failed_reloads: u64,
-}
-
-impl LoadStats {
-    pub(super) fn since(self, earlier: Self) -> Self {
-        Self {
-            begun: self.begun.saturating_sub(earlier.begun),
-            failed: self.failed.saturating_sub(earlier.failed),
-            discarded: self.discarded.saturating_sub(earlier.discarded),
-            waits: self.waits.saturating_sub(earlier.waits),
-            nanos: self.nanos.saturating_sub(earlier.nanos),
-            reloads: self.reloads.saturating_sub(earlier.reloads),
-            failed_reloads: self.failed_reloads.saturating_sub(earlier.failed_reloads),
-        }
-    }
-}
 
 impl Stats {
     /// How many loads began, failed ones and computes included.
@@ -39,7 +14,7 @@ impl Stats {
     /// assert_eq!(cache.stats().loads(), 1);
     /// ```
     pub fn loads(&self) -> u64 {
-        self.loads.begun
+        self.counts[Count::Loads as usize]
     }
 
     /// How many loads ended without a value: their code returned an error or `None`, or panicked,
@@ -51,7 +26,7 @@ impl Stats {
     /// assert_eq!(cache.stats().load_failures(), 1);
     /// ```
     pub fn load_failures(&self) -> u64 {
-        self.loads.failed
+        self.counts[Count::FailedLoads as usize]
     }
 
     /// How many loads made a value that was not stored, since the key had been written meanwhile or
@@ -67,7 +42,7 @@ impl Stats {
     /// assert_eq!(cache.stats().loads_discarded(), 1);
     /// ```
     pub fn loads_discarded(&self) -> u64 {
-        self.loads.discarded
+        self.counts[Count::DiscardedLoads as usize]
     }
 
     /// How many calls waited for another call's load. Each counts once, when it begins to wait.
@@ -93,7 +68,7 @@ impl Stats {
     /// # leader.join().unwrap();
     /// ```
     pub fn load_waits(&self) -> u64 {
-        self.loads.waits
+        self.counts[Count::LoadWaits as usize]
     }
 
     /// How long loads took together, by the cache's ticker.
@@ -111,7 +86,7 @@ impl Stats {
     /// assert_eq!(cache.stats().load_time(), Duration::from_secs(2));
     /// ```
     pub fn load_time(&self) -> Duration {
-        Duration::from_nanos(self.loads.nanos)
+        Duration::from_nanos(self.counts[Count::LoadNanos as usize])
     }
 
     /// How many reloads began: loads by a [`LoadingCache`](crate::LoadingCache) of a key that had a
@@ -128,7 +103,7 @@ impl Stats {
     /// assert_eq!((stats.loads(), stats.reloads()), (2, 1));
     /// ```
     pub fn reloads(&self) -> u64 {
-        self.loads.reloads
+        self.counts[Count::Reloads as usize]
     }
 
     /// How many reloads failed: the loader returned an error or panicked, or its task was dropped.
@@ -143,6 +118,6 @@ impl Stats {
     /// assert_eq!(cache.cache().stats().reload_failures(), 1);
     /// ```
     pub fn reload_failures(&self) -> u64 {
-        self.loads.failed_reloads
+        self.counts[Count::FailedReloads as usize]
     }
 }

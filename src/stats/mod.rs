@@ -5,8 +5,8 @@ mod histogram;
 mod loads;
 
 use crate::listener::RemovalCause;
-use counters::CAUSES;
 pub(crate) use counters::Counters;
+use counters::{Count, Counts};
 use std::fmt;
 use std::ops::Sub;
 use std::time::Duration;
@@ -48,21 +48,22 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Stats {
-    hits: u64,
-    misses: u64,
-    insertions: u64,
-    updates: u64,
-    removals: [u64; CAUSES],
-    weights: [u64; CAUSES],
-    listener_panics: u64,
-    maintenance_passes: u64,
-    maintenance_time: Duration,
-    /// Counts of a histogram; `None` if nothing is recorded.
+    counts: Counts,
+    /// Counts of a histogram; empty if nothing is recorded.
     lateness: Vec<u64>,
-    loads: loads::LoadStats,
 }
 
 impl Stats {
+    /// What was counted so far, and by the notifier.
+    pub(crate) fn of(counters: &Counters, listener_panics: u64) -> Self {
+        let mut counts = counters.counts();
+        counts[Count::ListenerPanics as usize] = listener_panics;
+        Self {
+            counts,
+            lateness: counters.lateness(),
+        }
+    }
+
     /// How many look-ups by `get`, `get_many` and `get_ref` found an entry, counted per key.
     ///
     /// ```
@@ -73,7 +74,7 @@ impl Stats {
     /// assert_eq!(cache.stats().hits(), 1);
     /// ```
     pub fn hits(&self) -> u64 {
-        self.hits
+        self.counts[Count::Hits as usize]
     }
 
     /// How many look-ups by `get`, `get_many` and `get_ref` found no entry or an expired one,
@@ -85,7 +86,7 @@ impl Stats {
     /// assert_eq!(cache.stats().misses(), 1);
     /// ```
     pub fn misses(&self) -> u64 {
-        self.misses
+        self.counts[Count::Misses as usize]
     }
 
     /// The fraction of look-ups that hit, from 0 to 1; 1 if there was none.
@@ -100,11 +101,11 @@ impl Stats {
     /// ```
     pub fn hit_ratio(&self) -> f64 {
         // In floating point, where a sum cannot overflow.
-        let all = self.hits as f64 + self.misses as f64;
-        if all == 0.0 {
+        let (hits, misses) = (self.hits() as f64, self.misses() as f64);
+        if hits + misses == 0.0 {
             1.0
         } else {
-            self.hits as f64 / all
+            hits / (hits + misses)
         }
     }
 
@@ -117,7 +118,7 @@ impl Stats {
     /// assert_eq!(cache.stats().insertions(), 1);
     /// ```
     pub fn insertions(&self) -> u64 {
-        self.insertions
+        self.counts[Count::Insertions as usize]
     }
 
     /// How many values replaced a live one.
@@ -129,7 +130,7 @@ impl Stats {
     /// assert_eq!(cache.stats().updates(), 1);
     /// ```
     pub fn updates(&self) -> u64 {
-        self.updates
+        self.counts[Count::Updates as usize]
     }
 
     /// How many key–value pairs left for this cause. A pair is counted when it leaves, which may be
@@ -145,7 +146,7 @@ impl Stats {
     /// assert_eq!(cache.stats().removals(RemovalCause::Expired), 0);
     /// ```
     pub fn removals(&self, cause: RemovalCause) -> u64 {
-        self.removals[cause.index()]
+        self.counts[Count::Removals as usize + cause.index()]
     }
 
     /// The total weight of the pairs that left for this cause. Without a weigher every entry weighs
@@ -163,7 +164,7 @@ impl Stats {
     /// assert_eq!(cache.stats().removed_weight(RemovalCause::Replaced), 12);
     /// ```
     pub fn removed_weight(&self, cause: RemovalCause) -> u64 {
-        self.weights[cause.index()]
+        self.counts[Count::Weights as usize + cause.index()]
     }
 
     /// The total weight of the entries that the cache itself removed: the sum of
@@ -196,7 +197,7 @@ impl Stats {
     /// assert_eq!(cache.stats().listener_panics(), 1);
     /// ```
     pub fn listener_panics(&self) -> u64 {
-        self.listener_panics
+        self.counts[Count::ListenerPanics as usize]
     }
 
     /// How many maintenance passes were run, by writers or by other threads. Each does a bounded
@@ -209,7 +210,7 @@ impl Stats {
     /// assert!(cache.stats().maintenance_passes() > 0);
     /// ```
     pub fn maintenance_passes(&self) -> u64 {
-        self.maintenance_passes
+        self.counts[Count::Passes as usize]
     }
 
     /// The total duration of those passes in real time, whatever the cache's ticker: the time with
@@ -224,7 +225,7 @@ impl Stats {
     /// assert!(one <= stats.maintenance_time());
     /// ```
     pub fn maintenance_time(&self) -> Duration {
-        self.maintenance_time
+        Duration::from_nanos(self.counts[Count::PassNanos as usize])
     }
 
     /// How many of the [`removals`](Self::removals) with the cause `Expired` were done by
@@ -293,35 +294,16 @@ impl Sub for &Stats {
     /// What happened between `earlier` and `self`. Where `earlier` counts more, because it is the
     /// later one or comes from another cache, the difference is 0.
     fn sub(self, earlier: &Stats) -> Stats {
-        let mut removals = self.removals;
-        for (count, before) in removals.iter_mut().zip(earlier.removals) {
-            *count = count.saturating_sub(before);
-        }
-        let mut weights = self.weights;
-        for (weight, before) in weights.iter_mut().zip(earlier.weights) {
-            *weight = weight.saturating_sub(before);
-        }
-        let mut lateness = self.lateness.clone();
-        for (count, before) in lateness.iter_mut().zip(&earlier.lateness) {
-            *count = count.saturating_sub(*before);
-        }
-        Stats {
-            hits: self.hits.saturating_sub(earlier.hits),
-            misses: self.misses.saturating_sub(earlier.misses),
-            insertions: self.insertions.saturating_sub(earlier.insertions),
-            updates: self.updates.saturating_sub(earlier.updates),
-            removals,
-            weights,
-            listener_panics: self.listener_panics.saturating_sub(earlier.listener_panics),
-            maintenance_passes: self
-                .maintenance_passes
-                .saturating_sub(earlier.maintenance_passes),
-            maintenance_time: self
-                .maintenance_time
-                .saturating_sub(earlier.maintenance_time),
-            lateness,
-            loads: self.loads.since(earlier.loads),
-        }
+        let mut between = self.clone();
+        subtract(&mut between.counts, &earlier.counts);
+        subtract(&mut between.lateness, &earlier.lateness);
+        between
+    }
+}
+
+fn subtract(counts: &mut [u64], earlier: &[u64]) {
+    for (count, before) in counts.iter_mut().zip(earlier) {
+        *count = count.saturating_sub(*before);
     }
 }
 
@@ -329,32 +311,51 @@ impl fmt::Debug for Stats {
     /// Shows the counts, and two quantiles of the lateness instead of its histogram.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stats")
-            .field("hits", &self.hits)
-            .field("misses", &self.misses)
-            .field("insertions", &self.insertions)
-            .field("updates", &self.updates)
-            .field("removals", &ByCause(&self.removals))
-            .field("removed_weight", &ByCause(&self.weights))
-            .field("listener_panics", &self.listener_panics)
-            .field("maintenance_passes", &self.maintenance_passes)
-            .field("maintenance_time", &self.maintenance_time)
+            .field("hits", &self.hits())
+            .field("misses", &self.misses())
+            .field("insertions", &self.insertions())
+            .field("updates", &self.updates())
+            .field("removals", &ByCause(|cause| self.removals(cause)))
+            .field(
+                "removed_weight",
+                &ByCause(|cause| self.removed_weight(cause)),
+            )
+            .field("listener_panics", &self.listener_panics())
+            .field("maintenance_passes", &self.maintenance_passes())
+            .field("maintenance_time", &self.maintenance_time())
             .field("expired_by_maintenance", &self.expired_by_maintenance())
             .field("median_lateness", &self.expiry_lateness(0.5))
             .field("most_lateness", &self.expiry_lateness(1.0))
-            .field("loads", &self.loads)
+            .field("loads", &LoadStats(self))
             .finish()
     }
 }
 
 /// Removals or their weights, each shown with its cause.
-struct ByCause<'a>(&'a [u64; CAUSES]);
+struct ByCause<F>(F);
 
-impl fmt::Debug for ByCause<'_> {
+impl<F: Fn(RemovalCause) -> u64> fmt::Debug for ByCause<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use RemovalCause::{Expired, Explicit, Replaced, Size};
-        let counts =
-            [Expired, Explicit, Replaced, Size].map(|cause| (cause, self.0[cause.index()]));
+        let counts = [Expired, Explicit, Replaced, Size].map(|cause| (cause, (self.0)(cause)));
         f.debug_map().entries(counts).finish()
+    }
+}
+
+/// The counts of loads, as `Debug` of [`Stats`] shows them.
+struct LoadStats<'a>(&'a Stats);
+
+impl fmt::Debug for LoadStats<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadStats")
+            .field("begun", &self.0.loads())
+            .field("failed", &self.0.load_failures())
+            .field("discarded", &self.0.loads_discarded())
+            .field("waits", &self.0.load_waits())
+            .field("nanos", &self.0.counts[Count::LoadNanos as usize])
+            .field("reloads", &self.0.reloads())
+            .field("failed_reloads", &self.0.reload_failures())
+            .finish()
     }
 }
 
@@ -369,7 +370,7 @@ mod tests {
         counters.removed(RemovalCause::Size, 7);
         counters.late_by(5);
         assert_eq!(
-            format!("{:?}", counters.snapshot(0)),
+            format!("{:?}", Stats::of(&counters, 0)),
             "Stats { hits: 1, misses: 0, insertions: 0, updates: 0, \
              removals: {Expired: 0, Explicit: 0, Replaced: 0, Size: 1}, \
              removed_weight: {Expired: 0, Explicit: 0, Replaced: 0, Size: 7}, listener_panics: 0, \
@@ -387,7 +388,7 @@ mod tests {
         counters.removed(RemovalCause::Expired, 7);
         counters.late_by(100);
         counters.passed(Duration::from_nanos(30));
-        let earlier = counters.snapshot(1);
+        let earlier = Stats::of(&counters, 1);
         counters.hit();
         counters.miss();
         counters.inserted();
@@ -396,7 +397,7 @@ mod tests {
         counters.removed(RemovalCause::Explicit, 9);
         counters.late_by(5);
         counters.passed(Duration::from_nanos(12));
-        let later = counters.snapshot(3);
+        let later = Stats::of(&counters, 3);
         let between = later.clone() - earlier.clone();
         assert_eq!((between.hits(), between.misses()), (1, 1));
         assert_eq!((between.insertions(), between.updates()), (1, 1));

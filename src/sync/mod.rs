@@ -190,6 +190,13 @@ pub(crate) use parker::Parker;
 pub(crate) use plain::*;
 pub(crate) use std::sync::atomic::Ordering;
 
+/// Adds to a count that only the calling thread changes now. Relaxed: for counts that order nothing.
+#[inline]
+pub(crate) fn add_alone(count: &AtomicU64, by: u64) {
+    let before = count.load(Ordering::Relaxed);
+    count.store(before.wrapping_add(by), Ordering::Relaxed);
+}
+
 /// What the epochs are made of. The fence of a pin and that of a grace period have a name each, so
 /// that a model can take one of them away. loom steps over the epochs: each operation begins with
 /// the full fence of a pin, which could hide an ordering of the map that is too weak. They have
