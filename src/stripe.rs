@@ -11,6 +11,7 @@
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A value on its own cache lines: two, since adjacent-line prefetch fetches them in pairs.
 #[derive(Debug, Default)]
@@ -34,38 +35,59 @@ const RETURNED: usize = usize::MAX >> 1;
 thread_local! {
     // A plain cell without a destructor: the fast path is one load.
     static NUMBER: Cell<usize> = const { Cell::new(NOT_DRAWN) };
-    static LEASE: Lease = Lease::take();
+    static LEASE: Lease = Lease(THREADS.take());
 }
 
-/// The numbers that ended threads have returned, and the next number that was never used. Always
-/// `std`'s lock: models fix the number.
-static FREE: std::sync::Mutex<(BinaryHeap<Reverse<usize>>, usize)> =
-    std::sync::Mutex::new((BinaryHeap::new(), 0));
+/// The numbers of threads.
+static THREADS: Numbers = Numbers::new();
+
+/// Small numbers, each of which has one owner at a time. The lowest free one is taken first.
+///
+/// Always `std`'s lock: models fix the number of a thread.
+pub(crate) struct Numbers(Mutex<Free>);
+
+struct Free {
+    returned: BinaryHeap<Reverse<usize>>,
+    /// Neither this one nor a higher one was ever taken.
+    untouched: usize,
+}
+
+impl Numbers {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(Free {
+            returned: BinaryHeap::new(),
+            untouched: 0,
+        }))
+    }
+
+    pub(crate) fn take(&self) -> usize {
+        let mut free = self.lock();
+        if let Some(Reverse(number)) = free.returned.pop() {
+            return number;
+        }
+        free.untouched += 1;
+        free.untouched - 1
+    }
+
+    pub(crate) fn give_back(&self, number: usize) {
+        self.lock().returned.push(Reverse(number));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Free> {
+        // Each change is a single step.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// A thread's number, returned when the thread ends.
 struct Lease(usize);
-
-impl Lease {
-    fn take() -> Self {
-        let mut free = FREE.lock().unwrap_or_else(|e| e.into_inner());
-        let number = match free.0.pop() {
-            Some(Reverse(number)) => number,
-            None => {
-                free.1 += 1;
-                free.1 - 1
-            }
-        };
-        Self(number)
-    }
-}
 
 impl Drop for Lease {
     fn drop(&mut self) {
         // This happens before another thread can draw the number. A thread whose cell is gone draws
         // again and gets `RETURNED`.
         _ = NUMBER.try_with(|number| number.set(RETURNED));
-        let mut free = FREE.lock().unwrap_or_else(|e| e.into_inner());
-        free.0.push(Reverse(self.0));
+        THREADS.give_back(self.0);
     }
 }
 
@@ -92,7 +114,7 @@ fn draw() -> usize {
 /// How many cores the process may use. Asked once, when the first cache is built: a thread that is
 /// bound to one core would hear of that one only.
 pub(crate) fn cores() -> usize {
-    static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(4, usize::from))
 }
 

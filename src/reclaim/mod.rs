@@ -14,12 +14,13 @@
 //! |------|----|
 //! | [`scheme`]: `own/` | the default: an epoch, a record for each thread, the proof |
 //! | [`scheme`]: `crossbeam.rs` | the same interface over `crossbeam-epoch`, a collector for each domain (feature `crossbeam-epoch`) |
-//! | [`records`] | the records of the calling thread, found by the domain's place |
+//! | [`domain`] | what a cache has of the scheme |
+//! | [`records`], [`table`] | the records of the calling thread, found by the domain's place |
 //! | [`retired`] | the queue of objects that wait to be freed |
 //!
-//! One of the two schemes is compiled. Both export `Domain`, `Grace`, `Pin` and `SolePin` here, and
-//! `Record` and `Registration` to `records`; no other module knows which one it is. Their tests
-//! (`tests.rs`) are the same. `own/epoch.rs` has models under loom (`src/tests/grace/`); the models
+//! One of the two schemes is compiled. Both have the same types: `Scheme`, `Grace`, `Pin`, `SolePin`,
+//! `Record` and `Registration`; no other module knows which one it is. Their tests (`tests.rs`) are
+//! the same. `own/epoch.rs` has models under loom (`src/tests/grace/`); the models
 //! of other protocols skip it.
 //!
 //! # Invariants
@@ -57,6 +58,7 @@
 //! to advance the epoch, which waits for every pinned thread to follow. The own scheme needs no
 //! advance: a record says since which epoch it is pinned, and one comparison is enough.
 
+mod domain;
 mod records;
 mod retired;
 #[cfg(feature = "crossbeam-epoch")]
@@ -65,9 +67,11 @@ mod scheme;
 #[cfg(not(feature = "crossbeam-epoch"))]
 #[path = "own/mod.rs"]
 mod scheme;
+mod table;
 
+pub(crate) use domain::Domain;
 pub(crate) use retired::{Ready, Retire, Retired, is_freeing};
-pub(crate) use scheme::{Domain, Grace, Pin, SolePin};
+pub(crate) use scheme::{Pin, SolePin};
 
 #[cfg(test)]
 mod tests;

@@ -1,118 +1,16 @@
 //! The registrations of the calling thread: which record it has in which domain.
 //!
-//! A domain has a *place*: a small number that no other living domain has, and that a later domain
-//! may take over. A thread keeps the registration of each domain that it has used in a table, at
-//! the domain's place. The table consists of chunks, so a thread that uses few of many caches needs
-//! little memory. A thread finds its record by two loads, however many caches it uses, and the
-//! slots of caches that were built one after the other stand side by side. `RECENT` names the
-//! record of the domain that the thread used last, so a thread that stays with one cache finds its
-//! record with one comparison.
-//!
-//! A slot also says the number of its domain, and a number is never used again. So a registration
-//! in a dropped domain is not taken for one in the domain that has the place now. It leaves the
-//! table when the thread registers in that domain. It also leaves by a *sweep*, which drops all
-//! registrations in dropped domains. A registration sweeps if as many have come since the last
-//! sweep as that one left. When the thread ends, its registrations are dropped.
+//! `REGISTRATIONS` has them all, in a [`Table`]. `RECENT` names the record of the domain that the
+//! thread used last, so a thread that stays with one cache finds its record with one comparison.
+//! When the thread ends, its registrations are dropped.
 
 use super::scheme::{Record, Registration};
+use super::table::{Id, Registered, Table};
 use crate::sync::thread_local;
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// What the table knows about the registrations in it.
-pub(super) trait Registered {
-    /// Whether its domain still exists.
-    fn is_wanted(&self) -> bool;
-
-    /// Whether the thread holds a pin by it.
-    fn is_pinned(&self) -> bool;
-}
-
-/// Which domain it is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Id {
-    number: u64,
-    place: u32,
-}
-
-/// The id of a living domain. Dropped with the domain, it gives the place back.
-#[derive(Debug)]
-pub(super) struct OwnedId(Id);
-
-/// Places of no living domain.
-struct Places {
-    /// Those that a domain had. The lowest is taken first, so that tables stay short.
-    returned: BinaryHeap<Reverse<u32>>,
-    /// Neither this one nor a higher one was ever taken.
-    untouched: u32,
-}
-
-static PLACES: Mutex<Places> = Mutex::new(Places {
-    returned: BinaryHeap::new(),
-    untouched: 0,
-});
-
-fn places() -> MutexGuard<'static, Places> {
-    // Each of the changes is a single step.
-    PLACES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl OwnedId {
-    /// An id that no domain had before.
-    pub(super) fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let mut places = places();
-        let place = match places.returned.pop() {
-            Some(Reverse(place)) => place,
-            None => {
-                places.untouched += 1;
-                places.untouched - 1
-            }
-        };
-        Self(Id {
-            // Relaxed: only uniqueness counts.
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
-            place,
-        })
-    }
-
-    #[inline]
-    pub(super) fn get(&self) -> Id {
-        self.0
-    }
-}
-
-impl Drop for OwnedId {
-    fn drop(&mut self) {
-        places().returned.push(Reverse(self.0.place));
-    }
-}
-
-/// Registrations by the places of their domains.
-struct Table<R> {
-    chunks: Vec<Option<Box<Chunk<R>>>>,
-    /// How many more registrations come before one sweeps. Not how many slots may be taken: a
-    /// thread that uses one new domain after the other may take the same slot each time.
-    until_sweep: usize,
-}
-
-const CHUNK: usize = 32;
-
-type Chunk<R> = [Option<Slot<R>>; CHUNK];
-
-struct Slot<R> {
-    number: u64,
-    registration: R,
-}
 
 struct Registrations(RefCell<Table<Registration>>);
-
-/// At least so many registrations come between two sweeps.
-const LEAST_SWEPT: usize = 3;
 
 thread_local! {
     static RECENT: Cell<(u64, *const Record)> = const { Cell::new((0, ptr::null())) };
@@ -173,79 +71,9 @@ impl Drop for Registrations {
     }
 }
 
-impl<R> Table<R> {
-    const fn new() -> Self {
-        Self {
-            chunks: Vec::new(),
-            until_sweep: LEAST_SWEPT,
-        }
-    }
-
-    #[inline]
-    fn find(&self, domain: Id) -> Option<&R> {
-        let place = domain.place as usize;
-        let chunk = self.chunks.get(place / CHUNK)?.as_ref()?;
-        let slot = chunk[place % CHUNK].as_ref()?;
-        (slot.number == domain.number).then_some(&slot.registration)
-    }
-}
-
-impl<R: Registered> Table<R> {
-    /// Adds the registration of a domain that has none yet.
-    #[cold]
-    #[inline(never)]
-    fn insert(&mut self, domain: Id, registration: R) -> &R {
-        if self.until_sweep == 0 {
-            self.sweep();
-        }
-        self.until_sweep -= 1;
-        let place = domain.place as usize;
-        if self.chunks.len() <= place / CHUNK {
-            self.chunks.resize_with(place / CHUNK + 1, || None);
-        }
-        let chunk =
-            self.chunks[place / CHUNK].get_or_insert_with(|| Box::new([const { None }; CHUNK]));
-        let slot = &mut chunk[place % CHUNK];
-        let number = domain.number;
-        &slot
-            .insert(Slot {
-                number,
-                registration,
-            })
-            .registration
-    }
-
-    /// Drops the registrations of dropped domains, but for those that are pinned.
-    fn sweep(&mut self) {
-        let mut left = 0;
-        for chunk in &mut self.chunks {
-            let Some(slots) = chunk else { continue };
-            let mut kept = 0;
-            for slot in slots.iter_mut() {
-                let is_kept = slot.as_ref().is_some_and(|slot| {
-                    slot.registration.is_wanted() || slot.registration.is_pinned()
-                });
-                if is_kept {
-                    kept += 1;
-                } else {
-                    *slot = None;
-                }
-            }
-            if kept == 0 {
-                *chunk = None;
-            }
-            left += kept;
-        }
-        // A sweep visits each chunk: not more often than one registration in so many.
-        self.until_sweep = left.max(self.chunks.len()).max(LEAST_SWEPT);
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use std::cell::Cell;
-    use std::rc::Rc;
 
     /// Whether the calling thread's registrations are gone.
     pub(in super::super) fn are_gone() -> bool {
@@ -256,124 +84,7 @@ pub(super) mod tests {
     pub(in super::super) fn unwanted() -> usize {
         REGISTRATIONS.with(|known| {
             let table = known.0.borrow();
-            let slots = table.chunks.iter().flatten().flat_map(|chunk| chunk.iter());
-            slots
-                .flatten()
-                .filter(|slot| !slot.registration.is_wanted())
-                .count()
+            table.registrations().filter(|it| !it.is_wanted()).count()
         })
-    }
-
-    /// A registration that counts how often a sweep asks for it.
-    struct Asked {
-        wanted: Rc<Cell<bool>>,
-        pinned: bool,
-        count: Rc<Cell<u64>>,
-    }
-
-    impl Registered for Asked {
-        fn is_wanted(&self) -> bool {
-            self.count.set(self.count.get() + 1);
-            self.wanted.get()
-        }
-
-        fn is_pinned(&self) -> bool {
-            self.pinned
-        }
-    }
-
-    struct Rig {
-        table: Table<Asked>,
-        count: Rc<Cell<u64>>,
-    }
-
-    impl Rig {
-        fn new() -> Self {
-            Self {
-                table: Table::new(),
-                count: Rc::default(),
-            }
-        }
-
-        fn insert(&mut self, number: u64, place: u32, pinned: bool) -> Rc<Cell<bool>> {
-            let wanted = Rc::new(Cell::new(true));
-            let registration = Asked {
-                wanted: Rc::clone(&wanted),
-                pinned,
-                count: Rc::clone(&self.count),
-            };
-            self.table.insert(Id { number, place }, registration);
-            wanted
-        }
-
-        fn has(&self, number: u64, place: u32) -> bool {
-            self.table.find(Id { number, place }).is_some()
-        }
-
-        fn taken(&self) -> usize {
-            let slots = self
-                .table
-                .chunks
-                .iter()
-                .flatten()
-                .flat_map(|chunk| chunk.iter());
-            slots.flatten().count()
-        }
-    }
-
-    #[test]
-    fn places_of_living_domains_differ_and_the_lowest_free_one_is_taken() {
-        // Other tests take and return places meanwhile.
-        let mut ids: Vec<_> = (0..1_000).map(|_| OwnedId::new()).collect();
-        let mut places: Vec<_> = ids.iter().map(|id| id.0.place).collect();
-        places.sort_unstable();
-        places.dedup();
-        assert_eq!(places.len(), 1_000);
-        let (least, greatest) = (places[0], places[999]);
-        ids.retain(|id| id.0.place != least);
-        assert!(OwnedId::new().0.place <= least);
-        let numbers: Vec<_> = ids.iter().map(|id| id.0.number).collect();
-        drop(ids);
-        let later: Vec<_> = (0..1_000).map(|_| OwnedId::new()).collect();
-        assert!(later.iter().all(|id| !numbers.contains(&id.0.number)));
-        assert!(later.iter().filter(|id| id.0.place <= greatest).count() >= 900);
-    }
-
-    #[test]
-    fn a_registration_is_not_taken_for_one_of_the_next_domain_in_its_place() {
-        let mut rig = Rig::new();
-        rig.insert(1, 40, false).set(false);
-        assert!(rig.has(1, 40) && !rig.has(2, 40) && !rig.has(1, 41) && !rig.has(3, 4_000));
-        rig.insert(2, 40, false);
-        assert!(rig.has(2, 40) && !rig.has(1, 40));
-        assert_eq!(rig.taken(), 1);
-    }
-
-    #[test]
-    fn a_registration_asks_few_others() {
-        let mut rig = Rig::new();
-        for n in 1..=8_000 {
-            rig.insert(n, n as u32, false);
-        }
-        assert!(rig.count.get() <= 2 * 8_000, "{} asked", rig.count.get());
-        assert!((1..=8_000).all(|n| rig.has(n, n as u32)));
-    }
-
-    #[test]
-    fn unwanted_registrations_go_unless_they_are_pinned() {
-        let mut rig = Rig::new();
-        for n in 1..=100 {
-            rig.insert(n, n as u32, n == 7).set(n == 5);
-            assert!(rig.taken() <= 6, "{} kept", rig.taken());
-        }
-        assert!(rig.has(5, 5) && rig.has(7, 7));
-        let chunks = rig.table.chunks.iter().flatten().count();
-        assert!(chunks <= 3, "{chunks} chunks");
-        // So many chunks are visited by a sweep that it comes more seldom.
-        for n in 101..=10_000 {
-            rig.insert(n, n as u32, false).set(false);
-            assert!(rig.taken() <= 2 + LEAST_SWEPT.max(rig.table.chunks.len()));
-        }
-        assert!(rig.has(5, 5) && rig.has(7, 7));
     }
 }

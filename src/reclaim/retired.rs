@@ -25,7 +25,8 @@
 //! freed.
 #![allow(unsafe_code)]
 
-use super::{Domain, Grace};
+use super::domain::Domain;
+use super::scheme::Grace;
 use crate::contain::contain;
 use crate::sync::{Ordering, thread_local};
 use std::cell::Cell;
@@ -415,17 +416,6 @@ impl<T: Retire> Retired<T> {
             memory: None,
             _away: None,
         }
-    }
-}
-
-impl<T: Retire> std::fmt::Debug for Retired<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Retired")
-            .field("open", &self.open.len())
-            .field("waiting", &self.waiting.len())
-            .field("sweeping", &self.sweeping.len())
-            .field("ready", &self.ready())
-            .finish()
     }
 }
 

@@ -58,7 +58,7 @@ use std::sync::atomic::{self, Ordering};
 use std::sync::{Arc, Weak};
 
 /// The epoch and the records of its threads. Each grace period writes it, every pin reads it.
-pub(super) struct Epoch {
+pub(in super::super) struct Epoch {
     now: AtomicU64,
     records: Arc<Records>,
 }
@@ -94,7 +94,7 @@ const PIN: u64 = 2;
 const ORPHAN: u64 = 1;
 
 impl Epoch {
-    pub(super) fn new() -> Self {
+    pub(in super::super) fn new() -> Self {
         Self {
             now: AtomicU64::new(NONE + STEP),
             records: Arc::new(Mutex::new(Vec::new())),
@@ -142,13 +142,6 @@ impl Epoch {
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.records.lock().len()
-    }
-}
-
-impl std::fmt::Debug for Epoch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Relaxed: for display.
-        self.now.load(Ordering::Relaxed).fmt(f)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The records that an epoch has.
 
+use super::super::Domain;
 use super::super::tests::on_a_thread;
-use super::*;
+use std::sync::Arc;
 use std::thread;
 
 #[test]
@@ -28,7 +29,7 @@ fn domains_in_turns_have_one_record_each() {
             assert!(graces[n].is_over(&domains[n]));
         }
     }
-    assert!(domains.iter().all(|domain| domain.epoch.len() == 1));
+    assert!(domains.iter().all(|domain| domain.scheme.len() == 1));
 }
 
 #[test]
@@ -38,10 +39,10 @@ fn a_thread_that_ends_takes_its_record_along() {
         let theirs = Arc::clone(&domain);
         let count = thread::spawn(move || {
             drop(theirs.pin());
-            theirs.epoch.len()
+            theirs.scheme.len()
         });
         assert_eq!(count.join().unwrap(), 1);
-        assert_eq!(domain.epoch.len(), 0);
+        assert_eq!(domain.scheme.len(), 0);
     }
 }
 
@@ -52,18 +53,18 @@ fn pins_that_outlive_the_records_of_their_thread_hold_on() {
     on_a_thread(move || {
         let (one, other) = (theirs.pin(), theirs.pin());
         move || {
-            assert_eq!(theirs.epoch.len(), 1);
+            assert_eq!(theirs.scheme.len(), 1);
             let grace = theirs.begin_grace();
             // A new one has a record of its own.
             let new = theirs.pin();
-            assert_eq!(theirs.epoch.len(), 2);
+            assert_eq!(theirs.scheme.len(), 2);
             drop(one);
             assert!(!grace.is_over(&theirs));
             drop(other);
             assert!(grace.is_over(&theirs));
-            assert_eq!(theirs.epoch.len(), 1);
+            assert_eq!(theirs.scheme.len(), 1);
             drop(new);
         }
     });
-    assert_eq!(domain.epoch.len(), 0);
+    assert_eq!(domain.scheme.len(), 0);
 }
