@@ -165,9 +165,3 @@ impl<K, V, C: Chain> List<K, V, C> {
         assert_eq!(self.len, len, "length");
     }
 }
-
-impl<K, V, C> std::fmt::Debug for List<K, V, C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("List").field("len", &self.len).finish()
-    }
-}

@@ -310,12 +310,3 @@ impl<K, V> Notifier<K, V> {
         self.panics.load(Ordering::Relaxed)
     }
 }
-
-impl<K, V> std::fmt::Debug for Notifier<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Notifier")
-            .field("listener", &self.listener.is_some())
-            .field("waiting", &self.waiting())
-            .finish()
-    }
-}

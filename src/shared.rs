@@ -160,12 +160,3 @@ pub(crate) fn about(name: Option<&str>, message: &str) -> String {
         None => message.to_string(),
     }
 }
-
-impl<K, V> std::fmt::Debug for Shared<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
-            .field("map", &self.map)
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}

@@ -204,14 +204,6 @@ impl<K, V> ReadBuffer<K, V> {
     }
 }
 
-impl<K, V> std::fmt::Debug for ReadBuffer<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReadBuffer")
-            .field("stripes", &self.stripes.len())
-            .finish()
-    }
-}
-
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests {
     use super::*;

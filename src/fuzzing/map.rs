@@ -343,7 +343,7 @@ impl Bench {
         locked.swap_batch(&mut batch, &mut parts);
         drop(locked);
         let (mut found, mut left) = (Vec::new(), Vec::new());
-        for event in batch.drain() {
+        for event in batch.drain(..) {
             let number = |node: NodePtr<u64, u64>| *node.value();
             found.push(match event {
                 WriteEvent::Added(node) => Told::Added(number(node)),

@@ -50,7 +50,6 @@ const STUCK_AFTER: u64 = 5_000_000_000;
 
 /// A run that has begun; see invariant 3.
 #[must_use]
-#[derive(Debug)]
 pub(crate) struct RunGuard<'a> {
     waking: &'a Waking,
     armed: u64,
@@ -65,7 +64,6 @@ impl Drop for RunGuard<'_> {
     }
 }
 
-#[derive(Debug)]
 pub(crate) struct Waking {
     armed: AtomicU64,
     /// From this moment of cache time on, a writer checks the process.

@@ -69,11 +69,3 @@ impl<K, V> Retire for Garbage<K, V> {
         }
     }
 }
-
-impl<K, V> std::fmt::Debug for ReturningSlots<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReturningSlots")
-            .field("shards", &self.0.len())
-            .finish()
-    }
-}

@@ -215,11 +215,3 @@ impl<K, V> Drop for Map<K, V> {
         self.take_apart(|_| ());
     }
 }
-
-impl<K, V> std::fmt::Debug for Map<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Map")
-            .field("shards", &self.shards.len())
-            .finish()
-    }
-}

@@ -244,10 +244,43 @@ impl<'a, K, V> Shard<'a, K, V> {
     }
 }
 
-impl<K, V> std::fmt::Debug for Shard<'_, K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shard")
-            .field("pending", &self.pending())
-            .finish()
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests {
+    use super::super::Map;
+    use super::*;
+    use crate::node::{Columns, NodeSpec};
+    use crate::reclaim::Domain;
+
+    #[test]
+    fn events_come_out_in_order_and_leave_an_empty_batch() {
+        let (map, domain) = (Map::<u64, ()>::new(1, 0, Columns::default()), Domain::new());
+        let (mut batch, mut parts) = (Batch::new(), Vec::new());
+        let pin = domain.pin();
+        for round in 0..3 {
+            let mut shard = map.lock_shard(0);
+            for number in 0..5 {
+                let key = 5 * round + number;
+                let making = NodeSpec {
+                    hash: key,
+                    weight: 1,
+                };
+                let probe = map.cell(key).probe_absent(&pin);
+                let Some(Revalidated::Vacant(vacant)) = shard.revalidate(key, &probe) else {
+                    panic!("no node has the hash {key}");
+                };
+                assert_eq!(shard.pending() as u64, number);
+                shard.add(vacant, NewNode::new(key, (), making), Times::NONE);
+            }
+            shard.swap_batch(&mut batch, &mut parts);
+            assert_eq!(shard.pending(), 0);
+            let keys: Vec<u64> = batch
+                .drain(..)
+                .map(|event| match event {
+                    WriteEvent::Added(node) => *node.key(),
+                    other => panic!("{other:?} was not pushed"),
+                })
+                .collect();
+            assert!(keys.into_iter().eq(5 * round..5 * round + 5));
+        }
     }
 }

@@ -465,7 +465,7 @@ impl Pool {
         let (recycled, last) = Self::walk(self.recycled);
         assert_eq!(recycled, self.recycled_len, "recycled slots");
         assert!(last.is_none_or(|last| last == self.recycled_last));
-        assert!(self.may_be_recycled(self.recycled_len), "{self:?}");
+        assert!(self.may_be_recycled(recycled), "{recycled} recycled slots");
         let mut named = vec![0; self.regions.len()];
         for &number in &self.partial {
             named[number as usize] += 1;
@@ -499,14 +499,5 @@ impl Drop for Pool {
         let regions = self.regions.drain(..).flatten();
         let all = regions.map(|region| (region.at, self.shape.region(region.chunks)));
         drop(Vacated(all.collect()));
-    }
-}
-
-impl std::fmt::Debug for Pool {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool")
-            .field("slots", &self.slots)
-            .field("used", &self.used)
-            .finish()
     }
 }

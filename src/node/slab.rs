@@ -454,14 +454,5 @@ impl<K, V> Slab<K, V> {
     }
 }
 
-impl<K, V> std::fmt::Debug for Slab<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Slab")
-            .field("nodes", &self.nodes)
-            .field("entries", &self.entries)
-            .finish()
-    }
-}
-
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;

@@ -91,7 +91,7 @@ impl Table {
         }
         (self.map.lock(hash)).swap_batch(&mut self.batch, &mut self.parts);
         let mut memory = self.map.returning();
-        let nodes = self.batch.drain().filter_map(|event| match event {
+        let nodes = self.batch.drain(..).filter_map(|event| match event {
             WriteEvent::Added(_) | WriteEvent::Rescheduled(_) => None,
             WriteEvent::Replaced { old, .. } => {
                 old.set_state(NodeState::Succeeded);

@@ -35,6 +35,6 @@ impl Writes {
     #[inline]
     pub fn drain(&mut self) -> usize {
         std::mem::swap(&mut *self.waiting.lock(), &mut self.taken);
-        self.taken.drain().count()
+        self.taken.drain(..).count()
     }
 }

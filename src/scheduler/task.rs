@@ -123,14 +123,6 @@ impl TaskRef {
     }
 }
 
-impl fmt::Debug for TaskRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskRef")
-            .field("closed", &self.is_closed())
-            .finish_non_exhaustive()
-    }
-}
-
 /// The maintenance of one cache, to be run by an [`Alarm`](crate::Alarm).
 ///
 /// It holds the cache weakly: a task of a cache that is gone does nothing.

@@ -3,7 +3,6 @@
 use super::task::TaskRef;
 use super::thread::{self, MemberId};
 use super::{Alarm, MaintenanceTask};
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -78,15 +77,5 @@ impl Waker {
         if let Target::Thread(member) = self.to {
             thread::leave(member);
         }
-    }
-}
-
-impl fmt::Debug for Waker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.to {
-            Target::None => "None",
-            Target::Thread(_) => "Thread",
-            Target::Alarm(_) => "Alarm",
-        })
     }
 }

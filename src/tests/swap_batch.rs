@@ -17,7 +17,7 @@ fn take(map: &Map<u64, u64>, out: &mut Vec<u64>) {
     let (mut batch, mut parts) = (Batch::new(), Vec::new());
     map.lock_shard(0).swap_batch(&mut batch, &mut parts);
     assert!(parts.is_empty(), "the table did not grow");
-    out.extend(batch.drain().map(|event| match event {
+    out.extend(batch.drain(..).map(|event| match event {
         WriteEvent::Added(node) => *node.key(),
         event => panic!("{event:?} was not pushed"),
     }));

@@ -476,17 +476,6 @@ impl<K, V> Wheel<K, V> {
     }
 }
 
-impl<K, V> std::fmt::Debug for Wheel<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Wheel")
-            .field("now", &self.now)
-            .field("resolution", &self.spans.span(0))
-            .field("len", &self.len)
-            .field("next_deadline", &self.next_deadline())
-            .finish()
-    }
-}
-
 #[cfg(any(test, fuzzing))]
 mod check;
 #[cfg(fuzzing)]

@@ -1,7 +1,7 @@
 //! Drains the read rings and the batches.
 
 use super::{Pass, RESIZE_UNITS};
-use crate::buffer::{Batch, WriteEvent};
+use crate::buffer::WriteEvent;
 use crate::eviction::Eviction;
 use crate::map::Garbage;
 use crate::node::NodeState;
@@ -75,7 +75,7 @@ impl<K, V> Pass<'_, K, V> {
     /// ends what writers have begun, so that a table that is only read from then on does not stay
     /// in two arrays.
     fn drain_shard(&mut self, shard: usize) {
-        let mut batch = std::mem::replace(&mut self.state.batch, Batch::new());
+        let mut batch = std::mem::take(&mut self.state.batch);
         let mut locked = self.shared.map.lock_shard(shard);
         if self.plan.resize && locked.is_resizing() {
             locked.resize_step(RESIZE_UNITS);
@@ -90,7 +90,7 @@ impl<K, V> Pass<'_, K, V> {
         self.budget = self.budget.saturating_sub(batch.len());
         self.applied += batch.len();
         self.maintenance.backlog.note_taken(shard, self.applied);
-        let mut events = batch.drain();
+        let mut events = batch.drain(..);
         while let Some(event) = events.next() {
             let ahead = events.as_slice();
             if let Some(event) = ahead.get(PREFETCH_DISTANCE) {

@@ -122,11 +122,3 @@ impl<K, V> TablePart<K, V> {
         }
     }
 }
-
-impl<K, V> std::fmt::Debug for TablePart<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TablePart")
-            .field("buckets", &self.buckets)
-            .finish()
-    }
-}
