@@ -15,9 +15,9 @@ use super::{Maintenance, Plan};
 use crate::contain::contain;
 use crate::map::Garbage;
 use crate::reclaim::Retire;
-use crate::scheduler::{Door, Task, TaskRef};
+use crate::scheduler::{Gate, Task, TaskRef};
 use crate::shared::Shared;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 impl<K, V> Maintenance<K, V> {
     /// To be called once, when the cache has its address.
@@ -26,9 +26,9 @@ impl<K, V> Maintenance<K, V> {
     }
 
     /// The way in for threads that hold no handle.
-    pub(crate) fn door(&self) -> Door {
+    pub(crate) fn gate(&self) -> Arc<Gate> {
         let task = self.waking.waker().task();
-        task.expect("enlisted before the first handle").door()
+        task.expect("enlisted before the first handle").gate()
     }
 
     /// The calling thread is about to drop the last handle.

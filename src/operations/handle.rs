@@ -5,7 +5,7 @@
 //! last one waits for those threads.
 
 use super::core::Core;
-use crate::scheduler::{Door, Entered};
+use crate::scheduler::{Entered, Gate};
 use crate::sync::Ordering;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -25,7 +25,7 @@ impl<K, V, S> Handle<K, V, S> {
     pub(crate) fn downgrade(&self) -> WeakHandle<K, V, S> {
         WeakHandle {
             core: Arc::downgrade(&self.core),
-            door: self.core.maintenance.door(),
+            gate: self.core.maintenance.gate(),
         }
     }
 }
@@ -33,7 +33,7 @@ impl<K, V, S> Handle<K, V, S> {
 /// A cache that this does not keep alive.
 pub(crate) struct WeakHandle<K, V, S> {
     core: Weak<Core<K, V, S>>,
-    door: Door,
+    gate: Arc<Gate>,
 }
 
 /// A reference to a cache, for which the drop of the last handle waits. It stays on its thread.
@@ -46,7 +46,7 @@ pub(crate) struct Visit<K, V, S> {
 impl<K, V, S> WeakHandle<K, V, S> {
     /// The cache, if it has a handle still.
     pub(crate) fn visit(&self) -> Option<Visit<K, V, S>> {
-        let entered = self.door.enter()?;
+        let entered = self.gate.enter()?;
         let core = self.core.upgrade()?;
         Some(Visit {
             core,
@@ -59,7 +59,7 @@ impl<K, V, S> Clone for WeakHandle<K, V, S> {
     fn clone(&self) -> Self {
         Self {
             core: Weak::clone(&self.core),
-            door: self.door.clone(),
+            gate: self.gate.clone(),
         }
     }
 }

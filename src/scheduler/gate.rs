@@ -25,7 +25,6 @@ use crate::listener::inside_listener;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, thread_local};
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::ops::Deref;
 use std::process;
 use std::sync::Arc;
 
@@ -54,15 +53,15 @@ struct Inside {
 /// A thread is inside the gate until it drops this.
 #[must_use]
 pub(crate) struct Entered {
-    gate: Door,
+    gate: Arc<Gate>,
     outer: *const Gate,
     /// Dropped by the thread that entered.
     _here: PhantomData<*const ()>,
 }
 
 impl Gate {
-    pub(super) fn new() -> Self {
-        Self {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
             closed: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             handed_over: AtomicBool::new(false),
@@ -71,7 +70,30 @@ impl Gate {
                 process: process::id(),
             }),
             left: Condvar::new(),
+        })
+    }
+
+    /// Enters; `None` if the last handle was dropped.
+    pub(crate) fn enter(self: &Arc<Self>) -> Option<Entered> {
+        let mut inside = self.inside.lock();
+        if self.closed.load(Ordering::Relaxed) {
+            return None;
         }
+        let process = process::id();
+        if inside.process != process {
+            *inside = Inside {
+                threads: 0,
+                process,
+            };
+        }
+        inside.threads += 1;
+        drop(inside);
+        let outer = INNERMOST.try_with(|gate| gate.replace(&**self));
+        Some(Entered {
+            gate: Arc::clone(self),
+            outer: outer.unwrap_or(std::ptr::null()),
+            _here: PhantomData,
+        })
     }
 
     /// Whether the last handle was dropped: a run or a delivery ends early then.
@@ -113,47 +135,6 @@ impl Gate {
     }
 }
 
-/// A gate that threads may enter.
-#[derive(Clone)]
-pub(crate) struct Door(Arc<Gate>);
-
-impl Door {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(Gate::new()))
-    }
-
-    /// Enters; `None` if the last handle was dropped.
-    pub(crate) fn enter(&self) -> Option<Entered> {
-        let mut inside = self.inside.lock();
-        if self.closed.load(Ordering::Relaxed) {
-            return None;
-        }
-        let process = process::id();
-        if inside.process != process {
-            *inside = Inside {
-                threads: 0,
-                process,
-            };
-        }
-        inside.threads += 1;
-        drop(inside);
-        let outer = INNERMOST.try_with(|gate| gate.replace(&*self.0));
-        Some(Entered {
-            gate: self.clone(),
-            outer: outer.unwrap_or(std::ptr::null()),
-            _here: PhantomData,
-        })
-    }
-}
-
-impl Deref for Door {
-    type Target = Gate;
-
-    fn deref(&self) -> &Gate {
-        &self.0
-    }
-}
-
 impl Drop for Entered {
     fn drop(&mut self) {
         _ = INNERMOST.try_with(|gate| gate.set(self.outer));
@@ -177,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_closed_gate_lets_no_thread_in_and_is_left_by_those_inside() {
-        let gate = Door::new();
+        let gate = Gate::new();
         let step = AtomicU32::new(0);
         assert!(!gate.is_innermost());
         std::thread::scope(|threads| {
@@ -202,7 +183,7 @@ mod tests {
 
     #[test]
     fn gates_may_be_entered_one_inside_the_other() {
-        let (outer, inner) = (Door::new(), Door::new());
+        let (outer, inner) = (Gate::new(), Gate::new());
         let first = outer.enter().expect("open");
         let second = inner.enter().expect("open");
         assert!(inner.is_innermost() && !outer.is_innermost());
@@ -217,7 +198,7 @@ mod tests {
 
     #[test]
     fn threads_of_another_process_are_not_waited_for() {
-        let gate = Door::new();
+        let gate = Gate::new();
         std::mem::forget(gate.enter());
         INNERMOST.set(std::ptr::null());
         gate.inside.lock().process ^= 1;

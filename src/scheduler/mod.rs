@@ -8,19 +8,22 @@
 //!
 //! | file | is |
 //! |------|----|
+//! | [`alarm`] | a timer of the program's own |
 //! | [`waker`] | how a cache asks for its next run |
 //! | [`thread`] | the scheduler thread, and the notifier thread of a cache with a listener |
 //! | [`task`] | a cache as such a thread or an alarm sees it |
 //! | [`gate`] | the threads at work on a cache, for which the drop of the last handle waits |
 //! | [`process`] | what a child made by `fork` must not take over |
 
+mod alarm;
 mod gate;
 mod process;
 mod task;
 mod thread;
 mod waker;
 
-pub(crate) use gate::{Door, Entered};
+pub use alarm::Alarm;
+pub(crate) use gate::{Entered, Gate};
 pub use task::MaintenanceTask;
 pub(crate) use task::{Task, TaskRef};
 pub(crate) use thread::NotifierThread;
@@ -28,9 +31,7 @@ pub(crate) use waker::Waker;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-use thread::MemberId;
-use waker::Target;
+use waker::Source;
 
 /// Which thread runs a cache's maintenance when no operation does.
 ///
@@ -43,14 +44,7 @@ use waker::Target;
 /// assert!(cache.contains_key(&1));
 /// ```
 #[derive(Clone)]
-pub struct Scheduler(Kind);
-
-#[derive(Clone)]
-enum Kind {
-    Background,
-    Disabled,
-    Custom(Arc<dyn Alarm>),
-}
+pub struct Scheduler(Source);
 
 impl Scheduler {
     /// The scheduler thread, which sleeps until the next deadline: the default.
@@ -94,7 +88,7 @@ impl Scheduler {
     /// assert_eq!(cache.get(&1), Some(1));
     /// ```
     pub fn background() -> Self {
-        Self(Kind::Background)
+        Self(Source::Background)
     }
 
     /// No thread: operations of the cache and `run_pending_tasks` do the maintenance. The default
@@ -122,7 +116,7 @@ impl Scheduler {
     /// assert_eq!(cache.entry_count(), 0);
     /// ```
     pub fn disabled() -> Self {
-        Self(Kind::Disabled)
+        Self(Source::Disabled)
     }
 
     /// A timer of the program's own, such as an event loop's.
@@ -158,16 +152,12 @@ impl Scheduler {
     /// assert!(note.0.lock().unwrap().is_some());
     /// ```
     pub fn custom(alarm: impl Alarm) -> Self {
-        Self(Kind::Custom(Arc::new(alarm)))
+        Self(Source::Custom(Arc::new(alarm)))
     }
 
     /// The waker of one cache.
     pub(crate) fn waker(&self) -> Waker {
-        Waker::new(match &self.0 {
-            Kind::Background => Target::Thread(MemberId::new()),
-            Kind::Disabled => Target::None,
-            Kind::Custom(alarm) => Target::Alarm(Arc::clone(alarm)),
-        })
+        Waker::new(self.0.clone())
     }
 }
 
@@ -180,53 +170,9 @@ impl Default for Scheduler {
 impl fmt::Debug for Scheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
-            Kind::Background => "Scheduler::background()",
-            Kind::Disabled => "Scheduler::disabled()",
-            Kind::Custom(_) => "Scheduler::custom(..)",
+            Source::Background => "Scheduler::background()",
+            Source::Disabled => "Scheduler::disabled()",
+            Source::Custom(_) => "Scheduler::custom(..)",
         })
     }
-}
-
-/// A timer that runs a cache's maintenance, for programs that have an event loop of their own.
-///
-/// See [`Scheduler::custom`] for an example, and `examples/tokio_timer.rs` for one on a tokio
-/// timer.
-pub trait Alarm: Send + Sync + 'static {
-    /// Arranges that [`task.run()`](MaintenanceTask::run) is called once, `after` from now.
-    ///
-    /// A later call for the same cache replaces an earlier one. Running too early or more than once
-    /// is harmless; running late makes removals late. If a task is dropped and never run, the bound
-    /// on entries still holds. But the cache removes no due entry, calls no listener and frees no
-    /// memory until [`run_pending_tasks`](crate::Cache::run_pending_tasks) is called, or a write
-    /// requests an earlier run and that run takes place. The writing thread calls `set` while it
-    /// holds a lock. So `set` must return soon, and must not call the cache or drop a handle of it:
-    /// it should only pass the request to the event loop.
-    ///
-    /// A panic in `set` reaches the caller of the cache. The write is stored by then, and the next
-    /// request calls the alarm again.
-    ///
-    /// ```
-    /// use std::sync::mpsc::{self, Sender};
-    /// use std::time::Duration;
-    /// use wheelhouse::{Alarm, Cache, MaintenanceTask, Scheduler};
-    ///
-    /// /// Passes the request to the thread at the other end of the channel.
-    /// struct ToLoop(Sender<(Duration, MaintenanceTask)>);
-    ///
-    /// impl Alarm for ToLoop {
-    ///     fn set(&self, after: Duration, task: MaintenanceTask) {
-    ///         self.0.send((after, task)).ok(); // the loop may have ended
-    ///     }
-    /// }
-    ///
-    /// let (requests, event_loop) = mpsc::channel();
-    /// let cache: Cache<u8, u8> =
-    ///     Cache::builder().scheduler(Scheduler::custom(ToLoop(requests))).build();
-    /// cache.insert_with_ttl(1, 1, Duration::from_secs(60));
-    /// cache.insert_with_ttl(2, 2, Duration::from_secs(5)); // earlier: set again
-    /// let requested: Vec<Duration> = event_loop.try_iter().map(|(after, _)| after).collect();
-    /// assert_eq!(requested.len(), 2);
-    /// assert!(requested[1] < requested[0]);
-    /// ```
-    fn set(&self, after: Duration, task: MaintenanceTask);
 }

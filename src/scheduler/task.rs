@@ -1,6 +1,6 @@
 //! The work of one cache that a thread does without a handle.
 
-use super::gate::Door;
+use super::gate::Gate;
 use crate::sync::{nap, thread_local};
 use std::cell::Cell;
 use std::fmt;
@@ -49,14 +49,14 @@ impl OwnThread {
 /// A cache, held weakly, and the gate through which threads reach it.
 #[derive(Clone)]
 pub(crate) struct TaskRef {
-    gate: Door,
+    gate: Arc<Gate>,
     task: Weak<dyn Task>,
 }
 
 impl TaskRef {
     pub(crate) fn new(task: Weak<dyn Task>) -> Self {
         Self {
-            gate: Door::new(),
+            gate: Gate::new(),
             task,
         }
     }
@@ -76,8 +76,8 @@ impl TaskRef {
         Some(answer)
     }
 
-    pub(crate) fn door(&self) -> Door {
-        self.gate.clone()
+    pub(crate) fn gate(&self) -> Arc<Gate> {
+        Arc::clone(&self.gate)
     }
 
     /// Whether the last handle was dropped.
@@ -110,7 +110,7 @@ impl TaskRef {
         if !self.gate.is_to_be_handed_over() {
             return;
         }
-        let gate = self.gate.clone();
+        let gate = self.gate();
         // If the thread cannot be started, its reference is dropped here, and with it perhaps the
         // cache.
         _ = std::thread::Builder::new().name(name).spawn(move || {

@@ -1,29 +1,33 @@
 //! How one cache asks for its next run.
 
-use super::task::TaskRef;
+use super::alarm::Alarm;
+use super::task::{MaintenanceTask, TaskRef};
 use super::thread::{self, MemberId};
-use super::{Alarm, MaintenanceTask};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+/// Which thread wakes a cache.
+#[derive(Clone)]
+pub(super) enum Source {
+    /// The scheduler thread, which all caches share.
+    Background,
+    /// None.
+    Disabled,
+    Custom(Arc<dyn Alarm>),
+}
+
 /// One cache's connection to its scheduler.
 pub(crate) struct Waker {
-    to: Target,
+    source: Source,
+    member: MemberId,
     task: OnceLock<TaskRef>,
 }
 
-pub(super) enum Target {
-    /// No thread wakes the cache.
-    None,
-    /// The scheduler thread, which all caches share.
-    Thread(MemberId),
-    Alarm(Arc<dyn Alarm>),
-}
-
 impl Waker {
-    pub(super) fn new(to: Target) -> Self {
+    pub(super) fn new(source: Source) -> Self {
         Self {
-            to,
+            source,
+            member: MemberId::new(),
             task: OnceLock::new(),
         }
     }
@@ -31,16 +35,16 @@ impl Waker {
     /// The waker of an alarm.
     #[cfg(all(test, wheelhouse_loom))]
     pub(crate) fn of_alarm(alarm: impl Alarm) -> Self {
-        Self::new(Target::Alarm(Arc::new(alarm)))
+        Self::new(Source::Custom(Arc::new(alarm)))
     }
 
     /// Whether no thread wakes the cache, so that callers do its maintenance.
     #[inline]
     pub(crate) fn is_none(&self) -> bool {
-        match self.to {
-            Target::None => true,
-            Target::Thread(_) => thread::has_failed(),
-            Target::Alarm(_) => false,
+        match self.source {
+            Source::Disabled => true,
+            Source::Background => thread::has_failed(),
+            Source::Custom(_) => false,
         }
     }
 
@@ -48,7 +52,7 @@ impl Waker {
     /// listener.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self.to, Target::Thread(_))
+        matches!(self.source, Source::Background)
     }
 
     /// Names the task to be run; to be called once, when the cache has its address.
@@ -65,17 +69,17 @@ impl Waker {
         let Some(task) = self.task() else {
             return;
         };
-        match &self.to {
-            Target::None => (),
-            Target::Thread(member) => thread::wake(*member, task, after),
-            Target::Alarm(alarm) => alarm.set(after, MaintenanceTask(task.clone())),
+        match &self.source {
+            Source::Disabled => (),
+            Source::Background => thread::wake(self.member, task, after),
+            Source::Custom(alarm) => alarm.set(after, MaintenanceTask(task.clone())),
         }
     }
 
     /// The cache is being dropped: removes its registration.
     pub(crate) fn leave(&self) {
-        if let Target::Thread(member) = self.to {
-            thread::leave(member);
+        if self.is_shared() {
+            thread::leave(self.member);
         }
     }
 }

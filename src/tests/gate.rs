@@ -7,21 +7,21 @@
 mod gate;
 
 use super::explore;
-use gate::Door;
+use gate::Gate;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
 /// A gate, and whether a thread works behind it.
 struct Scene {
-    gate: Door,
+    gate: std::sync::Arc<Gate>,
     at_work: [AtomicBool; 2],
 }
 
 impl Scene {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            gate: Door::new(),
+            gate: Gate::new(),
             at_work: [AtomicBool::new(false), AtomicBool::new(false)],
         })
     }
