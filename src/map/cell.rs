@@ -1,7 +1,6 @@
 //! A shard without its lock, and a writer's look-up in it.
 
-use super::shard::{Locked, Shard};
-use super::table::{Seen, Table};
+use super::table::{Seen, Table, TableState};
 use crate::buffer::Batch;
 use crate::load::Loads;
 use crate::node::{Columns, Emptied, NodePtr, Slab};
@@ -12,8 +11,18 @@ use crate::sync::{AtomicU64, Ordering, ShortMutex, add_alone};
 #[repr(align(128))]
 pub(crate) struct ShardCell<K, V> {
     pub(super) table: Table<K, V>,
-    locked: ShortMutex<Locked<K, V>>,
+    pub(super) locked: ShortMutex<Locked<K, V>>,
     pub(super) totals: Totals,
+}
+
+/// What the lock of a shard guards.
+pub(super) struct Locked<K, V> {
+    pub(super) state: TableState<K, V>,
+    pub(super) batch: Batch<K, V>,
+    pub(super) slab: Slab<K, V>,
+    /// The current loads of keys of this shard.
+    pub(super) loads: Loads<K, V>,
+    pub(super) number: u32,
 }
 
 /// What stands in a shard, for callers without its lock. Beside the lock, which each writer writes
@@ -117,15 +126,6 @@ impl<K, V> ShardCell<K, V> {
         }
     }
 
-    #[inline]
-    pub(super) fn lock(&self) -> Shard<'_, K, V> {
-        Shard {
-            table: &self.table,
-            totals: &self.totals,
-            locked: self.locked.lock(),
-        }
-    }
-
     /// How many nodes are in the shard; see [`Map::len`](super::Map::len).
     pub(super) fn len(&self) -> u64 {
         self.totals.entries.load(Ordering::Relaxed)
@@ -165,7 +165,7 @@ impl<K, V> ShardCell<K, V> {
         table.check_invariants();
         let mut nodes = Vec::new();
         let (mut at, mut weight) = (0, 0);
-        while at < super::END {
+        while at < super::table::END {
             at = self.table.collect(at as u32, &mut nodes);
             for node in &nodes {
                 weight += u64::from(node.weight());
@@ -187,7 +187,7 @@ pub(crate) struct Probe<'a, K, V> {
     pub(crate) found: Option<NodePtr<K, V>>,
     others: Others<K, V>,
     pub(super) seen: Seen<'a, K, V>,
-    cell: &'a ShardCell<K, V>,
+    pub(super) cell: &'a ShardCell<K, V>,
 }
 
 /// Nodes of the same full hash and another key, in the order in which the look-up met them.
@@ -199,13 +199,7 @@ struct Collisions<K, V> {
     nodes: Vec<NodePtr<K, V>>,
 }
 
-impl<'a, K, V> Probe<'a, K, V> {
-    /// Locks the shard that was probed.
-    #[inline]
-    pub(crate) fn lock(&self) -> Shard<'a, K, V> {
-        self.cell.lock()
-    }
-
+impl<K, V> Probe<'_, K, V> {
     /// Whether the look-up compared this node. `next` is where to look first, 0 at the beginning.
     /// The caller mostly asks in the order in which the look-up met the nodes, so each is found at
     /// once, however many collide.

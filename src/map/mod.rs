@@ -39,10 +39,7 @@ use crate::reclaim::Pin;
 pub(crate) use cell::{Probe, ShardCell};
 pub(crate) use garbage::{Garbage, ReturningSlots};
 pub(crate) use shard::{Occupied, Revalidated, Shard};
-pub(crate) use table::{Look, TablePart};
-
-/// The position after the last one of a visit; see [`Map::collect`].
-pub(crate) const END: u64 = 1 << 32;
+pub(crate) use table::{END, Look, TablePart};
 
 /// The map. It compares keys only outside of locks.
 pub(crate) struct Map<K, V> {

@@ -1,11 +1,10 @@
 //! A shard under its lock: where a writer puts nodes in, replaces them and takes them out.
 
-use super::cell::{Probe, Totals};
-use super::table::{Home, Place, Table, TablePart, TableState, Writer};
+use super::cell::{Locked, Probe, ShardCell, Totals};
+use super::table::{Home, Place, Table, TablePart, Writer};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
-use crate::load::Loads;
-use crate::node::{NewNode, NodePtr, NodeState, Slab, Times};
+use crate::node::{NewNode, NodePtr, NodeState, Times};
 use crate::sync::ShortMutexGuard;
 
 /// A shard, locked by a writer.
@@ -13,16 +12,6 @@ pub(crate) struct Shard<'a, K, V> {
     pub(super) table: &'a Table<K, V>,
     pub(super) totals: &'a Totals,
     pub(super) locked: ShortMutexGuard<'a, Locked<K, V>>,
-}
-
-/// What the lock of a shard guards.
-pub(super) struct Locked<K, V> {
-    pub(super) state: TableState<K, V>,
-    pub(super) batch: Batch<K, V>,
-    pub(super) slab: Slab<K, V>,
-    /// The current loads of keys of this shard.
-    pub(super) loads: Loads<K, V>,
-    pub(super) number: u32,
 }
 
 /// A probe confirmed under the lock.
@@ -38,6 +27,25 @@ pub(crate) struct Vacant<'a, K, V>(Home<'a, K, V>);
 
 /// Where a confirmed node stands: its bucket and its word.
 pub(crate) struct Occupied<'a, K, V>(Home<'a, K, V>, Place<'a, K, V>);
+
+impl<K, V> ShardCell<K, V> {
+    #[inline]
+    pub(super) fn lock(&self) -> Shard<'_, K, V> {
+        Shard {
+            table: &self.table,
+            totals: &self.totals,
+            locked: self.locked.lock(),
+        }
+    }
+}
+
+impl<'a, K, V> Probe<'a, K, V> {
+    /// Locks the shard that was probed.
+    #[inline]
+    pub(crate) fn lock(&self) -> Shard<'a, K, V> {
+        self.cell.lock()
+    }
+}
 
 impl<'a, K, V> Shard<'a, K, V> {
     #[inline(always)]

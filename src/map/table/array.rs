@@ -16,6 +16,9 @@ use super::bucket::Bucket;
 /// The largest array has two to the power of this many buckets.
 pub(super) const MAX_LOG: u32 = 30;
 
+/// The position after the last one of a visit; see [`Array::visit`].
+pub(crate) const END: u64 = 1 << 32;
+
 const LOG: usize = 31;
 const RESIZING: usize = 32;
 
@@ -108,7 +111,7 @@ impl<K, V> Array<K, V> {
     /// that bucket.
     pub(super) fn visit(self, position: u32) -> (u32, u64) {
         let index = self.index(u64::from(position.reverse_bits()));
-        let width = 1u64 << (32 - self.log());
+        let width = END >> self.log();
         let start = u64::from(position) & !(width - 1);
         (index, start + width)
     }

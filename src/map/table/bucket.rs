@@ -7,12 +7,9 @@
 //! many as an address leaves free ([`TAG_BITS`]). So a tag is never zero, and an overflow link has
 //! none: one comparison of the tag's bits tells a possible match from everything else.
 //!
-//! The functions are pure arithmetic on addresses. The methods of [`Bucket`] read words, with the
-//! lock or without, and store a new one with it ([`Bucket::put`]).
+//! The functions are pure arithmetic on addresses.
 #![allow(unsafe_code)]
 
-use super::memory::TablePart;
-use super::tags;
 use crate::node::{Node, NodePtr, TAG_BITS, TAG_SHIFT};
 use crate::sync::{AtomicPtr, Ordering};
 
@@ -38,110 +35,6 @@ pub(super) type Word<K, V> = *mut Node<K, V>;
 
 /// A word that a search has found. Valid as long as the caller is pinned or has the lock.
 pub(in crate::map) type Place<'a, K, V> = &'a AtomicPtr<Node<K, V>>;
-
-impl<K, V> Bucket<K, V> {
-    /// The word of the bucket, or of its overflow chain, that carries `tag` and whose node
-    /// `matches` accepts; and that node.
-    ///
-    /// Words first, then the link: a writer that empties a chain moves its nodes before it unlinks
-    /// the chain (table 3).
-    #[inline]
-    pub(super) fn search(
-        &self,
-        tag: usize,
-        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> Option<(Place<'_, K, V>, NodePtr<K, V>)> {
-        let mut bucket = self;
-        loop {
-            for at in tags::carrying(bucket, tag) {
-                let place = &bucket.words[at];
-                if let Some(node) = node_at(place, tag)
-                    && matches(node)
-                {
-                    return Some((place, node));
-                }
-            }
-            bucket = bucket.overflow()?;
-        }
-    }
-
-    /// Visits the words that hold nodes, of the bucket and then of its overflow chain.
-    #[inline]
-    pub(super) fn each<'a>(&'a self, mut visit: impl FnMut(Place<'a, K, V>, Word<K, V>)) {
-        let mut bucket = self;
-        loop {
-            let mut word = std::ptr::null_mut();
-            for place in &bucket.words {
-                // Acquire, partners: the release stores of words (a node's content; table 3).
-                word = place.load(Ordering::Acquire);
-                if is_node(word) {
-                    visit(place, word);
-                }
-            }
-            // The last word: a link, if there is one.
-            let Some(next) = Self::linked(word) else {
-                return;
-            };
-            bucket = next;
-        }
-    }
-
-    /// The last word: a link, if the bucket has an overflow chain.
-    #[inline]
-    pub(super) fn last(&self) -> Word<K, V> {
-        // Acquire, partner: the release store in `put`, so that the chain is seen whole.
-        self.words[LAST].load(Ordering::Acquire)
-    }
-
-    /// The first bucket of the overflow chain.
-    #[inline]
-    fn overflow(&self) -> Option<&Self> {
-        Self::linked(self.last())
-    }
-
-    /// The overflow bucket that a word of the caller's bucket links to, if the word is a link.
-    #[inline]
-    pub(super) fn linked<'a>(word: Word<K, V>) -> Option<&'a Self> {
-        // SAFETY: the caller is pinned or has the lock, and was so when it read the word: an
-        // overflow bucket is not freed meanwhile (table 4).
-        is_link(word).then(|| unsafe { &*linked(word) })
-    }
-
-    /// The words of the bucket itself that are free.
-    pub(super) fn free_words(&self) -> impl Iterator<Item = Place<'_, K, V>> {
-        let free = |place: &Place<'_, K, V>| place.load(Ordering::Acquire).is_null();
-        self.words.iter().filter(free)
-    }
-
-    /// Stores a word into the first free word of the bucket or its overflow chain, and makes an
-    /// overflow bucket if there is none. Returns the bucket of the chain that it stands in now. For
-    /// the holder of the lock.
-    pub(super) fn put(&self, word: Word<K, V>) -> &Self {
-        let mut bucket = self;
-        loop {
-            if let Some(free) = bucket.free_words().next() {
-                // Release, partners: the acquire loads of words in this file.
-                free.store(word, Ordering::Release);
-                return bucket;
-            }
-            match bucket.overflow() {
-                Some(next) => bucket = next,
-                None => break,
-            }
-        }
-        // Every word is taken. The last word of the chain's last bucket becomes a link to a new
-        // bucket that already holds the node that stood there. So a reader finds that node before
-        // and after.
-        let fresh = TablePart::<K, V>::allocate(1);
-        // SAFETY: just allocated and zeroed, and not yet shared. From then on it is a part of the
-        // chain, which lives as long as the bucket.
-        let overflow: &Self = unsafe { &*fresh };
-        overflow.words[0].store(bucket.last(), Ordering::Release);
-        overflow.words[1].store(word, Ordering::Release);
-        bucket.words[LAST].store(link(fresh), Ordering::Release);
-        overflow
-    }
-}
 
 /// The node of a place, if its word carries `tag`.
 #[inline(always)]
@@ -205,7 +98,7 @@ pub(super) fn is_node<K, V>(word: Word<K, V>) -> bool {
     tag_of(word) != 0
 }
 
-fn link<K, V>(to: *mut Bucket<K, V>) -> Word<K, V> {
+pub(super) fn link<K, V>(to: *mut Bucket<K, V>) -> Word<K, V> {
     to.cast::<Node<K, V>>().map_addr(|a| a | LINK)
 }
 

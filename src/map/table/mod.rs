@@ -4,11 +4,12 @@
 //!
 //! | file | what it has |
 //! |---|---|
-//! | this one | [`Table`]: what readers see of a table, and their look-ups |
+//! | `state` | [`Table`]: what readers see of a table; [`TableState`]: what its writer has |
+//! | `look` | the look-ups |
 //! | `array` | the array of buckets, whose address, size and mark stand in one word |
-//! | `bucket`, `tags` | eight words on one cache line, and the overflow chain behind them |
+//! | `bucket`, `tags`, `chain` | eight words on one cache line, and the overflow chain behind them |
 //! | `writer` | [`Writer`]: what the holder of the shard's lock changes |
-//! | `resize` | [`Resize`]: how entries move to a larger or a smaller array |
+//! | `resize` | [`Resize`](resize::Resize): how entries move to a larger or a smaller array |
 //! | `memory` | [`TablePart`]: memory of arrays and overflow buckets |
 //!
 //! A look-up reads the version and the array's word, compares the tags of the eight words of one
@@ -59,308 +60,25 @@
 //! # Cost
 //!
 //! A look-up touches one line of a bucket and one node. In a table that has grown, a bucket of 64
-//! bytes serves [`MAX_LOAD`](resize::MAX_LOAD) entries on average, or down to half as many,
+//! bytes serves [`MAX_LOAD`](state::MAX_LOAD) entries on average, or down to half as many,
 //! whatever the size; if entries have left, down to a quarter of that. The former array is freed a
 //! grace period after the last entry has moved. A writer holds the shard's lock for one bucket, and
 //! for a few more while the table resizes.
-#![allow(unsafe_code)]
 
 mod array;
 mod bucket;
+mod chain;
+mod look;
 mod memory;
 mod resize;
+mod state;
 mod tags;
 mod writer;
 
-use crate::node::NodePtr;
-use crate::reclaim::Pin;
-use crate::sync::{AtomicPtr, AtomicU64, Ordering};
-use array::Array;
+pub(crate) use array::END;
 pub(super) use bucket::Place;
-use bucket::{Bucket, LAST};
+pub(crate) use look::Look;
+pub(super) use look::Seen;
 pub(crate) use memory::TablePart;
-use resize::Resize;
-use std::ptr;
-pub(super) use writer::{Home, TableState, Writer};
-
-/// A table, as readers see it.
-#[repr(align(128))]
-pub(super) struct Table<K, V> {
-    /// The word of the array; see `array`.
-    array: AtomicPtr<Bucket<K, V>>,
-    /// Counts moves of entries.
-    version: AtomicU64,
-    /// While the word of the array says that the table is resizing: the array that entries move to,
-    /// and how many units have moved; see `resize`.
-    next: AtomicPtr<Bucket<K, V>>,
-    moved: AtomicU64,
-}
-
-/// Where a look-up without a lock has looked, so that its writer need not compute that again under
-/// the lock. Valid as long as the pin is held.
-pub(super) struct Seen<'a, K, V> {
-    version: u64,
-    /// The bucket of the hash under that version.
-    bucket: Option<&'a Bucket<K, V>>,
-    /// The word of that bucket in which the node was found, if it was.
-    place: Option<Place<'a, K, V>>,
-}
-
-impl<K, V> Seen<'_, K, V> {
-    /// Of a writer that has not looked.
-    pub(super) const NOTHING: Self = Self {
-        version: 0,
-        bucket: None,
-        place: None,
-    };
-}
-
-/// The result of one look at a bucket.
-pub(crate) enum Look<T> {
-    /// The node that was sought.
-    Found(T),
-    /// The key was not in the table at some moment of the call.
-    Absent,
-    /// One look does not decide.
-    Unclear,
-}
-
-impl<K, V> Table<K, V> {
-    /// An empty table with room for `capacity` entries before it first grows.
-    pub(super) fn new(capacity: usize) -> (Self, TableState<K, V>) {
-        let least = resize::least(capacity);
-        let array = Array::new(TablePart::allocate(1 << least), least);
-        let table = Self {
-            array: AtomicPtr::new(array.as_raw()),
-            version: AtomicU64::new(0),
-            next: AtomicPtr::new(ptr::null_mut()),
-            moved: AtomicU64::new(0),
-        };
-        (table, TableState::new(least))
-    }
-
-    /// The table for its writer, by the state that is in the shard's lock.
-    #[inline]
-    pub(super) fn writer<'a, 's>(
-        &'a self,
-        state: &'s mut TableState<K, V>,
-    ) -> Writer<'a, 's, K, V> {
-        Writer::new(self, state)
-    }
-
-    /// Acquire, partner: the release store in `renew_version`.
-    #[inline]
-    fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
-    }
-
-    /// Moves the version on. Only the holder of the lock calls it, so no other store comes between.
-    ///
-    /// Release, partner: `version`. A reader that sees this version sees the words and homes that
-    /// were stored before it.
-    fn renew_version(&self) {
-        let version = self.version.load(Ordering::Acquire);
-        self.version.store(version + 1, Ordering::Release);
-    }
-
-    /// Acquire, partner: the release stores in `resize`.
-    #[inline]
-    fn array(&self) -> Array<K, V> {
-        Array::from_raw(self.array.load(Ordering::Acquire))
-    }
-
-    /// Whether entries are moving from one array to another.
-    #[inline]
-    pub(super) fn is_resizing(&self) -> bool {
-        self.array().is_resizing()
-    }
-
-    /// Prefetches the bucket of a hash. A hint: the bucket may be another one by the time of its
-    /// use.
-    pub(super) fn prefetch(&self, hash: u64) {
-        crate::node::prefetch(self.array().address(hash));
-    }
-
-    /// One look at the bucket of a hash. It may call `matches` for a node of another key.
-    ///
-    /// No lock, no write.
-    // Always inlined, as `find` is; rare cases are left to other functions. A hit takes a few dozen
-    // instructions, and a call would cost as many again to save registers. The two functions repeat
-    // a few lines: a part shared by both would return through the stack.
-    #[inline(always)]
-    pub(super) fn look(
-        &self,
-        hash: u64,
-        _pin: &Pin,
-        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> Look<NodePtr<K, V>> {
-        let version = self.version();
-        let array = self.array();
-        if array.is_resizing() {
-            return Look::Unclear;
-        }
-        // SAFETY: the pin was there before the array's word was read.
-        let bucket = unsafe { array.bucket(hash) };
-        let tag = bucket::tag(hash);
-        let Some(at) = tags::carrying(bucket, tag).next() else {
-            return if self.proves_absence(bucket, version) {
-                Look::Absent
-            } else {
-                Look::Unclear
-            };
-        };
-        match bucket::node_at(&bucket.words[at], tag) {
-            Some(node) if matches(node) => Look::Found(node),
-            _ => Look::Unclear,
-        }
-    }
-
-    /// The node with this hash's tag that `matches` accepts. May call `matches` for nodes of other
-    /// keys.
-    ///
-    /// No lock, no write. `matches` is user code; nothing of the table depends on what it does.
-    #[inline(always)]
-    pub(super) fn find<'a>(
-        &'a self,
-        hash: u64,
-        pin: &'a Pin,
-        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> (Option<NodePtr<K, V>>, Seen<'a, K, V>) {
-        let version = self.version();
-        let mut seen = Seen {
-            version,
-            bucket: None,
-            place: None,
-        };
-        let mut array = self.array();
-        if array.is_resizing() {
-            match self.array_while_resizing(array, hash, version) {
-                Some(home) => array = home,
-                None => return (self.find_on(hash, pin, matches), seen),
-            }
-        }
-        // SAFETY: the pin was there before the array's word was read.
-        let bucket = unsafe { array.bucket(hash) };
-        seen.bucket = Some(bucket);
-        let tag = bucket::tag(hash);
-        let Some(at) = tags::carrying(bucket, tag).next() else {
-            if self.proves_absence(bucket, version) {
-                return (None, seen);
-            }
-            return (self.find_on(hash, pin, matches), seen);
-        };
-        let place = &bucket.words[at];
-        match bucket::node_at(place, tag) {
-            Some(node) if matches(node) => {
-                seen.place = Some(place);
-                (Some(node), seen)
-            }
-            _ => (self.find_on(hash, pin, matches), seen),
-        }
-    }
-
-    /// Repeats the whole search, overflow chain included, until no node was moved during it.
-    #[cold]
-    #[inline(never)]
-    fn find_on(
-        &self,
-        hash: u64,
-        _pin: &Pin,
-        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> Option<NodePtr<K, V>> {
-        let mut version = self.version();
-        loop {
-            if let Some(array) = self.array_under(hash, version) {
-                // SAFETY: the pin was there before the array's word was read.
-                let bucket = unsafe { array.bucket(hash) };
-                if let Some((_, node)) = bucket.search(bucket::tag(hash), &mut matches) {
-                    return Some(node);
-                }
-            }
-            let again = self.version();
-            if again == version {
-                return None;
-            }
-            version = again;
-        }
-    }
-
-    /// Whether a bucket in which no word carries the tag proves that the key is absent, under the
-    /// version that was read before.
-    #[inline(always)]
-    fn proves_absence(&self, bucket: &Bucket<K, V>, version: u64) -> bool {
-        // Words first, then the link, as in `search`.
-        !bucket::is_link(bucket.words[LAST].load(Ordering::Acquire)) && self.version() == version
-    }
-
-    /// The array that has a hash's home under this version; `None` if that is no longer the
-    /// version.
-    fn array_under(&self, hash: u64, version: u64) -> Option<Array<K, V>> {
-        let array = self.array();
-        if array.is_resizing() {
-            self.array_while_resizing(array, hash, version)
-        } else {
-            Some(array)
-        }
-    }
-
-    /// The same while entries move out of `array`.
-    #[cold]
-    #[inline(never)]
-    fn array_while_resizing(
-        &self,
-        array: Array<K, V>,
-        hash: u64,
-        version: u64,
-    ) -> Option<Array<K, V>> {
-        let home = Resize::of(self, array).map_or(array, |resize| resize.home(hash));
-        (self.version() == version).then_some(home)
-    }
-
-    /// Gives the nodes of the bucket that holds `position`, from that position on, and returns the
-    /// position behind the bucket.
-    ///
-    /// Used with a pin or with the lock. `out` is cleared first.
-    pub(super) fn collect(&self, position: u32, out: &mut Vec<NodePtr<K, V>>) -> u64 {
-        let mut version = self.version();
-        loop {
-            out.clear();
-            let hash = u64::from(position.reverse_bits());
-            let mut next = 0;
-            if let Some(array) = self.array_under(hash, version) {
-                next = array.visit(position).1;
-                // SAFETY: the pin, or the lock, was there before the array's word was read.
-                let bucket = unsafe { array.bucket(hash) };
-                bucket.each(|_, word| {
-                    let node = bucket::node(word);
-                    let at = array::position(node.hash());
-                    // A compaction under way may show a node twice, and a word that stayed behind
-                    // may name a node whose home is elsewhere now.
-                    if at >= position && u64::from(at) < next && !out.contains(&node) {
-                        out.push(node);
-                    }
-                });
-            }
-            let again = self.version();
-            if again == version {
-                return next;
-            }
-            version = again;
-        }
-    }
-
-    /// Frees the memory of the table, and gives each node to `free`.
-    ///
-    /// For the last owner: no reader is left.
-    pub(super) fn take_apart(
-        &mut self,
-        state: &mut TableState<K, V>,
-        free: impl FnMut(NodePtr<K, V>),
-    ) {
-        self.writer(state).unlink_all(free);
-        for part in state.retired.drain(..) {
-            // SAFETY: `&mut self`: no reader is left (table 4).
-            unsafe { part.free() };
-        }
-    }
-}
+pub(super) use state::{Table, TableState};
+pub(super) use writer::{Home, Writer};

@@ -9,7 +9,7 @@
 //!
 //! | from | to | when | what the writer does |
 //! |---|---|---|---|
-//! | settled | resizing | an insert would make more than [`MAX_LOAD`] entries for each bucket, or a removal would leave fewer than a quarter of that | [`Writer::begin`]: allocates an array of twice or half as many buckets |
+//! | settled | resizing | an insert would make more than [`MAX_LOAD`](super::state::MAX_LOAD) entries for each bucket, or a removal would leave fewer than a quarter of that | [`Writer::begin`](super::Writer): allocates an array of twice or half as many buckets |
 //! | resizing | resizing | each insert or removal, and each pass of a run | [`Resize::step`]: moves the entries of some units |
 //! | resizing | settled | the step that moves the last unit | the new array is the only one of the table; the old one is handed out to be freed |
 //!
@@ -28,7 +28,7 @@
 //!
 //! # Cost
 //!
-//! A write moves at most [`UNITS_PER_WRITE`] units, so there is no long pause at any size. The
+//! A write moves at most [`UNITS_PER_WRITE`](super::writer::UNITS_PER_WRITE) units, so there is no long pause at any size. The
 //! largest single step is freeing an array, once each time the table doubles or halves. A new array
 //! is not initialised at once: its buckets are cleared unit by unit. To split a unit, the writer
 //! reads the hashes of one bucket's entries from the side parts of their nodes; it prefetches those
@@ -42,95 +42,12 @@
 //! no lock are this crate's addition.
 #![allow(unsafe_code)]
 
-use super::Table;
-use super::array::{Array, MAX_LOG};
+use super::array::Array;
 use super::bucket::{self, Bucket};
 use super::memory::TablePart;
-use super::writer::{TableState, Writer};
+use super::state::{Table, TableState};
 use crate::node;
 use crate::sync::Ordering;
-
-/// Entries for each bucket, on average, above which the table grows.
-pub(super) const MAX_LOAD: u64 = 5;
-/// Units that one write moves. Fewer in models, so that they can look into the middle of a move.
-const UNITS_PER_WRITE: usize = if cfg!(wheelhouse_loom) { 1 } else { 4 };
-
-/// The logarithm of the smallest array that has room for `capacity` entries.
-pub(super) fn least(capacity: usize) -> u32 {
-    (capacity as u64)
-        .div_ceil(MAX_LOAD)
-        .next_power_of_two()
-        .clamp(1, 1 << 28)
-        .ilog2()
-}
-
-impl<K, V> Writer<'_, '_, K, V> {
-    /// Before an insert: begins to grow if the table would be too full. Panics if the new array
-    /// does not fit the tags; the table is then as it was (table 9).
-    #[inline]
-    pub(in crate::map) fn make_room(&mut self) {
-        let array = self.table.array();
-        if !array.is_resizing()
-            && self.state.count >= u64::from(array.buckets()) * MAX_LOAD
-            && array.log() < MAX_LOG
-        {
-            self.begin(array.log() + 1);
-        }
-    }
-
-    /// Before a removal: begins to shrink if the table will be too empty; see
-    /// [`make_room`](Self::make_room).
-    #[inline]
-    pub(super) fn give_up_room(&mut self) {
-        let array = self.table.array();
-        if !array.is_resizing()
-            && (self.state.count - 1) * 4 < u64::from(array.buckets()) * MAX_LOAD
-            && array.log() > self.state.least
-        {
-            self.begin(array.log() - 1);
-        }
-    }
-
-    /// Begins to move the entries to an array of another size.
-    #[cold]
-    #[inline(never)]
-    pub(in crate::map) fn begin(&mut self, log: u32) {
-        let table = self.table;
-        let array = table.array();
-        let next = Array::new(TablePart::reserve(1 << log), log);
-        // Before `next` and `moved` change: a reader may still use them for an earlier move (table
-        // 5).
-        table.renew_version();
-        // Release, partners: `Resize` and `Table::array`.
-        table.next.store(next.as_raw(), Ordering::Release);
-        table.moved.store(0, Ordering::Release);
-        let marked = array.resizing();
-        table.array.store(marked.as_raw(), Ordering::Release);
-    }
-
-    /// After an insert or a removal: moves what one write may.
-    #[inline]
-    pub(super) fn after_write(&mut self) {
-        if self.table.is_resizing() {
-            self.resize_step(UNITS_PER_WRITE);
-        }
-    }
-
-    /// Moves up to so many units, if the table is resizing.
-    #[cold]
-    #[inline(never)]
-    pub(in crate::map) fn resize_step(&mut self, units: usize) {
-        if let Some(resize) = Resize::of(self.table, self.table.array()) {
-            resize.step(self.state, units as u64);
-        }
-    }
-
-    /// How many units have yet to move.
-    pub(in crate::map) fn units_left(&self) -> u64 {
-        let resize = Resize::of(self.table, self.table.array());
-        resize.map_or(0, |resize| resize.units() - resize.moved())
-    }
-}
 
 /// A resize in progress.
 pub(super) struct Resize<'a, K, V> {
@@ -176,12 +93,12 @@ impl<'a, K, V> Resize<'a, K, V> {
 
     /// How many units have moved. Acquire, partners: the release stores in `begin` and `step`. A
     /// reader that sees a unit as moved sees its entries in the new array.
-    fn moved(self) -> u64 {
+    pub(super) fn moved(self) -> u64 {
         self.table.moved.load(Ordering::Acquire)
     }
 
     /// How many units there are.
-    fn units(self) -> u64 {
+    pub(super) fn units(self) -> u64 {
         u64::from(self.from.buckets().min(self.to.buckets()))
     }
 
@@ -205,7 +122,7 @@ impl<'a, K, V> Resize<'a, K, V> {
     }
 
     /// Moves up to so many units, and ends with the last one.
-    fn step(self, state: &mut TableState<K, V>, units: u64) {
+    pub(super) fn step(self, state: &mut TableState<K, V>, units: u64) {
         let (begun, all) = (self.moved(), self.units());
         let end = all.min(begun + units);
         // Prefetch the buckets of the next call, and the hashes that this call will read: misses
@@ -256,21 +173,6 @@ impl<'a, K, V> Resize<'a, K, V> {
                 *tail = tail.put(word);
             });
         }
-    }
-}
-
-/// Asserts that the arrays are as large as they may be, for the entries in them.
-#[cfg(any(test, fuzzing))]
-pub(super) fn check<K, V>(table: &Table<K, V>, state: &TableState<K, V>) {
-    let array = table.array();
-    assert!(array.log() >= state.least);
-    if let Some(resize) = Resize::of(table, array) {
-        assert!(resize.moved() < resize.units(), "moved and not ended");
-        assert_eq!(array.log().abs_diff(resize.to.log()), 1);
-        assert!(resize.to.log() >= state.least);
-    } else {
-        let most = u64::from(array.buckets()) * MAX_LOAD;
-        assert!(state.count <= most, "too full");
     }
 }
 

@@ -25,7 +25,9 @@
 //! Comparing a group of tags at once: the "Swiss tables" of Abseil (M. Kulukundis, CppCon 2017).
 #![allow(unsafe_code)]
 
-use super::bucket::{Bucket, LAST};
+use super::bucket::{self, Bucket, LAST};
+use crate::node::TAG_BITS;
+use crate::sync::Ordering;
 
 /// Positions of words, found by [`carrying`]; two bits a word.
 pub(super) struct Marks(u32);
@@ -45,24 +47,30 @@ impl Iterator for Marks {
     }
 }
 
+/// Whether something has to see each load: an explorer, a fuzzer, Miri.
+const SHOWN: bool = cfg!(any(
+    miri,
+    fuzzing,
+    wheelhouse_loom,
+    wheelhouse_shuttle,
+    wheelhouse_single
+));
+
 /// The words of a bucket that carry `tag`, or did a moment ago.
 ///
 /// Acquire, partners: the release stores of words (table 3).
-#[cfg(all(
-    target_arch = "x86_64",
-    target_pointer_width = "64",
-    target_feature = "sse2",
-    not(any(
-        miri,
-        fuzzing,
-        wheelhouse_loom,
-        wheelhouse_shuttle,
-        wheelhouse_single,
-        wheelhouse_top_byte
-    ))
-))]
 #[inline]
 pub(super) fn carrying<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
+    #[cfg(target_arch = "x86_64")]
+    if TAG_BITS == 16 && !SHOWN {
+        return all_at_once(bucket, tag);
+    }
+    one_by_one(bucket, tag)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn all_at_once<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
     let marks: u32;
     // SAFETY: reads the 64 bytes of the bucket, which is aligned to as many, and writes registers
     // only. Each of its words is an atomic, read here by a load that the processor makes atomic for
@@ -96,48 +104,10 @@ pub(super) fn carrying<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
     Marks(marks)
 }
 
-/// The words of a bucket that carry `tag`, or did a moment ago.
-///
-/// Acquire, partners: the release stores of words (table 3).
-#[cfg(not(all(
-    target_arch = "x86_64",
-    target_pointer_width = "64",
-    target_feature = "sse2",
-    not(any(
-        miri,
-        fuzzing,
-        wheelhouse_loom,
-        wheelhouse_shuttle,
-        wheelhouse_single,
-        wheelhouse_top_byte
-    ))
-)))]
-#[inline]
-pub(super) fn carrying<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
-    one_by_one(bucket, tag)
-}
-
-#[cfg(any(
-    test,
-    miri,
-    fuzzing,
-    wheelhouse_loom,
-    wheelhouse_shuttle,
-    wheelhouse_single,
-    wheelhouse_top_byte,
-    not(all(
-        target_arch = "x86_64",
-        target_pointer_width = "64",
-        target_feature = "sse2"
-    ))
-))]
 fn one_by_one<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
-    use super::bucket::tag_of;
-    use crate::sync::Ordering;
-
     let mut marks = 0;
     for (at, place) in bucket.words.iter().enumerate() {
-        let carries = tag_of(place.load(Ordering::Acquire)) == tag;
+        let carries = bucket::tag_of(place.load(Ordering::Acquire)) == tag;
         marks |= u32::from(carries) << (2 * at);
     }
     Marks(marks)
@@ -147,7 +117,7 @@ fn one_by_one<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
 mod tests {
     use super::super::bucket::WORDS;
     use super::*;
-    use crate::node::{Node, TAG_BITS};
+    use crate::node::Node;
     use crate::sync::AtomicPtr;
     use proptest::prelude::*;
     use std::ptr::without_provenance_mut;

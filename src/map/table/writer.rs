@@ -19,11 +19,12 @@
 //! changes table 6 holds for the homes that it touched.
 #![allow(unsafe_code)]
 
-use super::array::Array;
-use super::bucket::{self, Bucket, LAST, Place, WORDS, Word};
+use super::array::{Array, MAX_LOG};
+use super::bucket::{self, Bucket, LAST, Place, WORDS};
+use super::look::Seen;
 use super::memory::TablePart;
 use super::resize::Resize;
-use super::{Seen, Table};
+use super::state::{MAX_LOAD, Table, TableState};
 use crate::node::NodePtr;
 use crate::sync::Ordering;
 use std::ptr;
@@ -32,61 +33,45 @@ use std::ptr;
 /// insert in turns do not drop a chain and make it again.
 pub(super) const FREE_WORDS_BESIDE_CHAIN: usize = 1;
 
-/// The part of a table that only its writer uses. Its exclusive borrow is the right to write (table
-/// 1).
-pub(in crate::map) struct TableState<K, V> {
-    pub(super) count: u64,
-    /// The logarithm of the smallest array that the table may have.
-    pub(super) least: u32,
-    /// Unlinked memory that waits for its grace period.
-    pub(in crate::map) retired: Vec<TablePart<K, V>>,
-}
-
-impl<K, V> TableState<K, V> {
-    pub(super) fn new(least: u32) -> Self {
-        Self {
-            count: 0,
-            least,
-            retired: Vec::new(),
-        }
-    }
-
-    #[cfg(any(test, fuzzing))]
-    pub(in crate::map) fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Hands out an array that was unlinked.
-    pub(super) fn retire_array(&mut self, array: Array<K, V>) {
-        let buckets = array.buckets() as usize;
-        self.retired.push(TablePart::new(array.at(), buckets));
-    }
-
-    /// Hands out every bucket of a chain that was unlinked. `link` is what linked it, or another
-    /// word if there was none.
-    pub(super) fn retire_chain(&mut self, mut link: Word<K, V>) {
-        while let Some(bucket) = Bucket::linked(link) {
-            self.retired.push(TablePart::new(bucket::linked(link), 1));
-            link = bucket.last();
-        }
-    }
-}
+/// Units that one write moves. Fewer in models, so that they can look into the middle of a move.
+const UNITS_PER_WRITE: usize = if cfg!(wheelhouse_loom) { 1 } else { 4 };
 
 /// A table, for the holder of the shard's lock.
 pub(in crate::map) struct Writer<'a, 's, K, V> {
-    pub(super) table: &'a Table<K, V>,
-    pub(super) state: &'s mut TableState<K, V>,
+    table: &'a Table<K, V>,
+    state: &'s mut TableState<K, V>,
 }
 
 /// The home of a hash, while the writer has the lock and has not changed the table.
 pub(in crate::map) struct Home<'a, K, V>(&'a Bucket<K, V>);
 
-impl<'a, 's, K, V> Writer<'a, 's, K, V> {
+impl<K, V> Table<K, V> {
+    /// The table for its writer, by the state that is in the shard's lock.
     #[inline]
-    pub(super) fn new(table: &'a Table<K, V>, state: &'s mut TableState<K, V>) -> Self {
-        Self { table, state }
+    pub(in crate::map) fn writer<'a, 's>(
+        &'a self,
+        state: &'s mut TableState<K, V>,
+    ) -> Writer<'a, 's, K, V> {
+        Writer { table: self, state }
     }
 
+    /// Frees the memory of the table, and gives each node to `free`.
+    ///
+    /// For the last owner: no reader is left.
+    pub(in crate::map) fn take_apart(
+        &mut self,
+        state: &mut TableState<K, V>,
+        free: impl FnMut(NodePtr<K, V>),
+    ) {
+        self.writer(state).unlink_all(free);
+        for part in state.retired.drain(..) {
+            // SAFETY: `&mut self`: no reader is left (table 4).
+            unsafe { part.free() };
+        }
+    }
+}
+
+impl<'a, K, V> Writer<'a, '_, K, V> {
     /// The home of a hash.
     #[inline]
     pub(in crate::map) fn home(&self, hash: u64) -> Home<'a, K, V> {
@@ -167,6 +152,72 @@ impl<'a, 's, K, V> Writer<'a, 's, K, V> {
         self.after_write();
     }
 
+    /// Before an insert: begins to grow if the table would be too full. Panics if the new array
+    /// does not fit the tags; the table is then as it was (table 9).
+    #[inline]
+    pub(in crate::map) fn make_room(&mut self) {
+        let array = self.table.array();
+        if !array.is_resizing()
+            && self.state.count >= u64::from(array.buckets()) * MAX_LOAD
+            && array.log() < MAX_LOG
+        {
+            self.begin(array.log() + 1);
+        }
+    }
+
+    /// Before a removal: begins to shrink if the table will be too empty; see
+    /// [`make_room`](Self::make_room).
+    #[inline]
+    fn give_up_room(&mut self) {
+        let array = self.table.array();
+        if !array.is_resizing()
+            && (self.state.count - 1) * 4 < u64::from(array.buckets()) * MAX_LOAD
+            && array.log() > self.state.least
+        {
+            self.begin(array.log() - 1);
+        }
+    }
+
+    /// Begins to move the entries to an array of another size.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::map) fn begin(&mut self, log: u32) {
+        let table = self.table;
+        let array = table.array();
+        let next = Array::new(TablePart::reserve(1 << log), log);
+        // Before `next` and `moved` change: a reader may still use them for an earlier move (table
+        // 5).
+        table.renew_version();
+        // Release, partners: `Resize` and `Table::array`.
+        table.next.store(next.as_raw(), Ordering::Release);
+        table.moved.store(0, Ordering::Release);
+        let marked = array.resizing();
+        table.array.store(marked.as_raw(), Ordering::Release);
+    }
+
+    /// After an insert or a removal: moves what one write may.
+    #[inline]
+    fn after_write(&mut self) {
+        if self.table.is_resizing() {
+            self.resize_step(UNITS_PER_WRITE);
+        }
+    }
+
+    /// Moves up to so many units, if the table is resizing.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::map) fn resize_step(&mut self, units: usize) {
+        if let Some(resize) = Resize::of(self.table, self.table.array()) {
+            resize.step(self.state, units as u64);
+        }
+    }
+
+    /// How many units have yet to move.
+    pub(in crate::map) fn units_left(&self) -> u64 {
+        let resize = Resize::of(self.table, self.table.array());
+        resize.map_or(0, |resize| resize.units() - resize.moved())
+    }
+
     /// Moves entries from a bucket's overflow chain into free words of the bucket; drops an empty
     /// chain.
     fn compact(&mut self, bucket: &Bucket<K, V>) {
@@ -213,7 +264,7 @@ impl<'a, 's, K, V> Writer<'a, 's, K, V> {
     }
 
     /// Gives each node to `free` and hands out all memory of the table, which is not used again.
-    pub(super) fn unlink_all(&mut self, mut free: impl FnMut(NodePtr<K, V>)) {
+    fn unlink_all(&mut self, mut free: impl FnMut(NodePtr<K, V>)) {
         let array = self.table.array();
         if array.at().is_null() {
             // It was taken apart before.
@@ -259,6 +310,21 @@ impl<'a, 's, K, V> Writer<'a, 's, K, V> {
             });
         }
         assert_eq!(nodes, self.state.count, "count");
-        super::resize::check(self.table, self.state);
+        self.check_size();
+    }
+
+    /// Asserts that the arrays are as large as they may be, for the entries in them.
+    #[cfg(any(test, fuzzing))]
+    fn check_size(&self) {
+        let array = self.table.array();
+        assert!(array.log() >= self.state.least);
+        if let Some(resize) = Resize::of(self.table, array) {
+            assert!(resize.moved() < resize.units(), "moved and not ended");
+            assert_eq!(array.log().abs_diff(resize.to().log()), 1);
+            assert!(resize.to().log() >= self.state.least);
+        } else {
+            let most = u64::from(array.buckets()) * MAX_LOAD;
+            assert!(self.state.count <= most, "too full");
+        }
     }
 }

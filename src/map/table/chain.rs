@@ -1,0 +1,113 @@
+//! The words of a bucket and of its overflow chain: read with the lock or without, and stored with
+//! it ([`Bucket::put`]).
+#![allow(unsafe_code)]
+
+use super::bucket::{self, Bucket, LAST, Place, Word};
+use super::memory::TablePart;
+use super::tags;
+use crate::node::NodePtr;
+use crate::sync::Ordering;
+
+impl<K, V> Bucket<K, V> {
+    /// The word of the bucket, or of its overflow chain, that carries `tag` and whose node
+    /// `matches` accepts; and that node.
+    ///
+    /// Words first, then the link: a writer that empties a chain moves its nodes before it unlinks
+    /// the chain (table 3).
+    #[inline]
+    pub(super) fn search(
+        &self,
+        tag: usize,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Option<(Place<'_, K, V>, NodePtr<K, V>)> {
+        let mut here = self;
+        loop {
+            for at in tags::carrying(here, tag) {
+                let place = &here.words[at];
+                if let Some(node) = bucket::node_at(place, tag)
+                    && matches(node)
+                {
+                    return Some((place, node));
+                }
+            }
+            here = here.overflow()?;
+        }
+    }
+
+    /// Visits the words that hold nodes, of the bucket and then of its overflow chain.
+    #[inline]
+    pub(super) fn each<'a>(&'a self, mut visit: impl FnMut(Place<'a, K, V>, Word<K, V>)) {
+        let mut here = self;
+        loop {
+            let mut word = std::ptr::null_mut();
+            for place in &here.words {
+                // Acquire, partners: the release stores of words (a node's content; table 3).
+                word = place.load(Ordering::Acquire);
+                if bucket::is_node(word) {
+                    visit(place, word);
+                }
+            }
+            // The last word: a link, if there is one.
+            let Some(next) = Self::linked(word) else {
+                return;
+            };
+            here = next;
+        }
+    }
+
+    /// The last word: a link, if the bucket has an overflow chain.
+    #[inline]
+    pub(super) fn last(&self) -> Word<K, V> {
+        // Acquire, partner: the release store in `put`, so that the chain is seen whole.
+        self.words[LAST].load(Ordering::Acquire)
+    }
+
+    /// The first bucket of the overflow chain.
+    #[inline]
+    fn overflow(&self) -> Option<&Self> {
+        Self::linked(self.last())
+    }
+
+    /// The overflow bucket that a word of the caller's bucket links to, if the word is a link.
+    #[inline]
+    pub(super) fn linked<'a>(word: Word<K, V>) -> Option<&'a Self> {
+        // SAFETY: the caller is pinned or has the lock, and was so when it read the word: an
+        // overflow bucket is not freed meanwhile (table 4).
+        bucket::is_link(word).then(|| unsafe { &*bucket::linked(word) })
+    }
+
+    /// The words of the bucket itself that are free.
+    pub(super) fn free_words(&self) -> impl Iterator<Item = Place<'_, K, V>> {
+        let free = |place: &Place<'_, K, V>| place.load(Ordering::Acquire).is_null();
+        self.words.iter().filter(free)
+    }
+
+    /// Stores a word into the first free word of the bucket or its overflow chain, and makes an
+    /// overflow bucket if there is none. Returns the bucket of the chain that it stands in now. For
+    /// the holder of the lock.
+    pub(super) fn put(&self, word: Word<K, V>) -> &Self {
+        let mut here = self;
+        loop {
+            if let Some(free) = here.free_words().next() {
+                // Release, partners: the acquire loads of words in this file.
+                free.store(word, Ordering::Release);
+                return here;
+            }
+            match here.overflow() {
+                Some(next) => here = next,
+                None => break,
+            }
+        }
+        // Every word is taken. The last word of the chain's last bucket becomes a link to a new
+        // bucket that already holds the node that stood there. So a reader finds that node before
+        // and after.
+        let fresh = TablePart::<K, V>::allocate(1);
+        // SAFETY: just allocated and zeroed, and not yet shared. From then on it is a part of the
+        // chain, which lives as long as the bucket.
+        let overflow: &Self = unsafe { &*fresh };
+        overflow.words[0].store(here.last(), Ordering::Release);
+        overflow.words[1].store(word, Ordering::Release);
+        here.words[LAST].store(bucket::link(fresh), Ordering::Release);
+        overflow
+    }
+}
