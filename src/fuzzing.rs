@@ -14,7 +14,7 @@ pub use map::map_against_sorted_map;
 pub use policy::policy_against_map;
 
 use crate::cache::Cache;
-use crate::node::{NewNode, NodeSpec};
+use crate::node::NewNode;
 
 impl<K, V, S> Cache<K, V, S> {
     /// Drains the waiting writes, then asserts the invariants of map, wheel and size policy, each
@@ -46,6 +46,5 @@ impl Script<'_> {
 
 /// A node that is in no map yet.
 fn make(key: u64, value: u64, hash: u64) -> NewNode<u64, u64> {
-    let making = NodeSpec { hash, weight: 1 };
-    NewNode::new(key, value, making)
+    NewNode::new(key, value, hash, 1)
 }

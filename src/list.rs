@@ -20,7 +20,7 @@ use std::marker::PhantomData;
 
 /// Chooses one of the two link pairs of an entry.
 pub(crate) trait Chain {
-    fn links<K, V>(entry: &EntryPtr<K, V>) -> &Links<K, V>;
+    fn links<K, V>(entry: &EntryPtr<K, V>) -> &Links;
 }
 
 /// The links of the timer wheel.
@@ -33,14 +33,14 @@ pub(crate) struct Queue;
 
 impl Chain for Timer {
     #[inline]
-    fn links<K, V>(entry: &EntryPtr<K, V>) -> &Links<K, V> {
+    fn links<K, V>(entry: &EntryPtr<K, V>) -> &Links {
         entry.timer()
     }
 }
 
 impl Chain for Queue {
     #[inline]
-    fn links<K, V>(entry: &EntryPtr<K, V>) -> &Links<K, V> {
+    fn links<K, V>(entry: &EntryPtr<K, V>) -> &Links {
         entry.queue()
     }
 }
@@ -93,7 +93,8 @@ impl<K, V, C: Chain> List<K, V, C> {
     #[inline]
     pub(crate) fn prefetch_around(entry: EntryPtr<K, V>) {
         let links = C::links(&entry);
-        for neighbour in [links.prev(), links.next()].into_iter().flatten() {
+        let neighbours: [Option<EntryPtr<K, V>>; 2] = [links.prev(), links.next()];
+        for neighbour in neighbours.into_iter().flatten() {
             node::prefetch(C::links(&neighbour));
         }
     }
@@ -102,7 +103,7 @@ impl<K, V, C: Chain> List<K, V, C> {
     pub(crate) fn push_back(&mut self, entry: EntryPtr<K, V>) {
         let links = C::links(&entry);
         links.set_prev(self.tail);
-        links.set_next(None);
+        links.set_next::<K, V>(None);
         match self.tail {
             Some(tail) => C::links(&tail).set_next(Some(entry)),
             None => self.head = Some(entry),
@@ -129,8 +130,8 @@ impl<K, V, C: Chain> List<K, V, C> {
                 self.tail = prev;
             }
         }
-        links.set_prev(None);
-        links.set_next(None);
+        links.set_prev::<K, V>(None);
+        links.set_next::<K, V>(None);
         self.len -= 1;
     }
 

@@ -207,7 +207,7 @@ impl<K, V> ReadBuffer<K, V> {
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests {
     use super::*;
-    use crate::node::{Columns, NewNode, NodeSpec, Slab, Times};
+    use crate::node::{Columns, NewNode, Slab, Times};
     use crate::reclaim::Domain;
 
     fn item(n: usize) -> *mut u8 {
@@ -269,13 +269,7 @@ mod tests {
     #[test]
     fn a_read_is_recorded_once_for_each_stamp() {
         let mut slab = Slab::new(Columns::default());
-        let mut make = |number: u64| {
-            let making = NodeSpec {
-                hash: number,
-                weight: 1,
-            };
-            slab.place(NewNode::new(number, (), making), Times::NONE)
-        };
+        let mut make = |number: u64| slab.place(NewNode::new(number, (), number, 1), Times::NONE);
         let nodes: Vec<NodePtr<u64, ()>> = (0..3).map(&mut make).collect();
         let (reads, domain) = (ReadBuffer::new(4), Domain::new());
         // The stamp wraps, and never takes the value of a node that was never read.
@@ -304,10 +298,7 @@ mod tests {
     fn a_read_whose_offer_failed_is_recorded_again() {
         let mut slab = Slab::new(Columns::default());
         let nodes: Vec<NodePtr<usize, ()>> = (0..=LEN)
-            .map(|number| {
-                let making = NodeSpec { hash: 0, weight: 1 };
-                slab.place(NewNode::new(number, (), making), Times::NONE)
-            })
+            .map(|number| slab.place(NewNode::new(number, (), 0, 1), Times::NONE))
             .collect();
         let (reads, domain) = (ReadBuffer::new(1), Domain::new());
         for &node in &nodes {
@@ -320,8 +311,7 @@ mod tests {
     #[test]
     fn threads_use_the_stripes_in_turn_and_a_drain_is_complete_if_each_ring_is() {
         let mut slab = Slab::new(Columns::default());
-        let making = NodeSpec { hash: 0, weight: 1 };
-        let node = slab.place(NewNode::new(7, (), making), Times::NONE);
+        let node = slab.place(NewNode::new(7, (), 0, 1), Times::NONE);
         let (reads, one, domain) = (ReadBuffer::new(64), ReadBuffer::new(1), Domain::new());
         let barrier = std::sync::Barrier::new(3);
         // Three threads alive at the same time have three numbers. Not all of them can agree in the

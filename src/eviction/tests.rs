@@ -3,7 +3,7 @@
 
 use super::ghosts::mix;
 use super::{Eviction, EvictionPolicy, OUT, OVERWEIGHT, WEIGHTLESS};
-use crate::node::{Columns, NewNode, NodePtr, NodeSpec, Slab, Times};
+use crate::node::{Columns, NewNode, NodePtr, Slab, Times};
 use std::collections::{HashMap, HashSet};
 
 const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::Adaptive, EvictionPolicy::Lru];
@@ -25,20 +25,14 @@ fn nest() -> Slab<u64, ()> {
 
 fn make(nest: &mut Slab<u64, ()>, key: u64, weight: u32) -> Owned {
     let hashed = if key >= FLOOD { key % 256 } else { key };
-    let making = NodeSpec {
-        hash: mix(hashed ^ 0xA5A5),
-        weight,
-    };
-    nest.place(NewNode::new(key, (), making), Times::NONE)
+    let new = NewNode::new(key, (), mix(hashed ^ 0xA5A5), weight);
+    nest.place(new, Times::NONE)
 }
 
 /// A node of another weight in the entry of `old`.
 fn succeed(nest: &mut Slab<u64, ()>, old: Owned, weight: u32) -> Owned {
-    let making = NodeSpec {
-        hash: old.hash(),
-        weight,
-    };
-    let new = nest.succeed(old, NewNode::new(*old.key(), (), making), Times::NONE);
+    let new = NewNode::new(*old.key(), (), old.hash(), weight);
+    let new = nest.succeed(old, new, Times::NONE);
     new.entry().set_node(new);
     new
 }

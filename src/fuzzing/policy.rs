@@ -8,7 +8,7 @@
 
 use super::Script;
 use crate::eviction::{Eviction, EvictionPolicy, OUT};
-use crate::node::{Columns, NewNode, NodePtr, NodeSpec, Slab, Times};
+use crate::node::{Columns, NewNode, NodePtr, Slab, Times};
 use std::collections::BTreeMap;
 
 /// The most nodes that a program makes.
@@ -137,8 +137,10 @@ impl Bench {
         } else {
             key
         };
-        let making = NodeSpec { hash, weight };
-        Some(self.slab.place(NewNode::new(key, key, making), Times::NONE))
+        Some(
+            self.slab
+                .place(NewNode::new(key, key, hash, weight), Times::NONE),
+        )
     }
 
     /// Another node in the same entry.
@@ -147,11 +149,7 @@ impl Bench {
             return None;
         }
         self.made += 1;
-        let making = NodeSpec {
-            hash: old.hash(),
-            weight,
-        };
-        let new = NewNode::new(*old.key(), *old.key(), making);
+        let new = NewNode::new(*old.key(), *old.key(), old.hash(), weight);
         let new = self.slab.succeed(old, new, Times::NONE);
         new.entry().set_node(new);
         Some(new)

@@ -256,7 +256,7 @@ impl<'a, K, V> Shard<'a, K, V> {
 mod tests {
     use super::super::Map;
     use super::*;
-    use crate::node::{Columns, NodeSpec};
+    use crate::node::Columns;
     use crate::reclaim::Domain;
 
     #[test]
@@ -268,16 +268,12 @@ mod tests {
             let mut shard = map.lock_shard(0);
             for number in 0..5 {
                 let key = 5 * round + number;
-                let making = NodeSpec {
-                    hash: key,
-                    weight: 1,
-                };
                 let probe = map.cell(key).probe_absent(&pin);
                 let Some(Revalidated::Vacant(vacant)) = shard.revalidate(key, &probe) else {
                     panic!("no node has the hash {key}");
                 };
                 assert_eq!(shard.pending() as u64, number);
-                shard.add(vacant, NewNode::new(key, (), making), Times::NONE);
+                shard.add(vacant, NewNode::new(key, (), key, 1), Times::NONE);
             }
             shard.swap_batch(&mut batch, &mut parts);
             assert_eq!(shard.pending(), 0);

@@ -32,51 +32,51 @@
 //!    follows it.
 #![allow(unsafe_code)]
 
-use super::address::{AtomicHigh, Parts, parts, whole};
-use super::{NO_BUCKET, Node, NodePtr};
+use super::address::{AtomicHigh, Parts, parts, prefetch, whole};
 use crate::sync::{AtomicU8, AtomicU32, Ordering};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+/// `bucket_id` of an entry that is linked in no bucket.
+pub(crate) const NO_BUCKET: u8 = u8::MAX;
+
 /// Previous and next in an intrusive list; null at the ends and while not linked.
 #[repr(C)]
-pub(crate) struct Links<K, V> {
+pub(crate) struct Links {
     prev_low: AtomicU32,
     next_low: AtomicU32,
     prev_high: AtomicHigh,
     next_high: AtomicHigh,
-    _entries: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K, V> Links<K, V> {
+impl Links {
     fn new() -> Self {
         Self {
             prev_low: AtomicU32::new(0),
             next_low: AtomicU32::new(0),
             prev_high: AtomicHigh::new(0),
             next_high: AtomicHigh::new(0),
-            _entries: PhantomData,
         }
     }
 
     #[inline]
-    pub(crate) fn prev(&self) -> Option<EntryPtr<K, V>> {
+    pub(crate) fn prev<K, V>(&self) -> Option<EntryPtr<K, V>> {
         load(&self.prev_low, &self.prev_high)
     }
 
     #[inline]
-    pub(crate) fn next(&self) -> Option<EntryPtr<K, V>> {
+    pub(crate) fn next<K, V>(&self) -> Option<EntryPtr<K, V>> {
         load(&self.next_low, &self.next_high)
     }
 
     #[inline]
-    pub(crate) fn set_prev(&self, to: Option<EntryPtr<K, V>>) {
+    pub(crate) fn set_prev<K, V>(&self, to: Option<EntryPtr<K, V>>) {
         store(&self.prev_low, &self.prev_high, to);
     }
 
     #[inline]
-    pub(crate) fn set_next(&self, to: Option<EntryPtr<K, V>>) {
+    pub(crate) fn set_next<K, V>(&self, to: Option<EntryPtr<K, V>>) {
         store(&self.next_low, &self.next_high, to);
     }
 }
@@ -85,7 +85,7 @@ impl<K, V> Links<K, V> {
 #[inline]
 fn load<K, V>(low: &AtomicU32, high: &AtomicHigh) -> Option<EntryPtr<K, V>> {
     let parts = (low.load(Ordering::Relaxed), high.load(Ordering::Relaxed));
-    NonNull::new(whole(parts).cast()).map(EntryPtr)
+    NonNull::new(whole(parts).cast()).map(|entry| EntryPtr(entry, PhantomData))
 }
 
 #[inline]
@@ -97,8 +97,8 @@ fn store<K, V>(low: &AtomicU32, high: &AtomicHigh, to: Option<EntryPtr<K, V>>) {
 
 /// See the module docs.
 #[repr(C)]
-pub(crate) struct Entry<K, V> {
-    timer: Links<K, V>,
+struct Entry {
+    timer: Links,
     node_low: AtomicU32,
     node_high: AtomicHigh,
     /// The number of the wheel bucket that it is linked in; the wheel gives the numbers their
@@ -111,36 +111,35 @@ pub(crate) struct Entry<K, V> {
 
 /// What the size policy keeps of an entry, behind the entry itself.
 #[repr(C)]
-struct PolicyLinks<K, V> {
-    queue: Links<K, V>,
+struct PolicyLinks {
+    queue: Links,
     /// As the policy counts it.
     weight: AtomicU32,
     mark: AtomicU8,
 }
 
 /// Where the policy links begin.
-const POLICY_LINKS: usize =
-    size_of::<Entry<(), ()>>().next_multiple_of(align_of::<PolicyLinks<(), ()>>());
+const POLICY_LINKS: usize = size_of::<Entry>().next_multiple_of(align_of::<PolicyLinks>());
 
 /// Bytes of an entry, with or without a size policy.
 pub(super) const fn size(queue: bool) -> usize {
     let size = if queue {
-        POLICY_LINKS + size_of::<PolicyLinks<(), ()>>()
+        POLICY_LINKS + size_of::<PolicyLinks>()
     } else {
-        size_of::<Entry<(), ()>>()
+        size_of::<Entry>()
     };
     size.next_multiple_of(ALIGN)
 }
 
 /// What entries are aligned to.
-pub(super) const ALIGN: usize = if align_of::<Entry<(), ()>>() > align_of::<PolicyLinks<(), ()>>() {
-    align_of::<Entry<(), ()>>()
+pub(super) const ALIGN: usize = if align_of::<Entry>() > align_of::<PolicyLinks>() {
+    align_of::<Entry>()
 } else {
-    align_of::<PolicyLinks<(), ()>>()
+    align_of::<PolicyLinks>()
 };
 
 /// A pointer to an entry (entry 1).
-pub(crate) struct EntryPtr<K, V>(NonNull<Entry<K, V>>);
+pub(crate) struct EntryPtr<K, V>(NonNull<Entry>, PhantomData<(K, V)>);
 
 // SAFETY: an entry is atomics, which any thread may read and write; what it leads to is a
 // `NodePtr`, with the same conditions.
@@ -173,14 +172,6 @@ impl<K, V> fmt::Debug for EntryPtr<K, V> {
 }
 
 impl<K, V> EntryPtr<K, V> {
-    /// The layout for `()` is the layout for all types: no field has the type of a parameter.
-    const SAME: () = assert!(
-        size_of::<Entry<K, V>>() == size_of::<Entry<(), ()>>()
-            && size_of::<PolicyLinks<K, V>>() == size_of::<PolicyLinks<(), ()>>()
-            && align_of::<Entry<K, V>>() <= ALIGN
-            && align_of::<PolicyLinks<K, V>>() <= ALIGN
-    );
-
     /// Makes an entry that is not linked, for its first node.
     ///
     /// # Safety
@@ -188,10 +179,9 @@ impl<K, V> EntryPtr<K, V> {
     /// `slot` is a slot for entries, the caller's alone, with room for the policy links if it
     /// shall have them (`queue`).
     #[inline]
-    pub(super) unsafe fn make(slot: NonNull<u8>, node: NonNull<Node<K, V>>, queue: bool) -> Self {
-        const { Self::SAME };
-        let (low, high) = parts(node.as_ptr().cast());
-        let entry = slot.cast::<Entry<K, V>>();
+    pub(super) unsafe fn make(slot: NonNull<u8>, node: NonNull<u8>, queue: bool) -> Self {
+        let (low, high) = parts(node.as_ptr());
+        let entry = slot.cast::<Entry>();
         // SAFETY: the caller's promise; slots for entries are `size` bytes apart and aligned to
         // `ALIGN`.
         unsafe {
@@ -203,14 +193,14 @@ impl<K, V> EntryPtr<K, V> {
                 queue_id: AtomicU8::new(0),
             });
             if queue {
-                slot.add(POLICY_LINKS).cast().write(PolicyLinks::<K, V> {
+                slot.add(POLICY_LINKS).cast().write(PolicyLinks {
                     queue: Links::new(),
                     weight: AtomicU32::new(0),
                     mark: AtomicU8::new(0),
                 });
             }
         }
-        Self(entry)
+        Self(entry, PhantomData)
     }
 
     /// From what [`parts`](Self::parts) gave.
@@ -221,7 +211,8 @@ impl<K, V> EntryPtr<K, V> {
     #[inline]
     pub(super) unsafe fn from_parts(parts: Parts) -> Self {
         // SAFETY: the parts of a pointer that is not null.
-        Self(unsafe { NonNull::new_unchecked(whole(parts).cast()) })
+        let entry = unsafe { NonNull::new_unchecked(whole(parts).cast()) };
+        Self(entry, PhantomData)
     }
 
     #[inline]
@@ -235,13 +226,13 @@ impl<K, V> EntryPtr<K, V> {
     }
 
     #[inline]
-    fn entry(&self) -> &Entry<K, V> {
+    fn entry(&self) -> &Entry {
         // SAFETY: entry 1.
         unsafe { self.0.as_ref() }
     }
 
     #[inline]
-    fn policy_links(&self) -> &PolicyLinks<K, V> {
+    fn policy_links(&self) -> &PolicyLinks {
         // SAFETY: entry 1; only a size policy asks, and where there is one its entries have
         // policy links.
         unsafe { self.0.byte_add(POLICY_LINKS).cast().as_ref() }
@@ -252,24 +243,18 @@ impl<K, V> EntryPtr<K, V> {
         self.0.addr().get()
     }
 
-    /// The current node.
+    /// The address of the current node.
     #[inline]
-    pub(crate) fn node(self) -> NodePtr<K, V> {
+    pub(super) fn node_parts(self) -> Parts {
         let entry = self.entry();
-        let parts = (
+        (
             entry.node_low.load(Ordering::Relaxed),
             entry.node_high.load(Ordering::Relaxed),
-        );
-        // SAFETY: written by `make` or `set_node`, so not null. Entry 3: the caller has the entry
-        // from a list, or from an event that waits or is being applied.
-        unsafe { NodePtr::from_raw(whole(parts).cast()) }
+        )
     }
 
-    /// Makes a node of this entry the current one.
     #[inline]
-    pub(crate) fn set_node(self, node: NodePtr<K, V>) {
-        debug_assert_eq!(node.entry(), self, "a node of another entry");
-        let (low, high) = parts(node.as_raw().cast());
+    pub(super) fn set_node_parts(self, (low, high): Parts) {
         let entry = self.entry();
         entry.node_low.store(low, Ordering::Relaxed);
         entry.node_high.store(high, Ordering::Relaxed);
@@ -296,13 +281,13 @@ impl<K, V> EntryPtr<K, V> {
     }
 
     #[inline]
-    pub(crate) fn timer(&self) -> &Links<K, V> {
+    pub(crate) fn timer(&self) -> &Links {
         &self.entry().timer
     }
 
     /// The size policy's links; this, weight and mark are for caches that have one.
     #[inline]
-    pub(crate) fn queue(&self) -> &Links<K, V> {
+    pub(crate) fn queue(&self) -> &Links {
         &self.policy_links().queue
     }
 
@@ -331,12 +316,12 @@ impl<K, V> EntryPtr<K, V> {
     /// Prefetches the entry.
     #[inline]
     pub(crate) fn prefetch(self) {
-        super::prefetch(self.0.as_ptr());
+        prefetch(self.0.as_ptr());
     }
 
     /// Prefetches the policy links, which may be on another line.
     #[inline]
     pub(crate) fn prefetch_policy_links(self) {
-        super::prefetch(self.policy_links());
+        prefetch(self.policy_links());
     }
 }

@@ -36,6 +36,7 @@
 //! J. Bonwick, "The Slab Allocator", USENIX 1994.
 #![allow(unsafe_code)]
 
+use super::address;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
@@ -122,10 +123,7 @@ pub(super) struct Pool {
     vacant: Vec<u32>,
     /// Regions that were empty when they were last checked.
     empty: Vec<u32>,
-    /// The chain of recycled slots, its end (meaningless if the chain is empty), and its length.
-    recycled: Next,
-    recycled_last: NonNull<u8>,
-    pub(super) recycled_len: usize,
+    pub(super) recycled: Chain,
     pub(super) slots: usize,
     /// The number of slots that are not free.
     pub(super) used: usize,
@@ -135,12 +133,12 @@ pub(super) struct Pool {
 // chunks.
 unsafe impl Send for Pool {}
 
-/// Emptied slots of one pool, to be returned to it.
+/// Slots of one pool: its recycled ones, or emptied ones that are to be returned to it.
 pub(super) struct Chain {
     first: Next,
-    /// The other end; dangling if the chain is empty.
+    /// The other end; meaningless if the chain is empty.
     last: NonNull<u8>,
-    len: usize,
+    pub(super) len: usize,
 }
 
 // SAFETY: it owns the slots in it, plain memory.
@@ -173,6 +171,28 @@ impl Chain {
         }
         self.first = slot.as_ptr();
         self.len += 1;
+    }
+
+    /// Takes the first slot out.
+    #[inline]
+    fn pop(&mut self) -> Option<NonNull<u8>> {
+        let slot = NonNull::new(self.first)?;
+        // SAFETY: a slot of this chain.
+        self.first = unsafe { next(slot) };
+        self.len -= 1;
+        Some(slot)
+    }
+
+    /// Adds the slots of a chain, which has some, at the end.
+    fn append(&mut self, other: Self) {
+        if self.first.is_null() {
+            self.first = other.first;
+        } else {
+            // SAFETY: the last slot of this chain.
+            unsafe { set_next(self.last, other.first) };
+        }
+        self.last = other.last;
+        self.len += other.len;
     }
 }
 
@@ -230,9 +250,7 @@ impl Pool {
             partial: Vec::new(),
             vacant: Vec::new(),
             empty: Vec::new(),
-            recycled: ptr::null_mut(),
-            recycled_last: NonNull::dangling(),
-            recycled_len: 0,
+            recycled: Chain::new(),
             slots: 0,
             used: 0,
         }
@@ -241,49 +259,33 @@ impl Pool {
     /// Takes a recycled slot, if there is one.
     #[inline]
     pub(super) fn take_recycled(&mut self) -> Option<NonNull<u8>> {
-        let recycled = NonNull::new(self.recycled)?;
-        // SAFETY: pool 1: a slot in the chain of recycled slots.
-        self.recycled = unsafe { next(recycled) };
-        self.recycled_len -= 1;
-        Some(recycled)
+        self.recycled.pop()
     }
 
     /// Takes a slot from a region. If that allocates a new region, `open` is called for each of its
     /// chunks, with the address of the chunk and the address of its columns.
     pub(super) fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
-        if let Some(&number) = self.partial.last()
-            && let Some(region) = &mut self.regions[number as usize]
-            && let Some(slot) = region.take(&self.shape)
-        {
-            self.used += 1;
-            return slot;
-        }
-        self.take_elsewhere(open)
-    }
-
-    /// The same when the region to take from last has no free slot.
-    #[cold]
-    #[inline(never)]
-    fn take_elsewhere(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
         loop {
-            if let Some(&number) = self.partial.last() {
-                if let Some(region) = &mut self.regions[number as usize] {
-                    if let Some(slot) = region.take(&self.shape) {
-                        self.used += 1;
-                        return slot;
-                    }
-                    region.listed = false;
-                } else {
-                    self.vacant.push(number);
-                }
-                self.partial.pop();
-            } else {
+            let Some(&number) = self.partial.last() else {
                 self.grow(&open);
+                continue;
+            };
+            if let Some(region) = &mut self.regions[number as usize] {
+                if let Some(slot) = region.take(&self.shape) {
+                    self.used += 1;
+                    return slot;
+                }
+                region.listed = false;
+            } else {
+                self.vacant.push(number);
             }
+            self.partial.pop();
         }
     }
 
     /// Allocates another region and opens its chunks.
+    #[cold]
+    #[inline(never)]
     fn grow(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) {
         let Shape {
             size,
@@ -298,10 +300,10 @@ impl Pool {
         let Some(at) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout)
         };
-        if !super::is_taggable(at.addr().get(), layout.size()) {
+        if !address::is_taggable(at.addr().get(), layout.size()) {
             // SAFETY: allocated above with this layout; no pointer to it exists.
             unsafe { dealloc(at.as_ptr(), layout) };
-            super::refuse(at.addr().get(), layout.size());
+            address::refuse(at.addr().get(), layout.size());
         }
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.regions.push(None);
@@ -333,39 +335,27 @@ impl Pool {
 
     /// Takes emptied slots back; all of them are this pool's, as the caller of `Chain::push`
     /// promised. Drop `vacated` after the owner's lock was released.
-    pub(super) fn take_back(&mut self, emptied: &Chain, vacated: &mut Vacated) {
+    pub(super) fn take_back(&mut self, mut emptied: Chain, vacated: &mut Vacated) {
         if emptied.is_empty() {
             return;
         }
-        let recycled_len = self.recycled_len + emptied.len;
-        if self.is_dense() && self.may_be_recycled(recycled_len) {
-            if self.recycled.is_null() {
-                self.recycled = emptied.first;
-            } else {
-                // SAFETY: pool 1: the end of the chain of recycled slots.
-                unsafe { set_next(self.recycled_last, emptied.first) };
-            }
-            self.recycled_last = emptied.last;
-            self.recycled_len = recycled_len;
-        } else {
-            let mut at = emptied.first;
-            while let Some(slot) = NonNull::new(at) {
-                // SAFETY: a slot of a chain that the pool owns by now (`Chain::push`): its link is
-                // read before the slot gets another one.
-                unsafe {
-                    at = next(slot);
-                    self.return_to_regions(slot, vacated);
-                }
-            }
-            let mut left = RETURNED_AT_A_TIME.max(emptied.len);
-            while !(self.is_dense() && self.may_be_recycled(self.recycled_len))
-                && left > 0
-                && let Some(slot) = self.take_recycled()
-            {
-                // SAFETY: it was recycled (pool 1), and is in no chain any more.
-                unsafe { self.return_to_regions(slot, vacated) };
-                left -= 1;
-            }
+        if self.is_dense() && self.may_be_recycled(self.recycled.len + emptied.len) {
+            self.recycled.append(emptied);
+            return;
+        }
+        let mut left = RETURNED_AT_A_TIME.max(emptied.len);
+        while let Some(slot) = emptied.pop() {
+            // SAFETY: a slot of a chain that the pool owns by now (`Chain::push`), and of no chain
+            // any more.
+            unsafe { self.return_to_regions(slot, vacated) };
+        }
+        while !(self.is_dense() && self.may_be_recycled(self.recycled.len))
+            && left > 0
+            && let Some(slot) = self.recycled.pop()
+        {
+            // SAFETY: it was recycled (pool 1), and is in no chain any more.
+            unsafe { self.return_to_regions(slot, vacated) };
+            left -= 1;
         }
     }
 
@@ -438,7 +428,7 @@ impl Pool {
                 vacated
                     .0
                     .push((region.at, self.shape.region(region.chunks)));
-                // `partial` still lists it until `take_elsewhere` gets there.
+                // `partial` still lists it until `take_free` gets there.
                 *place = None;
             } else {
                 return;
@@ -462,9 +452,9 @@ impl Pool {
     /// Asserts pool 2 and 3.
     #[cfg(any(test, fuzzing))]
     pub(super) fn check_invariants(&self) {
-        let (recycled, last) = Self::walk(self.recycled);
-        assert_eq!(recycled, self.recycled_len, "recycled slots");
-        assert!(last.is_none_or(|last| last == self.recycled_last));
+        let (recycled, last) = Self::walk(self.recycled.first);
+        assert_eq!(recycled, self.recycled.len, "recycled slots");
+        assert!(last.is_none_or(|last| last == self.recycled.last));
         assert!(self.may_be_recycled(recycled), "{recycled} recycled slots");
         let mut named = vec![0; self.regions.len()];
         for &number in &self.partial {

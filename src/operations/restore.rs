@@ -11,7 +11,7 @@ use crate::listener::RemovalCause;
 use crate::load::By;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
-use crate::node::{NewNode, NodePtr, NodeSpec, Times};
+use crate::node::{NewNode, NodePtr, Times};
 use crate::time::{self, Clock, NEVER};
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -66,7 +66,7 @@ where
     pub(crate) fn put_back(&self, key: K, value: V, weight: u32, remaining: Remaining) -> bool {
         let times = remaining.times(&self.lifetimes, &self.shared.clock);
         let hash = self.hash(&key);
-        let new = NewNode::new(key, value, NodeSpec { hash, weight });
+        let new = NewNode::new(key, value, hash, weight);
         if remaining.own.is_some() {
             self.lifetimes.note_own();
         }
@@ -134,7 +134,7 @@ where
     /// Notifies the listener of an entry that ended while no cache held it.
     pub(crate) fn notify_ended(&self, key: K, value: V, weight: u32) {
         let hash = self.hash(&key);
-        let new = NewNode::new(key, value, NodeSpec { hash, weight });
+        let new = NewNode::new(key, value, hash, weight);
         let cause = RemovalCause::Expired;
         self.shared.note_written(None);
         self.shared.note_removed(|| weight, cause);

@@ -19,7 +19,7 @@ use crate::listener::RemovalCause;
 use crate::load::By;
 use crate::maintenance::WriteOutcome;
 use crate::map::{Revalidated, ShardCell};
-use crate::node::{self, NewNode, NodePtr, NodeSpec, Times};
+use crate::node::{self, NewNode, NodePtr, Times};
 use crate::reclaim::Pin;
 use crate::shared::Shared;
 use crate::time::{self, Ahead, Clock, MAX_LIFETIME_NANOS, NEVER};
@@ -343,11 +343,8 @@ where
         let core = self.core;
         let cell = core.shared.map.cell(hash);
         cell.prefetch(hash);
-        let making = NodeSpec {
-            hash,
-            weight: core.weigh(&key, &value),
-        };
-        let new = NewNode::new(key, value, making);
+        let weight = core.weigh(&key, &value);
+        let new = NewNode::new(key, value, hash, weight);
         let attempt = Attempt {
             now: core.shared.clock.read_ahead(),
             ..Attempt::FIRST

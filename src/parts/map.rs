@@ -4,7 +4,7 @@
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
 use crate::map::{Garbage, Map, Revalidated, TablePart};
-use crate::node::{Columns, NewNode, NodeSpec, NodeState, Times};
+use crate::node::{Columns, NewNode, NodeState, Times};
 use crate::reclaim::{Domain, Retire};
 
 /// Events of a shard that are handed over together, as behind a cache's writers.
@@ -41,7 +41,7 @@ impl Table {
     /// Creates or replaces.
     #[inline]
     pub fn insert(&mut self, hash: u64, key: u64, value: u64) {
-        let new = NewNode::new(key, value, NodeSpec { hash, weight: 1 });
+        let new = NewNode::new(key, value, hash, 1);
         let pin = self.domain.pin();
         let probe = self.map.probe(hash, &pin, |node| *node.key() == key);
         let mut shard = self.map.lock(hash);

@@ -1,7 +1,7 @@
 //! Nodes by number, for parts that know them by pointer.
 #![allow(unsafe_code)]
 
-use crate::node::{Columns, Emptied, NewNode, NodePtr, NodeSpec, Slab, Times};
+use crate::node::{Columns, Emptied, NewNode, NodePtr, Slab, Times};
 use crate::time;
 
 /// How many slots go back to the slab at a time, as they do behind a pass.
@@ -43,12 +43,11 @@ impl Nodes {
             self.by_number.push(None);
             u32::try_from(self.by_number.len() - 1).expect("fewer than 2^32 nodes")
         });
-        let making = NodeSpec { hash, weight: 1 };
         let times = Times {
             deadline,
             ..Times::NONE
         };
-        let node = self.slab.place(NewNode::new(number, (), making), times);
+        let node = self.slab.place(NewNode::new(number, (), hash, 1), times);
         self.by_number[number as usize] = Some(node);
         node
     }

@@ -9,10 +9,10 @@ use std::time::Duration;
 /// Which thread wakes a cache.
 #[derive(Clone)]
 pub(super) enum Source {
-    /// The scheduler thread, which all caches share.
-    Background,
     /// None.
     Disabled,
+    /// The scheduler thread, which all caches share.
+    Background,
     Custom(Arc<dyn Alarm>),
 }
 

@@ -91,7 +91,7 @@ mod wakes;
 mod weakened;
 mod whole;
 
-use crate::node::{Columns, NewNode, NodePtr, NodeSpec, Slab, Times};
+use crate::node::{Columns, NewNode, NodePtr, Slab, Times};
 use loom::model::Builder;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -130,11 +130,7 @@ type Node = NodePtr<u64, u64>;
 
 /// A node whose key is its hash and its value, not yet published.
 fn new_node(key: u64) -> NewNode<u64, u64> {
-    let making = NodeSpec {
-        hash: key,
-        weight: 1,
-    };
-    NewNode::new(key, key, making)
+    NewNode::new(key, key, key, 1)
 }
 
 /// Owns a published node as long as the model runs: the node is dropped when every thread of the

@@ -10,7 +10,7 @@
 
 use super::level::{self, BUCKETS_PER_LEVEL, LEVELS, Spans};
 use super::{OVERDUE, Wheel};
-use crate::node::{Columns, NO_BUCKET, NewNode, NodePtr, NodeSpec, NodeState, Slab, Times};
+use crate::node::{Columns, NO_BUCKET, NewNode, NodePtr, NodeState, Slab, Times};
 use crate::time::{self, MAX_LIFETIME_NANOS};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,30 +42,23 @@ impl Nodes {
     pub(super) fn make(&mut self, deadline: u64) -> Timed {
         let number = self.made;
         self.made += 1;
-        let making = NodeSpec {
-            hash: number,
-            weight: 1,
-        };
         let times = Times {
             written: 0,
             deadline,
             own: deadline,
         };
-        self.slab.place(NewNode::new(number, number, making), times)
+        self.slab
+            .place(NewNode::new(number, number, number, 1), times)
     }
 
     /// A live node with this deadline in the entry of another.
     pub(super) fn succeed(&mut self, old: Timed, deadline: u64) -> Timed {
-        let making = NodeSpec {
-            hash: old.hash(),
-            weight: 1,
-        };
         let times = Times {
             written: 0,
             deadline,
             own: deadline,
         };
-        let new = NewNode::new(*old.key(), *old.value(), making);
+        let new = NewNode::new(*old.key(), *old.value(), old.hash(), 1);
         let new = self.slab.succeed(old, new, times);
         new.entry().set_node(new);
         new

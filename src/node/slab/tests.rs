@@ -1,20 +1,17 @@
 //! Slots: their parts, their way back, and what a slab keeps.
 #![allow(unsafe_code)]
 
+use super::super::entry;
+use super::super::pool::ONE_SLOT_CHUNKS;
 use super::*;
-use crate::node::NodeSpec;
 
 fn place(slab: &mut Slab<u64, u64>, key: u64) -> NodePtr<u64, u64> {
-    let making = NodeSpec {
-        hash: key,
-        weight: key as u32 + 3,
-    };
     let times = Times {
         written: key,
         deadline: key + 1,
         own: key + 2,
     };
-    slab.place(NewNode::new(key, !key, making), times)
+    slab.place(NewNode::new(key, !key, key, key as u32 + 3), times)
 }
 
 fn give_back(slab: &mut Slab<u64, u64>, nodes: impl IntoIterator<Item = NodePtr<u64, u64>>) {
@@ -71,7 +68,7 @@ fn every_part_of_a_node_is_its_own() {
                 ((key % 200) as u8, (key % 7) as u8)
             );
             assert_eq!(
-                (entry.timer().prev(), entry.timer().next()),
+                (entry.timer().prev(), entry.timer().next::<u64, u64>()),
                 (Some(entry), None)
             );
             if queue {
@@ -80,7 +77,7 @@ fn every_part_of_a_node_is_its_own() {
                     ((key % 251) as u8, key as u32)
                 );
                 assert_eq!(
-                    (entry.queue().prev(), entry.queue().next()),
+                    (entry.queue().prev::<u64, u64>(), entry.queue().next()),
                     (None, Some(entry))
                 );
             }
@@ -96,8 +93,7 @@ fn a_successor_takes_over_the_entry_and_the_last_node_gives_it_back() {
     let entry = node.entry();
     let mut past = Vec::new();
     for value in 0..300 {
-        let making = NodeSpec { hash: 2, weight: 1 };
-        let new = slab.succeed(node, NewNode::new(2, value, making), Times::NONE);
+        let new = slab.succeed(node, NewNode::new(2, value, 2, 1), Times::NONE);
         assert_eq!((new.entry(), entry.node()), (entry, node));
         entry.set_node(new);
         node.set_state(NodeState::Removed);
@@ -108,9 +104,9 @@ fn a_successor_takes_over_the_entry_and_the_last_node_gives_it_back() {
     assert_eq!((slab.nodes.used, slab.entries.used), (302, 2));
     // However late the others are, the entry is the last one's.
     give_back(&mut slab, [node]);
-    assert_eq!(slab.entries.used - slab.entries.recycled_len, 1);
+    assert_eq!(slab.entries.used - slab.entries.recycled.len, 1);
     give_back(&mut slab, past);
-    assert_eq!(slab.nodes.used - slab.nodes.recycled_len, 1);
+    assert_eq!(slab.nodes.used - slab.nodes.recycled.len, 1);
     assert_eq!(*keeps.key(), 1);
     give_back(&mut slab, [keeps]);
     assert_eq!((slab.nodes.used, slab.entries.used), (0, 0));
@@ -164,18 +160,18 @@ fn what_comes_back_is_handed_out_first_and_no_more_than_some_wait_for_that() {
     for part in [older, newer] {
         give_back(&mut slab, part.iter().copied());
     }
-    assert_eq!(slab.nodes.recycled_len, MOST / 2);
+    assert_eq!(slab.nodes.recycled.len, MOST / 2);
     // What came back together in one order goes in the other, and whatever came back earlier goes
     // first.
     for &slot in older.iter().rev().chain(newer.iter().rev()) {
         assert_eq!(place(&mut slab, 1), slot);
     }
-    assert_eq!(slab.nodes.recycled_len, 0);
+    assert_eq!(slab.nodes.recycled.len, 0);
     nodes.extend(back);
     let back = nodes.split_off(MANY - MOST - 1);
     give_back(&mut slab, back);
     assert_eq!(
-        (slab.nodes.recycled_len, slab.nodes.used),
+        (slab.nodes.recycled.len, slab.nodes.used),
         (0, nodes.len()),
         "one too many: all are dispersed"
     );
@@ -194,7 +190,7 @@ fn a_slab_that_shrank_keeps_no_region_for_a_recycled_slot() {
         .map(|n| nodes.swap_remove(n * step))
         .collect();
     give_back(&mut slab, spread);
-    assert_eq!(slab.nodes.recycled_len, SPREAD, "nothing was shown");
+    assert_eq!(slab.nodes.recycled.len, SPREAD, "nothing was shown");
     // Then all go but those of a few regions.
     nodes.sort_by_key(|node| *node.key());
     let mut back = nodes.drain(..nodes.len() - 1_000).collect::<Vec<_>>();
@@ -251,7 +247,7 @@ fn no_slot_is_handed_out_twice_and_none_is_lost() {
                 }
                 give_back(&mut slab, back);
             }
-            assert_eq!(slab.nodes.used - slab.nodes.recycled_len, nodes.len());
+            assert_eq!(slab.nodes.used - slab.nodes.recycled.len, nodes.len());
         }
         for node in &nodes {
             let key = live[&node.as_raw()];
@@ -269,7 +265,6 @@ fn no_slot_is_handed_out_twice_and_none_is_lost() {
 fn keys_and_values_of_any_size_and_alignment_find_room() {
     #[repr(align(256))]
     struct Wide(u8);
-    let making = NodeSpec { hash: 1, weight: 1 };
     let mut wide = Slab::new(Columns {
         queue: true,
         own: true,
@@ -278,12 +273,12 @@ fn keys_and_values_of_any_size_and_alignment_find_room() {
     });
     let mut large = Slab::new(Columns::default());
     for number in 0..40u8 {
-        let node = wide.place(NewNode::new(number, Wide(number), making), Times::NONE);
+        let node = wide.place(NewNode::new(number, Wide(number), 1, 1), Times::NONE);
         assert_eq!(
             (node.value().0, (&raw const *node.value()).addr() % 256),
             (number, 0)
         );
-        let node = large.place(NewNode::new((), [number; 5_000], making), Times::NONE);
+        let node = large.place(NewNode::new((), [number; 5_000], 1, 1), Times::NONE);
         assert_eq!(node.value()[4_999], number);
     }
     wide.check_invariants();

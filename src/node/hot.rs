@@ -1,0 +1,324 @@
+//! The hot part of a node, with the protocol of its deadline and its state; and what a writer makes a
+//! node of.
+
+use super::address::High;
+use super::entry::EntryPtr;
+use crate::sync::{AtomicU8, AtomicU64, Ordering};
+use crate::time;
+
+/// How far into the past a claim moves a deadline: 73 years. It stays due for clocks that go back
+/// by as much, and for those that go on by 219 years from the deadline.
+const CLAIM_SHIFT: u64 = time::MAX_LIFETIME_NANOS / 2;
+
+/// The states of a node; see the table in the docs of `node`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum NodeState {
+    Live = 1,
+    Removed = 2,
+    Dead = 3,
+    Succeeded = 4,
+}
+
+impl NodeState {
+    #[inline]
+    pub(super) fn of(state: &AtomicU8) -> Self {
+        // Acquire: a thread that sees Removed sees the map without it (partner: `set_state` under
+        // the shard's lock).
+        match state.load(Ordering::Acquire) {
+            1 => Self::Live,
+            2 => Self::Removed,
+            3 => Self::Dead,
+            _ => Self::Succeeded,
+        }
+    }
+}
+
+/// A node's hot part; see the docs of `node` for the meaning and the owner of each field.
+pub(crate) struct Node<K, V> {
+    deadline: AtomicU64,
+    /// The address of its entry, in two parts.
+    pub(super) entry_low: u32,
+    pub(super) entry_high: High,
+    pub(super) state: AtomicU8,
+    seen: AtomicU8,
+    key: K,
+    value: V,
+}
+
+/// A node's side part.
+pub(super) struct Side {
+    pub(super) hash: u64,
+    pub(super) written: AtomicU64,
+}
+
+impl<K, V> Node<K, V> {
+    #[inline]
+    pub(super) fn new(new: NewNode<K, V>, deadline: u64, entry: EntryPtr<K, V>) -> Self {
+        let (entry_low, entry_high) = entry.parts();
+        Self {
+            deadline: AtomicU64::new(deadline),
+            entry_low,
+            entry_high,
+            state: AtomicU8::new(NodeState::Live as u8),
+            seen: AtomicU8::new(0),
+            key: new.key,
+            value: new.value,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &K {
+        &self.key
+    }
+
+    #[inline]
+    pub(crate) fn value(&self) -> &V {
+        &self.value
+    }
+
+    /// The wanted deadline.
+    ///
+    /// Acquire, partners: the release in [`move_deadline`](Self::move_deadline). A
+    /// thread that sees a claim sees what happened before it.
+    #[inline]
+    pub(crate) fn deadline(&self) -> u64 {
+        self.deadline.load(Ordering::Acquire)
+    }
+
+    /// Moves the wanted deadline from `judged` to another value; or gives the one to which another
+    /// thread moved it first.
+    ///
+    /// AcqRel, partner: itself. Of an extension and a claim, exactly one succeeds from `judged`.
+    #[inline]
+    fn move_deadline(&self, judged: u64, to: u64) -> Result<u64, u64> {
+        self.deadline
+            .compare_exchange(judged, to, Ordering::AcqRel, Ordering::Acquire)
+    }
+
+    /// Moves the wanted deadline from `judged` to `wanted`; false if another thread moved or
+    /// claimed it first.
+    #[inline]
+    pub(crate) fn extend(&self, judged: u64, wanted: u64) -> bool {
+        self.move_deadline(judged, wanted).is_ok()
+    }
+
+    /// Makes the judgement "due since `judged`, as of `now`" final (node 4); false if the deadline
+    /// was moved meanwhile.
+    pub(crate) fn claim(&self, judged: u64, now: u64) -> bool {
+        has_ended(judged, now) || self.move_deadline(judged, claimed(judged, now)).is_ok()
+    }
+
+    /// The wanted deadline of an entry that is alive at `now`; of one that is due `None`, which is
+    /// final (node 4).
+    ///
+    /// If the claim comes too late, it judges again: the first may have been another claim, and
+    /// then the entry is expired in either case.
+    pub(crate) fn deadline_if_alive(&self, now: u64) -> Option<u64> {
+        loop {
+            let judged = self.deadline();
+            if !time::is_due(now, judged) {
+                return Some(judged);
+            }
+            if self.claim(judged, now) {
+                return None;
+            }
+        }
+    }
+
+    /// Ends all extensions and returns the last wanted deadline: for a node that is being replaced
+    /// (node 4). `None` if it is due at `now`, or was claimed by a thread whose clock was ahead:
+    /// then the caller has to judge again.
+    pub(crate) fn freeze(&self, now: u64) -> Option<u64> {
+        let mut judged = self.deadline();
+        while !time::is_due(now, judged) {
+            match self.move_deadline(judged, frozen(now)) {
+                Ok(_) => return Some(judged),
+                Err(moved) => judged = moved,
+            }
+        }
+        None
+    }
+
+    /// [`freeze`](Self::freeze), if the wanted deadline is still the one that was `judged`.
+    pub(crate) fn freeze_from(&self, judged: u64, now: u64) -> Option<u64> {
+        if time::is_due(now, judged) {
+            return None;
+        }
+        self.move_deadline(judged, frozen(now)).ok()
+    }
+
+    /// Whether the deadline was frozen, as seen at `now`, because the node is being replaced.
+    pub(crate) fn is_frozen(&self, now: u64) -> bool {
+        let deadline = self.deadline();
+        deadline & FROZEN != 0 && has_ended(deadline, now)
+    }
+
+    /// The wanted deadline, or `judged` if that was the last one seen before it was claimed or
+    /// frozen.
+    #[inline]
+    pub(crate) fn present_deadline(&self, judged: u64, now: u64) -> u64 {
+        let deadline = self.deadline();
+        if deadline == judged || deadline == time::NEVER || !has_ended(deadline, now) {
+            deadline
+        } else {
+            judged
+        }
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> NodeState {
+        NodeState::of(&self.state)
+    }
+
+    /// Takes the next step in the table of states.
+    ///
+    /// Release, partner: [`state`](Self::state).
+    pub(crate) fn set_state(&self, to: NodeState) {
+        debug_assert!(
+            to == NodeState::Removed && self.state() == NodeState::Live
+                || to > NodeState::Removed && self.state() == NodeState::Removed,
+            "a node's state went from {:?} to {to:?}",
+            self.state()
+        );
+        self.state.store(to as u8, Ordering::Release);
+    }
+
+    /// The stamp of the read rings when a read of this node was last recorded, 0 for never.
+    /// Relaxed: it is a hint about recency.
+    #[inline]
+    pub(crate) fn seen(&self) -> u8 {
+        self.seen.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_seen(&self, stamp: u8) {
+        self.seen.store(stamp, Ordering::Relaxed);
+    }
+}
+
+/// The bit in which a frozen deadline differs from a claimed one.
+const FROZEN: u64 = 1;
+
+/// What a claim at `now` makes of a deadline that is due: 2^61 ns earlier, so that the time since
+/// can still be told.
+fn claimed(judged: u64, now: u64) -> u64 {
+    let from = if now.wrapping_sub(judged) < CLAIM_SHIFT / 2 {
+        judged
+    } else {
+        // Overdue by 36 years and more: that much earlier once again might look alive.
+        now
+    };
+    // Never the reserved value, which is odd.
+    from.wrapping_sub(CLAIM_SHIFT) & !FROZEN
+}
+
+/// What a writer that replaces a live node at `now` makes of its deadline, whatever that was.
+fn frozen(now: u64) -> u64 {
+    let past = now.wrapping_sub(CLAIM_SHIFT) | FROZEN;
+    if past == time::NEVER { past - 2 } else { past }
+}
+
+/// Whether a deadline was claimed or frozen, as seen at `now`.
+///
+/// Both lie 2^61 ns in the past when they are made. Allowed for: clocks that are up to 9 years
+/// behind then, and 18 years that go by until a thread looks; one that looks later claims anew. A
+/// deadline that was not claimed is taken for a claimed one only if the clock has leapt by 64 to
+/// 91 years past it between two looks.
+#[inline]
+fn has_ended(deadline: u64, now: u64) -> bool {
+    const FROM: u64 = CLAIM_SHIFT - CLAIM_SHIFT / 8;
+    const TO: u64 = CLAIM_SHIFT + CLAIM_SHIFT / 4;
+    (FROM..TO).contains(&now.wrapping_sub(deadline))
+}
+
+/// How long a deadline, claimed or not, has passed as of `now`; 0 if it has not.
+pub(crate) fn overdue(now: u64, deadline: u64) -> u64 {
+    let since = now.wrapping_sub(deadline);
+    if since as i64 <= 0 {
+        0
+    } else if since >= CLAIM_SHIFT / 2 {
+        // Another thread's judgement, made final before (node 4). The clock may have stepped back
+        // since.
+        since.saturating_sub(CLAIM_SHIFT)
+    } else {
+        since
+    }
+}
+
+/// A node before it is published: only its writer has it, on its stack.
+pub(crate) struct NewNode<K, V> {
+    key: K,
+    value: V,
+    pub(super) hash: u64,
+    pub(super) weight: u32,
+}
+
+/// What is known of a node only when it is added, under the shard's lock.
+// Apart from the rest, which was written a while before: copied together, in wider words, the copy
+// would wait for these.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// Cache time of the write; [`time::NEVER`] if not known.
+    pub(crate) written: u64,
+    /// The wanted deadline.
+    pub(crate) deadline: u64,
+    /// The entry's own deadline, where the cache keeps it apart.
+    pub(crate) own: u64,
+}
+
+impl Times {
+    /// Those of a node that was never added.
+    pub(crate) const NONE: Self = Self {
+        written: time::NEVER,
+        deadline: time::NEVER,
+        own: time::NEVER,
+    };
+}
+
+/// The deadline of a node that is about to be published at `now`. If it has passed by then, it is
+/// claimed: no thread takes the node for alive, however old its reading of the clock is (node 4).
+pub(crate) fn deadline_published_at(deadline: u64, now: u64) -> u64 {
+    if time::is_due(now, deadline) {
+        claimed(deadline, now)
+    } else {
+        deadline
+    }
+}
+
+impl<K, V> NewNode<K, V> {
+    #[inline]
+    pub(crate) fn new(key: K, value: V, hash: u64, weight: u32) -> Self {
+        Self {
+            key,
+            value,
+            hash,
+            weight,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &K {
+        &self.key
+    }
+
+    #[inline]
+    pub(crate) fn value(&self) -> &V {
+        &self.value
+    }
+
+    /// The value of a node that is not let in; the key is dropped.
+    pub(crate) fn into_value(self) -> V {
+        self.value
+    }
+
+    #[inline]
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    #[inline]
+    pub(crate) fn weight(&self) -> u32 {
+        self.weight
+    }
+}
