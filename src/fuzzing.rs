@@ -6,6 +6,7 @@ mod buffers;
 mod list;
 mod map;
 mod policy;
+mod script;
 
 pub use crate::wheel::fuzzing::wheel_against_oracle;
 pub use buffers::buffers_against_queues;
@@ -14,7 +15,6 @@ pub use map::map_against_sorted_map;
 pub use policy::policy_against_map;
 
 use crate::cache::Cache;
-use crate::node::NewNode;
 
 impl<K, V, S> Cache<K, V, S> {
     /// Drains the waiting writes, then asserts the invariants of map, wheel and size policy, each
@@ -25,26 +25,4 @@ impl<K, V, S> Cache<K, V, S> {
     pub fn check_invariants(&self) {
         self.core.maintenance.check_invariants(&self.core.shared);
     }
-}
-
-/// The bytes of a program.
-struct Script<'a>(&'a [u8]);
-
-impl Script<'_> {
-    /// The next operation; `None` at the end.
-    fn operation(&mut self) -> Option<u8> {
-        let (&first, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(first)
-    }
-
-    /// The next operand, 0 at the end.
-    fn operand(&mut self) -> u8 {
-        self.operation().unwrap_or(0)
-    }
-}
-
-/// A node that is in no map yet.
-fn make(key: u64, value: u64, hash: u64) -> NewNode<u64, u64> {
-    NewNode::new(key, value, hash, 1)
 }

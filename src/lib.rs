@@ -175,6 +175,7 @@ pub mod refresh;
 mod buffer;
 mod list;
 mod load;
+mod wheel_snapshot;
 
 mod eviction;
 mod map;
@@ -187,7 +188,6 @@ mod shared;
 mod maintenance;
 
 mod operations;
-mod wheel_snapshot;
 
 mod iter;
 mod policy;

@@ -1,6 +1,5 @@
 //! A copy of the timer wheel's state at one moment, for viewers.
 
-use crate::wheel::Level;
 use std::time::Duration;
 
 /// The timer wheel at a moment; see [`Policy::wheel`](crate::Policy::wheel).
@@ -34,17 +33,12 @@ impl WheelSnapshot {
     pub(crate) fn new(
         now_nanos: u64,
         next_maintenance_in: Option<Duration>,
-        levels: Vec<Level>,
+        levels: Vec<LevelSnapshot>,
     ) -> Self {
-        let copied = |level: Level| LevelSnapshot {
-            span: level.span,
-            hand: level.hand,
-            lens: level.lens,
-        };
         Self {
             now_nanos,
             next_maintenance_in,
-            levels: levels.into_iter().map(copied).collect(),
+            levels,
         }
     }
 
@@ -114,9 +108,9 @@ impl WheelSnapshot {
 /// ```
 #[derive(Clone, Debug)]
 pub struct LevelSnapshot {
-    span: Duration,
-    hand: usize,
-    lens: Vec<usize>,
+    pub(crate) span: Duration,
+    pub(crate) hand: usize,
+    pub(crate) lens: Vec<usize>,
 }
 
 impl LevelSnapshot {

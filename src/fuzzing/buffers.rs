@@ -10,7 +10,7 @@
 #[path = "../maintenance/status.rs"]
 mod status;
 
-use super::{Script, make};
+use super::script::{Script, make};
 use crate::buffer::read::{LEN, Offer, ReadBuffer, Ring};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;

@@ -1,7 +1,7 @@
 //! Intrusive lists compared with deques: two lists over one pair of links, a third over the other
 //! pair of the same entries.
 
-use super::{Script, make};
+use super::script::{Script, make};
 use crate::list::{Chain, List, Queue, Timer};
 use crate::node::{Columns, EntryPtr, Slab, Times};
 use std::collections::VecDeque;

@@ -7,7 +7,7 @@
 //! points to one.
 #![allow(unsafe_code)]
 
-use super::{Script, make};
+use super::script::{Script, make};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
 use crate::map::{END, Garbage, Look, Map, Probe, Revalidated};

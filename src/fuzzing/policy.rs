@@ -6,7 +6,7 @@
 //! after each call; a victim is a node that it knows, with a weight above 0; taking victims ends,
 //! and then the rest fits; the event of a node that was taken early may still arrive.
 
-use super::Script;
+use super::script::Script;
 use crate::eviction::{Eviction, EvictionPolicy, OUT};
 use crate::node::{Columns, NewNode, NodePtr, Slab, Times};
 use std::collections::BTreeMap;

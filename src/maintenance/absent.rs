@@ -8,8 +8,8 @@
 //!
 //! [`Waking`]: super::waking::Waking
 
-use super::Plan;
-use super::runs::Runs;
+use super::plan::Plan;
+use super::root::Runs;
 use super::writers::May;
 
 impl<K, V> Runs<'_, K, V> {
@@ -29,7 +29,7 @@ impl<K, V> Runs<'_, K, V> {
         if self.maintenance.state.try_lock().is_some() {
             self.run_pass(Plan::RUN, |_| ());
         }
-        if self.maintenance.delivery.notifier.waiting() > 0 {
+        if self.maintenance.notifier.waiting() > 0 {
             self.wake_notifier_thread();
         }
     }

@@ -1,7 +1,7 @@
 //! The order in which the size policy would evict entries, for snapshots and views.
 
-use super::Plan;
-use super::runs::Runs;
+use super::plan::Plan;
+use super::root::Runs;
 use crate::node::EntryPtr;
 use crate::sync::unlock_fairly;
 

@@ -1,6 +1,7 @@
 //! The invariants of map, wheel and size policy against each other, as assertions.
 
-use super::{Maintenance, Plan};
+use super::plan::Plan;
+use super::root::Maintenance;
 use crate::eviction::{Eviction, OUT};
 use crate::list::{List, Timer};
 use crate::map::END;
@@ -33,7 +34,8 @@ impl<K, V> Maintenance<K, V> {
                 renew: true,
                 ..Plan::RUN
             },
-        );
+        )
+        .run();
         shared.map.check_invariants();
         state.wheel.check_invariants();
         if let Some(eviction) = &state.eviction {

@@ -11,7 +11,8 @@
 //! A thread that is itself at work on a cache, or inside a listener, does not wait. If another
 //! thread is inside the gate then, that thread drops the cache when it leaves.
 
-use super::{Maintenance, Plan};
+use super::plan::Plan;
+use super::root::Maintenance;
 use crate::contain::contain;
 use crate::map::Garbage;
 use crate::reclaim::Retire;
@@ -42,7 +43,7 @@ impl<K, V> Maintenance<K, V> {
     /// everything.
     pub(crate) fn close(&mut self, shared: &mut Shared<K, V>) {
         self.waking.waker().leave();
-        self.delivery.thread.leave();
+        self.notifier_thread.leave();
         // Entries still stored are dropped without notification, those over the bound too.
         let drain = Plan {
             expire: false,
@@ -54,9 +55,7 @@ impl<K, V> Maintenance<K, V> {
         while contain(|| self.runs(shared).run_pass(drain, |_| ()))
             .is_none_or(|left| left.is_some())
         {}
-        self.delivery
-            .notifier
-            .deliver(|| true, &mut |nodes| self.take_back(nodes));
+        self.runs(shared).deliver_while(|| true);
         let state = self.state.get_mut();
         // Nodes without a destructor go with the slabs' memory.
         shared.map.take_apart(|node| {

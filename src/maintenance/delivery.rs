@@ -10,13 +10,11 @@
 //!
 //! One thread delivers at a time ([`notify`]). The other threads leave the work to it, or wait.
 
-use super::Maintenance;
-use super::runs::Runs;
-use crate::listener::{Listener, inside_listener};
+use super::root::{Maintenance, Runs};
+use crate::listener::inside_listener;
 use crate::map::Garbage;
 use crate::node::NodePtr;
-use crate::notify::{self, Notifier};
-use crate::scheduler::NotifierThread;
+use crate::notify;
 use crate::shared::Shared;
 use crate::time::{self, NEVER};
 use std::cell::OnceCell;
@@ -32,30 +30,15 @@ pub(super) const EXTRA_CLOCK_READS: u64 = 64;
 /// Undelivered notifications that make a writer deliver some, where no thread wakes the cache.
 const UNDELIVERED: u64 = 1024;
 
-/// The notifications of a cache, and the thread that delivers them.
-pub(crate) struct Delivery<K, V> {
-    pub(super) notifier: Notifier<K, V>,
-    pub(super) thread: NotifierThread,
-}
-
-impl<K, V> Delivery<K, V> {
-    pub(super) fn new(listener: Option<Listener<K, V>>) -> Self {
-        Self {
-            notifier: Notifier::new(listener),
-            thread: NotifierThread::new(),
-        }
-    }
-
+impl<K, V> Maintenance<K, V> {
     /// The name of a thread that calls the listener; `None` without a listener.
-    pub(crate) fn thread_name(&self, shared: &Shared<K, V>) -> Option<String> {
+    pub(crate) fn notifier_name(&self, shared: &Shared<K, V>) -> Option<String> {
         let name = shared.name.as_deref().unwrap_or("listener");
         (self.notifier.has_listener()).then(|| format!("wheelhouse-{name}"))
     }
-}
 
-impl<K, V> Maintenance<K, V> {
     /// Takes delivered nodes back, to be freed.
-    pub(super) fn take_back(&self, nodes: &mut Vec<NodePtr<K, V>>) {
+    fn take_back(&self, nodes: &mut Vec<NodePtr<K, V>>) {
         let mut state = self.state.lock();
         for node in nodes.drain(..) {
             state.freeing.retire(Garbage::Node(node));
@@ -65,13 +48,17 @@ impl<K, V> Maintenance<K, V> {
 }
 
 impl<K, V> Runs<'_, K, V> {
+    /// Delivers until nothing is left or `go_on` returns false; true if that ended it.
+    pub(super) fn deliver_while(self, go_on: impl FnMut() -> bool) -> bool {
+        let maintenance = self.maintenance;
+        (maintenance.notifier).deliver(go_on, &mut |nodes| maintenance.take_back(nodes))
+    }
+
     /// The work of the notifier thread: delivers what waits.
     pub(crate) fn deliver(self) {
-        let maintenance = self.maintenance;
-        let (notifier, waking) = (&maintenance.delivery.notifier, &maintenance.waking);
+        let waking = &self.maintenance.waking;
         // Where the last handle goes, its drop delivers the rest.
-        let go_on = || !waking.is_closing();
-        notifier.deliver(go_on, &mut |nodes| maintenance.take_back(nodes));
+        self.deliver_while(|| !waking.is_closing());
         if !waking.is_closing() {
             // What was delivered can be freed.
             waking.request_soon(&self.shared.clock);
@@ -81,10 +68,8 @@ impl<K, V> Runs<'_, K, V> {
     /// A writer's part where no thread wakes the cache: delivers some notifications if very many
     /// wait.
     pub(super) fn deliver_some(self) {
-        let maintenance = self.maintenance;
-        let notifier = &maintenance.delivery.notifier;
-        if notifier.waiting() > UNDELIVERED && !inside_listener() {
-            notifier.deliver(|| false, &mut |nodes| maintenance.take_back(nodes));
+        if self.maintenance.notifier.waiting() > UNDELIVERED && !inside_listener() {
+            self.deliver_while(|| false);
         }
     }
 
@@ -92,7 +77,7 @@ impl<K, V> Runs<'_, K, V> {
     /// one serves other caches. True if it stopped because other work is due.
     pub(super) fn deliver_from_run(self) -> bool {
         let maintenance = self.maintenance;
-        let notifier = &maintenance.delivery.notifier;
+        let notifier = &maintenance.notifier;
         if !notifier.has_listener() || notifier.waiting() == 0 {
             return false;
         }
@@ -120,28 +105,28 @@ impl<K, V> Runs<'_, K, V> {
             let since = now.wrapping_sub(*began.get_or_init(|| now));
             since < DELIVERY_SLICE || !time::is_due(now, next) && !maintenance.waking.is_due(now)
         };
-        notifier.deliver(go_on, &mut |nodes| maintenance.take_back(nodes))
+        self.deliver_while(go_on)
     }
 
     /// Has the notifier thread deliver; false if this cache has none, or it cannot be started.
     pub(super) fn wake_notifier_thread(self) -> bool {
-        let delivery = &self.maintenance.delivery;
-        let waker = self.maintenance.waking.waker();
+        let maintenance = self.maintenance;
+        let waker = maintenance.waking.waker();
         let (true, Some(task)) = (waker.is_shared(), waker.task()) else {
             return false;
         };
-        let name = || delivery.thread_name(self.shared).unwrap_or_default();
-        delivery.thread.wake(task, name)
+        let name = || maintenance.notifier_name(self.shared).unwrap_or_default();
+        maintenance.notifier_thread.wake(task, name)
     }
 
     /// `run_pending_tasks`: delivers all that was posted before the call.
     pub(super) fn deliver_pending(self) {
         let maintenance = self.maintenance;
-        let notifier = &maintenance.delivery.notifier;
+        let notifier = &maintenance.notifier;
         if inside_listener() {
             // Never waits: the thread that delivers for this cache, perhaps this very thread
             // further up its stack, goes on with it.
-            notifier.deliver(|| true, &mut |nodes| maintenance.take_back(nodes));
+            self.deliver_while(|| true);
             return;
         }
         notifier.deliver_all(&mut |nodes| maintenance.take_back(nodes));

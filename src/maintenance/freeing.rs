@@ -1,5 +1,4 @@
-//! The removed items that wait to be freed: their queue, which is under the maintenance lock, and
-//! the freeing itself.
+//! The queue of the removed items that wait to be freed, under the maintenance lock.
 //!
 //! An item is retired after it has left the map, the wheel and the size policy, and after the
 //! listener was called for it. The pass *seals* what was retired: it begins a grace period, after
@@ -7,35 +6,21 @@
 //! *sweep*: it drains every batch and all read rings once, since an event there may still name the
 //! item. Then the item is *ready*, and the next thread that takes it frees it, outside of every
 //! lock.
-//!
-//! Which thread frees:
-//!
-//! - a run, after each of its passes;
-//! - a writer, after each pass that it runs, about as many items as that pass has applied events;
-//! - a writer that has waited until there was less to free ([`Runs::await_reclaim`]).
 
-use super::RUN_BUDGET;
 use super::backlog::Backlog;
-use super::plan::Plan;
-use super::runs::{Runs, SHORTEST_NAP};
-use crate::listener::inside_listener;
 use crate::map::Garbage;
-use crate::reclaim::{self, Domain, Ready, Retired};
-use crate::sync::{nap, yield_now};
-use std::time::{Duration, Instant};
+use crate::reclaim::{Domain, Retired};
+use std::time::Duration;
 
 /// A pass of a busy cache begins a grace period after this many retired nodes, or buckets of a
 /// retired array.
 const MIN_GRACE_SIZE: usize = 128;
 
 /// How long a writer waits for a grace period at most.
-const MAX_GRACE_WAIT: Duration = Duration::from_millis(32);
+pub(super) const MAX_GRACE_WAIT: Duration = Duration::from_millis(32);
 
 /// The shortest such wait. After a grace period that lasted too long, writers wait half as long.
 const MIN_GRACE_WAIT: Duration = Duration::from_millis(1);
-
-/// How often a writer that waits for a grace period yields its processor before it takes naps.
-const YIELDS_BEFORE_NAPS: usize = 64;
 
 /// How often in a row the scheduler thread comes back for memory that cannot be freed yet, since a
 /// reader holds a pin or is in the middle of an offer. Then the next write has to bring it back.
@@ -53,9 +38,9 @@ pub(super) struct Freeing<K, V> {
     /// Runs in a row that left memory unfreed since the last grace period began.
     retries: u32,
     /// Whether a writer has waited in vain for the grace period in progress.
-    given_up: bool,
+    pub(super) given_up: bool,
     /// How long a writer waits for a grace period.
-    patience: Duration,
+    pub(super) patience: Duration,
 }
 
 impl<K, V> Freeing<K, V> {
@@ -129,76 +114,8 @@ impl<K, V> Freeing<K, V> {
     }
 
     /// The writers' wait for the grace period in progress was in vain.
-    fn give_up(&mut self) {
+    pub(super) fn give_up(&mut self) {
         self.given_up = true;
         self.patience = (self.patience / 2).max(MIN_GRACE_WAIT);
-    }
-}
-
-impl<K, V> Runs<'_, K, V> {
-    /// Runs the destructors of what is ready, and gives its memory back. With no lock held.
-    pub(super) fn free(self, mut ready: Ready<Garbage<K, V>>) {
-        if ready.is_empty() {
-            return;
-        }
-        let items = ready.len();
-        let shared = self.shared;
-        shared.map.take_back(ready.free(|| shared.map.returning()));
-        self.maintenance.backlog.note_freed(items);
-        // The emptied containers are not worth a wait.
-        if let Some(mut state) = self.maintenance.state.try_lock() {
-            state.freeing.retired.reuse(ready);
-        }
-    }
-
-    /// A writer that finds more removed values unfreed than may be waits until there are fewer, and
-    /// frees its part of them.
-    ///
-    /// Not inside a destructor or a listener, and not if the thread is pinned: it would wait for
-    /// itself. Not for a grace period for which a writer has waited in vain.
-    #[inline]
-    pub(super) fn await_reclaim(self) {
-        let bound = self.shared.max_capacity();
-        let most = bound.map_or(usize::MAX, Backlog::max_unfreed);
-        if self.maintenance.backlog.unfreed() > most
-            && !reclaim::is_freeing()
-            && !inside_listener()
-            && !self.shared.domain.is_pinned()
-        {
-            self.await_unfreed(most);
-        }
-    }
-
-    #[cold]
-    fn await_unfreed(self, most: usize) {
-        let maintenance = self.maintenance;
-        let began = Instant::now();
-        let mut yields = 0;
-        while maintenance.backlog.unfreed() > most {
-            if yields < YIELDS_BEFORE_NAPS {
-                yields += 1;
-                // To a thread that was preempted while it held a pin, among others.
-                yield_now();
-            } else {
-                nap(SHORTEST_NAP);
-            }
-            let Some(mut state) = maintenance.state.try_lock() else {
-                if began.elapsed() > MAX_GRACE_WAIT {
-                    return;
-                }
-                continue;
-            };
-            if state.freeing.given_up {
-                return;
-            }
-            maintenance.pass(self.shared, &mut state, Plan::AWAIT_RECLAIM);
-            let ready = state.freeing.retired.take_ready(RUN_BUDGET);
-            if ready.is_empty() && began.elapsed() > state.freeing.patience {
-                state.freeing.give_up();
-                return;
-            }
-            drop(state);
-            self.free(ready);
-        }
     }
 }

@@ -6,7 +6,8 @@
 //! thread or another. Nodes that have become pending since may take part of the effort, so a run
 //! does up to twice as much.
 
-use super::{Plan, State};
+use super::plan::Plan;
+use super::state::State;
 use crate::eviction::Eviction;
 
 /// The condition under which a run may end; see the module docs.

@@ -1,6 +1,6 @@
 //! How far a pass goes.
 
-use super::RUN_BUDGET;
+use super::limits::RUN_BUDGET;
 
 /// Whether a pass searches the wheel's current bucket, whose tick has not ended, for entries that
 /// are due.

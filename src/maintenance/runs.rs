@@ -3,13 +3,14 @@
 //! A run clears the requests first, then drains, then arranges the next run (waking 1).
 
 use super::goal::Goal;
-use super::pass::{Pass, Passed, RESIZE_UNITS};
+use super::limits::RUN_BUDGET;
+use super::pass::RESIZE_UNITS;
 use super::plan::{Plan, Sweep};
+use super::root::Runs;
 use super::state::State;
-use super::{Maintenance, RUN_BUDGET, waking};
+use super::waking;
 use crate::listener::inside_listener;
 use crate::reclaim;
-use crate::shared::Shared;
 use crate::sync::{nap, unlock_fairly};
 use std::time::{Duration, Instant};
 
@@ -33,47 +34,7 @@ const MAX_RECLAIM_ROUNDS: usize = 8;
 pub(super) const SHORTEST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(5);
 
-/// The maintenance of a cache with the state that it works on. Its methods are the runs, and what
-/// callers do to help.
-pub(crate) struct Runs<'a, K, V> {
-    pub(super) maintenance: &'a Maintenance<K, V>,
-    pub(super) shared: &'a Shared<K, V>,
-}
-
-impl<K, V> Clone for Runs<'_, K, V> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K, V> Copy for Runs<'_, K, V> {}
-
-impl<K, V> Maintenance<K, V> {
-    #[inline]
-    pub(crate) fn runs<'a>(&'a self, shared: &'a Shared<K, V>) -> Runs<'a, K, V> {
-        Runs {
-            maintenance: self,
-            shared,
-        }
-    }
-
-    /// Runs one pass.
-    pub(super) fn pass(
-        &self,
-        shared: &Shared<K, V>,
-        state: &mut State<K, V>,
-        plan: Plan,
-    ) -> Passed {
-        Pass::new(self, shared, state, plan).run()
-    }
-
-    /// Asks for a run at `moment` at the latest.
-    pub(crate) fn request_run_by(&self, shared: &Shared<K, V>, moment: u64, now: u64) {
-        self.waking.request_by(moment, now, &shared.clock);
-    }
-}
-
-impl<'a, K, V> Runs<'a, K, V> {
+impl<K, V> Runs<'_, K, V> {
     /// One pass of a run. A thread that waits for the lock gets it next; the freeing is done after
     /// that. `None` if no work is left, else the answer of `judge`.
     pub(super) fn run_pass<T>(
@@ -82,7 +43,11 @@ impl<'a, K, V> Runs<'a, K, V> {
         judge: impl FnOnce(&State<K, V>) -> T,
     ) -> Option<T> {
         let mut state = self.maintenance.state.lock();
-        let more = self.maintenance.pass(self.shared, &mut state, plan).more;
+        let more = self
+            .maintenance
+            .pass(self.shared, &mut state, plan)
+            .run()
+            .more;
         let judged = more.then(|| judge(&state));
         let ready = state.freeing.retired.take_ready(2 * RUN_BUDGET);
         unlock_fairly(state);
@@ -218,12 +183,8 @@ impl<'a, K, V> Runs<'a, K, V> {
                 // longer.
                 let next = self.maintenance.state.lock().wheel.next_deadline();
                 let at_once = Some(Duration::ZERO);
-                return self
-                    .maintenance
-                    .waking
-                    .end(next, at_once, &self.shared.clock, || {
-                        self.shared.clock.now()
-                    });
+                let waking = &self.maintenance.waking;
+                return waking.end(next, at_once, &self.shared.clock, None);
             }
         }
         self.run_reclaim();
@@ -245,7 +206,7 @@ impl<'a, K, V> Runs<'a, K, V> {
         drop(state);
         self.maintenance
             .waking
-            .end(next, retry, &self.shared.clock, || self.shared.clock.now())
+            .end(next, retry, &self.shared.clock, None)
     }
 
     /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due.
@@ -256,7 +217,7 @@ impl<'a, K, V> Runs<'a, K, V> {
             ..Plan::RECLAIM
         };
         self.run_all(drain);
-        if self.maintenance.delivery.notifier.waiting() > 0 {
+        if self.maintenance.notifier.waiting() > 0 {
             return Some(Duration::ZERO);
         }
         let mut state = self.maintenance.state.lock();

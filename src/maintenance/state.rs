@@ -1,15 +1,14 @@
 //! What the maintenance lock protects.
 
-use super::BATCH_HARD_LIMIT;
 use super::freeing::Freeing;
+use super::limits::BATCH_HARD_LIMIT;
 use crate::buffer::Batch;
 use crate::buffer::read::ReadBuffer;
 use crate::eviction::Eviction;
 use crate::map::TablePart;
 use crate::node::NodePtr;
 use crate::notify::Notification;
-use crate::wheel::Wheel;
-use std::time::Duration;
+use crate::wheel::{Spans, Wheel};
 
 /// See the module docs.
 pub(super) struct State<K, V> {
@@ -36,10 +35,10 @@ pub(super) struct State<K, V> {
 }
 
 impl<K, V> State<K, V> {
-    pub(super) fn new(resolution: Duration, eviction: Option<Eviction<K, V>>) -> Self {
+    pub(super) fn new(spans: Spans, eviction: Option<Eviction<K, V>>) -> Self {
         Self {
             // Cache time begins at 0.
-            wheel: Wheel::new(0, resolution),
+            wheel: Wheel::new(0, spans),
             eviction,
             freeing: Freeing::new(),
             gathered: Vec::new(),

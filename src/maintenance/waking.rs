@@ -288,21 +288,25 @@ impl Waking {
     }
 
     /// A run has ended; work is left for `next`, and perhaps a reason to come back after `retry`.
-    /// Arranges the next run, for the requests made meanwhile too, and says when that is. `reading`
-    /// is asked for the time of `clock` if a moment is to be waited for.
+    /// Arranges the next run, for the requests made meanwhile too, and says when that is. `now`
+    /// is the time of `clock`, if it is known.
     pub(crate) fn end(
         &self,
         next: Option<u64>,
         retry: Option<Duration>,
         clock: &Clock,
-        reading: impl FnOnce() -> u64,
+        now: Option<u64>,
     ) -> Option<Duration> {
         let mut changes = self.changes.lock();
         // A writer may have requested a moment though the run has left nothing: the waker needs
         // that one as a time from now, too.
         let armed = self.armed.load(Ordering::SeqCst);
         let timed = next.is_some() || armed != NEVER;
-        let now = if timed { reading() } else { 0 };
+        let now = if timed {
+            now.unwrap_or_else(|| clock.now())
+        } else {
+            0
+        };
         *changes = retry;
         let armed = time::earlier(armed, next.unwrap_or(NEVER), now);
         self.armed.store(armed, Ordering::SeqCst);

@@ -5,10 +5,11 @@
 //! helps where its shard's batch has reached the soft limit, and where no thread wakes the cache.
 
 use super::backlog::Backlog;
+use super::limits::{BATCH_HARD_LIMIT, RUN_BUDGET};
+use super::outcome::WriteOutcome;
 use super::plan::Plan;
-use super::runs::Runs;
+use super::root::{Maintenance, Runs};
 use super::state::State;
-use super::{BATCH_HARD_LIMIT, Maintenance, RUN_BUDGET, WriteOutcome};
 use crate::buffer::read::{Offer, ReadBuffer};
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
@@ -115,15 +116,16 @@ impl<'a, K, V> Runs<'a, K, V> {
         let (maintenance, clock) = (self.maintenance, &self.shared.clock);
         if let Some(now) = outcome.now {
             self.check_threads(now, may);
-        }
-        if let Some((flush, now)) = outcome.flush(&maintenance.spans) {
-            // The policy was asked since the write read the clock, and may have taken its time.
-            let now = if maintenance.waking.is_up_to_callers() {
-                now
-            } else {
-                clock.now()
-            };
-            maintenance.waking.request_by(flush, now, clock);
+            if outcome.deadline != NEVER {
+                let flush = maintenance.spans.flush_time(outcome.deadline, now);
+                // The policy was asked since the write read the clock, and may have taken its time.
+                let now = if maintenance.waking.is_up_to_callers() {
+                    now
+                } else {
+                    clock.now()
+                };
+                maintenance.waking.request_by(flush, now, clock);
+            }
         }
         if maintenance.leaves_work(&outcome) {
             maintenance.waking.request_soon(clock);
@@ -161,23 +163,18 @@ impl<'a, K, V> Runs<'a, K, V> {
         let _begun = alone.then(|| waking.begin());
         let plan = Plan::help(shard, pending + maintenance.caller_budget, expire);
         let found = state.excess();
-        let mut passed = maintenance.pass(self.shared, &mut state, plan);
+        let mut passed = maintenance.pass(self.shared, &mut state, plan).run();
         let debt = state.excess().saturating_sub(found);
         if debt > 0 && state.is_far_over() {
             (state, passed.more) = self.evict_excess(state, debt, plan.without_drain(), may);
         }
         if alone {
             let next = state.wheel.next_deadline();
-            let timed = was_armed || next.is_some();
-            let now = if timed { clock.now() } else { 0 };
+            let now = (was_armed || next.is_some()).then(|| clock.now());
             // What the budget left over, batches included, is due now: the next caller goes on with
             // it.
-            let next = if passed.more && timed {
-                Some(now)
-            } else {
-                next
-            };
-            waking.end(next, None, clock, || if timed { now } else { clock.now() });
+            let next = now.filter(|_| passed.more).or(next);
+            waking.end(next, None, clock, now);
         }
         if may == May::Nothing {
             return;
@@ -246,7 +243,7 @@ impl<'a, K, V> Runs<'a, K, V> {
             self.free(ready);
             state = maintenance.state.lock();
             let before = state.excess();
-            let more = maintenance.pass(self.shared, &mut state, plan).more;
+            let more = maintenance.pass(self.shared, &mut state, plan).run().more;
             let paid = before.saturating_sub(state.excess());
             debt = debt.saturating_sub(paid);
             if paid == 0 || debt == 0 || !state.is_far_over() {

@@ -265,27 +265,40 @@ impl Pool {
     /// Takes a slot from a region. If that allocates a new region, `open` is called for each of its
     /// chunks, with the address of the chunk and the address of its columns.
     pub(super) fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
+        match self.take_listed() {
+            Some(slot) => slot,
+            None => self.take_elsewhere(open),
+        }
+    }
+
+    /// Takes a slot from the region to take from first, if that has a free one.
+    #[inline]
+    fn take_listed(&mut self) -> Option<NonNull<u8>> {
+        let &number = self.partial.last()?;
+        let region = self.regions[number as usize].as_mut()?;
+        let slot = region.take(&self.shape)?;
+        self.used += 1;
+        Some(slot)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_elsewhere(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
         loop {
-            let Some(&number) = self.partial.last() else {
-                self.grow(&open);
-                continue;
-            };
-            if let Some(region) = &mut self.regions[number as usize] {
-                if let Some(slot) = region.take(&self.shape) {
-                    self.used += 1;
-                    return slot;
-                }
-                region.listed = false;
-            } else {
-                self.vacant.push(number);
+            match self.partial.pop() {
+                Some(number) => match &mut self.regions[number as usize] {
+                    Some(region) => region.listed = false,
+                    None => self.vacant.push(number),
+                },
+                None => self.grow(&open),
             }
-            self.partial.pop();
+            if let Some(slot) = self.take_listed() {
+                return slot;
+            }
         }
     }
 
     /// Allocates another region and opens its chunks.
-    #[cold]
-    #[inline(never)]
     fn grow(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) {
         let Shape {
             size,
@@ -428,7 +441,7 @@ impl Pool {
                 vacated
                     .0
                     .push((region.at, self.shape.region(region.chunks)));
-                // `partial` still lists it until `take_free` gets there.
+                // `partial` still lists it until `take_elsewhere` gets there.
                 *place = None;
             } else {
                 return;

@@ -107,7 +107,7 @@ where
     }
 
     fn notifier_name(&self) -> Option<String> {
-        self.maintenance.delivery.thread_name(&self.shared)
+        self.maintenance.notifier_name(&self.shared)
     }
 }
 

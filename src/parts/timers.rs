@@ -3,7 +3,7 @@
 use super::nodes::Nodes;
 use crate::node::Columns;
 use crate::time;
-use crate::wheel::Wheel;
+use crate::wheel::{Spans, Wheel};
 use std::time::Duration;
 
 /// Timers in a wheel: what a cache does for deadlines, without the cache. Times are nanoseconds.
@@ -18,7 +18,7 @@ impl Timers {
     pub fn new() -> Self {
         Self {
             nodes: Nodes::new(Columns::default()),
-            wheel: Wheel::new(0, Duration::from_secs(1)),
+            wheel: Wheel::new(0, Spans::new(Duration::from_secs(1))),
         }
     }
 

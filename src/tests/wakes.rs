@@ -80,7 +80,7 @@ impl Scene {
         _ = self.waking.begin();
         let drained = std::mem::take(&mut *self.batch.lock());
         let next = drained.into_iter().filter(|d| *d != NEVER).min();
-        self.waking.end(next, None, &steady(), || 0);
+        self.waking.end(next, None, &steady(), Some(0));
     }
 
     fn left(&self) -> Vec<u64> {
@@ -102,7 +102,7 @@ fn a_request_for_soon_against_a_run_is_held_if_the_run_missed_the_event() {
                 "the alarm was not set"
             );
             assert!(
-                scene.waking.end(None, None, &steady(), || 0).is_some(),
+                scene.waking.end(None, None, &steady(), Some(0)).is_some(),
                 "no run is arranged"
             );
         }
@@ -122,7 +122,7 @@ fn two_requests_for_soon_against_a_run_are_held_if_the_run_missed_an_event() {
         writer.join().unwrap();
         if !scene.left().is_empty() {
             assert!(
-                scene.waking.end(None, None, &steady(), || 0).is_some(),
+                scene.waking.end(None, None, &steady(), Some(0)).is_some(),
                 "no run is arranged"
             );
         }

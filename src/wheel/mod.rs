@@ -80,9 +80,9 @@ mod level;
 use crate::list::{List, Timer};
 use crate::node::{EntryPtr, NO_BUCKET, NodePtr};
 use crate::time;
+use crate::wheel_snapshot::LevelSnapshot;
 use level::{BUCKETS, BUCKETS_PER_LEVEL, BucketSet, LEVELS, OVERDUE};
 pub(crate) use level::{FINEST, Spans, WIDEST};
-use std::time::Duration;
 
 /// The buckets of one wheel; see the module docs.
 pub(crate) struct Wheel<K, V> {
@@ -132,24 +132,9 @@ impl<K, V> Buckets<K, V> {
     }
 }
 
-/// One level as a viewer sees it.
-#[derive(Clone, Debug)]
-pub(crate) struct Level {
-    /// Width of a bucket.
-    pub(crate) span: Duration,
-    /// Index of the bucket whose tick holds now.
-    pub(crate) hand: usize,
-    /// Number of nodes in each bucket.
-    pub(crate) lens: Vec<usize>,
-}
-
 impl<K, V> Wheel<K, V> {
     /// An empty wheel that stands at `now`. It allocates nothing yet.
-    pub(crate) fn new(now: u64, resolution: Duration) -> Self {
-        Self::with_spans(now, Spans::new(resolution))
-    }
-
-    fn with_spans(now: u64, spans: Spans) -> Self {
+    pub(crate) fn new(now: u64, spans: Spans) -> Self {
         Self {
             spans,
             now,
@@ -268,7 +253,10 @@ impl<K, V> Wheel<K, V> {
 
     /// How many nodes a sweep at `now` would make pending at most.
     pub(crate) fn sweep_len(&self, now: u64) -> usize {
-        let bucket_id = level::bucket_id_of(0, self.spans.hand(0, now));
+        self.bucket_len(level::bucket_id_of(0, self.spans.hand(0, now)))
+    }
+
+    fn bucket_len(&self, bucket_id: u8) -> usize {
         let buckets = self.buckets.as_ref();
         buckets.map_or(0, |buckets| {
             buckets.by_id[usize::from(bucket_id)].entries.len()
@@ -332,13 +320,9 @@ impl<K, V> Wheel<K, V> {
 
     /// An upper bound on the number of pending nodes.
     pub(crate) fn pending_len(&self) -> usize {
-        let Some(buckets) = &self.buckets else {
-            return 0;
-        };
-        (0..)
-            .zip(&buckets.by_id)
-            .filter(|&(bucket_id, _)| self.pending.contains(bucket_id))
-            .map(|(_, bucket)| bucket.entries.len())
+        (0..BUCKETS as u8)
+            .filter(|&bucket_id| self.pending.contains(bucket_id))
+            .map(|bucket_id| self.bucket_len(bucket_id))
             .sum()
     }
 
@@ -363,21 +347,15 @@ impl<K, V> Wheel<K, V> {
 
     /// A snapshot of one level. The overdue entries are counted in the bucket under the hand of
     /// level 0.
-    pub(crate) fn level(&self, level: usize) -> Level {
+    pub(crate) fn level(&self, level: usize) -> LevelSnapshot {
         let hand = self.spans.hand(level, self.now) as usize;
-        let len_at = |bucket_id: u8| {
-            let buckets = self.buckets.as_ref();
-            buckets.map_or(0, |buckets| {
-                buckets.by_id[usize::from(bucket_id)].entries.len()
-            })
-        };
         let mut lens: Vec<usize> = (0..BUCKETS_PER_LEVEL[level])
-            .map(|index| len_at(level::bucket_id_of(level, index)))
+            .map(|index| self.bucket_len(level::bucket_id_of(level, index)))
             .collect();
         if level == 0 {
-            lens[hand] += len_at(OVERDUE);
+            lens[hand] += self.bucket_len(OVERDUE);
         }
-        Level {
+        LevelSnapshot {
             span: self.spans.span(level),
             hand,
             lens,
@@ -385,7 +363,7 @@ impl<K, V> Wheel<K, V> {
     }
 
     /// Snapshots of all levels, the finest first.
-    pub(crate) fn levels(&self) -> impl Iterator<Item = Level> {
+    pub(crate) fn levels(&self) -> impl Iterator<Item = LevelSnapshot> {
         (0..LEVELS).map(|level| self.level(level))
     }
 

@@ -171,7 +171,7 @@ impl Bench {
     fn new(now: i128, shift: u32) -> Self {
         let spans = Spans::with_shift(shift);
         Self {
-            wheel: Wheel::with_spans(now as u64, spans),
+            wheel: Wheel::new(now as u64, spans),
             spans,
             now,
             entries: Vec::new(),

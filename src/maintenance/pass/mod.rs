@@ -8,11 +8,13 @@
 //!
 //! The order of the steps, and what holds between them, is in the module docs of `maintenance`.
 
-mod drain;
+pub(super) mod drain;
 mod evict;
-mod expire;
+pub(super) mod expire;
 
-use super::{Maintenance, Plan, State};
+use super::plan::Plan;
+use super::root::Maintenance;
+use super::state::State;
 use crate::listener::RemovalCause;
 use crate::map::Garbage;
 use crate::node::{self, NodePtr, NodeState};
@@ -22,11 +24,6 @@ use crate::time::NEVER;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
-
-#[cfg(all(test, not(wheelhouse_loom)))]
-pub(super) use drain::{ORDERED_RENEWALS_PER_TURNOVER, RENEWALS_PER_TURNOVER};
-#[cfg(all(test, not(wheelhouse_loom)))]
-pub(super) use expire::SWEEPS_PER_TICK;
 
 /// How many units of a table that grows or shrinks a run moves under one hold of its shard's lock.
 pub(super) const RESIZE_UNITS: usize = 16;
@@ -60,15 +57,16 @@ pub(super) struct Passed {
     pub(super) applied: usize,
 }
 
-impl<'a, K, V> Pass<'a, K, V> {
-    pub(super) fn new(
-        maintenance: &'a Maintenance<K, V>,
+impl<K, V> Maintenance<K, V> {
+    /// A pass that is about to begin.
+    pub(super) fn pass<'a>(
+        &'a self,
         shared: &'a Shared<K, V>,
         state: &'a mut State<K, V>,
         plan: Plan,
-    ) -> Self {
-        Self {
-            maintenance,
+    ) -> Pass<'a, K, V> {
+        Pass {
+            maintenance: self,
             shared,
             state,
             plan,
@@ -80,7 +78,9 @@ impl<'a, K, V> Pass<'a, K, V> {
             ticker_panic: None,
         }
     }
+}
 
+impl<K, V> Pass<'_, K, V> {
     pub(super) fn run(mut self) -> Passed {
         let (maintenance, shared) = (self.maintenance, self.shared);
         maintenance.status.begin();
@@ -97,7 +97,7 @@ impl<'a, K, V> Pass<'a, K, V> {
         self.state.freeing.end_sweep();
         self.make_room();
         (self.state.freeing).seal(&shared.domain, self.plan.seal, &maintenance.backlog);
-        maintenance.delivery.notifier.post(&mut self.state.gathered);
+        maintenance.notifier.post(&mut self.state.gathered);
         maintenance.backlog.note_applied();
         maintenance.status.end();
         if let (Some(counters), Some(begun)) = (&shared.counters, begun) {
@@ -172,7 +172,7 @@ impl<'a, K, V> Pass<'a, K, V> {
     /// freed; without a listener, retires it.
     #[inline(always)]
     fn notify_or_retire(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
-        if self.maintenance.delivery.notifier.has_listener() {
+        if self.maintenance.notifier.has_listener() {
             self.state.gathered.push(Notification { node, cause });
         } else {
             self.state.freeing.retire(Garbage::Node(node));

@@ -1,7 +1,7 @@
 //! How long a run delivers notifications, and in which order.
 
-use super::super::Plan;
 use super::super::delivery::{DELIVERY_SLICE, EXTRA_CLOCK_READS};
+use super::super::plan::Plan;
 use crate::map::Garbage;
 use crate::notify::CALLS_PER_CLOCK_READ;
 use crate::{Cache, ManualTicker, RemovalCause, Scheduler};
@@ -85,6 +85,7 @@ fn post(cache: &Cache<u32, u32>, chunks: u64) {
             if key % 8 == 7 {
                 while maintenance
                     .pass(shared, &mut maintenance.state.lock(), Plan::RUN)
+                    .run()
                     .more
                 {}
             }
@@ -170,21 +171,19 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
             // One shard after the other, otherwise only the order of each key would be kept.
             while maintenance
                 .pass(shared, &mut maintenance.state.lock(), Plan::RUN)
+                .run()
                 .more
             {}
         }
         next += count;
     };
     let deliver = || {
-        maintenance
-            .delivery
-            .notifier
-            .deliver(|| false, &mut |nodes| {
-                let mut state = maintenance.state.lock();
-                for node in nodes.drain(..) {
-                    state.freeing.retire(Garbage::Node(node));
-                }
-            })
+        maintenance.notifier.deliver(|| false, &mut |nodes| {
+            let mut state = maintenance.state.lock();
+            for node in nodes.drain(..) {
+                state.freeing.retire(Garbage::Node(node));
+            }
+        })
     };
     // More notifications are posted while a block is delivered in part, into that block and into
     // others.
@@ -194,7 +193,7 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
         post(more);
     }
     while deliver() {}
-    assert_eq!(maintenance.delivery.notifier.waiting(), 0);
+    assert_eq!(maintenance.notifier.waiting(), 0);
     let told: Vec<u32> = told.try_iter().collect();
     assert_eq!(told, (0..971).collect::<Vec<_>>());
 }

@@ -1,6 +1,7 @@
 //! Writers that always bring as much as a pass can take.
 
-use super::super::{BATCH_HARD_LIMIT, Plan, RUN_BUDGET};
+use super::super::limits::{BATCH_HARD_LIMIT, RUN_BUDGET};
+use super::super::plan::Plan;
 use crate::{Cache, MaintenanceTask, ManualTicker, Scheduler, Ticker};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,7 +29,9 @@ fn due_entries_are_removed_even_when_a_pass_has_a_full_load() {
     drop(passes);
     let mut state = core.maintenance.state.lock();
     state.cursor = 0;
-    core.maintenance.pass(&core.shared, &mut state, Plan::RUN);
+    core.maintenance
+        .pass(&core.shared, &mut state, Plan::RUN)
+        .run();
     let left = core.shared.map.len() - keys.len() as u64;
     assert!(left < 100, "none of those that were due has left");
 }

@@ -1,8 +1,9 @@
 //! What a caller does to help maintenance, and how much at a time.
 
-use super::super::pass::SWEEPS_PER_TICK;
+use super::super::limits::{BATCH_HARD_LIMIT, CALLER_BUDGET, RUN_BUDGET};
+use super::super::pass::expire::SWEEPS_PER_TICK;
+use super::super::plan::Plan;
 use super::super::writers::May;
-use super::super::{BATCH_HARD_LIMIT, CALLER_BUDGET, Plan, RUN_BUDGET};
 use super::node;
 use crate::{Cache, ManualTicker};
 use std::ops::Range;
@@ -42,7 +43,9 @@ fn drain(cache: &Cache<u32, u32>) {
         ..Plan::RUN
     };
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
-    maintenance.pass(shared, &mut maintenance.state.lock(), plan);
+    maintenance
+        .pass(shared, &mut maintenance.state.lock(), plan)
+        .run();
 }
 
 /// The plan of a caller's first pass.
@@ -183,7 +186,7 @@ fn a_cache_over_its_bound_sweeps_a_crowded_bucket_a_few_times_a_tick() {
             drain: false,
             ..Plan::RUN
         };
-        maintenance.pass(shared, &mut state, plan);
+        maintenance.pass(shared, &mut state, plan).run();
         state.swept_at
     };
     let pause = tick / SWEEPS_PER_TICK as u32;

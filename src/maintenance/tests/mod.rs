@@ -6,12 +6,11 @@ mod helping;
 mod succession;
 mod waking;
 
-use super::pass::{ORDERED_RENEWALS_PER_TURNOVER, Pass, RENEWALS_PER_TURNOVER};
-use super::{
-    BATCH_HARD_LIMIT, BATCH_SOFT_LIMIT, Eviction, Plan, SOFT_LIMITS_PER_BOUND, State,
-    batch_soft_limit,
-};
-use crate::eviction::EvictionPolicy;
+use super::limits::{BATCH_HARD_LIMIT, BATCH_SOFT_LIMIT, SOFT_LIMITS_PER_BOUND, batch_soft_limit};
+use super::pass::drain::{ORDERED_RENEWALS_PER_TURNOVER, RENEWALS_PER_TURNOVER};
+use super::plan::Plan;
+use super::state::State;
+use crate::eviction::{Eviction, EvictionPolicy};
 use crate::node::NodePtr;
 use crate::{Cache, ManualTicker};
 use std::sync::mpsc;
@@ -43,7 +42,7 @@ fn sweep_by_small_steps(cache: &Cache<u32, u32>) -> usize {
             assert!(cache.set_expiry(&key, Some(Duration::from_secs(60))));
         }
         let mut state = maintenance.state.lock();
-        while maintenance.pass(shared, &mut state, least).more {
+        while maintenance.pass(shared, &mut state, least).run().more {
             if state.freeing.retired.ready() > 0 {
                 assert_eq!(
                     state.freeing.unswept, 0,
@@ -123,6 +122,7 @@ fn assert_the_stamp_is_renewed_by(
     let pass = |plan| {
         while maintenance
             .pass(shared, &mut maintenance.state.lock(), plan)
+            .run()
             .more
         {}
     };
@@ -274,7 +274,7 @@ fn a_pass_evicts_more_than_was_inserted_but_a_bounded_number() {
         (0..came as u32).for_each(|key| cache.insert(10_000 * (came as u32 + 1) + key, 0));
         state = maintenance.state.lock();
         assert!(
-            maintenance.pass(shared, &mut state, plan).more,
+            maintenance.pass(shared, &mut state, plan).run().more,
             "far from done"
         );
         let left = before - len(&state);
@@ -297,7 +297,9 @@ fn an_entry_that_was_extended_since_the_wheel_gave_it_out_goes_back() {
     let mut state = maintenance.state.lock();
     // The state in which the wheel leaves it.
     state.wheel.deschedule(node);
-    Pass::new(maintenance, shared, &mut state, Plan::RUN).expire_one(node, shared.clock.now());
+    maintenance
+        .pass(shared, &mut state, Plan::RUN)
+        .expire_one(node, shared.clock.now());
     drop(state);
     assert_eq!(cache.get(&1), Some(1));
     maintenance.check_invariants(shared);
@@ -326,7 +328,7 @@ fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
         (there..there + more).for_each(|key| cache.insert(key, 0));
         there += more;
         let mut state = maintenance.state.lock();
-        maintenance.pass(shared, &mut state, drain);
+        maintenance.pass(shared, &mut state, drain).run();
         let over = u64::from(there - 4);
         assert_eq!(state.excess(), over * HEAVY);
         assert_eq!(
@@ -349,7 +351,7 @@ fn one_pass_removes_all_that_is_due_within_its_budget() {
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let mut state = maintenance.state.lock();
     assert!(
-        !maintenance.pass(shared, &mut state, Plan::RUN).more,
+        !maintenance.pass(shared, &mut state, Plan::RUN).run().more,
         "work is left"
     );
     assert_eq!(shared.map.len(), 0);

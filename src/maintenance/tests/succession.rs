@@ -4,7 +4,7 @@
 //! passes of any plan: some drain nothing, some drain one shard's batch, some remove entries whose
 //! event still waits.
 
-use crate::maintenance::Plan;
+use crate::maintenance::plan::Plan;
 use crate::maintenance::plan::Sweep;
 use crate::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, Scheduler};
 use std::sync::Arc;
@@ -106,7 +106,7 @@ fn run(seed: u64) {
         let pending = |shard| shared.map.lock_shard(shard).pending();
         if (0..shared.map.shards()).map(pending).sum::<usize>() > 8 {
             // Otherwise the writes below would wait for the lock that this thread holds.
-            maintenance.pass(shared, &mut state, Plan::RUN);
+            maintenance.pass(shared, &mut state, Plan::RUN).run();
         }
         for _ in 0..dice.below(30) {
             let key = dice.below(keys);
@@ -122,7 +122,9 @@ fn run(seed: u64) {
                 10 => clock.advance(dice.lifetime() / 16),
                 _ => {
                     let shard = shared.map.shard_of(cache.core.hash(&key));
-                    maintenance.pass(shared, &mut state, plan(&mut dice, shard));
+                    maintenance
+                        .pass(shared, &mut state, plan(&mut dice, shard))
+                        .run();
                     state.wheel.check_invariants();
                     if let Some(eviction) = &state.eviction {
                         eviction.check_invariants();

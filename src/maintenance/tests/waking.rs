@@ -3,8 +3,9 @@
 use crate::maintenance::waking::{COALESCE_DELAY, Waking};
 use crate::scheduler::{Task, TaskRef};
 use crate::time::Clock;
-use crate::{Alarm, MaintenanceTask, ManualTicker, Scheduler};
+use crate::{Alarm, MaintenanceTask, ManualTicker, Scheduler, Ticker};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -91,19 +92,19 @@ fn soon_is_requested_once_a_run_and_never_delays_another_request() {
 fn the_end_of_a_run_arranges_the_next() {
     let (waking, bell) = waking();
     let clock = Clock::custom(Box::new(ManualTicker::new()));
-    let unread = || -> u64 { panic!("without a moment, the clock is not read") };
+    let (unread, readings) = counted();
     waking.request_by(9 * SECOND, 0, &steady());
     waking.request_soon(&clock);
     bell.rung();
 
     // Nothing is left to do, and the earlier request was fulfilled.
     drop(waking.begin());
-    assert_eq!(waking.end(None, None, &steady(), unread), None);
+    assert_eq!(waking.end(None, None, &unread, None), None);
     assert!(!waking.is_armed() && bell.rung().is_empty());
 
     // What the wheel has left.
     assert_eq!(
-        waking.end(Some(6 * SECOND), None, &steady(), || SECOND),
+        waking.end(Some(6 * SECOND), None, &steady(), Some(SECOND)),
         Some(secs(5))
     );
     assert_eq!(bell.rung(), [secs(5)]);
@@ -114,11 +115,11 @@ fn the_end_of_a_run_arranges_the_next() {
     waking.request_by(4 * SECOND, SECOND, &steady());
     bell.rung();
     assert_eq!(
-        waking.end(None, None, &steady(), || 2 * SECOND),
+        waking.end(None, None, &steady(), Some(2 * SECOND)),
         Some(secs(2))
     );
     assert_eq!(
-        waking.end(Some(6 * SECOND), None, &steady(), || SECOND),
+        waking.end(Some(6 * SECOND), None, &steady(), Some(SECOND)),
         Some(secs(3))
     );
     assert_eq!(bell.rung(), [secs(2), secs(3)]);
@@ -126,7 +127,7 @@ fn the_end_of_a_run_arranges_the_next() {
     // Memory that a reader holds is requested for later; other work is not delayed by it.
     drop(waking.begin());
     let retry = Some(4 * COALESCE_DELAY);
-    assert_eq!(waking.end(None, retry, &steady(), unread), retry);
+    assert_eq!(waking.end(None, retry, &unread, None), retry);
     assert_eq!(bell.rung(), [4 * COALESCE_DELAY]);
     waking.request_by(9 * SECOND, SECOND, &steady());
     assert_eq!(
@@ -136,9 +137,10 @@ fn the_end_of_a_run_arranges_the_next() {
     );
     waking.request_soon(&clock);
     assert_eq!(
-        waking.end(None, retry, &steady(), || SECOND),
+        waking.end(None, retry, &steady(), Some(SECOND)),
         Some(COALESCE_DELAY)
     );
+    assert_eq!(readings(), 1, "without a moment, the clock is not read");
 }
 
 #[test]
@@ -163,4 +165,17 @@ fn a_run_that_a_panic_ends_is_tried_again() {
 /// A clock that converts one to one.
 fn steady() -> crate::time::Clock {
     crate::time::Clock::custom(Box::new(crate::ManualTicker::new()))
+}
+
+/// A clock that counts how often it is read, which its making does once.
+fn counted() -> (Clock, impl Fn() -> u64) {
+    struct Counted(Arc<AtomicU64>);
+    impl Ticker for Counted {
+        fn nanos(&self) -> u64 {
+            self.0.fetch_add(1, Ordering::Relaxed)
+        }
+    }
+    let readings = Arc::new(AtomicU64::new(0));
+    let clock = Clock::custom(Box::new(Counted(Arc::clone(&readings))));
+    (clock, move || readings.load(Ordering::Relaxed))
 }

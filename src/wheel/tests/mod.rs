@@ -50,7 +50,7 @@ impl Rig {
 
     fn with_shift(now: u64, shift: u32) -> Self {
         Self {
-            wheel: Wheel::with_spans(now, Spans::with_shift(shift)),
+            wheel: Wheel::new(now, Spans::with_shift(shift)),
             nodes: Nodes::default(),
         }
     }

@@ -314,7 +314,8 @@ fn a_picture_shows_each_node_where_it_hangs() {
 
 #[test]
 fn a_wheel_without_deadlines_allocates_nothing() {
-    let mut wheel: Wheel<u64, u64> = Wheel::new(0, Duration::from_nanos(1 << 30));
+    let mut wheel: Wheel<u64, u64> =
+        Wheel::new(0, super::super::Spans::new(Duration::from_nanos(1 << 30)));
     wheel.advance(1 << 50);
     wheel.sweep(1 << 51);
     let mut budget = 1;

@@ -1,0 +1,139 @@
+//! The maintenance of one cache, and the borrow of it by which its methods run.
+
+use super::backlog::Backlog;
+use super::limits::{BOUNDED_CALLER_BUDGET, CALLER_BUDGET, batch_soft_limit};
+use super::state::State;
+use super::status::Status;
+use super::waking::Waking;
+use crate::eviction::Eviction;
+use crate::listener::Listener;
+use crate::node::NodePtr;
+use crate::notify::Notifier;
+use crate::reclaim::Pin;
+use crate::scheduler::{NotifierThread, Waker};
+use crate::shared::Shared;
+use crate::stats::Stats;
+use crate::sync::Mutex;
+use crate::wheel::Spans;
+use crate::wheel_snapshot::LevelSnapshot;
+use std::time::Duration;
+
+/// The settings that maintenance needs.
+pub(crate) struct Setup<K, V> {
+    pub(crate) resolution: Duration,
+    pub(crate) listener: Option<Listener<K, V>>,
+    /// Whether entries have weights of their own.
+    pub(crate) weighed: bool,
+    pub(crate) waker: Waker,
+}
+
+/// Keeps the wheel, the size policy, the listener and the memory in step with the map. Calls write
+/// it: on other cache lines than what they only read.
+#[repr(align(64))]
+pub(crate) struct Maintenance<K, V> {
+    pub(super) is_bounded: bool,
+    /// Events in a batch that make the writer run a pass: [`BATCH_SOFT_LIMIT`], or less.
+    pub(super) batch_soft_limit: usize,
+    pub(super) caller_budget: usize,
+    pub(super) spans: Spans,
+    pub(super) status: Status,
+    pub(super) backlog: Backlog,
+    /// Behind the maintenance lock.
+    pub(super) state: Mutex<State<K, V>>,
+    pub(super) notifier: Notifier<K, V>,
+    pub(super) notifier_thread: NotifierThread,
+    pub(super) waking: Waking,
+    /// Held by a walk through the size policy: there is one cursor.
+    pub(super) walks: Mutex<()>,
+}
+
+impl<K, V> Maintenance<K, V> {
+    pub(crate) fn new(shared: &Shared<K, V>, setup: Setup<K, V>) -> Self {
+        let bounded = shared.max_capacity();
+        let spans = Spans::new(setup.resolution);
+        let eviction = bounded.map(|max| Eviction::new(shared.eviction_policy, max, setup.weighed));
+        Self {
+            is_bounded: bounded.is_some(),
+            batch_soft_limit: batch_soft_limit(bounded, shared.map.shards()),
+            caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
+            spans,
+            status: Status::new(),
+            backlog: Backlog::new(shared.map.shards()),
+            state: Mutex::new(State::new(spans, eviction)),
+            notifier: Notifier::new(setup.listener),
+            notifier_thread: NotifierThread::new(),
+            waking: Waking::new(setup.waker),
+            walks: Mutex::new(()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn runs<'a>(&'a self, shared: &'a Shared<K, V>) -> Runs<'a, K, V> {
+        Runs {
+            maintenance: self,
+            shared,
+        }
+    }
+
+    /// Asks for a run at `moment` at the latest.
+    pub(crate) fn request_run_by(&self, shared: &Shared<K, V>, moment: u64, now: u64) {
+        self.waking.request_by(moment, now, &shared.clock);
+    }
+
+    /// Notes that an entry was read, as far as the size policy wants to know.
+    #[inline]
+    pub(crate) fn note_read(&self, shared: &Shared<K, V>, node: NodePtr<K, V>, pin: &Pin) {
+        if let Some(reads) = &shared.reads
+            && reads.should_record(node)
+        {
+            self.offer_read(reads, node, pin);
+        }
+    }
+
+    /// Moves the bound; false if the cache was built without one.
+    pub(crate) fn set_max_capacity(&self, shared: &Shared<K, V>, max: u64) -> bool {
+        if shared.max_capacity().is_none() {
+            return false;
+        }
+        let mut state = self.state.lock();
+        shared.set_max_capacity(max);
+        if let Some(eviction) = &mut state.eviction {
+            eviction.set_max(max);
+        }
+        drop(state);
+        self.waking.request_soon(&shared.clock);
+        true
+    }
+
+    /// The wheel's time and levels as they stand.
+    pub(crate) fn wheel_levels(&self) -> (u64, Vec<LevelSnapshot>) {
+        let state = self.state.lock();
+        (state.wheel.now(), state.wheel.levels().collect())
+    }
+
+    /// What was counted so far: nothing, unless statistics are recorded.
+    pub(crate) fn stats(&self, shared: &Shared<K, V>) -> Stats {
+        let panics = self.notifier.listener_panics();
+        let counters = shared.counters.as_deref();
+        counters.map_or_else(Stats::default, |counters| Stats::of(counters, panics))
+    }
+
+    pub(crate) fn resolution(&self) -> Duration {
+        self.spans.resolution()
+    }
+}
+
+/// The maintenance of a cache with the state that it works on. Its methods are the runs, and what
+/// callers do to help.
+pub(crate) struct Runs<'a, K, V> {
+    pub(super) maintenance: &'a Maintenance<K, V>,
+    pub(super) shared: &'a Shared<K, V>,
+}
+
+impl<K, V> Clone for Runs<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for Runs<'_, K, V> {}
