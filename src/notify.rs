@@ -28,7 +28,7 @@
 
 use crate::listener::{Listener, RemovalCause, call, inside_listener};
 use crate::node::NodePtr;
-use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -52,46 +52,27 @@ pub(crate) struct Notification<K, V> {
 }
 
 /// The right to deliver, which one thread has at a time.
-pub(crate) struct Token {
-    taken: AtomicBool,
-}
+pub(crate) struct Token(Mutex<()>);
 
 impl Token {
     pub(crate) fn new() -> Self {
-        Self {
-            taken: AtomicBool::new(false),
-        }
+        Self(Mutex::new(()))
     }
 
     /// Runs `work` while holding the token, again and again until `is_empty` says that nothing is
     /// left after the token was given back. Returns at once if another thread has the token.
     ///
-    /// SeqCst on both sides: a poster pushes, then tries to take the token; a holder gives it back,
-    /// then looks for more. If the poster finds the token taken, it pushed before the holder gave
-    /// the token back, so the holder's second check finds the push.
+    /// A poster pushes, then tries to take the token; a holder gives it back, then looks for more.
+    /// Both use the lock of the queue. If the holder looks before the push, the poster finds the
+    /// token given back.
     pub(crate) fn run(&self, mut work: impl FnMut(), mut is_empty: impl FnMut() -> bool) {
-        loop {
-            if self.taken.swap(true, Ordering::SeqCst) {
-                return;
-            }
-            let back = GiveBack(self);
+        while let Some(held) = self.0.try_lock() {
             work();
-            drop(back);
+            drop(held);
             if is_empty() {
                 return;
             }
         }
-    }
-}
-
-/// Gives the token back even if `work` unwinds.
-struct GiveBack<'a>(&'a Token);
-
-impl Drop for GiveBack<'_> {
-    fn drop(&mut self) {
-        // A swap where a store would do: models order a store against another thread's swap less
-        // strictly than the language does.
-        _ = self.0.taken.swap(false, Ordering::SeqCst);
     }
 }
 

@@ -28,8 +28,8 @@ pub(super) struct Locked<K, V> {
 /// What stands in a shard, for callers without its lock. Beside the lock, which each writer writes
 /// anyway; not beside what readers read.
 pub(super) struct Totals {
-    entries: AtomicU64,
-    weight: AtomicU64,
+    pub(super) entries: AtomicU64,
+    pub(super) weight: AtomicU64,
     /// Loads that are listed, for removals of absent keys, which take no lock otherwise; see
     /// [`ShardCell::may_load`].
     pub(super) loads: AtomicU64,
@@ -126,20 +126,6 @@ impl<K, V> ShardCell<K, V> {
         }
     }
 
-    /// How many nodes are in the shard; see [`Map::len`](super::Map::len).
-    pub(super) fn len(&self) -> u64 {
-        self.totals.entries.load(Ordering::Relaxed)
-    }
-
-    /// What they weigh together.
-    pub(super) fn weight(&self) -> u64 {
-        self.totals.weight.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn is_resizing(&self) -> bool {
-        self.table.is_resizing()
-    }
-
     /// Takes emptied slots of this shard back.
     pub(super) fn take_back(&self, emptied: Emptied<K, V>) {
         let vacated = self.locked.lock().slab.take_back(emptied);
@@ -173,11 +159,15 @@ impl<K, V> ShardCell<K, V> {
             }
         }
         assert_eq!(
-            self.len(),
+            self.totals.entries.load(Ordering::Relaxed),
             locked.state.count(),
             "entries of shard {number}"
         );
-        assert_eq!(self.weight(), weight, "weight of shard {number}");
+        assert_eq!(
+            self.totals.weight.load(Ordering::Relaxed),
+            weight,
+            "weight of shard {number}"
+        );
     }
 }
 

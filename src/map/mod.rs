@@ -36,6 +36,8 @@ mod table;
 
 use crate::node::{Columns, NodePtr};
 use crate::reclaim::Pin;
+use crate::sync::{AtomicU64, Ordering};
+use cell::Totals;
 pub(crate) use cell::{Probe, ShardCell};
 pub(crate) use garbage::{Garbage, ReturningSlots};
 pub(crate) use shard::{Occupied, Revalidated, Shard};
@@ -152,27 +154,30 @@ impl<K, V> Map<K, V> {
     /// How many nodes are in the map. Exact while no call changes the map; else off by the changes
     /// that other threads make meanwhile. Takes no lock.
     pub(crate) fn len(&self) -> u64 {
-        self.shards.iter().map(ShardCell::len).sum()
+        self.total(|totals| &totals.entries)
     }
 
     /// Whether the table of any shard is between two arrays.
     pub(crate) fn is_resizing(&self) -> bool {
-        self.shards.iter().any(|cell| cell.is_resizing())
+        self.shards.iter().any(|cell| cell.table.is_resizing())
     }
 
     /// How many units have yet to move in the table that has most of them. Takes the lock of each
     /// shard that has any.
     pub(crate) fn units_left(&self) -> u64 {
-        let resizing = self.shards.iter().filter(|cell| cell.is_resizing());
-        resizing
-            .map(|cell| cell.lock().units_left())
-            .max()
-            .unwrap_or(0)
+        let resizing = self.shards.iter().filter(|cell| cell.table.is_resizing());
+        let left = resizing.map(|cell| cell.lock().writer().units_left());
+        left.max().unwrap_or(0)
     }
 
     /// What the nodes in the map weigh together; as exact as [`len`](Self::len).
     pub(crate) fn weight(&self) -> u64 {
-        self.shards.iter().map(ShardCell::weight).sum()
+        self.total(|totals| &totals.weight)
+    }
+
+    fn total(&self, count: impl Fn(&Totals) -> &AtomicU64) -> u64 {
+        let counts = self.shards.iter().map(|cell| count(&cell.totals));
+        counts.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
     /// A place to gather emptied slots in.

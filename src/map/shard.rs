@@ -238,11 +238,6 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.writer().resize_step(units);
     }
 
-    /// How many units of the table have yet to move.
-    pub(super) fn units_left(&mut self) -> u64 {
-        self.writer().units_left()
-    }
-
     /// Gives the pass the events and the memory that left the table, in exchange for the empty
     /// vectors that it brings.
     pub(crate) fn swap_batch(&mut self, batch: &mut Batch<K, V>, parts: &mut Vec<TablePart<K, V>>) {

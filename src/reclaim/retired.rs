@@ -65,13 +65,13 @@ pub(crate) trait Retire {
 
 /// The queue; see the module docs. For the holder of the maintenance lock.
 pub(crate) struct Retired<T: Retire> {
-    open: ChunkedVec<T>,
+    open: Chunks<T>,
     /// The sizes of the items in `open`, added up.
     size: usize,
-    waiting: ChunkedVec<T>,
+    waiting: Chunks<T>,
     /// The grace period of `waiting`; `None` if nothing waits.
     grace: Option<Grace>,
-    sweeping: ChunkedVec<T>,
+    sweeping: Chunks<T>,
     /// Chunks, in the order in which they became ready.
     ready: VecDeque<Vec<T>>,
     /// Emptied containers, to be filled again: in steady state nothing is allocated here.
@@ -86,7 +86,7 @@ pub(crate) struct Retired<T: Retire> {
 /// [given back](Retired::reuse).
 #[must_use]
 pub(crate) struct Ready<T: Retire> {
-    items: ChunkedVec<T>,
+    items: Chunks<T>,
     memory: Option<T::Memory>,
     _away: Option<Arc<()>>,
 }
@@ -107,15 +107,17 @@ impl Away {
 
 /// Emptied containers.
 struct Spare<T: Retire> {
-    chunks: Vec<Vec<T>>,
-    taken: ChunkedVec<T>,
+    chunks: Chunks<T>,
+    taken: Chunks<T>,
     memory: Option<T::Memory>,
 }
 
 /// Items in chunks: however many there are, no step of the pass copies an item, or allocates more
 /// than one chunk and the list of chunks.
-struct ChunkedVec<T> {
-    chunks: Vec<Vec<T>>,
+type Chunks<T> = Vec<Vec<T>>;
+
+fn len<'a, T: 'a>(chunks: impl IntoIterator<Item = &'a Vec<T>>) -> usize {
+    chunks.into_iter().map(Vec::len).sum()
 }
 
 /// Items in a chunk.
@@ -128,62 +130,6 @@ const FIRST_CHUNK_ITEMS: usize = 4;
 const KEPT_LIST_ROOM: usize = 16;
 /// At most this many emptied chunks are kept.
 const SPARE_CHUNKS: usize = 4;
-
-impl<T> ChunkedVec<T> {
-    const fn new() -> Self {
-        Self { chunks: Vec::new() }
-    }
-
-    #[inline]
-    fn push(&mut self, item: T, spare: &mut Vec<Vec<T>>) {
-        if self
-            .chunks
-            .last()
-            .is_none_or(|chunk| chunk.len() >= CHUNK_ITEMS)
-        {
-            self.open_chunk(spare);
-        }
-        // Pushed here: as a parameter of `open_chunk` the item would go through the stack each
-        // time.
-        if let Some(chunk) = self.chunks.last_mut() {
-            chunk.push(item);
-        }
-    }
-
-    #[cold]
-    fn open_chunk(&mut self, spare: &mut Vec<Vec<T>>) {
-        let room = if self.chunks.is_empty() {
-            FIRST_CHUNK_ITEMS
-        } else {
-            CHUNK_ITEMS
-        };
-        let chunk = spare.pop().unwrap_or_else(|| Vec::with_capacity(room));
-        self.chunks.push(chunk);
-    }
-
-    fn append(&mut self, other: &mut Self) {
-        if self.chunks.is_empty() {
-            std::mem::swap(&mut self.chunks, &mut other.chunks);
-        } else {
-            self.chunks.append(&mut other.chunks);
-        }
-    }
-
-    /// Gives back the room for an unusual number of chunks.
-    fn shrink_if_empty(&mut self) {
-        if self.chunks.is_empty() && self.chunks.capacity() > KEPT_LIST_ROOM {
-            self.chunks = Vec::new();
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
-    }
-
-    fn len(&self) -> usize {
-        self.chunks.iter().map(Vec::len).sum()
-    }
-}
 
 thread_local! {
     /// Whether this thread is freeing. A destructor that calls the cache must not begin another
@@ -198,12 +144,20 @@ pub(crate) fn is_freeing() -> bool {
 }
 
 impl<T: Retire> Ready<T> {
+    fn of(items: Chunks<T>) -> Self {
+        Self {
+            items,
+            memory: None,
+            _away: None,
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.items.len()
+        len(&self.items)
     }
 
     /// Destroys all of them. The caller then gives their memory back. Runs outside of locks and
@@ -214,12 +168,12 @@ impl<T: Retire> Ready<T> {
             .try_with(|freeing| freeing.replace(true))
             .unwrap_or(false);
         // The last item first: see the module docs.
-        for chunk in self.items.chunks.iter_mut().rev() {
+        for chunk in self.items.iter_mut().rev() {
             Self::free_chunk(chunk, memory);
         }
         _ = FREEING.try_with(|freeing| freeing.set(outer));
         // The others are freed here, with no lock held.
-        self.items.chunks.truncate(SPARE_CHUNKS);
+        self.items.truncate(SPARE_CHUNKS);
         memory
     }
 
@@ -251,15 +205,15 @@ impl<T: Retire> Ready<T> {
 impl<T: Retire> Retired<T> {
     pub(crate) fn new() -> Self {
         Self {
-            open: ChunkedVec::new(),
+            open: Vec::new(),
             size: 0,
-            waiting: ChunkedVec::new(),
+            waiting: Vec::new(),
             grace: None,
-            sweeping: ChunkedVec::new(),
+            sweeping: Vec::new(),
             ready: VecDeque::new(),
             spare: Spare {
                 chunks: Vec::new(),
-                taken: ChunkedVec::new(),
+                taken: Vec::new(),
                 memory: None,
             },
             away: Arc::new(()),
@@ -284,7 +238,30 @@ impl<T: Retire> Retired<T> {
     #[inline]
     pub(crate) fn retire(&mut self, item: T) {
         self.size = self.size.saturating_add(item.size());
-        self.open.push(item, &mut self.spare.chunks);
+        if self
+            .open
+            .last()
+            .is_none_or(|last| last.len() >= CHUNK_ITEMS)
+        {
+            self.open_chunk();
+        }
+        // Pushed here: as a parameter of `open_chunk` the item would go through the stack each
+        // time.
+        if let Some(chunk) = self.open.last_mut() {
+            chunk.push(item);
+        }
+    }
+
+    #[cold]
+    fn open_chunk(&mut self) {
+        let room = if self.open.is_empty() {
+            FIRST_CHUNK_ITEMS
+        } else {
+            CHUNK_ITEMS
+        };
+        let spare = self.spare.chunks.pop();
+        self.open
+            .push(spare.unwrap_or_else(|| Vec::with_capacity(room)));
     }
 
     /// Checks whether the grace period is over. Returns `true` if a sweep has to begin now. Costs
@@ -306,14 +283,7 @@ impl<T: Retire> Retired<T> {
     /// To be called after a complete drain of all buffers that began after
     /// [`start_sweep`](Self::start_sweep) returned `true`.
     pub(crate) fn swept(&mut self) {
-        let swept = &mut self.sweeping.chunks;
-        if self.ready.is_empty() {
-            // The usual case: no item is copied.
-            let emptied = std::mem::replace(&mut self.ready, std::mem::take(swept).into());
-            *swept = emptied.into();
-        } else {
-            self.ready.extend(swept.drain(..));
-        }
+        self.ready.extend(self.sweeping.drain(..));
     }
 
     pub(crate) fn is_sweeping(&self) -> bool {
@@ -336,19 +306,15 @@ impl<T: Retire> Retired<T> {
     /// inside a destructor that is run from here.
     pub(crate) fn take_ready(&mut self, most: usize) -> Ready<T> {
         if most == 0 || self.ready.is_empty() || is_freeing() {
-            return Ready {
-                items: ChunkedVec::new(),
-                memory: None,
-                _away: None,
-            };
+            return Ready::of(Vec::new());
         }
-        let mut items = std::mem::replace(&mut self.spare.taken, ChunkedVec::new());
+        let mut items = std::mem::take(&mut self.spare.taken);
         let mut count = 0;
         while count < most
             && let Some(chunk) = self.ready.pop_front()
         {
             count += chunk.len();
-            items.chunks.push(chunk);
+            items.push(chunk);
         }
         Ready {
             items,
@@ -362,19 +328,22 @@ impl<T: Retire> Retired<T> {
         let Ready {
             mut items, memory, ..
         } = freed;
-        debug_assert_eq!(items.len(), 0, "not freed yet");
+        debug_assert_eq!(len(&items), 0, "not freed yet");
         let room = SPARE_CHUNKS.saturating_sub(self.spare.chunks.len());
-        self.spare.chunks.extend(items.chunks.drain(..).take(room));
-        for pile in [
+        self.spare.chunks.extend(items.drain(..).take(room));
+        // Gives back the room for an unusual number of chunks.
+        for list in [
             &mut items,
             &mut self.open,
             &mut self.waiting,
             &mut self.sweeping,
         ] {
-            pile.shrink_if_empty();
+            if list.is_empty() {
+                list.shrink_to(KEPT_LIST_ROOM);
+            }
         }
-        if self.ready.is_empty() && self.ready.capacity() > KEPT_LIST_ROOM {
-            self.ready = VecDeque::new();
+        if self.ready.is_empty() {
+            self.ready.shrink_to(KEPT_LIST_ROOM);
         }
         self.spare.taken = items;
         self.spare.memory = memory;
@@ -392,30 +361,23 @@ impl<T: Retire> Retired<T> {
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         let stages = [&self.open, &self.waiting, &self.sweeping];
-        let chunks = stages.into_iter().flat_map(|pile| &pile.chunks);
-        let items = chunks.chain(&self.ready).flatten();
+        let items = stages.into_iter().flatten().chain(&self.ready).flatten();
         items.map(Retire::size).sum()
     }
 
     /// The number of items that may be freed.
     pub(crate) fn ready(&self) -> usize {
-        self.ready.iter().map(Vec::len).sum()
+        len(&self.ready)
     }
 
     /// Takes everything out of every stage. For the last owner: no reader and no buffer is left.
     pub(crate) fn take_all(&mut self) -> Ready<T> {
         self.grace = None;
-        let mut items = ChunkedVec {
-            chunks: std::mem::take(&mut self.ready).into(),
-        };
+        let mut items: Chunks<T> = std::mem::take(&mut self.ready).into();
         for stage in [&mut self.sweeping, &mut self.waiting, &mut self.open] {
             items.append(stage);
         }
-        Ready {
-            items,
-            memory: None,
-            _away: None,
-        }
+        Ready::of(items)
     }
 }
 
@@ -501,7 +463,7 @@ mod tests {
             retired.swept();
             let mut ready = retired.take_ready(2 * CHUNK_ITEMS);
             // The containers are those of the first round, that of the memory included.
-            let mut here: Vec<_> = ready.items.chunks.iter().map(Vec::as_ptr).collect();
+            let mut here: Vec<_> = ready.items.iter().map(Vec::as_ptr).collect();
             here.sort();
             if round == 1 {
                 places = here;
