@@ -31,14 +31,11 @@
 use crate::node::{Node, NodePtr};
 use crate::reclaim::Pin;
 use crate::stripe::Padded;
-use crate::sync::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
+use crate::sync::{AtomicPtr, AtomicU8, AtomicUsize, IS_MODEL, Ordering};
 use std::ptr;
 
 /// Events a ring holds.
-#[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
-pub(crate) const LEN: usize = 32;
-#[cfg(any(wheelhouse_loom, wheelhouse_shuttle))]
-pub(crate) const LEN: usize = 2;
+pub(crate) const LEN: usize = if IS_MODEL { 2 } else { 32 };
 
 /// The result of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,9 +32,8 @@
 //!    follows it.
 #![allow(unsafe_code)]
 
-use super::address::{AtomicHigh, Parts, parts, prefetch, whole};
+use super::address::{AtomicHigh, Parts, Ptr, parts, prefetch, whole};
 use crate::sync::{AtomicU8, AtomicU32, Ordering};
-use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -85,7 +84,7 @@ impl Links {
 #[inline]
 fn load<K, V>(low: &AtomicU32, high: &AtomicHigh) -> Option<EntryPtr<K, V>> {
     let parts = (low.load(Ordering::Relaxed), high.load(Ordering::Relaxed));
-    NonNull::new(whole(parts).cast()).map(|entry| EntryPtr(entry, PhantomData))
+    NonNull::new(whole(parts).cast()).map(Ptr)
 }
 
 #[inline]
@@ -138,38 +137,12 @@ pub(super) const ALIGN: usize = if align_of::<Entry>() > align_of::<PolicyLinks>
     align_of::<PolicyLinks>()
 };
 
+/// An entry of nodes with these keys and values.
+#[repr(transparent)]
+pub(crate) struct EntryOf<K, V>(Entry, PhantomData<(K, V)>);
+
 /// A pointer to an entry (entry 1).
-pub(crate) struct EntryPtr<K, V>(NonNull<Entry>, PhantomData<(K, V)>);
-
-// SAFETY: an entry is atomics, which any thread may read and write; what it leads to is a
-// `NodePtr`, with the same conditions.
-unsafe impl<K: Send + Sync, V: Send + Sync> Send for EntryPtr<K, V> {}
-// SAFETY: as above.
-unsafe impl<K: Send + Sync, V: Send + Sync> Sync for EntryPtr<K, V> {}
-
-impl<K, V> Clone for EntryPtr<K, V> {
-    #[inline]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K, V> Copy for EntryPtr<K, V> {}
-
-impl<K, V> PartialEq for EntryPtr<K, V> {
-    #[inline]
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl<K, V> Eq for EntryPtr<K, V> {}
-
-impl<K, V> fmt::Debug for EntryPtr<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Entry@{:p}", self.0)
-    }
-}
+pub(crate) type EntryPtr<K, V> = Ptr<EntryOf<K, V>>;
 
 impl<K, V> EntryPtr<K, V> {
     /// Makes an entry that is not linked, for its first node.
@@ -200,7 +173,7 @@ impl<K, V> EntryPtr<K, V> {
                 });
             }
         }
-        Self(entry, PhantomData)
+        Self(entry.cast())
     }
 
     /// From what [`parts`](Self::parts) gave.
@@ -211,8 +184,7 @@ impl<K, V> EntryPtr<K, V> {
     #[inline]
     pub(super) unsafe fn from_parts(parts: Parts) -> Self {
         // SAFETY: the parts of a pointer that is not null.
-        let entry = unsafe { NonNull::new_unchecked(whole(parts).cast()) };
-        Self(entry, PhantomData)
+        Self(unsafe { NonNull::new_unchecked(whole(parts).cast()) })
     }
 
     #[inline]
@@ -228,7 +200,7 @@ impl<K, V> EntryPtr<K, V> {
     #[inline]
     fn entry(&self) -> &Entry {
         // SAFETY: entry 1.
-        unsafe { self.0.as_ref() }
+        unsafe { &self.0.as_ref().0 }
     }
 
     #[inline]

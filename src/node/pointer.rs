@@ -1,48 +1,16 @@
 //! Pointers to nodes.
 #![allow(unsafe_code)]
 
-use super::address::{parts, prefetch, whole};
+use super::address::{Ptr, parts, prefetch, whole};
 use super::chunk;
 use super::entry::EntryPtr;
 use super::hot::{Node, Side};
 use super::refresh::Refresh;
 use crate::sync::{AtomicU64, Ordering};
-use std::fmt;
 use std::ptr::NonNull;
 
 /// A pointer to a node that has not been freed (node 1).
-pub(crate) struct NodePtr<K, V>(pub(super) NonNull<Node<K, V>>);
-
-// SAFETY: a NodePtr gives out `&Node` only, whose plain fields are immutable once shared (K and V
-// need Sync to be read from several threads) and whose other fields are atomics; the last one to
-// hold it drops K and V on its thread (Send).
-unsafe impl<K: Send + Sync, V: Send + Sync> Send for NodePtr<K, V> {}
-// SAFETY: as above.
-unsafe impl<K: Send + Sync, V: Send + Sync> Sync for NodePtr<K, V> {}
-
-impl<K, V> Clone for NodePtr<K, V> {
-    #[inline]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K, V> Copy for NodePtr<K, V> {}
-
-impl<K, V> PartialEq for NodePtr<K, V> {
-    #[inline]
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl<K, V> Eq for NodePtr<K, V> {}
-
-impl<K, V> fmt::Debug for NodePtr<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Node@{:p}", self.0)
-    }
-}
+pub(crate) type NodePtr<K, V> = Ptr<Node<K, V>>;
 
 impl<K, V> std::ops::Deref for NodePtr<K, V> {
     type Target = Node<K, V>;

@@ -37,6 +37,7 @@
 //! Splitting hot from cold fields: Chilimbi, Davidson and Larus, PLDI 1999.
 #![allow(unsafe_code)]
 
+use super::address::Ptr;
 use super::chunk::{Columns, Geometry, Header, entries};
 use super::entry::EntryPtr;
 use super::hot::{NewNode, Node, NodeState, Side, Times};
@@ -234,7 +235,7 @@ impl<K, V> Slab<K, V> {
             }
             slot.write(Node::new(new, times.deadline, entry));
         }
-        NodePtr(slot)
+        Ptr(slot)
     }
 
     /// Takes slots back; all of them are this slab's, as the caller of `Emptied::push` promised.

@@ -197,17 +197,7 @@ impl<K, V> Wheel<K, V> {
         if bucket_id == NO_BUCKET {
             return;
         }
-        let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
-        let was_end = bucket.pending_end == Some(entry);
-        if was_end {
-            bucket.pending_end = List::<K, V, Timer>::prev(entry);
-        }
-        let was_only = was_end && bucket.pending_end.is_none();
-        bucket.entries.unlink(entry);
-        if was_only {
-            self.all_taken(bucket_id);
-        }
-        self.unlinked(entry, bucket_id);
+        self.unlink(entry, bucket_id);
     }
 
     /// Prefetches what [`deschedule`](Self::deschedule) will write.
@@ -406,13 +396,13 @@ impl<K, V> Wheel<K, V> {
             .front()
             .expect("a pending bucket holds entries");
         let entry = if from_end { end } else { front };
-        if entry == end {
-            bucket.pending_end = List::<K, V, Timer>::prev(entry);
+        self.resume_at = bucket_id;
+        if self.unlink(entry, bucket_id) {
+            self.resume_at = bucket_id + 1;
         }
-        let was_last = bucket.pending_end.is_none();
-        bucket.entries.unlink(entry);
         // Its neighbour is the next to be taken. It was just written to, so the address of its node
         // is in the processor's cache by now.
+        let bucket = &self.buckets_mut().by_id[usize::from(bucket_id)];
         let next = if from_end {
             bucket.pending_end
         } else {
@@ -421,13 +411,28 @@ impl<K, V> Wheel<K, V> {
         if let Some(next) = next {
             next.node().prefetch();
         }
-        self.resume_at = bucket_id;
+        entry
+    }
+
+    /// Unlinks an entry from the bucket that it is in; true if it was the last pending one there.
+    #[inline]
+    fn unlink(&mut self, entry: EntryPtr<K, V>, bucket_id: u8) -> bool {
+        let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
+        let was_end = bucket.pending_end == Some(entry);
+        if was_end {
+            bucket.pending_end = List::<K, V, Timer>::prev(entry);
+        }
+        let was_last = was_end && bucket.pending_end.is_none();
+        bucket.entries.unlink(entry);
+        if bucket.entries.is_empty() {
+            self.occupied.remove(bucket_id);
+        }
         if was_last {
             self.all_taken(bucket_id);
-            self.resume_at = bucket_id + 1;
         }
-        self.unlinked(entry, bucket_id);
-        entry
+        entry.set_bucket_id(NO_BUCKET);
+        self.len -= 1;
+        was_last
     }
 
     /// Updates a bucket whose last pending node has left. Nodes that became overdue since then are
@@ -438,19 +443,6 @@ impl<K, V> Wheel<K, V> {
         if bucket_id == OVERDUE {
             self.mark_pending(OVERDUE);
         }
-    }
-
-    /// Updates the wheel after an entry has left the list of `bucket_id`.
-    #[inline]
-    fn unlinked(&mut self, entry: EntryPtr<K, V>, bucket_id: u8) {
-        if self.buckets_mut().by_id[usize::from(bucket_id)]
-            .entries
-            .is_empty()
-        {
-            self.occupied.remove(bucket_id);
-        }
-        entry.set_bucket_id(NO_BUCKET);
-        self.len -= 1;
     }
 }
 
