@@ -1,9 +1,8 @@
 //! The default scheme: epochs of this crate's own.
 //!
-//! [`epoch`] has the protocol. Here a pin finds the calling thread's record of the domain. A thread
-//! registers a record with its first pin in a domain, and its records leave their domains when it
-//! ends. If a pin is still held then, by a thread-local that is destroyed later, its record is made
-//! an orphan and belongs to the pins alone.
+//! [`epoch`] has the protocol. Here is what a pin and a registration own of a record. If a pin is
+//! still held when its thread ends, by a thread-local that is destroyed later, its record is made an
+//! orphan and belongs to the pins alone.
 #![allow(unsafe_code)]
 
 mod epoch;
