@@ -185,8 +185,8 @@ enum Failed<K, V> {
 const BRIEF: u64 = 1 << 30;
 
 impl<K, V> Shared<K, V> {
-    /// A reading of the clock. It is not `NEVER`, which marks a time of writing that is not known:
-    /// 1 ns later is as good.
+    /// A reading of the clock. Not `NEVER`, which marks an unknown time of writing: 1 ns later is as
+    /// good.
     #[inline(always)]
     fn time_of_write(&self) -> u64 {
         let now = self.clock.now();
@@ -281,13 +281,7 @@ where
     /// The rest of [`set_lifetime`](Self::set_lifetime) after a first attempt that failed.
     #[cold]
     #[inline(never)]
-    fn set_lifetime_late<Q>(
-        &self,
-        hash: u64,
-        key: &Q,
-        lifetime: Option<Duration>,
-        pin: Pin,
-    ) -> bool
+    fn set_lifetime_late<Q>(&self, hash: u64, key: &Q, lifetime: Option<Duration>, pin: Pin) -> bool
     where
         Q: Equivalent<K> + ?Sized,
     {
@@ -334,7 +328,7 @@ where
         if time::is_due(now, judged) && node.claim(judged, now) {
             return Ok(None);
         }
-        let own = shared.clock.view(now).deadline_in(now, lifetime);
+        let own = (shared.clock).with_view(now, move |view| view.deadline_in(now, lifetime));
         let wanted = (self.lifetimes).wanted(own, || node.written(), now, &shared.clock);
         if !shard.move_deadline(node, judged, own, wanted) {
             return Err(Moved);
@@ -550,8 +544,7 @@ where
 }
 
 impl<K: 'static, V: 'static> Lifetimes<K, V> {
-    /// Asks the policy about the value that comes in, which happens at the reading `ahead`, if
-    /// there is one. No lock is held.
+    /// Asks the policy about the value that comes in at `now`. No lock is held.
     // Always inlined, as the rest of an attempt: the second attempt is a second caller.
     #[inline(always)]
     fn ask(
