@@ -107,15 +107,16 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
     }
 
     fn deadline_of_new(&self, key: &K, value: &V, clock: &Clock, now: u64) -> u64 {
-        let view = clock.view(now);
-        // A constant, unless the policy is itself behind a `dyn`: what it rules out is not
-        // compiled. So in the other methods.
-        let told = if self.policy.__asks().times {
-            view.instant(now)
-        } else {
-            self.any_instant
-        };
-        view.deadline_in(now, self.policy.expire_after_create(key, value, told))
+        clock.with_view(now, move |view| {
+            // A constant, unless the policy is itself behind a `dyn`: what it rules out is not
+            // compiled. So in the other methods.
+            let told = if self.policy.__asks().times {
+                view.told()
+            } else {
+                self.any_instant
+            };
+            view.deadline_in(now, self.policy.expire_after_create(key, value, told))
+        })
     }
 
     fn deadline_after_update(
@@ -133,7 +134,7 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
             return view.deadline_in(now, answer);
         }
         let left = view.time_left(now, deadline);
-        let told = view.instant(now);
+        let told = view.told();
         let answer = self.policy.expire_after_update(key, value, told, left);
         settle(answer, left, &view, now, deadline)
     }
@@ -153,7 +154,7 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
             return view.deadline_in(now, answer);
         }
         let left = view.time_left(now, deadline);
-        let told = view.instant(now);
+        let told = view.told();
         // Subtracted from `now`: if half the clock's range lay between the two points, converting
         // each of them would change their distance.
         let age = view.span(now.wrapping_sub(written(node, now)));

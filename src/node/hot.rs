@@ -114,16 +114,27 @@ impl<K, V> Node<K, V> {
     ///
     /// If the claim comes too late, it judges again: the first may have been another claim, and
     /// then the entry is expired in either case.
+    #[inline]
     pub(crate) fn deadline_if_alive(&self, now: u64) -> Option<u64> {
-        loop {
-            let judged = self.deadline();
+        let judged = self.deadline();
+        if time::is_due(now, judged) {
+            self.claim_or_judge_again(judged, now)
+        } else {
+            Some(judged)
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn claim_or_judge_again(&self, due: u64, now: u64) -> Option<u64> {
+        let mut judged = due;
+        while !self.claim(judged, now) {
+            judged = self.deadline();
             if !time::is_due(now, judged) {
                 return Some(judged);
             }
-            if self.claim(judged, now) {
-                return None;
-            }
         }
+        None
     }
 
     /// Ends all extensions and returns the last wanted deadline: for a node that is being replaced

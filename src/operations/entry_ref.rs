@@ -47,7 +47,7 @@ impl<'a, K, V> EntryRef<'a, K, V> {
     pub(crate) fn new(hit: Hit<K, V>, clock: &'a Clock, pin: Pin) -> Self {
         Self {
             node: hit.node,
-            deadline: hit.node.present_deadline(hit.deadline, hit.now),
+            deadline: hit.deadline,
             now: hit.now,
             clock,
             _pin: pin,

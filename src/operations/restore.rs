@@ -97,7 +97,7 @@ where
                 continue;
             }
             let published = Times {
-                deadline: self.shared.deadline_to_publish(times.deadline, now),
+                deadline: self.shared.claimed_if_due(times.deadline, now),
                 ..times
             };
             let left = match shard.revalidate(hash, &probe) {

@@ -22,7 +22,7 @@ use crate::map::{Revalidated, ShardCell};
 use crate::node::{self, NewNode, NodePtr, Times};
 use crate::reclaim::Pin;
 use crate::shared::Shared;
-use crate::time::{self, Ahead, Clock, MAX_LIFETIME_NANOS, NEVER};
+use crate::time::{self, Clock, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -45,15 +45,12 @@ struct Attempt {
     number: u32,
     /// The answer to use. If there is none, the policy is asked.
     last: Option<TimedAnswer>,
-    /// The reading of the clock to use.
-    now: Ahead,
 }
 
 impl Attempt {
     const FIRST: Self = Self {
         number: 1,
         last: None,
-        now: Ahead::NONE,
     };
 }
 
@@ -118,17 +115,13 @@ impl TimedAnswer {
 
     /// For which cause the old value leaves; `None` if the policy was asked about a live entry, and
     /// another thread has claimed its deadline since.
+    #[inline(always)]
     fn judge<K, V>(&self, old: NodePtr<K, V>) -> Option<RemovalCause> {
-        loop {
-            let deadline = old.deadline();
-            if !time::is_due(self.now, deadline) {
-                return Some(RemovalCause::Replaced);
-            }
-            if old.claim(deadline, self.now) {
-                let about_new = matches!(self.answer, Answer::New(_));
-                return about_new.then_some(RemovalCause::Expired);
-            }
+        if old.deadline_if_alive(self.now).is_some() {
+            return Some(RemovalCause::Replaced);
         }
+        let about_new = matches!(self.answer, Answer::New(_));
+        about_new.then_some(RemovalCause::Expired)
     }
 
     /// The last own deadline of an entry that is being replaced. Where reads extend, extensions end
@@ -166,11 +159,9 @@ impl TimedAnswer {
             Answer::New(own) | Answer::Moved(own) => own,
             Answer::Kept(_) => kept.unwrap_or(NEVER),
         };
-        // `NEVER` marks a time of writing that is not known: 1 ns later is as good.
-        let written = if now == NEVER { now + 1 } else { now };
         Times {
-            written,
-            deadline: lifetimes.wanted(own, || written, now, clock),
+            written: now,
+            deadline: lifetimes.wanted(own, || now, now, clock),
             own,
         }
     }
@@ -192,25 +183,32 @@ enum Failed<K, V> {
 
 /// A lifetime that may end while the write is under way: up to 1 s.
 const BRIEF: u64 = 1 << 30;
-/// How long ago a deadline may have been that a write brings in.
-const PAST: u64 = MAX_LIFETIME_NANOS;
 
 impl<K, V> Shared<K, V> {
-    /// The deadline of a node that is about to be published under the shard's lock. `now` is the
-    /// reading that the write has taken.
+    /// A reading of the clock. Not `NEVER`, which marks an unknown time of writing: 1 ns later is as
+    /// good.
     #[inline(always)]
-    pub(super) fn deadline_to_publish(&self, deadline: u64, now: u64) -> u64 {
-        // One comparison, which also sorts out those that never expire, except for some seconds
-        // in centuries.
-        if deadline.wrapping_sub(now).wrapping_add(PAST) < PAST + BRIEF {
-            self.brief_deadline_to_publish(deadline, now)
+    fn time_of_write(&self) -> u64 {
+        let now = self.clock.now();
+        now + u64::from(now == NEVER)
+    }
+
+    /// The deadline of a node that is about to be published under the shard's lock. `now` is the
+    /// reading that the write has taken, which is not after the deadline.
+    #[inline(always)]
+    fn deadline_to_publish(&self, deadline: u64, now: u64) -> u64 {
+        // This also sorts out those that never expire, except for a second in centuries.
+        if deadline.wrapping_sub(now) < BRIEF {
+            self.claimed_if_due(deadline, now)
         } else {
             deadline
         }
     }
 
+    /// The deadline of a node that is about to be published, claimed if it has passed by now;
+    /// `now` is an earlier reading.
     #[inline(never)]
-    fn brief_deadline_to_publish(&self, deadline: u64, now: u64) -> u64 {
+    pub(super) fn claimed_if_due(&self, deadline: u64, now: u64) -> u64 {
         node::deadline_published_at(deadline, self.clock.now_in_line().unwrap_or(now))
     }
 }
@@ -274,35 +272,73 @@ where
         }
         let hash = self.hash(key);
         let pin = self.shared.pin();
-        let map = &self.shared.map;
-        loop {
-            let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
-            let Some(node) = probe.found else {
-                return false;
-            };
-            let mut shard = probe.lock();
-            if shard.revalidate(hash, &probe).is_none() {
-                continue;
-            }
-            let clock = &self.shared.clock;
-            let now = clock.now();
-            let judged = node.deadline();
-            if time::is_due(now, judged) && node.claim(judged, now) {
-                return false;
-            }
-            let own = clock.view(now).deadline_in(now, lifetime);
-            let wanted = (self.lifetimes).wanted(own, || node.written(), now, clock);
-            if !shard.move_deadline(node, judged, own, wanted) {
-                continue;
-            }
-            let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
-            drop((shard, probe));
-            drop(pin);
-            self.maintenance.after_write(&self.shared, outcome);
-            return true;
+        match self.try_set_lifetime(hash, key, lifetime, &pin) {
+            Ok(set) => self.end_set_lifetime(set, pin),
+            Err(Moved) => self.set_lifetime_late(hash, key, lifetime, pin),
         }
     }
+
+    /// The rest of [`set_lifetime`](Self::set_lifetime) after a first attempt that failed.
+    #[cold]
+    #[inline(never)]
+    fn set_lifetime_late<Q>(&self, hash: u64, key: &Q, lifetime: Option<Duration>, pin: Pin) -> bool
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        loop {
+            if let Ok(set) = self.try_set_lifetime(hash, key, lifetime, &pin) {
+                return self.end_set_lifetime(set, pin);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn end_set_lifetime(&self, set: Option<WriteOutcome>, pin: Pin) -> bool {
+        drop(pin);
+        let Some(outcome) = set else {
+            return false;
+        };
+        self.maintenance.after_write(&self.shared, outcome);
+        true
+    }
+
+    /// One attempt of [`set_lifetime`](Self::set_lifetime); `None` if the key is absent.
+    #[inline(always)]
+    fn try_set_lifetime<Q>(
+        &self,
+        hash: u64,
+        key: &Q,
+        lifetime: Option<Duration>,
+        pin: &Pin,
+    ) -> Result<Option<WriteOutcome>, Moved>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let shared = &self.shared;
+        let probe = (shared.map).probe(hash, pin, |node| key.equivalent(node.key()));
+        let Some(node) = probe.found else {
+            return Ok(None);
+        };
+        let mut shard = probe.lock();
+        if shard.revalidate(hash, &probe).is_none() {
+            return Err(Moved);
+        }
+        let now = shared.clock.now();
+        let judged = node.deadline();
+        if time::is_due(now, judged) && node.claim(judged, now) {
+            return Ok(None);
+        }
+        let own = (shared.clock).with_view(now, move |view| view.deadline_in(now, lifetime));
+        let wanted = (self.lifetimes).wanted(own, || node.written(), now, &shared.clock);
+        if !shard.move_deadline(node, judged, own, wanted) {
+            return Err(Moved);
+        }
+        Ok(Some(WriteOutcome::of_change(&shard, wanted, Some(now))))
+    }
 }
+
+/// The entry or its deadline has changed since it was looked up.
+struct Moved;
 
 /// A write: what its attempts have in common.
 struct Insertion<'a, K, V, S> {
@@ -345,12 +381,9 @@ where
         cell.prefetch(hash);
         let weight = core.weigh(&key, &value);
         let new = NewNode::new(key, value, hash, weight);
-        let attempt = Attempt {
-            now: core.shared.clock.read_ahead(),
-            ..Attempt::FIRST
-        };
+        let now = core.shared.time_of_write();
         let pin = core.shared.pin();
-        self.attempt(cell, new, attempt, pin, gate)
+        self.attempt(cell, new, Attempt::FIRST, now, pin, gate)
     }
 
     /// The rest of a write whose first attempt was overtaken.
@@ -376,7 +409,8 @@ where
             }
             attempt.number += 1;
             let cell = self.core.shared.map.cell(new.hash());
-            match self.attempt(cell, new, attempt, pin, gate) {
+            let now = self.core.shared.time_of_write();
+            match self.attempt(cell, new, attempt, now, pin, gate) {
                 Ok(outcome) => return Ok(outcome),
                 Err(again) => failed = again,
             }
@@ -392,6 +426,7 @@ where
         cell: &ShardCell<K, V>,
         new: NewNode<K, V>,
         attempt: Attempt,
+        now: u64,
         pin: Pin,
         gate: &mut impl WriteGate<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
@@ -410,7 +445,7 @@ where
         }
         let asked = attempt
             .last
-            .unwrap_or_else(|| lifetimes.ask(&new, probe.found, given, &shared.clock, attempt.now));
+            .unwrap_or_else(|| lifetimes.ask(&new, probe.found, given, &shared.clock, now));
         let refresh = core.refresh.as_ref().and_then(|policy| {
             let own = match asked.answer {
                 Answer::New(own) | Answer::Moved(own) => own,
@@ -506,8 +541,7 @@ where
 }
 
 impl<K: 'static, V: 'static> Lifetimes<K, V> {
-    /// Asks the policy about the value that comes in, which happens at the reading `ahead`, if
-    /// there is one. No lock is held.
+    /// Asks the policy about the value that comes in at `now`. No lock is held.
     // Always inlined, as the rest of an attempt: the second attempt is a second caller.
     #[inline(always)]
     fn ask(
@@ -516,7 +550,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         found: Option<NodePtr<K, V>>,
         given: LifetimeSource,
         clock: &Clock,
-        ahead: Ahead,
+        now: u64,
     ) -> TimedAnswer {
         if let LifetimeSource::Ttl(_)
         | LifetimeSource::Loaded(FromLoad {
@@ -525,7 +559,6 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         {
             self.note_own();
         }
-        let now = ahead.or_call(clock);
         let answer = match (given, &self.policy) {
             (LifetimeSource::Ttl(lifetime), _) => {
                 Answer::New(clock.view(now).deadline_after(now, lifetime))

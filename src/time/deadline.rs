@@ -28,25 +28,17 @@ pub(crate) fn is_past(now: u64, deadline: u64) -> bool {
 }
 
 /// The deadline of a lifetime that starts at `now`; it is not [`NEVER`].
-///
-/// A deadline that would fall on the reserved value moves 1 ns later, or 1 ns earlier for a
-/// lifetime of zero, which must be due at once.
 #[cfg(test)]
 fn deadline_after(now: u64, lifetime: Duration) -> u64 {
     deadline_at(now, saturating_nanos(lifetime).min(MAX_LIFETIME_NANOS))
 }
 
-/// The point `lifetime` nanoseconds after `now`, which is not [`NEVER`].
+/// The point `lifetime` nanoseconds after `now`. A point that would fall on [`NEVER`] moves 1 ns
+/// earlier, so a lifetime of zero is due at once all the same.
 #[inline]
 pub(super) fn deadline_at(now: u64, lifetime: u64) -> u64 {
     let deadline = now.wrapping_add(lifetime);
-    if deadline != NEVER {
-        deadline
-    } else if lifetime == 0 {
-        NEVER - 1
-    } else {
-        NEVER + 1
-    }
+    deadline - u64::from(deadline == NEVER)
 }
 
 /// The deadline of a lifetime that starts at `now`; `None` lasts for ever.
@@ -171,7 +163,7 @@ mod tests {
     #[test]
     fn a_deadline_steps_over_the_reserved_value() {
         let second = Duration::from_nanos(SECOND);
-        assert_eq!(deadline_after(NEVER - SECOND, second), NEVER + 1);
+        assert_eq!(deadline_after(NEVER - SECOND, second), NEVER - 1);
         assert_eq!(deadline_after(NEVER, Duration::ZERO), NEVER - 1);
     }
 

@@ -154,19 +154,29 @@ impl Discipline {
         self.base
     }
 
-    /// The view for a reading of the counter that was taken just before. Its points of cache time
-    /// are points of the counter, less `origin`.
-    #[inline]
-    pub(super) fn view(&self, now: u64, origin: u64) -> View {
+    /// The view for a reading of the counter that was taken just before, if no correction is due
+    /// or under way. Its points of cache time are points of the counter, less `origin`.
+    #[inline(always)]
+    pub(super) fn view_at_once(&self, now: u64, origin: u64) -> Option<View> {
         let counter = now.wrapping_add(origin);
-        let (mut segment, _) = self.published.load();
+        let segment = self.published.load_at_once()?;
         // Also where the reading lies a period before the segment: the counter has gone back.
         if is_old(&segment, counter, PERIOD) {
-            segment = self.corrected();
+            return None;
         }
+        Some(self.view_by(&segment, counter))
+    }
+
+    /// The view once a correction was made, by this thread or by another.
+    pub(super) fn view_after_correction(&self, now: u64, origin: u64) -> View {
+        let segment = self.corrected();
+        self.view_by(&segment, now.wrapping_add(origin))
+    }
+
+    #[inline(always)]
+    fn view_by(&self, segment: &Segment, counter: u64) -> View {
         View {
             base: self.base,
-            now,
             told: segment.told(counter) as i64,
             rate: segment.rate,
             pace: segment.pace,
@@ -321,7 +331,7 @@ impl Evidence {
         let program = self
             .last
             .program
-            .wrapping_add(self.slope.of(distance) as u64);
+            .wrapping_add(self.slope.of_signed(distance) as u64);
         // No further than the pair proves.
         let error = program.wrapping_sub(told) as i64;
         let unsure = (self.last.width / 2).min(i64::MAX as u64) as i64;
@@ -329,7 +339,7 @@ impl Evidence {
         let ahead = error.min(0).unsigned_abs();
         Segment {
             from: at,
-            start: at.wrapping_add(self.slope.inverse().of(ahead as i64) as u64),
+            start: at.wrapping_add(self.slope.inverse().of(ahead)),
             value: told.wrapping_add(error.max(0) as u64),
             slope: self.slope,
             rate: self.rate,

@@ -16,10 +16,9 @@
 //!
 //! 1. A point `t` lies in the past of `now` when `now.wrapping_sub(t) as i64 >= 0`. Plain `<` on
 //!    cache time is a bug: it breaks at the wrap and when a clock runs backwards past its origin.
-//! 2. A deadline made here is [`NEVER`], or lies at most [`MAX_LIFETIME_NANOS`] (and the 1 ns by
-//!    which it may step over `NEVER`) ahead of the `now` it was made from. Half of the signed range
-//!    therefore stays free, so the clock may run backwards by 146 years before a comparison means
-//!    the wrong thing.
+//! 2. A deadline made here is [`NEVER`], or lies at most [`MAX_LIFETIME_NANOS`] ahead of the `now`
+//!    it was made from. Half of the signed range therefore stays free, so the clock may run
+//!    backwards by 146 years before a comparison means the wrong thing.
 //! 3. No function that compares times takes a lock, allocates or panics. No function that reads or
 //!    converts them allocates or waits for a lock; only a [`Ticker`] of the program's can panic.
 //! 4. Told instants never go back in one thread, as long as the counter does not. `segment` holds
@@ -80,16 +79,6 @@ impl Ahead {
     pub(crate) fn or_read(self, clock: &Clock) -> u64 {
         if self == Self::NONE {
             clock.now()
-        } else {
-            self.0
-        }
-    }
-
-    /// The reading, or one that is taken now by a call: after [`Clock::read_ahead`].
-    #[inline(always)]
-    pub(crate) fn or_call(self, clock: &Clock) -> u64 {
-        if self == Self::NONE {
-            clock.now_indirectly()
         } else {
             self.0
         }
@@ -202,10 +191,44 @@ impl Clock {
     /// The reading comes first: that order is what keeps told instants from going back in a thread.
     #[inline]
     pub(crate) fn view(&self, now: u64) -> View {
+        self.view_at_once(now)
+            .unwrap_or_else(|| self.view_after_correction(now))
+    }
+
+    /// Calls `convert` with the [`view`](Self::view): for a caller that has no other calls to make,
+    /// and so saves no register as a rule.
+    #[inline(always)]
+    pub(crate) fn with_view<R>(&self, now: u64, convert: impl FnOnce(View) -> R) -> R {
+        match self.view_at_once(now) {
+            Some(view) => convert(view),
+            None => self.with_view_late(now, convert),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn with_view_late<R>(&self, now: u64, convert: impl FnOnce(View) -> R) -> R {
+        convert(self.view(now))
+    }
+
+    /// The view, if no correction of the default clock is due or under way.
+    #[inline(always)]
+    fn view_at_once(&self, now: u64) -> Option<View> {
         match &self.source {
             Source::Counter {
                 discipline, origin, ..
-            } => discipline.view(now, *origin),
+            } => discipline.view_at_once(now, *origin),
+            Source::Custom(..) => Some(View::identity(self.base, now)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn view_after_correction(&self, now: u64) -> View {
+        match &self.source {
+            Source::Counter {
+                discipline, origin, ..
+            } => discipline.view_after_correction(now, *origin),
             Source::Custom(..) => View::identity(self.base, now),
         }
     }
@@ -222,7 +245,7 @@ impl Clock {
     /// The point `now` of cache time, which was read just before, as a policy is told it.
     #[inline]
     pub(crate) fn instant(&self, now: u64) -> Instant {
-        self.view(now).instant(now)
+        self.view(now).told()
     }
 }
 

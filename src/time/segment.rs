@@ -72,8 +72,8 @@ impl Segment {
     #[inline]
     pub(crate) fn told(&self, counter: u64) -> u64 {
         // A reading before the start stands at the value.
-        let distance = (counter.wrapping_sub(self.start) as i64).max(0);
-        self.value.wrapping_add(self.slope.of(distance) as u64)
+        let distance = (counter.wrapping_sub(self.start) as i64).max(0) as u64;
+        self.value.wrapping_add(self.slope.of(distance))
     }
 
     fn to_words(self) -> [u64; WORDS] {
@@ -120,31 +120,40 @@ impl Published {
         }
     }
 
+    /// The current segment, for readings that the caller took before; `None` if a correction is
+    /// under way.
+    #[inline(always)]
+    pub(crate) fn load_at_once(&self) -> Option<Segment> {
+        // Acquire pairs with the release of the compare-exchange that published the slot.
+        let state = self.state.load(Ordering::Acquire);
+        if state & PENDING != 0 {
+            return None;
+        }
+        let slot = &self.slots[usize::from(state & SLOT != 0)];
+        let words = std::array::from_fn(|word| slot[word].load(Ordering::Relaxed));
+        // Pairs with the fence in `replace`: if one of these words is of a later segment, the state
+        // is seen to have changed.
+        fence(Ordering::Acquire);
+        (self.state.load(Ordering::Relaxed) == state).then(|| Segment::of_words(words))
+    }
+
     /// The current segment, for readings that the caller took before; and whether readers use it
     /// without a bound on its age.
-    #[inline]
     pub(crate) fn load(&self) -> (Segment, bool) {
         let (segment, state) = self.load_with_state();
         (segment, state & OVERRUN != 0)
     }
 
-    #[inline]
     fn load_with_state(&self) -> (Segment, u64) {
         let mut checks = 0;
         loop {
-            // Acquire pairs with the release of the compare-exchange that published the slot.
-            let state = self.state.load(Ordering::Acquire);
+            let state = self.state.load(Ordering::Relaxed);
             if state & PENDING != 0 {
                 self.wait_or_call_off(state, &mut checks);
-                continue;
-            }
-            let slot = &self.slots[usize::from(state & SLOT != 0)];
-            let words = std::array::from_fn(|word| slot[word].load(Ordering::Relaxed));
-            // Pairs with the fence in `replace`: if one of these words is of a later segment, the
-            // state is seen to have changed.
-            fence(Ordering::Acquire);
-            if self.state.load(Ordering::Relaxed) == state {
-                return (Segment::of_words(words), state);
+            } else if let Some(segment) = self.load_at_once()
+                && self.state.load(Ordering::Relaxed) == state
+            {
+                return (segment, state);
             }
         }
     }

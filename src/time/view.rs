@@ -10,10 +10,10 @@
 use super::{MAX_LIFETIME_NANOS, NEVER, deadline, is_past};
 use std::time::{Duration, Instant};
 
-/// A rate close to 1, as its distance from 1 in units of 2^-64. Zero is exactly 1, so a custom
-/// ticker is converted without rounding.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rate(i64);
+/// A rate close to 1, in units of 2^-63. A custom ticker has a rate of exactly 1, which converts
+/// without rounding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate(u64);
 
 /// One consistent snapshot of the conversion. See [`Clock::view`](super::Clock::view).
 ///
@@ -23,9 +23,7 @@ pub(crate) struct Rate(i64);
 pub(crate) struct View {
     /// The instant from which `told` counts.
     pub(super) base: Instant,
-    /// The reading that this view belongs to.
-    pub(super) now: u64,
-    /// The program's time at that reading, in nanoseconds since `base`.
+    /// The program's time at the reading that this view belongs to, in nanoseconds since `base`.
     pub(super) told: i64,
     /// The program's nanoseconds in a nanosecond of cache time.
     pub(super) rate: Rate,
@@ -34,65 +32,76 @@ pub(crate) struct View {
 }
 
 impl Rate {
-    pub(crate) const ONE: Self = Self(0);
+    pub(crate) const ONE: Self = Self(1 << 63);
 
-    /// 1 and 2^-`power`, which is at most a quarter.
+    /// 1 and 2^-`power`.
     pub(crate) const fn fraction(power: u32) -> Self {
-        assert!(power >= 2, "no rate is as far from 1");
-        Self(1 << (64 - power))
+        Self(Self::ONE.0 + (Self::ONE.0 >> power))
     }
 
     /// What was measured over these spans, of which `counter` is not 0; cut to what is
     /// [extreme](Self::is_extreme).
     pub(super) fn measured(program: u64, counter: u64) -> Self {
-        let counter = i128::from(counter);
-        // Cut to a little over an eighth first, so that it can be shifted.
-        let cut = counter / 8 + 1;
-        let gained = (i128::from(program) - counter).clamp(-cut, cut);
-        let most = i128::from(Self::EXTREME);
-        Self(((gained << 64) / counter).clamp(-most, most) as i64)
+        let rate = (u128::from(program) << 63) / u128::from(counter);
+        let (least, most) = (Self::ONE.0 - Self::EXTREME, Self::ONE.0 + Self::EXTREME);
+        Self(rate.clamp(u128::from(least), u128::from(most)) as u64)
     }
 
     /// An eighth: far more than any pair of sound clocks differs by.
-    const EXTREME: i64 = 1 << 61;
+    const EXTREME: u64 = Self::ONE.0 >> 3;
 
     /// Whether this is no rate of sound clocks.
     pub(super) fn is_extreme(self) -> bool {
-        self.0.abs() >= Self::EXTREME
+        self.0.abs_diff(Self::ONE.0) >= Self::EXTREME
     }
 
     /// Whether the two differ by more than `bound` does from 1.
     pub(super) fn differs_from(self, other: Self, bound: Self) -> bool {
-        self.0.abs_diff(other.0) > bound.0.unsigned_abs()
+        self.0.abs_diff(other.0) > bound.0.abs_diff(Self::ONE.0)
     }
 
     /// The inverse, rounded down: there and back again is no longer than before.
     pub(crate) fn inverse(self) -> Self {
-        let distance = i128::from(self.0);
-        // 1 / (1 + distance) - 1, of which the numerator fits.
-        Self((-distance << 64).div_euclid((1 << 64) + distance) as i64)
+        Self(((1 << 126) / u128::from(self.0)) as u64)
     }
 
     pub(crate) fn to_bits(self) -> u64 {
-        self.0 as u64
+        self.0
     }
 
     #[inline]
     pub(crate) fn of_bits(bits: u64) -> Self {
-        Self(bits as i64)
+        Self(bits)
     }
 
-    /// `nanos` at this rate, rounded down.
+    /// `nanos`, which are below 2^63, at this rate, rounded down.
     #[inline]
-    pub(crate) fn of(self, nanos: i64) -> i64 {
-        nanos.saturating_add(self.gained_in(nanos))
+    pub(crate) fn of(self, nanos: u64) -> u64 {
+        (self.doubled(nanos) >> 64) as u64
     }
 
-    /// By how much `nanos` at this rate are more than `nanos`, rounded down.
+    /// The same, rounded up.
     #[inline]
-    fn gained_in(self, nanos: i64) -> i64 {
-        // The product fits: a rate is at most an eighth away from 1.
-        ((i128::from(nanos) * i128::from(self.0)) >> 64) as i64
+    fn of_up(self, nanos: u64) -> u64 {
+        let product = self.doubled(nanos);
+        (product >> 64) as u64 + u64::from(product as u64 != 0)
+    }
+
+    /// The same of a span that may be negative.
+    #[inline]
+    pub(super) fn of_signed(self, nanos: i64) -> i64 {
+        if nanos >= 0 {
+            self.of(nanos as u64) as i64
+        } else {
+            (self.of_up(nanos.unsigned_abs()) as i64).wrapping_neg()
+        }
+    }
+
+    /// The product in units of 2^-64, so that its upper half is whole nanoseconds: a multiplication
+    /// leaves the two halves in registers of their own.
+    #[inline]
+    fn doubled(self, nanos: u64) -> u128 {
+        u128::from(nanos << 1) * u128::from(self.0)
     }
 }
 
@@ -102,7 +111,6 @@ impl View {
     pub(super) fn identity(base: Instant, now: u64) -> Self {
         Self {
             base,
-            now,
             // Signed, since a clock that ran backwards shows a time before its origin.
             told: now as i64,
             rate: Rate::ONE,
@@ -110,22 +118,17 @@ impl View {
         }
     }
 
-    /// A point of cache time as the policy is told it. Differences between two instants of one view
-    /// are the time between the two points.
-    ///
-    /// An instant that the platform cannot represent is replaced by the one at which the clock was
-    /// made.
+    /// The instant that a policy is told for the reading that this view belongs to. If the platform
+    /// cannot represent it, it is the one at which the clock was made.
     #[inline]
-    pub(crate) fn instant(&self, at: u64) -> Instant {
-        let distance = at.wrapping_sub(self.now) as i64;
-        let nanos = self.told.saturating_add(self.rate.of(distance));
-        let from_base = Duration::from_nanos(nanos.unsigned_abs());
-        let instant = if nanos >= 0 {
-            self.base.checked_add(from_base)
+    pub(crate) fn told(&self) -> Instant {
+        let distance = Duration::from_nanos(self.told.unsigned_abs());
+        let told = if self.told >= 0 {
+            self.base.checked_add(distance)
         } else {
-            self.base.checked_sub(from_base)
+            self.base.checked_sub(distance)
         };
-        instant.unwrap_or(self.base)
+        told.unwrap_or(self.base)
     }
 
     /// The deadline of a lifetime that starts at `now`; `None` lasts for ever.
@@ -141,10 +144,14 @@ impl View {
     /// [`MAX_LIFETIME_NANOS`] is cut to it.
     #[inline]
     pub(crate) fn deadline_after(&self, now: u64, lifetime: Duration) -> u64 {
-        let lifetime = deadline::saturating_nanos(lifetime).min(MAX_LIFETIME_NANOS);
-        // No overflow: a pace is at most an eighth away from 1, and this lifetime at most 2^62.
-        let lifetime = (lifetime as i64 + self.pace.gained_in(lifetime as i64)) as u64;
-        let lifetime = lifetime.min(MAX_LIFETIME_NANOS);
+        // What nearly all lifetimes are, so that no product here exceeds its type or the maximum.
+        const ORDINARY_SECONDS: u64 = 1 << 31;
+        let lifetime = if lifetime.as_secs() < ORDINARY_SECONDS {
+            self.pace.of(deadline::saturating_nanos(lifetime))
+        } else {
+            let most = deadline::saturating_nanos(lifetime).min(MAX_LIFETIME_NANOS);
+            self.pace.of(most).min(MAX_LIFETIME_NANOS)
+        };
         deadline::deadline_at(now, lifetime)
     }
 
@@ -158,15 +165,15 @@ impl View {
             Some(Duration::ZERO)
         } else {
             // Rounded up: a thread that sleeps for this long finds the entry due.
-            let left = self.rate.of(now.wrapping_sub(deadline) as i64);
-            Some(Duration::from_nanos(left.unsigned_abs()))
+            Some(Duration::from_nanos(
+                self.rate.of_up(deadline.wrapping_sub(now)),
+            ))
         }
     }
 
     /// A distance in cache time as a duration, rounded down.
     #[inline]
     pub(crate) fn span(&self, nanos: u64) -> Duration {
-        let shift = (i128::from(nanos) * i128::from(self.rate.0)) >> 64;
-        Duration::from_nanos(nanos.saturating_add_signed(shift as i64))
+        Duration::from_nanos(self.rate.of(nanos))
     }
 }
