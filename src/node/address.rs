@@ -1,5 +1,5 @@
-//! Addresses: which of their bits are free for a tag, how one is kept in two parts, and the pointers
-//! that nodes and entries are known by.
+//! Addresses: which of their bits are free for a tag, how one is kept in two parts, and the
+//! pointers by which nodes and entries are known.
 //!
 //! # How it works
 //!

@@ -1,5 +1,5 @@
-//! The hot part of a node, with the protocol of its deadline and its state; and what a writer makes a
-//! node of.
+//! The hot part of a node, with the protocol of its deadline and its state; and what a writer makes
+//! a node of.
 
 use super::address::High;
 use super::entry::EntryPtr;

@@ -18,9 +18,9 @@
 //! | [`records`], [`table`] | the records of the calling thread, found by the domain's place |
 //! | [`retired`] | the queue of objects that wait to be freed |
 //!
-//! One of the two schemes is compiled. Both have the same types: `Scheme`, `Grace`, `Pin`, `SolePin`,
-//! `Record` and `Registration`; no other module knows which one it is. Their tests (`tests.rs`) are
-//! the same. `own/epoch.rs` has models under loom (`src/tests/grace/`); the models
+//! One of the two schemes is compiled. Both have the same types: `Scheme`, `Grace`, `Pin`,
+//! `SolePin`, `Record` and `Registration`; no other module knows which one it is. Their tests
+//! (`tests.rs`) are the same. `own/epoch.rs` has models under loom (`src/tests/grace/`); the models
 //! of other protocols skip it.
 //!
 //! # Invariants

@@ -4,8 +4,8 @@
 //!
 //! Each thread counts on a stripe of its own, found by [`stripe::number`], with a plain load and
 //! store, because an atomic addition would cost more than the rest of a hit's bookkeeping. Threads
-//! beyond the last stripe share a few stripes and use atomic additions. What is seldom counted has one
-//! place for all threads.
+//! beyond the last stripe share a few stripes and use atomic additions. What is seldom counted has
+//! one place for all threads.
 //!
 //! # Invariants
 //!
@@ -259,6 +259,6 @@ mod tests {
         for thread in threads {
             thread.join().unwrap();
         }
-        assert_eq!(Stats::of(&counters, 0).misses(), 8 * 100 * 101);
+        assert_eq!(Stats::of(counters, 0).misses(), 8 * 100 * 101);
     }
 }

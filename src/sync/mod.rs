@@ -37,7 +37,8 @@ pub(crate) use parker::Parker;
 pub(crate) use plain::*;
 pub(crate) use std::sync::atomic::Ordering;
 
-/// Adds to a count that only the calling thread changes now. Relaxed: for counts that order nothing.
+/// Adds to a count that only the calling thread changes now. Relaxed: for counts that order
+/// nothing.
 #[inline]
 pub(crate) fn add_alone(count: &AtomicU64, by: u64) {
     let before = count.load(Ordering::Relaxed);

@@ -28,11 +28,12 @@
 //!
 //! # Cost
 //!
-//! A write moves at most [`UNITS_PER_WRITE`](super::writer::UNITS_PER_WRITE) units, so there is no long pause at any size. The
-//! largest single step is freeing an array, once each time the table doubles or halves. A new array
-//! is not initialised at once: its buckets are cleared unit by unit. To split a unit, the writer
-//! reads the hashes of one bucket's entries from the side parts of their nodes; it prefetches those
-//! of all units of a write before it reads the first. To join a unit, it reads no node.
+//! A write moves at most [`UNITS_PER_WRITE`](super::writer::UNITS_PER_WRITE) units, so there is no
+//! long pause at any size. The largest single step is freeing an array, once each time the table
+//! doubles or halves. A new array is not initialised at once: its buckets are cleared unit by unit.
+//! To split a unit, the writer reads the hashes of one bucket's entries from the side parts of
+//! their nodes; it prefetches those of all units of a write before it reads the first. To join a
+//! unit, it reads no node.
 //!
 //! A move to `2n` buckets ends before the next can begin: it takes `n / UNITS_PER_WRITE` inserts,
 //! and the next starts `5n` inserts after the move began.

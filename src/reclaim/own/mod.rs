@@ -1,8 +1,8 @@
 //! The default scheme: epochs of this crate's own.
 //!
 //! [`epoch`] has the protocol. Here is what a pin and a registration own of a record. If a pin is
-//! still held when its thread ends, by a thread-local that is destroyed later, its record is made an
-//! orphan and belongs to the pins alone.
+//! still held when its thread ends, by a thread-local that is destroyed later, its record is made
+//! an orphan and belongs to the pins alone.
 #![allow(unsafe_code)]
 
 mod epoch;
