@@ -255,7 +255,7 @@ impl Bench {
     fn take_batch(&mut self) {
         let out: Vec<String> = self
             .batch
-            .drain()
+            .drain(..)
             .map(|event| format!("{event:?}"))
             .collect();
         assert_eq!(std::mem::take(&mut self.written), out);
@@ -326,8 +326,6 @@ impl Bench {
         self.take_batch();
         self.deliver(u8::MAX);
         assert_eq!(self.notifier.listener_panics(), 0);
-        let shown = format!("{:?} {:?} {:?}", self.notifier, self.reads, self.batch);
-        assert!(shown.starts_with("Notifier"));
     }
 }
 

@@ -250,7 +250,6 @@ impl Bench {
             self.take(key);
         }
         self.check();
-        assert!(format!("{:?}", self.policy).starts_with("Eviction"));
     }
 }
 
