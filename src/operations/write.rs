@@ -174,8 +174,8 @@ enum Failed<K, V> {
 const BRIEF: u64 = 1 << 30;
 
 impl<K, V> Shared<K, V> {
-    /// A reading of the clock. Not `NEVER`, which marks an unknown time of writing: 1 ns later is as
-    /// good.
+    /// A reading of the clock. Not `NEVER`, which marks an unknown time of writing: 1 ns later will
+    /// do.
     #[inline(always)]
     fn time_of_write(&self) -> u64 {
         let now = self.clock.now();
