@@ -121,11 +121,10 @@ mod tests {
         for bar in &bars {
             assert!(!bar.figures.is_empty(), "{bar:?}");
             for figure in &bar.figures {
-                let mut workloads = workloads::ALL.iter();
-                assert!(
-                    workloads.any(|known| known.name == figure.workload),
-                    "{figure:?}"
-                );
+                let is_known = workloads::ALL
+                    .iter()
+                    .any(|known| known.name == figure.workload);
+                assert!(is_known, "{figure:?}");
             }
         }
         assert!(bars.iter().filter(|bar| bar.limit.is_some()).count() > 40);
@@ -141,10 +140,11 @@ mod tests {
             (bars[0].figures[1], 10.0),
             (bars[1].figures[0], 17.0),
         ] {
-            assert_eq!(
+            let (of, first) = (
                 (figure.workload, figure.variant),
-                (first.workload, first.variant)
+                (first.workload, first.variant),
             );
+            assert_eq!(of, first);
             table.add(Card::subject(figure.peer), Ok(vec![NS_PER_OP.of(value)]));
         }
         let mut report = Report::default();

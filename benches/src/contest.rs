@@ -104,7 +104,6 @@ impl Bench<'_> {
             let next = turns.len().min(1);
             turns.rotate_left(next);
         }
-        self.clear();
         let report = self.report.borrow();
         for table in report.tables[begin..].iter().filter(|table| !table.is_line) {
             print!("{}", table::of(table));

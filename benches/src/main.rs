@@ -82,12 +82,8 @@ fn run(arguments: Arguments, raw: &str) -> Result<bool, Box<dyn Error>> {
     let is_known = |name: &str| workloads::ALL.iter().any(|workload| workload.name == name);
     let is_unknown = |name: &&String| !["all", "bars"].contains(&name.as_str()) && !is_known(name);
     if let Some(unknown) = what.iter().find(is_unknown) {
-        let choose = "choose all, bars, report FILE, or from";
-        return Err(format!(
-            "there is no workload {unknown}: {choose}\n{}",
-            workload_list()
-        )
-        .into());
+        let (choose, list) = ("choose all, bars, report FILE, or from", workload_list());
+        return Err(format!("there is no workload {unknown}: {choose}\n{list}").into());
     }
     let is_asked = |name: &str| what.iter().any(|what| what == name);
     let (all, judged, bars) = (is_asked("all"), is_asked("bars"), bars::all());

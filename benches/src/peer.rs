@@ -114,20 +114,19 @@ pub struct Card {
 }
 
 impl Card {
-    const fn new(name: Text, role: Role) -> Self {
+    pub const fn subject(name: Text) -> Self {
+        let role = Role::Subject;
         Self { name, role }
     }
 
-    pub const fn subject(name: Text) -> Self {
-        Self::new(name, Role::Subject)
-    }
-
     pub const fn cache(name: Text) -> Self {
-        Self::new(name, Role::Cache)
+        let role = Role::Cache;
+        Self { name, role }
     }
 
     pub const fn floor(name: Text) -> Self {
-        Self::new(name, Role::Floor)
+        let role = Role::Floor;
+        Self { name, role }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    io::{IsTerminal, stderr},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -18,7 +17,7 @@ fn within(most: u64) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=most)
 }
 
-/// Settings of a run, as the command line gives them, and its progress line.
+/// Settings of a run, as the command line gives them.
 #[derive(Debug, Default, clap::Args)]
 pub struct Setup {
     /// smaller sets, fewer operations, two rounds: a check that all works, not a measurement
@@ -105,9 +104,8 @@ impl Setup {
 
     /// The asked numbers of workers that do not exceed the cores.
     pub fn threads_within_cores(&self) -> Vec<usize> {
-        let mut threads = self.all_threads();
-        threads.retain(|&threads| threads <= cpu::count());
-        threads
+        let all = self.all_threads().into_iter();
+        all.filter(|&threads| threads <= cpu::count()).collect()
     }
 
     /// The largest asked number of workers.
@@ -128,21 +126,10 @@ impl Setup {
         asked.is_empty() || asked.iter().any(|asked| is_meant(asked, peer))
     }
 
-    /// Shows where the run is.
+    /// Says where the run is.
     pub fn step(&self, step: &str) {
         let seconds = clock::nanos() / 1_000_000_000;
-        let line = format!("{:2}:{:02} {step}", seconds / 60, seconds % 60);
-        match stderr().is_terminal() {
-            true => eprint!("\r{line}\x1b[K"),
-            false => eprintln!("{line}"),
-        }
-    }
-
-    /// Clears the progress line, so that a table can follow.
-    pub fn clear(&self) {
-        if stderr().is_terminal() {
-            eprint!("\r\x1b[K");
-        }
+        eprintln!("{:2}:{:02} {step}", seconds / 60, seconds % 60);
     }
 }
 
@@ -160,13 +147,10 @@ mod tests {
     fn peers_are_chosen_by_name_or_by_its_beginning() {
         let mut setup = Setup::default();
         assert!(setup.wants("moka"));
-        setup.only = ["moka,wheelhouse, idle limit", "stretto,"]
-            .map(String::from)
-            .to_vec();
-        assert_eq!(
-            setup.asked_peers(),
-            ["moka", "wheelhouse, idle limit", "stretto"]
-        );
+        let only = ["moka,wheelhouse, idle limit", "stretto,"];
+        setup.only = only.map(String::from).to_vec();
+        let asked = ["moka", "wheelhouse, idle limit", "stretto"];
+        assert_eq!(setup.asked_peers(), asked);
         assert!(setup.wants("moka") && setup.wants("moka, driven every 10 ms"));
         assert!(!setup.wants("mini-moka") && !setup.wants("mokaccino"));
         assert!(!setup.wants("wheelhouse") && setup.wants("wheelhouse, idle limit"));

@@ -1,6 +1,7 @@
 //! Finds a call's part in a load: it gets the key's live value, leads, or waits.
 
 use super::commit::Lead;
+use super::got::Got;
 use super::key::Key;
 use crate::listener::RemovalCause;
 use crate::load::{self, By, Known, Load, Ticket, Want};
@@ -14,42 +15,6 @@ use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// A value as a call got it.
-#[derive(Clone, Debug)]
-pub(crate) struct Got<V> {
-    pub(crate) value: V,
-    /// Whether the call's own code made it.
-    pub(crate) fresh: bool,
-    /// Whether it was in the cache at that moment.
-    pub(crate) stored: bool,
-    /// The time that it had left; `None` for ever.
-    pub(crate) left: Option<Duration>,
-}
-
-impl<V: Clone> Got<V> {
-    /// A live node's value. The pin is held; `Clone` is user code.
-    pub(crate) fn of<K>(node: NodePtr<K, V>, clock: &Clock) -> Self {
-        let deadline = node.deadline();
-        Self {
-            value: node.value().clone(),
-            fresh: false,
-            stored: true,
-            left: clock.time_until(deadline),
-        }
-    }
-
-    /// The value of another call's load.
-    pub(super) fn of_load(outcome: &load::Shared<V>, clock: &Clock) -> Self {
-        Self {
-            value: outcome.value.clone(),
-            fresh: false,
-            stored: outcome.stored,
-            left: clock.time_until(outcome.deadline),
-        }
-    }
-}
 
 /// What a call wants of the key's load.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! The end of a load: its value is stored if the load is still current, then published.
 
-use super::begin::Got;
+use super::got::Got;
 use crate::contain::contain;
 use crate::listener::RemovalCause;
 use crate::load::{By, Failure, Load, Outcome, Sealed, Shared, wake_all};

@@ -1,8 +1,9 @@
 //! Computes: closures that see the live entry and say what becomes of it. They take turns.
 
-use super::begin::{Got, LoadRequest};
+use super::begin::LoadRequest;
 use super::commit::{Committed, Lead};
 use super::entry::{EntrySelector, hit_entry};
+use super::got::Got;
 use super::key::Key;
 use super::poll::{Loading, Seeker};
 use super::run::{End, Made};

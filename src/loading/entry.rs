@@ -1,7 +1,8 @@
 //! Entry selectors: a key, and what to do with its entry. `or_*` make a value for an absent key.
 
-use super::begin::{Got, LoadRequest};
+use super::begin::LoadRequest;
 use super::get_with::{fallible, optional, put, put_fallible, put_optional, result, sure};
+use super::got::Got;
 use super::key::{ByRef, Key, Owned};
 use super::poll::{Loading, Seeker};
 use super::run::{End, Made};

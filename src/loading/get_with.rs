@@ -1,6 +1,7 @@
 //! `get_with` and its variants: the value of a key, loaded if it is absent.
 
-use super::begin::{Got, LoadRequest};
+use super::begin::LoadRequest;
+use super::got::Got;
 use super::key::{ByRef, Key, Owned};
 use super::poll::{Loading, Seeker};
 use super::run::{End, Made};

@@ -1,8 +1,9 @@
 //! The leader's right as a value, for code that cannot run inside a closure.
 
-use super::begin::{Got, LoadRequest, Role};
+use super::begin::{LoadRequest, Role};
 use super::commit::{Committed, Lead, publish};
 use super::get_with::hit;
+use super::got::Got;
 use super::key::Owned;
 use super::poll::{Part, Seeker};
 use crate::RandomState;

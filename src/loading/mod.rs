@@ -30,6 +30,7 @@ mod compute;
 mod conditional;
 mod entry;
 mod get_with;
+mod got;
 mod key;
 mod lease;
 mod poll;

@@ -3,8 +3,9 @@
 //! No runtime is needed: a waiter that is told to lead polls its own closure's future.
 #![allow(unsafe_code)]
 
-use super::begin::{Got, LoadRequest, Role};
+use super::begin::{LoadRequest, Role};
 use super::commit::Lead;
+use super::got::Got;
 use super::key::Key;
 use super::run::{End, Made};
 use crate::cache::Cache;

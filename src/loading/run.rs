@@ -1,8 +1,9 @@
 //! Loads of threads: the leader runs its closure on its own stack; a waiter spins if its turn is
 //! near, and then parks.
 
-use super::begin::{Got, LoadRequest, Role};
+use super::begin::{LoadRequest, Role};
 use super::commit::{Committed, Lead};
+use super::got::Got;
 use super::key::Key;
 use crate::load::{By, Failure, Load, Outcome, Ring, Ticket, Verdict, thread_number, wait_in};
 use crate::operations::{LifetimeSource, LoadView};

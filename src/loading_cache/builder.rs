@@ -1,6 +1,7 @@
 //! Settings of a loading cache.
 
 use super::LoadingCache;
+use super::drive::Spawner;
 use super::source::{BoxFuture, IntoLoading, Source};
 use crate::RandomState;
 use crate::cache::{BuildError, CacheBuilder};
@@ -9,9 +10,6 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What runs a task of the cache, as the program gave it.
-pub(super) type Spawner = Arc<dyn Fn(BoxFuture<()>) + Send + Sync>;
 
 impl<K, V, S> CacheBuilder<K, V, S> {
     /// Makes this the builder of a [`LoadingCache`], which makes absent values by a

@@ -11,7 +11,6 @@
 //! The count of attached waiters changes under the lock of `futures`, and the future of a load that
 //! is listed there has one at least.
 
-use super::builder::Spawner;
 use super::source::BoxFuture;
 use crate::contain::contain;
 use crate::load::{Load, thread_number, wake_all};
@@ -22,6 +21,9 @@ use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
+
+/// What runs a task of the cache, as the program gave it.
+pub(super) type Spawner = Arc<dyn Fn(BoxFuture<()>) + Send + Sync>;
 
 /// The shared futures of one cache.
 pub(super) struct Drives<K, V, S> {

@@ -4,7 +4,7 @@
 use super::LoadingCache;
 use super::drive::Attached;
 use super::error::LoadError;
-use super::refreshing::answer;
+use super::run::answer;
 use super::run::{drive, drive_several};
 use super::source::{BoxFuture, Futures, panicked};
 use super::wait::{Lateness, Wait};

@@ -35,8 +35,7 @@ pub use source::IntoLoading;
 
 use crate::RandomState;
 use crate::cache::Cache;
-use builder::Spawner;
-use drive::Drives;
+use drive::{Drives, Spawner};
 use source::Source;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};

@@ -1,11 +1,12 @@
 //! A refresh under way, as its caller sees it.
 
 use super::error::LoadError;
+use super::run::{answer, block_on};
 use super::source::panicked;
 use super::wait::{Lateness, Wait};
 use super::{Inner, LoadingCache};
-use crate::load::{Failure, Outcome, Ticket, Verdict, Want};
-use crate::loading::{Dropped, Right, error_of};
+use crate::load::{Ticket, Verdict, Want};
+use crate::loading::{Dropped, Right};
 use crate::operations::WeakHandle;
 use std::any::TypeId;
 use std::fmt;
@@ -60,7 +61,7 @@ impl<V, E> Refreshing<V, E> {
     #[track_caller]
     pub fn wait(self) -> Result<Option<V>, LoadError<E>> {
         let check_interval = self.check_interval;
-        super::run::block_on(self, check_interval)
+        block_on(self, check_interval)
     }
 }
 
@@ -200,20 +201,5 @@ where
                 }
             }
         }
-    }
-}
-
-/// What a waiter gets of an outcome.
-pub(super) fn answer<V, E>(outcome: &Outcome<V>) -> Result<Option<V>, LoadError<E>>
-where
-    V: Clone,
-    E: Send + Sync + 'static,
-{
-    match outcome {
-        Outcome::Value(shared) => Ok(Some(shared.value.clone())),
-        Outcome::Failed(Failure::Error(error)) => {
-            Err((*error_of::<LoadError<E>>(Arc::clone(error))).clone())
-        }
-        Outcome::Failed(Failure::Absent) | Outcome::Nothing => Ok(None),
     }
 }

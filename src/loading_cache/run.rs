@@ -3,11 +3,10 @@
 use super::LoadingCache;
 use super::error::LoadError;
 use super::loader::{Loaded, Reloaded};
-use super::refreshing::answer;
 use super::source::{BoxFuture, Futures, between, failure, put, remade};
 use crate::contain::contain;
 use crate::load::{Blocking, Failure, Outcome};
-use crate::loading::{End, Made, ReloadResult, Right};
+use crate::loading::{End, Made, ReloadResult, Right, error_of};
 use crate::shared::about;
 use crate::sync::Parker;
 use std::borrow::ToOwned;
@@ -215,5 +214,20 @@ pub(super) fn block_on<F: Future>(future: F, check_interval: Option<Duration>) -
         if let Err((name, fault)) = waited {
             panic!("{}", about(name.as_deref(), &fault));
         }
+    }
+}
+
+/// What a waiter gets of an outcome.
+pub(super) fn answer<V, E>(outcome: &Outcome<V>) -> Result<Option<V>, LoadError<E>>
+where
+    V: Clone,
+    E: Send + Sync + 'static,
+{
+    match outcome {
+        Outcome::Value(shared) => Ok(Some(shared.value.clone())),
+        Outcome::Failed(Failure::Error(error)) => {
+            Err((*error_of::<LoadError<E>>(Arc::clone(error))).clone())
+        }
+        Outcome::Failed(Failure::Absent) | Outcome::Nothing => Ok(None),
     }
 }

@@ -16,6 +16,35 @@ pub(crate) struct Limits {
     pub(crate) load_timeout: Option<Duration>,
 }
 
+/// Where the lifetime of a new value comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LifetimeSource {
+    /// From the policy of the cache.
+    Policy,
+    /// From the caller.
+    Ttl(Duration),
+    /// A loader, as far as it knows.
+    Loaded(FromLoad),
+}
+
+/// What a loader said of its value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FromLoad {
+    /// Its lifetime, if the loader knows it; `Some(None)` for ever.
+    pub(crate) lifetime: Option<Option<Duration>>,
+    /// When it is to be reloaded, if the loader knows that.
+    pub(crate) refresh: Option<Duration>,
+    /// Whether it was a reload.
+    pub(crate) reload: bool,
+    /// How long the loader took.
+    pub(crate) took: Duration,
+}
+
+/// How often one call asks the policy at most. The answer is overtaken if the deadline is moved or
+/// the key is written meanwhile, perhaps by the policy itself; the call then asks again. After so
+/// many times a write takes the last answer, and a read leaves the deadline where it is.
+pub(crate) const MAX_ASKS: u32 = 16;
+
 /// Whether reads ask the policy.
 pub(super) mod reads {
     /// No read does.

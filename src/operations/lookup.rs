@@ -18,7 +18,7 @@
 use super::core::Core;
 use super::entry_ref::EntryRef;
 use super::find::{Glance, Hit, Miss};
-use super::write::MAX_ASKS;
+use super::lifetimes::MAX_ASKS;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::sync::Ordering;

@@ -3,27 +3,13 @@
 
 use super::core::Core;
 use super::find::Hit;
-use super::lifetimes::Lifetimes;
+use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes};
 use super::lookup::Lookup;
-use super::write::LifetimeSource;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::refresh::{Occasion, Refresh, Write};
 use crate::time::{self, Clock, NEVER};
 use std::time::Duration;
-
-/// What a loader said of its value.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FromLoad {
-    /// Its lifetime, if the loader knows it; `Some(None)` for ever.
-    pub(crate) lifetime: Option<Option<Duration>>,
-    /// When it is to be reloaded, if the loader knows that.
-    pub(crate) refresh: Option<Duration>,
-    /// Whether it was a reload.
-    pub(crate) reload: bool,
-    /// How long the loader took.
-    pub(crate) took: Duration,
-}
 
 /// Sets the moment of a node that has just come in. Under the shard's lock.
 #[inline]

@@ -13,8 +13,8 @@
 
 use super::core::Core;
 use super::gate::{Check, Explicit, WriteGate, Written};
-use super::lifetimes::Lifetimes;
-use super::refresh::{FromLoad, set_refresh};
+use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes, MAX_ASKS};
+use super::refresh::set_refresh;
 use crate::listener::RemovalCause;
 use crate::load::By;
 use crate::maintenance::WriteOutcome;
@@ -26,17 +26,6 @@ use crate::time::{self, Clock, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
-
-/// Where the lifetime of a new value comes from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum LifetimeSource {
-    /// From the policy of the cache.
-    Policy,
-    /// From the caller.
-    Ttl(Duration),
-    /// A loader, as far as it knows.
-    Loaded(FromLoad),
-}
 
 /// One of the attempts of a write.
 #[derive(Clone, Copy)]
@@ -185,8 +174,8 @@ enum Failed<K, V> {
 const BRIEF: u64 = 1 << 30;
 
 impl<K, V> Shared<K, V> {
-    /// A reading of the clock. Not `NEVER`, which marks an unknown time of writing: 1 ns later is as
-    /// good.
+    /// A reading of the clock. Not `NEVER`, which marks an unknown time of writing: 1 ns later will
+    /// do.
     #[inline(always)]
     fn time_of_write(&self) -> u64 {
         let now = self.clock.now();
@@ -216,11 +205,6 @@ impl<K, V> Shared<K, V> {
 /// A write that its [`WriteGate`] refused, with what it would have stored.
 #[derive(Debug)]
 pub(crate) struct Refused<V>(pub(crate) V);
-
-/// How often one call asks the policy at most. The answer is overtaken if the deadline is moved or
-/// the key is written meanwhile, perhaps by the policy itself; the call then asks again. After so
-/// many times a write takes the last answer, and a read leaves the deadline where it is.
-pub(crate) const MAX_ASKS: u32 = 16;
 
 impl<K, V, S> Core<K, V, S>
 where

@@ -125,14 +125,12 @@ fn hit_ratios(report: &Report, file: &Path) -> Drawn {
     fn trace_of(table: &Table) -> &str {
         table.variant.split(',').next().unwrap_or_default()
     }
-    let tables = report
-        .tables
-        .iter()
-        .filter(|table| table.workload == "ratio-curves");
-    let tables: Vec<&Table> = tables.collect();
-    let panels: Vec<&[&Table]> = tables
-        .chunk_by(|one, next| trace_of(one) == trace_of(next))
+    let tables = report.tables.iter();
+    let tables: Vec<&Table> = tables
+        .filter(|table| table.workload == "ratio-curves")
         .collect();
+    let panels = tables.chunk_by(|one, next| trace_of(one) == trace_of(next));
+    let panels: Vec<&[&Table]> = panels.collect();
     if panels.is_empty() {
         return Ok(());
     }

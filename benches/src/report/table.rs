@@ -3,6 +3,8 @@
 
 use std::iter;
 
+use textwrap::Options;
+
 use super::{Report, Row, Table};
 use crate::{
     figure::{HIT_PERCENT, Problem, Shown, Verdict},
@@ -37,20 +39,7 @@ fn wrapped(line: &str) -> String {
         return format!("{line}\n");
     }
     let indent = if line.starts_with("- ") { "  " } else { "" };
-    let (mut text, mut columns) = (String::new(), 0);
-    for word in line.split(' ') {
-        let width = word.chars().count();
-        if columns + width >= 100 {
-            text += &format!("\n{indent}");
-            columns = indent.len();
-        } else if columns > 0 {
-            text.push(' ');
-            columns += 1;
-        }
-        text += word;
-        columns += width;
-    }
-    text + "\n"
+    textwrap::fill(line, Options::new(100).subsequent_indent(indent)) + "\n"
 }
 
 /// What to know about the peers beside their figures.
@@ -80,10 +69,8 @@ pub fn of(table: &Table) -> String {
     peers.sort_by_key(|card| (card.role == Role::Floor, !card.name.starts_with(SUBJECT)));
     let several = columns.iter().any(|(threads, _)| *threads != 1);
     let mut titles = vec![String::new()];
-    let mut lines: Vec<_> = peers
-        .iter()
-        .map(|card| vec![card.name.to_owned()])
-        .collect();
+    let names = peers.iter().map(|card| vec![card.name.to_owned()]);
+    let mut lines: Vec<_> = names.collect();
     for (threads, metric) in columns {
         let name = metric.name;
         titles.push(match (several, threads) {

@@ -15,11 +15,8 @@ struct Cancel {
     pairs: usize,
 }
 
-/// One key that comes, one that leaves.
-struct Pair {
-    new: u64,
-    old: u64,
-}
+/// A key that comes, and one that leaves.
+type Pair = (u64, u64);
 
 pub(super) fn run(bench: Bench<'_>) {
     race(bench, 0, true);
@@ -57,8 +54,7 @@ impl Cancel {
         let pairs = new.enumerate().map(|(number, new)| {
             // A mixed number is as good as drawn.
             let at = if self.oldest { number } else { new as usize } % alive;
-            let old = std::mem::replace(&mut live[at], new);
-            Pair { new, old }
+            (new, std::mem::replace(&mut live[at], new))
         });
         pairs.collect()
     }
@@ -94,9 +90,9 @@ impl Race for Cancel {
 /// The measured loop.
 #[inline(never)]
 fn churn<P: Peer>(cache: &P, pairs: &[Pair]) -> u64 {
-    for pair in pairs {
-        cache.insert(pair.new, keys::value(pair.new));
-        cache.remove(&pair.old);
+    for (new, old) in pairs {
+        cache.insert(*new, keys::value(*new));
+        cache.remove(old);
     }
     0
 }

@@ -17,15 +17,9 @@ const ENTRIES: u64 = 8;
 struct ManyCaches;
 
 pub(super) fn run(bench: Bench<'_>) {
-    let about = format!(
-        "u64 -> u64, {ENTRIES} entries in each cache, room for 100, every read hits; 1 thread"
-    );
-    bench.race(
-        &about,
-        [("in turns".into(), Expiring::Never)],
-        3,
-        &ManyCaches,
-    );
+    let variants = [("in turns".into(), Expiring::Never)];
+    let about = "u64 -> u64, 8 entries in each cache, room for 100, every read hits; 1 thread";
+    bench.race(about, variants, 3, &ManyCaches);
 }
 
 impl Race for ManyCaches {

@@ -69,9 +69,8 @@ fn contests(bench: Bench<'_>) -> Vec<Contest<'_>> {
     };
     let seconds = bench.size(3600, 900) as u64;
     let churn = format!(
-        "{seconds} s of virtual time (early: after a sixth), {} inserts a second living 1 to 120 s, \
-         a tenth invalidated, a tenth extended by reads; only wheelhouse has a clock that can be set",
-        RATE
+        "{seconds} s of virtual time (early: after a sixth), {RATE} inserts a second living 1 to 120 s, \
+         a tenth invalidated, a tenth extended by reads; only wheelhouse has a clock that can be set"
     );
     let saved = format!("u64 -> u64, {count} entries, per-entry expiry; bytes of what is taken");
     let churn = bench.contest("churn", churn);

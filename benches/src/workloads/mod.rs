@@ -43,7 +43,6 @@ impl Workload {
             setup,
             report,
         });
-        setup.clear();
         eprintln!("{name} took {:.1} s", began.elapsed().as_secs_f64());
     }
 }

@@ -143,8 +143,9 @@ pub(super) fn fill<K: Key, V: Value, P: Peer<K, V>>(
             return Ok(());
         }
     }
-    let why = "keys are missing from a cache with room for all of them";
-    Err(Problem::Wrong(why.into()))
+    Err(Problem::Wrong(
+        "keys are missing from a cache with room for all of them".into(),
+    ))
 }
 
 /// A cache of the small set of keys, filled.

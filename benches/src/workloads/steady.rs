@@ -27,10 +27,8 @@ impl<K: Key, V: Value, O: Operation<K, V>> Race<K, V> for Steady<'_, O> {
         let (resident, passes) = (self.resident, self.passes);
         let capacity = self.bounded.then_some(resident as u64 * 4);
         let cache = P::build(&plan_of(expiring, resident, capacity, O::LIFETIME))?;
-        fill(
-            &cache,
-            (0..resident as u32).map(|rank| operation.entry(rank)),
-        )?;
+        let ranks = 0..resident as u32;
+        fill(&cache, ranks.map(|rank| operation.entry(rank)))?;
         let mut readings = Vec::new();
         for &threads in &self.threads {
             let operations = passes * streams[0].len();

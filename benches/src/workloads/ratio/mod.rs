@@ -78,7 +78,6 @@ fn replay_traces(bench: Bench<'_>, curve: bool) {
         let trace = match Trace::read(path) {
             Ok(trace) => trace,
             Err(why) => {
-                bench.clear();
                 println!("{workload}: {} left out: {why}", path.display());
                 continue;
             }
@@ -92,7 +91,6 @@ fn replay_traces(bench: Bench<'_>, curve: bool) {
             replay(bench, (name, about), curve, &requests, size);
         }
     }
-    bench.clear();
 }
 
 /// Replays requests at one size with every cache, or for a curve with those that have one.

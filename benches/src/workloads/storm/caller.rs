@@ -3,8 +3,10 @@
 
 use std::hint::{black_box, spin_loop};
 
-use super::round::RESIDENT;
 use crate::workloads::prelude::*;
+
+/// A value that belongs to no storm: lives for an hour.
+pub(super) const RESIDENT: u64 = u64::MAX;
 
 /// From the start of one call to the start of the next, in nanoseconds.
 const PACE: u64 = 5_000;

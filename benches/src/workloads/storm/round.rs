@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use super::caller::{self, Calls};
+use super::caller::{self, Calls, RESIDENT};
 use crate::workloads::prelude::*;
 
 /// Lateness against the deadline, and its quantiles.
@@ -12,8 +12,6 @@ const LATE: [(Metric, f64); 3] = [
     (Metric::worst("late max ms"), 1.0),
 ];
 
-/// A value that belongs to no storm: lives for an hour.
-pub(super) const RESIDENT: u64 = u64::MAX;
 /// How long after the last deadline the watch ends: a bucket of the default resolution and more.
 const AFTER: u64 = 2_500_000_000;
 /// How often the driven moka is driven.
