@@ -174,11 +174,11 @@ enum Failed<K, V> {
 const BRIEF: u64 = 1 << 30;
 
 impl<K, V> Shared<K, V> {
-    /// A reading of the clock. Not `NEVER`, which marks an unknown time of writing: 1 ns later will
-    /// do.
+    /// The reading, or one that is taken now. Not `NEVER`, which marks an unknown time of writing:
+    /// 1 ns later will do.
     #[inline(always)]
-    fn time_of_write(&self) -> u64 {
-        let now = self.clock.now();
+    fn time_of_write(&self, read: Option<u64>) -> u64 {
+        let now = read.unwrap_or_else(|| self.clock.now());
         now + u64::from(now == NEVER)
     }
 
@@ -365,7 +365,7 @@ where
         cell.prefetch(hash);
         let weight = core.weigh(&key, &value);
         let new = NewNode::new(key, value, hash, weight);
-        let now = core.shared.time_of_write();
+        let now = core.shared.clock.now_in_line();
         let pin = core.shared.pin();
         self.attempt(cell, new, Attempt::FIRST, now, pin, gate)
     }
@@ -393,8 +393,7 @@ where
             }
             attempt.number += 1;
             let cell = self.core.shared.map.cell(new.hash());
-            let now = self.core.shared.time_of_write();
-            match self.attempt(cell, new, attempt, now, pin, gate) {
+            match self.attempt(cell, new, attempt, None, pin, gate) {
                 Ok(outcome) => return Ok(outcome),
                 Err(again) => failed = again,
             }
@@ -410,7 +409,7 @@ where
         cell: &ShardCell<K, V>,
         new: NewNode<K, V>,
         attempt: Attempt,
-        now: u64,
+        now: Option<u64>,
         pin: Pin,
         gate: &mut impl WriteGate<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
@@ -427,6 +426,8 @@ where
             drop(pin);
             return Err(Failed::Refused(new));
         }
+        // After the key was compared, where a reading takes a call.
+        let now = shared.time_of_write(now);
         let asked = attempt
             .last
             .unwrap_or_else(|| lifetimes.ask(&new, probe.found, given, &shared.clock, now));
