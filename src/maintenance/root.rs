@@ -32,7 +32,7 @@ pub(crate) struct Setup<K, V> {
 #[repr(align(64))]
 pub(crate) struct Maintenance<K, V> {
     pub(super) is_bounded: bool,
-    /// Events in a batch that make the writer run a pass: [`BATCH_SOFT_LIMIT`], or less.
+    /// Events in a batch that make the writer run a pass: at most `limits::BATCH_SOFT_LIMIT`.
     pub(super) batch_soft_limit: usize,
     pub(super) caller_budget: usize,
     pub(super) spans: Spans,

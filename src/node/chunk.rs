@@ -143,7 +143,7 @@ pub(super) fn entries(columns: Columns) -> Shape {
     }
 }
 
-/// The parts of a node beside its hot one, by the address of its [`NodePtr`].
+/// The parts of a node beside its hot one, by the address of its [`NodePtr`](super::NodePtr).
 ///
 /// # Safety
 ///

@@ -3,7 +3,7 @@
 //! # How it works
 //!
 //! A reader holds a [`Pin`] while it uses nodes. A pass that has unlinked objects from every shared
-//! place begins a [`Grace`]: it is *over* once no pin is held that was taken before it began. This
+//! place begins a `Grace`: it is *over* once no pin is held that was taken before it began. This
 //! module answers that question only. [`Retired`] does the freeing, and with it the user's `Drop`,
 //! outside of every pin and lock.
 //!

@@ -28,7 +28,7 @@
 //!
 //! # Cost
 //!
-//! A write moves at most [`UNITS_PER_WRITE`](super::writer::UNITS_PER_WRITE) units, so there is no
+//! A write moves at most `UNITS_PER_WRITE` (`writer`) units, so there is no
 //! long pause at any size. The largest single step is freeing an array, once each time the table
 //! doubles or halves. A new array is not initialised at once: its buckets are cleared unit by unit.
 //! To split a unit, the writer reads the hashes of one bucket's entries from the side parts of
