@@ -62,8 +62,47 @@ pub struct NearCacheBuilder<K, V, C = DefaultCodec, S = RandomState> {
     settings: Settings,
 }
 
+impl<K, V> NearCache<K, V> {
+    /// Begins the settings of a near cache in front of one server.
+    ///
+    /// The connection uses RESP3, whatever protocol the client names.
+    ///
+    /// ```no_run
+    /// # use wheelhouse_redis::{NearCache, NearError};
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let near = NearCache::<String, Vec<u32>>::builder(server).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(server: Client) -> NearCacheBuilder<K, V, DefaultCodec> {
+        NearCacheBuilder::new(vec![server], false)
+    }
+
+    /// Begins the settings of a near cache in front of a cluster.
+    ///
+    /// One reachable node is enough to learn of the others. The near cache connects to every
+    /// primary and turns tracking on at each; when the topology changes, or one connection is
+    /// lost, it flushes and connects anew.
+    ///
+    /// ```no_run
+    /// # use wheelhouse_redis::{NearCache, NearError};
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let node = redis::Client::open("redis://127.0.0.1:7000/")?;
+    /// let near = NearCache::<String, String>::cluster_builder([node]).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "cluster")]
+    pub fn cluster_builder(
+        nodes: impl IntoIterator<Item = Client>,
+    ) -> NearCacheBuilder<K, V, DefaultCodec> {
+        NearCacheBuilder::new(nodes.into_iter().collect(), true)
+    }
+}
+
 impl<K, V> NearCacheBuilder<K, V, DefaultCodec> {
-    pub(crate) fn new(servers: Vec<Client>, cluster: bool) -> Self {
+    fn new(servers: Vec<Client>, cluster: bool) -> Self {
         Self {
             servers,
             cluster,

@@ -8,7 +8,7 @@
 //! A key that moves with its slot is deleted at the old node, which reports it as a change. So
 //! what was read before the move is invalidated even before the redirect is noticed.
 
-use crate::connector::{Connect, within_time};
+use crate::connect::{Connect, within_time};
 use crate::error::NearError;
 use crate::key::NearKey;
 use crate::link::{Ended, Link, Node};

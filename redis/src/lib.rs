@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 // Data flows downwards, and so do imports: a module names modules of later groups. Users call the
-// first group, in which builder and handle know each other; the supervisor keeps the line up; the
-// last group knows nothing of either.
+// first group, in which the builder makes the handle; the supervisor keeps the line up; the last
+// group knows nothing of either.
 mod builder;
 mod near;
 mod read;
@@ -12,6 +12,7 @@ mod supervisor;
 
 #[cfg(feature = "cluster")]
 mod cluster;
+mod connect;
 mod connector;
 mod push;
 

@@ -24,7 +24,7 @@ use crate::audit::Audit;
 use crate::log::{self, Line, Unreadable, What};
 use crate::market::Plan;
 use crate::mixed::share;
-use crate::store::beside;
+use crate::state_file::beside;
 
 /// When the program was down, in nanoseconds since 1970.
 struct Down {

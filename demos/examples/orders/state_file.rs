@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use wheelhouse::Snapshot;
@@ -63,9 +63,17 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Saved, String> {
     })
 }
 
+/// `FILE.name`, for a file that belongs to the state.
+pub(crate) fn beside(path: &Path, name: &str) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".");
+    beside.push(name);
+    beside.into()
+}
+
 /// Replaces a file as a whole: a crash leaves the old one or the new one.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = super::store::beside(path, "new");
+    let temporary = beside(path, "new");
     let mut file = File::create(&temporary)?;
     file.write_all(bytes)?;
     file.sync_all()?;

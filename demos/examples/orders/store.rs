@@ -27,15 +27,7 @@ use wheelhouse::Snapshot;
 
 use crate::log::{self, Line, Log, Unreadable, What};
 use crate::market::Plan;
-use crate::state_file::{Open, Saved, decode, encode, replace, sync_directory};
-
-/// `FILE.name`, for a file that belongs to the state.
-pub(crate) fn beside(path: &Path, name: &str) -> PathBuf {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".");
-    beside.push(name);
-    beside.into()
-}
+use crate::state_file::{Open, Saved, beside, decode, encode, replace, sync_directory};
 
 pub(crate) struct Store {
     path: PathBuf,
