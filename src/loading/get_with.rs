@@ -7,7 +7,7 @@ use super::poll::{Loading, Seeker};
 use super::run::{End, Made};
 use crate::cache::Cache;
 use crate::load::{Failure, Want};
-use crate::operations::{Cloned, LifetimeSource};
+use crate::operations::{Cloned, LifetimeSource, Taken};
 use equivalent::Equivalent;
 use std::any::{Any, TypeId};
 use std::borrow::ToOwned;
@@ -111,7 +111,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let hash = self.core.hash(key);
-        let hit = self.core.look_up_hashed::<Cloned, Q>(hash, key);
+        let hit = self.core.look_up_hashed::<Taken<Cloned>, Q>(hash, key);
         hit.ok_or(hash)
     }
 

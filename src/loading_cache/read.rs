@@ -7,7 +7,7 @@ use super::run::{block_on, made, result};
 use super::source::{Source, panicked, put};
 use crate::load::{Ticket, Want};
 use crate::loading::{ByRef, Dropped, LoadRequest, Right, Role, fallible};
-use crate::operations::Timed;
+use crate::operations::{Taken, Timed};
 use equivalent::Equivalent;
 use std::any::TypeId;
 use std::borrow::ToOwned;
@@ -139,7 +139,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let (value, at, now) = self.cache.core.look_up::<Timed, _>(key)?;
+        let (value, at, now) = self.cache.core.look_up::<Taken<Timed>, _>(key)?;
         if self.is_stale(at, now) {
             self.reload(key);
         }

@@ -26,73 +26,96 @@ use crate::time::Ahead;
 use equivalent::Equivalent;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
+use std::marker::PhantomData;
 
 /// A kind of look-up.
 pub(crate) trait Lookup<K: 'static, V: 'static> {
-    /// What the caller gets.
+    /// What the caller gets of an entry.
     type Answer<'a>;
     /// What is taken from the entry before the policy is asked.
     type Taken;
     /// Whether a hit counts as a read: the policy is asked, the use is noted and counted.
     const IS_READ: bool;
 
-    /// May run user code.
-    fn take(node: NodePtr<K, V>) -> Self::Taken;
+    /// May run user code. Before the policy is asked: a panic in `clone` leaves the deadline as it
+    /// is.
+    fn take(hit: &Hit<K, V>) -> Self::Taken;
 
-    /// The answer of a hit. `pin` gives the pin under which it was found.
+    /// The answer of a hit. `pin` gives a pin that keeps the entry.
     fn found<'a, S>(
         core: &'a Core<K, V, S>,
         hit: Hit<K, V>,
         taken: Self::Taken,
         pin: impl FnOnce() -> Pin,
     ) -> Self::Answer<'a>;
-
-    fn absent<'a>() -> Self::Answer<'a>;
 }
 
-/// `get`: a clone of the value.
-pub(crate) enum Cloned {}
+/// What a look-up takes from an entry that it does not keep.
+pub(crate) trait Take<K: 'static, V: 'static> {
+    type Answer;
+    const IS_READ: bool;
 
-/// `get_ref`, which is a read, and `peek_ref`, which is none: the entry under its pin.
-pub(crate) enum Referenced<const IS_READ: bool> {}
+    fn take(hit: &Hit<K, V>) -> Self::Answer;
+}
 
-/// `contains_key`.
-pub(crate) enum Contained {}
+/// A look-up that answers with what it takes, and keeps no pin.
+pub(crate) struct Taken<T>(PhantomData<T>);
 
-impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
-    type Answer<'a> = Option<V>;
-    type Taken = V;
-    const IS_READ: bool = true;
+impl<K: 'static, V: 'static, T: Take<K, V>> Lookup<K, V> for Taken<T> {
+    type Answer<'a> = T::Answer;
+    type Taken = T::Answer;
+    const IS_READ: bool = T::IS_READ;
 
-    // Before the policy is asked: a panic in `clone` leaves the deadline as it is.
     #[inline(always)]
-    fn take(node: NodePtr<K, V>) -> V {
-        node.value().clone()
+    fn take(hit: &Hit<K, V>) -> T::Answer {
+        T::take(hit)
     }
 
     #[inline(always)]
     fn found<'a, S>(
         _: &'a Core<K, V, S>,
         _: Hit<K, V>,
-        value: V,
-        _pin: impl FnOnce() -> Pin,
-    ) -> <Self as Lookup<K, V>>::Answer<'a> {
-        Some(value)
-    }
-
-    #[inline(always)]
-    fn absent<'a>() -> <Self as Lookup<K, V>>::Answer<'a> {
-        None
+        taken: T::Answer,
+        _: impl FnOnce() -> Pin,
+    ) -> T::Answer {
+        taken
     }
 }
 
+/// `get`: a clone of the value.
+pub(crate) enum Cloned {}
+
+impl<K: 'static, V: Clone + 'static> Take<K, V> for Cloned {
+    type Answer = V;
+    const IS_READ: bool = true;
+
+    #[inline(always)]
+    fn take(hit: &Hit<K, V>) -> V {
+        hit.node.value().clone()
+    }
+}
+
+/// `contains_key`.
+pub(crate) enum Contained {}
+
+impl<K: 'static, V: 'static> Take<K, V> for Contained {
+    type Answer = ();
+    const IS_READ: bool = false;
+
+    #[inline(always)]
+    fn take(_: &Hit<K, V>) {}
+}
+
+/// `get_ref`, which is a read, and `peek_ref`, which is none: the entry under its pin.
+pub(crate) enum Referenced<const IS_READ: bool> {}
+
 impl<K: 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS_READ> {
-    type Answer<'a> = Option<EntryRef<'a, K, V>>;
+    type Answer<'a> = EntryRef<'a, K, V>;
     type Taken = ();
     const IS_READ: bool = IS_READ;
 
     #[inline(always)]
-    fn take(_: NodePtr<K, V>) {}
+    fn take(_: &Hit<K, V>) {}
 
     #[inline(always)]
     fn found<'a, S>(
@@ -100,44 +123,15 @@ impl<K: 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS
         hit: Hit<K, V>,
         (): (),
         pin: impl FnOnce() -> Pin,
-    ) -> Option<EntryRef<'a, K, V>> {
-        Some(EntryRef::new(hit, &core.shared.clock, pin()))
-    }
-
-    #[inline(always)]
-    fn absent<'a>() -> Option<EntryRef<'a, K, V>> {
-        None
-    }
-}
-
-impl<K: 'static, V: 'static> Lookup<K, V> for Contained {
-    type Answer<'a> = bool;
-    type Taken = ();
-    const IS_READ: bool = false;
-
-    #[inline(always)]
-    fn take(_: NodePtr<K, V>) {}
-
-    #[inline(always)]
-    fn found<'a, S>(
-        _: &'a Core<K, V, S>,
-        _: Hit<K, V>,
-        (): (),
-        _pin: impl FnOnce() -> Pin,
-    ) -> <Self as Lookup<K, V>>::Answer<'a> {
-        true
-    }
-
-    #[inline(always)]
-    fn absent<'a>() -> <Self as Lookup<K, V>>::Answer<'a> {
-        false
+    ) -> EntryRef<'a, K, V> {
+        EntryRef::new(hit, &core.shared.clock, pin())
     }
 }
 
 impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// Looks a key up: the fast path, see the module docs.
     #[inline(always)]
-    pub(crate) fn look_up<L, Q>(&self, key: &Q) -> L::Answer<'_>
+    pub(crate) fn look_up<L, Q>(&self, key: &Q) -> Option<L::Answer<'_>>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + Hash + ?Sized,
@@ -148,7 +142,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
 
     /// [`look_up`](Self::look_up) of a key with this hash.
     #[inline(always)]
-    pub(crate) fn look_up_hashed<L, Q>(&self, hash: u64, key: &Q) -> L::Answer<'_>
+    pub(crate) fn look_up_hashed<L, Q>(&self, hash: u64, key: &Q) -> Option<L::Answer<'_>>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
@@ -185,7 +179,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// The fast path without a pin at hand: the thread holds one already, or it used another cache
     /// last. So it reads no more of the cache's state than the fast path does.
     #[inline(never)]
-    fn look_up_elsewhere<L, Q>(&self, hash: u64, key: &Q) -> L::Answer<'_>
+    fn look_up_elsewhere<L, Q>(&self, hash: u64, key: &Q) -> Option<L::Answer<'_>>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
@@ -195,7 +189,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
 
     /// The fast path under its pin.
     #[inline(always)]
-    fn look_once<L, Q, P>(&self, hash: u64, key: &Q, pin: P, now: Ahead) -> L::Answer<'_>
+    fn look_once<L, Q, P>(&self, hash: u64, key: &Q, pin: P, now: Ahead) -> Option<L::Answer<'_>>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
@@ -203,13 +197,13 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     {
         match self.shared.glance(hash, key, pin.borrow(), now) {
             Glance::Hit(hit) => {
-                let taken = L::take(hit.node);
+                let taken = L::take(&hit);
                 if L::IS_READ && self.shared.should_record(hit.node) {
                     return self.record_hit::<L>(hit, taken, pin.into());
                 }
-                L::found(self, hit, taken, move || pin.into())
+                Some(L::found(self, hit, taken, move || pin.into()))
             }
-            Glance::Absent => L::absent(),
+            Glance::Absent => None,
             Glance::MaybeExpired(node) => self.look_at::<L, Q>(hash, key, node, pin.into()),
             Glance::Retry => self.look_up_retry::<L, Q>(hash, key, pin.into()),
         }
@@ -217,17 +211,23 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
 
     /// The rest of a fast read that the size policy has to hear of.
     #[inline(never)]
-    fn record_hit<L>(&self, hit: Hit<K, V>, taken: L::Taken, pin: Pin) -> L::Answer<'_>
+    fn record_hit<L>(&self, hit: Hit<K, V>, taken: L::Taken, pin: Pin) -> Option<L::Answer<'_>>
     where
         L: Lookup<K, V>,
     {
         self.maintenance.note_read(&self.shared, hit.node, &pin);
-        L::found(self, hit, taken, move || pin)
+        Some(L::found(self, hit, taken, move || pin))
     }
 
     /// The rest of a fast look-up that has met the key's entry.
     #[inline(never)]
-    fn look_at<L, Q>(&self, hash: u64, key: &Q, node: NodePtr<K, V>, pin: Pin) -> L::Answer<'_>
+    fn look_at<L, Q>(
+        &self,
+        hash: u64,
+        key: &Q,
+        node: NodePtr<K, V>,
+        pin: Pin,
+    ) -> Option<L::Answer<'_>>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
@@ -240,7 +240,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
 
     /// The rest of a fast look-up that one look did not decide.
     #[inline(never)]
-    fn look_up_retry<L, Q>(&self, hash: u64, key: &Q, pin: Pin) -> L::Answer<'_>
+    fn look_up_retry<L, Q>(&self, hash: u64, key: &Q, pin: Pin) -> Option<L::Answer<'_>>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
@@ -251,7 +251,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// The full path from its beginning: where a hit asks the policy, may move the deadline, or is
     /// counted.
     #[inline(never)]
-    pub(crate) fn look_up_fully<L, Q>(&self, hash: u64, key: &Q) -> L::Answer<'_>
+    pub(crate) fn look_up_fully<L, Q>(&self, hash: u64, key: &Q) -> Option<L::Answer<'_>>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
@@ -262,7 +262,13 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
 
     /// The full path under its pin.
     #[inline(always)]
-    fn look_up_pinned<L, Q>(&self, hash: u64, key: &Q, pin: Pin, now: Ahead) -> L::Answer<'_>
+    fn look_up_pinned<L, Q>(
+        &self,
+        hash: u64,
+        key: &Q,
+        pin: Pin,
+        now: Ahead,
+    ) -> Option<L::Answer<'_>>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
@@ -276,24 +282,34 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// The rest of a look-up that has found a living entry.
     // Always inlined, as what it calls, so that the hit stays in registers.
     #[inline(always)]
-    fn finish<L, Q>(&self, hash: u64, key: &Q, mut hit: Hit<K, V>, pin: Pin) -> L::Answer<'_>
+    fn finish<L, Q>(
+        &self,
+        hash: u64,
+        key: &Q,
+        mut hit: Hit<K, V>,
+        pin: Pin,
+    ) -> Option<L::Answer<'_>>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        let taken = L::take(hit.node);
-        if L::IS_READ {
-            if !hit.extend(self) {
-                return self.read_again::<L, Q>(hash, key, pin);
-            }
-            self.note_hit(hit.node, &pin);
+        let taken = L::take(&hit);
+        if L::IS_READ && !hit.extend(self) {
+            return self.read_again::<L, Q>(hash, key, pin);
         }
-        L::found(self, hit, taken, move || pin)
+        self.note_hit::<L>(hit.node, &pin);
+        Some(L::found(self, hit, taken, move || pin))
     }
 
     /// The rest of a look-up that has met no living entry; see `Shared::find`.
     #[inline(never)]
-    fn look_past<L, Q>(&self, hash: u64, key: &Q, due: Option<Hit<K, V>>, pin: Pin) -> L::Answer<'_>
+    fn look_past<L, Q>(
+        &self,
+        hash: u64,
+        key: &Q,
+        due: Option<Hit<K, V>>,
+        pin: Pin,
+    ) -> Option<L::Answer<'_>>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
@@ -308,7 +324,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     // Apart from the first attempt, which is straight code: a loop around it would cost every hit.
     #[cold]
     #[inline(never)]
-    fn read_again<L, Q>(&self, hash: u64, key: &Q, pin: Pin) -> L::Answer<'_>
+    fn read_again<L, Q>(&self, hash: u64, key: &Q, pin: Pin) -> Option<L::Answer<'_>>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
@@ -319,12 +335,12 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 Ok(hit) => hit,
                 Err(miss) => return self.miss::<L>(hash, miss, pin),
             };
-            let taken = L::take(hit.node);
+            let taken = L::take(&hit);
             // A deadline that is moved each time, perhaps by the policy that is asked, stays where
             // it was moved to.
             if asks >= MAX_ASKS || hit.extend(self) {
-                self.note_hit(hit.node, &pin);
-                return L::found(self, hit, taken, move || pin);
+                self.note_hit::<L>(hit.node, &pin);
+                return Some(L::found(self, hit, taken, move || pin));
             }
             asks += 1;
         }
@@ -332,23 +348,31 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
 
     /// Ends a look-up that found nothing. Where no scheduler runs, it does a small part of the
     /// expiry that is due: after the pin was dropped, since destructors may run in it.
-    fn miss<L: Lookup<K, V>>(&self, hash: u64, miss: Miss, pin: Pin) -> L::Answer<'_> {
-        if L::IS_READ {
-            self.shared.count_miss();
-        }
+    fn miss<L: Lookup<K, V>>(&self, hash: u64, miss: Miss, pin: Pin) -> Option<L::Answer<'_>> {
+        self.note_miss::<L>();
         drop(pin);
         if let Some(now) = miss.due {
             self.maintenance.after_expired_read(&self.shared, hash, now);
         }
-        L::absent()
+        None
     }
 
-    /// Notes and counts the use of an entry.
-    #[inline]
-    pub(crate) fn note_hit(&self, node: NodePtr<K, V>, pin: &Pin) {
-        self.maintenance.note_read(&self.shared, node, pin);
-        if let Some(counters) = &self.shared.counters {
-            counters.hit();
+    /// Counts a look-up that found nothing.
+    #[inline(always)]
+    pub(super) fn note_miss<L: Lookup<K, V>>(&self) {
+        if L::IS_READ {
+            self.shared.count_miss();
+        }
+    }
+
+    /// Notes and counts the use of an entry, if the look-up is a read.
+    #[inline(always)]
+    pub(super) fn note_hit<L: Lookup<K, V>>(&self, node: NodePtr<K, V>, pin: &Pin) {
+        if L::IS_READ {
+            self.maintenance.note_read(&self.shared, node, pin);
+            if let Some(counters) = &self.shared.counters {
+                counters.hit();
+            }
         }
     }
 }

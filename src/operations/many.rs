@@ -6,16 +6,16 @@
 //! prefetched. Then, under one pin, the nodes that the buckets name are prefetched. Then keys are
 //! compared. So the batch waits for memory once, not once for each key. The clock is read once for
 //! the batch, after the last node was found: an entry that is alive then was alive when it was
-//! found.
+//! found. What a hit and a miss do is the code of all look-ups (`lookup`).
 //!
 //! A key whose entry may have expired is looked up again by itself, as by `get`, after the pin was
 //! dropped: this may run destructors. If reads move deadlines, every key is looked up by itself,
 //! since the policy is asked about one read after the other.
 
 use super::core::Core;
-use super::lookup::Cloned;
+use super::lookup::{Take, Taken};
 use crate::node;
-use crate::time::{self, NEVER};
+use crate::time::{Ahead, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 
@@ -28,10 +28,13 @@ type HashedKey<'a, Q> = (u64, &'a Q);
 impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// Looks up several keys; see [`Cache::get_many`](crate::Cache::get_many).
     #[inline(always)]
-    pub(crate) fn get_many<'a, Q>(&self, keys: impl IntoIterator<Item = &'a Q>) -> Vec<Option<V>>
+    pub(crate) fn get_many<'a, T, Q>(
+        &self,
+        keys: impl IntoIterator<Item = &'a Q>,
+    ) -> Vec<Option<T::Answer>>
     where
+        T: Take<K, V>,
         Q: Equivalent<K> + Hash + ?Sized + 'a,
-        V: Clone,
         S: BuildHasher,
     {
         let mut keys = keys.into_iter();
@@ -57,31 +60,31 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                     None => break false,
                 }
             };
-            self.get_batch(&asked[..count], &mut answers);
+            self.get_batch::<T, Q>(&asked[..count], &mut answers);
             next = if more { keys.next() } else { None };
         }
         answers
     }
 
     /// Looks up one batch of keys.
-    fn get_batch<Q>(&self, asked: &[HashedKey<'_, Q>], answers: &mut Vec<Option<V>>)
+    fn get_batch<T, Q>(&self, asked: &[HashedKey<'_, Q>], answers: &mut Vec<Option<T::Answer>>)
     where
+        T: Take<K, V>,
         Q: Equivalent<K> + ?Sized,
-        V: Clone,
     {
         if self.lifetimes.reads_may_extend() {
             answers.extend(
                 asked
                     .iter()
-                    .map(|&(hash, key)| self.look_up_fully::<Cloned, Q>(hash, key)),
+                    .map(|&(hash, key)| self.look_up_fully::<Taken<T>, Q>(hash, key)),
             );
             return;
         }
         let first = answers.len();
         let map = &self.shared.map;
         let pin = self.shared.pin();
-        let mut met = [(None, NEVER); BATCH];
-        for (&(hash, _), (met, _)) in asked.iter().zip(&mut met) {
+        let mut met = [None; BATCH];
+        for (&(hash, _), met) in asked.iter().zip(&mut met) {
             // The first node of the same tag. It is seldom another key's.
             *met = map.find(hash, &pin, |node| {
                 node::prefetch(node.key());
@@ -89,37 +92,36 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             });
         }
         let mut timed = false;
-        for (&(hash, key), (met, deadline)) in asked.iter().zip(&mut met) {
+        for (&(hash, key), met) in asked.iter().zip(&mut met) {
             let Some(mut node) = *met else { continue };
             if !key.equivalent(node.key()) {
                 *met = map.find(hash, &pin, |node| key.equivalent(node.key()));
                 let Some(other) = *met else { continue };
                 node = other;
             }
-            *deadline = node.deadline();
-            timed |= *deadline != NEVER;
+            timed |= node.deadline() != NEVER;
         }
-        let now = if timed { self.shared.clock.now() } else { 0 };
+        let now = Ahead::of(if timed { self.shared.clock.now() } else { 0 });
         let mut due = 0u32;
         let met = met[..asked.len()].iter().enumerate();
-        answers.extend(met.map(|(at, &(met, deadline))| {
+        answers.extend(met.map(|(at, &met)| {
             let Some(node) = met else {
-                self.shared.count_miss();
+                self.note_miss::<Taken<T>>();
                 return None;
             };
-            if time::is_due(now, deadline) {
+            let Ok(hit) = self.shared.judge(node, now) else {
                 due |= 1 << at;
                 return None;
-            }
-            let value = node.value().clone();
-            self.note_hit(node, &pin);
-            Some(value)
+            };
+            let taken = T::take(&hit);
+            self.note_hit::<Taken<T>>(node, &pin);
+            Some(taken)
         }));
         drop(pin);
         if due != 0 {
             for (at, &(hash, key)) in asked.iter().enumerate() {
                 if due >> at & 1 == 1 {
-                    answers[first + at] = self.look_up_fully::<Cloned, Q>(hash, key);
+                    answers[first + at] = self.look_up_fully::<Taken<T>, Q>(hash, key);
                 }
             }
         }

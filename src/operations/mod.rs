@@ -42,7 +42,7 @@ pub(crate) use gate::{Check, Explicit, WriteGate, Written};
 pub(crate) use handle::{Handle, Visit, WeakHandle};
 pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits};
 pub(crate) use loads::LoadView;
-pub(crate) use lookup::{Cloned, Contained, Referenced};
+pub(crate) use lookup::{Cloned, Contained, Referenced, Taken};
 pub(crate) use refresh::{Timed, set_refresh};
 pub(crate) use restore::Remaining;
 pub(crate) use write::Refused;

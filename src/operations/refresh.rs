@@ -1,12 +1,10 @@
 //! The moment from which an entry is stale. A write asks the refresh policy for it with no lock
 //! held, and sets it in the hold of the shard's lock that stores the value.
 
-use super::core::Core;
 use super::find::Hit;
 use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes};
-use super::lookup::Lookup;
+use super::lookup::Take;
 use crate::node::NodePtr;
-use crate::reclaim::Pin;
 use crate::refresh::{Occasion, Refresh, Write};
 use crate::time::{self, Clock, NEVER};
 use std::time::Duration;
@@ -100,29 +98,13 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
 /// clock at which it was judged; 0 where none was needed.
 pub(crate) enum Timed {}
 
-impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
-    type Answer<'a> = Option<(V, u64, u64)>;
-    type Taken = V;
+impl<K: 'static, V: Clone + 'static> Take<K, V> for Timed {
+    type Answer = (V, u64, u64);
     const IS_READ: bool = true;
 
     #[inline(always)]
-    fn take(node: NodePtr<K, V>) -> V {
-        node.value().clone()
-    }
-
-    #[inline(always)]
-    fn found<'a, S>(
-        _: &'a Core<K, V, S>,
-        hit: Hit<K, V>,
-        value: V,
-        _pin: impl FnOnce() -> Pin,
-    ) -> <Self as Lookup<K, V>>::Answer<'a> {
+    fn take(hit: &Hit<K, V>) -> (V, u64, u64) {
         let at = hit.node.refresh().map_or(NEVER, |refresh| refresh.at());
-        Some((value, at, hit.now))
-    }
-
-    #[inline(always)]
-    fn absent<'a>() -> <Self as Lookup<K, V>>::Answer<'a> {
-        None
+        (hit.node.value().clone(), at, hit.now)
     }
 }

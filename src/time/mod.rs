@@ -84,6 +84,12 @@ impl Ahead {
         }
     }
 
+    /// The reading that a call has taken; 0 for none.
+    #[inline(always)]
+    pub(crate) fn of(read: u64) -> Self {
+        Self(read)
+    }
+
     /// The same if that takes no call.
     #[inline(always)]
     pub(crate) fn or_read_in_line(self, clock: &Clock) -> Option<u64> {
