@@ -1,9 +1,10 @@
-//! What computes take and return; see [`Cache::entry`](crate::Cache::entry).
+//! The arguments and results of `and_compute_with` and its variants; see
+//! [`Cache::entry`](crate::Cache::entry).
 
 use std::fmt;
 use std::time::Duration;
 
-/// What a compute does with the entry, as its closure decides.
+/// What the closure of a compute call returns: what to do with the entry.
 ///
 /// ```
 /// use wheelhouse::Cache;
@@ -39,8 +40,8 @@ pub enum Op<V> {
 /// |---|---|---|---|
 /// | none | `Unchanged` or `StillNone` | `Inserted` or `ReplacedWith` | `Removed` or `StillNone` |
 /// | none, but the entry expired or was evicted | what the closure saw | `Inserted` | `StillNone` |
-/// | `insert`, `invalidate`: the compute counts as having come just before | what the closure saw | as in the first row, but not stored | `Overtaken(None)` |
-/// | `remove`, `remove_if`, `replace_if`, `retain`, a newer load: they have used what the closure saw | what the closure saw | `Overtaken(Some(value))` | `Overtaken(None)` |
+/// | `insert`, `invalidate`: counts as if it ran just after the compute call | what the closure saw | as in the first row, but not stored | `Overtaken(None)` |
+/// | `remove`, `remove_if`, `replace_if`, `retain`, a newer load: it has acted on the same value as the closure | what the closure saw | `Overtaken(Some(value))` | `Overtaken(None)` |
 ///
 /// ```
 /// use wheelhouse::Cache;

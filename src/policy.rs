@@ -32,7 +32,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         Self { core }
     }
 
-    /// The cache's time, as an [`Expiry`](crate::Expiry) is told it.
+    /// The cache's present time, as an [`Expiry`](crate::Expiry) receives it.
     ///
     /// On the default clock it agrees with [`Instant::now`]. On a [`Ticker`](crate::Ticker) it
     /// moves as the ticker does, from the moment at which the cache was built.

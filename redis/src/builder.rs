@@ -347,8 +347,8 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     }
 
     /// How often the near cache asks the server for a sign of life, and how long the answer may
-    /// take. A connection that is silently dead is given up after at most twice this; until then,
-    /// outdated entries may be served.
+    /// take. A connection that is silently dead is closed after at most twice this time. Until
+    /// then, outdated entries may be served.
     ///
     /// ```
     /// use std::time::Duration;

@@ -46,7 +46,8 @@ impl Stamp {
         self.step(|stamp| stamp + 2 - stamp % 2);
     }
 
-    /// Nothing that is stored now is served any more; whether newer entries are stays as it was.
+    /// Entries that are stored now are no longer served. Whether newer entries are served does not
+    /// change.
     pub(crate) fn outdate(&self) {
         self.step(|stamp| stamp + 2);
     }

@@ -1,4 +1,4 @@
-//! A load of a thread that no other call asks for: no state to share, no look-up for its commit.
+//! Loads that no other call has joined. They need no shared state, and no look-up when they commit.
 //!
 //! `load::list` says what a bare load is. If another call has met it, its leader ends it like any
 //! other load.
@@ -90,9 +90,8 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher,
 {
-    /// The lead, if no entry and no load of the shard has this hash: then no key has to be
-    /// compared, so no look-up has to come first and no pin is needed. For a call that has just
-    /// missed.
+    /// Begins a bare load, if no entry and no load of the shard has this hash. Then there is no key
+    /// to compare, so neither a look-up nor a pin is needed. For a call that has just missed.
     #[inline(always)]
     pub(super) fn begin_bare<Y: Key<K>>(
         self,

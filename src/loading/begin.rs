@@ -1,4 +1,4 @@
-//! Finds a call's part in a load: it gets the key's live value, leads, or waits.
+//! Finds a call's role: the key has a live value, or the call leads a load, or it waits for one.
 
 use super::commit::Lead;
 use super::got::Got;
@@ -40,7 +40,7 @@ impl LoadRequest {
     }
 }
 
-/// What a call has to do.
+/// The role of a call.
 pub(crate) enum Role<'a, K, V, S> {
     /// The key has a live entry.
     Found(Got<V>),

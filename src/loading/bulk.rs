@@ -1,8 +1,8 @@
 //! Many keys at once: one closure loads those that this call leads.
 //!
-//! The call joins the loads of other calls at once, but waits for them only when its own keys are
-//! committed. So calls with overlapping keys never wait in a ring, and a load that ends meanwhile
-//! leaves its value with the waiter.
+//! The call joins the loads of other calls immediately, but waits for them only after its own keys
+//! are committed. So calls with overlapping keys never wait in a ring, and a load that ends
+//! meanwhile leaves its value with the waiter.
 
 use super::begin::{LoadRequest, Role};
 use super::commit::Lead;
@@ -23,7 +23,7 @@ use std::task::Poll;
 /// The keys of a call, each once, and where its answer goes.
 pub(crate) struct Keys<K, V> {
     pub(crate) unique: Vec<K>,
-    /// For each key that was asked, its place among the unique ones.
+    /// For each key of the call, its index among the unique keys.
     places: Vec<usize>,
     /// For each of the unique keys.
     pub(crate) answers: Vec<Option<V>>,

@@ -115,7 +115,7 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
         lead
     }
 
-    /// Has waiters share a failure, rather than lead, if this is dropped.
+    /// If this is dropped, waiters get this failure; none of them becomes the leader.
     pub(super) fn fails_as(&mut self, failure: fn() -> Failure) {
         self.dropped = Some(failure);
     }
@@ -199,7 +199,7 @@ pub(super) fn count_time<K, V, S>(core: &Core<K, V, S>, began: u64) {
     let Some(counters) = &shared.counters else {
         return;
     };
-    // A ticker that panics must not keep waiters asleep.
+    // If the ticker panics, waiters must be woken all the same.
     contain(|| {
         let took = shared.clock.now().wrapping_sub(began);
         // A clock that ran backwards shows a negative time.

@@ -38,7 +38,7 @@ use std::time::Duration;
 pub struct EntrySelector<'a, K, V, S = RandomState, Y = Owned<K>> {
     pub(super) cache: &'a Cache<K, V, S>,
     pub(super) key: Y,
-    // For the parameter, which `Y` stands for.
+    // The struct uses `K` only through `Y`.
     _key: std::marker::PhantomData<fn() -> K>,
 }
 

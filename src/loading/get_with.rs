@@ -94,9 +94,9 @@ where
 
 /// # Loading
 ///
-/// At most one closure runs for a key at any time, whatever the method. Calls that come meanwhile
-/// wait for its outcome and share it. A write of the key (`insert`, `invalidate`, `remove`, …)
-/// never waits for a load: it revokes the load, whose value is then not stored.
+/// At most one closure runs for a key at a time. Calls for the same key, of whichever method, wait
+/// for its outcome and share it. A write of the key (`insert`, `invalidate`, `remove`, …) never
+/// waits for a load: it revokes the load, whose value is then not stored.
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -150,7 +150,8 @@ where
         Loading::of_future(seeker, init, convert, finish)
     }
 
-    /// The value of a key; made by `init` and stored if the key is absent or its entry has expired.
+    /// Returns the value of a key. If the key is absent or its entry has expired, calls `init` and
+    /// stores the value.
     ///
     /// While `init` runs, other calls for the key wait and share its value. If `init` panics, the
     /// call that has waited longest runs its own closure. If another call writes the key meanwhile,
@@ -159,9 +160,9 @@ where
     ///
     /// # Panics
     ///
-    /// If `init`, or other user code that an insert runs, panics. If the call would wait for a load
-    /// that its own thread leads, itself or through loads of other threads: the message names the
-    /// cache and the key's hash.
+    /// If `init`, or other user code that an insert runs, panics. If the wait would never end,
+    /// because the load that it waits for waits, directly or through other threads, for this
+    /// thread. The message names the cache and the key's hash.
     ///
     /// # Cost
     ///
@@ -348,13 +349,12 @@ where
     /// As [`get_with`](Self::get_with), with a future. On a hit it is dropped without being polled.
     ///
     /// Works on any runtime. The future of the first call for a key is polled as part of that call.
-    /// If the call is dropped, the task that has waited longest polls its own future. A call takes
-    /// its place in the order when it is first polled.
+    /// If the call is dropped, the task that has waited longest polls its own future. Waiting calls
+    /// are ordered by their first poll.
     ///
     /// # Panics
     ///
-    /// As `get_with`. Recursion within one poll is found: a task panics if it would wait for a load
-    /// that it is just polling.
+    /// As `get_with`. A task that would wait for a load which it is polling at that moment panics.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -1,4 +1,4 @@
-//! The leader's right as a value, for code that cannot run inside a closure.
+//! Leases: the right to load a key as a value, for code that cannot run inside a closure.
 
 use super::begin::{LoadRequest, Role};
 use super::commit::{Committed, Lead, publish};
@@ -232,8 +232,9 @@ where
     ///
     /// # Panics
     ///
-    /// If the call would wait for a load that its own thread leads, itself or through loads of
-    /// other threads. A lease is led by no thread: to wait for one never panics.
+    /// If the wait would never end, because the load that it waits for waits, directly or through
+    /// other threads, for this thread. No thread runs the load of a lease, so a wait for a lease
+    /// never panics.
     ///
     /// ```
     /// use wheelhouse::{Cache, Leased};
@@ -276,7 +277,7 @@ where
             return Leased::Found(value);
         }
         let core = &*self.core;
-        // Beyond what a clock can say is for ever.
+        // `None`, which means no limit, if the time is too far away for an `Instant`.
         let until = wait.and_then(|wait| Instant::now().checked_add(wait));
         let hash = core.hash(&key);
         let mut key = Owned(Some(key));

@@ -19,7 +19,7 @@ use std::task::{Context, Poll};
 /// How a task looks its key up before it loads.
 pub(crate) type Look<K, V, S, Q> = fn(&Cache<K, V, S>, &Q) -> Option<Got<V>>;
 
-/// A task on its way to its part in a load.
+/// A task that does not know yet whether it leads, waits or has a hit.
 pub(crate) struct Seeker<'a, K, V, S, Y: Key<K>> {
     cache: &'a Cache<K, V, S>,
     key: Y,
@@ -77,7 +77,7 @@ where
                 return Poll::Ready(Part::Found(got));
             }
             self.hash = core.hash(self.key.query());
-            // Only now: if user code panics before, another poll begins anew.
+            // Set after the user code: if that panics, the next poll starts from the beginning.
             self.started = true;
         }
         loop {
@@ -158,10 +158,12 @@ enum Init<M, F> {
     Gone,
 }
 
-/// A call's future: seeks its part, and runs its own future if that is to lead.
+/// The future of a call: it finds out whether the call leads, waits or has a hit. If the call
+/// leads, it polls the user's future.
 ///
 /// `convert` says what the future's output means, `finish` what the call returns.
-// The future before the lead: a leader that is dropped has ended its code before the next one runs.
+// Field order: the future is dropped before the lead, so the old leader's code has ended when the
+// next leader starts.
 pub(crate) struct Loading<'a, K, V, S, Y: Key<K>, M, F, C, D> {
     init: Init<M, F>,
     lead: Option<Leading<'a, K, V, S>>,

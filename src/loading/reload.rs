@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a loader made of a key.
+/// The result of a load or a reload.
 #[derive(Debug)]
 pub(crate) enum ReloadResult<V> {
     /// A value that is to be stored.
@@ -49,7 +49,7 @@ pub(crate) enum Dropped {
 }
 
 impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
-    /// The right of a lead; `until` is the entry's moment of refresh meanwhile, if it has one.
+    /// The right to load, from a lead. `until`: the entry's refresh moment while the reload runs.
     pub(crate) fn of(
         lead: Lead<'_, K, V, S>,
         core: WeakHandle<K, V, S>,
@@ -104,8 +104,8 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
         self.core.visit()
     }
 
-    /// The run begins now: what the right has waited is no part of the load's time. The cache's
-    /// time; `None` if the cache is gone.
+    /// Starts the run, and its time: waiting in the queue does not count. Returns the cache's time,
+    /// or `None` if the cache was dropped.
     pub(crate) fn begin_run(&self) -> Option<u64> {
         let now = self.now()?;
         self.load().set_began(now);

@@ -196,8 +196,9 @@ where
         if let Some(verdict) = load.poll(ticket, Some(&waker)) {
             return Ok(Some(verdict));
         }
-        // Before the wait is noted: a turn is mostly over sooner than a thread falls asleep. A
-        // thread whose turn is farther away would only keep the processor from those before it.
+        // Spin before noting the wait: a short turn ends sooner than a thread could fall asleep. A
+        // thread that is not among the next would only take the processor from the threads before
+        // it.
         if !IS_MODEL && load.is_among_next(ticket, cores() - 1) {
             let end = Parker::spins_until();
             // A wake-up may be one of an earlier wait.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl<K, V, S> CacheBuilder<K, V, S> {
-    /// Makes this the builder of a [`LoadingCache`], which makes absent values by a
-    /// [`Loader`](crate::Loader) or an [`AsyncLoader`](crate::AsyncLoader).
+    /// Continues as the builder of a [`LoadingCache`], which calls this [`Loader`](crate::Loader)
+    /// or [`AsyncLoader`](crate::AsyncLoader) for absent keys.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -105,11 +105,11 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
         self
     }
 
-    /// The greatest number of threads on which a [`Loader`](crate::Loader) reloads. They start when
-    /// they are needed, and end when they have had nothing to do for a while. The default is 1.
+    /// The maximum number of threads that run a [`Loader`](crate::Loader) for reloads. A thread
+    /// starts when it is needed, and ends when it has been idle for a while. The default is 1.
     ///
-    /// A loader may read other keys of the cache. While it waits for a load of theirs, its thread
-    /// does not count, so that another one can run what it waits for.
+    /// A loader may read other keys of the cache. While it waits for the load of such a key, its
+    /// thread does not count towards the maximum. So another thread can run that load.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};

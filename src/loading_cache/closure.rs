@@ -1,4 +1,4 @@
-//! Loaders of closures.
+//! Loaders made from closures.
 
 use super::loader::{AsyncLoader, Loaded, Loader};
 use std::fmt;

@@ -1,15 +1,15 @@
 //! Shared futures of async loads: any waiter that is polled polls them.
 //!
-//! A load's future stands beside the load, that of several keys beside the load of each. Each
-//! waiter that can drive it is attached. A wake-up of the future wakes all waiters of its loads,
-//! and the first that is polled polls the future. When the last attached waiter goes away, the
-//! future is handed to the program's spawner, whose task is attached in its turn. If that task is
-//! dropped, the future is dropped, and the right to load with it.
+//! The future of a load is stored beside the load. A future that loads several keys is stored
+//! beside each of their loads. Each waiter that can drive it is attached. A wake-up of the future
+//! wakes all waiters of its loads, and the first that is polled polls the future. When the last
+//! attached waiter goes away, the future is handed to the program's spawner, whose task is attached
+//! in its turn. If that task is dropped, the future is dropped, and the right to load with it.
 //!
 //! # Invariant
 //!
-//! The count of attached waiters changes under the lock of `futures`, and the future of a load that
-//! is listed there has one at least.
+//! The number of attached waiters changes under the lock of `futures`. Each future listed there has
+//! at least one.
 
 use super::source::BoxFuture;
 use crate::contain::contain;

@@ -32,7 +32,7 @@ where
     leads: bool,
 }
 
-/// What a call for a key does.
+/// How a call gets the value of a key.
 struct Way<'a, F> {
     /// Which outcomes of another call's load it takes.
     ask: LoadRequest,

@@ -1,4 +1,4 @@
-//! Why a load came to nothing.
+//! Why a load produced no value.
 
 use std::fmt;
 use std::sync::Arc;

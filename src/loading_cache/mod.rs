@@ -43,15 +43,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use workers::Workers;
 
-/// A cache that makes absent values by a loader, and reloads stale ones before they are due. A
-/// handle: clone it to share it.
+/// A cache that calls a loader for absent keys, and reloads stale entries before their deadlines.
+/// It is a handle: clone it to share it.
 ///
 /// # Stale and due
 ///
 /// With [`refresh_after`](LoadingBuilder::refresh_after), each entry has a moment from which it is
 /// *stale*. A read of a stale entry returns the old value at once, and starts one reload for the
-/// key, however many calls read it. Past its deadline an entry is a miss, always; the miss joins a
-/// reload that is under way. Entries that are not read are not reloaded.
+/// key, however many calls read it. After its deadline an entry is always a miss. The miss joins a
+/// reload that is running. Entries that are not read are not reloaded.
 ///
 /// # What a reload does
 ///

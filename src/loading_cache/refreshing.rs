@@ -1,4 +1,4 @@
-//! A refresh under way, as its caller sees it.
+//! The future of a refresh.
 
 use super::error::LoadError;
 use super::run::{answer, block_on};

@@ -73,7 +73,7 @@ where
         }
     }
 
-    /// Has a thread run the loader. A thread whose load is overdue is no longer counted, so that
+    /// Makes a thread run the loader. A thread whose load is overdue is no longer counted, so that
     /// stuck loads do not end all reloads.
     pub(super) fn push<E: Send + Sync + 'static>(
         self: &Arc<Self>,
@@ -116,7 +116,8 @@ where
         if thread.spawn(work).is_err() {
             let mut state = self.state.lock();
             state.threads -= 1;
-            // Without any thread the keys would wait for ever: each fails, and may be tried again.
+            // Without a thread the queued keys would wait for ever. So fail them; a later read
+            // tries again.
             let failed = if state.usable_threads() == 0 {
                 std::mem::take(&mut state.queue)
             } else {
@@ -223,7 +224,8 @@ where
 {
     let load = Arc::clone(right.load());
     if load.revoked() == Some(By::Newer) {
-        // It waited for so long that a newer load has taken its place: dropped, it has failed.
+        // The load waited for so long that a newer one has replaced it. Dropping the right counts
+        // as a failure.
         return;
     }
     let Some(began) = right.begin_run() else {

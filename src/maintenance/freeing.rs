@@ -22,8 +22,8 @@ pub(super) const MAX_GRACE_WAIT: Duration = Duration::from_millis(32);
 /// The shortest such wait. After a grace period that lasted too long, writers wait half as long.
 const MIN_GRACE_WAIT: Duration = Duration::from_millis(1);
 
-/// How often in a row the scheduler thread comes back for memory that cannot be freed yet, since a
-/// reader holds a pin or is in the middle of an offer. Then the next write has to bring it back.
+/// How many times in a row the scheduler thread retries to free memory that a reader still holds.
+/// After that it waits until the next write requests a run.
 const MAX_RECLAIM_RETRIES: u32 = 8;
 
 /// What was removed, under the maintenance lock.
@@ -113,7 +113,7 @@ impl<K, V> Freeing<K, V> {
         (left && self.retries <= MAX_RECLAIM_RETRIES).then_some(self.retries)
     }
 
-    /// The writers' wait for the grace period in progress was in vain.
+    /// A writer has waited for the current grace period, which has not ended in time.
     pub(super) fn give_up(&mut self) {
         self.given_up = true;
         self.patience = (self.patience / 2).max(MIN_GRACE_WAIT);

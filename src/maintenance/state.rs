@@ -17,7 +17,7 @@ pub(super) struct State<K, V> {
     pub(super) freeing: Freeing<K, V>,
     /// Notifications that the pass in progress has collected.
     pub(super) gathered: Vec<Notification<K, V>>,
-    /// These three are empty between uses, and keep their room.
+    /// Scratch vectors: empty between passes; they keep their capacity.
     pub(super) batch: Batch<K, V>,
     pub(super) parts: Vec<TablePart<K, V>>,
     pub(super) read: Vec<NodePtr<K, V>>,

@@ -145,8 +145,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     ) -> NodePtr<K, V> {
         let (hash, weight) = (new.hash(), new.weight());
         let new = self.locked.slab.succeed(old, new, times);
-        // Else the first read after each write would be recorded, as if the key had not been read
-        // for long.
+        // Otherwise the first read after each write would be recorded as a new read.
         new.set_seen(old.seen());
         self.writer().replace(spot.1, new, hash);
         // Without a weigher both weigh 1.

@@ -21,10 +21,10 @@
 //! # Invariants
 //!
 //! 1. An [`EntryPtr`] points to an initialised entry until its last node is given back. Earlier
-//!    nodes may be given back later; but a thread that can still reach one of these has a pin from
-//!    before the last one left the map, or has met it in a ring or a batch that is drained before
-//!    the last one may be freed (maintenance 3). Garbage that is ready to be freed does not read
-//!    its entry.
+//!    nodes of the entry may be freed after the last one. A thread that can still reach an earlier
+//!    node holds a pin from before the last node left the map; or it found the node in a ring or
+//!    batch, and these are drained before the last node is freed (maintenance 3). Garbage that is
+//!    ready to be freed does not read its entry.
 //! 2. Only the holder of the maintenance lock reads and writes an entry; but its writer makes it,
 //!    under the shard's lock, before its first node is published.
 //! 3. `node` is the last of the entry's nodes whose event was applied, or the first if none was. It

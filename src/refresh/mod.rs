@@ -4,7 +4,7 @@
 //! | policy | an entry is stale |
 //! |---|---|
 //! | [`after(d)`](after) | `d` after it was written |
-//! | [`fraction(f)`](fraction) | when that share of its lifetime is over |
+//! | [`fraction(f)`](fraction) | when this fraction of its lifetime has passed |
 //! | [`jittered(policy, f)`](jittered) | as `policy` says, earlier by a random share |
 //! | [`early(beta)`](early) | at a random moment shortly before its deadline |
 //! | [`never()`](fn@never) | never |
@@ -26,7 +26,7 @@ pub(crate) fn usual_pause(failures: u32) -> Duration {
     Duration::from_secs(1 << failures.saturating_sub(1).min(6))
 }
 
-/// Decides for each entry when it is to be reloaded.
+/// Decides for each entry when to reload it.
 ///
 /// Each answer counts from the moment of the call; `None` means that the entry is never stale.
 /// `lifetime` is the time left until the entry's deadline, `None` if it has none. A refresh moment

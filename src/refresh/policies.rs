@@ -116,8 +116,9 @@ pub fn early(beta: f64) -> Early {
     }
 }
 
-/// No entry is ever stale, with two exceptions: its [`Loaded`](crate::Loaded) says when, or its
-/// [`refresh`](crate::LoadingCache::refresh) has failed, which is then tried again.
+/// No entry becomes stale, with two exceptions: the loader returned
+/// [`Loaded::refresh_in`](crate::Loaded::refresh_in) for it, or a
+/// [`refresh`](crate::LoadingCache::refresh) of it has failed and is tried again.
 ///
 /// ```
 /// use wheelhouse::{Cache, loader_fn, refresh};

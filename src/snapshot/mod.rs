@@ -20,9 +20,8 @@ use std::time::{Duration, SystemTime};
 /// [`Cache::snapshot`](crate::Cache::snapshot).
 ///
 /// It owns clones of keys and values, so the cache can free its own. Durations count from
-/// [`taken_at`](Self::taken_at). A program that wants only some of the entries back calls
-/// [`retain`](Self::retain). A program may also make a snapshot of its own entries, by `collect`:
-/// it counts as taken at that moment.
+/// [`taken_at`](Self::taken_at). To restore only some entries, call [`retain`](Self::retain). To
+/// make a snapshot of other entries, `collect` them; it counts as taken at that moment.
 ///
 /// With the cargo feature `serde` it implements `Serialize` and `Deserialize`, with a version of
 /// the format in front: deserializing an unknown version is an error that names it.

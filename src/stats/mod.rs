@@ -255,8 +255,8 @@ impl Stats {
     /// lateness that the fraction `quantile` of them, from 0 to 1, did not exceed. `None` if
     /// maintenance has removed none, or for NaN; below 0 counts as 0, above 1 as 1.
     ///
-    /// Never too low, and too high by at most an eighth. Entries that a writer removes because it
-    /// meets them past their deadline do not count.
+    /// The answer may be too high by up to an eighth, never too low. Expired entries that a writer
+    /// removes do not count.
     ///
     /// # Cost
     ///

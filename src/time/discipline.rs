@@ -18,9 +18,9 @@
 //!
 //! # What is promised
 //!
-//! 1. A told instant differs from the program's time by what the two clocks diverge in
-//!    [`GREATEST_AGE`] beyond the slope, the width of a pair, and [`MARGIN`]: together below 50
-//!    microseconds for a clock whose rate changes by less than 1,000 parts per million at a time.
+//! 1. A policy instant differs from `Instant::now()` by less than 50 microseconds, if the rate of
+//!    the program's clock changes by less than 1,000 parts per million at a time. Three errors add
+//!    up: the drift within [`GREATEST_AGE`], the width of a pair, and [`MARGIN`].
 //! 2. A correction goes no further than its pair proves. Where told instants are behind, they step
 //!    forward; where they are ahead, they stand still until the program's time has come.
 //! 3. The rate is measured over at least half of the time since the first pair, up to

@@ -66,7 +66,7 @@ pub(crate) struct Clock {
     asked: std::sync::atomic::AtomicUsize,
 }
 
-/// A reading that a call took ahead of the place where it needs it, or none.
+/// An early reading of the clock, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 // One register: 0 stands for none. So a reading of 0 is taken again.
 pub(crate) struct Ahead(u64);
@@ -152,8 +152,8 @@ impl Clock {
     #[inline]
     pub(crate) fn now_in_line(&self) -> Option<u64> {
         let direct = self.direct.now();
-        // Fuzzers and models set the time by a call. They get an answer every other time, so that
-        // they take both ways of a look-up.
+        // Fuzzers and models set the time by a call. Every other call answers `None`, so that they
+        // take both paths of a look-up.
         #[cfg(any(fuzzing, wheelhouse_shuttle))]
         let direct = direct.or_else(|| {
             let asked = self
@@ -195,8 +195,8 @@ impl Clock {
             .unwrap_or_else(|| self.view_after_correction(now))
     }
 
-    /// Calls `convert` with the [`view`](Self::view): for a caller that has no other calls to make,
-    /// and so saves no register as a rule.
+    /// Calls `convert` with the [`view`](Self::view): for a caller that otherwise calls no
+    /// function, and so need not save registers.
     #[inline(always)]
     pub(crate) fn with_view<R>(&self, now: u64, convert: impl FnOnce(View) -> R) -> R {
         match self.view_at_once(now) {

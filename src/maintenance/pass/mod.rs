@@ -115,17 +115,18 @@ impl<K, V> Pass<'_, K, V> {
         }
     }
 
-    /// Removes due entries, and victims: always more than came in. Else writers that bring as much
-    /// as a pass can drain would keep expired entries in the cache, and the bound would not hold.
+    /// Removes due entries and victims, always more than the pass has added. Otherwise fast writers
+    /// could use up the whole budget of each pass: expired entries would stay, and the cache would
+    /// exceed its bound.
     fn make_room(&mut self) {
         let least = self.applied + self.plan.budget / 2;
-        // Expired entries make room before live ones are asked to.
+        // Remove expired entries before live ones.
         let over = self.plan.evict && self.state.is_over();
         if (self.plan.expire || over) && !self.state.wheel.is_empty() {
             self.count_done(least, |pass| pass.expire(over));
         }
         if over {
-            // However many were due.
+            // Evict whatever number of entries was due.
             self.count_done(least, Self::evict);
         }
     }
