@@ -97,7 +97,7 @@ pub fn on_a_core<T: Send>(body: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// What a thread returned; its panic goes on in the calling thread.
+/// What a thread returned; its panic continues in the calling thread.
 pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }

@@ -89,7 +89,7 @@ impl<K, V, S> Clone for Cache<K, V, S> {
 
 // A cache is whole after a panic in user code (callbacks.md), so a handle may cross `catch_unwind`.
 // Keys, values and hasher must be unwind safe themselves. Only the cache reaches the state of
-// policy, weigher, listener, ticker and alarm, and it goes on using them.
+// policy, weigher, listener, ticker and alarm, and it keeps using them.
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> UnwindSafe for Cache<K, V, S> {}
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for Cache<K, V, S> {}
 

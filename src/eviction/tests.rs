@@ -654,7 +654,7 @@ fn a_walk_visits_all_that_stays_from_the_coldest_to_the_hottest() {
             .walk(&mut walk, 7, |entry| keys.push(*entry.node().key()))
         {
             steps += 1;
-            // The policy goes on meanwhile: what was visited leaves, what is ahead is used.
+            // The policy continues meanwhile: what was visited leaves, what is ahead is used.
             cache.remove(keys[0] + steps % 2);
             cache.read(70 + steps % 10);
         }

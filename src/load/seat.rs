@@ -12,7 +12,7 @@ pub(crate) trait Seat {
     /// The calling thread, whose seat this is, is about to wait.
     fn leave(&self);
 
-    /// It goes on.
+    /// It continues.
     fn come_back(&self);
 }
 

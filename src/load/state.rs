@@ -23,7 +23,7 @@
 //! | a value, load current     | gets it                | leads              | wait on  |
 //! | a failure, load current   | gets it                | leads              | wait on  |
 //! | a value or failure, load not current | gets it     | looks again        | look again |
-//! | nothing yet: the load is revoked while the run goes on | waits on, unless it waits for a turn: then it looks again | | |
+//! | nothing yet: the load is revoked while the run continues | waits on, unless it waits for a turn: then it looks again | | |
 //!
 //! A waiter for a turn (a compute) accepts nothing. Each waiter has a ticket. Tickets ascend, and a
 //! waiter that has to look again keeps its own, so a place in the order is never lost.
@@ -491,7 +491,7 @@ impl<K, V> Load<K, V> {
     }
 
     /// The run's value has been stored. Under the shard's lock, in the hold that stored it. Unless
-    /// it goes on, the load is no longer current and has to leave the list in the same hold.
+    /// it continues, the load is no longer current and has to leave the list in the same hold.
     #[inline]
     pub(crate) fn seal(&self) -> Sealed {
         // The lock is not needed for a load that only its leader knows: none can join any more.

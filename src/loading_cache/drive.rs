@@ -138,7 +138,7 @@ where
     pub(super) fn spawn(&self, mut attached: Attached<K, V, S>) {
         attached.spawned = true;
         let task: BoxFuture<()> = Box::pin(poll_fn(move |cx| attached.poll_as_task(cx)));
-        // A spawner that panics drops the task: the reader that started the reload goes on.
+        // A spawner that panics drops the task: the reader that started the reload continues.
         contain(|| (self.spawner)(task));
     }
 }

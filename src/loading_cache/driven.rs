@@ -145,7 +145,7 @@ where
     /// key has now.
     ///
     /// A call whose own load is overdue has timed out. One that waits for the load of another call
-    /// goes on once, with the newer load.
+    /// continues once, with the newer load.
     async fn follow<Q, F>(
         &self,
         way: &Way<'_, F>,

@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// A refresh that [`LoadingCache::refresh`] has requested: a future of its outcome. The refresh
-/// goes on if the future is dropped.
+/// continues if the future is dropped.
 ///
 /// The outcome is the new value, or the one that an explicit write has stored meanwhile; `None` if
 /// the loader answers [`Gone`](crate::Reloaded::Gone). A refresh that lasts longer than the

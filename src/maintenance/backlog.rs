@@ -8,10 +8,10 @@
 //! follows the bound:
 //!
 //! - Passes take events from the batches. A writer that has filled its batch to the soft limit runs
-//!   a pass. If another thread holds the maintenance lock, the writer goes on, unless the events of
-//!   all shards together have reached [`Backlog::max_pending`]: then it yields its processor until
-//!   there is room again. The thread that holds the lock may have been preempted in the middle of a
-//!   pass; the yield lets it run.
+//!   a pass. If another thread holds the maintenance lock, the writer continues, unless the events
+//!   of all shards together have reached [`Backlog::max_pending`]: then it yields its processor
+//!   until there is room again. The thread that holds the lock may have been preempted in the
+//!   middle of a pass; the yield lets it run.
 //! - Grace periods end when each pinned thread has let go of its pin. A writer that has run a pass
 //!   and finds more than [`Backlog::max_unfreed`] values unfreed yields in the same way, and frees
 //!   what has become free. A pin may be held for long, as that of an `EntryRef` is. So the writer

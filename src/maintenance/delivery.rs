@@ -125,7 +125,7 @@ impl<K, V> Runs<'_, K, V> {
         let notifier = &maintenance.notifier;
         if inside_listener() {
             // Never waits: the thread that delivers for this cache, perhaps this very thread
-            // further up its stack, goes on with it.
+            // further up its stack, continues with it.
             self.deliver_while(|| true);
             return;
         }

@@ -37,7 +37,7 @@ pub(super) struct Freeing<K, V> {
     pub(super) rings_swept: bool,
     /// Runs in a row that left memory unfreed since the last grace period began.
     retries: u32,
-    /// Whether a writer has waited in vain for the grace period in progress.
+    /// Whether a writer has waited without success for the grace period in progress.
     pub(super) given_up: bool,
     /// How long a writer waits for a grace period.
     pub(super) patience: Duration,

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 /// caches get their turn.
 const PASSES_PER_TURN: usize = 16;
 
-/// After so many passes, a run ends though tables still grow or shrink, if nothing else is left.
+/// After this number of passes, a run ends though tables still grow or shrink, if nothing else is
+/// left.
 const MAX_RESIZE_PASSES: usize = 64;
 
 /// How long `run_pending_tasks` waits for destructors that other threads run.
@@ -179,7 +180,7 @@ impl<K, V> Runs<'_, K, V> {
                 None => pass >= PASSES_PER_TURN,
             };
             if enough || (pass >= PASSES_PER_TURN && self.maintenance.waking.waker().is_shared()) {
-                // Let other caches run first: this one goes on behind those that have waited
+                // Let other caches run first: this one continues behind those that have waited
                 // longer.
                 let next = self.maintenance.state.lock().wheel.next_deadline();
                 let at_once = Some(Duration::ZERO);

@@ -80,7 +80,7 @@ impl<K, V> Shard<'_, K, V> {
         self.locked.loads.complete(mark)
     }
 
-    /// A leader has made its own write: the load leaves the list unless it goes on.
+    /// A leader has made its own write: the load leaves the list unless it continues.
     pub(crate) fn seal_load(&mut self, load: &Arc<Load<K, V>>) -> Sealed {
         let sealed = load.seal();
         if sealed != Sealed::GoesOn {

@@ -232,7 +232,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.writer().begin(log);
     }
 
-    /// Moves up to so many units to the other array of the table, if the table is resizing.
+    /// Moves up to this number of units to the other array of the table, if the table is resizing.
     pub(crate) fn resize_step(&mut self, units: usize) {
         self.writer().resize_step(units);
     }

@@ -67,8 +67,8 @@ impl<K, V> Shared<K, V> {
     /// The live entry of a key. If there is none: `Err(None)` if the key is absent, `Err(Some)`
     /// with the due entry, for [`find_past`](Self::find_past). `now` is a reading of the clock that
     /// this call has taken already, if there is one.
-    // Inlined into each caller. What seldom happens goes on in tail calls: so what was found stays
-    // in registers.
+    // Inlined into each caller. What seldom happens continues in tail calls: so what was found
+    // stays in registers.
     #[inline(always)]
     pub(super) fn find<Q>(
         &self,

@@ -77,7 +77,7 @@ struct Slot<R> {
     registration: R,
 }
 
-/// At least so many registrations come between two sweeps.
+/// At least this number of registrations come between two sweeps.
 const LEAST_SWEPT: usize = 3;
 
 impl<R> Table<R> {

@@ -99,11 +99,11 @@ pub struct Restore {
     ended: Ended,
 }
 
-/// Whether lifetimes go on while the program is down.
+/// Whether lifetimes continue while the program is down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Downtime {
-    /// Lifetimes go on: the time since the snapshot counts, by the system's clock. A clock that was
-    /// set back counts as no downtime.
+    /// Lifetimes continue: the time since the snapshot counts, by the system's clock. A clock that
+    /// was set back counts as no downtime.
     #[default]
     Counts,
     /// The time since the snapshot does not count.

@@ -121,7 +121,7 @@ mod tests {
     use std::sync::Arc;
     use std::thread::{self, yield_now};
 
-    /// Threads that each count so many times under the lock, in a plain number, which
+    /// Threads that each count this number of times under the lock, in a plain number, which
     /// ThreadSanitizer watches.
     fn count(threads: u64, times: u64, hold: impl Fn(u64) + Send + Copy + 'static) {
         let counter = Arc::new(ShortMutex::new(0));

@@ -86,7 +86,8 @@ impl Parker {
         });
     }
 
-    /// Sleeps by `wait` until a wake-up comes, or `wait` says not to go on; consumes the wake-up.
+    /// Sleeps by `wait` until a wake-up comes, or `wait` says not to continue; consumes the
+    /// wake-up.
     fn sleep(&self, mut wait: impl FnMut(&mut super::MutexGuard<'_, ()>) -> bool) {
         if !self.is_woken() {
             let mut guard = self.lock.lock();

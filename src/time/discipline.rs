@@ -9,9 +9,9 @@
 //!
 //! A correction reads the counter and `Instant::now()` as a [`Pair`]. It then moves told instants
 //! to the program's time, and learns two rates: the `slope`, between the last two pairs, by which
-//! told instants go on until the next correction; and the `rate`, over minutes, by which durations
-//! are converted. The slope follows the program's clock where the system slews it. The rate does
-//! not, since a deadline far away outlives the slew.
+//! told instants continue until the next correction; and the `rate`, over minutes, by which
+//! durations are converted. The slope follows the program's clock where the system slews it. The
+//! rate does not, since a deadline far away outlives the slew.
 //!
 //! Corrections need no thread. An operation that has to convert, and finds the current segment
 //! older than [`PERIOD`], makes one first. While no operation converts, none is needed.
@@ -244,7 +244,7 @@ fn is_old(segment: &Segment, counter: u64, age: u64) -> bool {
 /// What the discipline has learned from the pairs.
 #[derive(Debug)]
 struct Evidence {
-    /// The last pair: told instants go on from here.
+    /// The last pair: told instants continue from here.
     last: Pair,
     /// The last pair that was narrow enough to measure the slope.
     slope_since: Pair,

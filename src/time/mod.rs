@@ -112,7 +112,7 @@ impl Clock {
     /// the monotonic clock of the operating system.
     ///
     /// The first call in a process measures the rate of the counter against the system's clock.
-    /// This keeps the thread busy for less than a millisecond as a rule, at worst for 200 ms. Later
+    /// This keeps the thread busy usually for less than a millisecond, at worst for 200 ms. Later
     /// calls, from any cache, use the rate as measured.
     pub(crate) fn tsc() -> Self {
         let (counter, discipline, origin) = Counter::start();
