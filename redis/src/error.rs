@@ -105,8 +105,8 @@ pub enum NearError {
 }
 
 impl NearError {
-    /// Whether the same call may succeed later without any change: the server is away, slow, or
-    /// was not reached.
+    /// Returns whether the same call may succeed later without any change: the server is away,
+    /// slow, or was not reached.
     ///
     /// After [`Unconfirmed`](Self::Unconfirmed) a write may have happened already.
     ///
