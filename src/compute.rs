@@ -32,7 +32,7 @@ pub enum Op<V> {
     Remove,
 }
 
-/// What a compute did.
+/// The outcome of a compute call.
 ///
 /// A write of the key while the closure runs decides what the result is:
 ///

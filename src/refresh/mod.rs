@@ -163,7 +163,7 @@ macro_rules! forward {
 forward!(Arc);
 forward!(Box);
 
-/// What the cache knows of a write.
+/// The facts about a write on which a policy decides.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Write {
@@ -174,7 +174,7 @@ pub struct Write {
     pub(crate) took: Option<Duration>,
 }
 
-/// What kind of write.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {
     Create,

@@ -69,7 +69,7 @@ pub struct SavedEntry<K, V> {
     pub age: Duration,
 }
 
-/// What [`Cache::restore`](crate::Cache::restore) did with the entries of a snapshot.
+/// Counts of what [`Cache::restore`](crate::Cache::restore) did with the entries of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Entries that are in the cache now, with their remaining lifetimes.
@@ -110,7 +110,7 @@ pub enum Downtime {
     Ignored,
 }
 
-/// What becomes of entries that ended during the downtime.
+/// The treatment of entries that ended during the downtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Ended {
     /// They are left out, and the listener is not called.

@@ -34,7 +34,7 @@ pub(super) struct Pass<'a, K, V> {
     shared: &'a Shared<K, V>,
     state: &'a mut State<K, V>,
     plan: Plan,
-    /// What is left of the plan's budget.
+    /// The rest of the plan's budget.
     budget: usize,
     /// Events applied: as many evictions may be due.
     applied: usize,
@@ -48,7 +48,7 @@ pub(super) struct Pass<'a, K, V> {
     ticker_panic: Option<Box<dyn Any + Send>>,
 }
 
-/// What a pass leaves.
+/// The work that a pass has left undone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passed {
     /// Whether the pass stopped for its budget with work left.
