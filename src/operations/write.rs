@@ -21,7 +21,7 @@ use crate::map::{Revalidated, ShardCell};
 use crate::node::{self, NewNode, NodePtr, Times};
 use crate::reclaim::Pin;
 use crate::shared::Shared;
-use crate::time::{self, Clock, NEVER};
+use crate::time::{self, Ahead, Clock, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -176,8 +176,8 @@ impl<K, V> Shared<K, V> {
     /// Returns `read`, or reads the clock now. A reading of `NEVER`, which means 'not known',
     /// becomes 1 ns later.
     #[inline(always)]
-    fn time_of_write(&self, read: Option<u64>) -> u64 {
-        let now = read.unwrap_or_else(|| self.clock.now());
+    fn time_of_write(&self, read: Ahead) -> u64 {
+        let now = read.or_call(&self.clock);
         now + u64::from(now == NEVER)
     }
 
@@ -364,7 +364,7 @@ where
         cell.prefetch(hash);
         let weight = core.weigh(&key, &value);
         let new = NewNode::new(key, value, hash, weight);
-        let now = core.shared.clock.now_in_line();
+        let now = core.shared.clock.read_ahead();
         let pin = core.shared.pin();
         self.attempt(cell, new, Attempt::FIRST, now, pin, gate)
     }
@@ -392,7 +392,7 @@ where
             }
             attempt.number += 1;
             let cell = self.core.shared.map.cell(new.hash());
-            match self.attempt(cell, new, attempt, None, pin, gate) {
+            match self.attempt(cell, new, attempt, Ahead::NONE, pin, gate) {
                 Ok(outcome) => return Ok(outcome),
                 Err(again) => failed = again,
             }
@@ -408,7 +408,7 @@ where
         cell: &ShardCell<K, V>,
         new: NewNode<K, V>,
         attempt: Attempt,
-        now: Option<u64>,
+        now: Ahead,
         pin: Pin,
         gate: &mut impl WriteGate<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {

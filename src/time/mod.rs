@@ -84,7 +84,17 @@ impl Ahead {
         }
     }
 
-    /// The same if that takes no call.
+    /// The same for a caller that has tried [`Clock::read_ahead`]: another try would be no use.
+    #[inline(always)]
+    pub(crate) fn or_call(self, clock: &Clock) -> u64 {
+        if self == Self::NONE {
+            clock.now_indirectly()
+        } else {
+            self.0
+        }
+    }
+
+    /// As [`or_read`](Self::or_read), if that takes no call.
     #[inline(always)]
     pub(crate) fn or_read_in_line(self, clock: &Clock) -> Option<u64> {
         if self == Self::NONE {
