@@ -68,8 +68,8 @@ where
                 let pin = self.shared.pin();
                 let mut shard = map.lock_shard(number);
                 // Loads that began before the call, once; what they have stored is removed.
-                let revoked = if at == 0 && shard.has_loads() {
-                    shard.revoke_loads(By::Blind)
+                let revoked = if at == 0 && !shard.loads().is_empty() {
+                    shard.loads_mut().revoke_all(By::Blind)
                 } else {
                     Vec::new()
                 };
