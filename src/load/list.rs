@@ -11,7 +11,7 @@
 //! it, which makes the [`Load`] that calls can share. The leader finds this `Load` by the mark when
 //! its run has ended.
 
-use super::{By, Load};
+use super::{By, Load, Sealed};
 use std::sync::Arc;
 
 /// The current loads of one shard; under its lock.
@@ -172,6 +172,7 @@ impl<K, V> Loads<K, V> {
     }
 
     /// A leader's load, complete; `None` if it has ended.
+    #[cold]
     pub(crate) fn complete(&mut self, mark: Mark) -> Option<Arc<Load<K, V>>> {
         if let Some(at) = self.find_bare(mark) {
             self.complete_at(at);
@@ -206,6 +207,15 @@ impl<K, V> Loads<K, V> {
         }
     }
 
+    /// A leader has made its own write: the load leaves the list unless it goes on.
+    pub(crate) fn seal(&mut self, load: &Arc<Load<K, V>>) -> Sealed {
+        let sealed = load.seal();
+        if sealed != Sealed::GoesOn {
+            self.remove(load);
+        }
+        sealed
+    }
+
     /// Takes a load out. The caller holds another reference, so that its key is not dropped here.
     pub(crate) fn remove(&mut self, load: &Arc<Load<K, V>>) {
         let found = |(_, listed): &(u64, Listed<K, V>)| matches!(listed, Listed::Load(other) if Arc::ptr_eq(other, load));
@@ -222,17 +232,20 @@ impl<K, V> Loads<K, V> {
     }
 
     /// Revokes a listed load.
+    #[cold]
     pub(crate) fn revoke(&mut self, load: &Arc<Load<K, V>>, by: By) {
         self.remove(load);
         self.revoke_unlisted(load, by);
     }
 
     /// The run of a revoked load has ended. The caller holds another reference.
+    #[cold]
     pub(crate) fn forget_revoked(&mut self, load: &Arc<Load<K, V>>) {
         self.revoked.retain(|other| !Arc::ptr_eq(other, load));
     }
 
     /// Revokes all loads.
+    #[cold]
     pub(crate) fn revoke_all(&mut self, by: By) -> Vec<Arc<Load<K, V>>> {
         self.complete_all(|_| true);
         let all: Vec<_> = self.iter().cloned().collect();

@@ -55,11 +55,11 @@ impl<K, V> WriteGate<K, V> for Commit<'_, K, V> {
         _: Option<NodePtr<K, V>>,
         _: u64,
     ) -> Check {
-        if shard.is_bare_load(self.mark) {
+        if shard.loads().is_bare(self.mark) {
             return Check::Pass;
         }
         if self.load.is_none() {
-            *self.load = shard.complete_load(self.mark);
+            *self.load = shard.loads_mut().complete(self.mark);
         }
         match self.load {
             Some(load) if load.is_current() => Check::Pass,
@@ -71,10 +71,10 @@ impl<K, V> WriteGate<K, V> for Commit<'_, K, V> {
     fn seal(&mut self, shard: &mut Shard<'_, K, V>, written: Written) {
         let sealed = match self.load {
             None => {
-                self.listed = shard.unlist_bare_load(self.mark);
+                self.listed = shard.loads_mut().remove_bare(self.mark);
                 Sealed::Over
             }
-            Some(load) => shard.seal_load(load),
+            Some(load) => shard.loads_mut().seal(load),
         };
         self.made = Some((written, sealed));
     }
@@ -113,7 +113,7 @@ where
             leader: ask.thread,
             began,
         };
-        let mark = shard.list_bare_load(hash, bare);
+        let mark = shard.loads_mut().add_bare(hash, bare);
         drop(shard);
         self.core.shared.count(Counters::load_began);
         Some(BareLead {
@@ -138,7 +138,7 @@ impl<'a, K, V, S> BareLead<'a, K, V, S> {
         }
         let load = self.load.take().or_else(|| {
             let mut shard = self.core.shared.map.lock(self.hash);
-            shard.complete_load(self.mark)
+            shard.loads_mut().complete(self.mark)
         })?;
         Some(Lead::of_lease(self.core, load))
     }

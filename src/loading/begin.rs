@@ -125,8 +125,8 @@ where
                 continue;
             };
             let mut overdue = None;
-            if shard.has_loads() {
-                if !shard.loads().sort_out(hash, &mut known) {
+            if !shard.loads().is_empty() {
+                if !shard.loads_mut().sort_out(hash, &mut known) {
                     drop((shard, probe));
                     drop(pin);
                     known.compare(|other| key.query().equivalent(other));
@@ -165,9 +165,9 @@ where
             let Some(key) = key.take() else { continue };
             let load = Arc::new(Load::new(hash, key, ask.leader(), now));
             if let Some(overdue) = &overdue {
-                shard.revoke_load(overdue, By::Newer);
+                shard.loads_mut().revoke(overdue, By::Newer);
             }
-            shard.list_load(Arc::clone(&load));
+            shard.loads_mut().add(Arc::clone(&load));
             drop(shard);
             let lead = Lead::of_run(self.core, load);
             let clock = &self.core.shared.clock;

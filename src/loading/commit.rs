@@ -9,7 +9,7 @@ use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::operations::{Check, Core, LifetimeSource, LoadView, Refused, WriteGate, Written};
 use crate::stats::Counters;
-use crate::time::{Clock, NEVER};
+use crate::time::{self, Clock, NEVER};
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl<K, V> WriteGate<K, V> for Commit<'_, K, V> {
     }
 
     fn seal(&mut self, shard: &mut Shard<'_, K, V>, written: Written) {
-        self.made = Some((written, shard.seal_load(self.load)));
+        self.made = Some((written, shard.loads_mut().seal(self.load)));
     }
 
     fn prepare(&mut self, _: &K) {}
@@ -201,9 +201,7 @@ pub(super) fn count_time<K, V, S>(core: &Core<K, V, S>, began: u64) {
     };
     // If the ticker panics, waiters must be woken all the same.
     contain(|| {
-        let took = shared.clock.now().wrapping_sub(began);
-        // A clock that ran backwards shows a negative time.
-        let took = if took as i64 >= 0 { took } else { 0 };
+        let took = time::elapsed(shared.clock.now(), began);
         let span = shared.clock.view(began).span(took);
         counters.load_took(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
     });
@@ -326,9 +324,9 @@ impl<K, V, S> LoadView<'_, K, V, S> {
             let mut shard = self.core.shared.map.lock(load.hash());
             let ended = load.end(outcome, now);
             if ended.unlist {
-                shard.unlist_load(load);
+                shard.loads_mut().remove(load);
             } else if !load.is_current() {
-                shard.forget_revoked_load(load);
+                shard.loads_mut().forget_revoked(load);
             }
             drop(shard);
             if !ended.unlist {
@@ -342,7 +340,8 @@ impl<K, V, S> LoadView<'_, K, V, S> {
                     .shared
                     .map
                     .lock(load.hash())
-                    .forget_revoked_load(load);
+                    .loads_mut()
+                    .forget_revoked(load);
             }
             ended
         };

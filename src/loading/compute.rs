@@ -541,7 +541,7 @@ where
                 return Some((None, None));
             };
             let (cause, now) = core.shared.take_out(&mut shard, spot, node);
-            _ = shard.seal_load(load);
+            _ = shard.loads_mut().seal(load);
             return Some((Some(cause), Some(WriteOutcome::of_removal(&shard, now))));
         }
     }

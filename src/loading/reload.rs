@@ -302,8 +302,8 @@ where
                 return None;
             }
             let mut overdue = None;
-            if shard.has_loads() {
-                if !shard.loads().sort_out(hash, &mut known) {
+            if !shard.loads().is_empty() {
+                if !shard.loads_mut().sort_out(hash, &mut known) {
                     drop((shard, probe));
                     drop(pin);
                     known.compare(|other| key.equivalent(other));
@@ -318,9 +318,9 @@ where
             }
             let load = Arc::new(Load::new(hash, owned, 0, now));
             if let Some(overdue) = &overdue {
-                shard.revoke_load(overdue, By::Newer);
+                shard.loads_mut().revoke(overdue, By::Newer);
             }
-            shard.list_load(Arc::clone(&load));
+            shard.loads_mut().add(Arc::clone(&load));
             let until = self.reload_until(now);
             if let Some(refresh) = node.refresh() {
                 refresh.begin(until);
@@ -347,7 +347,7 @@ where
         let mut known = Known::new();
         loop {
             let mut shard = self.core.shared.map.lock(hash);
-            if shard.loads().sort_out(hash, &mut known) {
+            if shard.loads_mut().sort_out(hash, &mut known) {
                 let load = known.mine()?;
                 load.join(ticket, want, 0);
                 drop(shard);
@@ -437,7 +437,7 @@ where
                 cell.set(NEVER);
             }
             set_refresh(node, refresh);
-            _ = shard.seal_load(load);
+            _ = shard.loads_mut().seal(load);
             let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
             return Kept::Moved(outcome, wanted);
         }

@@ -5,6 +5,7 @@ use super::loader::{AsyncLoader, Loaded, Loader, Reloaded};
 use crate::load::Failure;
 use crate::loading::ReloadResult;
 use crate::operations::{FromLoad, LifetimeSource};
+use crate::time;
 use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
@@ -169,7 +170,5 @@ pub(super) fn put<V>(loaded: Loaded<V>, took: Duration) -> (V, LifetimeSource) {
 
 /// The time between two readings of a cache's clock.
 pub(super) fn between(began: u64, ended: u64) -> Duration {
-    let took = ended.wrapping_sub(began);
-    // A clock that ran backwards shows a negative time.
-    Duration::from_nanos(if took as i64 >= 0 { took } else { 0 })
+    Duration::from_nanos(time::elapsed(ended, began))
 }

@@ -15,6 +15,7 @@ pub(super) struct State<K, V> {
     pub(super) wheel: Wheel<K, V>,
     pub(super) eviction: Option<Eviction<K, V>>,
     pub(super) freeing: Freeing<K, V>,
+    /// With the pass while one runs.
     pub(super) scratch: Scratch<K, V>,
     /// The shard whose batch is drained next.
     pub(super) cursor: usize,
@@ -29,14 +30,35 @@ pub(super) struct State<K, V> {
     pub(super) swept_at: u64,
 }
 
-/// The vectors of the pass in progress. They are empty between passes, and keep their capacity.
+/// The buffers of a pass. They are empty between passes, and keep their capacity.
 pub(super) struct Scratch<K, V> {
-    /// What the listener is to hear.
-    pub(super) notifications: Vec<Notification<K, V>>,
+    /// Notifications that the pass has collected.
+    pub(super) gathered: Vec<Notification<K, V>>,
+    /// The batch of the shard that is drained.
     pub(super) batch: Batch<K, V>,
-    /// Memory of tables that have moved.
+    /// What has left the table of that shard.
     pub(super) parts: Vec<TablePart<K, V>>,
-    pub(super) reads: Vec<NodePtr<K, V>>,
+    /// The reads of the ring that is drained.
+    pub(super) read: Vec<NodePtr<K, V>>,
+}
+
+impl<K, V> Scratch<K, V> {
+    fn new() -> Self {
+        Self {
+            gathered: Vec::new(),
+            batch: Batch::new(),
+            parts: Vec::new(),
+            read: Vec::new(),
+        }
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn is_empty(&self) -> bool {
+        self.gathered.is_empty()
+            && self.batch.is_empty()
+            && self.parts.is_empty()
+            && self.read.is_empty()
+    }
 }
 
 impl<K, V> State<K, V> {
@@ -46,12 +68,7 @@ impl<K, V> State<K, V> {
             wheel: Wheel::new(0, spans),
             eviction,
             freeing: Freeing::new(),
-            scratch: Scratch {
-                notifications: Vec::new(),
-                batch: Batch::new(),
-                parts: Vec::new(),
-                reads: Vec::new(),
-            },
+            scratch: Scratch::new(),
             cursor: 0,
             drained: 0,
             done: 0,
@@ -60,14 +77,21 @@ impl<K, V> State<K, V> {
         }
     }
 
-    /// Drains the read rings into the size policy.
-    pub(super) fn take_reads(&mut self, reads: Option<&ReadBuffer<K, V>>) {
+    /// The buffers for a pass that begins.
+    pub(super) fn take_scratch(&mut self) -> Scratch<K, V> {
+        std::mem::replace(&mut self.scratch, Scratch::new())
+    }
+
+    /// Drains the read rings into the size policy. `read` is an empty buffer.
+    pub(super) fn take_reads(
+        &mut self,
+        reads: Option<&ReadBuffer<K, V>>,
+        read: &mut Vec<NodePtr<K, V>>,
+    ) {
         let (Some(reads), Some(eviction)) = (reads, &mut self.eviction) else {
             return;
         };
-        let complete = reads.drain(&mut self.scratch.reads, |nodes| {
-            eviction.accessed_all(nodes)
-        });
+        let complete = reads.drain(read, |nodes| eviction.accessed_all(nodes));
         self.freeing.rings_swept |= complete;
     }
 

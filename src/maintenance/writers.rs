@@ -88,7 +88,9 @@ impl<K, V> Maintenance<K, V> {
             return;
         }
         if let Some(mut state) = self.state.try_lock() {
-            state.take_reads(Some(reads));
+            let mut scratch = state.take_scratch();
+            state.take_reads(Some(reads), &mut scratch.read);
+            state.scratch = scratch;
         }
         _ = reads.offer(node, pin);
     }

@@ -67,10 +67,9 @@ where
             while at < END {
                 let pin = self.shared.pin();
                 let mut shard = map.lock_shard(number);
-                // Revoke the loads that began before this call. What they have stored already is
-                // removed below.
-                let revoked = if at == 0 && shard.has_loads() {
-                    shard.revoke_loads(By::Blind)
+                // Loads that began before the call, once; what they have stored is removed.
+                let revoked = if at == 0 && !shard.loads().is_empty() {
+                    shard.loads_mut().revoke_all(By::Blind)
                 } else {
                     Vec::new()
                 };

@@ -47,7 +47,7 @@ use discipline::Discipline;
 use std::time::{Duration, Instant};
 
 pub(crate) use deadline::{
-    MAX_LIFETIME_NANOS, NEVER, earlier, is_before, is_due, is_past, saturating_nanos,
+    MAX_LIFETIME_NANOS, NEVER, earlier, elapsed, is_before, is_due, is_past, saturating_nanos,
 };
 pub use ticker::{ManualTicker, Ticker};
 pub(crate) use view::View;
