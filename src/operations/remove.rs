@@ -67,7 +67,8 @@ where
             while at < END {
                 let pin = self.shared.pin();
                 let mut shard = map.lock_shard(number);
-                // Loads that began before the call, once; what they have stored is removed.
+                // Revoke the loads that began before this call. What they have stored already is
+                // removed below.
                 let revoked = if at == 0 && !shard.loads().is_empty() {
                     shard.loads_mut().revoke_all(By::Blind)
                 } else {
