@@ -1,5 +1,6 @@
 //! Finds a call's role: the key has a live value, or the call leads a load, or it waits for one.
 
+use super::bounds::{CacheKey, CacheValue};
 use super::commit::Lead;
 use super::got::Got;
 use super::key::Key;
@@ -12,7 +13,7 @@ use crate::operations::LoadView;
 use crate::shared::Shared;
 use crate::time::{Clock, NEVER};
 use equivalent::Equivalent;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -93,12 +94,7 @@ impl<K, V> There<K, V> {
     }
 }
 
-impl<'a, K, V, S> LoadView<'a, K, V, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
     /// Finds a call's part. `ticket` is the call's place in the order, drawn when it first waits.
     #[inline(never)]
     pub(crate) fn begin<Y: Key<K>>(

@@ -5,6 +5,7 @@
 //! meanwhile leaves its value with the waiter.
 
 use super::begin::{LoadRequest, Role};
+use super::bounds::{CacheKey, CacheValue};
 use super::commit::Lead;
 use super::key::ByRef;
 use super::poll::{Part, Seeker};
@@ -79,12 +80,7 @@ struct Leads<'a, K, V, S> {
     leads: Vec<Lead<'a, K, V, S>>,
 }
 
-impl<'a, K, V, S> Leads<'a, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> Leads<'a, K, V, S> {
     fn new() -> Self {
         Self {
             places: Vec::new(),
@@ -421,12 +417,10 @@ where
 
 /// Polls the future of several loads. The polling thread leads each of them until its poll ends,
 /// also while the caller then commits what was loaded.
-async fn led<K, V, S, F: Future>(leads: &Leads<'_, K, V, S>, future: F) -> F::Output
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+async fn led<K: CacheKey, V: CacheValue, S: BuildHasher, F: Future>(
+    leads: &Leads<'_, K, V, S>,
+    future: F,
+) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|cx| {
         leads.led_by(thread_number());
@@ -440,12 +434,10 @@ where
 }
 
 /// The value of another call's outcome, if there is one.
-fn value_of<K, V, S>(core: &Core<K, V, S>, outcome: &Outcome<V>) -> Option<V>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+fn value_of<K: CacheKey, V: CacheValue, S: BuildHasher>(
+    core: &Core<K, V, S>,
+    outcome: &Outcome<V>,
+) -> Option<V> {
     match End::<V, Infallible>::of_load(outcome, &core.shared.clock) {
         End::Found(got) => Some(got.value),
         _ => None,

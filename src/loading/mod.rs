@@ -24,6 +24,7 @@
 
 mod bare;
 mod begin;
+mod bounds;
 mod bulk;
 mod commit;
 mod compute;
@@ -41,6 +42,7 @@ pub use entry::{EntrySelector, RefEntrySelector};
 pub use lease::{Filled, Lease, Leased};
 
 pub(crate) use begin::{LoadRequest, Role};
+pub(crate) use bounds::{CacheHasher, CacheKey, CacheValue};
 pub(crate) use bulk::{Keys, wrong_number_of_values};
 pub(crate) use commit::Lead;
 pub(crate) use get_with::{error_of, fallible};

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use super::begin::{LoadRequest, Role};
+use super::bounds::{CacheHasher, CacheKey, CacheValue};
 use super::commit::Lead;
 use super::got::Got;
 use super::key::Key;
@@ -11,7 +12,6 @@ use super::run::{End, Made};
 use crate::cache::Cache;
 use crate::load::{Load, Outcome, Ring, Ticket, Verdict, thread_number};
 use std::future::Future;
-use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -61,11 +61,8 @@ impl<'a, K, V, S, Y: Key<K>> Seeker<'a, K, V, S, Y> {
     }
 }
 
-impl<'a, K, V, S, Y> Seeker<'a, K, V, S, Y>
+impl<'a, K: CacheKey, V: CacheValue, S: CacheHasher, Y> Seeker<'a, K, V, S, Y>
 where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
     Y: Key<K>,
 {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Part<'a, K, V, S>> {
@@ -208,11 +205,9 @@ impl<'a, K, V, S, Y: Key<K>, M, F, C, D> Loading<'a, K, V, S, Y, M, F, C, D> {
     }
 }
 
-impl<K, V, S, Y, M, F, C, D, X, R> Future for Loading<'_, K, V, S, Y, M, F, C, D>
+impl<K: CacheKey, V: CacheValue, S: CacheHasher, Y, M, F, C, D, X, R> Future
+    for Loading<'_, K, V, S, Y, M, F, C, D>
 where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
     Y: Key<K>,
     M: FnOnce(Option<&Got<V>>) -> F,
     F: Future,

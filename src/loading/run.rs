@@ -2,6 +2,7 @@
 //! near, and then parks.
 
 use super::begin::{LoadRequest, Role};
+use super::bounds::{CacheKey, CacheValue};
 use super::commit::{Committed, Lead};
 use super::got::Got;
 use super::key::Key;
@@ -12,7 +13,7 @@ use crate::stripe::cores;
 use crate::sync::{IS_MODEL, Parker};
 use crate::time::Clock;
 use std::any::Any;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -106,12 +107,7 @@ impl<V> Committed<V> {
     }
 }
 
-impl<K, V, S> LoadView<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'_, K, V, S> {
     /// Runs a closure for a key in turn, or waits for another call's outcome.
     ///
     /// # Panics
@@ -245,12 +241,7 @@ impl<K, V, S> LoadView<'_, K, V, S> {
     }
 }
 
-impl<K, V, S> Lead<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
     /// Ends the run with what its closure made.
     // Always inlined: so what was made, and its end, do not pass through memory.
     #[inline(always)]

@@ -10,22 +10,18 @@ use super::source::{BoxFuture, Futures, panicked};
 use super::wait::{Lateness, Wait};
 use crate::load::{Load, Ticket, Verdict, Want};
 use crate::loading::{
-    ByRef, Dropped, Keys, Lead, LoadRequest, Right, Role, fallible, wrong_number_of_values,
+    ByRef, CacheHasher, CacheKey, CacheValue, Dropped, Keys, Lead, LoadRequest, Right, Role,
+    fallible, wrong_number_of_values,
 };
 use equivalent::Equivalent;
 use std::any::TypeId;
 use std::borrow::ToOwned;
 use std::future::poll_fn;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
 
 /// A call's wait for a load.
-struct Part<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+struct Part<K: CacheKey, V: CacheValue, S: CacheHasher> {
     wait: Wait<K, V, S>,
     ticket: Ticket,
     /// Whether the load is the call's own.
@@ -44,12 +40,8 @@ struct Way<'a, F> {
     wrong: &'a OnceLock<(usize, usize)>,
 }
 
-impl<K, V, E, S> LoadingCache<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
+    LoadingCache<K, V, E, S>
 {
     /// Loads an absent key.
     pub(super) async fn load_driven<Q>(

@@ -7,23 +7,17 @@ use super::source::{Source, panicked};
 use super::wait::Wait;
 use super::{Inner, LoadingCache};
 use crate::load::{Load, Ticket, Want};
-use crate::loading::{Dropped, Right};
+use crate::loading::{CacheHasher, CacheKey, CacheValue, Dropped, Right};
 use crate::node::is_stale;
 use crate::operations::EntryRef;
 use crate::operations::{Core, WeakHandle};
 use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::any::TypeId;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::sync::Arc;
 
-impl<K, V, E, S> Inner<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
     /// Runs a reload or a load in the background, and waits for it.
     pub(super) fn launch_and_wait(
         &self,
@@ -58,12 +52,8 @@ where
     }
 }
 
-impl<K, V, E, S> LoadingCache<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
+    LoadingCache<K, V, E, S>
 {
     pub(super) fn wait_for(
         &self,

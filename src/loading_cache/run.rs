@@ -6,24 +6,20 @@ use super::loader::{Loaded, Reloaded};
 use super::source::{BoxFuture, Futures, between, failure, put, remade};
 use crate::contain::contain;
 use crate::load::{Blocking, Failure, Outcome};
-use crate::loading::{End, Made, ReloadResult, Right, error_of};
+use crate::loading::{CacheHasher, CacheKey, CacheValue, End, Made, ReloadResult, Right, error_of};
 use crate::shared::about;
 use crate::sync::Parker;
 use std::borrow::ToOwned;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-impl<K, V, E, S> LoadingCache<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
+    LoadingCache<K, V, E, S>
 {
     /// Runs the loader for a key, on this thread.
     pub(super) fn run_loader<Q>(
@@ -97,16 +93,10 @@ pub(super) fn result<V: Clone, E: Send + Sync + 'static>(
 }
 
 /// The future of a load or a reload.
-pub(super) fn drive<K, V, E, S>(
+pub(super) fn drive<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
     loader: Arc<dyn Futures<K, V, E>>,
     right: Right<K, V, S>,
-) -> BoxFuture<()>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+) -> BoxFuture<()> {
     Box::pin(async move {
         let Some(began) = right.begin_run() else {
             return;
@@ -133,17 +123,16 @@ where
 
 /// The future of the loads of several absent keys. If the loader returns another number of values,
 /// `wrong` gets both numbers, and the rights are given back.
-pub(super) fn drive_several<K, V, E, S>(
+pub(super) fn drive_several<
+    K: CacheKey,
+    V: CacheValue,
+    E: Send + Sync + 'static,
+    S: CacheHasher,
+>(
     loader: Arc<dyn Futures<K, V, E>>,
     rights: Vec<Right<K, V, S>>,
     wrong: Arc<OnceLock<(usize, usize)>>,
-) -> BoxFuture<()>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+) -> BoxFuture<()> {
     Box::pin(async move {
         let now = || rights.first().and_then(Right::now);
         rights.iter().for_each(|right| _ = right.begin_run());
@@ -170,13 +159,10 @@ where
     })
 }
 
-fn fail_all<K, V, E, S>(rights: Vec<Right<K, V, S>>, error: &LoadError<E>)
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher,
-{
+fn fail_all<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: BuildHasher>(
+    rights: Vec<Right<K, V, S>>,
+    error: &LoadError<E>,
+) {
     for right in rights {
         right.finish(ReloadResult::Failed(failure(error.clone())));
     }

@@ -2,18 +2,12 @@
 
 use super::drive::{Attached, Drives};
 use crate::load::{By, Load, Ring, Ticket, Verdict, note_wait};
-use crate::loading::{leave, pass_on};
+use crate::loading::{CacheHasher, CacheKey, CacheValue, leave, pass_on};
 use crate::operations::WeakHandle;
-use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-pub(super) struct Wait<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+pub(super) struct Wait<K: CacheKey, V: CacheValue, S: CacheHasher> {
     core: WeakHandle<K, V, S>,
     drives: Arc<Drives<K, V, S>>,
     load: Arc<Load<K, V>>,
@@ -33,12 +27,7 @@ pub(super) enum Lateness {
     Replaced,
 }
 
-impl<K, V, S> Wait<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> Wait<K, V, S> {
     /// A waiter that has joined the load.
     pub(super) fn new(
         core: WeakHandle<K, V, S>,
@@ -128,12 +117,7 @@ where
     }
 }
 
-impl<K, V, S> Drop for Wait<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> Drop for Wait<K, V, S> {
     fn drop(&mut self) {
         self.stop();
     }
