@@ -30,6 +30,14 @@ pub(crate) struct LoadRequest {
 }
 
 impl LoadRequest {
+    /// The same for the calling thread, which waits as one.
+    pub(super) fn of_thread(self) -> Self {
+        Self {
+            thread: load::thread_number(),
+            ..self
+        }
+    }
+
     /// The thread that leads if the call comes to lead. For a task that is the calling one, until
     /// its poll ends: what it calls meanwhile must not wait for it.
     #[inline]

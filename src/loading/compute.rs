@@ -6,8 +6,9 @@ use super::commit::{Committed, Lead};
 use super::entry::{EntrySelector, hit_entry};
 use super::got::Got;
 use super::key::Key;
-use super::poll::{Loading, Seeker};
+use super::poll::Loading;
 use super::run::{End, Made};
+use super::seek::Seeker;
 use crate::RemovalCause;
 use crate::compute::{CompResult, Entry, Op};
 use crate::load::{By, Want};
@@ -142,7 +143,7 @@ where
         F: Future,
     {
         let (key, seen_key, cache) = (self.key.copy(), self.key.copy(), self.cache);
-        let seeker = Seeker::new(cache, self.key, LoadRequest::turn(may_wait), None);
+        let seeker = Seeker::new(&cache.core, self.key, LoadRequest::turn(may_wait));
         let make = move |seen: Option<&Got<V>>| f(seen.map(|got| Entry::of(seen_key, got.clone())));
         Loading::of_closure(seeker, make, convert, move |end| finish(cache, key, end))
     }

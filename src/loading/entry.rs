@@ -4,8 +4,9 @@ use super::begin::LoadRequest;
 use super::get_with::{fallible, optional, put, put_fallible, put_optional, result, sure};
 use super::got::Got;
 use super::key::{ByRef, Key, Owned};
-use super::poll::{Loading, Seeker};
+use super::poll::Loading;
 use super::run::{End, Made};
+use super::seek::Seeker;
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::compute::Entry;
@@ -166,7 +167,7 @@ where
             return finish(self.key.into_owned(), End::Found(got));
         }
         let key = self.key.copy();
-        let seeker = Seeker::new(self.cache, self.key, LoadRequest::value(want), None);
+        let seeker = Seeker::new(&self.cache.core, self.key, LoadRequest::value(want));
         let make = move |_: Option<&Got<V>>| init();
         Loading::of_closure(seeker, make, convert, move |end| finish(key, end)).await
     }

@@ -3,8 +3,9 @@
 use super::begin::LoadRequest;
 use super::got::Got;
 use super::key::{ByRef, Key, Owned};
-use super::poll::{Loading, Seeker};
+use super::poll::Loading;
 use super::run::{End, Made};
+use super::seek::Seeker;
 use crate::cache::Cache;
 use crate::load::{Failure, Want};
 use crate::operations::{Cloned, LifetimeSource};
@@ -76,22 +77,6 @@ pub(crate) fn error_of<E: Send + Sync + 'static>(error: Arc<dyn Any + Send + Syn
         .unwrap_or_else(|_| unreachable!("it accepts errors of its type only"))
 }
 
-/// A plain hit, as of a call that returns a value.
-pub(crate) fn hit<K, V, S, Q>(cache: &Cache<K, V, S>, key: &Q) -> Option<Got<V>>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-    Q: Equivalent<K> + Hash + ?Sized,
-{
-    cache.get(key).map(|value| Got {
-        value,
-        fresh: false,
-        stored: true,
-        left: None,
-    })
-}
-
 /// # Loading
 ///
 /// At most one closure runs for a key at a time. Calls for the same key, of whichever method, wait
@@ -141,12 +126,7 @@ where
         Y: Key<K>,
         F: Future,
     {
-        let seeker = Seeker::new(
-            self,
-            key,
-            LoadRequest::value(want),
-            Some(hit::<K, V, S, Y::Query>),
-        );
+        let seeker = Seeker::new(&self.core, key, LoadRequest::value(want)).looking_up();
         Loading::of_future(seeker, init, convert, finish)
     }
 

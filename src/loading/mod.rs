@@ -37,6 +37,7 @@ mod lease;
 mod poll;
 mod reload;
 mod run;
+mod seek;
 
 pub use entry::{EntrySelector, RefEntrySelector};
 pub use lease::{Filled, Lease, Leased};
@@ -47,6 +48,7 @@ pub(crate) use bulk::{Keys, wrong_number_of_values};
 pub(crate) use commit::Lead;
 pub(crate) use get_with::{error_of, fallible};
 pub(crate) use key::ByRef;
-pub(crate) use poll::{Loading, Seeker};
+pub(crate) use poll::Loading;
 pub(crate) use reload::{Dropped, ReloadResult, Right, leave, pass_on};
 pub(crate) use run::{End, Made};
+pub(crate) use seek::Seeker;

@@ -56,7 +56,7 @@ where
         match &self.inner.source {
             Source::Blocking(loader) => {
                 let ask = LoadRequest::value(fallible::<LoadError<E>>());
-                let seeker = Seeker::new(&self.cache, ByRef::new(key), ask, None);
+                let seeker = Seeker::new(&self.cache.core, ByRef::new(key), ask);
                 let load = async { self.run_loader(key, |key| loader.load(key)) };
                 Loading::of_future(seeker, load, made, result).await
             }
