@@ -1,13 +1,12 @@
 //! Reloads, and loads that no call has to run: how they start.
 
-use super::drive::Attached;
 use super::error::LoadError;
 use super::run::drive;
 use super::source::{Source, panicked};
 use super::wait::Wait;
 use super::{Inner, LoadingCache};
 use crate::load::{Load, Ticket, Want};
-use crate::loading::{CacheHasher, CacheKey, CacheValue, Dropped, Right};
+use crate::loading::{CacheHasher, CacheKey, CacheValue, Dropped, Lead, Right};
 use crate::node::is_stale;
 use crate::operations::EntryRef;
 use crate::operations::{Core, WeakHandle};
@@ -24,14 +23,11 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner
         core: &Core<K, V, S>,
         weak: &WeakHandle<K, V, S>,
         right: Right<K, V, S>,
-        ticket: Ticket,
     ) -> Wait<K, V, S> {
         let load = Arc::clone(right.load());
-        load.join(ticket, Want::Any(TypeId::of::<LoadError<E>>()), 0);
-        core.loads().watch_quietly(&load, core.loads().clock());
+        let ticket = join_own(core, &load, None, Want::Any(TypeId::of::<LoadError<E>>()));
         self.launch(core, right);
-        let drives = Arc::clone(&self.drives);
-        Wait::new(weak.clone(), drives, load, ticket, None)
+        Wait::new(weak.clone(), Arc::clone(&self.drives), load, ticket)
     }
 
     /// Runs a reload or a load in the background.
@@ -52,17 +48,40 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner
     }
 }
 
+/// A call joins its own load, as any other call does.
+pub(super) fn join_own<K, V, S>(
+    core: &Core<K, V, S>,
+    load: &Load<K, V>,
+    ticket: Option<Ticket>,
+    want: Want,
+) -> Ticket {
+    let ticket = ticket.unwrap_or_else(Ticket::draw);
+    load.join(ticket, want, 0);
+    core.loads().watch_quietly(load, core.loads().clock());
+    ticket
+}
+
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     LoadingCache<K, V, E, S>
 {
-    pub(super) fn wait_for(
-        &self,
-        load: Arc<Load<K, V>>,
-        ticket: Ticket,
-        attached: Option<Attached<K, V, S>>,
-    ) -> Wait<K, V, S> {
+    /// The wait of a call that has joined a load.
+    pub(super) fn wait_for(&self, load: Arc<Load<K, V>>, ticket: Option<Ticket>) -> Wait<K, V, S> {
+        let Some(ticket) = ticket else {
+            unreachable!("a call that waits has a ticket");
+        };
         let core = self.cache.core.downgrade();
-        Wait::new(core, Arc::clone(&self.inner.drives), load, ticket, attached)
+        Wait::new(core, Arc::clone(&self.inner.drives), load, ticket)
+    }
+
+    /// The right of a call that leads.
+    pub(super) fn right_of(
+        &self,
+        lead: Lead<'_, K, V, S>,
+        until: Option<u64>,
+        dropped: Dropped,
+    ) -> Right<K, V, S> {
+        let core = self.cache.core.downgrade();
+        Right::of(lead, core, until, panicked::<E>, dropped)
     }
 
     /// Whether an entry was stale at the time of its look-up; `now` is 0 if that needed no clock.
@@ -83,8 +102,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     {
         let core = &self.cache.core;
         if let Some((lead, until)) = core.loads().begin_reload(core.hash(key), key) {
-            let (weak, until) = (core.downgrade(), Some(until));
-            let right = Right::of(lead, weak, until, panicked::<E>, Dropped::Fails);
+            let right = self.right_of(lead, Some(until), Dropped::Fails);
             self.inner.launch(core, right);
         }
     }

@@ -125,7 +125,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Of<K,
         };
         let weak = self.core.clone();
         let right = Right::taken_over(&core, weak, load, panicked::<E>, Dropped::Fails);
-        self.wait = inner.launch_and_wait(&core, &self.core, right, Ticket::draw());
+        self.wait = inner.launch_and_wait(&core, &self.core, right);
         true
     }
 
@@ -148,7 +148,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Of<K,
             let want = Want::Any(TypeId::of::<LoadError<E>>());
             if let Some(newer) = core.loads().join_current(&load, ticket, want) {
                 let (core, drives) = (self.core.clone(), Arc::clone(&inner.drives));
-                self.wait = Wait::new(core, drives, newer, ticket, None);
+                self.wait = Wait::new(core, drives, newer, ticket);
                 return None;
             }
         }

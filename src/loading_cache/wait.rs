@@ -13,6 +13,8 @@ pub(super) struct Wait<K: CacheKey, V: CacheValue, S: CacheHasher> {
     load: Arc<Load<K, V>>,
     ticket: Ticket,
     attached: Option<Attached<K, V, S>>,
+    /// Whether the load is the call's own.
+    leads: bool,
     ended: bool,
     lateness: Lateness,
 }
@@ -34,17 +36,32 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Wait<K, V, S> {
         drives: Arc<Drives<K, V, S>>,
         load: Arc<Load<K, V>>,
         ticket: Ticket,
-        attached: Option<Attached<K, V, S>>,
     ) -> Self {
         Self {
             core,
             drives,
             load,
             ticket,
-            attached,
+            attached: None,
+            leads: false,
             ended: false,
             lateness: Lateness::InTime,
         }
+    }
+
+    /// The load is the call's own, whose future it drives from the beginning if it is given.
+    pub(super) fn of_leader(mut self, attached: Option<Attached<K, V, S>>) -> Self {
+        self.leads = true;
+        self.attached = attached;
+        self
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        self.leads
+    }
+
+    pub(super) fn ticket(&self) -> Ticket {
+        self.ticket
     }
 
     pub(super) fn load(&self) -> &Arc<Load<K, V>> {
