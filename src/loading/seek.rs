@@ -86,9 +86,9 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Seeker<'a, K, V,
     pub(super) fn step(&mut self, told: Option<Verdict<V>>) -> Option<Part<'a, K, V, S>> {
         let loads = self.core.loads();
         let former = self.waits.take();
-        let taken_up = match told {
+        let offered = match told {
             Some(Verdict::Ended(outcome)) => return Some(Part::Shared(outcome)),
-            Some(Verdict::Leads) => former.and_then(|load| loads.accept_lead(&load, &self.ask)),
+            Some(Verdict::Leads) => former,
             Some(Verdict::Retry) | None => None,
         };
         let hash = match self.hash {
@@ -105,9 +105,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Seeker<'a, K, V,
                 *self.hash.insert(hash)
             }
         };
-        let role = taken_up
-            .unwrap_or_else(|| loads.begin(&mut self.key, hash, &self.ask, &mut self.ticket));
-        match role {
+        match loads.begin(offered, &mut self.key, hash, &self.ask, &mut self.ticket) {
             Role::Found(got) => Some(Part::Found(got)),
             Role::Lead(lead, seen) => Some(Part::Lead(lead, seen)),
             Role::Busy => Some(Part::Busy),

@@ -98,8 +98,13 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         for &place in &keys.missing {
             let key = &keys.unique[place];
             let mut ticket = None;
-            let begun =
-                (core.loads()).begin(&mut ByRef::new(key), core.hash(key), &ask, &mut ticket);
+            let begun = (core.loads()).begin(
+                None,
+                &mut ByRef::new(key),
+                core.hash(key),
+                &ask,
+                &mut ticket,
+            );
             match begun {
                 Role::Found(got) => keys.answers[place] = Some(got.value),
                 Role::Lead(lead, _) => {
@@ -186,13 +191,10 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         F: Fn(Right<K, V, S>) -> BoxFuture<()>,
     {
         let core = &self.cache.core;
-        let begun = told
-            .and_then(|load| core.loads().accept_lead(&load, &way.ask))
-            .unwrap_or_else(|| {
-                let (hash, mut key) = (core.hash(key), ByRef::new(key));
-                core.loads().begin(&mut key, hash, &way.ask, &mut ticket)
-            });
-        match begun {
+        // Not computed again for a load that is offered: a panic would lose it.
+        let hash = (told.as_ref()).map_or_else(|| core.hash(key), |load| load.hash());
+        let mut key = ByRef::new(key);
+        match (core.loads()).begin(told, &mut key, hash, &way.ask, &mut ticket) {
             Role::Found(got) => Ok(got.value),
             Role::Lead(lead, _) => {
                 let right = self.right_of(lead, None, Dropped::PassesOn);

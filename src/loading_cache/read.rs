@@ -175,7 +175,7 @@ where
         let hash = core.hash(&key);
         let wait = match core
             .loads()
-            .begin(&mut ByRef::new(&key), hash, &ask, &mut ticket)
+            .begin(None, &mut ByRef::new(&key), hash, &ask, &mut ticket)
         {
             Role::Lead(lead, seen) => {
                 let until = seen.and_then(|_| core.loads().mark_reload(lead.load()));
