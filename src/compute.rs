@@ -32,7 +32,7 @@ pub enum Op<V> {
     Remove,
 }
 
-/// What a compute did.
+/// The outcome of a compute call.
 ///
 /// A write of the key while the closure runs decides what the result is:
 ///
@@ -73,7 +73,7 @@ pub enum CompResult<K, V> {
 }
 
 impl<K, V> CompResult<K, V> {
-    /// The entry of the result; `None` for `StillNone` and for `Overtaken`.
+    /// Returns the entry of the result; `None` for `StillNone` and for `Overtaken`.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
@@ -92,7 +92,7 @@ impl<K, V> CompResult<K, V> {
         }
     }
 
-    /// The entry of the result.
+    /// Returns the entry of the result.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
@@ -135,7 +135,7 @@ pub struct Entry<K, V> {
 }
 
 impl<K, V> Entry<K, V> {
-    /// The key.
+    /// Returns the key.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -145,7 +145,7 @@ impl<K, V> Entry<K, V> {
         &self.key
     }
 
-    /// The value.
+    /// Returns the value.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -165,7 +165,7 @@ impl<K, V> Entry<K, V> {
         self.value
     }
 
-    /// Whether this call made the value.
+    /// Returns whether this call made the value.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -176,7 +176,7 @@ impl<K, V> Entry<K, V> {
         self.fresh
     }
 
-    /// Whether this call replaced a live value by this one.
+    /// Returns whether this call replaced a live value by this one.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -188,9 +188,9 @@ impl<K, V> Entry<K, V> {
         self.replaced
     }
 
-    /// Whether the value was in the cache when the snapshot was taken. False for a value that could
-    /// not be kept, as in a cache of capacity 0, and if the key was written while the value was
-    /// made.
+    /// Returns whether the value was in the cache when the snapshot was taken. False for a value
+    /// that could not be kept, as in a cache of capacity 0, and if the key was written while the
+    /// value was made.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(0);
@@ -200,8 +200,8 @@ impl<K, V> Entry<K, V> {
         self.stored
     }
 
-    /// The time that the entry had left when the snapshot was taken; `None` if it never expires, or
-    /// was not stored.
+    /// Returns the time that the entry had left when the snapshot was taken; `None` if it never
+    /// expires, or was not stored.
     ///
     /// ```
     /// use std::time::Duration;

@@ -34,7 +34,7 @@ struct Open<K, V, S> {
     lease: KeyLease<K, V, S>,
 }
 
-/// What all replies to one request share.
+/// The data that all replies to one request need.
 struct Sent {
     stamp: u64,
     at: Instant,

@@ -41,7 +41,7 @@ impl Stamp {
         self.step(|stamp| stamp + 1 + stamp % 2);
     }
 
-    /// What is loaded from now on is served, and nothing older.
+    /// Entries loaded from now on are served, and older ones are not.
     pub(crate) fn serve_anew(&self) {
         self.step(|stamp| stamp + 2 - stamp % 2);
     }

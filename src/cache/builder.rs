@@ -59,8 +59,8 @@ pub(super) struct Bound<K, V> {
 }
 
 impl<K, V> CacheBuilder<K, V, RandomState> {
-    /// The settings of a cache of at most `max_capacity` entries (or of this total weight, if a
-    /// [`weigher`](Self::weigher) is set), with defaults for everything else.
+    /// Returns the settings of a cache of at most `max_capacity` entries (or of this total weight,
+    /// if a [`weigher`](Self::weigher) is set), with defaults for everything else.
     ///
     /// The same as [`Cache::builder`](crate::Cache::builder) and then
     /// [`max_capacity`](Self::max_capacity).
@@ -328,8 +328,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Width of the finest bucket of the timer wheel: how late the *removal* of an expired entry
-    /// may be. What reads see does not depend on it.
+    /// Sets the width of the finest bucket of the timer wheel: how late the *removal* of an expired
+    /// entry may be. What reads see does not depend on it.
     ///
     /// The builder rounds it up to a power of two nanoseconds. The default is 2^30 ns (1.07 s), the
     /// finest 2^16 ns (65.536 µs), the widest 2^43 ns (2.4 hours); `build` panics on others. A
@@ -364,7 +364,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Which thread runs maintenance when no operation of the cache does.
+    /// Sets which thread runs maintenance when no operation of the cache does.
     ///
     /// The default is [`Scheduler::background`], one thread for all caches of the process; with a
     /// custom [`ticker`](Self::ticker) it is [`Scheduler::disabled`].

@@ -487,7 +487,8 @@ where
         self.core.retain(keep);
     }
 
-    /// How many entries are stored now, including expired ones that were not yet removed.
+    /// Returns the number of entries that are stored now, including expired ones that were not yet
+    /// removed.
     ///
     /// Exact as long as no other thread writes: it counts every write that has returned. While
     /// other threads write, it may miss some of their last writes, or count them early.
@@ -505,8 +506,8 @@ where
         self.core.shared.map.len()
     }
 
-    /// What all stored entries weigh together, including expired ones that were not yet removed.
-    /// Without a [`weigher`](CacheBuilder::weigher) every entry weighs 1.
+    /// Returns the sum of the weights of all stored entries, including expired ones that were not
+    /// yet removed. Without a [`weigher`](CacheBuilder::weigher) every entry weighs 1.
     ///
     /// As exact as [`entry_count`](Self::entry_count): it counts what is stored, so it may be over
     /// the bound until maintenance has run.

@@ -38,7 +38,7 @@ type Bucket = [[u16; GHOSTS_PER_BUCKET]; 2];
 /// In a fingerprint: the entry expired.
 const EXPIRED: u16 = 1 << 15;
 
-/// What is remembered of an entry that left.
+/// A record of an entry that left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ghost {
     /// Stamp of the last use, by `order`.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// `now` is the reading of the clock at which the policy is asked, in cache time. Its instant is
 /// what the policy is told, and its answer counts from there.
 pub(crate) trait Lifetime<K, V>: Send + Sync {
-    /// What the policy has to be asked about.
+    /// The operations about which the policy has to be asked.
     fn asks(&self) -> Asks;
 
     /// The deadline of a new entry.

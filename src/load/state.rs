@@ -91,7 +91,7 @@ pub(crate) enum Failure {
     Error(Arc<dyn Any + Send + Sync>),
 }
 
-/// What is published of a run.
+/// The part of a run that waiters see.
 #[derive(Debug)]
 pub(crate) enum Outcome<V> {
     Value(Arc<Shared<V>>),
@@ -120,7 +120,7 @@ pub(crate) struct Shared<V> {
     pub(crate) deadline: u64,
 }
 
-/// What a waiter is told.
+/// The answer to a waiter.
 #[derive(Debug)]
 pub(crate) enum Verdict<V> {
     /// The run has ended with this.

@@ -151,8 +151,8 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// The values of several keys, in their order; those that the cache does not have are loaded by
-    /// one call of `load`, which returns a value or `None` for each key that it is given.
+    /// Returns the values of several keys, in their order. Those that the cache does not have are
+    /// loaded by one call of `load`, which returns a value or `None` for each key that it is given.
     ///
     /// A key that another call is loading is not loaded again: this call waits for it, after its
     /// own keys were stored. Only if that load fails, `load` runs again, for that key.

@@ -150,7 +150,7 @@ where
         Loading::of_closure(seeker, make, F::made, finish).await
     }
 
-    /// The key's entry, or a new one with the default value.
+    /// Returns the key's entry, or stores a new one with the default value.
     ///
     /// # Panics
     ///
@@ -168,7 +168,7 @@ where
         self.or_insert_with(V::default)
     }
 
-    /// The key's entry, or a new one with this value.
+    /// Returns the key's entry, or stores a new one with this value.
     ///
     /// # Panics
     ///
@@ -184,7 +184,7 @@ where
         self.or_insert_with(|| value)
     }
 
-    /// The key's entry, or a new one with the value that `init` makes, as
+    /// Returns the key's entry, or stores a new one with the value that `init` makes, as
     /// [`get_with`](Cache::get_with) does it.
     ///
     /// # Panics

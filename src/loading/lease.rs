@@ -91,7 +91,7 @@ impl<K, V, S> Lease<K, V, S> {
             .expect("a lease has its load until it ends")
     }
 
-    /// The key to load.
+    /// Returns the key to load.
     ///
     /// ```
     /// # use wheelhouse::{Cache, Leased};
@@ -103,8 +103,8 @@ impl<K, V, S> Lease<K, V, S> {
         self.load().key()
     }
 
-    /// Whether a value would still be stored: no write of the key has come since, no newer load has
-    /// replaced this one, and the cache exists.
+    /// Returns whether a value would still be stored: no write of the key has come since, no newer
+    /// load has replaced this one, and the cache exists.
     ///
     /// ```
     /// # use wheelhouse::{Cache, Leased};
@@ -227,7 +227,7 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// The value of a key, or the right to load it. Waits while another call loads the key.
+    /// Returns the value of a key, or the right to load it. Waits while another call loads the key.
     ///
     /// # Panics
     ///

@@ -189,7 +189,7 @@ pub struct Loaded<V> {
 }
 
 impl<V> Loaded<V> {
-    /// A value whose lifetime and reload are left to the cache's policies.
+    /// Makes a result whose lifetime and reload are left to the cache's policies.
     ///
     /// ```
     /// let loaded = wheelhouse::Loaded::new(1815);
@@ -203,7 +203,7 @@ impl<V> Loaded<V> {
         }
     }
 
-    /// The value's lifetime, in place of the expiry policy's answer. The limits of the cache
+    /// Sets the value's lifetime, in place of the expiry policy's answer. The limits of the cache
     /// (`time_to_live`, `time_to_idle`) hold beside it.
     ///
     /// ```
@@ -222,7 +222,7 @@ impl<V> Loaded<V> {
         self
     }
 
-    /// When the value is to be reloaded, in place of the answer of
+    /// Sets when the value is reloaded, in place of the answer of
     /// [`refresh_after`](crate::LoadingBuilder::refresh_after).
     ///
     /// ```
@@ -236,7 +236,7 @@ impl<V> Loaded<V> {
         self
     }
 
-    /// The value has no deadline of its own, whatever the expiry policy would say.
+    /// Gives the value no deadline of its own, whatever the expiry policy would say.
     ///
     /// ```
     /// let loaded = wheelhouse::Loaded::new(1815).never_expires();

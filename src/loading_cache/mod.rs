@@ -139,7 +139,7 @@ where
         }
     }
 
-    /// The cache itself, for all other methods. Its reads start no reload.
+    /// Returns the cache itself, for all other methods. Its reads start no reload.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};

@@ -20,7 +20,7 @@ where
     E: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// The value of a key, which is loaded if the key is absent.
+    /// Returns the value of a key, and loads it if the key is absent.
     ///
     /// A [`Loader`](crate::Loader) runs on this thread. For an [`AsyncLoader`](crate::AsyncLoader)
     /// the thread waits, and drives the future if no other waiter does.
@@ -79,9 +79,9 @@ where
         }
     }
 
-    /// The values of several keys, in their order; those that are absent are loaded by one call of
-    /// [`load_many`](crate::Loader::load_many). `None` for a key for which the loader returns
-    /// `None`.
+    /// Returns the values of several keys, in their order. Those that are absent are loaded by one
+    /// call of [`load_many`](crate::Loader::load_many). `None` for a key for which the loader
+    /// returns `None`.
     ///
     /// A key that another call is loading is not loaded again: this call waits for it, after its
     /// own keys were stored.
@@ -120,7 +120,8 @@ where
         }
     }
 
-    /// The value of a key if it is present; loads nothing. Starts a reload if the value is stale.
+    /// Returns the value of a key if it is present; loads nothing. Starts a reload if the value is
+    /// stale.
     ///
     /// # Panics
     ///

@@ -45,8 +45,9 @@ impl<K, V> Maintenance<K, V> {
                 "over the bound after a pass without a budget"
             );
         }
-        assert!(state.gathered.is_empty(), "a pass posts what it gathered");
-        assert!(state.batch.is_empty() && state.parts.is_empty());
+        let scratch = &state.scratch;
+        assert!(scratch.notifications.is_empty(), "a pass posts them");
+        assert!(scratch.batch.is_empty() && scratch.parts.is_empty() && scratch.reads.is_empty());
 
         let (mut timed, mut weight) = (0, 0);
         self.each_node(shared, |node| {

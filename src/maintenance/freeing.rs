@@ -26,7 +26,7 @@ const MIN_GRACE_WAIT: Duration = Duration::from_millis(1);
 /// After that it waits until the next write requests a run.
 const MAX_RECLAIM_RETRIES: u32 = 8;
 
-/// What was removed, under the maintenance lock.
+/// Removed nodes that wait to be freed, under the maintenance lock.
 pub(super) struct Freeing<K, V> {
     pub(super) retired: Retired<Garbage<K, V>>,
     /// Items retired since the backlog was told.

@@ -111,7 +111,7 @@ impl<K, V> Maintenance<K, V> {
         (state.wheel.now(), state.wheel.levels().collect())
     }
 
-    /// What was counted so far: nothing, unless statistics are recorded.
+    /// The counts so far; all zero unless statistics are recorded.
     pub(crate) fn stats(&self, shared: &Shared<K, V>) -> Stats {
         let panics = self.notifier.listener_panics();
         let counters = shared.counters.as_deref();

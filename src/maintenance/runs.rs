@@ -56,7 +56,7 @@ impl<K, V> Runs<'_, K, V> {
         judged
     }
 
-    /// What a run that begins now has to do before it may end.
+    /// The work that a run that begins now has to do before it may end.
     fn goal(self) -> Goal {
         Goal::new(
             self.maintenance.state.lock().drained,

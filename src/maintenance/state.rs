@@ -1,4 +1,4 @@
-//! What the maintenance lock protects.
+//! The state that the maintenance lock protects.
 
 use super::freeing::Freeing;
 use super::limits::BATCH_HARD_LIMIT;
@@ -15,23 +15,28 @@ pub(super) struct State<K, V> {
     pub(super) wheel: Wheel<K, V>,
     pub(super) eviction: Option<Eviction<K, V>>,
     pub(super) freeing: Freeing<K, V>,
-    /// Notifications that the pass in progress has collected.
-    pub(super) gathered: Vec<Notification<K, V>>,
-    /// Scratch vectors: empty between passes; they keep their capacity.
-    pub(super) batch: Batch<K, V>,
-    pub(super) parts: Vec<TablePart<K, V>>,
-    pub(super) read: Vec<NodePtr<K, V>>,
+    pub(super) scratch: Scratch<K, V>,
     /// The shard whose batch is drained next.
     pub(super) cursor: usize,
     /// How many batches were drained in turn since the cache was built.
     pub(super) drained: u64,
     /// How many nodes were taken from the wheel, and victims tried, since the cache was built.
     pub(super) done: u64,
-    /// What was admitted since the stamp of the read rings was renewed; see
+    /// The number of entries admitted since the stamp of the read rings was renewed; see
     /// [`Pass::renew_reads`](super::pass::Pass).
     pub(super) unstamped: usize,
     /// When the wheel's current bucket was last swept.
     pub(super) swept_at: u64,
+}
+
+/// The vectors of the pass in progress. They are empty between passes, and keep their capacity.
+pub(super) struct Scratch<K, V> {
+    /// What the listener is to hear.
+    pub(super) notifications: Vec<Notification<K, V>>,
+    pub(super) batch: Batch<K, V>,
+    /// Memory of tables that have moved.
+    pub(super) parts: Vec<TablePart<K, V>>,
+    pub(super) reads: Vec<NodePtr<K, V>>,
 }
 
 impl<K, V> State<K, V> {
@@ -41,10 +46,12 @@ impl<K, V> State<K, V> {
             wheel: Wheel::new(0, spans),
             eviction,
             freeing: Freeing::new(),
-            gathered: Vec::new(),
-            batch: Batch::new(),
-            parts: Vec::new(),
-            read: Vec::new(),
+            scratch: Scratch {
+                notifications: Vec::new(),
+                batch: Batch::new(),
+                parts: Vec::new(),
+                reads: Vec::new(),
+            },
             cursor: 0,
             drained: 0,
             done: 0,
@@ -58,7 +65,9 @@ impl<K, V> State<K, V> {
         let (Some(reads), Some(eviction)) = (reads, &mut self.eviction) else {
             return;
         };
-        let complete = reads.drain(&mut self.read, |nodes| eviction.accessed_all(nodes));
+        let complete = reads.drain(&mut self.scratch.reads, |nodes| {
+            eviction.accessed_all(nodes)
+        });
         self.freeing.rings_swept |= complete;
     }
 

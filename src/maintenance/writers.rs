@@ -1,4 +1,4 @@
-//! What writers and readers do for maintenance after their calls.
+//! The maintenance work of writers and readers, after their calls.
 //!
 //! After each write the writer checks, with a few loads, whether something is to be done: whether a
 //! run has to be requested, and whether the writer has to *help*, which is to run a small pass. It

@@ -15,7 +15,7 @@ pub(crate) struct ShardCell<K, V> {
     pub(super) totals: Totals,
 }
 
-/// What the lock of a shard guards.
+/// The part of a shard that its lock guards.
 pub(super) struct Locked<K, V> {
     pub(super) state: TableState<K, V>,
     pub(super) batch: Batch<K, V>,

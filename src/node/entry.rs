@@ -108,7 +108,7 @@ struct Entry {
     queue_id: AtomicU8,
 }
 
-/// What the size policy keeps of an entry, behind the entry itself.
+/// The size policy's data of an entry, behind the entry itself.
 #[repr(C)]
 struct PolicyLinks {
     queue: Links,
@@ -130,7 +130,7 @@ pub(super) const fn size(queue: bool) -> usize {
     size.next_multiple_of(ALIGN)
 }
 
-/// What entries are aligned to.
+/// The alignment of entries.
 pub(super) const ALIGN: usize = if align_of::<Entry>() > align_of::<PolicyLinks>() {
     align_of::<Entry>()
 } else {
@@ -263,7 +263,7 @@ impl<K, V> EntryPtr<K, V> {
         &self.policy_links().queue
     }
 
-    /// What the entry weighs, as the size policy counts it.
+    /// The weight of the entry, as the size policy counts it.
     #[inline]
     pub(crate) fn weight(self) -> u32 {
         self.policy_links().weight.load(Ordering::Relaxed)

@@ -211,8 +211,8 @@ impl<K, V> Node<K, V> {
 /// The bit in which a frozen deadline differs from a claimed one.
 const FROZEN: u64 = 1;
 
-/// What a claim at `now` makes of a deadline that is due: 2^61 ns earlier, so that the time since
-/// can still be told.
+/// The deadline that a claim at `now` stores for one that is due: 2^61 ns earlier, so that the time
+/// since can still be told.
 fn claimed(judged: u64, now: u64) -> u64 {
     let from = if now.wrapping_sub(judged) < CLAIM_SHIFT / 2 {
         judged
@@ -224,7 +224,8 @@ fn claimed(judged: u64, now: u64) -> u64 {
     from.wrapping_sub(CLAIM_SHIFT) & !FROZEN
 }
 
-/// What a writer that replaces a live node at `now` makes of its deadline, whatever that was.
+/// The deadline that a writer stores when it replaces a live node at `now`, whatever the old one
+/// was.
 fn frozen(now: u64) -> u64 {
     let past = now.wrapping_sub(CLAIM_SHIFT) | FROZEN;
     if past == time::NEVER { past - 2 } else { past }
@@ -265,7 +266,7 @@ pub(crate) struct NewNode<K, V> {
     pub(super) weight: u32,
 }
 
-/// What is known of a node only when it is added, under the shard's lock.
+/// The fields of a node that are known only when it is added, under the shard's lock.
 // Apart from the rest, which was written a while before: copied together, in wider words, the copy
 // would wait for these.
 #[derive(Clone, Copy, Debug)]

@@ -15,7 +15,7 @@
 use crate::stripe::Numbers;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the table knows about the registrations in it.
+/// The facts about a registration that the table asks for.
 pub(super) trait Registered {
     /// Whether its domain still exists.
     fn is_wanted(&self) -> bool;

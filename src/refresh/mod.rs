@@ -138,7 +138,7 @@ impl<K, V, P: Refresh<K, V> + ?Sized> Refresh<K, V> for Box<P> {
     forward_all!(self => **self, identity);
 }
 
-/// What the cache knows of a write.
+/// The facts about a write on which a policy decides.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Write {
@@ -149,7 +149,7 @@ pub struct Write {
     pub(crate) took: Option<Duration>,
 }
 
-/// What kind of write.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {
     Create,

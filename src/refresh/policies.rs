@@ -5,7 +5,7 @@ use crate::expiry::random_unit;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Entries are stale a fixed time after they were written or reloaded.
+/// Makes entries stale a fixed time after they were written or reloaded.
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,8 +24,8 @@ pub fn after(time: Duration) -> After {
     After(time)
 }
 
-/// Entries are stale when this share of their lifetime is over. Entries without a deadline never
-/// are.
+/// Makes entries stale when this fraction of their lifetime has passed. Entries without a deadline
+/// never are.
 ///
 /// # Panics
 ///
@@ -76,7 +76,7 @@ pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
     Jittered { policy, fraction }
 }
 
-/// Probabilistic early reloads: an entry is stale a random time before its deadline. The longer a
+/// Makes reloads early by chance: an entry is stale a random time before its deadline. The longer a
 /// value takes to load, the longer that time.
 ///
 /// That time is `δ·β·X`: `δ` is how long the load of the value took by the cache's ticker, `β` the
@@ -116,7 +116,7 @@ pub fn early(beta: f64) -> Early {
     }
 }
 
-/// No entry becomes stale, with two exceptions: the loader returned
+/// Makes no entry stale, with two exceptions: the loader returned
 /// [`Loaded::refresh_in`](crate::Loaded::refresh_in) for it, or a
 /// [`refresh`](crate::LoadingCache::refresh) of it has failed and is tried again.
 ///

@@ -54,7 +54,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// What was counted so far, and by the notifier.
+    /// The counts so far, those of the notifier included.
     pub(crate) fn of(counters: &Counters, listener_panics: u64) -> Self {
         let mut counts = counters.counts();
         counts[Count::ListenerPanics as usize] = listener_panics;
@@ -291,8 +291,8 @@ impl Sub for Stats {
 impl Sub for &Stats {
     type Output = Stats;
 
-    /// What happened between `earlier` and `self`. Where `earlier` counts more, because it is the
-    /// later one or comes from another cache, the difference is 0.
+    /// Returns the counts of what happened between `earlier` and `self`. Where `earlier` counts
+    /// more, because it is the later one or comes from another cache, the difference is 0.
     fn sub(self, earlier: &Stats) -> Stats {
         let mut between = self.clone();
         subtract(&mut between.counts, &earlier.counts);

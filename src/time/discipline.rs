@@ -241,7 +241,7 @@ fn is_old(segment: &Segment, counter: u64, age: u64) -> bool {
     counter.wrapping_sub(segment.from).wrapping_add(age) > 2 * age
 }
 
-/// What the discipline has learned from the pairs.
+/// The values that the discipline has computed from the pairs.
 #[derive(Debug)]
 struct Evidence {
     /// The last pair: told instants continue from here.

@@ -100,7 +100,7 @@ enum Source {
     Counter {
         counter: Counter,
         discipline: &'static Discipline,
-        /// What the counter of the discipline showed at cache time 0.
+        /// The reading of the discipline's counter at cache time 0.
         origin: u64,
     },
     /// A ticker, and what it showed at construction.
@@ -233,7 +233,7 @@ impl Clock {
         }
     }
 
-    /// What is left from now on until a deadline: `None` if it never comes, zero if it is due.
+    /// The time left from now until a deadline: `None` if it never comes, zero if it is due.
     pub(crate) fn time_until(&self, deadline: u64) -> Option<Duration> {
         if deadline == NEVER {
             return None;

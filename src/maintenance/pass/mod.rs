@@ -34,7 +34,7 @@ pub(super) struct Pass<'a, K, V> {
     shared: &'a Shared<K, V>,
     state: &'a mut State<K, V>,
     plan: Plan,
-    /// What is left of the plan's budget.
+    /// The rest of the plan's budget.
     budget: usize,
     /// Events applied: as many evictions may be due.
     applied: usize,
@@ -48,7 +48,7 @@ pub(super) struct Pass<'a, K, V> {
     ticker_panic: Option<Box<dyn Any + Send>>,
 }
 
-/// What a pass leaves.
+/// The work that a pass has left undone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passed {
     /// Whether the pass stopped for its budget with work left.
@@ -97,7 +97,8 @@ impl<K, V> Pass<'_, K, V> {
         self.state.freeing.end_sweep();
         self.make_room();
         (self.state.freeing).seal(&shared.domain, self.plan.seal, &maintenance.backlog);
-        maintenance.notifier.post(&mut self.state.gathered);
+        let notifications = &mut self.state.scratch.notifications;
+        maintenance.notifier.post(notifications);
         maintenance.backlog.note_applied();
         maintenance.status.end();
         if let (Some(counters), Some(begun)) = (&shared.counters, begun) {
@@ -174,7 +175,7 @@ impl<K, V> Pass<'_, K, V> {
     #[inline(always)]
     fn notify_or_retire(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
         if self.maintenance.notifier.has_listener() {
-            self.state.gathered.push(Notification { node, cause });
+            (self.state.scratch.notifications).push(Notification { node, cause });
         } else {
             self.state.freeing.retire(Garbage::Node(node));
         }

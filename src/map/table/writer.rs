@@ -1,4 +1,4 @@
-//! What the holder of a shard's lock does with the table.
+//! Operations on the table by the holder of the shard's lock.
 //!
 //! # How it works
 //!
