@@ -159,6 +159,7 @@ compile_error!(
 mod sync;
 
 mod contain;
+mod forward;
 mod stripe;
 mod time;
 

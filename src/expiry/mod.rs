@@ -17,6 +17,8 @@ mod erased;
 mod inherited;
 mod ready;
 
+use crate::forward::forward;
+use std::convert::identity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -191,52 +193,26 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     }
 }
 
-/// Forwards every method of [`Expiry`] to the policy behind the pointer.
-macro_rules! forward {
+/// Has what a pointer holds answer every method of [`Expiry`].
+macro_rules! forward_pointer {
     ($pointer:ident) => {
         impl<K, V, E: Expiry<K, V> + ?Sized> Expiry<K, V> for $pointer<E> {
-            fn expire_after_create(
-                &self,
-                key: &K,
-                value: &V,
-                created_at: Instant,
-            ) -> Option<Duration> {
-                (**self).expire_after_create(key, value, created_at)
-            }
-
-            fn expire_after_update(
-                &self,
-                key: &K,
-                value: &V,
-                updated_at: Instant,
-                duration_until_expiry: Option<Duration>,
-            ) -> Option<Duration> {
-                (**self).expire_after_update(key, value, updated_at, duration_until_expiry)
-            }
-
-            fn expire_after_read(
-                &self,
-                key: &K,
-                value: &V,
-                read_at: Instant,
-                duration_until_expiry: Option<Duration>,
-                last_modified_at: Instant,
-            ) -> Option<Duration> {
-                (**self).expire_after_read(
-                    key,
-                    value,
-                    read_at,
-                    duration_until_expiry,
-                    last_modified_at,
-                )
-            }
-
-            fn __asks(&self) -> Asks {
-                (**self).__asks()
+            forward! {
+                self => **self, identity;
+                fn expire_after_create(key: &K, value: &V, created_at: Instant)
+                    -> Option<Duration>;
+                fn expire_after_update(
+                    key: &K, value: &V, updated_at: Instant, duration_until_expiry: Option<Duration>
+                ) -> Option<Duration>;
+                fn expire_after_read(
+                    key: &K, value: &V, read_at: Instant, duration_until_expiry: Option<Duration>,
+                    last_modified_at: Instant
+                ) -> Option<Duration>;
+                fn __asks() -> Asks;
             }
         }
     };
 }
 
-forward!(Arc);
-forward!(Box);
+forward_pointer!(Arc);
+forward_pointer!(Box);

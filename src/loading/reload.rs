@@ -1,5 +1,6 @@
 //! Reloads over live entries, and the right to load as a value that keeps no cache alive.
 
+use super::bounds::{CacheKey, CacheValue};
 use super::commit::{Lead, publish};
 use crate::contain::contain;
 use crate::load::{By, Failure, Known, Load, Outcome, Ticket, Want, wake_all};
@@ -118,12 +119,7 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
     }
 }
 
-impl<K, V, S> Right<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> Right<K, V, S> {
     /// The value that a reload starts from; `None` if the key has none, or the cache is gone.
     pub(crate) fn old(&self) -> Option<V> {
         let core = self.core()?;
@@ -228,12 +224,7 @@ enum Kept {
     Absent,
 }
 
-impl<K, V, S> Lead<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
     /// Ends a reload that left the value unchanged: the entry's deadlines move as an update moves
     /// them. An entry that has expired meanwhile comes back.
     fn keep(mut self, old: V, from: FromLoad) {
@@ -266,12 +257,7 @@ where
     }
 }
 
-impl<'a, K, V, S> LoadView<'a, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
     /// The right to reload a key, if it has a stale entry and no load that is not overdue. Also
     /// what becomes the entry's moment of refresh meanwhile.
     pub(crate) fn begin_reload<Q>(self, hash: u64, key: &Q) -> Option<(Lead<'a, K, V, S>, u64)>

@@ -14,10 +14,10 @@
 use super::source::BoxFuture;
 use crate::contain::contain;
 use crate::load::{Load, thread_number, wake_all};
+use crate::loading::{CacheHasher, CacheKey, CacheValue};
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -59,12 +59,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Wake for WakeWaiters<K,
 }
 
 /// A waiter that drives a future.
-pub(super) struct Attached<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+pub(super) struct Attached<K: CacheKey, V: CacheValue, S: CacheHasher> {
     drives: Arc<Drives<K, V, S>>,
     drive: Arc<Drive<K, V>>,
     /// Whether it is a task of the program's spawner.
@@ -75,12 +70,7 @@ fn address<K, V>(load: &Arc<Load<K, V>>) -> usize {
     Arc::as_ptr(load).addr()
 }
 
-impl<K, V, S> Drives<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> Drives<K, V, S> {
     pub(super) fn new(spawner: Spawner) -> Self {
         Self {
             spawner,
@@ -143,12 +133,7 @@ where
     }
 }
 
-impl<K, V, S> Attached<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> Attached<K, V, S> {
     /// Polls the future, unless another waiter does so just now: then that one polls it once more.
     /// True if the future has ended.
     pub(super) fn poll(&self) -> bool {
@@ -247,12 +232,7 @@ impl<K, V> Drive<K, V> {
     }
 }
 
-impl<K, V, S> Drop for Attached<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> Drop for Attached<K, V, S> {
     fn drop(&mut self) {
         let drive = &self.drive;
         let mut futures = self.drives.futures.lock();

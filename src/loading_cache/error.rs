@@ -22,6 +22,16 @@ pub enum LoadError<E> {
     TimedOut,
 }
 
+impl<E> LoadError<E> {
+    /// What a loader returned; `None` if it panicked.
+    pub(super) fn of<T>(made: Option<Result<T, E>>) -> Result<T, Self> {
+        match made {
+            Some(made) => made.map_err(|error| Self::Failed(Arc::new(error))),
+            None => Err(Self::Panicked),
+        }
+    }
+}
+
 impl<E> Clone for LoadError<E> {
     fn clone(&self) -> Self {
         match self {

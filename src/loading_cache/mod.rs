@@ -35,6 +35,7 @@ pub use source::IntoLoading;
 
 use crate::RandomState;
 use crate::cache::Cache;
+use crate::loading::{CacheHasher, CacheKey, CacheValue};
 use drive::{Drives, Spawner};
 use source::Source;
 use std::fmt;
@@ -87,23 +88,13 @@ where
 }
 
 /// What the handles share beside the cache.
-struct Inner<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+struct Inner<K: CacheKey, V: CacheValue, E, S: CacheHasher> {
     source: Source<K, V, E>,
     workers: Arc<Workers<K, V, S>>,
     drives: Arc<Drives<K, V, S>>,
 }
 
-impl<K, V, E, S> Drop for Inner<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: CacheKey, V: CacheValue, E, S: CacheHasher> Drop for Inner<K, V, E, S> {
     fn drop(&mut self) {
         self.workers.close();
     }

@@ -18,6 +18,7 @@ pub use policies::{
     After, Early, Fraction, Jittered, Never, after, early, fraction, jittered, never,
 };
 
+use std::convert::identity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -109,59 +110,33 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
     }
 }
 
-/// Forwards every method of [`Refresh`] to what the pointer holds.
-macro_rules! forward {
-    ($pointer:ident) => {
-        impl<K, V, P: Refresh<K, V> + ?Sized> Refresh<K, V> for $pointer<P> {
-            fn refresh_after_create(
-                &self,
-                key: &K,
-                value: &V,
-                at: Instant,
-                lifetime: Option<Duration>,
-            ) -> Option<Duration> {
-                (**self).refresh_after_create(key, value, at, lifetime)
-            }
-
-            fn refresh_after_update(
-                &self,
-                key: &K,
-                value: &V,
-                at: Instant,
-                lifetime: Option<Duration>,
-            ) -> Option<Duration> {
-                (**self).refresh_after_update(key, value, at, lifetime)
-            }
-
-            fn refresh_after_reload(
-                &self,
-                key: &K,
-                value: &V,
-                at: Instant,
-                lifetime: Option<Duration>,
-            ) -> Option<Duration> {
-                (**self).refresh_after_reload(key, value, at, lifetime)
-            }
-
-            fn refresh_after_failure(
-                &self,
-                key: &K,
-                value: &V,
-                failures: u32,
-                left: Option<Duration>,
-            ) -> Option<Duration> {
-                (**self).refresh_after_failure(key, value, failures, left)
-            }
-
-            fn refresh_after(&self, key: &K, value: &V, write: Write) -> Option<Duration> {
-                (**self).refresh_after(key, value, write)
-            }
+/// Every method of [`Refresh`], as another policy answers it.
+macro_rules! forward_all {
+    ($self:ident => $policy:expr, $then:expr) => {
+        $crate::forward::forward! {
+            $self => $policy, $then;
+            fn refresh_after_create(key: &K, value: &V, at: Instant, lifetime: Option<Duration>)
+                -> Option<Duration>;
+            fn refresh_after_update(key: &K, value: &V, at: Instant, lifetime: Option<Duration>)
+                -> Option<Duration>;
+            fn refresh_after_reload(key: &K, value: &V, at: Instant, lifetime: Option<Duration>)
+                -> Option<Duration>;
+            fn refresh_after_failure(key: &K, value: &V, failures: u32, left: Option<Duration>)
+                -> Option<Duration>;
+            fn refresh_after(key: &K, value: &V, write: Write) -> Option<Duration>;
         }
     };
 }
 
-forward!(Arc);
-forward!(Box);
+use forward_all;
+
+impl<K, V, P: Refresh<K, V> + ?Sized> Refresh<K, V> for Arc<P> {
+    forward_all!(self => **self, identity);
+}
+
+impl<K, V, P: Refresh<K, V> + ?Sized> Refresh<K, V> for Box<P> {
+    forward_all!(self => **self, identity);
+}
 
 /// The facts about a write on which a policy decides.
 #[doc(hidden)]

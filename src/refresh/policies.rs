@@ -1,6 +1,6 @@
 //! The ready policies.
 
-use super::{Refresh, Write};
+use super::{Refresh, Write, forward_all};
 use crate::expiry::random_unit;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -195,52 +195,7 @@ impl<P> Jittered<P> {
 }
 
 impl<K, V, P: Refresh<K, V>> Refresh<K, V> for Jittered<P> {
-    fn refresh_after_create(
-        &self,
-        key: &K,
-        value: &V,
-        at: Instant,
-        lifetime: Option<Duration>,
-    ) -> Option<Duration> {
-        self.shorten(self.policy.refresh_after_create(key, value, at, lifetime))
-    }
-
-    fn refresh_after_update(
-        &self,
-        key: &K,
-        value: &V,
-        at: Instant,
-        lifetime: Option<Duration>,
-    ) -> Option<Duration> {
-        self.shorten(self.policy.refresh_after_update(key, value, at, lifetime))
-    }
-
-    fn refresh_after_reload(
-        &self,
-        key: &K,
-        value: &V,
-        at: Instant,
-        lifetime: Option<Duration>,
-    ) -> Option<Duration> {
-        self.shorten(self.policy.refresh_after_reload(key, value, at, lifetime))
-    }
-
-    fn refresh_after_failure(
-        &self,
-        key: &K,
-        value: &V,
-        failures: u32,
-        left: Option<Duration>,
-    ) -> Option<Duration> {
-        let next = self
-            .policy
-            .refresh_after_failure(key, value, failures, left);
-        self.shorten(next)
-    }
-
-    fn refresh_after(&self, key: &K, value: &V, write: Write) -> Option<Duration> {
-        self.shorten(self.policy.refresh_after(key, value, write))
-    }
+    forward_all!(self => self.policy, |moment| self.shorten(moment));
 }
 
 impl Early {
