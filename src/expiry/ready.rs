@@ -5,12 +5,14 @@
 //! contend.
 
 use std::cell::Cell;
+use std::convert::identity;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use super::Expiry;
 use super::erased::Asks;
+use crate::forward::forward;
 use crate::time::{MAX_LIFETIME_NANOS, saturating_nanos};
 
 /// Gives each new entry the lifetime that `lifetime` returns; later reads and writes do not change
@@ -412,17 +414,8 @@ impl<K, V> Expiry<K, V> for Never {
 }
 
 impl<P> Jittered<P> {
-    /// The lifetime, shortened by a random fraction.
     fn shorten(&self, lifetime: Option<Duration>) -> Option<Duration> {
-        if self.fraction == 0.0 {
-            return lifetime;
-        }
-        // First limit it to the longest lifetime: the cache would do so afterwards and remove the
-        // jitter.
-        let nanos = saturating_nanos(lifetime?).min(MAX_LIFETIME_NANOS);
-        let cut = nanos as f64 * self.fraction * random_unit();
-        // Rounding a lifetime of many days to f64 may make the cut longer than the lifetime.
-        Some(Duration::from_nanos(nanos.saturating_sub(cut as u64)))
+        lifetime.map(|lifetime| shortened(lifetime, self.fraction))
     }
 
     /// As [`shorten`](Self::shorten), but an answer that leaves the deadline passes unchanged.
@@ -481,19 +474,12 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
 }
 
 impl<K, V, P: Expiry<K, V>> Expiry<K, V> for WritesOnly<P> {
-    fn expire_after_create(&self, key: &K, value: &V, created_at: Instant) -> Option<Duration> {
-        self.policy.expire_after_create(key, value, created_at)
-    }
-
-    fn expire_after_update(
-        &self,
-        key: &K,
-        value: &V,
-        updated_at: Instant,
-        duration_until_expiry: Option<Duration>,
-    ) -> Option<Duration> {
-        self.policy
-            .expire_after_update(key, value, updated_at, duration_until_expiry)
+    forward! {
+        self => self.policy, identity;
+        fn expire_after_create(key: &K, value: &V, created_at: Instant) -> Option<Duration>;
+        fn expire_after_update(
+            key: &K, value: &V, updated_at: Instant, duration_until_expiry: Option<Duration>
+        ) -> Option<Duration>;
     }
 
     // `expire_after_read` is the trait's default, which leaves the deadline.
@@ -504,6 +490,19 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for WritesOnly<P> {
             ..self.policy.__asks()
         }
     }
+}
+
+/// A time, shortened by a random share of up to `fraction`.
+pub(crate) fn shortened(time: Duration, fraction: f64) -> Duration {
+    if fraction == 0.0 {
+        return time;
+    }
+    // First limit it to the longest lifetime: the cache would do so afterwards and remove the
+    // jitter.
+    let nanos = saturating_nanos(time).min(MAX_LIFETIME_NANOS);
+    let cut = nanos as f64 * fraction * random_unit();
+    // Rounding a lifetime of many days to f64 may make the cut longer than the lifetime.
+    Duration::from_nanos(nanos.saturating_sub(cut as u64))
 }
 
 /// A pseudo-random number in `[0, 1)`, from a SplitMix64 generator of this thread.
