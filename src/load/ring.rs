@@ -35,7 +35,7 @@ struct Wait {
 }
 
 /// A load of any cache.
-trait Blocks: Send + Sync {
+pub(crate) trait Blocks: Send + Sync {
     fn blocks(&self, ticket: Ticket) -> Option<u64>;
 
     fn hash(&self) -> u64;
@@ -93,19 +93,11 @@ pub(crate) fn thread_number() -> u64 {
 }
 
 /// Waits for a load as a thread, unless that would close a ring.
-pub(crate) fn wait_in<K, V, R>(
-    load: &Arc<Load<K, V>>,
+pub(crate) fn wait_in<R>(
+    load: Arc<dyn Blocks>,
     ticket: Ticket,
     wait: impl FnOnce() -> R,
-) -> Result<R, Ring>
-where
-    K: Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
-    wait_for(Arc::<Load<K, V>>::clone(load), ticket, wait)
-}
-
-fn wait_for<R>(load: Arc<dyn Blocks>, ticket: Ticket, wait: impl FnOnce() -> R) -> Result<R, Ring> {
+) -> Result<R, Ring> {
     let me = thread_number();
     if me == 0 {
         return Ok(away(wait));
@@ -177,7 +169,7 @@ impl Blocking {
             return Ok(());
         };
         let hash = load.hash();
-        wait_for(load, ticket, wait).map_err(|ring| (name, ring.fault(hash)))
+        wait_in(load, ticket, wait).map_err(|ring| (name, ring.fault(hash)))
     }
 }
 

@@ -95,7 +95,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         hash: u64,
         ask: &LoadRequest,
     ) -> Option<BareLead<'a, K, V, S>> {
-        if ask.over_present || !key.is_ready() {
+        if ask.over_present || key.owned().is_none() {
             return None;
         }
         let began = self.clock();
@@ -117,7 +117,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
             hash,
             mark,
             began,
-            key: key.take(),
+            key: key.owned().take(),
             load: None,
             ended: false,
         })

@@ -167,7 +167,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                     overdue = Some(Arc::clone(load));
                 }
             }
-            if offered.is_none() && !key.is_ready() {
+            if offered.is_none() && key.owned().is_none() {
                 drop((shard, probe));
                 drop(pin);
                 key.prepare();
@@ -183,7 +183,9 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                 lead.load().set_began(now);
                 lead
             } else {
-                let Some(key) = key.take() else { continue };
+                let Some(key) = key.owned().take() else {
+                    continue;
+                };
                 let load = Arc::new(Load::new(hash, key, ask.leader(), now));
                 if let Some(overdue) = &overdue {
                     shard.loads_mut().revoke(overdue, By::Newer);

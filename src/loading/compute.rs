@@ -54,15 +54,7 @@ fn written<K, V>(key: K, committed: Committed<V>) -> Result<Entry<K, V>, (By, En
             replaced,
             ..Entry::of(key, got)
         }),
-        Committed::Revoked { by, value, .. } => {
-            let got = Got {
-                value,
-                fresh: true,
-                stored: false,
-                left: None,
-            };
-            Err((by, Entry::of(key, got)))
-        }
+        Committed::Revoked { by, value, .. } => Err((by, Entry::of(key, Got::unstored(value)))),
     }
 }
 
@@ -145,7 +137,7 @@ where
         let (key, seen_key, cache) = (self.key.copy(), self.key.copy(), self.cache);
         let seeker = Seeker::new(&cache.core, self.key, LoadRequest::turn(may_wait));
         let make = move |seen: Option<&Got<V>>| f(seen.map(|got| Entry::of(seen_key, got.clone())));
-        Loading::of_closure(seeker, make, convert, move |end| finish(cache, key, end))
+        Loading::new(seeker, make, convert, move |end| finish(cache, key, end))
     }
 
     /// The key's entry. If there is none, or `replace_if` returns true for its value, a new entry

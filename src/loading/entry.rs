@@ -147,7 +147,7 @@ where
         let seeker = Seeker::new(&self.cache.core, self.key, ask);
         let make = move |_: Option<&Got<V>>| init();
         let finish = |end: End<V, _>| F::answer(end.got().map(|got| Entry::of(key, got)));
-        Loading::of_closure(seeker, make, F::made, finish).await
+        Loading::new(seeker, make, F::made, finish).await
     }
 
     /// Returns the key's entry, or stores a new one with the default value.

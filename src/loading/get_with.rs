@@ -2,6 +2,7 @@
 
 use super::begin::LoadRequest;
 use super::form::{Fallible, Form, Optional, Sure};
+use super::got::Got;
 use super::key::{ByRef, Key, Owned};
 use super::poll::Loading;
 use super::run::End;
@@ -69,9 +70,12 @@ where
         init: impl Future<Output = F::Made>,
     ) -> impl Future<Output = F::Answer<V>> {
         let seeker = Seeker::new(&self.core, key, LoadRequest::value(F::want())).looking_up();
-        Loading::of_future(seeker, init, F::made, |end: End<V, _>| {
-            F::answer(end.got().map(|got| got.value))
-        })
+        Loading::new(
+            seeker,
+            |_: Option<&Got<V>>| init,
+            F::made,
+            |end: End<V, _>| F::answer(end.got().map(|got| got.value)),
+        )
     }
 
     /// Returns the value of a key. If the key is absent or its entry has expired, calls `init` and

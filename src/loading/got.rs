@@ -27,6 +27,15 @@ impl<V> Got<V> {
             left: None,
         }
     }
+
+    /// A value that the call's own code made, and that was not stored.
+    pub(super) fn unstored(value: V) -> Self {
+        Self {
+            fresh: true,
+            stored: false,
+            ..Self::hit(value)
+        }
+    }
 }
 
 impl<V: Clone> Got<V> {

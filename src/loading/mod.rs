@@ -48,6 +48,7 @@ pub(crate) use bounds::{CacheHasher, CacheKey, CacheValue};
 pub(crate) use bulk::{Keys, wrong_number_of_values};
 pub(crate) use commit::Lead;
 pub(crate) use form::{error_of, fallible};
+pub(crate) use got::Got;
 pub(crate) use key::ByRef;
 pub(crate) use poll::Loading;
 pub(crate) use reload::{Dropped, ReloadResult, Right, leave, pass_on};

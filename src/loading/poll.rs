@@ -39,32 +39,9 @@ pub(crate) struct Loading<'a, K, V, S, Y: Key<K>, M, F, C, D> {
     finish: Option<D>,
 }
 
-impl<'a, K, V, S, Y: Key<K>, F, C, D> Loading<'a, K, V, S, Y, fn(Option<&Got<V>>) -> F, F, C, D> {
-    /// A call whose future the caller has made.
-    pub(crate) fn of_future(
-        seeker: Seeker<'a, K, V, S, Y>,
-        future: F,
-        convert: C,
-        finish: D,
-    ) -> Self {
-        Self {
-            init: Init::Run(future),
-            lead: None,
-            seeker,
-            convert,
-            finish: Some(finish),
-        }
-    }
-}
-
 impl<'a, K, V, S, Y: Key<K>, M, F, C, D> Loading<'a, K, V, S, Y, M, F, C, D> {
     /// A call whose closure makes the future.
-    pub(crate) fn of_closure(
-        seeker: Seeker<'a, K, V, S, Y>,
-        make: M,
-        convert: C,
-        finish: D,
-    ) -> Self {
+    pub(crate) fn new(seeker: Seeker<'a, K, V, S, Y>, make: M, convert: C, finish: D) -> Self {
         Self {
             init: Init::Make(make),
             lead: None,

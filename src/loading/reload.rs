@@ -381,15 +381,12 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         let hash = load.hash();
         loop {
             let pin = self.core.shared.pin();
-            let Some(node) = map.find(hash, &pin, |node| load.key() == node.key()) else {
-                return if load.is_current() {
-                    Kept::Absent
-                } else {
-                    Kept::Revoked
-                };
-            };
-            let now = self.core.shared.clock.now();
-            let Some(deadline) = node.deadline_if_alive(now) else {
+            let found = map.find(hash, &pin, |node| load.key() == node.key());
+            let live = found.and_then(|node| {
+                let now = self.core.shared.clock.now();
+                Some((node, now, node.deadline_if_alive(now)?))
+            });
+            let Some((node, now, deadline)) = live else {
                 return if load.is_current() {
                     Kept::Absent
                 } else {

@@ -103,12 +103,7 @@ impl<V> Committed<V> {
     #[cold]
     #[inline(never)]
     fn got_of_revoked(live: Option<Got<V>>, value: V) -> Got<V> {
-        live.unwrap_or(Got {
-            value,
-            fresh: true,
-            stored: false,
-            left: None,
-        })
+        live.unwrap_or(Got::unstored(value))
     }
 }
 
@@ -178,7 +173,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'_, K, V, S> {
                 }
             }
         }
-        wait_in(load, ticket, || {
+        wait_in(Arc::<Load<K, V>>::clone(load), ticket, || {
             loop {
                 if let Some(verdict) = load.poll(ticket, Some(&waker)) {
                     return Some(verdict);

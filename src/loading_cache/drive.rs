@@ -104,11 +104,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Drives<K, V, S> {
         drop(former);
         // Calls that have joined the loads meanwhile attach themselves.
         loads.iter().for_each(|load| load.wake_waiters());
-        Attached {
-            drives: Arc::clone(self),
-            drive,
-            spawned: false,
-        }
+        Attached::new(self, drive)
     }
 
     /// Attaches a waiter, if the load has a future.
@@ -117,11 +113,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Drives<K, V, S> {
         let drive = Arc::clone(futures.get(&address(load))?);
         drive.attached.fetch_add(1, Ordering::Relaxed);
         drop(futures);
-        Some(Attached {
-            drives: Arc::clone(drives),
-            drive,
-            spawned: false,
-        })
+        Some(Attached::new(drives, drive))
     }
 
     /// Hands a load to the spawner, whose task drives it.
@@ -134,6 +126,15 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Drives<K, V, S> {
 }
 
 impl<K: CacheKey, V: CacheValue, S: CacheHasher> Attached<K, V, S> {
+    /// A waiter that was counted among the attached.
+    fn new(drives: &Arc<Drives<K, V, S>>, drive: Arc<Drive<K, V>>) -> Self {
+        Self {
+            drives: Arc::clone(drives),
+            drive,
+            spawned: false,
+        }
+    }
+
     /// Polls the future, unless another waiter does so just now: then that one polls it once more.
     /// True if the future has ended.
     pub(super) fn poll(&self) -> bool {
@@ -249,11 +250,8 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Drop for Attached<K, V, S> {
         if !self.spawned {
             drive.attached.store(1, Ordering::Relaxed);
             drop(futures);
-            self.drives.spawn(Attached {
-                drives: Arc::clone(&self.drives),
-                drive: Arc::clone(drive),
-                spawned: true,
-            });
+            let task = Self::new(&self.drives, Arc::clone(drive));
+            self.drives.spawn(task);
             return;
         }
         drive.unlist(&mut futures);

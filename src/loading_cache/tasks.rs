@@ -4,7 +4,7 @@ use super::LoadingCache;
 use super::error::LoadError;
 use super::run::{made, result};
 use super::source::{Source, put};
-use crate::loading::{ByRef, LoadRequest, Loading, Seeker, fallible};
+use crate::loading::{ByRef, Got, LoadRequest, Loading, Seeker, fallible};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::future::ready;
@@ -58,7 +58,7 @@ where
                 let ask = LoadRequest::value(fallible::<LoadError<E>>());
                 let seeker = Seeker::new(&self.cache.core, ByRef::new(key), ask);
                 let load = async { self.timed(|| loader.load(&key.to_owned())) };
-                Loading::of_future(seeker, load, made, result).await
+                Loading::new(seeker, |_: Option<&Got<V>>| load, made, result).await
             }
             Source::Async(loader) => self.load_driven(loader, key).await,
         }
