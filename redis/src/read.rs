@@ -2,8 +2,8 @@
 //!
 //! The order of a load is what makes it right. First the lease for the key is registered, then
 //! the request is written, then the reply fills the lease. An invalidation that comes at any time
-//! after the registration revokes the lease, so an outdated reply reaches those who waited for
-//! it, but is not kept.
+//! after the registration revokes the lease, so the calls that wait get an outdated reply, but
+//! it is not kept.
 
 use crate::cached::{Cached, Content};
 use crate::error::NearError;
@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 use wheelhouse::{Equivalent, Filled, Lease, Leased};
 
 /// The pause before a server is asked again that said "not now".
-const SERVER_PAUSE: Duration = Duration::from_millis(25);
+pub(super) const SERVER_PAUSE: Duration = Duration::from_millis(25);
 
 type Found<V> = Result<Option<V>, NearError>;
 type KeyLease<K, V, S> = Lease<K, Cached<V>, S>;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::Expiry;
 use super::erased::Asks;
+use crate::random;
 use crate::time::{MAX_LIFETIME_NANOS, saturating_nanos};
 
 /// Gives each new entry the lifetime that `lifetime` returns; later reads and writes do not change
@@ -506,7 +507,7 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for WritesOnly<P> {
     }
 }
 
-/// A pseudo-random number in `[0, 1)`, from a SplitMix64 generator of this thread.
+/// A pseudo-random number in `[0, 1)`, from a generator of this thread.
 pub(crate) fn random_unit() -> f64 {
     thread_local! {
         /// 0 until the thread draws its first number. Has no destructor, so it can be used while
@@ -518,14 +519,10 @@ pub(crate) fn random_unit() -> f64 {
         if seed == 0 {
             seed = RandomState::new().hash_one(0);
         }
-        seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let number = random::next(&mut seed);
         state.set(seed);
-        let mut mixed = seed;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^= mixed >> 31;
         // The upper 53 bits: as many as an f64 holds exactly.
-        (mixed >> 11) as f64 / (1_u64 << 53) as f64
+        (number >> 11) as f64 / (1_u64 << 53) as f64
     })
 }
 
