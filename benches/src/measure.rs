@@ -17,8 +17,8 @@ use crate::{
 };
 
 /// Times a piece of work on pinned workers. Each, given its number, calls `warm` before the clock
-/// starts, then `run`, which does so many operations. With `cpu` the time is CPU time of the workers
-/// in place of elapsed time.
+/// starts, then `run`, which does this many operations. With `cpu` the time is CPU time of the
+/// workers in place of elapsed time.
 ///
 /// Returns the core time per operation, which is the elapsed time, times the cores that could work,
 /// over all operations; and the sum of what the workers returned.
