@@ -3,8 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cargo bench --no-run -p wheelhouse-bench
 cargo build --release -p wheelhouse-bench
+cargo bench --no-run -p wheelhouse-bench
 program="${CARGO_TARGET_DIR:-target}/release/wheelhouse-bench"
 timeout --kill-after=5 300 "$program" --quick --rounds 1 --threads 2 all cancel-aged cancel-any
 
