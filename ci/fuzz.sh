@@ -18,7 +18,7 @@ targets=("$@")
 command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 if [ "${#targets[@]}" -eq 0 ]; then
     targets=(wheel list map buffers policy cache bounded reentry settings load)
-    # All at once, which is faster than one after the other. A named target is built when it runs.
+    # All at once, which uses all cores.
     cargo +nightly fuzz build
 fi
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Checks the text of the project, and prints the file and line of each fault:
 #
-# * A comment of Rust code, of a script or of a Cargo.toml has at most 100 columns; rows of tables
-#   and drawings may be wider. So has a line of prose in a Markdown file; tables, code blocks and
-#   links may be wider.
-# * Comments and prose name what acts. They say none of "whoever", "nobody" and "somebody", and no
-#   "who" of a thread, a reader and the like.
+# * A comment of Rust code, of a script or of a manifest has at most 100 columns; rows of tables and
+#   drawings may be wider. So has a line of prose in a Markdown file; tables, code blocks and links
+#   may be wider.
+# * A comment or a Markdown file names what acts: it says none of "whoever", "nobody" and
+#   "somebody", and calls no thread or reader "who".
 #
 #   ci/prose.sh              all tracked files
 #   ci/prose.sh src/list.rs  only these files
@@ -16,7 +16,7 @@ if [ $# -gt 0 ]; then
     files=("$@")
 else
     mapfile -t files < <(git ls-files -- \
-        '*.rs' '*.sh' '.ci/*' '*Cargo.toml' '.cargo/*.toml' '*.md')
+        '*.rs' '*.md' '*.toml' '*.sh' '.ci/*')
 fi
 
 perl -CSDA -e '
@@ -29,12 +29,8 @@ perl -CSDA -e '
         print "$ARGV:$.: $what\n";
         $faults++;
     }
-    my $things = qr/(?:reader|writer|thread|caller|waiter|leader|call|load|run|pass)(?:e?s)?|those/;
-    sub name_what_acts {
-        my ($text) = @_;
-        fault("name what acts in the place of \"$1\"")
-            if $text =~ /\b(whoever|nobody|somebody|(?:$things),? who)\b/i;
-    }
+    my $thing = qr/readers?|writers?|callers?|waiters?|leaders?|threads?|calls?|loads?|those/;
+    my $agent = qr/\b(whoever|nobody|somebody|(?:$thing) who)\b/i;
     my $fence = "";
     while (my $line = <>) {
         chomp $line;
@@ -44,13 +40,12 @@ perl -CSDA -e '
                 my $mark = $1;
                 if (!$fence) { $fence = $mark }
                 elsif (index($mark, $fence) == 0) { $fence = "" }
-            } elsif (!$fence) {
-                name_what_acts($line);
-                next if !$wide || $line =~ /^\s*\|/;
+            } elsif (!$fence && $wide && $line !~ /^\s*\|/) {
                 # A link cannot be cut: only what stands before it counts, and what follows it.
                 (my $prose = $line) =~ s/\]\([^)]*\)|^\s*\[[^\]]*\]:.*$|<?https?:\S+//g;
                 fault("prose of " . length($line) . " columns") if length($prose) > 100;
             }
+            fault("name what acts in the place of \"$1\"") if !$fence && $line =~ $agent;
         } elsif ($ARGV =~ /\.rs$/) {
             # A comment begins the line, or stands after code: not after a quote or a colon, which
             # leaves out texts and addresses.
@@ -58,12 +53,10 @@ perl -CSDA -e '
                 my $text = $1;
                 my $table = $text =~ m{^[!/]?\s*\|} || $text =~ /[┌│└─►]/;
                 fault("comment of " . length($line) . " columns") if $wide && !$table;
-                name_what_acts($text);
+                fault("name what acts in the place of \"$1\"") if $text =~ $agent;
             }
-        } elsif ($line =~ /^\s*#\s(.*)/) {
-            # This script names the words itself.
-            name_what_acts($1) unless $ARGV eq "ci/prose.sh";
-            fault("comment of " . length($line) . " columns") if $wide;
+        } elsif ($wide && $line =~ /^\s*#/) {
+            fault("comment of " . length($line) . " columns");
         }
     } continue {
         if (eof) {

@@ -22,8 +22,8 @@ use crate::time::{MAX_LIFETIME_NANOS, saturating_nanos};
 ///
 /// # Examples
 ///
-/// Use it for a value whose source has fixed the deadline, which later writes of the key must not
-/// extend:
+/// Use it if the source of a value sets the deadline, and later writes of the key must not extend
+/// it:
 ///
 /// ```
 /// use std::time::Duration;
@@ -47,7 +47,7 @@ use crate::time::{MAX_LIFETIME_NANOS, saturating_nanos};
 ///
 /// # Panics
 ///
-/// None of its own; a panic in `lifetime` reaches the caller of the cache, see
+/// The policy itself does not panic. A panic in `lifetime` reaches the caller of the cache, see
 /// [`Expiry`](Expiry#panics).
 ///
 /// # Cost
@@ -146,7 +146,7 @@ where
     Accessing { lifetime }
 }
 
-/// Lets no entry expire, unless a caller sets its deadline.
+/// Sets no deadline: an entry expires only if a caller sets its deadline.
 ///
 /// Use it for a cache whose lifetimes all come from `insert_with_ttl` and `set_expiry`. A deadline
 /// set by these calls stays when a plain `insert` replaces the value.

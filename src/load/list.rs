@@ -1,14 +1,15 @@
 //! The current loads of one shard, and what a writer knows of those that share its key's hash.
 //!
-//! Keys are compared outside of the shard's lock. A call that finds loads of its key's full hash
-//! which it has not compared yet takes them along, releases the lock, compares, and comes again.
+//! Keys are compared outside of the shard's lock. A call that finds loads with its key's full hash,
+//! whose keys it has not compared yet, copies their addresses, releases the lock, compares the
+//! keys, and starts again.
 //!
 //! # Bare loads
 //!
 //! Most loads begin and end while no other call asks for their key. Such a load is *bare*: a key in
 //! the list, under a mark that only its leader knows. The first other call that meets it completes
-//! it, which makes the [`Load`] that calls can share. Its leader finds that by the mark when its
-//! run has ended.
+//! it, which makes the [`Load`] that calls can share. The leader finds this `Load` by the mark when
+//! its run has ended.
 
 use super::{By, Load, Sealed};
 use std::sync::Arc;
@@ -30,7 +31,7 @@ enum Listed<K, V> {
     Load(Arc<Load<K, V>>),
 }
 
-/// What only its leader knows of a load.
+/// A load that only its leader knows.
 pub(crate) struct Bare<K> {
     pub(crate) key: K,
     /// The thread that leads, or 0 if its number is not known.

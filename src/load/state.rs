@@ -23,7 +23,7 @@
 //! | a value, load current     | gets it                | leads              | wait on  |
 //! | a failure, load current   | gets it                | leads              | wait on  |
 //! | a value or failure, load not current | gets it     | looks again        | look again |
-//! | (revoked while it runs)   | waits on, unless it waits for a turn: then it looks again | | |
+//! | nothing yet: the load is revoked while the run continues | waits on, unless it waits for a turn: then it looks again | | |
 //!
 //! A waiter for a turn (a compute) accepts nothing. Each waiter has a ticket. Tickets ascend, and a
 //! waiter that has to look again keeps its own, so a place in the order is never lost.
@@ -91,7 +91,7 @@ pub(crate) enum Failure {
     Error(Arc<dyn Any + Send + Sync>),
 }
 
-/// What is published of a run.
+/// The part of a run that waiters see.
 #[derive(Debug)]
 pub(crate) enum Outcome<V> {
     Value(Arc<Shared<V>>),
@@ -120,7 +120,7 @@ pub(crate) struct Shared<V> {
     pub(crate) deadline: u64,
 }
 
-/// What a waiter is told.
+/// The answer to a waiter.
 #[derive(Debug)]
 pub(crate) enum Verdict<V> {
     /// The run has ended with this.
@@ -142,7 +142,7 @@ pub(crate) enum By {
     Newer,
 }
 
-/// What is left of a load whose value has been stored.
+/// What a load has to do after its value was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sealed {
     /// Nothing: no call waits, and none can join.
@@ -306,8 +306,8 @@ impl<K, V> Load<K, V> {
         self.leader.load(Ordering::Relaxed)
     }
 
-    /// Whether a task that is polled now, and would wait, is called by the leader's code. If a
-    /// waker polls the task, the answer is false: the leader goes on, though the task waits.
+    /// Whether the leader's own code is polling the task that asks: such a task must not wait. If a
+    /// waker polls the task, the answer is false, since the leader continues.
     pub(crate) fn is_led_by_caller(&self) -> bool {
         let me = thread_number();
         me != 0 && self.leader() == me && !WAKING.try_with(Cell::get).unwrap_or(false)
@@ -366,7 +366,7 @@ impl<K, V> Load<K, V> {
         self.state.lock().queue.insert(ticket, waiter);
     }
 
-    /// A waiter whose call had other work to do now waits like any other.
+    /// The waiter's call has finished its other work: from now on it waits like any other.
     pub(crate) fn wait_now(&self, ticket: Ticket) {
         let mut state = self.state.lock();
         if let Some(waiter) = state.queue.get_mut(ticket)
@@ -491,7 +491,7 @@ impl<K, V> Load<K, V> {
     }
 
     /// The run's value has been stored. Under the shard's lock, in the hold that stored it. Unless
-    /// it goes on, the load is no longer current and has to leave the list in the same hold.
+    /// it continues, the load is no longer current and has to leave the list in the same hold.
     #[inline]
     pub(crate) fn seal(&self) -> Sealed {
         // The lock is not needed for a load that only its leader knows: none can join any more.

@@ -1,9 +1,10 @@
-//! A load of a thread that no other call asks for: no state to share, no look-up for its commit.
+//! Loads that no other call has joined. They need no shared state, and no look-up when they commit.
 //!
 //! `load::list` says what a bare load is. If another call has met it, its leader ends it like any
 //! other load.
 
 use super::begin::LoadRequest;
+use super::bounds::{CacheKey, CacheValue};
 use super::commit::{Committed, Lead, count_time};
 use super::key::Key;
 use super::run::{End, Made};
@@ -12,7 +13,7 @@ use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::operations::{Check, Core, LifetimeSource, LoadView, Refused, WriteGate, Written};
 use crate::stats::Counters;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// The lead of a load that began bare. If it is dropped without an outcome, the longest-waiting
@@ -84,15 +85,9 @@ impl<K, V> WriteGate<K, V> for Commit<'_, K, V> {
     }
 }
 
-impl<'a, K, V, S> LoadView<'a, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
-    /// The lead, if no entry and no load of the shard has this hash: then no key has to be
-    /// compared, so no look-up has to come first and no pin is needed. For a call that has just
-    /// missed.
+impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
+    /// Begins a bare load, if no entry and no load of the shard has this hash. Then there is no key
+    /// to compare, so neither a look-up nor a pin is needed. For a call that has just missed.
     #[inline(always)]
     pub(super) fn begin_bare<Y: Key<K>>(
         self,
@@ -145,12 +140,7 @@ impl<'a, K, V, S> BareLead<'a, K, V, S> {
     }
 }
 
-impl<K, V, S> BareLead<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> BareLead<'_, K, V, S> {
     /// Ends the run with what its closure made.
     // Always inlined: so what was made, and its end, do not pass through memory.
     #[inline(always)]

@@ -1,5 +1,6 @@
 //! The end of a load: its value is stored if the load is still current, then published.
 
+use super::bounds::{CacheKey, CacheValue};
 use super::got::Got;
 use crate::contain::contain;
 use crate::listener::RemovalCause;
@@ -10,7 +11,7 @@ use crate::node::NodePtr;
 use crate::operations::{Check, Core, LifetimeSource, LoadView, Refused, WriteGate, Written};
 use crate::stats::Counters;
 use crate::time::{self, Clock, NEVER};
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -115,7 +116,7 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
         lead
     }
 
-    /// Has waiters share a failure, rather than lead, if this is dropped.
+    /// If this is dropped, waiters get this failure; none of them becomes the leader.
     pub(super) fn fails_as(&mut self, failure: fn() -> Failure) {
         self.dropped = Some(failure);
     }
@@ -199,7 +200,7 @@ pub(super) fn count_time<K, V, S>(core: &Core<K, V, S>, began: u64) {
     let Some(counters) = &shared.counters else {
         return;
     };
-    // A ticker that panics must not keep waiters asleep.
+    // If the ticker panics, waiters must be woken all the same.
     contain(|| {
         let took = time::elapsed(shared.clock.now(), began);
         let span = shared.clock.view(began).span(took);
@@ -207,12 +208,7 @@ pub(super) fn count_time<K, V, S>(core: &Core<K, V, S>, began: u64) {
     });
 }
 
-impl<K, V, S> Lead<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
     /// Stores the value if the load is still current, and ends the run.
     #[inline]
     pub(crate) fn commit(self, value: V, given: LifetimeSource) -> Committed<V> {

@@ -17,6 +17,18 @@ pub(crate) struct Got<V> {
     pub(crate) left: Option<Duration>,
 }
 
+impl<V> Got<V> {
+    /// A plain hit, for a call that returns the value only.
+    pub(super) fn hit(value: V) -> Self {
+        Self {
+            value,
+            fresh: false,
+            stored: true,
+            left: None,
+        }
+    }
+}
+
 impl<V: Clone> Got<V> {
     /// A live node's value. The pin is held; `Clone` is user code.
     pub(crate) fn of<K>(node: NodePtr<K, V>, clock: &Clock) -> Self {

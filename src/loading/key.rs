@@ -1,6 +1,7 @@
-//! The key of a call that may load: owned, or borrowed and made owned at need.
+//! The key of a call that may load: owned, or borrowed and cloned only if the call loads.
 //!
-//! Public only as a parameter of [`EntrySelector`](crate::EntrySelector), and not to be named.
+//! It is public only because it is a parameter of [`EntrySelector`](crate::EntrySelector). Programs
+//! do not name it.
 
 use equivalent::Equivalent;
 use std::borrow::ToOwned;

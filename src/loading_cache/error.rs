@@ -1,4 +1,4 @@
-//! Why a load came to nothing.
+//! Why a load produced no value.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,6 +20,16 @@ pub enum LoadError<E> {
     Panicked,
     /// The load took longer than [`load_timeout`](crate::LoadingBuilder::load_timeout).
     TimedOut,
+}
+
+impl<E> LoadError<E> {
+    /// What a loader returned; `None` if it panicked.
+    pub(super) fn of<T>(made: Option<Result<T, E>>) -> Result<T, Self> {
+        match made {
+            Some(made) => made.map_err(|error| Self::Failed(Arc::new(error))),
+            None => Err(Self::Panicked),
+        }
+    }
 }
 
 impl<E> Clone for LoadError<E> {

@@ -1,4 +1,4 @@
-//! A refresh under way, as its caller sees it.
+//! The future of a refresh.
 
 use super::error::LoadError;
 use super::run::{answer, block_on};
@@ -6,19 +6,18 @@ use super::source::panicked;
 use super::wait::{Lateness, Wait};
 use super::{Inner, LoadingCache};
 use crate::load::{Ticket, Verdict, Want};
-use crate::loading::{Dropped, Right};
+use crate::loading::{CacheHasher, CacheKey, CacheValue, Dropped, Right};
 use crate::operations::WeakHandle;
 use std::any::TypeId;
 use std::fmt;
 use std::future::Future;
-use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// A refresh that [`LoadingCache::refresh`] has requested: a future of its outcome. The refresh
-/// goes on if the future is dropped.
+/// continues if the future is dropped.
 ///
 /// The outcome is the new value, or the one that an explicit write has stored meanwhile; `None` if
 /// the loader answers [`Gone`](crate::Reloaded::Gone). A refresh that lasts longer than the
@@ -92,12 +91,7 @@ trait Refreshes<V, E>: Send + Sync {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<V>, LoadError<E>>>;
 }
 
-struct Of<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+struct Of<K: CacheKey, V: CacheValue, E, S: CacheHasher> {
     wait: Wait<K, V, S>,
     core: WeakHandle<K, V, S>,
     inner: Weak<Inner<K, V, E, S>>,
@@ -105,16 +99,10 @@ where
     went_on: bool,
 }
 
-pub(super) fn refreshing<K, V, E, S>(
+pub(super) fn refreshing<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
     wait: Wait<K, V, S>,
     users: &LoadingCache<K, V, E, S>,
-) -> Refreshing<V, E>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+) -> Refreshing<V, E> {
     Refreshing {
         inner: Some(Box::new(Of {
             wait,
@@ -126,13 +114,7 @@ where
     }
 }
 
-impl<K, V, E, S> Of<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Of<K, V, E, S> {
     /// The load that was joined had no outcome: this call's own load replaces it. False if the
     /// cache is gone.
     fn take_over(&mut self) -> bool {
@@ -143,7 +125,7 @@ where
         };
         let weak = self.core.clone();
         let right = Right::taken_over(&core, weak, load, panicked::<E>, Dropped::Fails);
-        self.wait = inner.launch_and_wait(&core, &self.core, right, Ticket::draw());
+        self.wait = inner.launch_and_wait(&core, &self.core, right);
         true
     }
 
@@ -166,7 +148,7 @@ where
             let want = Want::Any(TypeId::of::<LoadError<E>>());
             if let Some(newer) = core.loads().join_current(&load, ticket, want) {
                 let (core, drives) = (self.core.clone(), Arc::clone(&inner.drives));
-                self.wait = Wait::new(core, drives, newer, ticket, None);
+                self.wait = Wait::new(core, drives, newer, ticket);
                 return None;
             }
         }
@@ -175,12 +157,8 @@ where
     }
 }
 
-impl<K, V, E, S> Refreshes<V, E> for Of<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Refreshes<V, E>
+    for Of<K, V, E, S>
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<V>, LoadError<E>>> {
         loop {

@@ -136,24 +136,21 @@ pub(super) fn remade<V, E: Send + Sync + 'static>(
         reload,
         took,
     };
-    match (made, old) {
-        (None, _) => ReloadResult::Failed(panicked::<E>()),
-        (Some(Err(error)), _) => ReloadResult::Failed(failure(LoadError::Failed(Arc::new(error)))),
-        (Some(Ok(Reloaded::New(loaded))), _) => {
+    match (LoadError::of(made), old) {
+        (Err(error), _) => ReloadResult::Failed(failure(error)),
+        (Ok(Reloaded::New(loaded)), _) => {
             ReloadResult::New(loaded.value, from(loaded.lifetime, loaded.refresh))
         }
-        (Some(Ok(Reloaded::Unchanged)), Some(old)) => {
-            ReloadResult::Unchanged(old, from(None, None))
-        }
+        (Ok(Reloaded::Unchanged), Some(old)) => ReloadResult::Unchanged(old, from(None, None)),
         (
-            Some(Ok(Reloaded::UnchangedFor {
+            Ok(Reloaded::UnchangedFor {
                 expires_in,
                 refresh_in,
-            })),
+            }),
             Some(old),
         ) => ReloadResult::Unchanged(old, from(expires_in.map(Some), refresh_in)),
         // Without an old value there is nothing that could be unchanged.
-        (Some(Ok(_)), _) => ReloadResult::Gone,
+        (Ok(_), _) => ReloadResult::Gone,
     }
 }
 

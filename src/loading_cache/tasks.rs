@@ -56,8 +56,8 @@ where
         match &self.inner.source {
             Source::Blocking(loader) => {
                 let ask = LoadRequest::value(fallible::<LoadError<E>>());
-                let seeker = Seeker::new(&self.cache, ByRef::new(key), ask, None);
-                let load = async { self.run_loader(key, |key| loader.load(key)) };
+                let seeker = Seeker::new(&self.cache.core, ByRef::new(key), ask);
+                let load = async { self.timed(|| loader.load(&key.to_owned())) };
                 Loading::of_future(seeker, load, made, result).await
             }
             Source::Async(loader) => self.load_driven(loader, key).await,
@@ -98,7 +98,7 @@ where
         let values = match &self.inner.source {
             Source::Blocking(loader) => {
                 let store = |(value, took)| put(value, took);
-                let load = |keys: Vec<K>| ready(self.timed(|| loader.load_many(&keys)));
+                let load = |keys: Vec<K>| ready(self.load_many(&**loader, &keys));
                 let values = self.cache.get_all_as_async(keys, load, store).await;
                 values.map_err(|error| (*error).clone())
             }

@@ -1,4 +1,4 @@
-//! What the maintenance lock protects.
+//! The state that the maintenance lock protects.
 
 use super::freeing::Freeing;
 use super::limits::BATCH_HARD_LIMIT;
@@ -23,7 +23,7 @@ pub(super) struct State<K, V> {
     pub(super) drained: u64,
     /// How many nodes were taken from the wheel, and victims tried, since the cache was built.
     pub(super) done: u64,
-    /// What was admitted since the stamp of the read rings was renewed; see
+    /// The number of entries admitted since the stamp of the read rings was renewed; see
     /// [`Pass::renew_reads`](super::pass::Pass).
     pub(super) unstamped: usize,
     /// When the wheel's current bucket was last swept.

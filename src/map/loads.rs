@@ -21,8 +21,8 @@ impl<K, V> ShardCell<K, V> {
     /// Whether a key of this shard may have a load. No lock.
     #[inline]
     pub(crate) fn may_load(&self) -> bool {
-        // Acquire, partner: the release in the drop of `LoadsMut`. A caller that misses a load
-        // since it has ended sees what that load has stored.
+        // Acquire, partner: the release in the drop of `LoadsMut`. A caller that finds no load,
+        // because the load has ended, sees what that load has stored.
         self.totals.loads.load(Ordering::Acquire) != 0
     }
 }

@@ -37,7 +37,7 @@ impl Written {
     }
 }
 
-/// A write's view of what else goes on with its key.
+/// A write's view of what else happens to its key.
 pub(crate) trait WriteGate<K, V> {
     /// Whether the key is known to be absent, so that the attempt need not look it up.
     #[inline]

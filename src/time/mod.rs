@@ -66,7 +66,7 @@ pub(crate) struct Clock {
     asked: std::sync::atomic::AtomicUsize,
 }
 
-/// A reading that a call took ahead of the place where it needs it, or none.
+/// An early reading of the clock, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 // One register: 0 stands for none. So a reading of 0 is taken again.
 pub(crate) struct Ahead(u64);
@@ -84,7 +84,17 @@ impl Ahead {
         }
     }
 
-    /// The same if that takes no call.
+    /// The same for a caller that has tried [`Clock::read_ahead`]: another try would be no use.
+    #[inline(always)]
+    pub(crate) fn or_call(self, clock: &Clock) -> u64 {
+        if self == Self::NONE {
+            clock.now_indirectly()
+        } else {
+            self.0
+        }
+    }
+
+    /// As [`or_read`](Self::or_read), if that takes no call.
     #[inline(always)]
     pub(crate) fn or_read_in_line(self, clock: &Clock) -> Option<u64> {
         if self == Self::NONE {
@@ -100,7 +110,7 @@ enum Source {
     Counter {
         counter: Counter,
         discipline: &'static Discipline,
-        /// What the counter of the discipline showed at cache time 0.
+        /// The reading of the discipline's counter at cache time 0.
         origin: u64,
     },
     /// A ticker, and what it showed at construction.
@@ -112,7 +122,7 @@ impl Clock {
     /// the monotonic clock of the operating system.
     ///
     /// The first call in a process measures the rate of the counter against the system's clock.
-    /// This keeps the thread busy for less than a millisecond as a rule, at worst for 200 ms. Later
+    /// This keeps the thread busy usually for less than a millisecond, at worst for 200 ms. Later
     /// calls, from any cache, use the rate as measured.
     pub(crate) fn tsc() -> Self {
         let (counter, discipline, origin) = Counter::start();
@@ -152,8 +162,8 @@ impl Clock {
     #[inline]
     pub(crate) fn now_in_line(&self) -> Option<u64> {
         let direct = self.direct.now();
-        // Fuzzers and models set the time by a call. They get an answer every other time, so that
-        // they take both ways of a look-up.
+        // Fuzzers and models set the time by a call. Every other call answers `None`, so that they
+        // take both paths of a look-up.
         #[cfg(any(fuzzing, wheelhouse_shuttle))]
         let direct = direct.or_else(|| {
             let asked = self
@@ -195,8 +205,8 @@ impl Clock {
             .unwrap_or_else(|| self.view_after_correction(now))
     }
 
-    /// Calls `convert` with the [`view`](Self::view): for a caller that has no other calls to make,
-    /// and so saves no register as a rule.
+    /// Calls `convert` with the [`view`](Self::view): for a caller that otherwise calls no
+    /// function, and so need not save registers.
     #[inline(always)]
     pub(crate) fn with_view<R>(&self, now: u64, convert: impl FnOnce(View) -> R) -> R {
         match self.view_at_once(now) {
@@ -233,7 +243,7 @@ impl Clock {
         }
     }
 
-    /// What is left from now on until a deadline: `None` if it never comes, zero if it is due.
+    /// The time left from now until a deadline: `None` if it never comes, zero if it is due.
     pub(crate) fn time_until(&self, deadline: u64) -> Option<Duration> {
         if deadline == NEVER {
             return None;

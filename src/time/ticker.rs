@@ -26,11 +26,15 @@ use std::time::Duration;
 ///   with `Instant::now()` if that was not done in the last 17 ms. So the instants that an
 ///   [`Expiry`](crate::Expiry) is told agree with `Instant::now()` within 50 µs, at any uptime, and
 ///   do not go back in one thread.
-/// - **Deadlines.** A deadline is met within 50 µs + 1 part per million of its length, from ten
-///   seconds after the first cache of the process was built. Before that the rate of the counter is
-///   known less well, some 20 parts per million at first. These figures hold for a system clock
-///   that runs evenly. While the system slews its clock, the cache converts a deadline far away at
-///   the former rate, so it is off by as much as the slew shifts the clock.
+/// - **Deadlines.** The table shows how far a deadline may be off, if the system clock runs evenly.
+///   While the system slews its clock, the cache converts a deadline far away at the former rate,
+///   so it is off by as much as the slew shifts the clock.
+///
+///   | since the first cache of the process was built | error of a deadline |
+///   |---|---|
+///   | less than ten seconds | 50 µs + about 20 parts per million of its length |
+///   | ten seconds or more | 50 µs + 1 part per million of its length |
+///
 /// - **A suspended machine.** While a machine is suspended, `Instant::now()` stands still on some
 ///   systems (Linux, macOS) and continues on others (Windows). Told instants follow it in both
 ///   cases: they step forward at once, or stand still until `Instant::now()` has caught up, which

@@ -36,7 +36,7 @@ pub(super) struct Pass<'a, K, V> {
     /// Taken from the state, to which `run` gives it back.
     scratch: Scratch<K, V>,
     plan: Plan,
-    /// What is left of the plan's budget.
+    /// The rest of the plan's budget.
     budget: usize,
     /// Events applied: as many evictions may be due.
     applied: usize,
@@ -50,7 +50,7 @@ pub(super) struct Pass<'a, K, V> {
     ticker_panic: Option<Box<dyn Any + Send>>,
 }
 
-/// What a pass leaves.
+/// The work that a pass has left undone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passed {
     /// Whether the pass stopped for its budget with work left.
@@ -119,17 +119,18 @@ impl<K, V> Pass<'_, K, V> {
         }
     }
 
-    /// Removes due entries, and victims: always more than came in. Else writers that bring as much
-    /// as a pass can drain would keep expired entries in the cache, and the bound would not hold.
+    /// Removes due entries and victims, always more than the pass has added. Otherwise fast writers
+    /// could use up the whole budget of each pass: expired entries would stay, and the cache would
+    /// exceed its bound.
     fn make_room(&mut self) {
         let least = self.applied + self.plan.budget / 2;
-        // Expired entries make room before live ones are asked to.
+        // Remove expired entries before live ones.
         let over = self.plan.evict && self.state.is_over();
         if (self.plan.expire || over) && !self.state.wheel.is_empty() {
             self.count_done(least, |pass| pass.expire(over));
         }
         if over {
-            // However many were due.
+            // Evict whatever number of entries was due.
             self.count_done(least, Self::evict);
         }
     }

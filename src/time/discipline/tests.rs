@@ -283,7 +283,7 @@ fn a_jump_of_the_program_s_time_is_told_at_once() {
     }
 }
 
-/// A machine that was suspended, where the counter goes on and the program's time does not.
+/// A machine that was suspended, where the counter continues and the program's time does not.
 #[test]
 fn a_jump_of_the_counter_is_not_told() {
     for jump in [2 * SECOND, 10 * SECOND, DAY] {

@@ -76,7 +76,7 @@ fn every_pair_of_ticks_of_every_level_with_the_moments_beside_their_edges() {
         let spans = Spans::with_shift(shift);
         for (level, len) in BUCKETS_PER_LEVEL.into_iter().enumerate() {
             let (span, len) = (spans.span(level).as_nanos() as u64, u64::from(len));
-            // A turn from a boundary that all levels share, at several bucket_ids of the clock.
+            // One turn from a boundary that all levels share, at several times of the clock.
             for base in [0, 1 << 63, 0u64.wrapping_sub(span.wrapping_mul(len))] {
                 for tick in 0..len {
                     for ahead in 0..=2 * len + 1 {

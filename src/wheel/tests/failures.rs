@@ -364,7 +364,7 @@ fn a_caller_that_stops_in_mid_bucket_strands_nothing() {
     }
     let now = SPAN;
     for taken in 1..=10 {
-        // A panic in the caller's code after each node: the next pass goes on where this one was
+        // A panic in the caller's code after each node: the next pass continues where this one was
         // thrown out.
         let wheel = std::panic::AssertUnwindSafe(&mut rig.wheel);
         let thrown = std::panic::catch_unwind(move || {
