@@ -23,11 +23,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use erased::{Asks, Lifetime, erase};
-pub(crate) use ready::random_unit;
 pub use ready::{
     Accessing, Creating, Jittered, Never, WritesOnly, Writing, accessing, creating, jittered,
     never, writes_only, writing,
 };
+pub(crate) use ready::{random_unit, shorten};
 
 /// Decides for each entry how long it lives.
 ///

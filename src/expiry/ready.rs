@@ -185,7 +185,7 @@ pub fn never() -> Never {
 /// - An answer equal to `duration_until_expiry` passes through unchanged, so the deadline stays
 ///   where it is and repeated reads do not shorten it.
 /// - `None` and `Some(Duration::ZERO)` pass through unchanged.
-/// - A lifetime above 2^62 ns (146 years) counts as 2^62 ns before it is shortened.
+/// - A lifetime above the [longest one](Expiry#answers) is first cut to it.
 /// - With a `fraction` of 0.0 it answers as `policy` does.
 ///
 /// The fractions are pseudo-random, from a generator of the calling thread with a random seed: they
@@ -413,20 +413,7 @@ impl<K, V> Expiry<K, V> for Never {
 }
 
 impl<P> Jittered<P> {
-    /// The lifetime, shortened by a random fraction.
-    fn shorten(&self, lifetime: Option<Duration>) -> Option<Duration> {
-        if self.fraction == 0.0 {
-            return lifetime;
-        }
-        // First limit it to the longest lifetime: the cache would do so afterwards and remove the
-        // jitter.
-        let nanos = saturating_nanos(lifetime?).min(MAX_LIFETIME_NANOS);
-        let cut = nanos as f64 * self.fraction * random_unit();
-        // Rounding a lifetime of many days to f64 may make the cut longer than the lifetime.
-        Some(Duration::from_nanos(nanos.saturating_sub(cut as u64)))
-    }
-
-    /// As [`shorten`](Self::shorten), but an answer that leaves the deadline passes unchanged.
+    /// As [`shorten`], but an answer that leaves the deadline passes unchanged.
     fn shorten_unless(
         &self,
         unchanged: Option<Duration>,
@@ -435,14 +422,15 @@ impl<P> Jittered<P> {
         if lifetime == unchanged {
             lifetime
         } else {
-            self.shorten(lifetime)
+            shorten(lifetime, self.fraction)
         }
     }
 }
 
 impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
     fn expire_after_create(&self, key: &K, value: &V, created_at: Instant) -> Option<Duration> {
-        self.shorten(self.policy.expire_after_create(key, value, created_at))
+        let lifetime = self.policy.expire_after_create(key, value, created_at);
+        shorten(lifetime, self.fraction)
     }
 
     fn expire_after_update(
@@ -505,6 +493,19 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for WritesOnly<P> {
             ..self.policy.__asks()
         }
     }
+}
+
+/// A lifetime, or the moment of a refresh, made shorter by a random part of this fraction.
+pub(crate) fn shorten(lifetime: Option<Duration>, fraction: f64) -> Option<Duration> {
+    if fraction == 0.0 {
+        return lifetime;
+    }
+    // First limit it to the longest lifetime: the cache would do so afterwards and remove the
+    // jitter.
+    let nanos = saturating_nanos(lifetime?).min(MAX_LIFETIME_NANOS);
+    let cut = nanos as f64 * fraction * random_unit();
+    // Rounding a lifetime of many days to f64 may make the cut longer than the lifetime.
+    Some(Duration::from_nanos(nanos.saturating_sub(cut as u64)))
 }
 
 /// A pseudo-random number in `[0, 1)`, from a generator of this thread.

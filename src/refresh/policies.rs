@@ -1,7 +1,7 @@
 //! The ready policies.
 
 use super::{Refresh, Write, forward_all};
-use crate::expiry::random_unit;
+use crate::expiry::{random_unit, shorten};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -187,15 +187,8 @@ impl<K, V> Refresh<K, V> for Fraction {
     }
 }
 
-impl<P> Jittered<P> {
-    fn shorten(&self, moment: Option<Duration>) -> Option<Duration> {
-        let moment = moment?;
-        Some(moment - share(moment, self.fraction * random_unit()))
-    }
-}
-
 impl<K, V, P: Refresh<K, V>> Refresh<K, V> for Jittered<P> {
-    forward_all!(self => self.policy, |moment| self.shorten(moment));
+    forward_all!(self => self.policy, |moment| shorten(moment, self.fraction));
 }
 
 impl Early {
