@@ -29,7 +29,8 @@ perl -CSDA -e '
         print "$ARGV:$.: $what\n";
         $faults++;
     }
-    my $agent = qr/\b(whoever|nobody|somebody|(?:readers?|writers?|threads?|calls?|those) who)\b/i;
+    my $thing = qr/readers?|writers?|callers?|waiters?|leaders?|threads?|calls?|loads?|those/;
+    my $agent = qr/\b(whoever|nobody|somebody|(?:$thing) who)\b/i;
     my $fence = "";
     while (my $line = <>) {
         chomp $line;

@@ -156,6 +156,7 @@ compile_error!(
 
 // A module imports from earlier groups only (tests/imports.rs checks it). The order is also that of
 // the documentation: the methods of `Cache` in `cache` come before those in `loading`.
+mod random;
 mod sync;
 
 mod contain;

@@ -105,7 +105,7 @@ impl WheelSnapshot {
 /// let wheel = cache.policy().wheel();
 /// let finest = &wheel.levels()[0];
 /// let ahead = finest.lens().iter().position(|&len| len > 0).unwrap() - finest.hand();
-/// assert_eq!(ahead, 9); // ten seconds are 9.3 buckets of 1.07 s
+/// assert_eq!(ahead, 9); // ten seconds are 9.3 default resolutions
 /// ```
 #[derive(Clone, Debug)]
 pub struct LevelSnapshot {

@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 use wheelhouse::{Equivalent, Filled, Lease, Leased};
 
 /// The pause before a server is asked again that said "not now".
-const SERVER_PAUSE: Duration = Duration::from_millis(25);
+pub(super) const SERVER_PAUSE: Duration = Duration::from_millis(25);
 
 type Found<V> = Result<Option<V>, NearError>;
 type KeyLease<K, V, S> = Lease<K, Cached<V>, S>;

@@ -11,7 +11,7 @@ use crate::time::Ticker;
 use std::fmt;
 use std::time::Duration;
 
-/// Width of the finest wheel bucket by default: 2^30 ns.
+/// Width of the finest wheel bucket by default.
 const DEFAULT_RESOLUTION: Duration = Duration::from_nanos(1 << 30);
 
 /// The settings of a cache, from [`Cache::builder`](crate::Cache::builder).
@@ -252,7 +252,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// Bounds the time since an entry was last written. If an entry has other lifetimes too, the
     /// earliest deadline counts.
     ///
-    /// Zero makes every entry due at once; more than 2^62 ns (146 years) counts as 2^62 ns.
+    /// Zero makes every entry due at once. A lifetime above the [longest one](Expiry#answers) is
+    /// cut to it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -276,8 +277,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// too, the earliest deadline counts.
     ///
     /// [`set_expiry`](crate::Cache::set_expiry) resets the idle time too; `contains_key`,
-    /// `peek_ref`, iteration and `retain` do not. Zero makes every entry due at once; more than
-    /// 2^62 ns (146 years) counts as 2^62 ns.
+    /// `peek_ref`, iteration and `retain` do not. Zero makes every entry due at once. A
+    /// lifetime above the [longest one](Expiry#answers) is cut to it.
     ///
     /// ```
     /// use std::time::Duration;

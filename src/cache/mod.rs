@@ -206,10 +206,10 @@ where
 
     /// Stores a value that lives for `ttl` from now. The policy is not asked. Works on any cache.
     ///
-    /// With a `ttl` of zero, no read finds the value, and the listener gets it as `Expired`. More
-    /// than 2^62 ns (146 years) counts as 2^62 ns. Cache-wide limits still hold: the earliest
-    /// deadline counts. Later reads and updates ask the policy as usual, and may move this
-    /// deadline.
+    /// With a `ttl` of zero, no read finds the value, and the listener gets it as `Expired`. A
+    /// lifetime above the [longest one](crate::Expiry#answers) is cut to it. Cache-wide limits
+    /// still hold: the earliest deadline counts. Later reads and updates ask the policy as usual,
+    /// and may move this deadline.
     ///
     /// # Panics
     ///
@@ -351,10 +351,10 @@ where
     /// Sets how long an entry lives from now; `None` removes its deadline. Returns false if the key
     /// is absent or its entry has expired.
     ///
-    /// Zero: the entry expires at once. More than 2^62 ns (146 years) counts as 2^62 ns. Cache-wide
-    /// limits still hold: the earliest deadline counts. The call restarts `time_to_idle`. It does
-    /// not count as a read or a write otherwise. Later reads and updates ask the policy as usual,
-    /// and may move this deadline.
+    /// Zero: the entry expires at once. A lifetime above the [longest one](crate::Expiry#answers)
+    /// is cut to it. Cache-wide limits still hold: the earliest deadline counts. The call restarts
+    /// `time_to_idle`. It does not count as a read or a write otherwise. Later reads and updates
+    /// ask the policy as usual, and may move this deadline.
     ///
     /// # Panics
     ///

@@ -27,7 +27,7 @@ pub use ready::{
     Accessing, Creating, Jittered, Never, WritesOnly, Writing, accessing, creating, jittered,
     never, writes_only, writing,
 };
-pub(crate) use ready::{random_unit, shortened};
+pub(crate) use ready::{random_unit, shorten};
 
 /// Decides for each entry how long it lives.
 ///

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::Expiry;
 use super::erased::Asks;
 use crate::forward::forward;
+use crate::random;
 use crate::time::{MAX_LIFETIME_NANOS, saturating_nanos};
 
 /// Gives each new entry the lifetime that `lifetime` returns; later reads and writes do not change
@@ -186,7 +187,7 @@ pub fn never() -> Never {
 /// - An answer equal to `duration_until_expiry` passes through unchanged, so the deadline stays
 ///   where it is and repeated reads do not shorten it.
 /// - `None` and `Some(Duration::ZERO)` pass through unchanged.
-/// - A lifetime above 2^62 ns (146 years) counts as 2^62 ns before it is shortened.
+/// - A lifetime above the [longest one](Expiry#answers) is first cut to it.
 /// - With a `fraction` of 0.0 it answers as `policy` does.
 ///
 /// The fractions are pseudo-random, from a generator of the calling thread with a random seed: they
@@ -414,11 +415,7 @@ impl<K, V> Expiry<K, V> for Never {
 }
 
 impl<P> Jittered<P> {
-    fn shorten(&self, lifetime: Option<Duration>) -> Option<Duration> {
-        lifetime.map(|lifetime| shortened(lifetime, self.fraction))
-    }
-
-    /// As [`shorten`](Self::shorten), but an answer that leaves the deadline passes unchanged.
+    /// As [`shorten`], but an answer that leaves the deadline passes unchanged.
     fn shorten_unless(
         &self,
         unchanged: Option<Duration>,
@@ -427,14 +424,15 @@ impl<P> Jittered<P> {
         if lifetime == unchanged {
             lifetime
         } else {
-            self.shorten(lifetime)
+            shorten(lifetime, self.fraction)
         }
     }
 }
 
 impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
     fn expire_after_create(&self, key: &K, value: &V, created_at: Instant) -> Option<Duration> {
-        self.shorten(self.policy.expire_after_create(key, value, created_at))
+        let lifetime = self.policy.expire_after_create(key, value, created_at);
+        shorten(lifetime, self.fraction)
     }
 
     fn expire_after_update(
@@ -492,20 +490,20 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for WritesOnly<P> {
     }
 }
 
-/// A time, shortened by a random share of up to `fraction`.
-pub(crate) fn shortened(time: Duration, fraction: f64) -> Duration {
+/// A lifetime, or the moment of a refresh, made shorter by a random part of this fraction.
+pub(crate) fn shorten(lifetime: Option<Duration>, fraction: f64) -> Option<Duration> {
     if fraction == 0.0 {
-        return time;
+        return lifetime;
     }
     // First limit it to the longest lifetime: the cache would do so afterwards and remove the
     // jitter.
-    let nanos = saturating_nanos(time).min(MAX_LIFETIME_NANOS);
+    let nanos = saturating_nanos(lifetime?).min(MAX_LIFETIME_NANOS);
     let cut = nanos as f64 * fraction * random_unit();
     // Rounding a lifetime of many days to f64 may make the cut longer than the lifetime.
-    Duration::from_nanos(nanos.saturating_sub(cut as u64))
+    Some(Duration::from_nanos(nanos.saturating_sub(cut as u64)))
 }
 
-/// A pseudo-random number in `[0, 1)`, from a SplitMix64 generator of this thread.
+/// A pseudo-random number in `[0, 1)`, from a generator of this thread.
 pub(crate) fn random_unit() -> f64 {
     thread_local! {
         /// 0 until the thread draws its first number. Has no destructor, so it can be used while
@@ -517,14 +515,10 @@ pub(crate) fn random_unit() -> f64 {
         if seed == 0 {
             seed = RandomState::new().hash_one(0);
         }
-        seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let number = random::next(&mut seed);
         state.set(seed);
-        let mut mixed = seed;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^= mixed >> 31;
         // The upper 53 bits: as many as an f64 holds exactly.
-        (mixed >> 11) as f64 / (1_u64 << 53) as f64
+        (number >> 11) as f64 / (1_u64 << 53) as f64
     })
 }
 

@@ -1,4 +1,4 @@
-//! The state of one load: who leads, which calls wait, what came of it.
+//! The state of one load: which thread leads, which calls wait, how it ended.
 //!
 //! # Phases
 //!

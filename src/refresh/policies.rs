@@ -1,7 +1,7 @@
 //! The ready policies.
 
 use super::{Refresh, Write, forward_all};
-use crate::expiry::{random_unit, shortened};
+use crate::expiry::{random_unit, shorten};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -188,9 +188,7 @@ impl<K, V> Refresh<K, V> for Fraction {
 }
 
 impl<K, V, P: Refresh<K, V>> Refresh<K, V> for Jittered<P> {
-    forward_all!(self => self.policy, |moment: Option<Duration>| {
-        moment.map(|moment| shortened(moment, self.fraction))
-    });
+    forward_all!(self => self.policy, |moment| shorten(moment, self.fraction));
 }
 
 impl Early {

@@ -42,9 +42,8 @@ use std::time::Instant;
 
 /// The age of a segment from which on a conversion corrects it first: 17 ms.
 const PERIOD: u64 = 1 << 24;
-/// The greatest age at which a segment is used, while another thread corrects it: 34 ms. Where the
-/// program's clock changes by 1,000 parts per million, a segment of that age is off by 34
-/// microseconds.
+/// The greatest age at which a segment is used, while another thread corrects it. Where the
+/// program's clock changes by 1,000 parts per million, a segment is off by a thousandth of its age.
 const GREATEST_AGE: u64 = 2 * PERIOD;
 /// How often a thread checks for that correction before it continues without it.
 const CORRECTION_CHECKS: u32 = if cfg!(wheelhouse_loom) { 1 } else { 256 };

@@ -18,7 +18,7 @@
 //!    cache time is a bug: it breaks at the wrap and when a clock runs backwards past its origin.
 //! 2. A deadline made here is [`NEVER`], or lies at most [`MAX_LIFETIME_NANOS`] ahead of the `now`
 //!    it was made from. Half of the signed range therefore stays free, so the clock may run
-//!    backwards by 146 years before a comparison means the wrong thing.
+//!    backwards by as much before a comparison means the wrong thing.
 //! 3. No function that compares times takes a lock, allocates or panics. No function that reads or
 //!    converts them allocates or waits for a lock; only a [`Ticker`] of the program's can panic.
 //! 4. Told instants never go back in one thread, as long as the counter does not. `segment` holds
@@ -121,9 +121,9 @@ impl Clock {
     /// The default clock: the processor's time stamp counter where it runs at a constant rate, else
     /// the monotonic clock of the operating system.
     ///
-    /// The first call in a process measures the rate of the counter against the system's clock.
-    /// This keeps the thread busy usually for less than a millisecond, at worst for 200 ms. Later
-    /// calls, from any cache, use the rate as measured.
+    /// The first call in a process measures the rate of the counter against the system's clock,
+    /// which keeps the thread busy ([`Ticker`] says how long). Later calls, from any cache, use the
+    /// rate as measured.
     pub(crate) fn tsc() -> Self {
         let (counter, discipline, origin) = Counter::start();
         Self {

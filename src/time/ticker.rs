@@ -38,11 +38,11 @@ use std::time::Duration;
 /// - **A suspended machine.** While a machine is suspended, `Instant::now()` stands still on some
 ///   systems (Linux, macOS) and continues on others (Windows). Told instants follow it in both
 ///   cases: they step forward at once, or stand still until `Instant::now()` has caught up, which
-///   takes at most 34 ms of running time. Deadlines are points of the counter. Where the hardware
-///   lets the counter run while the machine is suspended, that time counts for deadlines, and
-///   entries may be due right after it. Where the counter stands still, that time does not count.
-///   Where the counter starts again from 0, the cache takes this as time that ran backwards:
-///   nothing is removed early, and deadlines are reached later.
+///   takes at most twice the time named under *Agreement*, while the machine runs. Deadlines are
+///   points of the counter. Where the hardware lets the counter run while the machine is suspended,
+///   that time counts for deadlines, and entries may be due right after it. Where the counter
+///   stands still, that time does not count. Where the counter starts again from 0, the cache takes
+///   this as time that ran backwards: nothing is removed early, and deadlines are reached later.
 /// - **A virtual machine that moves.** The hypervisor keeps the counter going. The cache treats a
 ///   step of the counter as if the machine had been suspended. A different rate of the counter is
 ///   adopted within about half a minute; deadlines given before then keep the former rate.
