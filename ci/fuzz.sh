@@ -15,12 +15,12 @@ cd "$(dirname "$0")/.."
 seconds=${1:-20}
 shift || true
 targets=("$@")
+command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 if [ "${#targets[@]}" -eq 0 ]; then
     targets=(wheel list map buffers policy cache bounded reentry settings load)
+    # All at once, which uses all cores.
+    cargo +nightly fuzz build
 fi
-
-command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
-cargo +nightly fuzz build
 
 # Long programs are slow and find little more than short ones: with a few hundred operations, all
 # invariants can be checked after each.

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Checks the text of the project, and prints the file and line of each fault:
 #
-# * A comment of Rust code (src/, tests/, fuzz/, redis/) or of a script (ci/, .ci/) has at most
-#   100 columns; rows of tables and drawings may be wider. So has a line of prose in a Markdown
-#   file; tables, code blocks and links may be wider.
-# * A comment of Rust code names what acts: it says none of "whoever", "nobody" and "somebody".
+# * A comment of Rust code, of a script or of a manifest has at most 100 columns; rows of tables and
+#   drawings may be wider. So has a line of prose in a Markdown file; tables, code blocks and links
+#   may be wider.
+# * A comment or a Markdown file names what acts: it says none of "whoever", "nobody" and
+#   "somebody", and calls no thread or reader "who".
 #
 #   ci/prose.sh              all tracked files
 #   ci/prose.sh src/list.rs  only these files
@@ -15,7 +16,7 @@ if [ $# -gt 0 ]; then
     files=("$@")
 else
     mapfile -t files < <(git ls-files -- \
-        'src/*.rs' 'tests/*.rs' 'fuzz/*.rs' 'redis/*.rs' 'ci/*.sh' '.ci/*' '*.md')
+        '*.rs' '*.md' '*.toml' '*.sh' '.ci/*')
 fi
 
 perl -CSDA -e '
@@ -28,6 +29,8 @@ perl -CSDA -e '
         print "$ARGV:$.: $what\n";
         $faults++;
     }
+    my $thing = qr/readers?|writers?|callers?|waiters?|leaders?|threads?|calls?|loads?|those/;
+    my $agent = qr/\b(whoever|nobody|somebody|(?:$thing) who)\b/i;
     my $fence = "";
     while (my $line = <>) {
         chomp $line;
@@ -42,6 +45,7 @@ perl -CSDA -e '
                 (my $prose = $line) =~ s/\]\([^)]*\)|^\s*\[[^\]]*\]:.*$|<?https?:\S+//g;
                 fault("prose of " . length($line) . " columns") if length($prose) > 100;
             }
+            fault("name what acts in the place of \"$1\"") if !$fence && $line =~ $agent;
         } elsif ($ARGV =~ /\.rs$/) {
             # A comment begins the line, or stands after code: not after a quote or a colon, which
             # leaves out texts and addresses.
@@ -49,8 +53,7 @@ perl -CSDA -e '
                 my $text = $1;
                 my $table = $text =~ m{^[!/]?\s*\|} || $text =~ /[┌│└─►]/;
                 fault("comment of " . length($line) . " columns") if $wide && !$table;
-                fault("name what acts in the place of \"$1\"")
-                    if $text =~ /\b(whoever|nobody|somebody)\b/i;
+                fault("name what acts in the place of \"$1\"") if $text =~ $agent;
             }
         } elsif ($wide && $line =~ /^\s*#/) {
             fault("comment of " . length($line) . " columns");

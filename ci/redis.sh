@@ -21,5 +21,5 @@ for features in "--no-default-features" "" "--all-features"; do
 done
 cargo test -p wheelhouse-redis --all-features --no-run
 timeout --kill-after=10 "${REDIS_LIMIT:-900}" cargo test -p wheelhouse-redis --all-features
-cargo build --release -p wheelhouse-redis --examples
-timeout --kill-after=5 60 "${CARGO_TARGET_DIR:-target}/release/examples/two_nodes"
+# The tests have built the examples, too.
+timeout --kill-after=5 60 "${CARGO_TARGET_DIR:-target}/debug/examples/two_nodes"

@@ -1,9 +1,10 @@
-//! What computes take and return; see [`Cache::entry`](crate::Cache::entry).
+//! The arguments and results of `and_compute_with` and its variants; see
+//! [`Cache::entry`](crate::Cache::entry).
 
 use std::fmt;
 use std::time::Duration;
 
-/// What a compute does with the entry, as its closure decides.
+/// What the closure of a compute call returns: what to do with the entry.
 ///
 /// ```
 /// use wheelhouse::Cache;
@@ -31,7 +32,7 @@ pub enum Op<V> {
     Remove,
 }
 
-/// What a compute did.
+/// The outcome of a compute call.
 ///
 /// A write of the key while the closure runs decides what the result is:
 ///
@@ -39,8 +40,8 @@ pub enum Op<V> {
 /// |---|---|---|---|
 /// | none | `Unchanged` or `StillNone` | `Inserted` or `ReplacedWith` | `Removed` or `StillNone` |
 /// | none, but the entry expired or was evicted | what the closure saw | `Inserted` | `StillNone` |
-/// | `insert`, `invalidate`: the compute counts as having come just before | what the closure saw | as in the first row, but not stored | `Overtaken(None)` |
-/// | `remove`, `remove_if`, `replace_if`, `retain`, a newer load: they have used what the closure saw | what the closure saw | `Overtaken(Some(value))` | `Overtaken(None)` |
+/// | `insert`, `invalidate`: counts as if it ran just after the compute call | what the closure saw | as in the first row, but not stored | `Overtaken(None)` |
+/// | `remove`, `remove_if`, `replace_if`, `retain`, a newer load: it has acted on the same value as the closure | what the closure saw | `Overtaken(Some(value))` | `Overtaken(None)` |
 ///
 /// ```
 /// use wheelhouse::Cache;
@@ -72,7 +73,7 @@ pub enum CompResult<K, V> {
 }
 
 impl<K, V> CompResult<K, V> {
-    /// The entry of the result; `None` for `StillNone` and for `Overtaken`.
+    /// Returns the entry of the result; `None` for `StillNone` and for `Overtaken`.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
@@ -91,7 +92,7 @@ impl<K, V> CompResult<K, V> {
         }
     }
 
-    /// The entry of the result.
+    /// Returns the entry of the result.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
@@ -134,7 +135,7 @@ pub struct Entry<K, V> {
 }
 
 impl<K, V> Entry<K, V> {
-    /// The key.
+    /// Returns the key.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -144,7 +145,7 @@ impl<K, V> Entry<K, V> {
         &self.key
     }
 
-    /// The value.
+    /// Returns the value.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -164,7 +165,7 @@ impl<K, V> Entry<K, V> {
         self.value
     }
 
-    /// Whether this call made the value.
+    /// Returns whether this call made the value.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -175,7 +176,7 @@ impl<K, V> Entry<K, V> {
         self.fresh
     }
 
-    /// Whether this call replaced a live value by this one.
+    /// Returns whether this call replaced a live value by this one.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -187,9 +188,9 @@ impl<K, V> Entry<K, V> {
         self.replaced
     }
 
-    /// Whether the value was in the cache when the snapshot was taken. False for a value that could
-    /// not be kept, as in a cache of capacity 0, and if the key was written while the value was
-    /// made.
+    /// Returns whether the value was in the cache when the snapshot was taken. False for a value
+    /// that could not be kept, as in a cache of capacity 0, and if the key was written while the
+    /// value was made.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(0);
@@ -199,8 +200,8 @@ impl<K, V> Entry<K, V> {
         self.stored
     }
 
-    /// The time that the entry had left when the snapshot was taken; `None` if it never expires, or
-    /// was not stored.
+    /// Returns the time that the entry had left when the snapshot was taken; `None` if it never
+    /// expires, or was not stored.
     ///
     /// ```
     /// use std::time::Duration;

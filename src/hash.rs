@@ -20,7 +20,7 @@ use std::hash::{BuildHasher, Hasher};
 pub struct RandomState(ahash::RandomState);
 
 impl RandomState {
-    /// A state with fresh random keys.
+    /// Makes a state with fresh random keys.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u64, u64> =

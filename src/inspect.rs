@@ -1,4 +1,4 @@
-//! What a cache shows of itself: its entries, its name, its statistics, its settings.
+//! Methods that show a cache's entries, name, statistics and settings.
 
 use crate::cache::Cache;
 use crate::iter::Iter;
@@ -17,8 +17,8 @@ impl<K, V, S> Cache<K, V, S> {
     ///
     /// # Panics
     ///
-    /// This call does not; a step of the iterator does if the key's `Eq` or the
-    /// [`Ticker`](crate::Ticker) does.
+    /// This call does not panic. A step of the iterator panics if the key's `Eq` or the
+    /// [`Ticker`](crate::Ticker) panics.
     ///
     /// # Cost
     ///

@@ -62,9 +62,9 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             while let Some(node) = self.bucket.pop() {
-                // The entry takes a pin of its own first: a pin protects the nodes that are in the
-                // map while it is held. It does not protect a node that left the map before, and
-                // that an earlier pin has seen.
+                // The entry takes a pin of its own first: a pin protects only nodes that are in the
+                // map when it is taken, not a node that an earlier pin has seen and that has left
+                // the map since.
                 let pin = self.core.shared.pin();
                 if let Some(hit) = self.core.shared.look_again(node, &pin) {
                     return Some(EntryRef::new(hit, &self.core.shared.clock, pin));

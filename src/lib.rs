@@ -10,7 +10,8 @@
 //! assert_eq!(sessions.get("ada"), Some(1815));
 //! ```
 //!
-//! A [`Cache`] is a handle: clone it to share it. [`Cache::builder`] sets everything up.
+//! A [`Cache`] is a handle: clone it to share it. [`Cache::builder`] returns a builder for all
+//! settings.
 //!
 //! # How long entries live
 //!
@@ -46,9 +47,10 @@
 //! # When entries are removed
 //!
 //! By default one thread for all caches of the process sleeps until the next deadline and removes
-//! what is due. It removes an entry at most [`expiry_resolution`](CacheBuilder::expiry_resolution)
-//! plus one thread wake-up after its deadline. The thread starts with the first deadline and ends
-//! with the last cache. An event loop can take its place ([`Scheduler::custom`]). With
+//! what is due. An entry is removed no later than
+//! [`expiry_resolution`](CacheBuilder::expiry_resolution) plus one thread wake-up after its
+//! deadline. The thread starts when the first entry with a deadline is stored, and ends when the
+//! last cache is dropped. An event loop can take its place ([`Scheduler::custom`]). With
 //! [`Scheduler::disabled`] only calls of the cache remove entries. The cache calls a [removal
 //! listener](CacheBuilder::removal_listener) exactly once for each removed key and value, with the
 //! [`RemovalCause`], in order for each key.
@@ -72,9 +74,9 @@
 //!
 //! # Loading
 //!
-//! At most one load runs for a key at any time, whatever the method: calls that need the same
-//! missing key wait for one run of user code and share its outcome. Every method has a form for
-//! async code, on any runtime.
+//! A *load* is one run of your code that makes the value of a key. At most one load runs for a key
+//! at a time. Other calls that need the key wait for it and share its outcome, whichever method
+//! they use. Every method has a form for async code, on any runtime.
 //!
 //! ```
 //! use wheelhouse::Cache;
@@ -88,9 +90,9 @@
 //!
 //! | you want | use |
 //! |---|---|
-//! | the value, or a load of it | [`get_with`](Cache::get_with), [`try_get_with`](Cache::try_get_with), [`get_all_with`](Cache::get_all_with) |
+//! | the value, loaded if the key is absent | [`get_with`](Cache::get_with), [`try_get_with`](Cache::try_get_with), [`get_all_with`](Cache::get_all_with) |
 //! | to read, change and write in one step | [`entry`](Cache::entry) with `and_compute_with` |
-//! | a value that gives the right to fill a key | [`lease`](Cache::lease) |
+//! | a *lease*: the right to load a key, which you can keep and pass on | [`lease`](Cache::lease) |
 //! | a cache that loads and refreshes by itself | [`LoadingCache`] |
 //!
 //! A write of a key revokes the load of that key: the loaded value is not stored. The call that
@@ -128,12 +130,11 @@
 //!   pointers. If the allocator returns an address above 2^48, the call that needed the memory
 //!   panics, and the cache stays as it was. The tagged addresses of Android on arm64 are supported.
 //! - Keys and values lie in memory of the cache, in chunks. Put values of more than a few KiB into
-//!   a `Box` or an `Arc`. Calls move a value over the stack: without optimization, `insert` keeps
-//!   up to 40 copies there, and a loading method up to 100. So a value of 64 KiB overflows the
-//!   2 MiB stack of a thread in such a build.
+//!   a `Box` or an `Arc`. Calls copy a value on the stack. A build without optimization keeps many
+//!   copies there at the same time, so a value of 64 KiB overflows the stack of a thread.
 //! - While an [`EntryRef`] exists, the cache frees none of the entries that it removes. If a
-//!   program calls [`std::mem::forget`] on an `EntryRef`, the cache frees none until the cache
-//!   itself is dropped.
+//!   program calls [`std::mem::forget`] on an `EntryRef`, the cache frees nothing more until the
+//!   cache itself is dropped.
 //! - The number of waiting notifications is not bounded. If a listener never returns, every removed
 //!   key and value stays in memory.
 //! - The first cache of a process measures the rate of the processor's time stamp counter;
@@ -155,9 +156,11 @@ compile_error!(
 
 // A module imports from earlier groups only (tests/imports.rs checks it). The order is also that of
 // the documentation: the methods of `Cache` in `cache` come before those in `loading`.
+mod random;
 mod sync;
 
 mod contain;
+mod forward;
 mod stripe;
 mod time;
 
@@ -232,7 +235,7 @@ pub use stats::Stats;
 pub use time::{ManualTicker, Ticker};
 pub use wheel_snapshot::{LevelSnapshot, WheelSnapshot};
 
-/// The examples of the pages beside the source are tested as documentation is.
+/// Runs the examples of README.md as documentation tests.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../README.md")]

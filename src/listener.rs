@@ -7,8 +7,8 @@
 //!   with that very value.
 //! - **In order for each key.** Of two values that lived under one key, the one that left first is
 //!   reported first. Between different keys there is no order.
-//! - **After the fact.** When the listener runs, the removal is visible. The cache may already hold
-//!   another value for the key.
+//! - **After the removal.** When the listener runs, the entry is already gone from the cache. The
+//!   cache may already hold another value for the key.
 //! - **No lock held.** The listener may call any method of the same cache, also for the same key.
 //!   `run_pending_tasks` called from inside a listener returns without waiting for the
 //!   notifications that are being delivered.
@@ -18,11 +18,12 @@
 //!   and the drop of the last handle do wait: before they return, everything that was due has been
 //!   delivered. With [`Scheduler::disabled`](crate::Scheduler::disabled), where no thread delivers,
 //!   a write that finds more than a thousand notifications waiting delivers some of them.
-//! - **Panics end here.** A panic in the listener is caught and counted, after the process's panic
-//!   hook has reported it. That notification counts as delivered, and the listener stays in use.
-//! - **Not for entries that are stored at the end.** When the last handle of the cache is dropped,
-//!   stored entries are dropped without a notification, even entries past their deadlines that no
-//!   pass has removed. Removals that happened before are delivered before the drop returns.
+//! - **Panics are caught.** A panic in the listener is caught and counted, after the process's
+//!   panic hook has reported it. That notification counts as delivered, and the listener stays in
+//!   use.
+//! - **Not at the end of the cache.** When the last handle is dropped, entries that are still
+//!   stored are dropped without a notification. This includes expired entries that were not removed
+//!   yet. Removals that happened before are delivered before the drop returns.
 //!
 //! [`RemovalCause`] lists which call leads to which cause.
 //!

@@ -125,9 +125,8 @@ pub(crate) struct Notifier<K, V> {
     panics: AtomicU64,
 }
 
-/// A block while it is delivered. If delivery stops, for whatever reason, what is left of it goes
-/// back to the front of the queue: the holder of the token has it, so no thread has taken a later
-/// block meanwhile.
+/// A block while it is delivered. If delivery stops, the rest of the block goes back to the front
+/// of the queue. Only the holder of the token takes blocks, so no later block was taken meanwhile.
 struct Left<'a, K, V> {
     block: Vec<Notification<K, V>>,
     /// How many of the block were delivered.
@@ -151,7 +150,7 @@ impl<K, V> Drop for Left<'_, K, V> {
     }
 }
 
-/// Where delivered nodes go.
+/// The callback that takes delivered nodes back.
 pub(crate) type Delivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<NodePtr<K, V>>);
 
 impl<K, V> Notifier<K, V> {

@@ -32,7 +32,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         Self { core }
     }
 
-    /// The cache's time, as an [`Expiry`](crate::Expiry) is told it.
+    /// Returns the cache's present time, as an [`Expiry`](crate::Expiry) receives it.
     ///
     /// On the default clock it agrees with [`Instant::now`]. On a [`Ticker`](crate::Ticker) it
     /// moves as the ticker does, from the moment at which the cache was built.
@@ -58,7 +58,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         clock.instant(clock.now())
     }
 
-    /// The bound on the weight of all entries, which is their number unless the cache has a
+    /// Returns the bound on the weight of all entries, which is their number unless the cache has a
     /// weigher; `None` for an unbounded cache.
     ///
     /// ```
@@ -115,7 +115,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         }
     }
 
-    /// The eviction policy. It has no effect on an unbounded cache.
+    /// Returns the eviction policy. It has no effect on an unbounded cache.
     ///
     /// ```
     /// use wheelhouse::{Cache, EvictionPolicy};
@@ -127,7 +127,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         self.core.shared.eviction_policy
     }
 
-    /// The cache-wide limit on the time since the last write.
+    /// Returns the cache-wide limit on the time since the last write.
     ///
     /// ```
     /// use std::time::Duration;
@@ -141,7 +141,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         self.core.lifetimes.limits.time_to_live
     }
 
-    /// The cache-wide limit on the time since the last use.
+    /// Returns the cache-wide limit on the time since the last use.
     ///
     /// ```
     /// use std::time::Duration;
@@ -155,8 +155,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         self.core.lifetimes.limits.time_to_idle
     }
 
-    /// Width of the finest bucket of the timer wheel: the builder's setting rounded up to a power
-    /// of two nanoseconds.
+    /// Returns the width of the finest bucket of the timer wheel: the builder's setting rounded up
+    /// to a power of two nanoseconds.
     ///
     /// ```
     /// use std::time::Duration;
@@ -169,7 +169,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         self.core.maintenance.resolution()
     }
 
-    /// A snapshot of the timer wheel, for viewers.
+    /// Returns a snapshot of the timer wheel, for viewers.
     ///
     /// Writes that still wait in a buffer are drained first.
     ///
@@ -206,8 +206,8 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// The weight of a key's entry, which the weigher returned when the entry was written; 1
-    /// without a weigher. `None` if the key is absent or its entry has expired. Does not count as
+    /// Returns the weight of a key's entry, which the weigher returned when the entry was written;
+    /// 1 without a weigher. `None` if the key is absent or its entry has expired. Does not count as
     /// a use of the entry.
     ///
     /// # Panics

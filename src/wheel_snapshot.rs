@@ -42,7 +42,8 @@ impl WheelSnapshot {
         }
     }
 
-    /// The time to which the wheel was last advanced, as a duration since the cache was built.
+    /// Returns the time to which the wheel was last advanced, as a duration since the cache was
+    /// built.
     ///
     /// ```
     /// use std::time::Duration;
@@ -58,10 +59,10 @@ impl WheelSnapshot {
         self.now_nanos
     }
 
-    /// The time until the wheel has work: `None` if it is empty, zero if something is due. The same
-    /// as [`Cache::next_maintenance_in`](crate::Cache::next_maintenance_in). Entries far from their
-    /// deadlines cascade to finer levels on the way, so it may be less than the time until the next
-    /// deadline.
+    /// Returns the time until the wheel has work: `None` if it is empty, zero if something is due.
+    /// The same as [`Cache::next_maintenance_in`](crate::Cache::next_maintenance_in). Entries far
+    /// from their deadlines cascade to finer levels on the way, so it may be less than the time
+    /// until the next deadline.
     ///
     /// ```
     /// use std::time::Duration;
@@ -80,7 +81,7 @@ impl WheelSnapshot {
         self.next_maintenance_in
     }
 
-    /// The five levels, finest first.
+    /// Returns the five levels, finest first.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
@@ -104,7 +105,7 @@ impl WheelSnapshot {
 /// let wheel = cache.policy().wheel();
 /// let finest = &wheel.levels()[0];
 /// let ahead = finest.lens().iter().position(|&len| len > 0).unwrap() - finest.hand();
-/// assert_eq!(ahead, 9); // ten seconds are 9.3 buckets of 1.07 s
+/// assert_eq!(ahead, 9); // ten seconds are 9.3 default resolutions
 /// ```
 #[derive(Clone, Debug)]
 pub struct LevelSnapshot {
@@ -114,7 +115,7 @@ pub struct LevelSnapshot {
 }
 
 impl LevelSnapshot {
-    /// Width of one bucket.
+    /// Returns the width of one bucket.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
@@ -126,7 +127,7 @@ impl LevelSnapshot {
         self.span
     }
 
-    /// Index of the bucket whose tick contains the wheel's time.
+    /// Returns the index of the bucket whose tick contains the wheel's time.
     ///
     /// ```
     /// use std::time::Duration;
@@ -143,7 +144,7 @@ impl LevelSnapshot {
         self.hand
     }
 
-    /// How many entries each bucket holds.
+    /// Returns how many entries each bucket holds.
     ///
     /// ```
     /// use std::time::Duration;

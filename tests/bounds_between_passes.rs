@@ -2,8 +2,7 @@
 //! memory, while several threads write as fast as they can: the figures that `max_capacity`
 //! documents.
 //!
-//! `cargo test --release --test bounds_between_passes -- --nocapture` prints the figures, and with
-//! `--ignored` the throughput of the same loads.
+//! `cargo test --release --test bounds_between_passes -- --nocapture` prints the figures.
 
 mod support;
 
@@ -215,30 +214,4 @@ fn a_writer_does_not_wait_for_its_own_reference() {
     assert!(took < Duration::from_secs(120), "{took:?}");
     drop(kept);
     all_is_freed(&cache, &census);
-}
-
-/// Prints figures to compare two versions by; asserts nothing.
-#[test]
-#[ignore = "measures"]
-fn throughput() {
-    let _alone = ALONE.lock();
-    for load in [Load::Zipf, Load::NewKeys] {
-        for capacity in CAPACITIES {
-            for threads in THREADS {
-                let cache = Cache::new(capacity);
-                let time = Duration::from_millis(500);
-                let began = Instant::now();
-                let done = run(
-                    &cache,
-                    load,
-                    capacity,
-                    threads,
-                    || 0,
-                    || thread::sleep(time),
-                );
-                let rate = done as f64 / began.elapsed().as_secs_f64() / 1e6;
-                println!("{load:?} {capacity} {threads} {rate:.2}");
-            }
-        }
-    }
 }

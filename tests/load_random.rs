@@ -2,18 +2,15 @@
 
 #[path = "support/loads.rs"]
 mod loads;
+mod support;
+
+use support::Dice;
 
 #[test]
 fn random_programs() {
-    let mut luck = 0x9E37_79B9_7F4A_7C15_u64;
-    let mut byte = || {
-        luck ^= luck << 13;
-        luck ^= luck >> 7;
-        luck ^= luck << 17;
-        (luck >> 32) as u8
-    };
+    let mut dice = Dice::new(1);
     for _ in 0..3_000 {
-        let program: Vec<u8> = (0..120).map(|_| byte()).collect();
+        let program: Vec<u8> = (0..120).map(|_| dice.roll() as u8).collect();
         if let Err(panic) = std::panic::catch_unwind(|| loads::run(&program)) {
             println!("{program:?}");
             std::panic::resume_unwind(panic);

@@ -643,7 +643,7 @@ fn what_a_load_of_several_keys_comes_to_reaches_all_who_wait() {
         assert_eq!(poll(one.as_mut(), &bell), Poll::Ready(Err(error.clone())));
         assert_eq!(poll(all.as_mut(), &bell), Poll::Ready(Err(error)));
     }
-    // Another number of values is the loader's mistake: the call says so, and the keys go on.
+    // Another number of values is the loader's mistake: the call says so, and the keys continue.
     backend.permits.add_permits(1);
     let call = std::panic::AssertUnwindSafe(|| users.get_all([68, 1]));
     let panic = std::panic::catch_unwind(call).unwrap_err();
@@ -673,7 +673,7 @@ fn a_load_of_several_keys_that_is_overdue_has_timed_out() {
     let mut stuck = Box::pin(users.get_all_async([1, 2]));
     assert!(poll(stuck.as_mut(), &bell).is_pending());
     time.advance(SECOND);
-    // It waits for key 2, and goes on with the newer load.
+    // It waits for key 2, and continues with the newer load.
     let mut other = Box::pin(users.get_all_async([3, 2]));
     assert!(poll(other.as_mut(), &bell).is_pending());
     time.advance(4 * SECOND);

@@ -343,7 +343,7 @@ fn a_loader_that_asks_for_its_own_key_fails_and_does_not_hang() {
     assert_eq!(users.get(&4), Ok(5), "a chain is no ring");
     assert_eq!(users.get_if_present(&1), None);
     assert_eq!(block_on(users.get_async(&6)), Ok(6));
-    // Else the cache's own loader would keep the cache.
+    // Otherwise the cache's own loader would keep the cache.
     own.lock().unwrap().take();
 }
 
@@ -442,7 +442,7 @@ fn a_call_whose_own_load_is_overdue_has_timed_out() {
     );
     slow.open(2);
     assert_eq!(users.get(&1), Ok(2), "the key is usable");
-    // With a spawner that runs it the load goes on, and its late value is stored.
+    // With a spawner that runs it the load continues, and its late value is stored.
     let executor = Executor::default();
     let (users, slow, time) = timed(Some(executor.clone()));
     let call = getting(&users);
@@ -479,7 +479,7 @@ fn a_waiter_of_an_overdue_load_goes_on_with_a_newer_one() {
         assert_eq!(call.take(), Some(Ok(2)));
     }
     assert_eq!(slow.begun(), 2);
-    // No call goes on for ever: the second time-out is its end.
+    // No call continues for ever: the second time-out is its end.
     users.cache().invalidate(&1);
     let (leader, waiter) = (getting(&users), getting(&users));
     leader.poll();
@@ -516,7 +516,8 @@ fn a_refresh_that_is_replaced_waits_for_the_newer_one() {
     slow.open(2);
     executor.run();
     assert_eq!(users.cache().get(&1), Some(3), "the late value is dropped");
-    // Else the task that is never woken again would keep the cache, and the cache the executor.
+    // Otherwise the task that is never woken again would keep the cache, and the cache the
+    // executor.
     executor.0.tasks.lock().unwrap().clear();
 }
 

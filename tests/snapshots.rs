@@ -254,7 +254,7 @@ fn the_downtime_counts_against_the_limits() {
         expired: 1,
         ..Restored::default()
     };
-    // The system's clock goes on during the test: some seconds less may be left.
+    // The system's clock continues during the test: some seconds less may be left.
     let about = |left: Option<Duration>, wanted: Duration| {
         let left = left.unwrap();
         assert!(
@@ -735,7 +735,7 @@ fn a_deadline_that_was_set_makes_an_entry_no_younger() {
     assert_eq!((saved.time_left, saved.age), (Some(secs(15)), secs(15)));
 }
 
-/// A panic of a key's or a value's `Clone` goes to the caller, and the cache goes on; a `Clone`
+/// A panic of a key's or a value's `Clone` goes to the caller, and the cache continues; a `Clone`
 /// that uses the cache finds no lock held.
 #[test]
 fn clones_may_panic_and_use_the_cache() {

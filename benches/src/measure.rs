@@ -17,8 +17,8 @@ use crate::{
 };
 
 /// Times a piece of work on pinned workers. Each, given its number, calls `warm` before the clock
-/// starts, then `run`, which does so many operations. With `cpu` the time is CPU time of the workers
-/// in place of elapsed time.
+/// starts, then `run`, which does this number of operations. With `cpu` the time is the CPU time of
+/// the workers in place of elapsed time.
 ///
 /// Returns the core time per operation, which is the elapsed time, times the cores that could work,
 /// over all operations; and the sum of what the workers returned.
@@ -97,7 +97,7 @@ pub fn on_a_core<T: Send>(body: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// What a thread returned; its panic goes on in the calling thread.
+/// What a thread returned; its panic continues in the calling thread.
 pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }

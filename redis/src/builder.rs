@@ -116,7 +116,7 @@ impl<K, V> NearCacheBuilder<K, V, DefaultCodec> {
 }
 
 impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
-    /// The settings of the local cache: capacity, weigher, listener, idle limit and all others.
+    /// Sets the local cache: capacity, weigher, listener, idle limit and all others.
     ///
     /// Its entries are [`Cached<V>`]. The near cache sets the builder's `expire_after`, since the
     /// server's deadlines must hold: give a policy of yours to
@@ -152,8 +152,8 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         }
     }
 
-    /// The longest time that an entry is kept, counted from when it was asked for. The server's
-    /// deadline holds if it is earlier.
+    /// Sets the longest time that an entry is kept, counted from when it was asked for. The
+    /// server's deadline holds if it is earlier.
     ///
     /// ```
     /// use std::time::Duration;
@@ -173,7 +173,8 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
-    /// How long an absence is kept. The write that creates the key ends it earlier. Zero: never.
+    /// Sets how long an absence is kept. The write that creates the key ends it earlier. Zero:
+    /// never.
     ///
     /// ```
     /// use std::time::Duration;
@@ -193,8 +194,8 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
-    /// A policy for the lifetimes of entries in memory. It can only shorten them: `local_ttl` and
-    /// the server's deadline hold, too.
+    /// Sets the policy for the lifetimes of entries in memory. It can only shorten them:
+    /// `local_ttl` and the server's deadline hold, too.
     ///
     /// ```
     /// use std::time::Duration;
@@ -218,7 +219,7 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
-    /// Which keys the server tracks.
+    /// Sets which keys the server tracks.
     ///
     /// ```
     /// use wheelhouse_redis::Tracking;
@@ -238,7 +239,7 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
-    /// What is served while there is no connection.
+    /// Sets what is served while there is no connection.
     ///
     /// ```
     /// use std::time::Duration;
@@ -259,7 +260,7 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
-    /// What the server's keys begin with, before the bytes of the key itself.
+    /// Sets what the server's keys begin with, before the bytes of the key itself.
     ///
     /// ```
     /// use wheelhouse_redis::{NearCache, redis};
@@ -278,7 +279,8 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
-    /// How values become bytes: [`codec::Json`](crate::codec), `Postcard`, `Bytes`, or your own.
+    /// Sets how values become bytes: [`codec::Json`](crate::codec), `Postcard`, `Bytes`, or your
+    /// own.
     ///
     /// ```
     /// use wheelhouse_redis::codec;
@@ -305,7 +307,7 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         }
     }
 
-    /// How long one attempt to connect to a server may take, the handshake included.
+    /// Sets how long one attempt to connect to a server may take, the handshake included.
     ///
     /// ```
     /// use std::time::Duration;
@@ -325,8 +327,8 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
-    /// How long a call may take in all: the wait for a connection, for another call's load of the
-    /// same key, and for the reply. A server that is away costs callers this.
+    /// Sets how long a call may take in all: the wait for a connection, for another call's load of
+    /// the same key, and for the reply. A server that is away costs callers this.
     ///
     /// ```
     /// use std::time::Duration;
@@ -346,9 +348,9 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
-    /// How often the near cache asks the server for a sign of life, and how long the answer may
-    /// take. A connection that is silently dead is given up after at most twice this; until then,
-    /// outdated entries may be served.
+    /// Sets how often the near cache asks the server for a sign of life, and how long the answer
+    /// may take. A connection that is silently dead is closed after at most twice this time. Until
+    /// then, outdated entries may be served.
     ///
     /// ```
     /// use std::time::Duration;

@@ -46,7 +46,7 @@ impl<V> Cached<V> {
         }
     }
 
-    /// The value; `None` if the server had none.
+    /// Returns the value; `None` if the server had none.
     ///
     /// ```
     /// # use wheelhouse_redis::Cached;
@@ -62,7 +62,7 @@ impl<V> Cached<V> {
         }
     }
 
-    /// Whether the server had no value for the key.
+    /// Returns whether the server had no value for the key.
     ///
     /// ```
     /// # use wheelhouse_redis::Cached;

@@ -88,8 +88,8 @@ where
     Ok((nodes, slots, clients))
 }
 
-/// Whether a node still has the picture that the link was made with. Nodes take turns. A node that
-/// replies with an error has no picture to compare.
+/// Whether the topology that a node reports is still the one with which the link was made. Nodes
+/// take turns. A node that replies with an error has no picture to compare.
 pub(crate) async fn check(link: &Link) -> Result<(), NearError> {
     let Some(slots) = link.slots() else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! Errors, and what a caller can do about each.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::error::Error;
@@ -31,7 +31,7 @@ pub enum NearError {
     Connect {
         /// The address that was tried.
         server: String,
-        /// What the client or the server said.
+        /// The message of the client or the server.
         source: Arc<RedisError>,
     },
     /// The server did not answer while a connection was being made.
@@ -45,7 +45,7 @@ pub enum NearError {
     Resp3NotSupported {
         /// The address of the server.
         server: String,
-        /// What the server said.
+        /// The message of the server.
         source: Arc<RedisError>,
     },
     /// The server refused `CLIENT TRACKING`.
@@ -105,8 +105,8 @@ pub enum NearError {
 }
 
 impl NearError {
-    /// Whether the same call may succeed later without any change: the server is away, slow, or
-    /// was not reached.
+    /// Returns whether the same call may succeed later without any change: the server is away,
+    /// slow, or was not reached.
     ///
     /// After [`Unconfirmed`](Self::Unconfirmed) a write may have happened already.
     ///

@@ -1,7 +1,7 @@
 //! The line to the server: the current connection, if there is one, and what may be served.
 //!
-//! One lock guards the moves of both together (`stamp`, invariant 4). It is held for a few
-//! instructions, never across user code or an await.
+//! One lock guards changes of the connection and of the stamp together (`stamp`, invariant 4). It
+//! is held for a few instructions, never across user code or an await.
 
 use crate::error::NearError;
 use crate::link::Link;
@@ -91,7 +91,7 @@ impl Line {
         });
     }
 
-    /// No connection ever again.
+    /// Closes the line for good.
     pub(crate) fn close(&self) {
         self.change(|state| {
             self.stamp.stop();

@@ -63,7 +63,7 @@ impl<K, V, S> Clone for NearCache<K, V, S> {
 }
 
 impl<K, V, S> NearCache<K, V, S> {
-    /// Whether there is a connection to the server at the moment.
+    /// Returns whether there is a connection to the server now.
     ///
     /// ```no_run
     /// # fn example(near: wheelhouse_redis::NearCache<String, String>) {
@@ -112,7 +112,7 @@ where
         }
     }
 
-    /// The local cache, for its statistics, its capacity and the like.
+    /// Returns the local cache, for its statistics, its capacity and the like.
     ///
     /// It may hold entries that are not served any more and wait to be removed. Removing entries
     /// is always safe. To insert one, or to change its deadline, is not: the near cache would serve
@@ -127,7 +127,7 @@ where
         &self.shared.local
     }
 
-    /// What this near cache has done so far.
+    /// Returns what this near cache has done so far.
     ///
     /// ```no_run
     /// # fn example(near: wheelhouse_redis::NearCache<String, String>) {

@@ -1,9 +1,9 @@
 //! Reads: hits, and loads under a lease.
 //!
-//! The order of a load is what makes it right. First the lease for the key is registered, then
-//! the request is written, then the reply fills the lease. An invalidation that comes at any time
-//! after the registration revokes the lease, so an outdated reply reaches those who waited for
-//! it, but is not kept.
+//! The order of a load is what makes it right. First the lease for the key is registered, then the
+//! request is written, then the reply fills the lease. An invalidation that comes at any time after
+//! the registration revokes the lease, so the calls that wait get an outdated reply, but it is not
+//! kept.
 
 use crate::cached::{Cached, Content};
 use crate::error::NearError;
@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 use wheelhouse::{Equivalent, Filled, Lease, Leased};
 
 /// The pause before a server is asked again that said "not now".
-const SERVER_PAUSE: Duration = Duration::from_millis(25);
+pub(super) const SERVER_PAUSE: Duration = Duration::from_millis(25);
 
 type Found<V> = Result<Option<V>, NearError>;
 type KeyLease<K, V, S> = Lease<K, Cached<V>, S>;
@@ -34,7 +34,7 @@ struct Open<K, V, S> {
     lease: KeyLease<K, V, S>,
 }
 
-/// What all replies to one request share.
+/// The data that all replies to one request need.
 struct Sent {
     stamp: u64,
     at: Instant,
@@ -219,7 +219,8 @@ where
     }
     let mut waited_for = None;
     while !missing.is_empty() {
-        // Takes all leases that are free now. A call that holds leases never waits for another.
+        // Takes all leases that are free now. A call that holds leases never waits for the lease of
+        // another call.
         let (mut leases, mut led, mut busy) = (Vec::new(), Vec::new(), Vec::new());
         for key in missing {
             let leased = match waited_for.take() {

@@ -41,12 +41,13 @@ impl Stamp {
         self.step(|stamp| stamp + 1 + stamp % 2);
     }
 
-    /// What is loaded from now on is served, and nothing older.
+    /// Entries loaded from now on are served, and older ones are not.
     pub(crate) fn serve_anew(&self) {
         self.step(|stamp| stamp + 2 - stamp % 2);
     }
 
-    /// Nothing that is stored now is served any more; whether newer entries are stays as it was.
+    /// Entries that are stored now are no longer served. Whether newer entries are served does not
+    /// change.
     pub(crate) fn outdate(&self) {
         self.step(|stamp| stamp + 2);
     }

@@ -1,4 +1,4 @@
-//! What a near cache has done so far.
+//! The statistics of a near cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -9,6 +9,7 @@ use crate::error::NearError;
 use crate::key::NearKey;
 use crate::link::Link;
 use crate::near::NearCache;
+use crate::read::SERVER_PAUSE;
 use crate::request::{Trouble, no_node, unexpected, unknown_node};
 use crate::shared::Shared;
 use redis::{Cmd, Value};
@@ -17,9 +18,6 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
-
-/// The pause before a server is asked again that said "not now".
-const SERVER_PAUSE: Duration = Duration::from_millis(25);
 
 impl<K, V, S> NearCache<K, V, S>
 where

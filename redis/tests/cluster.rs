@@ -202,7 +202,7 @@ async fn a_slot_moves_while_its_keys_are_read() {
         let slot = cluster.slot(&keys[0]).await;
         let from = cluster.node_of(&keys[0]).await;
         let to = (from + 1) % NODES;
-        // Readers go on for the whole time, and never go back.
+        // Readers continue for the whole time, and never go back.
         let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let mut readers = JoinSet::new();
         for key in keys.clone() {

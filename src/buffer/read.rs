@@ -20,9 +20,9 @@
 //! # Cost
 //!
 //! An offer is one uncontended compare-exchange. A node is offered at most once for each *stamp*.
-//! The stamp is renewed some dozens of times in a turnover of the cache, or hundreds of times if
-//! the policy keeps the order of use: reads of a node within one stamp tell the size policy nothing
-//! new. So a cache that only serves hits offers no events.
+//! The stamp is renewed 32 times per turnover (as many inserts as the cache holds entries), or 256
+//! times if the policy keeps the order of use. Two reads of a node under the same stamp tell the
+//! size policy nothing new. So a cache that only serves hits offers no events.
 //!
 //! # Origin
 //!
@@ -239,7 +239,7 @@ mod tests {
     fn a_slot_taken_but_not_filled_makes_the_drain_incomplete() {
         let ring = Ring::new();
         ring.offer(item(1));
-        // What a reader that stopped between taking a slot and filling it leaves behind.
+        // The state after a reader took a slot and stopped before filling it.
         ring.tail.store(3, Ordering::Relaxed);
         ring.slots[2].store(item(3), Ordering::Relaxed);
         let mut out = Vec::new();

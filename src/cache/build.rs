@@ -27,7 +27,7 @@ where
     ///
     /// # Panics
     ///
-    /// If a setting is invalid; the message names the setting, the value met and what is allowed.
+    /// If a setting is invalid; the message names the setting, its value, and the values allowed.
     /// See [`try_build`](Self::try_build).
     ///
     /// # Cost
@@ -153,8 +153,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     }
 }
 
-/// The number of shards of a cache: enough that two writers seldom need the same one, few in a
-/// small cache, because each shard makes the bound less exact.
+/// The number of shards of a cache: many, so that two writers seldom need the same one. A small
+/// cache has few, because each shard makes the bound less exact.
 fn shards(max_capacity: Option<u64>) -> usize {
     let most = stripe::stripes(4);
     match max_capacity {
@@ -165,7 +165,7 @@ fn shards(max_capacity: Option<u64>) -> usize {
     }
 }
 
-/// Why a cache could not be built: the setting, the value met, and the values allowed.
+/// The error of an invalid setting: its name, its value, and the values allowed.
 ///
 /// ```
 /// use wheelhouse::Cache;

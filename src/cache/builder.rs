@@ -11,7 +11,7 @@ use crate::time::Ticker;
 use std::fmt;
 use std::time::Duration;
 
-/// Width of the finest wheel bucket by default: 2^30 ns.
+/// Width of the finest wheel bucket by default.
 const DEFAULT_RESOLUTION: Duration = Duration::from_nanos(1 << 30);
 
 /// The settings of a cache, from [`Cache::builder`](crate::Cache::builder).
@@ -59,8 +59,8 @@ pub(super) struct Bound<K, V> {
 }
 
 impl<K, V> CacheBuilder<K, V, RandomState> {
-    /// The settings of a cache of at most `max_capacity` entries (or of this total weight, if a
-    /// [`weigher`](Self::weigher) is set), with defaults for everything else.
+    /// Returns the settings of a cache of at most `max_capacity` entries (or of this total weight,
+    /// if a [`weigher`](Self::weigher) is set), with defaults for everything else.
     ///
     /// The same as [`Cache::builder`](crate::Cache::builder) and then
     /// [`max_capacity`](Self::max_capacity).
@@ -152,11 +152,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// A writer that finds too much maintenance waiting yields its processor until other threads
     /// have caught up. The cache frees a removed value when no reader can still hold it. If a
     /// reader holds one for more than 32 ms, for example in an [`EntryRef`](crate::EntryRef),
-    /// writers stop waiting, and the second row does not hold until that reader has dropped it. The
-    /// rows do not count values that wait for a slow listener.
+    /// writers stop waiting, and the second row does not hold until that reader has dropped it.
+    /// Values that wait for a slow listener are not counted.
     ///
-    /// With a weigher, the weight may exceed the bound by 1,024 inserts per shard (four shards per
-    /// core, fewer in a small cache) and 3,072 more, each as heavy as the heaviest entry.
+    /// With a weigher, the weight may exceed the bound by `1,024 × shards + 3,072` times the weight
+    /// of the heaviest entry. A cache has four shards per core, a small one fewer.
     ///
     /// ```
     /// use wheelhouse::Cache;
@@ -209,7 +209,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     }
 
     /// Sets how a bounded cache chooses the entries to evict when it is full. The default is
-    /// [`EvictionPolicy::Adaptive`], which adapts to the load. Has no effect without
+    /// [`EvictionPolicy::Adaptive`], which adapts to the workload. Has no effect without
     /// [`max_capacity`](Self::max_capacity).
     ///
     /// ```
@@ -228,8 +228,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Gives each entry a lifetime of its own; see [`Expiry`].
     ///
-    /// A policy that has a method for reads is asked about each hit; a hit then costs up
-    /// to 2.2 times as much. If reads need not move deadlines, leave the method out, or pass
+    /// A policy that has a method for reads is asked about each hit, which makes hits slower. If
+    /// reads need not move deadlines, leave the method out, or pass
     /// [`expiry::writes_only(policy)`](crate::expiry::writes_only).
     ///
     /// ```
@@ -252,7 +252,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// Bounds the time since an entry was last written. If an entry has other lifetimes too, the
     /// earliest deadline counts.
     ///
-    /// Zero makes every entry due at once; more than 2^62 ns (146 years) counts as 2^62 ns.
+    /// Zero makes every entry due at once. A lifetime above the [longest one](Expiry#answers) is
+    /// cut to it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -276,8 +277,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// too, the earliest deadline counts.
     ///
     /// [`set_expiry`](crate::Cache::set_expiry) resets the idle time too; `contains_key`,
-    /// `peek_ref`, iteration and `retain` do not. Zero makes every entry due at once; more than
-    /// 2^62 ns (146 years) counts as 2^62 ns.
+    /// `peek_ref`, iteration and `retain` do not. Zero makes every entry due at once. A
+    /// lifetime above the [longest one](Expiry#answers) is cut to it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -301,13 +302,13 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Bounds how long a load holds its key. A load that is older is *overdue*: the next call that
-    /// needs the key's value replaces it with a load of its own, and the calls that waited for the
-    /// old one wait for the new one. With a scheduler, waiting tasks wake when the time is over. By
-    /// default there is no limit.
+    /// Bounds how long a load holds its key. A load that takes longer is *overdue*. The next call
+    /// that needs the key starts a load of its own, which replaces it. Calls that waited for the
+    /// old load then wait for the new one. If the cache has a scheduler, tasks that wait for an
+    /// overdue load are woken. By default there is no limit.
     ///
     /// An overdue load is not stopped. Its value is stored if no newer load has replaced it, and
-    /// dropped otherwise. The time is that of the cache's ticker.
+    /// dropped otherwise. The time is measured by the cache's clock.
     ///
     /// ```
     /// use std::time::Duration;
@@ -328,12 +329,12 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Width of the finest bucket of the timer wheel: how late the *removal* of an expired entry
-    /// may be. What reads see does not depend on it.
+    /// Sets the width of the finest bucket of the timer wheel: how late the *removal* of an expired
+    /// entry may be. What reads see does not depend on it.
     ///
     /// The builder rounds it up to a power of two nanoseconds. The default is 2^30 ns (1.07 s), the
-    /// finest 2^16 ns (65.536 µs), the widest 2^43 ns (2.4 hours); `build` refuses others. A finer
-    /// resolution means more wake-ups for the same entries.
+    /// finest 2^16 ns (65.536 µs), the widest 2^43 ns (2.4 hours); `build` panics on others. A
+    /// finer resolution means more wake-ups for the same entries.
     ///
     /// ```
     /// use std::time::Duration;
@@ -364,7 +365,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Which thread runs maintenance when no operation of the cache does.
+    /// Sets which thread runs maintenance when no operation of the cache does.
     ///
     /// The default is [`Scheduler::background`], one thread for all caches of the process; with a
     /// custom [`ticker`](Self::ticker) it is [`Scheduler::disabled`].

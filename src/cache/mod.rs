@@ -27,10 +27,10 @@ use std::time::Duration;
 ///
 /// | operation | key absent | present | expired, not yet removed |
 /// |---|---|---|---|
-/// | [`insert`](Self::insert), a compute of [`entry`](Self::entry) that stores a value | [create] | [update] with the new value | the old value leaves as `Expired`, then create |
-/// | [`get_with`](Self::get_with), [`entry`](Self::entry) with `or_insert…`, [`get_all_with`](Self::get_all_with), [`lease`](Self::lease) | create, when the load stores its value | [read] | the old value leaves as `Expired`; create, when the load stores its value |
-/// | the same for a value with a lifetime of its own, such as [`fill_with_ttl`](crate::Lease::fill_with_ttl) | the given lifetime | read | the old value leaves as `Expired`; the given lifetime |
-/// | [`insert_with_ttl`](Self::insert_with_ttl) | the given lifetime | the given lifetime | the old value leaves as `Expired`; the given lifetime |
+/// | [`insert`](Self::insert), a compute of [`entry`](Self::entry) that stores a value | [create] | [update] with the new value | the listener gets the old value as `Expired`; then create |
+/// | [`get_with`](Self::get_with), [`entry`](Self::entry) with `or_insert…`, [`get_all_with`](Self::get_all_with), [`lease`](Self::lease) | create, when the load stores its value | [read] | the listener gets the old value as `Expired`; create, when the load stores its value |
+/// | the same for a value with a lifetime of its own, such as [`fill_with_ttl`](crate::Lease::fill_with_ttl) | the given lifetime | read | the listener gets the old value as `Expired`; the given lifetime |
+/// | [`insert_with_ttl`](Self::insert_with_ttl) | the given lifetime | the given lifetime | the listener gets the old value as `Expired`; the given lifetime |
 /// | [`replace_if`](Self::replace_if) | nothing is stored | update, if the old value matches | nothing is stored |
 /// | a reload of a [`LoadingCache`](crate::LoadingCache) | – | update | create |
 /// | [`get`](Self::get), [`get_many`](Self::get_many), [`get_ref`](Self::get_ref) | – | [read] | not asked: a miss |
@@ -89,7 +89,7 @@ impl<K, V, S> Clone for Cache<K, V, S> {
 
 // A cache is whole after a panic in user code (callbacks.md), so a handle may cross `catch_unwind`.
 // Keys, values and hasher must be unwind safe themselves. Only the cache reaches the state of
-// policy, weigher, listener, ticker and alarm, and it goes on using them.
+// policy, weigher, listener, ticker and alarm, and it keeps using them.
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> UnwindSafe for Cache<K, V, S> {}
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for Cache<K, V, S> {}
 
@@ -144,21 +144,20 @@ where
     /// asked, and the use is noted for the size policy. If values are expensive to clone, store an
     /// `Arc` or use [`get_ref`](Self::get_ref).
     ///
-    /// Whether the entry has expired is decided when it is found. `Clone` and the policy run after
-    /// that, and may take until after the deadline.
+    /// The cache decides whether the entry has expired when it finds it. `Clone` and the policy run
+    /// later, and may end after the deadline.
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq`, the value's `Clone` or the policy does; then the read has moved
-    /// no deadline. A panic in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach
-    /// the caller, too: see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq`, the value's `Clone` or the policy panics. The deadline is then
+    /// unchanged.
     ///
     /// # Cost
     ///
-    /// No allocation. At most one reading of the clock. No lock and no write to shared memory,
-    /// except if the read moves the deadline (under a lock, if to an earlier moment or to never),
-    /// is the first use of the entry for a while, or finds an expired entry. If the read buffer of
-    /// a bounded cache is full, the read may drain it. With
+    /// No allocation. At most one reading of the clock. Takes no lock and writes no shared memory,
+    /// with three exceptions: the read moves the deadline (to an earlier moment, or to never: under
+    /// a lock); it is the first read of the entry for a while; it finds an expired entry. If the
+    /// read buffer of a bounded cache is full, the read may drain it. With
     /// [`Scheduler::disabled`](crate::Scheduler::disabled), a read that finds an expired entry also
     /// expires a few others.
     ///
@@ -177,19 +176,16 @@ where
         self.core.look_up::<Taken<Cloned>, Q>(key)
     }
 
-    /// Stores a value. A value that was there leaves with the cause `Replaced`, or `Expired` if it
-    /// had expired.
+    /// Stores a value. The listener gets the old value, if there is one, with the cause `Replaced`,
+    /// or `Expired` if it had expired.
     ///
-    /// The cache asks the policy for the lifetime of a new entry, or of the updated one. It reads
-    /// the clock once, after the weigher has run: the policy is told this instant, the deadline
-    /// counts from it, and the value counts as written then.
+    /// The cache asks the policy for the lifetime of a new entry, or of the updated one. One
+    /// reading of the clock, taken after the weigher has run, decides: the policy is told this
+    /// instant, the deadline counts from it, and the value counts as written then.
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq`, the weigher or the policy does; then the cache is as it was. A
-    /// panic in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach the caller,
-    /// too, perhaps after the write was made: see [When callbacks
-    /// misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq`, the weigher or the policy panics. The cache is then as before.
     ///
     /// # Cost
     ///
@@ -210,16 +206,14 @@ where
 
     /// Stores a value that lives for `ttl` from now. The policy is not asked. Works on any cache.
     ///
-    /// With a `ttl` of zero the value is stored, is never visible, and leaves as `Expired`. More
-    /// than 2^62 ns (146 years) counts as 2^62 ns. Cache-wide limits still hold: the earliest
-    /// deadline counts. Later reads and updates ask the policy as usual, and may move this
-    /// deadline.
+    /// With a `ttl` of zero, no read finds the value, and the listener gets it as `Expired`. A
+    /// lifetime above the [longest one](crate::Expiry#answers) is cut to it. Cache-wide limits
+    /// still hold: the earliest deadline counts. Later reads and updates ask the policy as usual,
+    /// and may move this deadline.
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` or the weigher does; then the cache is as it was. A panic in a
-    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach the caller, too, perhaps
-    /// after the write was made: see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` or the weigher panics. The cache is then as before.
     ///
     /// # Cost
     ///
@@ -247,9 +241,7 @@ where
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` or the policy does; then the read has moved no deadline. A panic
-    /// in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach the caller, too: see
-    /// [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` or the policy panics. The deadline is then unchanged.
     ///
     /// # Cost
     ///
@@ -272,25 +264,23 @@ where
     /// Returns the values of several keys, cloned, in the order of the keys; `None` for each key
     /// that is absent or whose entry has expired.
     ///
-    /// It does for each key what [`get`](Self::get) does, statistics and the policy's
-    /// [`expire_after_read`](crate::Expiry::expire_after_read) included, at a lower cost. It is not
-    /// a snapshot: each key is looked up at some moment of the call, not necessarily in order.
+    /// Each key is a `get`, also for the statistics and for the policy's
+    /// [`expire_after_read`](crate::Expiry::expire_after_read), but at a lower cost. It is not a
+    /// snapshot: each key is looked up at some moment of the call, not necessarily in order.
     ///
     /// The iterator `keys` may call the cache: it runs between the look-ups of one batch of keys
     /// and the next.
     ///
     /// # Panics
     ///
-    /// If `keys`, the key's `Hash` or `Eq`, the value's `Clone` or the policy does. What was read
-    /// before counts as read. A panic in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm)
-    /// may reach the caller, too: see [When callbacks
-    /// misbehave](crate#when-callbacks-misbehave).
+    /// If `keys`, the key's `Hash` or `Eq`, the value's `Clone` or the policy panics. Keys that
+    /// were read before count as read.
     ///
     /// # Cost
     ///
-    /// One allocation, for the answers. A batch of sixteen keys shares a pin, one reading of the
-    /// clock, and the wait for memory: with many entries, a key of a batch costs a fraction of a
-    /// `get`. If reads move deadlines, only the wait for memory is shared.
+    /// One allocation, for the answers. Sixteen keys at a time share one reading of the clock and
+    /// wait for memory together. In a large cache a key of `get_many` costs a fraction of a `get`.
+    /// If reads move deadlines, only the wait for memory is shared.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -314,9 +304,7 @@ where
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does. A panic in a [`Ticker`](crate::Ticker) or an
-    /// [`Alarm`](crate::Alarm) may reach the caller, too: see [When callbacks
-    /// misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` panics.
     ///
     /// # Cost
     ///
@@ -341,9 +329,7 @@ where
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does. A panic in a [`Ticker`](crate::Ticker) or an
-    /// [`Alarm`](crate::Alarm) may reach the caller, too: see [When callbacks
-    /// misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` panics.
     ///
     /// # Cost
     ///
@@ -365,17 +351,14 @@ where
     /// Sets how long an entry lives from now; `None` removes its deadline. Returns false if the key
     /// is absent or its entry has expired.
     ///
-    /// Zero: the entry expires at once. More than 2^62 ns (146 years) counts as 2^62 ns. Cache-wide
-    /// limits still hold: the earliest deadline counts. The call counts as a use for
-    /// `time_to_idle`, but not as a read or a write. Later reads and updates ask the policy as
-    /// usual, and may move this deadline.
+    /// Zero: the entry expires at once. A lifetime above the [longest one](crate::Expiry#answers)
+    /// is cut to it. Cache-wide limits still hold: the earliest deadline counts. The call restarts
+    /// `time_to_idle`. It does not count as a read or a write otherwise. Later reads and updates
+    /// ask the policy as usual, and may move this deadline.
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does; then the deadline is where it was. A panic in a
-    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach the caller, too, perhaps
-    /// after the deadline was moved: see [When callbacks
-    /// misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` panics. The deadline is then unchanged.
     ///
     /// # Cost
     ///
@@ -404,9 +387,7 @@ where
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does; then the entry is still there. A panic in a
-    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach the caller, too, perhaps
-    /// after the removal: see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` panics. The entry is then still there.
     ///
     /// # Cost
     ///
@@ -433,10 +414,7 @@ where
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` or the value's `Clone` does; then the entry is still there. A
-    /// panic in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach the caller,
-    /// too, perhaps after the removal: see [When callbacks
-    /// misbehave](crate#when-callbacks-misbehave).
+    /// If the key's `Hash` or `Eq` or the value's `Clone` panics. The entry is then still there.
     ///
     /// # Cost
     ///
@@ -490,9 +468,7 @@ where
     ///
     /// # Panics
     ///
-    /// If `keep` does; entries for which it returned false before are removed. A panic in a
-    /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach the caller, too, perhaps
-    /// after some removals: see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// If `keep` panics. Entries for which it returned false before are removed.
     ///
     /// # Cost
     ///
@@ -511,7 +487,8 @@ where
         self.core.retain(keep);
     }
 
-    /// How many entries are stored now, including expired ones that were not yet removed.
+    /// Returns the number of entries that are stored now, including expired ones that were not yet
+    /// removed.
     ///
     /// Exact as long as no other thread writes: it counts every write that has returned. While
     /// other threads write, it may miss some of their last writes, or count them early.
@@ -529,8 +506,8 @@ where
         self.core.shared.map.len()
     }
 
-    /// What all stored entries weigh together, including expired ones that were not yet removed.
-    /// Without a [`weigher`](CacheBuilder::weigher) every entry weighs 1.
+    /// Returns the sum of the weights of all stored entries, including expired ones that were not
+    /// yet removed. Without a [`weigher`](CacheBuilder::weigher) every entry weighs 1.
     ///
     /// As exact as [`entry_count`](Self::entry_count): it counts what is stored, so it may be over
     /// the bound until maintenance has run.
@@ -552,9 +529,9 @@ where
     }
 
     /// Does all maintenance that is due: removes every expired entry, evicts down to the bound,
-    /// delivers the notifications, and frees the memory that no reader holds. All notifications
-    /// have been delivered when it returns, except if it is called from inside a listener: then
-    /// they are delivered after that listener has returned.
+    /// delivers the notifications, and frees the memory that no reader holds. When it returns, all
+    /// notifications have been delivered. If a listener calls it, they are delivered after that
+    /// listener has returned.
     ///
     /// # Panics
     ///

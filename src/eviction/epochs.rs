@@ -1,4 +1,4 @@
-//! The clock of the policy: it counts moves in the queues, and its stamps are one byte.
+//! The policy's measure of time: it counts moves in the queues. Its stamps are one byte.
 //!
 //! # How it works
 //!
@@ -45,8 +45,7 @@ impl Epochs {
         self.stamp().wrapping_sub(stamp)
     }
 
-    /// Counts one event, where `nodes` entries are in the place that is counted. True if an epoch
-    /// ended with it.
+    /// Counts one event of a queue with `nodes` entries. True if this event ends an epoch.
     pub(super) fn advance(&mut self, nodes: usize) -> bool {
         self.count += 1;
         self.within += 1;

@@ -18,9 +18,9 @@
 //!
 //! Cost: 8 bytes for each resident entry; half a cache line for each eviction and for each insert
 //! of a new key. The table takes one key for another with a probability of 8 in 32,768. Such a
-//! mistake costs as much as any wrong prediction of the policy. It is allocated at the first
-//! eviction, and again only if the number of entries leaves the bounds in [`fit`](Ghosts::fit); the
-//! old ghosts are then lost.
+//! mistake costs as much as any wrong prediction of the policy. The table is allocated at the first
+//! eviction. It is allocated anew only if the number of entries leaves the bounds in
+//! [`fit`](Ghosts::fit); the old ghosts are then lost.
 
 use super::epochs::{Epochs, TURNOVER};
 use crate::node;
@@ -38,7 +38,7 @@ type Bucket = [[u16; GHOSTS_PER_BUCKET]; 2];
 /// In a fingerprint: the entry expired.
 const EXPIRED: u16 = 1 << 15;
 
-/// What is remembered of an entry that left.
+/// A record of an entry that left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ghost {
     /// Stamp of the last use, by `order`.

@@ -19,7 +19,7 @@
 //! entry then goes back to the window. So the protected queue keeps keys with short distances
 //! between uses, and one pass over many keys only flows through the window.
 //!
-//! Three things are measured on the live load:
+//! The policy measures three things while the cache runs:
 //! - *Which keys are promoted.* LIRS promotes a key that came back sooner than the oldest protected
 //!   entry has waited. Here that rule sorts keys into classes, and duels between two keys measure
 //!   how often a class is right ([`set_dueling`](super::set_dueling)).
@@ -46,8 +46,9 @@
 //!    makes at least one move).
 //! 3. `mark` of an entry is the stamp of its last use by `order`.
 //! 4. The work of one call is bounded: at most [`DEMOTIONS_PER_CALL`] entries are demoted,
-//!    [`TAIL_MOVES_PER_DEMOTION`] reach the tail for each of them and once more, and a 64th of the
-//!    ghosts is swept. Later calls do the rest; until then `victim` takes from the tail first.
+//!    [`TAIL_MOVES_PER_DEMOTION`] entries move to the tail for each of them, and as many once more,
+//!    and a 64th of the ghosts is swept. Later calls do the rest; until then `victim` takes from
+//!    the tail first.
 //!
 //! # Cost
 //!
@@ -82,8 +83,8 @@ const FULL_VOTE_DEPTH: f64 = 3.0;
 const TAIL_PART: u64 = 20;
 /// Entries that one call may demote.
 const DEMOTIONS_PER_CALL: usize = 16;
-/// Entries that one step may move to the tail. Few: when a full cache evicts for the first time, it
-/// has to fill a whole tail.
+/// Entries that one step may move to the tail. The number is small, because the first eviction of a
+/// full cache has to fill a whole tail.
 const TAIL_MOVES_PER_DEMOTION: usize = 4;
 
 pub(super) struct Lirs<K, V> {
@@ -354,8 +355,8 @@ impl<K, V> Lirs<K, V> {
         self.weight() + u64::from(entry.weight()) <= self.max
     }
 
-    /// The vote of a hit at this depth, in epochs, on the size of the window: the part of the cache
-    /// that an average entry takes, less if the depth is great.
+    /// The vote of a hit at this depth (in epochs) on the size of the window: the share of one
+    /// average entry in the cache. A deeper hit has a smaller vote.
     fn vote(&self, depth: f64) -> f64 {
         let part = self.weight() as f64 / (self.len().max(1) as f64 * self.max.max(1) as f64);
         part * FULL_VOTE_DEPTH / depth.max(FULL_VOTE_DEPTH)

@@ -43,7 +43,7 @@ pub(crate) use queue::OUT;
 use queue::{FIRST_FREE, OVERWEIGHT, WEIGHTLESS, Weighed};
 use std::hash::BuildHasher;
 
-/// How many reads ahead of the current one the neighbours of a node are prefetched.
+/// How many reads ahead of the current read to prefetch the neighbours of a node.
 const PREFETCH_DISTANCE: usize = 6;
 /// Up to this maximum the adaptive policy keeps the exact order of use.
 const TINY: u64 = 8;
@@ -68,13 +68,14 @@ const TINY: u64 = 8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EvictionPolicy {
-    /// Adapts to the load: it keeps entries that are read again and again, resists scans and loops,
-    /// and prefers recently used entries where that gives more hits. It suits nearly every cache.
+    /// Adapts to the workload: it keeps entries that are read again and again, resists scans and
+    /// loops, and prefers recently used entries where that gives more hits. It suits nearly every
+    /// cache.
     ///
     /// The policy is LIRS (Jiang and Zhang, SIGMETRICS 2002) with two additions. A window for new
     /// entries adapts its size as in ARC (Megiddo and Modha, FAST 2003) and DLIRS (Li, SYSTOR
-    /// 2018). Set dueling (Qureshi and others, ISCA 2007) measures on the live load which entries
-    /// deserve promotion. A cache whose maximum is 8 or less keeps the exact order of use, like
+    /// 2018). Set dueling (Qureshi and others, ISCA 2007) measures, while the cache runs, which
+    /// entries to promote. A cache whose maximum is 8 or less keeps the exact order of use, like
     /// `Lru`.
     #[default]
     Adaptive,
@@ -171,7 +172,7 @@ impl<K, V> Eviction<K, V> {
         let needs_room = entry.queue_id() == OUT || weight > entry.weight();
         let fits = (1..=self.max).contains(&u64::from(weight));
         if entry.queue_id() < FIRST_FREE || !fits {
-            // The entry has no queue position to keep, or cannot keep it.
+            // The entry is in no queue, or its new weight does not fit there.
             self.let_go(entry);
             self.let_in(entry, weight);
             return needs_room;
@@ -272,7 +273,7 @@ impl<K, V> Eviction<K, V> {
         }
     }
 
-    /// Whether an entry is the last victim that was named; it is not from now on.
+    /// True if the entry is the last victim that `victim` returned. Clears that mark.
     fn forget_victim(&mut self, entry: EntryPtr<K, V>) -> bool {
         self.named.take_if(|named| *named == entry).is_some()
     }

@@ -3,8 +3,8 @@
 //! # How it works
 //!
 //! A key that could be promoted (the *candidate*) would push the oldest protected entry (the
-//! *incumbent*) out of the protected queue. Whether that gives more hits depends on the load, so
-//! the policy measures it. It notes both keys. The one that is used first wins the duel, whether
+//! *incumbent*) out of the protected queue. Whether that gives more hits depends on the workload,
+//! so the policy measures it. It notes both keys. The one that is used first wins the duel, whether
 //! the promotion was made or not. If the candidate wins, the score of its *class* rises by one; if
 //! the incumbent wins, it falls by one. The score, from -32 to 32, sets the chance of a promotion.
 //!
@@ -16,9 +16,10 @@
 //!
 //! LIRS always promotes Recent. If a program walks back and forth through its keys, LIRS promotes
 //! the wrong half each time. Under such a load the score of Recent falls here, and the protected
-//! queue stays as it is, which is best. Late promotes keys that are used often. Unknown matters
-//! after a change of load: it replaces the keys of the protected queue, which are no longer used,
-//! even if the new keys are too many for the table of ghosts.
+//! queue stays as it is, which is best. Late promotes keys that are used often. The class Unknown
+//! matters when the workload changes. The old keys in the protected queue are then no longer used,
+//! and Unknown lets new keys replace them, even if there are too many new keys for the table of
+//! ghosts.
 //!
 //! A candidate of class Unknown wins only if its next use is a miss: a hit would have come from the
 //! window without any promotion.
@@ -29,8 +30,8 @@
 //!    still holds that incumbent.
 //! 2. `open` of an incumbent counts the candidates that name it, by class (saturating).
 //!
-//! Duels of one class open at most every 256th of a turnover, and an occupied slot is given up in
-//! one case of sixteen. So a duel may last for several turnovers in a cache of any size.
+//! A class opens at most 256 duels in a turnover. A new duel takes an occupied slot in one case of
+//! sixteen. So a duel may last for several turnovers in a cache of any size.
 //!
 //! Cost: 3 KiB for each cache; for each use one slot of a table that stays in the first-level
 //! cache.

@@ -1,5 +1,5 @@
-//! The size policy as a whole, through its seam: against a sequential model, and on loads whose
-//! best answer is known.
+//! The size policy through its interface: against a sequential model, and on workloads whose best
+//! hit ratio is known.
 
 use super::ghosts::mix;
 use super::{Eviction, EvictionPolicy, OUT, OVERWEIGHT, WEIGHTLESS};
@@ -340,7 +340,7 @@ fn an_update_soon_after_a_use_is_a_use_for_lru_alone() {
     let mut cache = Model::new(adaptive, 100);
     (0..100).for_each(|key| cache.insert(key, 1));
     let (before, after) = update(&mut cache, 0, false);
-    assert_eq!(before, after, "its standing is the old one's");
+    assert_eq!(before, after, "the new node keeps the queue position");
     let (before, after) = update(&mut cache, 0, true);
     assert_ne!(before, after, "the oldest was used");
 
@@ -654,7 +654,7 @@ fn a_walk_visits_all_that_stays_from_the_coldest_to_the_hottest() {
             .walk(&mut walk, 7, |entry| keys.push(*entry.node().key()))
         {
             steps += 1;
-            // The policy goes on meanwhile: what was visited leaves, what is ahead is used.
+            // The policy continues meanwhile: what was visited leaves, what is ahead is used.
             cache.remove(keys[0] + steps % 2);
             cache.read(70 + steps % 10);
         }

@@ -9,14 +9,16 @@
 //! than the entry. The size of that difference is the *depth* of the event. A hit that needs `n`
 //! times as much room as another is worth an `n`th of it, so each vote is the inverse of its depth.
 //! All hits nearer than a twentieth of the cache count the same. The border rests where the votes
-//! balance. Far hits vote too, so the policy finds a gain that begins only beyond a gap.
+//! balance. Deep hits vote, too. So the policy also finds a better size that is far from the
+//! present one.
 //!
 //! The adaptation follows ARC, with two differences: hits on protected entries vote in the place of
 //! ARC's second list of ghosts, and votes depend on distances.
 //!
-//! At the lower and the upper bound, `account` may go beyond the bound by a tenth of the cache, so
-//! a short burst against a long trend moves nothing. Without this slack, a loop a little longer
-//! than the cache, whose hits and misses alternate, would make the cache behave as LRU.
+//! `account` may go beyond the lower or the upper bound by up to a tenth of the cache. So if a long
+//! trend has pushed the border to a bound, a short burst of opposite votes does not move it.
+//! Without this slack, a loop a little longer than the cache, whose hits and misses alternate,
+//! would make the cache behave as LRU.
 //!
 //! # Invariants
 //!
@@ -86,7 +88,8 @@ impl WindowSizer {
 
     /// The window's part of the maximum, at least 1.
     fn weighed(&self) -> u64 {
-        // Rounds by the cast: `round` is a call on processors of the baseline.
+        // Adding 0.5 and casting rounds to the nearest: `f64::round` would be a function call on
+        // baseline x86-64.
         ((self.max as f64 * self.part + 0.5) as u64).clamp(1, self.max.max(1))
     }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// `now` is the reading of the clock at which the policy is asked, in cache time. Its instant is
 /// what the policy is told, and its answer counts from there.
 pub(crate) trait Lifetime<K, V>: Send + Sync {
-    /// What the policy has to be asked about.
+    /// The operations about which the policy has to be asked.
     fn asks(&self) -> Asks;
 
     /// The deadline of a new entry.
@@ -44,8 +44,8 @@ pub(crate) trait Lifetime<K, V>: Send + Sync {
         deadline: u64,
     ) -> u64;
 
-    /// The same, and whether the policy inherits its method for reads: it then leaves the deadline
-    /// at each read, and need not be asked again.
+    /// As `deadline_after_read`, and whether the policy uses the trait's default method for reads.
+    /// The default keeps the deadline, so the policy need not be asked again.
     fn deadline_after_first_read(
         &self,
         node: NodePtr<K, V>,
@@ -108,8 +108,8 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
 
     fn deadline_of_new(&self, key: &K, value: &V, clock: &Clock, now: u64) -> u64 {
         clock.with_view(now, move |view| {
-            // A constant, unless the policy is itself behind a `dyn`: what it rules out is not
-            // compiled. So in the other methods.
+            // For a concrete policy type this condition is a compile-time constant, so the compiler
+            // drops the branch that is not taken. The same in the methods below.
             let told = if self.policy.__asks().times {
                 view.told()
             } else {
@@ -185,7 +185,8 @@ fn settle(
     now: u64,
     deadline: u64,
 ) -> u64 {
-    // Not computed anew: conversions round, and a deadline that stays must not drift.
+    // Keep the old number: converting it again would round, and a deadline that is kept must not
+    // drift.
     if answer == left {
         deadline
     } else {

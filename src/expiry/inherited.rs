@@ -2,13 +2,12 @@
 //!
 //! # How it works
 //!
-//! The provided `expire_after_read` leaves a note for its thread: of which implementation it is the
-//! method, that is for which policy, keys and values. The compiler makes that method only for an
-//! implementation that does not have one of its own. So one call tells for good: if it leaves the
-//! note of its own implementation, no call of this policy about a read moves a deadline; if it does
-//! not, the policy has a method of its own. Another note says nothing: a policy that wraps another
-//! one may call the method that the inner one inherits, and a policy for two types of values may
-//! inherit the method for one of them.
+//! The trait's default `expire_after_read` writes a thread-local note with the type of the policy
+//! and the names of the types of key and value. A policy that overrides the method does not run the
+//! default. So one call tells the two apart. If the note names this policy with these types, the
+//! policy uses the default, and no read moves a deadline. If not, the policy overrides the method.
+//! The note has to name all types: a policy may call the default method of a policy that it wraps,
+//! and a policy for two types of values may override the method for one of them only.
 //!
 //! Keys and values need not be `'static`, so their types have no [`TypeId`]; their names are
 //! compared instead.

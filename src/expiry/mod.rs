@@ -17,15 +17,17 @@ mod erased;
 mod inherited;
 mod ready;
 
+use crate::forward::forward;
+use std::convert::identity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use erased::{Asks, Lifetime, erase};
-pub(crate) use ready::random_unit;
 pub use ready::{
     Accessing, Creating, Jittered, Never, WritesOnly, Writing, accessing, creating, jittered,
     never, writes_only, writing,
 };
+pub(crate) use ready::{random_unit, shorten};
 
 /// Decides for each entry how long it lives.
 ///
@@ -34,9 +36,9 @@ pub use ready::{
 /// when its value is replaced, and when it is read. All methods have defaults: together they mean
 /// an entry that never expires.
 ///
-/// A policy without an `expire_after_read` of its own is not asked about reads: a hit costs as much
-/// as on an entry with a fixed deadline. For the same cost with a policy that has one, pass
-/// [`expiry::writes_only(policy)`](writes_only).
+/// If a policy does not override `expire_after_read`, the cache does not ask it about reads, and a
+/// hit costs the same as on an entry with a fixed deadline. If it does, and reads of this cache
+/// need not move deadlines, pass [`expiry::writes_only(policy)`](writes_only).
 ///
 /// # Answers
 ///
@@ -44,14 +46,15 @@ pub use ready::{
 /// - `Some(d)`: the deadline is `d` after the instant that this call was given (`created_at`,
 ///   `updated_at`, `read_at`). So a policy that answers `valid_until - created_at` makes an entry
 ///   expire at exactly `valid_until`. At its deadline the entry is expired.
-/// - `Some(Duration::ZERO)`: due at once. The entry is stored but never visible, and leaves with
-///   the cause `Expired`. So does an entry whose deadline has passed when the method returns.
+/// - `Some(Duration::ZERO)`: due at once. The entry is stored, no read finds it, and the listener
+///   gets it with the cause `Expired`. So does an entry whose deadline has passed when the method
+///   returns.
 /// - A `d` above 2^62 ns (146 years) counts as 2^62 ns. Nothing overflows.
 /// - `duration_until_expiry` unchanged: the deadline stays exactly where it is, without drift and
 ///   without a write to shared memory.
 ///
 /// A write reads the instant once, after the code that makes the value has run and before it asks
-/// the policy. A read uses an instant at which the call was under way and the entry was alive. With
+/// the policy. A read uses an instant after the call began, at which the entry was alive. With
 /// `time_to_live` or `time_to_idle` on the same cache, the earliest of the deadlines holds, and
 /// `duration_until_expiry` is the time left until that one. If the policy returns it unchanged, the
 /// deadline that the policy gave before stays.
@@ -190,52 +193,26 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     }
 }
 
-/// Forwards every method of [`Expiry`] to the policy behind the pointer.
-macro_rules! forward {
+/// Has what a pointer holds answer every method of [`Expiry`].
+macro_rules! forward_pointer {
     ($pointer:ident) => {
         impl<K, V, E: Expiry<K, V> + ?Sized> Expiry<K, V> for $pointer<E> {
-            fn expire_after_create(
-                &self,
-                key: &K,
-                value: &V,
-                created_at: Instant,
-            ) -> Option<Duration> {
-                (**self).expire_after_create(key, value, created_at)
-            }
-
-            fn expire_after_update(
-                &self,
-                key: &K,
-                value: &V,
-                updated_at: Instant,
-                duration_until_expiry: Option<Duration>,
-            ) -> Option<Duration> {
-                (**self).expire_after_update(key, value, updated_at, duration_until_expiry)
-            }
-
-            fn expire_after_read(
-                &self,
-                key: &K,
-                value: &V,
-                read_at: Instant,
-                duration_until_expiry: Option<Duration>,
-                last_modified_at: Instant,
-            ) -> Option<Duration> {
-                (**self).expire_after_read(
-                    key,
-                    value,
-                    read_at,
-                    duration_until_expiry,
-                    last_modified_at,
-                )
-            }
-
-            fn __asks(&self) -> Asks {
-                (**self).__asks()
+            forward! {
+                self => **self, identity;
+                fn expire_after_create(key: &K, value: &V, created_at: Instant)
+                    -> Option<Duration>;
+                fn expire_after_update(
+                    key: &K, value: &V, updated_at: Instant, duration_until_expiry: Option<Duration>
+                ) -> Option<Duration>;
+                fn expire_after_read(
+                    key: &K, value: &V, read_at: Instant, duration_until_expiry: Option<Duration>,
+                    last_modified_at: Instant
+                ) -> Option<Duration>;
+                fn __asks() -> Asks;
             }
         }
     };
 }
 
-forward!(Arc);
-forward!(Box);
+forward_pointer!(Arc);
+forward_pointer!(Box);

@@ -5,12 +5,15 @@
 //! contend.
 
 use std::cell::Cell;
+use std::convert::identity;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use super::Expiry;
 use super::erased::Asks;
+use crate::forward::forward;
+use crate::random;
 use crate::time::{MAX_LIFETIME_NANOS, saturating_nanos};
 
 /// Gives each new entry the lifetime that `lifetime` returns; later reads and writes do not change
@@ -21,8 +24,8 @@ use crate::time::{MAX_LIFETIME_NANOS, saturating_nanos};
 ///
 /// # Examples
 ///
-/// Use it for a value whose source has fixed the deadline, which later writes of the key must not
-/// extend:
+/// Use it if the source of a value sets the deadline, and later writes of the key must not extend
+/// it:
 ///
 /// ```
 /// use std::time::Duration;
@@ -46,7 +49,7 @@ use crate::time::{MAX_LIFETIME_NANOS, saturating_nanos};
 ///
 /// # Panics
 ///
-/// None of its own; a panic in `lifetime` reaches the caller of the cache, see
+/// The policy itself does not panic. A panic in `lifetime` reaches the caller of the cache, see
 /// [`Expiry`](Expiry#panics).
 ///
 /// # Cost
@@ -145,7 +148,7 @@ where
     Accessing { lifetime }
 }
 
-/// Lets no entry expire, unless a caller sets its deadline.
+/// Sets no deadline: an entry expires only if a caller sets its deadline.
 ///
 /// Use it for a cache whose lifetimes all come from `insert_with_ttl` and `set_expiry`. A deadline
 /// set by these calls stays when a plain `insert` replaces the value.
@@ -184,7 +187,7 @@ pub fn never() -> Never {
 /// - An answer equal to `duration_until_expiry` passes through unchanged, so the deadline stays
 ///   where it is and repeated reads do not shorten it.
 /// - `None` and `Some(Duration::ZERO)` pass through unchanged.
-/// - A lifetime above 2^62 ns (146 years) counts as 2^62 ns before it is shortened.
+/// - A lifetime above the [longest one](Expiry#answers) is first cut to it.
 /// - With a `fraction` of 0.0 it answers as `policy` does.
 ///
 /// The fractions are pseudo-random, from a generator of the calling thread with a random seed: they
@@ -412,20 +415,7 @@ impl<K, V> Expiry<K, V> for Never {
 }
 
 impl<P> Jittered<P> {
-    /// The lifetime, shortened by a random fraction.
-    fn shorten(&self, lifetime: Option<Duration>) -> Option<Duration> {
-        if self.fraction == 0.0 {
-            return lifetime;
-        }
-        // First limit it to the longest lifetime: the cache would do so afterwards and remove the
-        // jitter.
-        let nanos = saturating_nanos(lifetime?).min(MAX_LIFETIME_NANOS);
-        let cut = nanos as f64 * self.fraction * random_unit();
-        // Rounding a lifetime of many days to f64 may make the cut longer than the lifetime.
-        Some(Duration::from_nanos(nanos.saturating_sub(cut as u64)))
-    }
-
-    /// As [`shorten`](Self::shorten), but an answer that leaves the deadline passes unchanged.
+    /// As [`shorten`], but an answer that leaves the deadline passes unchanged.
     fn shorten_unless(
         &self,
         unchanged: Option<Duration>,
@@ -434,14 +424,15 @@ impl<P> Jittered<P> {
         if lifetime == unchanged {
             lifetime
         } else {
-            self.shorten(lifetime)
+            shorten(lifetime, self.fraction)
         }
     }
 }
 
 impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
     fn expire_after_create(&self, key: &K, value: &V, created_at: Instant) -> Option<Duration> {
-        self.shorten(self.policy.expire_after_create(key, value, created_at))
+        let lifetime = self.policy.expire_after_create(key, value, created_at);
+        shorten(lifetime, self.fraction)
     }
 
     fn expire_after_update(
@@ -481,19 +472,12 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
 }
 
 impl<K, V, P: Expiry<K, V>> Expiry<K, V> for WritesOnly<P> {
-    fn expire_after_create(&self, key: &K, value: &V, created_at: Instant) -> Option<Duration> {
-        self.policy.expire_after_create(key, value, created_at)
-    }
-
-    fn expire_after_update(
-        &self,
-        key: &K,
-        value: &V,
-        updated_at: Instant,
-        duration_until_expiry: Option<Duration>,
-    ) -> Option<Duration> {
-        self.policy
-            .expire_after_update(key, value, updated_at, duration_until_expiry)
+    forward! {
+        self => self.policy, identity;
+        fn expire_after_create(key: &K, value: &V, created_at: Instant) -> Option<Duration>;
+        fn expire_after_update(
+            key: &K, value: &V, updated_at: Instant, duration_until_expiry: Option<Duration>
+        ) -> Option<Duration>;
     }
 
     // `expire_after_read` is the trait's default, which leaves the deadline.
@@ -506,7 +490,20 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for WritesOnly<P> {
     }
 }
 
-/// A pseudo-random number in `[0, 1)`, from a SplitMix64 generator of this thread.
+/// A lifetime, or the moment of a refresh, made shorter by a random part of this fraction.
+pub(crate) fn shorten(lifetime: Option<Duration>, fraction: f64) -> Option<Duration> {
+    if fraction == 0.0 {
+        return lifetime;
+    }
+    // First limit it to the longest lifetime: the cache would do so afterwards and remove the
+    // jitter.
+    let nanos = saturating_nanos(lifetime?).min(MAX_LIFETIME_NANOS);
+    let cut = nanos as f64 * fraction * random_unit();
+    // Rounding a lifetime of many days to f64 may make the cut longer than the lifetime.
+    Some(Duration::from_nanos(nanos.saturating_sub(cut as u64)))
+}
+
+/// A pseudo-random number in `[0, 1)`, from a generator of this thread.
 pub(crate) fn random_unit() -> f64 {
     thread_local! {
         /// 0 until the thread draws its first number. Has no destructor, so it can be used while
@@ -518,14 +515,10 @@ pub(crate) fn random_unit() -> f64 {
         if seed == 0 {
             seed = RandomState::new().hash_one(0);
         }
-        seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let number = random::next(&mut seed);
         state.set(seed);
-        let mut mixed = seed;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^= mixed >> 31;
         // The upper 53 bits: as many as an f64 holds exactly.
-        (mixed >> 11) as f64 / (1_u64 << 53) as f64
+        (number >> 11) as f64 / (1_u64 << 53) as f64
     })
 }
 

@@ -1,4 +1,4 @@
-//! What the programs share.
+//! Parts that all fuzz programs use.
 
 use crate::node::NewNode;
 

@@ -1,16 +1,17 @@
 //! The current loads of one shard, and what a writer knows of those that share its key's hash.
 //!
-//! Keys are compared outside of the shard's lock. A call that finds loads of its key's full hash
-//! which it has not compared yet takes them along, releases the lock, compares, and comes again.
+//! Keys are compared outside of the shard's lock. A call that finds loads with its key's full hash,
+//! whose keys it has not compared yet, copies their addresses, releases the lock, compares the
+//! keys, and starts again.
 //!
 //! # Bare loads
 //!
 //! Most loads begin and end while no other call asks for their key. Such a load is *bare*: a key in
 //! the list, under a mark that only its leader knows. The first other call that meets it completes
-//! it, which makes the [`Load`] that calls can share. Its leader finds that by the mark when its
-//! run has ended.
+//! it, which makes the [`Load`] that calls can share. The leader finds this `Load` by the mark when
+//! its run has ended.
 
-use super::{By, Load};
+use super::{By, Load, Sealed};
 use std::sync::Arc;
 
 /// The current loads of one shard; under its lock.
@@ -30,7 +31,7 @@ enum Listed<K, V> {
     Load(Arc<Load<K, V>>),
 }
 
-/// What only its leader knows of a load.
+/// A load that only its leader knows.
 pub(crate) struct Bare<K> {
     pub(crate) key: K,
     /// The thread that leads, or 0 if its number is not known.
@@ -171,6 +172,7 @@ impl<K, V> Loads<K, V> {
     }
 
     /// A leader's load, complete; `None` if it has ended.
+    #[cold]
     pub(crate) fn complete(&mut self, mark: Mark) -> Option<Arc<Load<K, V>>> {
         if let Some(at) = self.find_bare(mark) {
             self.complete_at(at);
@@ -205,6 +207,15 @@ impl<K, V> Loads<K, V> {
         }
     }
 
+    /// A leader has made its own write: the load leaves the list unless it goes on.
+    pub(crate) fn seal(&mut self, load: &Arc<Load<K, V>>) -> Sealed {
+        let sealed = load.seal();
+        if sealed != Sealed::GoesOn {
+            self.remove(load);
+        }
+        sealed
+    }
+
     /// Takes a load out. The caller holds another reference, so that its key is not dropped here.
     pub(crate) fn remove(&mut self, load: &Arc<Load<K, V>>) {
         let found = |(_, listed): &(u64, Listed<K, V>)| matches!(listed, Listed::Load(other) if Arc::ptr_eq(other, load));
@@ -221,17 +232,20 @@ impl<K, V> Loads<K, V> {
     }
 
     /// Revokes a listed load.
+    #[cold]
     pub(crate) fn revoke(&mut self, load: &Arc<Load<K, V>>, by: By) {
         self.remove(load);
         self.revoke_unlisted(load, by);
     }
 
     /// The run of a revoked load has ended. The caller holds another reference.
+    #[cold]
     pub(crate) fn forget_revoked(&mut self, load: &Arc<Load<K, V>>) {
         self.revoked.retain(|other| !Arc::ptr_eq(other, load));
     }
 
     /// Revokes all loads.
+    #[cold]
     pub(crate) fn revoke_all(&mut self, by: By) -> Vec<Arc<Load<K, V>>> {
         self.complete_all(|_| true);
         let all: Vec<_> = self.iter().cloned().collect();

@@ -10,8 +10,8 @@
 //! 1. A load is known by its address, never by its key.
 //! 2. A load stands in the list of its key's shard exactly while it is current. Both change in one
 //!    hold of that shard's lock, so at most one load of a key is current.
-//! 3. While a load is current, no explicit write of its key is made but its own: an explicit write
-//!    revokes the load in the hold of the shard's lock that makes the write.
+//! 3. While a load is current, no other explicit write of its key happens: an explicit write
+//!    revokes the load in the same critical section of the shard's lock.
 //! 4. A load has one leader at most. When a leader has ended, the longest-waiting waiter leads
 //!    next, as long as the load is current.
 //! 5. The lock of a load's state is taken inside a shard's lock, never around it. No waker is

@@ -35,7 +35,7 @@ struct Wait {
 }
 
 /// A load of any cache.
-trait Blocks: Send + Sync {
+pub(crate) trait Blocks: Send + Sync {
     fn blocks(&self, ticket: Ticket) -> Option<u64>;
 
     fn hash(&self) -> u64;
@@ -51,7 +51,7 @@ impl<K: Send + Sync, V: Send + Sync> Blocks for Load<K, V> {
     }
 }
 
-/// A wait that is refused, since its thread would wait for itself; through so many other threads.
+/// A refused wait: the thread would wait for itself, through this number of other threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ring {
     pub(crate) others: usize,
@@ -76,7 +76,7 @@ impl Ring {
     }
 }
 
-/// The number of the calling thread; 0 if it is not known, as in a thread's last moments.
+/// The number of the calling thread; 0 if the thread is ending.
 pub(crate) fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
@@ -93,19 +93,11 @@ pub(crate) fn thread_number() -> u64 {
 }
 
 /// Waits for a load as a thread, unless that would close a ring.
-pub(crate) fn wait_in<K, V, R>(
-    load: &Arc<Load<K, V>>,
+pub(crate) fn wait_in<R>(
+    load: Arc<dyn Blocks>,
     ticket: Ticket,
     wait: impl FnOnce() -> R,
-) -> Result<R, Ring>
-where
-    K: Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
-    wait_for(Arc::<Load<K, V>>::clone(load), ticket, wait)
-}
-
-fn wait_for<R>(load: Arc<dyn Blocks>, ticket: Ticket, wait: impl FnOnce() -> R) -> Result<R, Ring> {
+) -> Result<R, Ring> {
     let me = thread_number();
     if me == 0 {
         return Ok(away(wait));
@@ -143,7 +135,7 @@ impl Drop for Noted {
     }
 }
 
-/// What the future of a call that blocks its thread waits for.
+/// The load for which the future of a blocking call waits.
 struct Awaited {
     load: Arc<dyn Blocks>,
     ticket: Ticket,
@@ -169,15 +161,15 @@ impl Blocking {
         }
     }
 
-    /// Waits until the future is to be polled again, unless that would close a ring. Then: the name
-    /// of the cache, and what to say.
+    /// Waits until the future has to be polled again. If that wait would close a ring, returns the
+    /// name of the cache and the message.
     pub(crate) fn wait(&self, wait: impl FnOnce()) -> Result<(), (Option<Box<str>>, String)> {
         let Some(Awaited { load, ticket, name }) = exchange_awaited(None) else {
             away(wait);
             return Ok(());
         };
         let hash = load.hash();
-        wait_for(load, ticket, wait).map_err(|ring| (name, ring.fault(hash)))
+        wait_in(load, ticket, wait).map_err(|ring| (name, ring.fault(hash)))
     }
 }
 
@@ -195,8 +187,8 @@ fn exchange_awaited(awaited: Option<Awaited>) -> Option<Awaited> {
     AWAITED.try_with(exchange).ok().flatten()
 }
 
-/// Notes for which load of a cache a future waits that was polled. If it was polled by the future
-/// of another load, that one notes its own wait later.
+/// Notes for which load the polled future waits. If the future of another load polled it, that
+/// future notes its own wait afterwards.
 pub(crate) fn note_wait<K, V>(
     load: &Arc<Load<K, V>>,
     ticket: Ticket,

@@ -1,7 +1,7 @@
 //! Threads of a pool that wait for a load.
 //!
 //! A thread that runs the loads of a queue may wait for a load that stands in that queue. So it
-//! tells its pool before it falls asleep, and another thread takes its seat meanwhile.
+//! gives its seat back to the pool before it sleeps, and another thread may run the queue.
 
 use crate::sync::IS_MODEL;
 use std::cell::RefCell;
@@ -12,7 +12,7 @@ pub(crate) trait Seat {
     /// The calling thread, whose seat this is, is about to wait.
     fn leave(&self);
 
-    /// It goes on.
+    /// It continues.
     fn come_back(&self);
 }
 

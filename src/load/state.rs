@@ -1,4 +1,4 @@
-//! The state of one load: who leads, which calls wait, what came of it.
+//! The state of one load: which thread leads, which calls wait, how it ended.
 //!
 //! # Phases
 //!
@@ -23,7 +23,7 @@
 //! | a value, load current     | gets it                | leads              | wait on  |
 //! | a failure, load current   | gets it                | leads              | wait on  |
 //! | a value or failure, load not current | gets it     | looks again        | look again |
-//! | (revoked while it runs)   | waits on, unless it waits for a turn: then it looks again | | |
+//! | nothing yet: the load is revoked while the run continues | waits on, unless it waits for a turn: then it looks again | | |
 //!
 //! A waiter for a turn (a compute) accepts nothing. Each waiter has a ticket. Tickets ascend, and a
 //! waiter that has to look again keeps its own, so a place in the order is never lost.
@@ -91,7 +91,7 @@ pub(crate) enum Failure {
     Error(Arc<dyn Any + Send + Sync>),
 }
 
-/// What is published of a run.
+/// The part of a run that waiters see.
 #[derive(Debug)]
 pub(crate) enum Outcome<V> {
     Value(Arc<Shared<V>>),
@@ -120,7 +120,7 @@ pub(crate) struct Shared<V> {
     pub(crate) deadline: u64,
 }
 
-/// What a waiter is told.
+/// The answer to a waiter.
 #[derive(Debug)]
 pub(crate) enum Verdict<V> {
     /// The run has ended with this.
@@ -142,7 +142,7 @@ pub(crate) enum By {
     Newer,
 }
 
-/// What is left of a load whose value has been stored.
+/// What a load has to do after its value was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sealed {
     /// Nothing: no call waits, and none can join.
@@ -201,49 +201,8 @@ struct State<V> {
     revoked: Option<By>,
     /// Cache time at which the run began, or at which the lead was offered.
     began: u64,
-    queue: Queue<V>,
-}
-
-/// The waiters in their order. Most loads never have one, and make no map.
-struct Queue<V>(Option<BTreeMap<Ticket, Waiter<V>>>);
-
-impl<V> Queue<V> {
-    fn insert(&mut self, ticket: Ticket, waiter: Waiter<V>) {
-        let waiters = self.0.get_or_insert_with(BTreeMap::new);
-        waiters.insert(ticket, waiter);
-    }
-
-    fn get(&self, ticket: Ticket) -> Option<&Waiter<V>> {
-        self.0.as_ref()?.get(&ticket)
-    }
-
-    fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter<V>> {
-        self.0.as_mut()?.get_mut(&ticket)
-    }
-
-    fn remove(&mut self, ticket: Ticket) -> Option<Waiter<V>> {
-        self.0.as_mut()?.remove(&ticket)
-    }
-
-    fn len(&self) -> usize {
-        self.0.as_ref().map_or(0, BTreeMap::len)
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &Waiter<V>> {
-        self.0.iter().flat_map(BTreeMap::values)
-    }
-
-    fn iter_before(&self, ticket: Ticket) -> impl Iterator<Item = &Waiter<V>> {
-        let ahead = self
-            .0
-            .iter()
-            .flat_map(move |waiters| waiters.range(..ticket));
-        ahead.map(|(_, waiter)| waiter)
-    }
-
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter<V>> {
-        self.0.iter_mut().flat_map(BTreeMap::values_mut)
-    }
+    /// The waiters in their order.
+    queue: BTreeMap<Ticket, Waiter<V>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -288,7 +247,7 @@ impl<K, V> Load<K, V> {
                 phase: Phase::Led,
                 revoked: None,
                 began,
-                queue: Queue(None),
+                queue: BTreeMap::new(),
             }),
         }
     }
@@ -306,8 +265,8 @@ impl<K, V> Load<K, V> {
         self.leader.load(Ordering::Relaxed)
     }
 
-    /// Whether a task that is polled now, and would wait, is called by the leader's code. If a
-    /// waker polls the task, the answer is false: the leader goes on, though the task waits.
+    /// Whether the leader's own code is polling the task that asks: such a task must not wait. If a
+    /// waker polls the task, the answer is false, since the leader continues.
     pub(crate) fn is_led_by_caller(&self) -> bool {
         let me = thread_number();
         me != 0 && self.leader() == me && !WAKING.try_with(Cell::get).unwrap_or(false)
@@ -348,7 +307,7 @@ impl<K, V> Load<K, V> {
     /// Whether a waiter would share a value.
     pub(crate) fn has_sharers(&self) -> bool {
         let state = self.state.lock();
-        let mut waiters = state.queue.iter();
+        let mut waiters = state.queue.values();
         waiters.any(|waiter| waiter.waits() && waiter.want != Want::Turn)
     }
 
@@ -366,10 +325,10 @@ impl<K, V> Load<K, V> {
         self.state.lock().queue.insert(ticket, waiter);
     }
 
-    /// A waiter whose call had other work to do now waits like any other.
+    /// The waiter's call has finished its other work: from now on it waits like any other.
     pub(crate) fn wait_now(&self, ticket: Ticket) {
         let mut state = self.state.lock();
-        if let Some(waiter) = state.queue.get_mut(ticket)
+        if let Some(waiter) = state.queue.get_mut(&ticket)
             && waiter.want == Want::Later
         {
             waiter.want = Want::Optional;
@@ -379,10 +338,7 @@ impl<K, V> Load<K, V> {
     /// Whether a waiter is among the first `count` that wait.
     pub(crate) fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
         let state = self.state.lock();
-        let ahead = state
-            .queue
-            .iter_before(ticket)
-            .filter(|waiter| waiter.waits());
+        let ahead = (state.queue.range(..ticket)).filter(|(_, waiter)| waiter.waits());
         ahead.take(count).count() < count
     }
 
@@ -393,9 +349,9 @@ impl<K, V> Load<K, V> {
         let mut fresh = None;
         loop {
             let mut state = self.state.lock();
-            let waiter = state.queue.get_mut(ticket)?;
+            let waiter = state.queue.get_mut(&ticket)?;
             if waiter.verdict.is_some() {
-                let waiter = state.queue.remove(ticket)?;
+                let waiter = state.queue.remove(&ticket)?;
                 if let Some(Verdict::Leads) = waiter.verdict {
                     state.phase = Phase::Led;
                 }
@@ -426,7 +382,7 @@ impl<K, V> Load<K, V> {
     /// A waiter gives up. True if it had been told to lead: then the caller has to end that run.
     pub(crate) fn leave(&self, ticket: Ticket) -> bool {
         let mut state = self.state.lock();
-        let waiter = state.queue.remove(ticket);
+        let waiter = state.queue.remove(&ticket);
         let led = matches!(
             waiter,
             Some(Waiter {
@@ -463,7 +419,7 @@ impl<K, V> Load<K, V> {
             ..
         } = &mut *state;
         let all = *phase == Phase::Offered || *revoked == Some(By::Newer);
-        for waiter in queue.iter_mut() {
+        for waiter in queue.values_mut() {
             let offered = matches!(waiter.verdict, Some(Verdict::Leads));
             if offered || (waiter.waits() && (all || waiter.want == Want::Turn)) {
                 waiter.tell(Verdict::Retry, &mut wakers);
@@ -479,7 +435,7 @@ impl<K, V> Load<K, V> {
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
     pub(crate) fn wake_waiters(&self) {
         let mut state = self.state.lock();
-        let waiters = state.queue.iter_mut().filter(|waiter| waiter.waits());
+        let waiters = state.queue.values_mut().filter(|waiter| waiter.waits());
         let wakers: Vec<Waker> = waiters.filter_map(|waiter| waiter.waker.take()).collect();
         drop(state);
         wake_all(wakers);
@@ -487,11 +443,11 @@ impl<K, V> Load<K, V> {
 
     /// Whether any call waits.
     pub(crate) fn has_waiters(&self) -> bool {
-        self.state.lock().queue.len() != 0
+        !self.state.lock().queue.is_empty()
     }
 
     /// The run's value has been stored. Under the shard's lock, in the hold that stored it. Unless
-    /// it goes on, the load is no longer current and has to leave the list in the same hold.
+    /// it continues, the load is no longer current and has to leave the list in the same hold.
     #[inline]
     pub(crate) fn seal(&self) -> Sealed {
         // The lock is not needed for a load that only its leader knows: none can join any more.
@@ -502,7 +458,7 @@ impl<K, V> Load<K, V> {
         }
         let mut state = self.state.lock();
         state.phase = Phase::Ending;
-        let mut waiters = state.queue.iter();
+        let mut waiters = state.queue.values();
         if waiters.any(|waiter| waiter.waits() && waiter.want == Want::Turn) {
             return Sealed::GoesOn;
         }
@@ -524,7 +480,7 @@ impl<K, V> Load<K, V> {
         } = &mut *state;
         *phase = Phase::Over;
         self.leader.store(0, Ordering::Relaxed);
-        for waiter in queue.iter_mut().filter(|waiter| waiter.waits()) {
+        for waiter in queue.values_mut().filter(|waiter| waiter.waits()) {
             if waiter.want.accepts(outcome) {
                 waiter.tell(Verdict::Ended(outcome.clone()), &mut wakers);
             } else if !current || waiter.want == Want::Later {
@@ -548,7 +504,7 @@ impl<K, V> Load<K, V> {
     /// leads.
     pub(crate) fn blocks(&self, ticket: Ticket) -> Option<u64> {
         let state = self.state.lock();
-        let waits = state.queue.get(ticket).is_some_and(Waiter::waits);
+        let waits = state.queue.get(&ticket).is_some_and(Waiter::waits);
         // Under the lock, as in `end`: it may hand the lead to this very waiter.
         let leader = self.leader();
         drop(state);

@@ -1,9 +1,10 @@
-//! A load of a thread that no other call asks for: no state to share, no look-up for its commit.
+//! Loads that no other call has joined. They need no shared state, and no look-up when they commit.
 //!
 //! `load::list` says what a bare load is. If another call has met it, its leader ends it like any
 //! other load.
 
 use super::begin::LoadRequest;
+use super::bounds::{CacheKey, CacheValue};
 use super::commit::{Committed, Lead, count_time};
 use super::key::Key;
 use super::run::{End, Made};
@@ -12,7 +13,7 @@ use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::operations::{Check, Core, LifetimeSource, LoadView, Refused, WriteGate, Written};
 use crate::stats::Counters;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// The lead of a load that began bare. If it is dropped without an outcome, the longest-waiting
@@ -55,11 +56,11 @@ impl<K, V> WriteGate<K, V> for Commit<'_, K, V> {
         _: Option<NodePtr<K, V>>,
         _: u64,
     ) -> Check {
-        if shard.is_bare_load(self.mark) {
+        if shard.loads().is_bare(self.mark) {
             return Check::Pass;
         }
         if self.load.is_none() {
-            *self.load = shard.complete_load(self.mark);
+            *self.load = shard.loads_mut().complete(self.mark);
         }
         match self.load {
             Some(load) if load.is_current() => Check::Pass,
@@ -71,10 +72,10 @@ impl<K, V> WriteGate<K, V> for Commit<'_, K, V> {
     fn seal(&mut self, shard: &mut Shard<'_, K, V>, written: Written) {
         let sealed = match self.load {
             None => {
-                self.listed = shard.unlist_bare_load(self.mark);
+                self.listed = shard.loads_mut().remove_bare(self.mark);
                 Sealed::Over
             }
-            Some(load) => shard.seal_load(load),
+            Some(load) => shard.loads_mut().seal(load),
         };
         self.made = Some((written, sealed));
     }
@@ -84,15 +85,9 @@ impl<K, V> WriteGate<K, V> for Commit<'_, K, V> {
     }
 }
 
-impl<'a, K, V, S> LoadView<'a, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
-    /// The lead, if no entry and no load of the shard has this hash: then no key has to be
-    /// compared, so no look-up has to come first and no pin is needed. For a call that has just
-    /// missed.
+impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
+    /// Begins a bare load, if no entry and no load of the shard has this hash. Then there is no key
+    /// to compare, so neither a look-up nor a pin is needed. For a call that has just missed.
     #[inline(always)]
     pub(super) fn begin_bare<Y: Key<K>>(
         self,
@@ -100,7 +95,7 @@ where
         hash: u64,
         ask: &LoadRequest,
     ) -> Option<BareLead<'a, K, V, S>> {
-        if ask.over_present || !key.is_ready() {
+        if ask.over_present || key.owned().is_none() {
             return None;
         }
         let began = self.clock();
@@ -114,7 +109,7 @@ where
             leader: ask.thread,
             began,
         };
-        let mark = shard.list_bare_load(hash, bare);
+        let mark = shard.loads_mut().add_bare(hash, bare);
         drop(shard);
         self.core.shared.count(Counters::load_began);
         Some(BareLead {
@@ -122,7 +117,7 @@ where
             hash,
             mark,
             began,
-            key: key.take(),
+            key: key.owned().take(),
             load: None,
             ended: false,
         })
@@ -139,18 +134,13 @@ impl<'a, K, V, S> BareLead<'a, K, V, S> {
         }
         let load = self.load.take().or_else(|| {
             let mut shard = self.core.shared.map.lock(self.hash);
-            shard.complete_load(self.mark)
+            shard.loads_mut().complete(self.mark)
         })?;
         Some(Lead::of_lease(self.core, load))
     }
 }
 
-impl<K, V, S> BareLead<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> BareLead<'_, K, V, S> {
     /// Ends the run with what its closure made.
     // Always inlined: so what was made, and its end, do not pass through memory.
     #[inline(always)]

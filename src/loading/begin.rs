@@ -1,5 +1,6 @@
-//! Finds a call's part in a load: it gets the key's live value, leads, or waits.
+//! Finds a call's role: the key has a live value, or the call leads a load, or it waits for one.
 
+use super::bounds::{CacheKey, CacheValue};
 use super::commit::Lead;
 use super::got::Got;
 use super::key::Key;
@@ -12,7 +13,7 @@ use crate::operations::LoadView;
 use crate::shared::Shared;
 use crate::time::{Clock, NEVER};
 use equivalent::Equivalent;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -29,6 +30,14 @@ pub(crate) struct LoadRequest {
 }
 
 impl LoadRequest {
+    /// The same for the calling thread, which waits as one.
+    pub(super) fn of_thread(self) -> Self {
+        Self {
+            thread: load::thread_number(),
+            ..self
+        }
+    }
+
     /// The thread that leads if the call comes to lead. For a task that is the calling one, until
     /// its poll ends: what it calls meanwhile must not wait for it.
     #[inline]
@@ -40,7 +49,7 @@ impl LoadRequest {
     }
 }
 
-/// What a call has to do.
+/// The role of a call.
 pub(crate) enum Role<'a, K, V, S> {
     /// The key has a live entry.
     Found(Got<V>),
@@ -93,21 +102,20 @@ impl<K, V> There<K, V> {
     }
 }
 
-impl<'a, K, V, S> LoadView<'a, K, V, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
     /// Finds a call's part. `ticket` is the call's place in the order, drawn when it first waits.
+    /// `offered` is the load that the call was told to lead.
     #[inline(never)]
     pub(crate) fn begin<Y: Key<K>>(
         self,
+        offered: Option<Arc<Load<K, V>>>,
         key: &mut Y,
         hash: u64,
         ask: &LoadRequest,
         ticket: &mut Option<Ticket>,
     ) -> Role<'a, K, V, S> {
+        // Passes the lead on if this call does not need it, or panics.
+        let mut offered = offered.map(|load| Lead::new(self.core, load));
         let map = &self.core.shared.map;
         let mut known = Known::new();
         loop {
@@ -125,8 +133,15 @@ where
                 continue;
             };
             let mut overdue = None;
-            if shard.has_loads() {
-                if !shard.loads().sort_out(hash, &mut known) {
+            if let Some(lead) = &offered {
+                if !lead.load().is_current() {
+                    drop((shard, probe));
+                    drop(pin);
+                    offered = None;
+                    continue;
+                }
+            } else if !shard.loads().is_empty() {
+                if !shard.loads_mut().sort_out(hash, &mut known) {
                     drop((shard, probe));
                     drop(pin);
                     known.compare(|other| key.query().equivalent(other));
@@ -152,7 +167,7 @@ where
                     overdue = Some(Arc::clone(load));
                 }
             }
-            if !key.is_ready() {
+            if offered.is_none() && key.owned().is_none() {
                 drop((shard, probe));
                 drop(pin);
                 key.prepare();
@@ -162,14 +177,23 @@ where
             if matches!(there, There::Live(_)) && !ask.over_present {
                 continue;
             }
-            let Some(key) = key.take() else { continue };
-            let load = Arc::new(Load::new(hash, key, ask.leader(), now));
-            if let Some(overdue) = &overdue {
-                shard.revoke_load(overdue, By::Newer);
-            }
-            shard.list_load(Arc::clone(&load));
-            drop(shard);
-            let lead = Lead::of_run(self.core, load);
+            let lead = if let Some(mut lead) = offered.take() {
+                drop(shard);
+                lead.begins(ask.leader());
+                lead.load().set_began(now);
+                lead
+            } else {
+                let Some(key) = key.owned().take() else {
+                    continue;
+                };
+                let load = Arc::new(Load::new(hash, key, ask.leader(), now));
+                if let Some(overdue) = &overdue {
+                    shard.loads_mut().revoke(overdue, By::Newer);
+                }
+                shard.loads_mut().add(Arc::clone(&load));
+                drop(shard);
+                Lead::of_run(self.core, load)
+            };
             let clock = &self.core.shared.clock;
             let seen = catch_unwind(AssertUnwindSafe(|| there.seen(clock)));
             drop(probe);
@@ -178,76 +202,18 @@ where
             if let Some(overdue) = overdue {
                 overdue.release_waiters();
             }
-            let seen = seen.unwrap_or_else(|panic| resume_unwind(panic));
-            return self.lead_after(lead, seen);
-        }
-    }
-
-    /// A waiter that was told to lead finds its part; `None` if the load is no longer current.
-    pub(crate) fn accept_lead(
-        self,
-        load: &Arc<Load<K, V>>,
-        ask: &LoadRequest,
-    ) -> Option<Role<'a, K, V, S>> {
-        // Passes the lead on if this call does not need it, or panics.
-        let mut lead = Lead::new(self.core, Arc::clone(load));
-        let map = &self.core.shared.map;
-        let hash = load.hash();
-        let began = self.clock();
-        loop {
-            let pin = self.core.shared.pin();
-            let probe = map.probe(hash, &pin, |node| load.key() == node.key());
-            if !ask.over_present
-                && let Some(node) = probe.found
-                && self.core.shared.is_live(node)
-            {
-                let got = Got::of(node, &self.core.shared.clock);
-                drop(probe);
-                drop(pin);
-                drop(lead);
-                return Some(Role::Found(got));
-            }
-            let mut shard = probe.lock();
-            let Some(revalidated) = shard.revalidate(hash, &probe) else {
-                continue;
-            };
-            if !load.is_current() {
-                drop((shard, probe));
-                drop(pin);
-                drop(lead);
-                return None;
-            }
-            let there = There::settle(&self.core.shared, &mut shard, revalidated, probe.found);
-            if matches!(there, There::Live(_)) && !ask.over_present {
-                continue;
-            }
-            drop(shard);
-            lead.begins(ask.leader());
-            load.set_began(began);
-            let seen = there.seen(&self.core.shared.clock);
-            drop(probe);
-            drop(pin);
-            return Some(self.lead_after(lead, seen));
-        }
-    }
-
-    fn lead_after(
-        self,
-        lead: Lead<'a, K, V, S>,
-        seen: Result<Got<V>, Option<WriteOutcome>>,
-    ) -> Role<'a, K, V, S> {
-        let seen = match seen {
-            Ok(seen) => Some(seen),
-            Err(outcome) => {
-                if let Some(outcome) = outcome {
-                    self.core
-                        .maintenance
-                        .after_write(&self.core.shared, outcome);
+            let seen = match seen.unwrap_or_else(|panic| resume_unwind(panic)) {
+                Ok(seen) => Some(seen),
+                Err(outcome) => {
+                    if let Some(outcome) = outcome {
+                        let maintenance = &self.core.maintenance;
+                        maintenance.after_write(&self.core.shared, outcome);
+                    }
+                    None
                 }
-                None
-            }
-        };
-        Role::Lead(lead, seen)
+            };
+            return Role::Lead(lead, seen);
+        }
     }
 
     /// The live value of a key, without counting as a read.

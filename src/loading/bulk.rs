@@ -1,29 +1,27 @@
 //! Many keys at once: one closure loads those that this call leads.
 //!
-//! The call joins the loads of other calls at once, but waits for them only when its own keys are
-//! committed. So calls with overlapping keys never wait in a ring, and a load that ends meanwhile
-//! leaves its value with the waiter.
+//! The call joins the loads of other calls immediately, but waits for them only after its own keys
+//! are committed. So calls with overlapping keys never wait in a ring, and a load that ends
+//! meanwhile leaves its value with the waiter.
 
-use super::begin::{LoadRequest, Role};
+use super::begin::LoadRequest;
+use super::bounds::{CacheKey, CacheValue};
 use super::commit::Lead;
 use super::key::ByRef;
-use super::poll::{Part, Seeker};
-use super::run::End;
+use super::seek::{Part, Seeker};
 use crate::cache::Cache;
-use crate::load::{Failure, Load, Outcome, Ticket, Verdict, Want, thread_number};
+use crate::load::{Failure, Outcome, Want, thread_number};
 use crate::operations::{Core, LifetimeSource};
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 /// The keys of a call, each once, and where its answer goes.
 pub(crate) struct Keys<K, V> {
     pub(crate) unique: Vec<K>,
-    /// For each key that was asked, its place among the unique ones.
+    /// For each key of the call, its index among the unique keys.
     places: Vec<usize>,
     /// For each of the unique keys.
     pub(crate) answers: Vec<Option<V>>,
@@ -74,47 +72,16 @@ impl<K: Hash + Eq, V: Clone> Keys<K, V> {
 }
 
 /// What a call leads: the keys' places, and the right to load each.
-struct Leads<'a, K, V, S> {
-    places: Vec<usize>,
-    leads: Vec<Lead<'a, K, V, S>>,
-}
+struct Leads<'a, K, V, S>(Vec<(usize, Lead<'a, K, V, S>)>);
 
-impl<'a, K, V, S> Leads<'a, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
-    fn new() -> Self {
-        Self {
-            places: Vec::new(),
-            leads: Vec::new(),
-        }
-    }
-
-    fn one(place: usize, lead: Lead<'a, K, V, S>) -> Self {
-        Self {
-            places: vec![place],
-            leads: vec![lead],
-        }
-    }
-
-    fn push(&mut self, place: usize, lead: Lead<'a, K, V, S>) {
-        self.places.push(place);
-        self.leads.push(lead);
-    }
-
-    fn is_empty(&self) -> bool {
-        self.leads.is_empty()
-    }
-
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> Leads<'_, K, V, S> {
     fn keys(&self) -> Vec<K> {
-        let key = |lead: &Lead<'a, K, V, S>| lead.load().key().clone();
-        self.leads.iter().map(key).collect()
+        let key = |(_, lead): &(usize, Lead<'_, K, V, S>)| lead.load().key().clone();
+        self.0.iter().map(key).collect()
     }
 
     fn led_by(&self, thread: u64) {
-        for lead in &self.leads {
+        for (_, lead) in &self.0 {
             lead.load().set_leader(thread);
         }
     }
@@ -134,18 +101,18 @@ where
             Ok(values) => values,
             Err(error) => {
                 let error = Arc::new(error);
-                for lead in self.leads {
+                for (_, lead) in self.0 {
                     lead.fail(Failure::Error(Arc::<E>::clone(&error)));
                 }
                 return Err(error);
             }
         };
         assert!(
-            values.len() == self.leads.len(),
+            values.len() == self.0.len(),
             "{}",
-            wrong_number_of_values(self.leads.len(), values.len()),
+            wrong_number_of_values(self.0.len(), values.len()),
         );
-        for ((place, lead), value) in self.places.into_iter().zip(self.leads).zip(values) {
+        for ((place, lead), value) in self.0.into_iter().zip(values) {
             match value {
                 Some(value) => {
                     let (value, given) = put(value);
@@ -167,22 +134,6 @@ pub(crate) fn wrong_number_of_values(keys: usize, values: usize) -> String {
     )
 }
 
-/// A place among the waiters of another call's load, given up when it is dropped.
-struct Joined<'a, K, V, S> {
-    core: &'a Core<K, V, S>,
-    place: usize,
-    load: Arc<Load<K, V>>,
-    ticket: Option<Ticket>,
-}
-
-impl<K, V, S> Drop for Joined<'_, K, V, S> {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.core.loads().give_up(&self.load, ticket);
-        }
-    }
-}
-
 /// A value about which its loader says nothing more.
 fn plain<V>(value: V) -> (V, LifetimeSource) {
     (value, LifetimeSource::Policy)
@@ -200,8 +151,8 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// The values of several keys, in their order; those that the cache does not have are loaded by
-    /// one call of `load`, which returns a value or `None` for each key that it is given.
+    /// Returns the values of several keys, in their order. Those that the cache does not have are
+    /// loaded by one call of `load`, which returns a value or `None` for each key that it is given.
     ///
     /// A key that another call is loading is not loaded again: this call waits for it, after its
     /// own keys were stored. Only if that load fails, `load` runs again, for that key.
@@ -249,84 +200,27 @@ where
     where
         E: Send + Sync + 'static,
     {
-        let core = &*self.core;
         let mut keys = Keys::fold(keys);
         keys.look_up(self);
-        let ask = LoadRequest {
-            thread: thread_number(),
-            ..ASK
-        };
-        let ask_later = LoadRequest {
-            thread: ask.thread,
-            ..REQUEST_LATER
-        };
-        let mut leads = Leads::new();
-        let mut joined = Vec::new();
-        for &place in &keys.missing {
-            let mut ticket = None;
-            let key = &keys.unique[place];
-            let begun = core.loads().begin(
-                &mut ByRef::new(key),
-                core.hash(key),
-                &ask_later,
-                &mut ticket,
-            );
-            match begun {
-                Role::Found(got) => keys.answers[place] = Some(got.value),
-                Role::Lead(lead, _) => leads.push(place, lead),
-                Role::Joined(load) => joined.push(Joined {
-                    core,
-                    place,
-                    load,
-                    ticket,
-                }),
-                Role::Busy => unreachable!("it waits"),
-            }
-        }
-        if !leads.is_empty() {
+        let (leads, waiters) = begin_all(
+            &self.core,
+            &keys.unique,
+            &keys.missing,
+            &mut keys.answers,
+            REQUEST_LATER.of_thread(),
+        );
+        if !leads.0.is_empty() {
             let loaded = load(&leads.keys());
             leads.conclude(loaded, &mut keys.answers, &put)?;
         }
-        for mut waiter in joined {
-            let place = waiter.place;
-            if let Some(ticket) = waiter.ticket {
-                waiter.load.wait_now(ticket);
-            }
-            let lead = loop {
-                let Some(ticket) = waiter.ticket else {
-                    unreachable!("a call that waits has a ticket");
-                };
-                let verdict = match core.loads().wait_until(&waiter.load, ticket, None) {
-                    Ok(verdict) => verdict,
-                    Err(ring) => panic!("{}", core.loads().ring_message(&waiter.load, ring)),
-                };
-                let next = match verdict {
-                    Some(Verdict::Ended(outcome)) => {
-                        keys.answers[place] = value_of(core, &outcome);
-                        break None;
-                    }
-                    Some(Verdict::Leads) => core.loads().accept_lead(&waiter.load, &ask),
-                    _ => None,
-                };
-                let key = &keys.unique[place];
-                let next = next.unwrap_or_else(|| {
-                    let hash = core.hash(key);
-                    core.loads()
-                        .begin(&mut ByRef::new(key), hash, &ask, &mut waiter.ticket)
-                });
-                match next {
-                    Role::Found(got) => {
-                        keys.answers[place] = Some(got.value);
-                        break None;
-                    }
-                    Role::Lead(lead, _) => break Some(lead),
-                    Role::Joined(load) => waiter.load = load,
-                    Role::Busy => unreachable!("it waits"),
-                }
+        for (place, mut seeker) in waiters {
+            seeker.wait_now(ASK.of_thread());
+            let part = match seeker.wait(None) {
+                Ok(part) => part.unwrap_or_else(|| unreachable!("it waits for ever")),
+                Err(ring) => panic!("{ring}"),
             };
-            waiter.ticket = None;
-            if let Some(lead) = lead {
-                let leads = Leads::one(place, lead);
+            if let Some(lead) = answer(place, part, &mut keys.answers) {
+                let leads = Leads(vec![lead]);
                 let loaded = load(&leads.keys());
                 leads.conclude(loaded, &mut keys.answers, &put)?;
             }
@@ -381,52 +275,75 @@ where
     {
         let mut keys = Keys::fold(keys);
         keys.look_up(self);
-        let mut leads = Leads::new();
-        let mut waiters = Vec::new();
-        // Each finds its part now; those that have to wait are asked again later.
-        for &place in &keys.missing {
-            let key = ByRef::new(&keys.unique[place]);
-            let mut seeker = Seeker::new(self, key, REQUEST_LATER, None);
-            let part = poll_fn(|cx| Poll::Ready(seeker.poll(cx))).await;
-            match part {
-                Poll::Pending => waiters.push((place, seeker)),
-                Poll::Ready(Part::Lead(lead, _)) => leads.push(place, lead),
-                Poll::Ready(Part::Found(got)) => keys.answers[place] = Some(got.value),
-                Poll::Ready(Part::Shared(outcome)) => {
-                    keys.answers[place] = value_of(&self.core, &outcome);
-                }
-                Poll::Ready(Part::Busy) => unreachable!("it waits"),
-            }
-        }
-        if !leads.is_empty() {
+        let (leads, waiters) = begin_all(
+            &self.core,
+            &keys.unique,
+            &keys.missing,
+            &mut keys.answers,
+            REQUEST_LATER,
+        );
+        if !leads.0.is_empty() {
             let loaded = led(&leads, load(leads.keys())).await;
             leads.conclude(loaded, &mut keys.answers, &put)?;
         }
         for (place, mut seeker) in waiters {
             seeker.wait_now(ASK);
-            match poll_fn(|cx| seeker.poll(cx)).await {
-                Part::Found(got) => keys.answers[place] = Some(got.value),
-                Part::Shared(outcome) => keys.answers[place] = value_of(&self.core, &outcome),
-                Part::Lead(lead, _) => {
-                    let leads = Leads::one(place, lead);
-                    let loaded = led(&leads, load(leads.keys())).await;
-                    leads.conclude(loaded, &mut keys.answers, &put)?;
-                }
-                Part::Busy => unreachable!("it waits"),
+            let part = poll_fn(|cx| seeker.poll(cx)).await;
+            if let Some(lead) = answer(place, part, &mut keys.answers) {
+                let leads = Leads(vec![lead]);
+                let loaded = led(&leads, load(leads.keys())).await;
+                leads.conclude(loaded, &mut keys.answers, &put)?;
             }
         }
         Ok(keys.in_order())
     }
 }
 
+/// The places of the keys that other calls load, and the way to each.
+type Waiters<'a, 'k, K, V, S> = Vec<(usize, Seeker<'a, K, V, S, ByRef<'k, K, K>>)>;
+
+/// Finds the call's part in the load of each key that was missed; waits for none.
+fn begin_all<'a, 'k, K: CacheKey, V: CacheValue, S: BuildHasher>(
+    core: &'a Core<K, V, S>,
+    unique: &'k [K],
+    missing: &[usize],
+    answers: &mut [Option<V>],
+    ask: LoadRequest,
+) -> (Leads<'a, K, V, S>, Waiters<'a, 'k, K, V, S>) {
+    let mut leads = Vec::new();
+    let mut waiters = Vec::new();
+    for &place in missing {
+        let mut seeker = Seeker::new(core, ByRef::new(&unique[place]), ask);
+        match seeker.step(None) {
+            Some(part) => leads.extend(answer(place, part, answers)),
+            None => waiters.push((place, seeker)),
+        }
+    }
+    (Leads(leads), waiters)
+}
+
+/// Notes the answer for a key, or returns the right to load it.
+fn answer<'a, K: CacheKey, V: CacheValue, S: BuildHasher>(
+    place: usize,
+    part: Part<'a, K, V, S>,
+    answers: &mut [Option<V>],
+) -> Option<(usize, Lead<'a, K, V, S>)> {
+    match part {
+        Part::Found(got) => answers[place] = Some(got.value),
+        Part::Shared(Outcome::Value(shared)) => answers[place] = Some(shared.value.clone()),
+        Part::Shared(_) => answers[place] = None,
+        Part::Lead(lead, _) => return Some((place, lead)),
+        Part::Busy => unreachable!("it waits"),
+    }
+    None
+}
+
 /// Polls the future of several loads. The polling thread leads each of them until its poll ends,
 /// also while the caller then commits what was loaded.
-async fn led<K, V, S, F: Future>(leads: &Leads<'_, K, V, S>, future: F) -> F::Output
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+async fn led<K: CacheKey, V: CacheValue, S: BuildHasher, F: Future>(
+    leads: &Leads<'_, K, V, S>,
+    future: F,
+) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|cx| {
         leads.led_by(thread_number());
@@ -437,17 +354,4 @@ where
         polled
     })
     .await
-}
-
-/// The value of another call's outcome, if there is one.
-fn value_of<K, V, S>(core: &Core<K, V, S>, outcome: &Outcome<V>) -> Option<V>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
-    match End::<V, Infallible>::of_load(outcome, &core.shared.clock) {
-        End::Found(got) => Some(got.value),
-        _ => None,
-    }
 }

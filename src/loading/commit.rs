@@ -1,5 +1,6 @@
 //! The end of a load: its value is stored if the load is still current, then published.
 
+use super::bounds::{CacheKey, CacheValue};
 use super::got::Got;
 use crate::contain::contain;
 use crate::listener::RemovalCause;
@@ -9,8 +10,8 @@ use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::operations::{Check, Core, LifetimeSource, LoadView, Refused, WriteGate, Written};
 use crate::stats::Counters;
-use crate::time::{Clock, NEVER};
-use std::hash::{BuildHasher, Hash};
+use crate::time::{self, Clock, NEVER};
+use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -84,7 +85,7 @@ impl<K, V> WriteGate<K, V> for Commit<'_, K, V> {
     }
 
     fn seal(&mut self, shard: &mut Shard<'_, K, V>, written: Written) {
-        self.made = Some((written, shard.seal_load(self.load)));
+        self.made = Some((written, shard.loads_mut().seal(self.load)));
     }
 
     fn prepare(&mut self, _: &K) {}
@@ -115,7 +116,7 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
         lead
     }
 
-    /// Has waiters share a failure, rather than lead, if this is dropped.
+    /// If this is dropped, waiters get this failure; none of them becomes the leader.
     pub(super) fn fails_as(&mut self, failure: fn() -> Failure) {
         self.dropped = Some(failure);
     }
@@ -199,22 +200,15 @@ pub(super) fn count_time<K, V, S>(core: &Core<K, V, S>, began: u64) {
     let Some(counters) = &shared.counters else {
         return;
     };
-    // A ticker that panics must not keep waiters asleep.
+    // If the ticker panics, waiters must be woken all the same.
     contain(|| {
-        let took = shared.clock.now().wrapping_sub(began);
-        // A clock that ran backwards shows a negative time.
-        let took = if took as i64 >= 0 { took } else { 0 };
+        let took = time::elapsed(shared.clock.now(), began);
         let span = shared.clock.view(began).span(took);
         counters.load_took(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
     });
 }
 
-impl<K, V, S> Lead<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
     /// Stores the value if the load is still current, and ends the run.
     #[inline]
     pub(crate) fn commit(self, value: V, given: LifetimeSource) -> Committed<V> {
@@ -326,9 +320,9 @@ impl<K, V, S> LoadView<'_, K, V, S> {
             let mut shard = self.core.shared.map.lock(load.hash());
             let ended = load.end(outcome, now);
             if ended.unlist {
-                shard.unlist_load(load);
+                shard.loads_mut().remove(load);
             } else if !load.is_current() {
-                shard.forget_revoked_load(load);
+                shard.loads_mut().forget_revoked(load);
             }
             drop(shard);
             if !ended.unlist {
@@ -342,7 +336,8 @@ impl<K, V, S> LoadView<'_, K, V, S> {
                     .shared
                     .map
                     .lock(load.hash())
-                    .forget_revoked_load(load);
+                    .loads_mut()
+                    .forget_revoked(load);
             }
             ended
         };

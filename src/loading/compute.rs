@@ -1,12 +1,14 @@
 //! Computes: closures that see the live entry and say what becomes of it. They take turns.
 
 use super::begin::LoadRequest;
+use super::bounds::{CacheKey, CacheValue};
 use super::commit::{Committed, Lead};
 use super::entry::{EntrySelector, hit_entry};
 use super::got::Got;
 use super::key::Key;
-use super::poll::{Loading, Seeker};
+use super::poll::Loading;
 use super::run::{End, Made};
+use super::seek::Seeker;
 use crate::RemovalCause;
 use crate::compute::{CompResult, Entry, Op};
 use crate::load::{By, Want};
@@ -52,15 +54,7 @@ fn written<K, V>(key: K, committed: Committed<V>) -> Result<Entry<K, V>, (By, En
             replaced,
             ..Entry::of(key, got)
         }),
-        Committed::Revoked { by, value, .. } => {
-            let got = Got {
-                value,
-                fresh: true,
-                stored: false,
-                left: None,
-            };
-            Err((by, Entry::of(key, got)))
-        }
+        Committed::Revoked { by, value, .. } => Err((by, Entry::of(key, Got::unstored(value)))),
     }
 }
 
@@ -141,9 +135,9 @@ where
         F: Future,
     {
         let (key, seen_key, cache) = (self.key.copy(), self.key.copy(), self.cache);
-        let seeker = Seeker::new(cache, self.key, LoadRequest::turn(may_wait), None);
+        let seeker = Seeker::new(&cache.core, self.key, LoadRequest::turn(may_wait));
         let make = move |seen: Option<&Got<V>>| f(seen.map(|got| Entry::of(seen_key, got.clone())));
-        Loading::of_closure(seeker, make, convert, move |end| finish(cache, key, end))
+        Loading::new(seeker, make, convert, move |end| finish(cache, key, end))
     }
 
     /// The key's entry. If there is none, or `replace_if` returns true for its value, a new entry
@@ -475,16 +469,11 @@ fn kept_or_made<K, V>(key: K, end: End<V, Infallible>) -> Entry<K, V> {
 }
 
 /// The result of a compute that does not wait.
-fn comp_result_if_free<K, V, S, X>(
+fn comp_result_if_free<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
     cache: &crate::Cache<K, V, S>,
     key: K,
     end: End<V, X>,
-) -> Result<CompResult<K, V>, X>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+) -> Result<CompResult<K, V>, X> {
     let End::Busy = end else {
         return comp_result(key, end);
     };
@@ -495,12 +484,7 @@ where
     })
 }
 
-impl<K, V, S> Lead<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
     /// Removes the entry over which this run leads, if the load is still current.
     pub(super) fn remove<X>(self, seen: Option<Got<V>>) -> End<V, X> {
         let core = self.core();
@@ -541,7 +525,7 @@ where
                 return Some((None, None));
             };
             let (cause, now) = core.shared.take_out(&mut shard, spot, node);
-            _ = shard.seal_load(load);
+            _ = shard.loads_mut().seal(load);
             return Some((Some(cause), Some(WriteOutcome::of_removal(&shard, now))));
         }
     }

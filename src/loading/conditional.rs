@@ -119,8 +119,8 @@ where
     ///
     /// # Panics
     ///
-    /// If `matches`, the key's `Hash` or `Eq` or the value's `Clone` does; then the entry is still
-    /// there.
+    /// If `matches`, the key's `Hash` or `Eq` or the value's `Clone` panics. The entry is then
+    /// still there.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

@@ -1,19 +1,17 @@
 //! Entry selectors: a key, and what to do with its entry. `or_*` make a value for an absent key.
 
 use super::begin::LoadRequest;
-use super::get_with::{fallible, optional, put, put_fallible, put_optional, result, sure};
+use super::form::{Fallible, Form, Optional, Sure, WithTtl};
 use super::got::Got;
 use super::key::{ByRef, Key, Owned};
-use super::poll::{Loading, Seeker};
-use super::run::{End, Made};
+use super::poll::Loading;
+use super::run::End;
+use super::seek::Seeker;
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::compute::Entry;
-use crate::load::Want;
-use crate::operations::LifetimeSource;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
-use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
@@ -38,7 +36,7 @@ use std::time::Duration;
 pub struct EntrySelector<'a, K, V, S = RandomState, Y = Owned<K>> {
     pub(super) cache: &'a Cache<K, V, S>,
     pub(super) key: Y,
-    // For the parameter, which `Y` stands for.
+    // The struct uses `K` only through `Y`.
     _key: std::marker::PhantomData<fn() -> K>,
 }
 
@@ -121,10 +119,6 @@ impl<K, V> Entry<K, V> {
     }
 }
 
-fn put_with_ttl<V>((value, ttl): (V, Duration)) -> Made<V, Infallible> {
-    Made::Put(value, LifetimeSource::Ttl(ttl))
-}
-
 impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -132,46 +126,31 @@ where
     S: BuildHasher + Send + Sync + 'static,
     Y: Key<K>,
 {
-    /// The hit, or what the load came to, with the key for the entry.
     #[track_caller]
-    fn load(
-        self,
-        want: Want,
-        init: impl FnOnce() -> Made<V, Infallible>,
-    ) -> (K, End<V, Infallible>) {
+    fn load<F: Form<V>>(self, init: impl FnOnce() -> F::Made) -> F::Answer<Entry<K, V>> {
         if let Some(got) = hit_entry(self.cache, self.key.query()) {
-            return (self.key.into_owned(), End::Found(got));
+            return F::answer(Ok(Entry::of(self.key.into_owned(), got)));
         }
-        let key = self.key.copy();
-        let end = self
-            .cache
-            .core
-            .loads()
-            .run(self.key, LoadRequest::value(want), |_| init());
-        (key, end)
+        let (key, ask) = (self.key.copy(), LoadRequest::value(F::want()));
+        let end = (self.cache.core.loads()).run(self.key, ask, |_| F::made(init()));
+        F::answer(end.got().map(|got| Entry::of(key, got)))
     }
 
-    async fn load_async<M, F, R>(
+    async fn load_async<F: Form<V>, I: Future<Output = F::Made>>(
         self,
-        want: Want,
-        init: M,
-        convert: impl Fn(F::Output) -> Made<V, Infallible>,
-        finish: impl FnOnce(K, End<V, Infallible>) -> R,
-    ) -> R
-    where
-        M: FnOnce() -> F,
-        F: Future,
-    {
+        init: impl FnOnce() -> I,
+    ) -> F::Answer<Entry<K, V>> {
         if let Some(got) = hit_entry(self.cache, self.key.query()) {
-            return finish(self.key.into_owned(), End::Found(got));
+            return F::answer(Ok(Entry::of(self.key.into_owned(), got)));
         }
-        let key = self.key.copy();
-        let seeker = Seeker::new(self.cache, self.key, LoadRequest::value(want), None);
+        let (key, ask) = (self.key.copy(), LoadRequest::value(F::want()));
+        let seeker = Seeker::new(&self.cache.core, self.key, ask);
         let make = move |_: Option<&Got<V>>| init();
-        Loading::of_closure(seeker, make, convert, move |end| finish(key, end)).await
+        let finish = |end: End<V, _>| F::answer(end.got().map(|got| Entry::of(key, got)));
+        Loading::new(seeker, make, F::made, finish).await
     }
 
-    /// The key's entry, or a new one with the default value.
+    /// Returns the key's entry, or stores a new one with the default value.
     ///
     /// # Panics
     ///
@@ -189,7 +168,7 @@ where
         self.or_insert_with(V::default)
     }
 
-    /// The key's entry, or a new one with this value.
+    /// Returns the key's entry, or stores a new one with this value.
     ///
     /// # Panics
     ///
@@ -205,7 +184,7 @@ where
         self.or_insert_with(|| value)
     }
 
-    /// The key's entry, or a new one with the value that `init` makes, as
+    /// Returns the key's entry, or stores a new one with the value that `init` makes, as
     /// [`get_with`](Cache::get_with) does it.
     ///
     /// # Panics
@@ -218,8 +197,7 @@ where
     /// ```
     #[track_caller]
     pub fn or_insert_with(self, init: impl FnOnce() -> V) -> Entry<K, V> {
-        let (key, end) = self.load(Want::Value, || put(init()));
-        Entry::of(key, sure(end))
+        self.load::<Sure>(init)
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), with a lifetime that `init` knows: the entry
@@ -238,8 +216,7 @@ where
     /// ```
     #[track_caller]
     pub fn or_insert_with_ttl(self, init: impl FnOnce() -> (V, Duration)) -> Entry<K, V> {
-        let (key, end) = self.load(Want::Value, || put_with_ttl(init()));
-        Entry::of(key, sure(end))
+        self.load::<WithTtl>(init)
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), if `init` makes a value.
@@ -257,8 +234,7 @@ where
         self,
         init: impl FnOnce() -> Option<V>,
     ) -> Option<Entry<K, V>> {
-        let (key, end) = self.load(Want::Optional, || put_optional(init()));
-        Some(Entry::of(key, optional(end)?))
+        self.load::<Optional>(init)
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), if `init` succeeds.
@@ -284,8 +260,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        let (key, end) = self.load(fallible::<E>(), || put_fallible(init()));
-        Ok(Entry::of(key, result(end)?))
+        self.load::<Fallible<E>>(init)
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), with a closure that returns a future.
@@ -309,7 +284,7 @@ where
     where
         F: Future<Output = V>,
     {
-        self.load_async(Want::Value, init, put, |key, end| Entry::of(key, sure(end)))
+        self.load_async::<Sure, F>(init)
     }
 
     /// As [`or_insert_with_ttl`](Self::or_insert_with_ttl), with a closure that returns a future.
@@ -336,9 +311,7 @@ where
     where
         F: Future<Output = (V, Duration)>,
     {
-        self.load_async(Want::Value, init, put_with_ttl, |key, end| {
-            Entry::of(key, sure(end))
-        })
+        self.load_async::<WithTtl, F>(init)
     }
 
     /// As [`or_optionally_insert_with`](Self::or_optionally_insert_with), with a closure that
@@ -363,9 +336,7 @@ where
     where
         F: Future<Output = Option<V>>,
     {
-        self.load_async(Want::Optional, init, put_optional, |key, end| {
-            Some(Entry::of(key, optional(end)?))
-        })
+        self.load_async::<Optional, F>(init)
     }
 
     /// As [`or_try_insert_with`](Self::or_try_insert_with), with a closure that returns a future.
@@ -394,9 +365,7 @@ where
         E: Send + Sync + 'static,
         F: Future<Output = Result<V, E>>,
     {
-        self.load_async(fallible::<E>(), init, put_fallible, |key, end| {
-            Ok(Entry::of(key, result(end)?))
-        })
+        self.load_async::<Fallible<E>, F>(init)
     }
 }
 

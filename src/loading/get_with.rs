@@ -1,17 +1,17 @@
 //! `get_with` and its variants: the value of a key, loaded if it is absent.
 
 use super::begin::LoadRequest;
+use super::form::{Fallible, Form, Optional, Sure};
 use super::got::Got;
 use super::key::{ByRef, Key, Owned};
-use super::poll::{Loading, Seeker};
-use super::run::{End, Made};
+use super::poll::Loading;
+use super::run::End;
+use super::seek::Seeker;
 use crate::cache::Cache;
-use crate::load::{Failure, Want};
-use crate::operations::{Cloned, LifetimeSource, Taken};
+use crate::load::Want;
+use crate::operations::{Cloned, Taken};
 use equivalent::Equivalent;
-use std::any::{Any, TypeId};
 use std::borrow::ToOwned;
-use std::convert::Infallible;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -28,75 +28,11 @@ impl LoadRequest {
     }
 }
 
-pub(crate) fn put<V>(value: V) -> Made<V, Infallible> {
-    Made::Put(value, LifetimeSource::Policy)
-}
-
-pub(crate) fn put_optional<V>(value: Option<V>) -> Made<V, Infallible> {
-    value.map_or(Made::Absent, put)
-}
-
-pub(crate) fn put_fallible<V, E>(value: Result<V, E>) -> Made<V, Infallible>
-where
-    E: Send + Sync + 'static,
-{
-    value.map_or_else(|error| Made::Error(Arc::new(error)), put)
-}
-
-pub(crate) fn fallible<E: 'static>() -> Want {
-    Want::Fallible(TypeId::of::<E>())
-}
-
-#[inline]
-pub(crate) fn sure<V>(end: End<V, Infallible>) -> Got<V> {
-    end.got()
-        .unwrap_or_else(|_| unreachable!("it accepts values only"))
-}
-
-#[inline]
-pub(crate) fn optional<V>(end: End<V, Infallible>) -> Option<Got<V>> {
-    end.got().ok()
-}
-
-#[inline]
-pub(crate) fn result<V, E>(end: End<V, Infallible>) -> Result<Got<V>, Arc<E>>
-where
-    E: Send + Sync + 'static,
-{
-    end.got().map_err(|failure| match failure {
-        Some(Failure::Error(error)) => error_of(error),
-        _ => unreachable!("it accepts values and errors of its type only"),
-    })
-}
-
-/// An error as the call's own type: a waiter accepts no other.
-pub(crate) fn error_of<E: Send + Sync + 'static>(error: Arc<dyn Any + Send + Sync>) -> Arc<E> {
-    error
-        .downcast()
-        .unwrap_or_else(|_| unreachable!("it accepts errors of its type only"))
-}
-
-/// A plain hit, as of a call that returns a value.
-pub(crate) fn hit<K, V, S, Q>(cache: &Cache<K, V, S>, key: &Q) -> Option<Got<V>>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-    Q: Equivalent<K> + Hash + ?Sized,
-{
-    cache.get(key).map(|value| Got {
-        value,
-        fresh: false,
-        stored: true,
-        left: None,
-    })
-}
-
 /// # Loading
 ///
-/// At most one closure runs for a key at any time, whatever the method. Calls that come meanwhile
-/// wait for its outcome and share it. A write of the key (`insert`, `invalidate`, `remove`, …)
-/// never waits for a load: it revokes the load, whose value is then not stored.
+/// At most one closure runs for a key at a time. Calls for the same key, of whichever method, wait
+/// for its outcome and share it. A write of the key (`insert`, `invalidate`, `remove`, …) never
+/// waits for a load: it revokes the load, whose value is then not stored.
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -117,40 +53,33 @@ where
 
     #[inline(never)]
     #[track_caller]
-    fn load<Y: Key<K>, R>(
+    fn load<F: Form<V>, Y: Key<K>>(
         &self,
         hash: u64,
         key: Y,
-        want: Want,
-        init: impl FnOnce() -> Made<V, Infallible>,
-        finish: impl FnOnce(End<V, Infallible>) -> R,
-    ) -> R {
-        let loads = self.core.loads();
-        finish(loads.run_hashed(hash, key, LoadRequest::value(want), |_| init()))
+        init: impl FnOnce() -> F::Made,
+    ) -> F::Answer<V> {
+        let (loads, ask) = (self.core.loads(), LoadRequest::value(F::want()));
+        let end = loads.run_hashed(hash, key, ask, |_| F::made(init()));
+        F::answer(end.got().map(|got| got.value))
     }
 
-    fn load_async<Y, F, R>(
+    fn load_async<F: Form<V>, Y: Key<K>>(
         &self,
         key: Y,
-        want: Want,
-        init: F,
-        convert: impl Fn(F::Output) -> Made<V, Infallible>,
-        finish: impl FnOnce(End<V, Infallible>) -> R,
-    ) -> impl Future<Output = R>
-    where
-        Y: Key<K>,
-        F: Future,
-    {
-        let seeker = Seeker::new(
-            self,
-            key,
-            LoadRequest::value(want),
-            Some(hit::<K, V, S, Y::Query>),
-        );
-        Loading::of_future(seeker, init, convert, finish)
+        init: impl Future<Output = F::Made>,
+    ) -> impl Future<Output = F::Answer<V>> {
+        let seeker = Seeker::new(&self.core, key, LoadRequest::value(F::want())).looking_up();
+        Loading::new(
+            seeker,
+            |_: Option<&Got<V>>| init,
+            F::made,
+            |end: End<V, _>| F::answer(end.got().map(|got| got.value)),
+        )
     }
 
-    /// The value of a key; made by `init` and stored if the key is absent or its entry has expired.
+    /// Returns the value of a key. If the key is absent or its entry has expired, calls `init` and
+    /// stores the value.
     ///
     /// While `init` runs, other calls for the key wait and share its value. If `init` panics, the
     /// call that has waited longest runs its own closure. If another call writes the key meanwhile,
@@ -159,9 +88,9 @@ where
     ///
     /// # Panics
     ///
-    /// If `init`, or other user code that an insert runs, panics. If the call would wait for a load
-    /// that its own thread leads, itself or through loads of other threads: the message names the
-    /// cache and the key's hash.
+    /// If `init`, or other user code that an insert runs, panics. If the wait would never end,
+    /// because the load that it waits for waits, directly or through other threads, for this
+    /// thread. The message names the cache and the key's hash.
     ///
     /// # Cost
     ///
@@ -178,12 +107,7 @@ where
     pub fn get_with(&self, key: K, init: impl FnOnce() -> V) -> V {
         match self.hit_or_hash(&key) {
             Ok(value) => value,
-            Err(hash) => {
-                let init = || put(init());
-                self.load(hash, Owned(Some(key)), Want::Value, init, |end| {
-                    sure(end).value
-                })
-            }
+            Err(hash) => self.load::<Sure, _>(hash, Owned(Some(key)), init),
         }
     }
 
@@ -210,12 +134,7 @@ where
     {
         match self.hit_or_hash(key) {
             Ok(value) => value,
-            Err(hash) => {
-                let init = || put(init());
-                self.load(hash, ByRef::new(key), Want::Value, init, |end| {
-                    sure(end).value
-                })
-            }
+            Err(hash) => self.load::<Sure, _>(hash, ByRef::new(key), init),
         }
     }
 
@@ -236,11 +155,7 @@ where
     pub fn optionally_get_with(&self, key: K, init: impl FnOnce() -> Option<V>) -> Option<V> {
         match self.hit_or_hash(&key) {
             Ok(value) => Some(value),
-            Err(hash) => {
-                let (init, key) = (|| put_optional(init()), Owned(Some(key)));
-                let finish = |end| optional(end).map(|got| got.value);
-                self.load(hash, key, Want::Optional, init, finish)
-            }
+            Err(hash) => self.load::<Optional, _>(hash, Owned(Some(key)), init),
         }
     }
 
@@ -266,11 +181,7 @@ where
     {
         match self.hit_or_hash(key) {
             Ok(value) => Some(value),
-            Err(hash) => {
-                let (init, key) = (|| put_optional(init()), ByRef::new(key));
-                let finish = |end| optional(end).map(|got| got.value);
-                self.load(hash, key, Want::Optional, init, finish)
-            }
+            Err(hash) => self.load::<Optional, _>(hash, ByRef::new(key), init),
         }
     }
 
@@ -301,11 +212,7 @@ where
     {
         match self.hit_or_hash(&key) {
             Ok(value) => Ok(value),
-            Err(hash) => {
-                let (init, key) = (|| put_fallible(init()), Owned(Some(key)));
-                let finish = |end| result(end).map(|got| got.value);
-                self.load(hash, key, fallible::<E>(), init, finish)
-            }
+            Err(hash) => self.load::<Fallible<E>, _>(hash, Owned(Some(key)), init),
         }
     }
 
@@ -337,24 +244,19 @@ where
     {
         match self.hit_or_hash(key) {
             Ok(value) => Ok(value),
-            Err(hash) => {
-                let (init, key) = (|| put_fallible(init()), ByRef::new(key));
-                let finish = |end| result(end).map(|got| got.value);
-                self.load(hash, key, fallible::<E>(), init, finish)
-            }
+            Err(hash) => self.load::<Fallible<E>, _>(hash, ByRef::new(key), init),
         }
     }
 
     /// As [`get_with`](Self::get_with), with a future. On a hit it is dropped without being polled.
     ///
     /// Works on any runtime. The future of the first call for a key is polled as part of that call.
-    /// If the call is dropped, the task that has waited longest polls its own future. A call takes
-    /// its place in the order when it is first polled.
+    /// If the call is dropped, the task that has waited longest polls its own future. Waiting calls
+    /// are ordered by their first poll.
     ///
     /// # Panics
     ///
-    /// As `get_with`. Recursion within one poll is found: a task panics if it would wait for a load
-    /// that it is just polling.
+    /// As `get_with`. A task that would wait for a load which it is polling at that moment panics.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -365,9 +267,7 @@ where
     /// # }
     /// ```
     pub fn get_with_async(&self, key: K, init: impl Future<Output = V>) -> impl Future<Output = V> {
-        self.load_async(Owned(Some(key)), Want::Value, init, put, |end| {
-            sure(end).value
-        })
+        self.load_async::<Sure, _>(Owned(Some(key)), init)
     }
 
     /// As [`get_with_async`](Self::get_with_async), by a borrowed form of the key.
@@ -391,9 +291,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        self.load_async(ByRef::new(key), Want::Value, init, put, |end| {
-            sure(end).value
-        })
+        self.load_async::<Sure, _>(ByRef::new(key), init)
     }
 
     /// As [`optionally_get_with`](Self::optionally_get_with), with a future.
@@ -414,13 +312,7 @@ where
         key: K,
         init: impl Future<Output = Option<V>>,
     ) -> impl Future<Output = Option<V>> {
-        self.load_async(
-            Owned(Some(key)),
-            Want::Optional,
-            init,
-            put_optional,
-            |end| optional(end).map(|got| got.value),
-        )
+        self.load_async::<Optional, _>(Owned(Some(key)), init)
     }
 
     /// As [`optionally_get_with_async`](Self::optionally_get_with_async), by a borrowed form of the
@@ -446,9 +338,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        self.load_async(ByRef::new(key), Want::Optional, init, put_optional, |end| {
-            optional(end).map(|got| got.value)
-        })
+        self.load_async::<Optional, _>(ByRef::new(key), init)
     }
 
     /// As [`try_get_with`](Self::try_get_with), with a future.
@@ -477,13 +367,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        self.load_async(
-            Owned(Some(key)),
-            fallible::<E>(),
-            init,
-            put_fallible,
-            |end| result(end).map(|got| got.value),
-        )
+        self.load_async::<Fallible<E>, _>(Owned(Some(key)), init)
     }
 
     /// As [`try_get_with_async`](Self::try_get_with_async), by a borrowed form of the key.
@@ -513,12 +397,6 @@ where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        self.load_async(
-            ByRef::new(key),
-            fallible::<E>(),
-            init,
-            put_fallible,
-            |end| result(end).map(|got| got.value),
-        )
+        self.load_async::<Fallible<E>, _>(ByRef::new(key), init)
     }
 }

@@ -17,6 +17,27 @@ pub(crate) struct Got<V> {
     pub(crate) left: Option<Duration>,
 }
 
+impl<V> Got<V> {
+    /// A plain hit, for a call that returns the value only.
+    pub(super) fn hit(value: V) -> Self {
+        Self {
+            value,
+            fresh: false,
+            stored: true,
+            left: None,
+        }
+    }
+
+    /// A value that the call's own code made, and that was not stored.
+    pub(super) fn unstored(value: V) -> Self {
+        Self {
+            fresh: true,
+            stored: false,
+            ..Self::hit(value)
+        }
+    }
+}
+
 impl<V: Clone> Got<V> {
     /// A live node's value. The pin is held; `Clone` is user code.
     pub(crate) fn of<K>(node: NodePtr<K, V>, clock: &Clock) -> Self {

@@ -1,6 +1,7 @@
-//! The key of a call that may load: owned, or borrowed and made owned at need.
+//! The key of a call that may load: owned, or borrowed and cloned only if the call loads.
 //!
-//! Public only as a parameter of [`EntrySelector`](crate::EntrySelector), and not to be named.
+//! It is public only because it is a parameter of [`EntrySelector`](crate::EntrySelector). Programs
+//! do not name it.
 
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
@@ -10,22 +11,19 @@ use std::hash::Hash;
 pub trait Key<K> {
     type Query: Equivalent<K> + Hash + ?Sized;
 
-    /// What is looked up; not after [`take`](Self::take).
+    /// What is looked up; not after the owned key was taken.
     fn query(&self) -> &Self::Query;
 
     /// Makes the owned key, with no lock held: it may take user code.
     fn prepare(&mut self);
 
     /// The owned key, if it is there.
-    fn take(&mut self) -> Option<K>;
+    fn owned(&mut self) -> &mut Option<K>;
 
-    /// Whether `take` has the owned key.
-    fn is_ready(&self) -> bool;
-
-    /// A copy of the owned key; not after `take`.
+    /// A copy of the owned key; not after it was taken.
     fn copy(&self) -> K;
 
-    /// The owned key; not after `take`.
+    /// The owned key; not after it was taken.
     fn into_owned(self) -> K;
 }
 
@@ -42,12 +40,8 @@ impl<K: Hash + Eq + Clone> Key<K> for Owned<K> {
 
     fn prepare(&mut self) {}
 
-    fn take(&mut self) -> Option<K> {
-        self.0.take()
-    }
-
-    fn is_ready(&self) -> bool {
-        self.0.is_some()
+    fn owned(&mut self) -> &mut Option<K> {
+        &mut self.0
     }
 
     fn copy(&self) -> K {
@@ -88,12 +82,8 @@ where
         }
     }
 
-    fn take(&mut self) -> Option<K> {
-        self.owned.take()
-    }
-
-    fn is_ready(&self) -> bool {
-        self.owned.is_some()
+    fn owned(&mut self) -> &mut Option<K> {
+        &mut self.owned
     }
 
     fn copy(&self) -> K {

@@ -1,14 +1,13 @@
-//! The leader's right as a value, for code that cannot run inside a closure.
+//! Leases: the right to load a key as a value, for code that cannot run inside a closure.
 
-use super::begin::{LoadRequest, Role};
+use super::begin::LoadRequest;
 use super::commit::{Committed, Lead, publish};
-use super::get_with::hit;
 use super::got::Got;
 use super::key::Owned;
-use super::poll::{Part, Seeker};
+use super::seek::{Part, Seeker};
 use crate::RandomState;
 use crate::cache::Cache;
-use crate::load::{Failure, Load, Outcome, Verdict, Want, thread_number, wake_all};
+use crate::load::{Failure, Load, Outcome, Want, thread_number, wake_all};
 use crate::operations::{LifetimeSource, WeakHandle};
 use crate::time::NEVER;
 use std::fmt;
@@ -92,7 +91,7 @@ impl<K, V, S> Lease<K, V, S> {
             .expect("a lease has its load until it ends")
     }
 
-    /// The key to load.
+    /// Returns the key to load.
     ///
     /// ```
     /// # use wheelhouse::{Cache, Leased};
@@ -104,8 +103,8 @@ impl<K, V, S> Lease<K, V, S> {
         self.load().key()
     }
 
-    /// Whether a value would still be stored: no write of the key has come since, no newer load has
-    /// replaced this one, and the cache exists.
+    /// Returns whether a value would still be stored: no write of the key has come since, no newer
+    /// load has replaced this one, and the cache exists.
     ///
     /// ```
     /// # use wheelhouse::{Cache, Leased};
@@ -228,12 +227,13 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// The value of a key, or the right to load it. Waits while another call loads the key.
+    /// Returns the value of a key, or the right to load it. Waits while another call loads the key.
     ///
     /// # Panics
     ///
-    /// If the call would wait for a load that its own thread leads, itself or through loads of
-    /// other threads. A lease is led by no thread: to wait for one never panics.
+    /// If the wait would never end, because the load that it waits for waits, directly or through
+    /// other threads, for this thread. No thread runs the load of a lease, so a wait for a lease
+    /// never panics.
     ///
     /// ```
     /// use wheelhouse::{Cache, Leased};
@@ -275,52 +275,18 @@ where
         if let Some(value) = self.get(&key) {
             return Leased::Found(value);
         }
-        let core = &*self.core;
-        // Beyond what a clock can say is for ever.
+        // `None`, which means no limit, if the time is too far away for an `Instant`.
         let until = wait.and_then(|wait| Instant::now().checked_add(wait));
-        let hash = core.hash(&key);
-        let mut key = Owned(Some(key));
         let ask = LoadRequest {
             may_wait: wait != Some(Duration::ZERO),
             ..LoadRequest::value(Want::Value)
         };
-        let waits = LoadRequest {
-            thread: thread_number(),
-            ..ask
-        };
-        let mut ticket = None;
-        let mut begun = core.loads().begin(&mut key, hash, &waits, &mut ticket);
-        loop {
-            let load = match begun {
-                Role::Found(got) => return Leased::Found(got.value),
-                Role::Busy => return Leased::Busy,
-                Role::Lead(lead, _) => return Leased::Lease(self.lease_of(lead)),
-                Role::Joined(load) => load,
-            };
-            let Some(place) = ticket else {
-                unreachable!("a call that waits has a ticket");
-            };
-            begun = match core.loads().wait_until(&load, place, until) {
-                Ok(None) => {
-                    core.loads().give_up(&load, place);
-                    return Leased::Busy;
-                }
-                Err(ring) => {
-                    core.loads().give_up(&load, place);
-                    if wait.is_some() {
-                        return Leased::Busy;
-                    }
-                    panic!("{}", core.loads().ring_message(&load, ring));
-                }
-                Ok(Some(Verdict::Ended(Outcome::Value(shared)))) => {
-                    return Leased::Found(shared.value.clone());
-                }
-                Ok(Some(Verdict::Leads)) => match core.loads().accept_lead(&load, &waits) {
-                    Some(begun) => begun,
-                    None => core.loads().begin(&mut key, hash, &waits, &mut ticket),
-                },
-                Ok(Some(_)) => core.loads().begin(&mut key, hash, &waits, &mut ticket),
-            };
+        let mut seeker = Seeker::new(&self.core, Owned(Some(key)), ask.of_thread());
+        match seeker.wait(until) {
+            Ok(Some(part)) => self.leased(part),
+            Ok(None) => Leased::Busy,
+            Err(_) if wait.is_some() => Leased::Busy,
+            Err(ring) => panic!("{ring}"),
         }
     }
 
@@ -340,22 +306,23 @@ where
     /// ```
     pub fn lease_async(&self, key: K) -> impl Future<Output = Leased<K, V, S>> {
         let ask = LoadRequest::value(Want::Value);
-        let mut seeker = Seeker::new(self, Owned(Some(key)), ask, Some(hit::<K, V, S, K>));
-        poll_fn(move |cx| {
-            seeker.poll(cx).map(|part| match part {
-                Part::Found(got) => Leased::Found(got.value),
-                Part::Shared(Outcome::Value(shared)) => Leased::Found(shared.value.clone()),
-                Part::Lead(lead, _) => Leased::Lease(self.lease_of(lead)),
-                Part::Shared(_) | Part::Busy => unreachable!("it waits, and accepts values only"),
-            })
-        })
+        let mut seeker = Seeker::new(&self.core, Owned(Some(key)), ask).looking_up();
+        poll_fn(move |cx| seeker.poll(cx).map(|part| self.leased(part)))
     }
 
-    fn lease_of(&self, lead: Lead<'_, K, V, S>) -> Lease<K, V, S> {
-        lead.load().set_leader(0);
-        Lease {
-            core: self.core.downgrade(),
-            load: Some(lead.into_load()),
+    fn leased(&self, part: Part<'_, K, V, S>) -> Leased<K, V, S> {
+        match part {
+            Part::Found(got) => Leased::Found(got.value),
+            Part::Shared(Outcome::Value(shared)) => Leased::Found(shared.value.clone()),
+            Part::Shared(_) => unreachable!("it accepts values only"),
+            Part::Busy => Leased::Busy,
+            Part::Lead(lead, _) => {
+                lead.load().set_leader(0);
+                Leased::Lease(Lease {
+                    core: self.core.downgrade(),
+                    load: Some(lead.into_load()),
+                })
+            }
         }
     }
 }

@@ -24,11 +24,13 @@
 
 mod bare;
 mod begin;
+mod bounds;
 mod bulk;
 mod commit;
 mod compute;
 mod conditional;
 mod entry;
+mod form;
 mod get_with;
 mod got;
 mod key;
@@ -36,15 +38,19 @@ mod lease;
 mod poll;
 mod reload;
 mod run;
+mod seek;
 
 pub use entry::{EntrySelector, RefEntrySelector};
 pub use lease::{Filled, Lease, Leased};
 
 pub(crate) use begin::{LoadRequest, Role};
+pub(crate) use bounds::{CacheHasher, CacheKey, CacheValue};
 pub(crate) use bulk::{Keys, wrong_number_of_values};
 pub(crate) use commit::Lead;
-pub(crate) use get_with::{error_of, fallible};
+pub(crate) use form::{error_of, fallible};
+pub(crate) use got::Got;
 pub(crate) use key::ByRef;
-pub(crate) use poll::{Loading, Seeker};
+pub(crate) use poll::Loading;
 pub(crate) use reload::{Dropped, ReloadResult, Right, leave, pass_on};
 pub(crate) use run::{End, Made};
+pub(crate) use seek::Seeker;

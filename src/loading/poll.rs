@@ -3,149 +3,16 @@
 //! No runtime is needed: a waiter that is told to lead polls its own closure's future.
 #![allow(unsafe_code)]
 
-use super::begin::{LoadRequest, Role};
+use super::bounds::{CacheHasher, CacheKey, CacheValue};
 use super::commit::Lead;
 use super::got::Got;
 use super::key::Key;
 use super::run::{End, Made};
-use crate::cache::Cache;
-use crate::load::{Load, Outcome, Ring, Ticket, Verdict, thread_number};
+use super::seek::{Part, Seeker};
+use crate::load::thread_number;
 use std::future::Future;
-use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
-
-/// How a task looks its key up before it loads.
-pub(crate) type Look<K, V, S, Q> = fn(&Cache<K, V, S>, &Q) -> Option<Got<V>>;
-
-/// A task on its way to its part in a load.
-pub(crate) struct Seeker<'a, K, V, S, Y: Key<K>> {
-    cache: &'a Cache<K, V, S>,
-    key: Y,
-    hash: u64,
-    ask: LoadRequest,
-    /// Until the first poll.
-    look: Option<Look<K, V, S, Y::Query>>,
-    ticket: Option<Ticket>,
-    waits: Option<Arc<Load<K, V>>>,
-    started: bool,
-}
-
-/// A task's part in a load.
-pub(crate) enum Part<'a, K, V, S> {
-    Found(Got<V>),
-    Shared(Outcome<V>),
-    Lead(Lead<'a, K, V, S>, Option<Got<V>>),
-    Busy,
-}
-
-impl<'a, K, V, S, Y: Key<K>> Seeker<'a, K, V, S, Y> {
-    /// `look` is what the first poll asks before anything else.
-    pub(crate) fn new(
-        cache: &'a Cache<K, V, S>,
-        key: Y,
-        ask: LoadRequest,
-        look: Option<Look<K, V, S, Y::Query>>,
-    ) -> Self {
-        Self {
-            cache,
-            key,
-            hash: 0,
-            ask,
-            look,
-            ticket: None,
-            waits: None,
-            started: false,
-        }
-    }
-}
-
-impl<'a, K, V, S, Y> Seeker<'a, K, V, S, Y>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-    Y: Key<K>,
-{
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Part<'a, K, V, S>> {
-        let core = &*self.cache.core;
-        if !self.started {
-            if let Some(look) = self.look
-                && let Some(got) = look(self.cache, self.key.query())
-            {
-                return Poll::Ready(Part::Found(got));
-            }
-            self.hash = core.hash(self.key.query());
-            // Only now: if user code panics before, another poll begins anew.
-            self.started = true;
-        }
-        loop {
-            let begun = match (&self.waits, self.ticket) {
-                (Some(load), Some(ticket)) => match load.poll(ticket, Some(cx.waker())) {
-                    None => {
-                        if load.is_led_by_caller() {
-                            let message = core.loads().ring_message(load, Ring { others: 0 });
-                            self.stop();
-                            panic!("{message}");
-                        }
-                        if !core.loads().is_overdue(load, core.loads().clock()) {
-                            return Poll::Pending;
-                        }
-                        self.stop();
-                        None
-                    }
-                    Some(Verdict::Ended(outcome)) => {
-                        self.waits = None;
-                        return Poll::Ready(Part::Shared(outcome));
-                    }
-                    Some(Verdict::Leads) => {
-                        let load = self.waits.take();
-                        load.and_then(|load| core.loads().accept_lead(&load, &self.ask))
-                    }
-                    Some(Verdict::Retry) => {
-                        self.waits = None;
-                        None
-                    }
-                },
-                _ => None,
-            };
-            let begun = begun.unwrap_or_else(|| {
-                core.loads()
-                    .begin(&mut self.key, self.hash, &self.ask, &mut self.ticket)
-            });
-            match begun {
-                Role::Found(got) => return Poll::Ready(Part::Found(got)),
-                Role::Lead(lead, seen) => return Poll::Ready(Part::Lead(lead, seen)),
-                Role::Busy => return Poll::Ready(Part::Busy),
-                Role::Joined(load) => self.waits = Some(load),
-            }
-        }
-    }
-}
-
-impl<K, V, S, Y: Key<K>> Seeker<'_, K, V, S, Y> {
-    /// A call that had other work to do now waits like any other call.
-    pub(crate) fn wait_now(&mut self, ask: LoadRequest) {
-        self.ask = ask;
-        if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
-            load.wait_now(ticket);
-        }
-    }
-
-    /// Waits no longer.
-    fn stop(&mut self) {
-        if let (Some(load), Some(ticket)) = (self.waits.take(), self.ticket) {
-            self.cache.core.loads().give_up(&load, ticket);
-        }
-    }
-}
-
-impl<K, V, S, Y: Key<K>> Drop for Seeker<'_, K, V, S, Y> {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
 
 /// The lead, and the live entry that it leads over.
 type Leading<'a, K, V, S> = (Lead<'a, K, V, S>, Option<Got<V>>);
@@ -158,10 +25,12 @@ enum Init<M, F> {
     Gone,
 }
 
-/// A call's future: seeks its part, and runs its own future if that is to lead.
+/// The future of a call: it finds out whether the call leads, waits or has a hit. If the call
+/// leads, it polls the user's future.
 ///
 /// `convert` says what the future's output means, `finish` what the call returns.
-// The future before the lead: a leader that is dropped has ended its code before the next one runs.
+// Field order: the future is dropped before the lead, so the old leader's code has ended when the
+// next leader starts.
 pub(crate) struct Loading<'a, K, V, S, Y: Key<K>, M, F, C, D> {
     init: Init<M, F>,
     lead: Option<Leading<'a, K, V, S>>,
@@ -170,32 +39,9 @@ pub(crate) struct Loading<'a, K, V, S, Y: Key<K>, M, F, C, D> {
     finish: Option<D>,
 }
 
-impl<'a, K, V, S, Y: Key<K>, F, C, D> Loading<'a, K, V, S, Y, fn(Option<&Got<V>>) -> F, F, C, D> {
-    /// A call whose future the caller has made.
-    pub(crate) fn of_future(
-        seeker: Seeker<'a, K, V, S, Y>,
-        future: F,
-        convert: C,
-        finish: D,
-    ) -> Self {
-        Self {
-            init: Init::Run(future),
-            lead: None,
-            seeker,
-            convert,
-            finish: Some(finish),
-        }
-    }
-}
-
 impl<'a, K, V, S, Y: Key<K>, M, F, C, D> Loading<'a, K, V, S, Y, M, F, C, D> {
     /// A call whose closure makes the future.
-    pub(crate) fn of_closure(
-        seeker: Seeker<'a, K, V, S, Y>,
-        make: M,
-        convert: C,
-        finish: D,
-    ) -> Self {
+    pub(crate) fn new(seeker: Seeker<'a, K, V, S, Y>, make: M, convert: C, finish: D) -> Self {
         Self {
             init: Init::Make(make),
             lead: None,
@@ -206,11 +52,9 @@ impl<'a, K, V, S, Y: Key<K>, M, F, C, D> Loading<'a, K, V, S, Y, M, F, C, D> {
     }
 }
 
-impl<K, V, S, Y, M, F, C, D, X, R> Future for Loading<'_, K, V, S, Y, M, F, C, D>
+impl<K: CacheKey, V: CacheValue, S: CacheHasher, Y, M, F, C, D, X, R> Future
+    for Loading<'_, K, V, S, Y, M, F, C, D>
 where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
     Y: Key<K>,
     M: FnOnce(Option<&Got<V>>) -> F,
     F: Future,
@@ -231,23 +75,15 @@ where
             panic!("the future of a load was polled after it was ready, or after it panicked");
         };
         if this.lead.is_none() {
-            let end = match this.seeker.poll(cx) {
+            match this.seeker.poll(cx) {
                 Poll::Pending => {
                     this.finish = Some(finish);
                     return Poll::Pending;
                 }
-                Poll::Ready(Part::Lead(lead, seen)) => {
-                    this.lead = Some((lead, seen));
-                    None
+                Poll::Ready(Part::Lead(lead, seen)) => this.lead = Some((lead, seen)),
+                Poll::Ready(part) => {
+                    return Poll::Ready(finish(End::of_part(part, this.seeker.clock())));
                 }
-                Poll::Ready(Part::Found(got)) => Some(End::Found(got)),
-                Poll::Ready(Part::Shared(outcome)) => {
-                    Some(End::of_load(&outcome, &this.seeker.cache.core.shared.clock))
-                }
-                Poll::Ready(Part::Busy) => Some(End::Busy),
-            };
-            if let Some(end) = end {
-                return Poll::Ready(finish(end));
             }
         }
         // The lead is taken out, too: a panic passes it on.

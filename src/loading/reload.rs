@@ -1,5 +1,6 @@
 //! Reloads over live entries, and the right to load as a value that keeps no cache alive.
 
+use super::bounds::{CacheKey, CacheValue};
 use super::commit::{Lead, publish};
 use crate::contain::contain;
 use crate::load::{By, Failure, Known, Load, Outcome, Ticket, Want, wake_all};
@@ -14,7 +15,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a loader made of a key.
+/// The result of a load or a reload.
 #[derive(Debug)]
 pub(crate) enum ReloadResult<V> {
     /// A value that is to be stored.
@@ -49,7 +50,7 @@ pub(crate) enum Dropped {
 }
 
 impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
-    /// The right of a lead; `until` is the entry's moment of refresh meanwhile, if it has one.
+    /// The right to load, from a lead. `until`: the entry's refresh moment while the reload runs.
     pub(crate) fn of(
         lead: Lead<'_, K, V, S>,
         core: WeakHandle<K, V, S>,
@@ -104,8 +105,8 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
         self.core.visit()
     }
 
-    /// The run begins now: what the right has waited is no part of the load's time. The cache's
-    /// time; `None` if the cache is gone.
+    /// Starts the run, and its time: waiting in the queue does not count. Returns the cache's time,
+    /// or `None` if the cache was dropped.
     pub(crate) fn begin_run(&self) -> Option<u64> {
         let now = self.now()?;
         self.load().set_began(now);
@@ -118,12 +119,7 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
     }
 }
 
-impl<K, V, S> Right<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> Right<K, V, S> {
     /// The value that a reload starts from; `None` if the key has none, or the cache is gone.
     pub(crate) fn old(&self) -> Option<V> {
         let core = self.core()?;
@@ -228,12 +224,7 @@ enum Kept {
     Absent,
 }
 
-impl<K, V, S> Lead<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
     /// Ends a reload that left the value unchanged: the entry's deadlines move as an update moves
     /// them. An entry that has expired meanwhile comes back.
     fn keep(mut self, old: V, from: FromLoad) {
@@ -266,12 +257,7 @@ where
     }
 }
 
-impl<'a, K, V, S> LoadView<'a, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
     /// The right to reload a key, if it has a stale entry and no load that is not overdue. Also
     /// what becomes the entry's moment of refresh meanwhile.
     pub(crate) fn begin_reload<Q>(self, hash: u64, key: &Q) -> Option<(Lead<'a, K, V, S>, u64)>
@@ -302,8 +288,8 @@ where
                 return None;
             }
             let mut overdue = None;
-            if shard.has_loads() {
-                if !shard.loads().sort_out(hash, &mut known) {
+            if !shard.loads().is_empty() {
+                if !shard.loads_mut().sort_out(hash, &mut known) {
                     drop((shard, probe));
                     drop(pin);
                     known.compare(|other| key.equivalent(other));
@@ -318,9 +304,9 @@ where
             }
             let load = Arc::new(Load::new(hash, owned, 0, now));
             if let Some(overdue) = &overdue {
-                shard.revoke_load(overdue, By::Newer);
+                shard.loads_mut().revoke(overdue, By::Newer);
             }
-            shard.list_load(Arc::clone(&load));
+            shard.loads_mut().add(Arc::clone(&load));
             let until = self.reload_until(now);
             if let Some(refresh) = node.refresh() {
                 refresh.begin(until);
@@ -347,7 +333,7 @@ where
         let mut known = Known::new();
         loop {
             let mut shard = self.core.shared.map.lock(hash);
-            if shard.loads().sort_out(hash, &mut known) {
+            if shard.loads_mut().sort_out(hash, &mut known) {
                 let load = known.mine()?;
                 load.join(ticket, want, 0);
                 drop(shard);
@@ -395,15 +381,12 @@ where
         let hash = load.hash();
         loop {
             let pin = self.core.shared.pin();
-            let Some(node) = map.find(hash, &pin, |node| load.key() == node.key()) else {
-                return if load.is_current() {
-                    Kept::Absent
-                } else {
-                    Kept::Revoked
-                };
-            };
-            let now = self.core.shared.clock.now();
-            let Some(deadline) = node.deadline_if_alive(now) else {
+            let found = map.find(hash, &pin, |node| load.key() == node.key());
+            let live = found.and_then(|node| {
+                let now = self.core.shared.clock.now();
+                Some((node, now, node.deadline_if_alive(now)?))
+            });
+            let Some((node, now, deadline)) = live else {
                 return if load.is_current() {
                     Kept::Absent
                 } else {
@@ -437,7 +420,7 @@ where
                 cell.set(NEVER);
             }
             set_refresh(node, refresh);
-            _ = shard.seal_load(load);
+            _ = shard.loads_mut().seal(load);
             let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
             return Kept::Moved(outcome, wanted);
         }

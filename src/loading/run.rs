@@ -1,18 +1,20 @@
 //! Loads of threads: the leader runs its closure on its own stack; a waiter spins if its turn is
 //! near, and then parks.
 
-use super::begin::{LoadRequest, Role};
+use super::begin::LoadRequest;
+use super::bounds::{CacheKey, CacheValue};
 use super::commit::{Committed, Lead};
 use super::got::Got;
 use super::key::Key;
-use crate::load::{By, Failure, Load, Outcome, Ring, Ticket, Verdict, thread_number, wait_in};
+use super::seek::{Part, Seeker};
+use crate::load::{By, Failure, Load, Outcome, Ring, Ticket, Verdict, wait_in};
 use crate::operations::{LifetimeSource, LoadView};
 use crate::shared::about;
 use crate::stripe::cores;
 use crate::sync::{IS_MODEL, Parker};
 use crate::time::Clock;
 use std::any::Any;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -57,15 +59,19 @@ pub(crate) enum End<V, X> {
 }
 
 impl<V, X> End<V, X> {
-    /// What a call gets of another call's outcome.
-    pub(super) fn of_load(outcome: &Outcome<V>, clock: &Clock) -> Self
+    /// What a call gets that does not lead.
+    pub(super) fn of_part<K, S>(part: Part<'_, K, V, S>, clock: &Clock) -> Self
     where
         V: Clone,
     {
-        match outcome {
-            Outcome::Value(shared) => Self::Found(Got::of_load(shared, clock)),
-            Outcome::Failed(failure) => Self::Failed(failure.clone()),
-            Outcome::Nothing => unreachable!("a waiter accepts a value or a failure"),
+        match part {
+            Part::Found(got) => Self::Found(got),
+            Part::Shared(Outcome::Value(shared)) => Self::Found(Got::of_load(&shared, clock)),
+            Part::Shared(Outcome::Failed(failure)) => Self::Failed(failure),
+            Part::Busy => Self::Busy,
+            Part::Shared(Outcome::Nothing) | Part::Lead(..) => {
+                unreachable!("a waiter accepts a value or a failure")
+            }
         }
     }
 
@@ -97,21 +103,11 @@ impl<V> Committed<V> {
     #[cold]
     #[inline(never)]
     fn got_of_revoked(live: Option<Got<V>>, value: V) -> Got<V> {
-        live.unwrap_or(Got {
-            value,
-            fresh: true,
-            stored: false,
-            left: None,
-        })
+        live.unwrap_or(Got::unstored(value))
     }
 }
 
-impl<K, V, S> LoadView<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'_, K, V, S> {
     /// Runs a closure for a key in turn, or waits for another call's outcome.
     ///
     /// # Panics
@@ -137,54 +133,23 @@ where
         ask: LoadRequest,
         closure: impl FnOnce(Option<&Got<V>>) -> Made<V, X>,
     ) -> End<V, X> {
-        let ask = LoadRequest {
-            thread: thread_number(),
-            ..ask
-        };
+        let ask = ask.of_thread();
         if let Some(lead) = self.begin_bare(&mut key, hash, &ask) {
             let made = closure(None);
             return lead.conclude(made);
         }
-        let mut ticket = None;
-        let mut begun = self.begin(&mut key, hash, &ask, &mut ticket);
-        loop {
-            let load = match begun {
-                Role::Found(got) => return End::Found(got),
-                Role::Busy => return End::Busy,
-                Role::Lead(lead, seen) => {
-                    let made = closure(seen.as_ref());
-                    return lead.conclude(seen, made);
-                }
-                Role::Joined(load) => load,
-            };
-            let Some(place) = ticket else {
-                unreachable!("a call that waits has a ticket");
-            };
-            let taken_up = match self.wait(&load, place) {
-                Err(ring) => {
-                    self.give_up(&load, place);
-                    panic!("{}", self.ring_message(&load, ring));
-                }
-                Ok(Verdict::Ended(outcome)) => {
-                    return End::of_load(&outcome, &self.core.shared.clock);
-                }
-                Ok(Verdict::Leads) => self.accept_lead(&load, &ask),
-                Ok(Verdict::Retry) => None,
-            };
-            begun = match taken_up {
-                Some(begun) => begun,
-                None => self.begin(&mut key, hash, &ask, &mut ticket),
-            };
+        match Seeker::new(self.core, key, ask).with_hash(hash).wait(None) {
+            Ok(Some(Part::Lead(lead, seen))) => {
+                let made = closure(seen.as_ref());
+                lead.conclude(seen, made)
+            }
+            Ok(Some(part)) => End::of_part(part, &self.core.shared.clock),
+            Ok(None) => unreachable!("it waits for ever"),
+            Err(ring) => panic!("{ring}"),
         }
     }
 
-    /// Waits as a thread.
-    fn wait(self, load: &Arc<Load<K, V>>, ticket: Ticket) -> Result<Verdict<V>, Ring> {
-        let verdict = self.wait_until(load, ticket, None)?;
-        Ok(verdict.unwrap_or_else(|| unreachable!("it waits for ever")))
-    }
-
-    /// The same, but not for longer than `until`.
+    /// Waits as a thread, but not for longer than `until`.
     pub(super) fn wait_until(
         self,
         load: &Arc<Load<K, V>>,
@@ -196,8 +161,9 @@ where
         if let Some(verdict) = load.poll(ticket, Some(&waker)) {
             return Ok(Some(verdict));
         }
-        // Before the wait is noted: a turn is mostly over sooner than a thread falls asleep. A
-        // thread whose turn is farther away would only keep the processor from those before it.
+        // Spin before noting the wait: a short turn ends sooner than a thread could fall asleep. A
+        // thread that is not among the next would only take the processor from the threads before
+        // it.
         if !IS_MODEL && load.is_among_next(ticket, cores() - 1) {
             let end = Parker::spins_until();
             // A wake-up may be one of an earlier wait.
@@ -207,7 +173,7 @@ where
                 }
             }
         }
-        wait_in(load, ticket, || {
+        wait_in(Arc::<Load<K, V>>::clone(load), ticket, || {
             loop {
                 if let Some(verdict) = load.poll(ticket, Some(&waker)) {
                     return Some(verdict);
@@ -244,12 +210,7 @@ impl<K, V, S> LoadView<'_, K, V, S> {
     }
 }
 
-impl<K, V, S> Lead<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-{
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
     /// Ends the run with what its closure made.
     // Always inlined: so what was made, and its end, do not pass through memory.
     #[inline(always)]

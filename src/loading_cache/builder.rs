@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl<K, V, S> CacheBuilder<K, V, S> {
-    /// Makes this the builder of a [`LoadingCache`], which makes absent values by a
-    /// [`Loader`](crate::Loader) or an [`AsyncLoader`](crate::AsyncLoader).
+    /// Continues as the builder of a [`LoadingCache`], which calls this [`Loader`](crate::Loader)
+    /// or [`AsyncLoader`](crate::AsyncLoader) for absent keys.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -67,8 +67,8 @@ pub struct LoadingBuilder<K, V, E, S = RandomState> {
 }
 
 impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
-    /// Says for each entry when it is to be reloaded; see [`refresh`]. Without it
-    /// an entry is stale only if its loader has said when, by
+    /// Sets the policy that decides when each entry is reloaded; see [`refresh`]. Without it an
+    /// entry is stale only if its loader has said when, by
     /// [`Loaded::refresh_in`](crate::Loaded::refresh_in).
     ///
     /// ```
@@ -105,11 +105,12 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
         self
     }
 
-    /// The greatest number of threads on which a [`Loader`](crate::Loader) reloads. They start when
-    /// they are needed, and end when they have had nothing to do for a while. The default is 1.
+    /// Sets the maximum number of threads that run a [`Loader`](crate::Loader) for reloads. A
+    /// thread starts when it is needed, and ends when it has been idle for a while. The default is
+    /// 1.
     ///
-    /// A loader may read other keys of the cache. While it waits for a load of theirs, its thread
-    /// does not count, so that another one can run what it waits for.
+    /// A loader may read other keys of the cache. While it waits for the load of such a key, its
+    /// thread does not count towards the maximum. So another thread can run that load.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -125,7 +126,7 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
         self
     }
 
-    /// What runs the tasks of an [`AsyncLoader`](crate::AsyncLoader): reloads, and loads whose
+    /// Sets what runs the tasks of an [`AsyncLoader`](crate::AsyncLoader): reloads, and loads whose
     /// calls have all been dropped. A task that is dropped counts as a reload that failed. An async
     /// loader needs it.
     ///
@@ -177,7 +178,7 @@ where
         }
     }
 
-    /// Builds the cache, or says which setting is invalid.
+    /// Builds the cache, or returns an error that names the invalid setting.
     ///
     /// # Errors
     ///

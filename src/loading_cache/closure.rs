@@ -1,10 +1,10 @@
-//! Loaders of closures.
+//! Loaders made from closures.
 
 use super::loader::{AsyncLoader, Loaded, Loader};
 use std::fmt;
 use std::future::Future;
 
-/// A [`Loader`] of a closure, which returns the value or a [`Loaded`].
+/// Makes a [`Loader`] from a closure, which returns the value or a [`Loaded`].
 ///
 /// ```
 /// use wheelhouse::{Cache, loader_fn};
@@ -21,7 +21,7 @@ where
     LoaderFn(load)
 }
 
-/// An [`AsyncLoader`] of a closure that returns a future.
+/// Makes an [`AsyncLoader`] from a closure that returns a future.
 ///
 /// The future may not borrow the key: the closure copies it first. An `async |key| …` borrows it,
 /// and fails with errors about types and lifetimes; implement [`AsyncLoader`] to borrow the key.

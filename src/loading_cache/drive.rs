@@ -1,23 +1,23 @@
 //! Shared futures of async loads: any waiter that is polled polls them.
 //!
-//! A load's future stands beside the load, that of several keys beside the load of each. Each
-//! waiter that can drive it is attached. A wake-up of the future wakes all waiters of its loads,
-//! and the first that is polled polls the future. When the last attached waiter goes away, the
-//! future is handed to the program's spawner, whose task is attached in its turn. If that task is
-//! dropped, the future is dropped, and the right to load with it.
+//! The future of a load is stored beside the load. A future that loads several keys is stored
+//! beside each of their loads. Each waiter that can drive it is attached. A wake-up of the future
+//! wakes all waiters of its loads, and the first that is polled polls the future. When the last
+//! attached waiter goes away, the future is handed to the program's spawner, whose task is attached
+//! in its turn. If that task is dropped, the future is dropped, and the right to load with it.
 //!
 //! # Invariant
 //!
-//! The count of attached waiters changes under the lock of `futures`, and the future of a load that
-//! is listed there has one at least.
+//! The number of attached waiters changes under the lock of `futures`. Each future listed there has
+//! at least one.
 
 use super::source::BoxFuture;
 use crate::contain::contain;
 use crate::load::{Load, thread_number, wake_all};
+use crate::loading::{CacheHasher, CacheKey, CacheValue};
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -59,12 +59,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Wake for WakeWaiters<K,
 }
 
 /// A waiter that drives a future.
-pub(super) struct Attached<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+pub(super) struct Attached<K: CacheKey, V: CacheValue, S: CacheHasher> {
     drives: Arc<Drives<K, V, S>>,
     drive: Arc<Drive<K, V>>,
     /// Whether it is a task of the program's spawner.
@@ -75,12 +70,7 @@ fn address<K, V>(load: &Arc<Load<K, V>>) -> usize {
     Arc::as_ptr(load).addr()
 }
 
-impl<K, V, S> Drives<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> Drives<K, V, S> {
     pub(super) fn new(spawner: Spawner) -> Self {
         Self {
             spawner,
@@ -114,11 +104,7 @@ where
         drop(former);
         // Calls that have joined the loads meanwhile attach themselves.
         loads.iter().for_each(|load| load.wake_waiters());
-        Attached {
-            drives: Arc::clone(self),
-            drive,
-            spawned: false,
-        }
+        Attached::new(self, drive)
     }
 
     /// Attaches a waiter, if the load has a future.
@@ -127,28 +113,28 @@ where
         let drive = Arc::clone(futures.get(&address(load))?);
         drive.attached.fetch_add(1, Ordering::Relaxed);
         drop(futures);
-        Some(Attached {
-            drives: Arc::clone(drives),
-            drive,
-            spawned: false,
-        })
+        Some(Attached::new(drives, drive))
     }
 
     /// Hands a load to the spawner, whose task drives it.
     pub(super) fn spawn(&self, mut attached: Attached<K, V, S>) {
         attached.spawned = true;
         let task: BoxFuture<()> = Box::pin(poll_fn(move |cx| attached.poll_as_task(cx)));
-        // A spawner that panics drops the task: the reader that started the reload goes on.
+        // A spawner that panics drops the task: the reader that started the reload continues.
         contain(|| (self.spawner)(task));
     }
 }
 
-impl<K, V, S> Attached<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> Attached<K, V, S> {
+    /// A waiter that was counted among the attached.
+    fn new(drives: &Arc<Drives<K, V, S>>, drive: Arc<Drive<K, V>>) -> Self {
+        Self {
+            drives: Arc::clone(drives),
+            drive,
+            spawned: false,
+        }
+    }
+
     /// Polls the future, unless another waiter does so just now: then that one polls it once more.
     /// True if the future has ended.
     pub(super) fn poll(&self) -> bool {
@@ -247,12 +233,7 @@ impl<K, V> Drive<K, V> {
     }
 }
 
-impl<K, V, S> Drop for Attached<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> Drop for Attached<K, V, S> {
     fn drop(&mut self) {
         let drive = &self.drive;
         let mut futures = self.drives.futures.lock();
@@ -269,11 +250,8 @@ where
         if !self.spawned {
             drive.attached.store(1, Ordering::Relaxed);
             drop(futures);
-            self.drives.spawn(Attached {
-                drives: Arc::clone(&self.drives),
-                drive: Arc::clone(drive),
-                spawned: true,
-            });
+            let task = Self::new(&self.drives, Arc::clone(drive));
+            self.drives.spawn(task);
             return;
         }
         drive.unlist(&mut futures);

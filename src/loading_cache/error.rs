@@ -1,4 +1,4 @@
-//! Why a load came to nothing.
+//! Why a load produced no value.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use std::sync::Arc;
 /// assert!(matches!(&error, LoadError::Failed(reason) if **reason == "closed"));
 /// assert_eq!(error.to_string(), "the loader failed: closed");
 /// ```
+#[derive(Debug, PartialEq, Eq)]
 pub enum LoadError<E> {
     /// The loader returned this error. All calls that waited share it.
     Failed(Arc<E>),
@@ -22,34 +23,22 @@ pub enum LoadError<E> {
     TimedOut,
 }
 
+impl<E> LoadError<E> {
+    /// What a loader returned; `None` if it panicked.
+    pub(super) fn of<T>(made: Option<Result<T, E>>) -> Result<T, Self> {
+        match made {
+            Some(made) => made.map_err(|error| Self::Failed(Arc::new(error))),
+            None => Err(Self::Panicked),
+        }
+    }
+}
+
 impl<E> Clone for LoadError<E> {
     fn clone(&self) -> Self {
         match self {
             Self::Failed(error) => Self::Failed(Arc::clone(error)),
             Self::Panicked => Self::Panicked,
             Self::TimedOut => Self::TimedOut,
-        }
-    }
-}
-
-impl<E: PartialEq> PartialEq for LoadError<E> {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Failed(one), Self::Failed(other)) => one == other,
-            (Self::Panicked, Self::Panicked) | (Self::TimedOut, Self::TimedOut) => true,
-            _ => false,
-        }
-    }
-}
-
-impl<E: Eq> Eq for LoadError<E> {}
-
-impl<E: fmt::Debug> fmt::Debug for LoadError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Failed(error) => f.debug_tuple("Failed").field(error).finish(),
-            Self::Panicked => f.write_str("Panicked"),
-            Self::TimedOut => f.write_str("TimedOut"),
         }
     }
 }

@@ -1,43 +1,33 @@
 //! Reloads, and loads that no call has to run: how they start.
 
-use super::drive::Attached;
 use super::error::LoadError;
 use super::run::drive;
 use super::source::{Source, panicked};
 use super::wait::Wait;
 use super::{Inner, LoadingCache};
 use crate::load::{Load, Ticket, Want};
-use crate::loading::{Dropped, Right};
+use crate::loading::{CacheHasher, CacheKey, CacheValue, Dropped, Lead, Right};
 use crate::node::is_stale;
 use crate::operations::EntryRef;
 use crate::operations::{Core, WeakHandle};
 use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::any::TypeId;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::sync::Arc;
 
-impl<K, V, E, S> Inner<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
     /// Runs a reload or a load in the background, and waits for it.
     pub(super) fn launch_and_wait(
         &self,
         core: &Core<K, V, S>,
         weak: &WeakHandle<K, V, S>,
         right: Right<K, V, S>,
-        ticket: Ticket,
     ) -> Wait<K, V, S> {
         let load = Arc::clone(right.load());
-        load.join(ticket, Want::Any(TypeId::of::<LoadError<E>>()), 0);
-        core.loads().watch_quietly(&load, core.loads().clock());
+        let ticket = join_own(core, &load, None, Want::Any(TypeId::of::<LoadError<E>>()));
         self.launch(core, right);
-        let drives = Arc::clone(&self.drives);
-        Wait::new(weak.clone(), drives, load, ticket, None)
+        Wait::new(weak.clone(), Arc::clone(&self.drives), load, ticket)
     }
 
     /// Runs a reload or a load in the background.
@@ -58,21 +48,40 @@ where
     }
 }
 
-impl<K, V, E, S> LoadingCache<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
+/// A call joins its own load, as any other call does.
+pub(super) fn join_own<K, V, S>(
+    core: &Core<K, V, S>,
+    load: &Load<K, V>,
+    ticket: Option<Ticket>,
+    want: Want,
+) -> Ticket {
+    let ticket = ticket.unwrap_or_else(Ticket::draw);
+    load.join(ticket, want, 0);
+    core.loads().watch_quietly(load, core.loads().clock());
+    ticket
+}
+
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
+    LoadingCache<K, V, E, S>
 {
-    pub(super) fn wait_for(
-        &self,
-        load: Arc<Load<K, V>>,
-        ticket: Ticket,
-        attached: Option<Attached<K, V, S>>,
-    ) -> Wait<K, V, S> {
+    /// The wait of a call that has joined a load.
+    pub(super) fn wait_for(&self, load: Arc<Load<K, V>>, ticket: Option<Ticket>) -> Wait<K, V, S> {
+        let Some(ticket) = ticket else {
+            unreachable!("a call that waits has a ticket");
+        };
         let core = self.cache.core.downgrade();
-        Wait::new(core, Arc::clone(&self.inner.drives), load, ticket, attached)
+        Wait::new(core, Arc::clone(&self.inner.drives), load, ticket)
+    }
+
+    /// The right of a call that leads.
+    pub(super) fn right_of(
+        &self,
+        lead: Lead<'_, K, V, S>,
+        until: Option<u64>,
+        dropped: Dropped,
+    ) -> Right<K, V, S> {
+        let core = self.cache.core.downgrade();
+        Right::of(lead, core, until, panicked::<E>, dropped)
     }
 
     /// Whether an entry was stale at the time of its look-up; `now` is 0 if that needed no clock.
@@ -93,8 +102,7 @@ where
     {
         let core = &self.cache.core;
         if let Some((lead, until)) = core.loads().begin_reload(core.hash(key), key) {
-            let (weak, until) = (core.downgrade(), Some(until));
-            let right = Right::of(lead, weak, until, panicked::<E>, Dropped::Fails);
+            let right = self.right_of(lead, Some(until), Dropped::Fails);
             self.inner.launch(core, right);
         }
     }

@@ -1,5 +1,7 @@
 //! Loaders, and what they make of a key.
 
+use crate::forward::forward;
+use std::convert::identity;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,29 +59,24 @@ pub trait Loader<K, V>: Send + Sync + 'static {
     }
 }
 
-/// Forwards every method of [`Loader`] to what the pointer holds.
-macro_rules! forward {
+/// Has what a pointer holds answer every method of [`Loader`].
+macro_rules! forward_pointer {
     ($pointer:ident) => {
         impl<K, V, L: Loader<K, V> + ?Sized> Loader<K, V> for $pointer<L> {
             type Error = L::Error;
 
-            fn load(&self, key: &K) -> Result<Loaded<V>, L::Error> {
-                (**self).load(key)
-            }
-
-            fn reload(&self, key: &K, old: &V) -> Result<Reloaded<V>, L::Error> {
-                (**self).reload(key, old)
-            }
-
-            fn load_many(&self, keys: &[K]) -> Result<Vec<Option<Loaded<V>>>, L::Error> {
-                (**self).load_many(keys)
+            forward! {
+                self => **self, identity;
+                fn load(key: &K) -> Result<Loaded<V>, L::Error>;
+                fn reload(key: &K, old: &V) -> Result<Reloaded<V>, L::Error>;
+                fn load_many(keys: &[K]) -> Result<Vec<Option<Loaded<V>>>, L::Error>;
             }
         }
     };
 }
 
-forward!(Arc);
-forward!(Box);
+forward_pointer!(Arc);
+forward_pointer!(Box);
 
 /// As [`Loader`], with futures. For a closure see
 /// [`async_loader_fn`](crate::async_loader_fn).
@@ -162,23 +159,12 @@ where
 {
     type Error = L::Error;
 
-    fn load(&self, key: &K) -> impl Future<Output = Result<Loaded<V>, L::Error>> + Send {
-        (**self).load(key)
-    }
-
-    fn reload(
-        &self,
-        key: &K,
-        old: &V,
-    ) -> impl Future<Output = Result<Reloaded<V>, L::Error>> + Send {
-        (**self).reload(key, old)
-    }
-
-    fn load_many(
-        &self,
-        keys: &[K],
-    ) -> impl Future<Output = Result<Vec<Option<Loaded<V>>>, L::Error>> + Send {
-        (**self).load_many(keys)
+    forward! {
+        self => **self, identity;
+        fn load(key: &K) -> impl Future<Output = Result<Loaded<V>, L::Error>> + Send;
+        fn reload(key: &K, old: &V) -> impl Future<Output = Result<Reloaded<V>, L::Error>> + Send;
+        fn load_many(keys: &[K])
+            -> impl Future<Output = Result<Vec<Option<Loaded<V>>>, L::Error>> + Send;
     }
 }
 
@@ -203,7 +189,7 @@ pub struct Loaded<V> {
 }
 
 impl<V> Loaded<V> {
-    /// A value whose lifetime and reload are left to the cache's policies.
+    /// Makes a result whose lifetime and reload are left to the cache's policies.
     ///
     /// ```
     /// let loaded = wheelhouse::Loaded::new(1815);
@@ -217,7 +203,7 @@ impl<V> Loaded<V> {
         }
     }
 
-    /// The value's lifetime, in place of the expiry policy's answer. The limits of the cache
+    /// Sets the value's lifetime, in place of the expiry policy's answer. The limits of the cache
     /// (`time_to_live`, `time_to_idle`) hold beside it.
     ///
     /// ```
@@ -236,7 +222,7 @@ impl<V> Loaded<V> {
         self
     }
 
-    /// When the value is to be reloaded, in place of the answer of
+    /// Sets when the value is reloaded, in place of the answer of
     /// [`refresh_after`](crate::LoadingBuilder::refresh_after).
     ///
     /// ```
@@ -250,7 +236,7 @@ impl<V> Loaded<V> {
         self
     }
 
-    /// The value has no deadline of its own, whatever the expiry policy would say.
+    /// Gives the value no deadline of its own, whatever the expiry policy would say.
     ///
     /// ```
     /// let loaded = wheelhouse::Loaded::new(1815).never_expires();

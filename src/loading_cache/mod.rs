@@ -35,6 +35,7 @@ pub use source::IntoLoading;
 
 use crate::RandomState;
 use crate::cache::Cache;
+use crate::loading::{CacheHasher, CacheKey, CacheValue};
 use drive::{Drives, Spawner};
 use source::Source;
 use std::fmt;
@@ -43,15 +44,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use workers::Workers;
 
-/// A cache that makes absent values by a loader, and reloads stale ones before they are due. A
-/// handle: clone it to share it.
+/// A cache that calls a loader for absent keys, and reloads stale entries before their deadlines.
+/// It is a handle: clone it to share it.
 ///
 /// # Stale and due
 ///
 /// With [`refresh_after`](LoadingBuilder::refresh_after), each entry has a moment from which it is
 /// *stale*. A read of a stale entry returns the old value at once, and starts one reload for the
-/// key, however many calls read it. Past its deadline an entry is a miss, always; the miss joins a
-/// reload that is under way. Entries that are not read are not reloaded.
+/// key, however many calls read it. After its deadline an entry is always a miss. The miss joins a
+/// reload that is running. Entries that are not read are not reloaded.
 ///
 /// # What a reload does
 ///
@@ -87,23 +88,13 @@ where
 }
 
 /// What the handles share beside the cache.
-struct Inner<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+struct Inner<K: CacheKey, V: CacheValue, E, S: CacheHasher> {
     source: Source<K, V, E>,
     workers: Arc<Workers<K, V, S>>,
     drives: Arc<Drives<K, V, S>>,
 }
 
-impl<K, V, E, S> Drop for Inner<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: CacheKey, V: CacheValue, E, S: CacheHasher> Drop for Inner<K, V, E, S> {
     fn drop(&mut self) {
         self.workers.close();
     }
@@ -148,7 +139,7 @@ where
         }
     }
 
-    /// The cache itself, for all other methods. Its reads start no reload.
+    /// Returns the cache itself, for all other methods. Its reads start no reload.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};

@@ -4,9 +4,9 @@ use super::LoadingCache;
 use super::error::LoadError;
 use super::refreshing::{Refreshing, refreshing};
 use super::run::{block_on, made, result};
-use super::source::{Source, panicked, put};
-use crate::load::{Ticket, Want};
-use crate::loading::{ByRef, Dropped, LoadRequest, Right, Role, fallible};
+use super::source::{Source, put};
+use crate::load::Want;
+use crate::loading::{ByRef, Dropped, LoadRequest, Role, fallible};
 use crate::operations::{Taken, Timed};
 use equivalent::Equivalent;
 use std::any::TypeId;
@@ -20,7 +20,7 @@ where
     E: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// The value of a key, which is loaded if the key is absent.
+    /// Returns the value of a key, and loads it if the key is absent.
     ///
     /// A [`Loader`](crate::Loader) runs on this thread. For an [`AsyncLoader`](crate::AsyncLoader)
     /// the thread waits, and drives the future if no other waiter does.
@@ -71,7 +71,7 @@ where
                 let ask = LoadRequest::value(fallible::<LoadError<E>>());
                 let core = &self.cache.core;
                 let end = core.loads().run(ByRef::new(key), ask, |_| {
-                    made(self.run_loader(key, |key| loader.load(key)))
+                    made(self.timed(|| loader.load(&key.to_owned())))
                 });
                 result(end)
             }
@@ -79,9 +79,9 @@ where
         }
     }
 
-    /// The values of several keys, in their order; those that are absent are loaded by one call of
-    /// [`load_many`](crate::Loader::load_many). `None` for a key for which the loader returns
-    /// `None`.
+    /// Returns the values of several keys, in their order. Those that are absent are loaded by one
+    /// call of [`load_many`](crate::Loader::load_many). `None` for a key for which the loader
+    /// returns `None`.
     ///
     /// A key that another call is loading is not loaded again: this call waits for it, after its
     /// own keys were stored.
@@ -109,7 +109,7 @@ where
             Source::Blocking(loader) => {
                 let keys: Vec<K> = keys.into_iter().collect();
                 let stale = self.stale_among(&keys);
-                let load = |keys: &[K]| self.timed(|| loader.load_many(keys));
+                let load = |keys: &[K]| self.load_many(&**loader, keys);
                 let store = |(value, took)| put(value, took);
                 let values = self.cache.get_all_as(keys, load, store);
                 // After the read, which is to find the old values.
@@ -120,7 +120,8 @@ where
         }
     }
 
-    /// The value of a key if it is present; loads nothing. Starts a reload if the value is stale.
+    /// Returns the value of a key if it is present; loads nothing. Starts a reload if the value is
+    /// stale.
     ///
     /// # Panics
     ///
@@ -175,20 +176,14 @@ where
         let hash = core.hash(&key);
         let wait = match core
             .loads()
-            .begin(&mut ByRef::new(&key), hash, &ask, &mut ticket)
+            .begin(None, &mut ByRef::new(&key), hash, &ask, &mut ticket)
         {
             Role::Lead(lead, seen) => {
                 let until = seen.and_then(|_| core.loads().mark_reload(lead.load()));
-                let right = Right::of(lead, core.downgrade(), until, panicked::<E>, Dropped::Fails);
-                let weak = core.downgrade();
-                (self.inner).launch_and_wait(core, &weak, right, Ticket::draw())
+                let right = self.right_of(lead, until, Dropped::Fails);
+                (self.inner).launch_and_wait(core, &core.downgrade(), right)
             }
-            Role::Joined(load) => {
-                let Some(ticket) = ticket else {
-                    unreachable!("a call that waits has a ticket");
-                };
-                self.wait_for(load, ticket, None)
-            }
+            Role::Joined(load) => self.wait_for(load, ticket),
             Role::Found(_) | Role::Busy => unreachable!("it runs over an entry, and waits"),
         };
         refreshing(wait, self)

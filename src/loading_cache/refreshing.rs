@@ -1,4 +1,4 @@
-//! A refresh under way, as its caller sees it.
+//! The future of a refresh.
 
 use super::error::LoadError;
 use super::run::{answer, block_on};
@@ -6,19 +6,18 @@ use super::source::panicked;
 use super::wait::{Lateness, Wait};
 use super::{Inner, LoadingCache};
 use crate::load::{Ticket, Verdict, Want};
-use crate::loading::{Dropped, Right};
+use crate::loading::{CacheHasher, CacheKey, CacheValue, Dropped, Right};
 use crate::operations::WeakHandle;
 use std::any::TypeId;
 use std::fmt;
-use std::future::Future;
-use std::hash::{BuildHasher, Hash};
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// A refresh that [`LoadingCache::refresh`] has requested: a future of its outcome. The refresh
-/// goes on if the future is dropped.
+/// continues if the future is dropped.
 ///
 /// The outcome is the new value, or the one that an explicit write has stored meanwhile; `None` if
 /// the loader answers [`Gone`](crate::Reloaded::Gone). A refresh that lasts longer than the
@@ -34,10 +33,13 @@ use std::time::Duration;
 #[must_use = "it says what came of the refresh, which goes on without it"]
 pub struct Refreshing<V, E> {
     /// Until it is ready.
-    inner: Option<Box<dyn Refreshes<V, E>>>,
+    outcome: Option<OutcomeFuture<V, E>>,
     /// How often a thread checks whether the load is overdue.
     check_interval: Option<Duration>,
 }
+
+type OutcomeFuture<V, E> =
+    Pin<Box<dyn Future<Output = Result<Option<V>, LoadError<E>>> + Send + Sync>>;
 
 impl<V, E> Refreshing<V, E> {
     /// Waits for the outcome, as a thread.
@@ -70,12 +72,12 @@ impl<V, E> Future for Refreshing<V, E> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Taken out while user code runs: after a panic the future stays ended.
-        let Some(mut inner) = self.inner.take() else {
+        let Some(mut outcome) = self.outcome.take() else {
             panic!("the future of a refresh was polled after it was ready, or after it panicked");
         };
-        let polled = inner.poll(cx);
+        let polled = outcome.as_mut().poll(cx);
         if polled.is_pending() {
-            self.inner = Some(inner);
+            self.outcome = Some(outcome);
         }
         polled
     }
@@ -87,118 +89,65 @@ impl<V, E> fmt::Debug for Refreshing<V, E> {
     }
 }
 
-/// A refresh, whatever its key and cache.
-trait Refreshes<V, E>: Send + Sync {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<V>, LoadError<E>>>;
-}
-
-struct Of<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    wait: Wait<K, V, S>,
-    core: WeakHandle<K, V, S>,
-    inner: Weak<Inner<K, V, E, S>>,
-    /// Whether it has gone on from an overdue load to a newer one.
-    went_on: bool,
-}
-
-pub(super) fn refreshing<K, V, E, S>(
+pub(super) fn refreshing<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
     wait: Wait<K, V, S>,
     users: &LoadingCache<K, V, E, S>,
-) -> Refreshing<V, E>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+) -> Refreshing<V, E> {
     Refreshing {
-        inner: Some(Box::new(Of {
+        outcome: Some(Box::pin(outcome(
             wait,
-            core: users.cache.core.downgrade(),
-            inner: Arc::downgrade(&users.inner),
-            went_on: false,
-        })),
+            users.cache.core.downgrade(),
+            Arc::downgrade(&users.inner),
+        ))),
         check_interval: users.check_interval(),
     }
 }
 
-impl<K, V, E, S> Of<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    /// The load that was joined had no outcome: this call's own load replaces it. False if the
-    /// cache is gone.
-    fn take_over(&mut self) -> bool {
-        let load = Arc::clone(self.wait.load());
-        let (Some(core), Some(inner)) = (self.core.visit(), self.inner.upgrade()) else {
-            self.wait.pass_on();
-            return false;
-        };
-        let weak = self.core.clone();
-        let right = Right::taken_over(&core, weak, load, panicked::<E>, Dropped::Fails);
-        self.wait = inner.launch_and_wait(&core, &self.core, right, Ticket::draw());
-        true
-    }
-
-    /// The load has no outcome: it is no longer current, or is overdue. Returns the outcome, or
-    /// `None` if this waits for a newer load now.
-    fn go_on(&mut self) -> Option<Result<Option<V>, LoadError<E>>> {
-        let lateness = self.wait.lateness();
-        if lateness == Lateness::Overdue || (lateness == Lateness::Replaced && self.went_on) {
-            return Some(Err(LoadError::TimedOut));
-        }
-        let Some(core) = self.core.visit() else {
-            return Some(Err(LoadError::Panicked));
-        };
-        let load = Arc::clone(self.wait.load());
-        if lateness == Lateness::Replaced
-            && let Some(inner) = self.inner.upgrade()
-        {
-            self.went_on = true;
-            let ticket = Ticket::draw();
-            let want = Want::Any(TypeId::of::<LoadError<E>>());
-            if let Some(newer) = core.loads().join_current(&load, ticket, want) {
-                let (core, drives) = (self.core.clone(), Arc::clone(&inner.drives));
-                self.wait = Wait::new(core, drives, newer, ticket, None);
-                return None;
+/// Waits for the outcome, whichever load it comes from.
+async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
+    mut wait: Wait<K, V, S>,
+    core: WeakHandle<K, V, S>,
+    inner: Weak<Inner<K, V, E, S>>,
+) -> Result<Option<V>, LoadError<E>> {
+    // Whether it has gone on from an overdue load to a newer one.
+    let mut went_on = false;
+    loop {
+        let verdict = poll_fn(|cx| wait.poll(cx)).await;
+        let load = Arc::clone(wait.load());
+        match verdict {
+            Verdict::Ended(outcome) => return answer(&outcome),
+            // The load that was joined had no outcome: this call's own load replaces it.
+            Verdict::Leads => {
+                let (Some(visit), Some(inner)) = (core.visit(), inner.upgrade()) else {
+                    wait.pass_on();
+                    return Err(LoadError::Panicked);
+                };
+                let weak = core.clone();
+                let right = Right::taken_over(&visit, weak, load, panicked::<E>, Dropped::Fails);
+                wait = inner.launch_and_wait(&visit, &core, right);
             }
-        }
-        let live = core.loads().peek_got(load.hash(), load.key());
-        Some(Ok(live.map(|got| got.value)))
-    }
-}
-
-impl<K, V, E, S> Refreshes<V, E> for Of<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<V>, LoadError<E>>> {
-        loop {
-            let Poll::Ready(verdict) = self.wait.poll(cx) else {
-                return Poll::Pending;
-            };
-            match verdict {
-                Verdict::Ended(outcome) => return Poll::Ready(answer(&outcome)),
-                Verdict::Retry => {
-                    if let Some(outcome) = self.go_on() {
-                        return Poll::Ready(outcome);
+            // The load has no outcome: it is no longer current, or is overdue.
+            Verdict::Retry => {
+                let lateness = wait.lateness();
+                let replaced = lateness == Lateness::Replaced;
+                if lateness == Lateness::Overdue || (replaced && went_on) {
+                    return Err(LoadError::TimedOut);
+                }
+                let Some(visit) = core.visit() else {
+                    return Err(LoadError::Panicked);
+                };
+                if replaced && let Some(inner) = inner.upgrade() {
+                    went_on = true;
+                    let ticket = Ticket::draw();
+                    let want = Want::Any(TypeId::of::<LoadError<E>>());
+                    if let Some(newer) = visit.loads().join_current(&load, ticket, want) {
+                        let drives = Arc::clone(&inner.drives);
+                        wait = Wait::new(core.clone(), drives, newer, ticket);
+                        continue;
                     }
                 }
-                Verdict::Leads => {
-                    if !self.take_over() {
-                        return Poll::Ready(Err(LoadError::Panicked));
-                    }
-                }
+                let live = visit.loads().peek_got(load.hash(), load.key());
+                return Ok(live.map(|got| got.value));
             }
         }
     }

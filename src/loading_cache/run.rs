@@ -2,66 +2,46 @@
 
 use super::LoadingCache;
 use super::error::LoadError;
-use super::loader::{Loaded, Reloaded};
+use super::loader::{Loaded, Loader, Reloaded};
 use super::source::{BoxFuture, Futures, between, failure, put, remade};
 use crate::contain::contain;
 use crate::load::{Blocking, Failure, Outcome};
-use crate::loading::{End, Made, ReloadResult, Right, error_of};
+use crate::loading::{CacheHasher, CacheKey, CacheValue, End, Made, ReloadResult, Right, error_of};
 use crate::shared::about;
 use crate::sync::Parker;
-use std::borrow::ToOwned;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-impl<K, V, E, S> LoadingCache<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
+    LoadingCache<K, V, E, S>
 {
-    /// Runs the loader for a key, on this thread.
-    pub(super) fn run_loader<Q>(
+    /// Calls the loader on this thread, and says how long it took.
+    pub(super) fn timed<T>(
         &self,
-        key: &Q,
-        load: impl FnOnce(&K) -> Result<Loaded<V>, E>,
-    ) -> Result<(Loaded<V>, Duration), LoadError<E>>
-    where
-        Q: ToOwned<Owned = K> + ?Sized,
-    {
+        load: impl FnOnce() -> Result<T, E>,
+    ) -> Result<(T, Duration), LoadError<E>> {
         let began = self.now();
-        let made = contain(|| load(&key.to_owned()));
-        match made {
-            Some(Ok(loaded)) => Ok((loaded, between(began, self.now()))),
-            Some(Err(error)) => Err(LoadError::Failed(Arc::new(error))),
-            None => Err(LoadError::Panicked),
-        }
+        let made = LoadError::of(contain(load))?;
+        Ok((made, between(began, self.now())))
     }
 
-    /// Runs the loader for several keys.
+    /// Calls the loader for several keys.
     #[expect(
         clippy::type_complexity,
         reason = "a list of what may be there, with its time"
     )]
-    pub(super) fn timed(
+    pub(super) fn load_many(
         &self,
-        load: impl FnOnce() -> Result<Vec<Option<Loaded<V>>>, E>,
+        loader: &dyn Loader<K, V, Error = E>,
+        keys: &[K],
     ) -> Result<Vec<Option<(Loaded<V>, Duration)>>, LoadError<E>> {
-        let began = self.now();
-        match contain(load) {
-            None => Err(LoadError::Panicked),
-            Some(Err(error)) => Err(LoadError::Failed(Arc::new(error))),
-            Some(Ok(values)) => {
-                let took = between(began, self.now());
-                let timed = |value: Option<_>| value.map(|value| (value, took));
-                Ok(values.into_iter().map(timed).collect())
-            }
-        }
+        let (values, took) = self.timed(|| loader.load_many(keys))?;
+        let timed = |value: Option<_>| value.map(|value| (value, took));
+        Ok(values.into_iter().map(timed).collect())
     }
 }
 
@@ -74,10 +54,7 @@ pub(super) fn made<V, E: Send + Sync + 'static>(
             let (value, given) = put(loaded, took);
             Made::Put(value, given)
         }
-        Err(error) => match failure(error) {
-            Failure::Error(error) => Made::Error(error),
-            Failure::Absent => Made::Absent,
-        },
+        Err(error) => Made::Error(Arc::new(error)),
     }
 }
 
@@ -85,28 +62,19 @@ pub(super) fn made<V, E: Send + Sync + 'static>(
 pub(super) fn result<V: Clone, E: Send + Sync + 'static>(
     end: End<V, Infallible>,
 ) -> Result<V, LoadError<E>> {
-    end.got().map(|got| got.value).map_err(|failure| {
-        let Some(failure) = failure else {
-            unreachable!("it accepts values and errors only");
-        };
-        match answer::<V, E>(&Outcome::Failed(failure)) {
-            Err(error) => error,
-            Ok(_) => unreachable!("it accepts values and errors only"),
-        }
-    })
+    end.got()
+        .map(|got| got.value)
+        .map_err(|failure| match failure {
+            Some(Failure::Error(error)) => (*error_of::<LoadError<E>>(error)).clone(),
+            _ => unreachable!("it accepts values and errors only"),
+        })
 }
 
 /// The future of a load or a reload.
-pub(super) fn drive<K, V, E, S>(
+pub(super) fn drive<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
     loader: Arc<dyn Futures<K, V, E>>,
     right: Right<K, V, S>,
-) -> BoxFuture<()>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+) -> BoxFuture<()> {
     Box::pin(async move {
         let Some(began) = right.begin_run() else {
             return;
@@ -133,17 +101,16 @@ where
 
 /// The future of the loads of several absent keys. If the loader returns another number of values,
 /// `wrong` gets both numbers, and the rights are given back.
-pub(super) fn drive_several<K, V, E, S>(
+pub(super) fn drive_several<
+    K: CacheKey,
+    V: CacheValue,
+    E: Send + Sync + 'static,
+    S: CacheHasher,
+>(
     loader: Arc<dyn Futures<K, V, E>>,
     rights: Vec<Right<K, V, S>>,
     wrong: Arc<OnceLock<(usize, usize)>>,
-) -> BoxFuture<()>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+) -> BoxFuture<()> {
     Box::pin(async move {
         let now = || rights.first().and_then(Right::now);
         rights.iter().for_each(|right| _ = right.begin_run());
@@ -152,15 +119,19 @@ where
         let future = contain(|| loader.load_many(keys().collect()));
         let made = until_panic(future).await;
         let took = between(began, now().unwrap_or(began));
-        let values = match made {
-            Some(Ok(values)) if values.len() == rights.len() => values,
-            Some(Ok(values)) => {
-                wrong.set((rights.len(), values.len())).ok();
-                return;
+        let values = match LoadError::of(made) {
+            Ok(values) => values,
+            Err(error) => {
+                let fail = |right: Right<K, V, S>| {
+                    right.finish(ReloadResult::Failed(failure(error.clone())));
+                };
+                return rights.into_iter().for_each(fail);
             }
-            Some(Err(error)) => return fail_all(rights, &LoadError::Failed(Arc::new(error))),
-            None => return fail_all(rights, &LoadError::<E>::Panicked),
         };
+        if values.len() != rights.len() {
+            wrong.set((rights.len(), values.len())).ok();
+            return;
+        }
         for (right, value) in rights.into_iter().zip(values) {
             right.finish(match value {
                 Some(loaded) => remade::<V, E>(Some(Ok(Reloaded::New(loaded))), None, took, false),
@@ -168,18 +139,6 @@ where
             });
         }
     })
-}
-
-fn fail_all<K, V, E, S>(rights: Vec<Right<K, V, S>>, error: &LoadError<E>)
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher,
-{
-    for right in rights {
-        right.finish(ReloadResult::Failed(failure(error.clone())));
-    }
 }
 
 /// The output of a loader's future; `None` if it panicked, or was not even made.

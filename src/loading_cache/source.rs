@@ -5,6 +5,7 @@ use super::loader::{AsyncLoader, Loaded, Loader, Reloaded};
 use crate::load::Failure;
 use crate::loading::ReloadResult;
 use crate::operations::{FromLoad, LifetimeSource};
+use crate::time;
 use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
@@ -135,24 +136,21 @@ pub(super) fn remade<V, E: Send + Sync + 'static>(
         reload,
         took,
     };
-    match (made, old) {
-        (None, _) => ReloadResult::Failed(panicked::<E>()),
-        (Some(Err(error)), _) => ReloadResult::Failed(failure(LoadError::Failed(Arc::new(error)))),
-        (Some(Ok(Reloaded::New(loaded))), _) => {
+    match (LoadError::of(made), old) {
+        (Err(error), _) => ReloadResult::Failed(failure(error)),
+        (Ok(Reloaded::New(loaded)), _) => {
             ReloadResult::New(loaded.value, from(loaded.lifetime, loaded.refresh))
         }
-        (Some(Ok(Reloaded::Unchanged)), Some(old)) => {
-            ReloadResult::Unchanged(old, from(None, None))
-        }
+        (Ok(Reloaded::Unchanged), Some(old)) => ReloadResult::Unchanged(old, from(None, None)),
         (
-            Some(Ok(Reloaded::UnchangedFor {
+            Ok(Reloaded::UnchangedFor {
                 expires_in,
                 refresh_in,
-            })),
+            }),
             Some(old),
         ) => ReloadResult::Unchanged(old, from(expires_in.map(Some), refresh_in)),
         // Without an old value there is nothing that could be unchanged.
-        (Some(Ok(_)), _) => ReloadResult::Gone,
+        (Ok(_), _) => ReloadResult::Gone,
     }
 }
 
@@ -169,7 +167,5 @@ pub(super) fn put<V>(loaded: Loaded<V>, took: Duration) -> (V, LifetimeSource) {
 
 /// The time between two readings of a cache's clock.
 pub(super) fn between(began: u64, ended: u64) -> Duration {
-    let took = ended.wrapping_sub(began);
-    // A clock that ran backwards shows a negative time.
-    Duration::from_nanos(if took as i64 >= 0 { took } else { 0 })
+    Duration::from_nanos(time::elapsed(ended, began))
 }

@@ -4,7 +4,7 @@ use super::LoadingCache;
 use super::error::LoadError;
 use super::run::{made, result};
 use super::source::{Source, put};
-use crate::loading::{ByRef, LoadRequest, Loading, Seeker, fallible};
+use crate::loading::{ByRef, Got, LoadRequest, Loading, Seeker, fallible};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::future::ready;
@@ -56,9 +56,9 @@ where
         match &self.inner.source {
             Source::Blocking(loader) => {
                 let ask = LoadRequest::value(fallible::<LoadError<E>>());
-                let seeker = Seeker::new(&self.cache, ByRef::new(key), ask, None);
-                let load = async { self.run_loader(key, |key| loader.load(key)) };
-                Loading::of_future(seeker, load, made, result).await
+                let seeker = Seeker::new(&self.cache.core, ByRef::new(key), ask);
+                let load = async { self.timed(|| loader.load(&key.to_owned())) };
+                Loading::new(seeker, |_: Option<&Got<V>>| load, made, result).await
             }
             Source::Async(loader) => self.load_driven(loader, key).await,
         }
@@ -98,7 +98,7 @@ where
         let values = match &self.inner.source {
             Source::Blocking(loader) => {
                 let store = |(value, took)| put(value, took);
-                let load = |keys: Vec<K>| ready(self.timed(|| loader.load_many(&keys)));
+                let load = |keys: Vec<K>| ready(self.load_many(&**loader, &keys));
                 let values = self.cache.get_all_as_async(keys, load, store).await;
                 values.map_err(|error| (*error).clone())
             }

@@ -2,23 +2,19 @@
 
 use super::drive::{Attached, Drives};
 use crate::load::{By, Load, Ring, Ticket, Verdict, note_wait};
-use crate::loading::{leave, pass_on};
+use crate::loading::{CacheHasher, CacheKey, CacheValue, leave, pass_on};
 use crate::operations::WeakHandle;
-use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-pub(super) struct Wait<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+pub(super) struct Wait<K: CacheKey, V: CacheValue, S: CacheHasher> {
     core: WeakHandle<K, V, S>,
     drives: Arc<Drives<K, V, S>>,
     load: Arc<Load<K, V>>,
     ticket: Ticket,
     attached: Option<Attached<K, V, S>>,
+    /// Whether the load is the call's own.
+    leads: bool,
     ended: bool,
     lateness: Lateness,
 }
@@ -33,29 +29,39 @@ pub(super) enum Lateness {
     Replaced,
 }
 
-impl<K, V, S> Wait<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> Wait<K, V, S> {
     /// A waiter that has joined the load.
     pub(super) fn new(
         core: WeakHandle<K, V, S>,
         drives: Arc<Drives<K, V, S>>,
         load: Arc<Load<K, V>>,
         ticket: Ticket,
-        attached: Option<Attached<K, V, S>>,
     ) -> Self {
         Self {
             core,
             drives,
             load,
             ticket,
-            attached,
+            attached: None,
+            leads: false,
             ended: false,
             lateness: Lateness::InTime,
         }
+    }
+
+    /// The load is the call's own, whose future it drives from the beginning if it is given.
+    pub(super) fn of_leader(mut self, attached: Option<Attached<K, V, S>>) -> Self {
+        self.leads = true;
+        self.attached = attached;
+        self
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        self.leads
+    }
+
+    pub(super) fn ticket(&self) -> Ticket {
+        self.ticket
     }
 
     pub(super) fn load(&self) -> &Arc<Load<K, V>> {
@@ -128,12 +134,7 @@ where
     }
 }
 
-impl<K, V, S> Drop for Wait<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> Drop for Wait<K, V, S> {
     fn drop(&mut self) {
         self.stop();
     }

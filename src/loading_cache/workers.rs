@@ -8,10 +8,10 @@ use super::loader::{Loader, Reloaded};
 use super::source::{between, remade};
 use crate::contain::contain;
 use crate::load::{By, Load, Seat, seated, thread_number};
-use crate::loading::Right;
+use crate::loading::{CacheHasher, CacheKey, CacheValue, Right};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -52,12 +52,7 @@ impl<K: Eq + 'static, V: 'static, S> State<K, V, S> {
     }
 }
 
-impl<K, V, S> Workers<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> Workers<K, V, S> {
     pub(super) fn new(most: usize, name: Option<&str>) -> Self {
         Self {
             most,
@@ -73,7 +68,7 @@ where
         }
     }
 
-    /// Has a thread run the loader. A thread whose load is overdue is no longer counted, so that
+    /// Makes a thread run the loader. A thread whose load is overdue is no longer counted, so that
     /// stuck loads do not end all reloads.
     pub(super) fn push<E: Send + Sync + 'static>(
         self: &Arc<Self>,
@@ -116,7 +111,8 @@ where
         if thread.spawn(work).is_err() {
             let mut state = self.state.lock();
             state.threads -= 1;
-            // Without any thread the keys would wait for ever: each fails, and may be tried again.
+            // Without a thread the queued keys would wait for ever. So fail them; a later read
+            // tries again.
             let failed = if state.usable_threads() == 0 {
                 std::mem::take(&mut state.queue)
             } else {
@@ -196,12 +192,8 @@ impl<K: Eq + 'static, V: 'static, S, E> OwnSeat<K, V, S, E> {
     }
 }
 
-impl<K, V, S, E> Seat for OwnSeat<K, V, S, E>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-    E: Send + Sync + 'static,
+impl<K: CacheKey, V: CacheValue, S: CacheHasher, E: Send + Sync + 'static> Seat
+    for OwnSeat<K, V, S, E>
 {
     fn leave(&self) {
         let state = self.note(true);
@@ -216,14 +208,15 @@ where
 /// Runs the loader for a key, on this thread.
 fn run<K, V, S, E>(loader: &dyn Loader<K, V, Error = E>, right: Right<K, V, S>)
 where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
+    K: CacheKey,
+    V: CacheValue,
     S: BuildHasher,
     E: Send + Sync + 'static,
 {
     let load = Arc::clone(right.load());
     if load.revoked() == Some(By::Newer) {
-        // It waited for so long that a newer load has taken its place: dropped, it has failed.
+        // The load waited for so long that a newer one has replaced it. Dropping the right counts
+        // as a failure.
         return;
     }
     let Some(began) = right.begin_run() else {

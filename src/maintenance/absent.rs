@@ -1,4 +1,4 @@
-//! What callers do if the scheduler thread or the notifier thread is missing or stuck.
+//! Checks by callers for a scheduler thread or a notifier thread that is missing or stuck.
 //!
 //! A cache relies on the scheduler thread and on its notifier thread. A child made by `fork` has
 //! neither. A destructor or a ticker of another cache may hold up the scheduler thread. Writers,

@@ -8,15 +8,15 @@
 //! follows the bound:
 //!
 //! - Passes take events from the batches. A writer that has filled its batch to the soft limit runs
-//!   a pass. If another thread holds the maintenance lock, the writer goes on, unless the events of
-//!   all shards together have reached [`Backlog::max_pending`]: then it yields its processor until
-//!   there is room again. The thread that holds the lock may have lost its processor in the middle
-//!   of a pass; the writer gives it one.
+//!   a pass. If another thread holds the maintenance lock, the writer continues, unless the events
+//!   of all shards together have reached [`Backlog::max_pending`]: then it yields its processor
+//!   until there is room again. The thread that holds the lock may have been preempted in the
+//!   middle of a pass; the yield lets it run.
 //! - Grace periods end when each pinned thread has let go of its pin. A writer that has run a pass
 //!   and finds more than [`Backlog::max_unfreed`] values unfreed yields in the same way, and frees
 //!   what has become free. A pin may be held for long, as that of an `EntryRef` is. So the writer
-//!   waits for a limited time only. If that was in vain, no writer waits for the same grace period
-//!   again.
+//!   waits for a limited time. If the grace period has not ended by then, no writer waits for that
+//!   grace period again.
 //!
 //! An unbounded cache limits the batch of each shard, and nothing else.
 //!

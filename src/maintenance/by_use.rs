@@ -14,8 +14,8 @@ impl<K, V> Runs<'_, K, V> {
     /// policy changes meanwhile: an entry may be visited twice or not at all. `visit` runs under
     /// the lock and must not run user code. Walks take turns.
     pub(crate) fn walk_by_use(self, most: usize, mut visit: impl FnMut(EntryPtr<K, V>)) {
-        // Take in what waits in buffers, so that the order is that of now. This comes before the
-        // lock of walks, since it runs destructors, which may begin a walk.
+        // Drain the buffers first, so that the order is up to date. Do this before locking `walks`:
+        // it runs destructors, and a destructor may begin a walk.
         self.run_all(Plan {
             expire: false,
             seal: false,

@@ -45,8 +45,7 @@ impl<K, V> Maintenance<K, V> {
                 "over the bound after a pass without a budget"
             );
         }
-        assert!(state.gathered.is_empty(), "a pass posts what it gathered");
-        assert!(state.batch.is_empty() && state.parts.is_empty());
+        assert!(state.scratch.is_empty(), "a pass empties its buffers");
 
         let (mut timed, mut weight) = (0, 0);
         self.each_node(shared, |node| {

@@ -19,12 +19,12 @@ use crate::shared::Shared;
 use crate::time::{self, NEVER};
 use std::cell::OnceCell;
 
-/// How long a run delivers although other work is due, in nanoseconds: a few hundred calls of a
-/// quick listener.
+/// How long a run keeps delivering when other work is due, in nanoseconds: enough for a few hundred
+/// calls of a fast listener.
 pub(super) const DELIVERY_SLICE: u64 = 100_000;
 
-/// How many more times a delivery reads the clock than the notifications need that waited when it
-/// began.
+/// How many more times a delivery may read the clock than the notifications that waited at its
+/// start require.
 pub(super) const EXTRA_CLOCK_READS: u64 = 64;
 
 /// Undelivered notifications that make a writer deliver some, where no thread wakes the cache.
@@ -57,7 +57,7 @@ impl<K, V> Runs<'_, K, V> {
     /// The work of the notifier thread: delivers what waits.
     pub(crate) fn deliver(self) {
         let waking = &self.maintenance.waking;
-        // Where the last handle goes, its drop delivers the rest.
+        // If the last handle is being dropped, that drop delivers the rest.
         self.deliver_while(|| !waking.is_closing());
         if !waking.is_closing() {
             // What was delivered can be freed.
@@ -108,7 +108,7 @@ impl<K, V> Runs<'_, K, V> {
         self.deliver_while(go_on)
     }
 
-    /// Has the notifier thread deliver; false if this cache has none, or it cannot be started.
+    /// Wakes the notifier thread. False if this cache has none, or if it cannot be started.
     pub(super) fn wake_notifier_thread(self) -> bool {
         let maintenance = self.maintenance;
         let waker = maintenance.waking.waker();
@@ -125,7 +125,7 @@ impl<K, V> Runs<'_, K, V> {
         let notifier = &maintenance.notifier;
         if inside_listener() {
             // Never waits: the thread that delivers for this cache, perhaps this very thread
-            // further up its stack, goes on with it.
+            // further up its stack, continues with it.
             self.deliver_while(|| true);
             return;
         }

@@ -37,8 +37,8 @@ impl<K, V> Runs<'_, K, V> {
         }
     }
 
-    /// A writer that finds more removed values unfreed than may be waits until there are fewer, and
-    /// frees its part of them.
+    /// If more removed values are unfreed than the limit allows, a writer waits until there are
+    /// fewer, and frees some of them itself.
     ///
     /// Not inside a destructor or a listener, and not if the thread is pinned: it would wait for
     /// itself. Not for a grace period for which a writer has waited in vain.
@@ -63,7 +63,7 @@ impl<K, V> Runs<'_, K, V> {
         while maintenance.backlog.unfreed() > most {
             if yields < YIELDS_BEFORE_NAPS {
                 yields += 1;
-                // To a thread that was preempted while it held a pin, among others.
+                // Lets other threads run, among them one that was preempted while it held a pin.
                 yield_now();
             } else {
                 nap(SHORTEST_NAP);

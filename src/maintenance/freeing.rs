@@ -22,11 +22,11 @@ pub(super) const MAX_GRACE_WAIT: Duration = Duration::from_millis(32);
 /// The shortest such wait. After a grace period that lasted too long, writers wait half as long.
 const MIN_GRACE_WAIT: Duration = Duration::from_millis(1);
 
-/// How often in a row the scheduler thread comes back for memory that cannot be freed yet, since a
-/// reader holds a pin or is in the middle of an offer. Then the next write has to bring it back.
+/// How many times in a row the scheduler thread retries to free memory that a reader still holds.
+/// After that it waits until the next write requests a run.
 const MAX_RECLAIM_RETRIES: u32 = 8;
 
-/// What was removed, under the maintenance lock.
+/// Removed nodes that wait to be freed, under the maintenance lock.
 pub(super) struct Freeing<K, V> {
     pub(super) retired: Retired<Garbage<K, V>>,
     /// Items retired since the backlog was told.
@@ -37,7 +37,7 @@ pub(super) struct Freeing<K, V> {
     pub(super) rings_swept: bool,
     /// Runs in a row that left memory unfreed since the last grace period began.
     retries: u32,
-    /// Whether a writer has waited in vain for the grace period in progress.
+    /// Whether a writer has waited without success for the grace period in progress.
     pub(super) given_up: bool,
     /// How long a writer waits for a grace period.
     pub(super) patience: Duration,
@@ -113,7 +113,7 @@ impl<K, V> Freeing<K, V> {
         (left && self.retries <= MAX_RECLAIM_RETRIES).then_some(self.retries)
     }
 
-    /// The writers' wait for the grace period in progress was in vain.
+    /// A writer has waited for the current grace period, which has not ended in time.
     pub(super) fn give_up(&mut self) {
         self.given_up = true;
         self.patience = (self.patience / 2).max(MIN_GRACE_WAIT);

@@ -1,10 +1,9 @@
 //! The termination condition of `run_pending_tasks`, which must return even under constant writes:
 //! a run stops once it has done all the work that existed when it began.
 //!
-//! The existing work is known once each shard was drained: each pending node of the wheel is taken
-//! out once, which shows whether it is due, and each entry over the bound is evicted once, by this
-//! thread or another. Nodes that have become pending since may take part of the effort, so a run
-//! does up to twice as much.
+//! When each shard has been drained, the remaining work is known: take out each pending node of the
+//! wheel once, and evict each entry over the bound once. Other threads may do parts of it. Nodes
+//! that have become pending since may take part of the effort, so a run does up to twice as much.
 
 use super::plan::Plan;
 use super::state::State;

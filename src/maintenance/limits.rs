@@ -1,7 +1,7 @@
 //! How much a pass may do, and how many events may wait in a batch.
 
-/// Budget of a pass that a caller of the cache runs, beyond the events of its own shard: for other
-/// shards' events, too.
+/// Budget of a pass run by a caller. The events of the caller's own shard are free; events of other
+/// shards count.
 pub(super) const CALLER_BUDGET: usize = 16;
 
 /// The same in a bounded cache. With less, more removals would wait in batches, while their weight

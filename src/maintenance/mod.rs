@@ -18,7 +18,7 @@
 //!    size policy;
 //! 5. *seal*: a grace period begins for what has left; notifications are posted.
 //!
-//! A pass stops where its budget ends, and the next one goes on from there. Listeners, and the
+//! A pass stops where its budget ends, and the next one continues from there. Listeners, and the
 //! destructors of keys and values, run after the lock was released.
 //!
 //! # Which threads run passes
@@ -44,7 +44,7 @@
 //!    any node.
 //! 4. A node is Dead exactly from the moment at which a pass has unlinked its entry everywhere, and
 //!    Succeeded from the moment at which another node has its entry.
-//! 5. A pass runs no user code but the ticker's. If that panics, the pass goes on with the last
+//! 5. A pass runs no user code but the ticker's. If that panics, the pass continues with the last
 //!    time it knows, leaves everything whole, and resumes the panic at its end.
 //!
 //! # Cost

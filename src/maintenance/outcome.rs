@@ -1,9 +1,9 @@
-//! What a write tells maintenance.
+//! The outcome of a write, as maintenance needs it.
 
 use crate::map::Shard;
 use crate::time::NEVER;
 
-/// What maintenance needs to know of a write.
+/// The facts about a write that maintenance needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteOutcome {
     /// Which shard was written to.

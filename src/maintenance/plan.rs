@@ -11,7 +11,7 @@ pub(super) enum Sweep {
     Yes,
 }
 
-/// What one pass does, and how much of it.
+/// The kinds of work of one pass, and the amount of each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) budget: usize,

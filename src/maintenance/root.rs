@@ -111,7 +111,7 @@ impl<K, V> Maintenance<K, V> {
         (state.wheel.now(), state.wheel.levels().collect())
     }
 
-    /// What was counted so far: nothing, unless statistics are recorded.
+    /// The counts so far; all zero unless statistics are recorded.
     pub(crate) fn stats(&self, shared: &Shared<K, V>) -> Stats {
         let panics = self.notifier.listener_panics();
         let counters = shared.counters.as_deref();
@@ -123,8 +123,8 @@ impl<K, V> Maintenance<K, V> {
     }
 }
 
-/// The maintenance of a cache with the state that it works on. Its methods are the runs, and what
-/// callers do to help.
+/// A borrow of `Maintenance` and `Shared`. Its methods do the maintenance: runs, and help by
+/// callers.
 pub(crate) struct Runs<'a, K, V> {
     pub(super) maintenance: &'a Maintenance<K, V>,
     pub(super) shared: &'a Shared<K, V>,

@@ -14,11 +14,12 @@ use crate::reclaim;
 use crate::sync::{nap, unlock_fairly};
 use std::time::{Duration, Instant};
 
-/// After so many passes, a run on a thread that serves several caches leaves the thread to the
-/// others.
+/// A run on a thread that serves several caches stops after this many passes, so that the other
+/// caches get their turn.
 const PASSES_PER_TURN: usize = 16;
 
-/// After so many passes, a run ends though tables still grow or shrink, if nothing else is left.
+/// After this number of passes, a run ends though tables still grow or shrink, if nothing else is
+/// left.
 const MAX_RESIZE_PASSES: usize = 64;
 
 /// How long `run_pending_tasks` waits for destructors that other threads run.
@@ -55,7 +56,7 @@ impl<K, V> Runs<'_, K, V> {
         judged
     }
 
-    /// What a run that begins now has to do before it may end.
+    /// The work that a run that begins now has to do before it may end.
     fn goal(self) -> Goal {
         Goal::new(
             self.maintenance.state.lock().drained,
@@ -173,13 +174,13 @@ impl<K, V> Runs<'_, K, V> {
             }
             // The thread also serves other caches, or it is an alarm's.
             let enough = match reached {
-                // Only the moves of tables may be left, of which a pass does little.
+                // What is left may be table moves only, and a pass does few of them.
                 Some(true) => pass >= MAX_RESIZE_PASSES || !self.shared.map.is_resizing(),
                 Some(false) => false,
                 None => pass >= PASSES_PER_TURN,
             };
             if enough || (pass >= PASSES_PER_TURN && self.maintenance.waking.waker().is_shared()) {
-                // Let other caches run first: this one goes on behind those that have waited
+                // Let other caches run first: this one continues behind those that have waited
                 // longer.
                 let next = self.maintenance.state.lock().wheel.next_deadline();
                 let at_once = Some(Duration::ZERO);
@@ -194,7 +195,8 @@ impl<K, V> Runs<'_, K, V> {
     /// Arranges the next run.
     fn rearm(self) -> Option<Duration> {
         let mut state = self.maintenance.state.lock();
-        // A write since the requests were cleared has requested anew, or is in the wheel by now.
+        // A write after the requests were cleared has made a new request, or its entry is already
+        // in the wheel.
         let next = state.wheel.next_deadline();
         let moves = self.shared.map.is_resizing();
         let retries = state.freeing.retry(moves);

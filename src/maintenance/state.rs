@@ -1,4 +1,4 @@
-//! What the maintenance lock protects.
+//! The state that the maintenance lock protects.
 
 use super::freeing::Freeing;
 use super::limits::BATCH_HARD_LIMIT;
@@ -15,23 +15,50 @@ pub(super) struct State<K, V> {
     pub(super) wheel: Wheel<K, V>,
     pub(super) eviction: Option<Eviction<K, V>>,
     pub(super) freeing: Freeing<K, V>,
-    /// Notifications that the pass in progress has collected.
-    pub(super) gathered: Vec<Notification<K, V>>,
-    /// These three are empty between uses, and keep their room.
-    pub(super) batch: Batch<K, V>,
-    pub(super) parts: Vec<TablePart<K, V>>,
-    pub(super) read: Vec<NodePtr<K, V>>,
+    /// With the pass while one runs.
+    pub(super) scratch: Scratch<K, V>,
     /// The shard whose batch is drained next.
     pub(super) cursor: usize,
     /// How many batches were drained in turn since the cache was built.
     pub(super) drained: u64,
     /// How many nodes were taken from the wheel, and victims tried, since the cache was built.
     pub(super) done: u64,
-    /// What was admitted since the stamp of the read rings was renewed; see
+    /// The number of entries admitted since the stamp of the read rings was renewed; see
     /// [`Pass::renew_reads`](super::pass::Pass).
     pub(super) unstamped: usize,
     /// When the wheel's current bucket was last swept.
     pub(super) swept_at: u64,
+}
+
+/// The buffers of a pass. They are empty between passes, and keep their capacity.
+pub(super) struct Scratch<K, V> {
+    /// Notifications that the pass has collected.
+    pub(super) gathered: Vec<Notification<K, V>>,
+    /// The batch of the shard that is drained.
+    pub(super) batch: Batch<K, V>,
+    /// What has left the table of that shard.
+    pub(super) parts: Vec<TablePart<K, V>>,
+    /// The reads of the ring that is drained.
+    pub(super) read: Vec<NodePtr<K, V>>,
+}
+
+impl<K, V> Scratch<K, V> {
+    fn new() -> Self {
+        Self {
+            gathered: Vec::new(),
+            batch: Batch::new(),
+            parts: Vec::new(),
+            read: Vec::new(),
+        }
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn is_empty(&self) -> bool {
+        self.gathered.is_empty()
+            && self.batch.is_empty()
+            && self.parts.is_empty()
+            && self.read.is_empty()
+    }
 }
 
 impl<K, V> State<K, V> {
@@ -41,10 +68,7 @@ impl<K, V> State<K, V> {
             wheel: Wheel::new(0, spans),
             eviction,
             freeing: Freeing::new(),
-            gathered: Vec::new(),
-            batch: Batch::new(),
-            parts: Vec::new(),
-            read: Vec::new(),
+            scratch: Scratch::new(),
             cursor: 0,
             drained: 0,
             done: 0,
@@ -53,12 +77,21 @@ impl<K, V> State<K, V> {
         }
     }
 
-    /// Drains the read rings into the size policy.
-    pub(super) fn take_reads(&mut self, reads: Option<&ReadBuffer<K, V>>) {
+    /// The buffers for a pass that begins.
+    pub(super) fn take_scratch(&mut self) -> Scratch<K, V> {
+        std::mem::replace(&mut self.scratch, Scratch::new())
+    }
+
+    /// Drains the read rings into the size policy. `read` is an empty buffer.
+    pub(super) fn take_reads(
+        &mut self,
+        reads: Option<&ReadBuffer<K, V>>,
+        read: &mut Vec<NodePtr<K, V>>,
+    ) {
         let (Some(reads), Some(eviction)) = (reads, &mut self.eviction) else {
             return;
         };
-        let complete = reads.drain(&mut self.read, |nodes| eviction.accessed_all(nodes));
+        let complete = reads.drain(read, |nodes| eviction.accessed_all(nodes));
         self.freeing.rings_swept |= complete;
     }
 

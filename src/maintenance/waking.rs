@@ -17,8 +17,8 @@
 //!    under it too, so its last call names the earliest moment.
 //! 3. If a panic of a ticker or an alarm ends a run before it has arranged the next one, `armed`
 //!    stays as early as it was, and another run is requested after [`RETRY`].
-//! 4. A request whose call of the waker panicked does not count as arranged: the next request calls
-//!    the waker again, and has a run come within [`RETRY`], which does the work of both.
+//! 4. If the waker panics, its request does not count as arranged: the next request calls the waker
+//!    again and asks for a run within [`RETRY`]. That run does the work of both requests.
 //! 5. An arranged run belongs to one process. A writer checks now and then whether the process is
 //!    still the same; in a child made by `fork` it requests a run, which does what was arranged in
 //!    the parent.
@@ -180,7 +180,8 @@ impl Waking {
         let left = left.unwrap_or(COALESCE_DELAY);
         let soon = self.soon.load(Ordering::SeqCst).then_some(COALESCE_DELAY);
         // This call of the waker replaces the one before, so it has to come early enough for every
-        // reason to run. The retry's wait begins anew: to know what is left of it takes a clock.
+        // reason to run. The delay of the retry starts again, because knowing how much of it has
+        // passed would need a clock.
         let after = soon.into_iter().chain(*retry).fold(left, Duration::min);
         self.call_waker(after, || {
             *retry = Some(RETRY);

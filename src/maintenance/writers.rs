@@ -1,4 +1,4 @@
-//! What writers and readers do for maintenance after their calls.
+//! The maintenance work of writers and readers, after their calls.
 //!
 //! After each write the writer checks, with a few loads, whether something is to be done: whether a
 //! run has to be requested, and whether the writer has to *help*, which is to run a small pass. It
@@ -46,8 +46,8 @@ impl<K, V> Maintenance<K, V> {
         self.after_change(shared, outcome, May::Nothing);
     }
 
-    // Always inlined: after nearly all writes nothing is to be done, and to find that out takes
-    // less than to pass all this to a function.
+    // Always inlined: nearly all writes leave nothing to do, and the check is cheaper than a call
+    // with these arguments.
     #[inline(always)]
     fn after_change(&self, shared: &Shared<K, V>, outcome: WriteOutcome, may: May) {
         let has_work = if self.waking.is_up_to_callers() {
@@ -60,8 +60,8 @@ impl<K, V> Maintenance<K, V> {
         }
     }
 
-    /// Whether no run is arranged that comes when the entry that was written is flushed, or before;
-    /// or it is time to check that such a run will come.
+    /// True if no run is arranged early enough for the written entry, or if it is time to check
+    /// that the arranged run will come.
     #[inline(always)]
     fn is_late_for(&self, outcome: &WriteOutcome) -> bool {
         let Some(now) = outcome.now.filter(|_| outcome.deadline != NEVER) else {
@@ -88,13 +88,15 @@ impl<K, V> Maintenance<K, V> {
             return;
         }
         if let Some(mut state) = self.state.try_lock() {
-            state.take_reads(Some(reads));
+            let mut scratch = state.take_scratch();
+            state.take_reads(Some(reads), &mut scratch.read);
+            state.scratch = scratch;
         }
         _ = reads.offer(node, pin);
     }
 
-    /// A reader has found an entry that is due. Where no thread wakes the cache, the reader does a
-    /// small part of the expiry; listeners it leaves to writers.
+    /// A reader has found an entry that is due. If no thread wakes the cache, the reader expires a
+    /// few entries. It calls no listener; writers do.
     #[cold]
     pub(crate) fn after_expired_read(&self, shared: &Shared<K, V>, hash: u64, now: u64) {
         let runs = self.runs(shared);
@@ -109,7 +111,7 @@ impl<K, V> Maintenance<K, V> {
 }
 
 impl<'a, K, V> Runs<'a, K, V> {
-    /// What follows a write after which something is to be done.
+    /// The slow part of `after_write`: requests a run, or helps.
     #[cold]
     #[inline(never)]
     fn schedule_followup(self, outcome: WriteOutcome, may: May) {
@@ -143,9 +145,9 @@ impl<'a, K, V> Runs<'a, K, V> {
                 && waking.is_due_for_callers(outcome.now, &self.shared.clock)
     }
 
-    /// A small pass by a writer, or by a reader that met an expired entry. Not if another thread
-    /// holds the maintenance lock and there is room left. Without a pin if it `may` run more than
-    /// nothing.
+    /// A small pass by a writer, or by a reader that met an expired entry. Does nothing if another
+    /// thread holds the maintenance lock and the batches have room. The caller may hold a pin only
+    /// if `may` is `Nothing`.
     fn help(self, shard: usize, pending: usize, now: Option<u64>, may: May) {
         let maintenance = self.maintenance;
         let (waking, clock) = (&maintenance.waking, &self.shared.clock);
@@ -171,8 +173,7 @@ impl<'a, K, V> Runs<'a, K, V> {
         if alone {
             let next = state.wheel.next_deadline();
             let now = (was_armed || next.is_some()).then(|| clock.now());
-            // What the budget left over, batches included, is due now: the next caller goes on with
-            // it.
+            // If work is left when the budget is spent, it is due now: the next caller continues.
             let next = now.filter(|_| passed.more).or(next);
             waking.end(next, None, clock, now);
         }

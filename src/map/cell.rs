@@ -15,7 +15,7 @@ pub(crate) struct ShardCell<K, V> {
     pub(super) totals: Totals,
 }
 
-/// What the lock of a shard guards.
+/// The part of a shard that its lock guards.
 pub(super) struct Locked<K, V> {
     pub(super) state: TableState<K, V>,
     pub(super) batch: Batch<K, V>,
@@ -25,8 +25,8 @@ pub(super) struct Locked<K, V> {
     pub(super) number: u32,
 }
 
-/// What stands in a shard, for callers without its lock. Beside the lock, which each writer writes
-/// anyway; not beside what readers read.
+/// The totals of a shard, for callers without its lock. Stored on the cache line of the lock, which
+/// each writer writes anyway, and not on a line that readers read.
 pub(super) struct Totals {
     pub(super) entries: AtomicU64,
     pub(super) weight: AtomicU64,

@@ -1,8 +1,9 @@
 //! The loads of a shard's keys: what the map keeps for `load`, in the same holds of its locks.
 
 use super::{Map, Shard, ShardCell};
-use crate::load::{Bare, By, Load, Loads, Mark, Sealed};
-use crate::sync::Ordering;
+use crate::load::{Load, Loads};
+use crate::sync::{AtomicU64, Ordering};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 impl<K, V> Map<K, V> {
@@ -20,105 +21,65 @@ impl<K, V> ShardCell<K, V> {
     /// Whether a key of this shard may have a load. No lock.
     #[inline]
     pub(crate) fn may_load(&self) -> bool {
-        // Acquire, partner: the release in `note_loads`. A caller that misses a load since it has
-        // ended sees what that load has stored.
+        // Acquire, partner: the release in the drop of `LoadsMut`. A caller that finds no load,
+        // because the load has ended, sees what that load has stored.
         self.totals.loads.load(Ordering::Acquire) != 0
     }
 }
 
 impl<K, V> Shard<'_, K, V> {
-    /// Whether any key of this shard has a load.
-    #[inline]
-    pub(crate) fn has_loads(&self) -> bool {
-        !self.locked.loads.is_empty()
-    }
-
     /// Whether neither an entry nor a load of this shard has this full hash.
     #[inline]
     pub(crate) fn is_free(&mut self, hash: u64) -> bool {
         let writer = self.writer();
         let home = writer.home(hash);
         let found = writer.locate(&home, hash, |node| node.hash() == hash);
-        found.is_none() && !self.locked.loads.has(hash)
+        found.is_none() && !self.loads().has(hash)
     }
 
-    /// The list, to look for the load of a call's key.
-    // The list alone, so that the shard itself stays in registers.
+    /// The loads of this shard's keys.
     #[inline]
-    pub(crate) fn loads(&mut self) -> &mut Loads<K, V> {
-        &mut self.locked.loads
+    pub(crate) fn loads(&self) -> &Loads<K, V> {
+        &self.locked.loads
     }
 
-    /// Lists a load that begins.
-    pub(crate) fn list_load(&mut self, load: Arc<Load<K, V>>) {
-        self.locked.loads.add(load);
-        self.note_loads();
-    }
-
-    /// Lists a load that begins bare.
-    pub(crate) fn list_bare_load(&mut self, hash: u64, bare: Bare<K>) -> Mark {
-        let mark = self.locked.loads.add_bare(hash, bare);
-        self.note_loads();
-        mark
-    }
-
-    /// Whether a load is still bare: then it is current.
-    pub(crate) fn is_bare_load(&self, mark: Mark) -> bool {
-        self.locked.loads.is_bare(mark)
-    }
-
-    /// Takes a bare load out of the list. Its key is to be dropped with no lock held.
-    pub(crate) fn unlist_bare_load(&mut self, mark: Mark) -> Option<K> {
-        let key = self.locked.loads.remove_bare(mark);
-        self.note_loads();
-        key
-    }
-
-    /// The load that began bare under a mark, for its leader; `None` if it has ended.
-    #[cold]
-    pub(crate) fn complete_load(&mut self, mark: Mark) -> Option<Arc<Load<K, V>>> {
-        self.locked.loads.complete(mark)
-    }
-
-    /// A leader has made its own write: the load leaves the list unless it goes on.
-    pub(crate) fn seal_load(&mut self, load: &Arc<Load<K, V>>) -> Sealed {
-        let sealed = load.seal();
-        if sealed != Sealed::GoesOn {
-            self.unlist_load(load);
+    /// The same, to change them.
+    #[inline]
+    pub(crate) fn loads_mut(&mut self) -> LoadsMut<'_, K, V> {
+        LoadsMut {
+            loads: &mut self.locked.loads,
+            count: &self.totals.loads,
         }
-        sealed
     }
+}
 
-    /// Takes a load out of the list that is no longer current.
-    pub(crate) fn unlist_load(&mut self, load: &Arc<Load<K, V>>) {
-        self.locked.loads.remove(load);
-        self.note_loads();
+/// The loads of a shard's keys under its lock. When it is dropped, their number is published for
+/// [`ShardCell::may_load`].
+pub(crate) struct LoadsMut<'s, K, V> {
+    loads: &'s mut Loads<K, V>,
+    count: &'s AtomicU64,
+}
+
+impl<K, V> Deref for LoadsMut<'_, K, V> {
+    type Target = Loads<K, V>;
+
+    #[inline]
+    fn deref(&self) -> &Loads<K, V> {
+        self.loads
     }
+}
 
-    /// Revokes a listed load.
-    #[cold]
-    pub(crate) fn revoke_load(&mut self, load: &Arc<Load<K, V>>, by: By) {
-        self.locked.loads.revoke(load, by);
-        self.note_loads();
+impl<K, V> DerefMut for LoadsMut<'_, K, V> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Loads<K, V> {
+        self.loads
     }
+}
 
-    /// The run of a load that was revoked has ended.
-    #[cold]
-    pub(crate) fn forget_revoked_load(&mut self, load: &Arc<Load<K, V>>) {
-        self.locked.loads.forget_revoked(load);
-        self.note_loads();
-    }
-
-    /// Revokes all loads of this shard's keys.
-    #[cold]
-    pub(crate) fn revoke_loads(&mut self, by: By) -> Vec<Arc<Load<K, V>>> {
-        let revoked = self.locked.loads.revoke_all(by);
-        self.note_loads();
-        revoked
-    }
-
-    fn note_loads(&self) {
-        let loads = self.locked.loads.len() as u64;
-        self.totals.loads.store(loads, Ordering::Release);
+impl<K, V> Drop for LoadsMut<'_, K, V> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release, partner: the acquire in `may_load`.
+        self.count.store(self.loads.len() as u64, Ordering::Release);
     }
 }

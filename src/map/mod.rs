@@ -82,8 +82,7 @@ impl<K, V> Map<K, V> {
         found
     }
 
-    /// What one look tells about the node with this hash's tag that `matches` accepts; see
-    /// `Table::look`.
+    /// Looks once for the node with this hash's tag that `matches` accepts; see `Table::look`.
     #[inline(always)]
     pub(crate) fn look(
         &self,
@@ -170,7 +169,7 @@ impl<K, V> Map<K, V> {
         left.max().unwrap_or(0)
     }
 
-    /// What the nodes in the map weigh together; as exact as [`len`](Self::len).
+    /// The sum of the weights of the nodes in the map; as exact as [`len`](Self::len).
     pub(crate) fn weight(&self) -> u64 {
         self.total(|totals| &totals.weight)
     }

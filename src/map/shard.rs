@@ -145,8 +145,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     ) -> NodePtr<K, V> {
         let (hash, weight) = (new.hash(), new.weight());
         let new = self.locked.slab.succeed(old, new, times);
-        // Else the first read after each write would be recorded, as if the key had not been read
-        // for long.
+        // Otherwise the first read after each write would be recorded as a new read.
         new.set_seen(old.seen());
         self.writer().replace(spot.1, new, hash);
         // Without a weigher both weigh 1.
@@ -233,7 +232,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.writer().begin(log);
     }
 
-    /// Moves up to so many units to the other array of the table, if the table is resizing.
+    /// Moves up to this number of units to the other array of the table, if the table is resizing.
     pub(crate) fn resize_step(&mut self, units: usize) {
         self.writer().resize_step(units);
     }

@@ -21,10 +21,10 @@
 //! # Invariants
 //!
 //! 1. An [`EntryPtr`] points to an initialised entry until its last node is given back. Earlier
-//!    nodes may be given back later; but a thread that can still reach one of these has a pin from
-//!    before the last one left the map, or has met it in a ring or a batch that is drained before
-//!    the last one may be freed (maintenance 3). Garbage that is ready to be freed does not read
-//!    its entry.
+//!    nodes of the entry may be freed after the last one. A thread that can still reach an earlier
+//!    node holds a pin from before the last node left the map; or it found the node in a ring or
+//!    batch, and these are drained before the last node is freed (maintenance 3). Garbage that is
+//!    ready to be freed does not read its entry.
 //! 2. Only the holder of the maintenance lock reads and writes an entry; but its writer makes it,
 //!    under the shard's lock, before its first node is published.
 //! 3. `node` is the last of the entry's nodes whose event was applied, or the first if none was. It
@@ -108,7 +108,7 @@ struct Entry {
     queue_id: AtomicU8,
 }
 
-/// What the size policy keeps of an entry, behind the entry itself.
+/// The size policy's data of an entry, behind the entry itself.
 #[repr(C)]
 struct PolicyLinks {
     queue: Links,
@@ -130,7 +130,7 @@ pub(super) const fn size(queue: bool) -> usize {
     size.next_multiple_of(ALIGN)
 }
 
-/// What entries are aligned to.
+/// The alignment of entries.
 pub(super) const ALIGN: usize = if align_of::<Entry>() > align_of::<PolicyLinks>() {
     align_of::<Entry>()
 } else {
@@ -263,7 +263,7 @@ impl<K, V> EntryPtr<K, V> {
         &self.policy_links().queue
     }
 
-    /// What the entry weighs, as the size policy counts it.
+    /// The weight of the entry, as the size policy counts it.
     #[inline]
     pub(crate) fn weight(self) -> u32 {
         self.policy_links().weight.load(Ordering::Relaxed)

@@ -6,8 +6,8 @@ use super::entry::EntryPtr;
 use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::time;
 
-/// How far into the past a claim moves a deadline: 73 years. It stays due for clocks that go back
-/// by as much, and for those that go on by 219 years from the deadline.
+/// How far into the past a claim moves a deadline (73 years). The deadline stays due even if the
+/// clock goes back by 73 years, or forward by 219 years.
 const CLAIM_SHIFT: u64 = time::MAX_LIFETIME_NANOS / 2;
 
 /// The states of a node; see the table in the docs of `node`.
@@ -103,8 +103,8 @@ impl<K, V> Node<K, V> {
         self.move_deadline(judged, wanted).is_ok()
     }
 
-    /// Makes the judgement "due since `judged`, as of `now`" final (node 4); false if the deadline
-    /// was moved meanwhile.
+    /// Claims the deadline `judged`, which is due at `now`: no thread can extend it any more (node
+    /// 4). False if another thread moved it first.
     pub(crate) fn claim(&self, judged: u64, now: u64) -> bool {
         has_ended(judged, now) || self.move_deadline(judged, claimed(judged, now)).is_ok()
     }
@@ -211,8 +211,8 @@ impl<K, V> Node<K, V> {
 /// The bit in which a frozen deadline differs from a claimed one.
 const FROZEN: u64 = 1;
 
-/// What a claim at `now` makes of a deadline that is due: 2^61 ns earlier, so that the time since
-/// can still be told.
+/// The deadline that a claim at `now` stores for one that is due: 2^61 ns earlier, so that the time
+/// since can still be told.
 fn claimed(judged: u64, now: u64) -> u64 {
     let from = if now.wrapping_sub(judged) < CLAIM_SHIFT / 2 {
         judged
@@ -224,7 +224,8 @@ fn claimed(judged: u64, now: u64) -> u64 {
     from.wrapping_sub(CLAIM_SHIFT) & !FROZEN
 }
 
-/// What a writer that replaces a live node at `now` makes of its deadline, whatever that was.
+/// The deadline that a writer stores when it replaces a live node at `now`, whatever the old one
+/// was.
 fn frozen(now: u64) -> u64 {
     let past = now.wrapping_sub(CLAIM_SHIFT) | FROZEN;
     if past == time::NEVER { past - 2 } else { past }
@@ -232,10 +233,10 @@ fn frozen(now: u64) -> u64 {
 
 /// Whether a deadline was claimed or frozen, as seen at `now`.
 ///
-/// Both lie 2^61 ns in the past when they are made. Allowed for: clocks that are up to 9 years
-/// behind then, and 18 years that go by until a thread looks; one that looks later claims anew. A
-/// deadline that was not claimed is taken for a claimed one only if the clock has leapt by 64 to
-/// 91 years past it between two looks.
+/// Claimed and frozen deadlines lie 2^61 ns (73 years) in the past. The test leaves room for a
+/// clock that is up to 9 years behind, and for 18 years until a thread looks; after that, the
+/// thread claims again. An ordinary deadline is mistaken for a claimed one only if the clock jumps
+/// 64 to 91 years past it between two looks.
 #[inline]
 fn has_ended(deadline: u64, now: u64) -> bool {
     const FROM: u64 = CLAIM_SHIFT - CLAIM_SHIFT / 8;
@@ -265,7 +266,7 @@ pub(crate) struct NewNode<K, V> {
     pub(super) weight: u32,
 }
 
-/// What is known of a node only when it is added, under the shard's lock.
+/// The fields of a node that are known only when it is added, under the shard's lock.
 // Apart from the rest, which was written a while before: copied together, in wider words, the copy
 // would wait for these.
 #[derive(Clone, Copy, Debug)]

@@ -13,10 +13,9 @@
 //! their addresses, turn after turn, and the processor predicts the next one. A stack would mix the
 //! order more with each reuse.
 //!
-//! `may_be_recycled` says how many slots stay recycled. The hash distributes the entries over the
-//! shards, so the size of a shard of about `n` entries mostly varies by less than three times the
-//! root of `n`. Some more slots wait to be freed. Slots above the sum return to their regions, and
-//! lose their order.
+//! `may_be_recycled` limits the number of recycled slots. The number of entries of a shard varies
+//! by about three times the square root of `n`, and some slots wait to be freed, so about six times
+//! the root is enough. Slots above the limit return to their regions and lose their order.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! What all handles of a cache share.
+//! `Core`: everything that the handles of a cache share.
 
 use super::lifetimes::Lifetimes;
 use crate::hash;
@@ -18,7 +18,7 @@ use std::time::Duration;
 #[repr(C, align(128))]
 pub(crate) struct Core<K, V, S> {
     hasher: S,
-    /// Whether hashes are spread, since the hasher may leave bits empty.
+    /// Whether to mix the hashes, because the hasher may not use all bits.
     spread: bool,
     /// A read moves no deadline and is not counted: it leaves at most a read event.
     pub(crate) has_fast_reads: AtomicBool,

@@ -3,7 +3,7 @@
 use super::find::Hit;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
-use crate::time::{Clock, NEVER};
+use crate::time::{self, Clock, NEVER};
 use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
@@ -140,10 +140,7 @@ impl<'a, K, V> EntryRef<'a, K, V> {
             return Duration::ZERO;
         }
         let now = self.clock.now();
-        let since = now.wrapping_sub(written);
-        // A clock that ran backwards shows a negative age.
-        let since = if since as i64 >= 0 { since } else { 0 };
-        self.clock.view(now).span(since)
+        self.clock.view(now).span(time::elapsed(now, written))
     }
 }
 

@@ -112,9 +112,9 @@ impl<K, V, S> Core<K, V, S> {
         own
     }
 
-    /// Moves a deadline under the shard's lock and with an event for the pass: earlier, or with the
-    /// own deadline kept apart. Returns where it is now; `None` if the entry turns out to be due,
-    /// or another thread moved the deadline.
+    /// Moves a deadline under the shard's lock, with an event for the pass. For an earlier
+    /// deadline, and in caches that keep the own deadline apart. Returns where it is now; `None` if
+    /// the entry turns out to be due, or another thread moved the deadline.
     #[cold]
     #[inline(never)]
     fn move_deadline(
@@ -138,7 +138,7 @@ impl<K, V, S> Core<K, V, S> {
         drop(shard);
         self.maintenance.after_read(&self.shared, outcome);
         // The own deadline may have passed since the hit was found, if it was set meanwhile. A
-        // deadline that the policy gives for this read does not end the read itself.
+        // deadline that the policy returns for this read does not turn the read into a miss.
         let ended = answer.is_none() && time::is_due(now, own);
         (!ended).then_some(wanted)
     }

@@ -7,7 +7,7 @@ use crate::shared::Shared;
 use crate::time::{self, Ahead, NEVER};
 use equivalent::Equivalent;
 
-/// An entry as a look-up found it: alive, unless said otherwise.
+/// An entry that a look-up found. It is live, except where `find` returns it as an error.
 #[derive(Debug)]
 pub(crate) struct Hit<K, V> {
     pub(crate) node: NodePtr<K, V>,
@@ -17,7 +17,7 @@ pub(crate) struct Hit<K, V> {
     pub(crate) now: u64,
 }
 
-/// A look-up that found nothing. If it met an entry that is due, then with the time.
+/// A look-up that found no live entry. `due`: the time, if it found an entry that is due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Miss {
     pub(super) due: Option<u64>,
@@ -64,11 +64,11 @@ impl<K, V> Shared<K, V> {
         }
     }
 
-    /// The living entry of a key; else `None` if the key is absent, or the entry that is due by its
-    /// deadline, for [`find_past`](Self::find_past). `now` is a reading of the clock that this call
-    /// has taken already, if there is one.
-    // Inlined into each caller. What seldom happens goes on in tail calls: so what was found stays
-    // in registers.
+    /// The live entry of a key. If there is none: `Err(None)` if the key is absent, `Err(Some)`
+    /// with the due entry, for [`find_past`](Self::find_past). `now` is a reading of the clock that
+    /// this call has taken already, if there is one.
+    // Inlined into each caller. What seldom happens continues in tail calls: so what was found
+    // stays in registers.
     #[inline(always)]
     pub(super) fn find<Q>(
         &self,
@@ -87,8 +87,8 @@ impl<K, V> Shared<K, V> {
         self.judge(node, now).map_err(Some)
     }
 
-    /// Goes on from what [`find`](Self::find) has met: a miss, unless an entry that is due turns
-    /// out not to be the key's any more.
+    /// The second half of [`find`](Self::find): a miss, unless the due entry was replaced
+    /// meanwhile.
     #[cold]
     #[inline(never)]
     pub(super) fn find_past<Q>(
@@ -174,10 +174,9 @@ impl<K, V> Shared<K, V> {
         if !self.reads_extend {
             return map.holds(node, pin);
         }
-        // Claimed, by this thread or another: no writer replaces it any more and no reader extends
-        // it, so the key is absent, and was when the claim was made or the node left the map. A
-        // writer that replaces a live node freezes it, then puts the new one in its place: wait
-        // until it has done both.
+        // The deadline is claimed, by this thread or another. So no writer replaces the node and no
+        // reader extends it: the key is absent. If the deadline is frozen instead, a writer is
+        // replacing the node: the look-up has to start over until the new node is in place.
         !node.is_frozen(now)
             || (node.state() == NodeState::Live && {
                 let hash = node.hash();

@@ -37,7 +37,7 @@ impl Written {
     }
 }
 
-/// A write's view of what else goes on with its key.
+/// A write's view of what else happens to its key.
 pub(crate) trait WriteGate<K, V> {
     /// Whether the key is known to be absent, so that the attempt need not look it up.
     #[inline]
@@ -92,10 +92,10 @@ impl<K, V> Explicit<K, V> {
     /// Whether all loads of the hash were compared. Under the shard's lock.
     #[inline]
     pub(crate) fn knows_loads(&mut self, shard: &mut Shard<'_, K, V>, hash: u64) -> bool {
-        if !shard.has_loads() {
+        if shard.loads().is_empty() {
             return true;
         }
-        let (met, all) = Met::sort_out(self.met.take(), shard.loads(), hash);
+        let (met, all) = Met::sort_out(self.met.take(), &mut shard.loads_mut(), hash);
         self.met = Some(met);
         all
     }
@@ -140,11 +140,11 @@ impl<K, V> Met<K, V> {
     #[inline(never)]
     fn revoke(&mut self, shard: &mut Shard<'_, K, V>, by: By) {
         // The last attempt compared loads only if the shard has some.
-        if !shard.has_loads() {
+        if shard.loads().is_empty() {
             return;
         }
         if let Some(load) = self.known.mine() {
-            shard.revoke_load(load, by);
+            shard.loads_mut().revoke(load, by);
             self.revoked = Some(Arc::clone(load));
         }
     }

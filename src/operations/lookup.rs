@@ -162,10 +162,11 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// It is read first because the fence of a pin waits for it, and does not wait for what a hit
     /// loads after the fence. An entry that is found later and was not due at this reading was
     /// alive at some moment of the call: it was stored before it was found, and falls due after the
-    /// reading. What ends before it is stored gets a deadline in the past (`write`).
+    /// reading. A value whose lifetime ends before it is stored gets a deadline in the past (see
+    /// `write`).
     ///
-    /// Where reads move deadlines, the clock is read after the deadline. Otherwise a read might
-    /// undo an extension of another thread's that its own reading does not know of.
+    /// Where reads move deadlines, the clock is read after the deadline. Otherwise a read with an
+    /// old reading could overwrite a later extension by another thread.
     #[inline(always)]
     fn read_clock_first(&self) -> Ahead {
         // Relaxed: the flag only chooses between two orders that are both sound.
@@ -176,8 +177,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         }
     }
 
-    /// The fast path without a pin at hand: the thread holds one already, or it used another cache
-    /// last. So it reads no more of the cache's state than the fast path does.
+    /// The fast path for a thread that already holds a pin of this cache, or that used another
+    /// cache last. It reads the same part of the cache's state as the fast path.
     #[inline(never)]
     fn look_up_elsewhere<L, Q>(&self, hash: u64, key: &Q) -> Option<L::Answer<'_>>
     where
@@ -219,7 +220,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         Some(L::found(self, hit, taken, move || pin))
     }
 
-    /// The rest of a fast look-up that has met the key's entry.
+    /// The rest of a fast look-up that found the key's entry, and could not read the clock in line
+    /// or found it expired.
     #[inline(never)]
     fn look_at<L, Q>(
         &self,
@@ -320,7 +322,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         }
     }
 
-    /// A read whose entry was changed meanwhile, from the start.
+    /// Starts a read over whose entry was changed meanwhile.
     // Apart from the first attempt, which is straight code: a loop around it would cost every hit.
     #[cold]
     #[inline(never)]
@@ -336,8 +338,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 Err(miss) => return self.miss::<L>(hash, miss, pin),
             };
             let taken = L::take(&hit);
-            // A deadline that is moved each time, perhaps by the policy that is asked, stays where
-            // it was moved to.
+            // If another call, or the policy itself, moves the deadline at each attempt, the last
+            // move stays.
             if asks >= MAX_ASKS || hit.extend(self) {
                 self.note_hit::<L>(hit.node, &pin);
                 return Some(L::found(self, hit, taken, move || pin));

@@ -19,7 +19,7 @@ use crate::time::{Ahead, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 
-/// Look-ups under one pin: no more than a processor can have loads under way.
+/// Look-ups under one pin: about as many as a processor can fetch from memory in parallel.
 const BATCH: usize = 16;
 
 /// A key and its hash.

@@ -67,9 +67,10 @@ where
             while at < END {
                 let pin = self.shared.pin();
                 let mut shard = map.lock_shard(number);
-                // Loads that began before the call, once; what they have stored is removed.
-                let revoked = if at == 0 && shard.has_loads() {
-                    shard.revoke_loads(By::Blind)
+                // Revoke the loads that began before this call. What they have stored already is
+                // removed below.
+                let revoked = if at == 0 && !shard.loads().is_empty() {
+                    shard.loads_mut().revoke_all(By::Blind)
                 } else {
                     Vec::new()
                 };
@@ -224,7 +225,7 @@ where
                 seen
             }
             None => {
-                // Whatever `look` does now, what follows the removal is done.
+                // The guard runs `after_write` even if `look` panics.
                 let mut after = AfterWrite {
                     core,
                     outcome: Some(outcome),
@@ -238,14 +239,14 @@ where
                 seen
             }
         };
-        // Not when a guard is dropped: if this panics, the compiler would leak what is being
-        // returned.
+        // Called here and not by the guard: if a guard's drop panicked, the compiler would leak the
+        // return value.
         core.maintenance.after_write(&core.shared, outcome);
         Ok((cause == RemovalCause::Explicit).then_some(seen))
     }
 }
 
-/// What follows the last of some writes.
+/// Calls `after_write` when it is dropped.
 struct AfterWrite<'a, K, V, S> {
     core: &'a Core<K, V, S>,
     outcome: Option<WriteOutcome>,

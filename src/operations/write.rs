@@ -1,15 +1,15 @@
 //! Inserting, and setting a deadline by hand.
 //!
-//! A write reads the clock once, looks the key up, and asks the policy, with no lock held. Then it
-//! takes the shard's lock and confirms by addresses that what it asked about is still there;
-//! otherwise it starts over. So a callback may call the cache, may panic, and may take long.
+//! A write looks the key up and asks the policy, with no lock held. Then it takes the shard's lock
+//! and confirms by addresses that what it asked about is still there; otherwise it starts over. So
+//! a callback may call the cache, may panic, and may take long.
 //!
-//! The deadline counts from that one reading. It may have passed by the time the lock is taken: the
-//! value is then stored as one that is due at once. A look-up may have read the clock before all of
-//! this, and take for alive what falls due after its reading (`lookup`). So such a value comes in
-//! with a deadline that is claimed already. A write reads the clock once more to find that out, if
-//! the lifetime is [`BRIEF`] and the reading takes no call; no look-up reads the clock first where
-//! it does.
+//! One reading of the clock decides: the deadline counts from it. It is taken before the search if
+//! that needs no function call, else after it. The deadline may have passed by the time the lock is
+//! taken: the value is then stored as one that is due at once. A look-up that has read the clock
+//! earlier would still return it (`lookup`). So the value is stored with a claimed deadline. To
+//! find such a case, a write with a lifetime below [`BRIEF`] checks the clock again under the lock,
+//! if a reading needs no function call. (If it does, look-ups do not read the clock first either.)
 
 use super::core::Core;
 use super::gate::{Check, Explicit, WriteGate, Written};
@@ -22,7 +22,7 @@ use crate::map::{Revalidated, ShardCell};
 use crate::node::{self, NewNode, NodePtr, Times};
 use crate::reclaim::Pin;
 use crate::shared::Shared;
-use crate::time::{self, Clock, NEVER};
+use crate::time::{self, Ahead, Clock, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -174,11 +174,11 @@ enum Failed<K, V> {
 const BRIEF: u64 = 1 << 30;
 
 impl<K, V> Shared<K, V> {
-    /// The reading, or one that is taken now. Not `NEVER`, which marks an unknown time of writing:
-    /// 1 ns later will do.
+    /// Returns `read`, or reads the clock now. A reading of `NEVER`, which means 'not known',
+    /// becomes 1 ns later.
     #[inline(always)]
-    fn time_of_write(&self, read: Option<u64>) -> u64 {
-        let now = read.unwrap_or_else(|| self.clock.now());
+    fn time_of_write(&self, read: Ahead) -> u64 {
+        let now = read.or_call(&self.clock);
         now + u64::from(now == NEVER)
     }
 
@@ -186,7 +186,7 @@ impl<K, V> Shared<K, V> {
     /// reading that the write has taken, which is not after the deadline.
     #[inline(always)]
     fn deadline_to_publish(&self, deadline: u64, now: u64) -> u64 {
-        // This also sorts out those that never expire, except for a second in centuries.
+        // `NEVER` fails this test too, except during one second in centuries.
         if deadline.wrapping_sub(now) < BRIEF {
             self.claimed_if_due(deadline, now)
         } else {
@@ -337,7 +337,7 @@ where
     S: BuildHasher,
 {
     /// The rest of an explicit write whose first attempt failed.
-    // With its end, `after_write`: so the outcome of the first attempt stays in registers.
+    // It calls `after_write` itself, so that the outcome of the first attempt stays in registers.
     #[cold]
     #[inline(never)]
     fn end_late(self, failed: Failed<K, V>, mut gate: Explicit<K, V>) {
@@ -365,7 +365,7 @@ where
         cell.prefetch(hash);
         let weight = core.weigh(&key, &value);
         let new = NewNode::new(key, value, hash, weight);
-        let now = core.shared.clock.now_in_line();
+        let now = core.shared.clock.read_ahead();
         let pin = core.shared.pin();
         self.attempt(cell, new, Attempt::FIRST, now, pin, gate)
     }
@@ -393,7 +393,7 @@ where
             }
             attempt.number += 1;
             let cell = self.core.shared.map.cell(new.hash());
-            match self.attempt(cell, new, attempt, None, pin, gate) {
+            match self.attempt(cell, new, attempt, Ahead::NONE, pin, gate) {
                 Ok(outcome) => return Ok(outcome),
                 Err(again) => failed = again,
             }
@@ -409,7 +409,7 @@ where
         cell: &ShardCell<K, V>,
         new: NewNode<K, V>,
         attempt: Attempt,
-        now: Option<u64>,
+        now: Ahead,
         pin: Pin,
         gate: &mut impl WriteGate<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
@@ -562,7 +562,8 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 Answer::New(policy.deadline_of_new(new.key(), new.value(), clock, now))
             }
             (LifetimeSource::Policy | LifetimeSource::Loaded(_), Some(policy)) => {
-                // Final if the entry is due: so an answer about a new entry stays right.
+                // If the entry is due, this claims it, so that the answer for a new entry stays
+                // valid.
                 let there = found.and_then(|old| old.deadline_if_alive(now));
                 let (key, value) = (new.key(), new.value());
                 match there {

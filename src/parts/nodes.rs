@@ -27,7 +27,7 @@ impl Nodes {
         }
     }
 
-    /// So many nodes that hang nowhere, without a deadline.
+    /// This many nodes that are not linked and have no deadline.
     pub(super) fn idle(count: u32) -> Self {
         let mut nodes = Self::new(Columns::default());
         for _ in 0..count {

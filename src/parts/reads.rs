@@ -25,8 +25,8 @@ impl Reads {
         }
     }
 
-    /// Offers a read of the entry of this number, taken modulo their count, whether or not it is
-    /// news.
+    /// Offers a read of the entry of this number (modulo the count), whether or not it would be
+    /// recorded.
     #[inline]
     pub fn offer(&mut self, number: u32) {
         if let Some(node) = self.nodes.cycled(number) {
@@ -42,7 +42,7 @@ impl Reads {
         node.is_some_and(|node| self.rings.should_record(node))
     }
 
-    /// Takes all events out; how many there were. Then every entry's next read is news.
+    /// Takes all events out; how many there were. Then the next read of every entry is recorded.
     #[inline]
     pub fn drain(&mut self) -> usize {
         let mut taken = 0;

@@ -4,7 +4,7 @@ use super::nodes::Nodes;
 use crate::buffer::{Batch, WriteEvent};
 use crate::sync::ShortMutex;
 
-/// What a write leaves behind for the pass, without the map.
+/// The events that a write leaves for the pass, without the map.
 #[allow(missing_debug_implementations)]
 pub struct Writes {
     nodes: Nodes,

@@ -34,7 +34,7 @@ pub(crate) struct Grace {
     is_over: Arc<AtomicBool>,
 }
 
-/// What a thread pins.
+/// The object that a thread pins.
 pub(super) type Record = LocalHandle;
 
 /// A thread's participation in a domain.

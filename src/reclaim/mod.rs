@@ -43,9 +43,8 @@
 //! for every 128 removals, for a large array, or for each run.
 //!
 //! The first pin of a thread in a domain allocates its record (256 bytes). The record is freed when
-//! the thread ends. The record of a dropped domain is freed at a later registration of the thread:
-//! at most as many come before as the thread had records, or one for each 32 domains that lived at
-//! once, or three.
+//! the thread ends. A thread frees the record of a dropped domain when it registers in other
+//! domains: after at most `max(its records, domains alive / 32, 3)` registrations.
 //!
 //! A grace period costs the pass that begins it a fence. Each check reads one word for each living
 //! thread that has used the domain, up to the first that is still pinned from before; the next

@@ -133,7 +133,7 @@ const SPARE_CHUNKS: usize = 4;
 
 thread_local! {
     /// Whether this thread is freeing. A destructor that calls the cache must not begin another
-    /// round inside this one, which could go on until the stack overflows.
+    /// round inside this one, which could continue until the stack overflows.
     static FREEING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -190,7 +190,7 @@ impl<T: Retire> Ready<T> {
             }
             if T::RUNS_USER_CODE {
                 // If a destructor panics, the rest must be freed all the same, and the thread that
-                // frees must go on. The process's panic hook has reported the panic.
+                // frees must continue. The process's panic hook has reported the panic.
                 contain(|| {
                     // SAFETY: retired 3. It is out of the vector, so it is destroyed once.
                     unsafe { item.destroy() }

@@ -9,13 +9,13 @@
 //! A slot also says the number of its domain, and a number is never used again. So a registration
 //! in a dropped domain is not taken for one in the domain that has the place now. It leaves the
 //! table when the thread registers in that domain. It also leaves by a *sweep*, which drops all
-//! registrations in dropped domains. A registration sweeps if as many have come since the last
-//! sweep as that one left.
+//! registrations in dropped domains. A registration runs a sweep if the number of registrations
+//! since the last sweep has reached the number that the last sweep left in the table.
 
 use crate::stripe::Numbers;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the table knows about the registrations in it.
+/// The facts about a registration that the table asks for.
 pub(super) trait Registered {
     /// Whether its domain still exists.
     fn is_wanted(&self) -> bool;
@@ -77,7 +77,7 @@ struct Slot<R> {
     registration: R,
 }
 
-/// At least so many registrations come between two sweeps.
+/// At least this number of registrations come between two sweeps.
 const LEAST_SWEPT: usize = 3;
 
 impl<R> Table<R> {

@@ -4,7 +4,7 @@
 //! | policy | an entry is stale |
 //! |---|---|
 //! | [`after(d)`](after) | `d` after it was written |
-//! | [`fraction(f)`](fraction) | when that share of its lifetime is over |
+//! | [`fraction(f)`](fraction) | when this fraction of its lifetime has passed |
 //! | [`jittered(policy, f)`](jittered) | as `policy` says, earlier by a random share |
 //! | [`early(beta)`](early) | at a random moment shortly before its deadline |
 //! | [`never()`](fn@never) | never |
@@ -18,6 +18,7 @@ pub use policies::{
     After, Early, Fraction, Jittered, Never, after, early, fraction, jittered, never,
 };
 
+use std::convert::identity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,7 @@ pub(crate) fn usual_pause(failures: u32) -> Duration {
     Duration::from_secs(1 << failures.saturating_sub(1).min(6))
 }
 
-/// Decides for each entry when it is to be reloaded.
+/// Decides for each entry when to reload it.
 ///
 /// Each answer counts from the moment of the call; `None` means that the entry is never stale.
 /// `lifetime` is the time left until the entry's deadline, `None` if it has none. A refresh moment
@@ -109,61 +110,35 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
     }
 }
 
-/// Forwards every method of [`Refresh`] to what the pointer holds.
-macro_rules! forward {
-    ($pointer:ident) => {
-        impl<K, V, P: Refresh<K, V> + ?Sized> Refresh<K, V> for $pointer<P> {
-            fn refresh_after_create(
-                &self,
-                key: &K,
-                value: &V,
-                at: Instant,
-                lifetime: Option<Duration>,
-            ) -> Option<Duration> {
-                (**self).refresh_after_create(key, value, at, lifetime)
-            }
-
-            fn refresh_after_update(
-                &self,
-                key: &K,
-                value: &V,
-                at: Instant,
-                lifetime: Option<Duration>,
-            ) -> Option<Duration> {
-                (**self).refresh_after_update(key, value, at, lifetime)
-            }
-
-            fn refresh_after_reload(
-                &self,
-                key: &K,
-                value: &V,
-                at: Instant,
-                lifetime: Option<Duration>,
-            ) -> Option<Duration> {
-                (**self).refresh_after_reload(key, value, at, lifetime)
-            }
-
-            fn refresh_after_failure(
-                &self,
-                key: &K,
-                value: &V,
-                failures: u32,
-                left: Option<Duration>,
-            ) -> Option<Duration> {
-                (**self).refresh_after_failure(key, value, failures, left)
-            }
-
-            fn refresh_after(&self, key: &K, value: &V, write: Write) -> Option<Duration> {
-                (**self).refresh_after(key, value, write)
-            }
+/// Every method of [`Refresh`], as another policy answers it.
+macro_rules! forward_all {
+    ($self:ident => $policy:expr, $then:expr) => {
+        $crate::forward::forward! {
+            $self => $policy, $then;
+            fn refresh_after_create(key: &K, value: &V, at: Instant, lifetime: Option<Duration>)
+                -> Option<Duration>;
+            fn refresh_after_update(key: &K, value: &V, at: Instant, lifetime: Option<Duration>)
+                -> Option<Duration>;
+            fn refresh_after_reload(key: &K, value: &V, at: Instant, lifetime: Option<Duration>)
+                -> Option<Duration>;
+            fn refresh_after_failure(key: &K, value: &V, failures: u32, left: Option<Duration>)
+                -> Option<Duration>;
+            fn refresh_after(key: &K, value: &V, write: Write) -> Option<Duration>;
         }
     };
 }
 
-forward!(Arc);
-forward!(Box);
+use forward_all;
 
-/// What the cache knows of a write.
+impl<K, V, P: Refresh<K, V> + ?Sized> Refresh<K, V> for Arc<P> {
+    forward_all!(self => **self, identity);
+}
+
+impl<K, V, P: Refresh<K, V> + ?Sized> Refresh<K, V> for Box<P> {
+    forward_all!(self => **self, identity);
+}
+
+/// The facts about a write on which a policy decides.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Write {
@@ -174,7 +149,7 @@ pub struct Write {
     pub(crate) took: Option<Duration>,
 }
 
-/// What kind of write.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {
     Create,

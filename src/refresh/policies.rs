@@ -1,11 +1,11 @@
 //! The ready policies.
 
-use super::{Refresh, Write};
-use crate::expiry::random_unit;
+use super::{Refresh, Write, forward_all};
+use crate::expiry::{random_unit, shorten};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Entries are stale a fixed time after they were written or reloaded.
+/// Makes entries stale a fixed time after they were written or reloaded.
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,8 +24,8 @@ pub fn after(time: Duration) -> After {
     After(time)
 }
 
-/// Entries are stale when this share of their lifetime is over. Entries without a deadline never
-/// are.
+/// Makes entries stale when this fraction of their lifetime has passed. Entries without a deadline
+/// never are.
 ///
 /// # Panics
 ///
@@ -76,7 +76,7 @@ pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
     Jittered { policy, fraction }
 }
 
-/// Probabilistic early reloads: an entry is stale a random time before its deadline. The longer a
+/// Makes reloads early by chance: an entry is stale a random time before its deadline. The longer a
 /// value takes to load, the longer that time.
 ///
 /// That time is `δ·β·X`: `δ` is how long the load of the value took by the cache's ticker, `β` the
@@ -116,8 +116,9 @@ pub fn early(beta: f64) -> Early {
     }
 }
 
-/// No entry is ever stale, with two exceptions: its [`Loaded`](crate::Loaded) says when, or its
-/// [`refresh`](crate::LoadingCache::refresh) has failed, which is then tried again.
+/// Makes no entry stale, with two exceptions: the loader returned
+/// [`Loaded::refresh_in`](crate::Loaded::refresh_in) for it, or a
+/// [`refresh`](crate::LoadingCache::refresh) of it has failed and is tried again.
 ///
 /// ```
 /// use wheelhouse::{Cache, loader_fn, refresh};
@@ -186,60 +187,8 @@ impl<K, V> Refresh<K, V> for Fraction {
     }
 }
 
-impl<P> Jittered<P> {
-    fn shorten(&self, moment: Option<Duration>) -> Option<Duration> {
-        let moment = moment?;
-        Some(moment - share(moment, self.fraction * random_unit()))
-    }
-}
-
 impl<K, V, P: Refresh<K, V>> Refresh<K, V> for Jittered<P> {
-    fn refresh_after_create(
-        &self,
-        key: &K,
-        value: &V,
-        at: Instant,
-        lifetime: Option<Duration>,
-    ) -> Option<Duration> {
-        self.shorten(self.policy.refresh_after_create(key, value, at, lifetime))
-    }
-
-    fn refresh_after_update(
-        &self,
-        key: &K,
-        value: &V,
-        at: Instant,
-        lifetime: Option<Duration>,
-    ) -> Option<Duration> {
-        self.shorten(self.policy.refresh_after_update(key, value, at, lifetime))
-    }
-
-    fn refresh_after_reload(
-        &self,
-        key: &K,
-        value: &V,
-        at: Instant,
-        lifetime: Option<Duration>,
-    ) -> Option<Duration> {
-        self.shorten(self.policy.refresh_after_reload(key, value, at, lifetime))
-    }
-
-    fn refresh_after_failure(
-        &self,
-        key: &K,
-        value: &V,
-        failures: u32,
-        left: Option<Duration>,
-    ) -> Option<Duration> {
-        let next = self
-            .policy
-            .refresh_after_failure(key, value, failures, left);
-        self.shorten(next)
-    }
-
-    fn refresh_after(&self, key: &K, value: &V, write: Write) -> Option<Duration> {
-        self.shorten(self.policy.refresh_after(key, value, write))
-    }
+    forward_all!(self => self.policy, |moment| shorten(moment, self.fraction));
 }
 
 impl Early {

@@ -2,11 +2,11 @@
 //!
 //! # How it works
 //!
-//! A thread that works on a cache without a handle (the scheduler thread, the cache's notifier
-//! thread, a thread that runs a [`MaintenanceTask`](super::MaintenanceTask), one that fills or
-//! drops a lease) enters the cache's [`Gate`] first, then takes a reference to the cache, and
-//! leaves after it has dropped that reference. The drop of the last handle closes the gate, waits
-//! until all threads have left, and then drops the cache itself.
+//! Some threads work on a cache without a handle: the scheduler thread, the notifier thread, a
+//! thread that runs a [`MaintenanceTask`](super::MaintenanceTask) or that fills or drops a lease.
+//! Such a thread enters the cache's [`Gate`], then takes a reference to the cache. It drops the
+//! reference before it leaves the gate. The drop of the last handle closes the gate, waits until
+//! all threads have left, and then drops the cache itself.
 //!
 //! # Invariants
 //!

@@ -61,7 +61,7 @@ impl Scheduler {
     /// values run on the scheduler thread; a slow one delays all caches that share it.
     ///
     /// If the scheduler thread cannot be started, this is reported once on standard error, and the
-    /// caches go on as if their scheduler were [`disabled`](Self::disabled); later requests try
+    /// caches continue as if their scheduler were [`disabled`](Self::disabled); later requests try
     /// again. If the thread has not run for seconds although an entry is due, the calls that write
     /// to the cache run maintenance.
     ///

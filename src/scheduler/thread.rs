@@ -9,9 +9,9 @@
 //! has left. With nothing scheduled it sleeps without a timeout. It holds the caches weakly.
 //!
 //! The scheduler thread is the worker of all caches with a background scheduler; a notifier thread
-//! is a worker with one member. A run of the scheduler thread is bounded in its passes and never
-//! calls a listener, so a cache that has much to do does not delay the others: it asks for another
-//! run *at once*, which comes after the runs of all members that were due before.
+//! is a worker with one member. The scheduler thread runs a bounded number of passes for one cache
+//! and calls no listener, so a busy cache does not delay the others. The busy cache requests
+//! another run immediately; this run comes after those of all members that were due before.
 //!
 //! # Invariants
 //!

@@ -20,9 +20,8 @@ use std::time::{Duration, SystemTime};
 /// [`Cache::snapshot`](crate::Cache::snapshot).
 ///
 /// It owns clones of keys and values, so the cache can free its own. Durations count from
-/// [`taken_at`](Self::taken_at). A program that wants only some of the entries back calls
-/// [`retain`](Self::retain). A program may also make a snapshot of its own entries, by `collect`:
-/// it counts as taken at that moment.
+/// [`taken_at`](Self::taken_at). To restore only some entries, call [`retain`](Self::retain). To
+/// make a snapshot of other entries, `collect` them; it counts as taken at that moment.
 ///
 /// With the cargo feature `serde` it implements `Serialize` and `Deserialize`, with a version of
 /// the format in front: deserializing an unknown version is an error that names it.
@@ -70,7 +69,7 @@ pub struct SavedEntry<K, V> {
     pub age: Duration,
 }
 
-/// What [`Cache::restore`](crate::Cache::restore) did with the entries of a snapshot.
+/// Counts of what [`Cache::restore`](crate::Cache::restore) did with the entries of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Entries that are in the cache now, with their remaining lifetimes.
@@ -100,18 +99,18 @@ pub struct Restore {
     ended: Ended,
 }
 
-/// Whether lifetimes go on while the program is down.
+/// Whether lifetimes continue while the program is down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Downtime {
-    /// Lifetimes go on: the time since the snapshot counts, by the system's clock. A clock that was
-    /// set back counts as no downtime.
+    /// Lifetimes continue: the time since the snapshot counts, by the system's clock. A clock that
+    /// was set back counts as no downtime.
     #[default]
     Counts,
     /// The time since the snapshot does not count.
     Ignored,
 }
 
-/// What becomes of entries that ended during the downtime.
+/// The treatment of entries that ended during the downtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Ended {
     /// They are left out, and the listener is not called.
@@ -122,14 +121,14 @@ pub enum Ended {
 }
 
 impl Restore {
-    /// Whether the time since the snapshot counts. By default it does.
+    /// Sets whether the time since the snapshot counts. By default it does.
     #[must_use]
     pub fn downtime(mut self, downtime: Downtime) -> Self {
         self.downtime = downtime;
         self
     }
 
-    /// What becomes of entries that ended meanwhile. By default they are left out.
+    /// Sets what is done with entries that ended meanwhile. By default they are left out.
     #[must_use]
     pub fn ended(mut self, ended: Ended) -> Self {
         self.ended = ended;
@@ -138,7 +137,7 @@ impl Restore {
 }
 
 impl<K, V> Snapshot<K, V> {
-    /// When the snapshot was taken, by the system's clock.
+    /// Returns when the snapshot was taken, by the system's clock.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::<u8, u8>::new(10);
@@ -148,7 +147,7 @@ impl<K, V> Snapshot<K, V> {
         self.taken_at
     }
 
-    /// The number of entries.
+    /// Returns the number of entries.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(10);
@@ -159,7 +158,7 @@ impl<K, V> Snapshot<K, V> {
         self.entries.len()
     }
 
-    /// Whether it holds no entry.
+    /// Returns whether the snapshot holds no entry.
     ///
     /// ```
     /// assert!(wheelhouse::Cache::<u8, u8>::new(10).snapshot().is_empty());
@@ -184,7 +183,7 @@ impl<K, V> Snapshot<K, V> {
         self.entries.retain(keep);
     }
 
-    /// The entries, the hottest first.
+    /// Iterates over the entries, the hottest first.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(10);

@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, SystemTime};
 
-/// What becomes of one entry.
+/// The outcome of one entry.
 enum Verdict {
     PutBack { weight: u32, remaining: Remaining },
     Tell { weight: u32 },

@@ -33,8 +33,8 @@ where
     ///
     /// It is as consistent as [`iter`](Cache::iter): an entry that is there during the whole call
     /// is copied exactly once; one that comes or goes meanwhile may be copied or not. It does not
-    /// count as a read, and asks no policy. In a cache without `max_capacity` the order means
-    /// nothing.
+    /// count as a read, and asks no policy. A cache without `max_capacity` does not track the order
+    /// of use, so the order is arbitrary.
     ///
     /// # Panics
     ///

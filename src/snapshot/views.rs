@@ -56,8 +56,8 @@ impl<K, V, S> fmt::Debug for View<'_, K, V, S> {
 }
 
 impl<'a, K, V, S> Policy<'a, K, V, S> {
-    /// Up to `n` entries that the size policy would evict last, the hottest first; in a cache
-    /// without `max_capacity`, any entries.
+    /// Returns up to `n` entries that the size policy would evict last, the hottest first; in a
+    /// cache without `max_capacity`, any entries.
     ///
     /// It does not count as a read.
     ///
@@ -91,8 +91,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         self.view(last.into_iter().rev().collect(), n, pin)
     }
 
-    /// Up to `n` entries that the size policy would evict first, the coldest first; in a cache
-    /// without `max_capacity`, any entries.
+    /// Returns up to `n` entries that the size policy would evict first, the coldest first; in a
+    /// cache without `max_capacity`, any entries.
     ///
     /// It does not count as a read.
     ///
@@ -118,8 +118,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         self.view(first, n, pin)
     }
 
-    /// Up to `n` entries whose deadlines come first, the next one first. Entries without a deadline
-    /// are not shown.
+    /// Returns up to `n` entries whose deadlines come first, the next one first. Entries without a
+    /// deadline are not shown.
     ///
     /// It does not count as a read.
     ///

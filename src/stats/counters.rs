@@ -32,7 +32,7 @@ const OWN_AT_LEAST: usize = 32;
 /// Number of stripes that all other threads share; a power of two.
 const SHARED: usize = 8;
 
-/// What is counted: the place of the count in [`Counts`].
+/// The events that are counted: each names the index of its count in [`Counts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Count {
     Hits,
@@ -65,7 +65,7 @@ pub(super) type Counts = [u64; COUNTS];
 /// One thread's counts; two cache lines.
 type Stripe = Padded<[AtomicU64; STRIPED]>;
 
-/// What a cache counts while it records statistics.
+/// The counts of a cache that records statistics.
 pub(crate) struct Counters {
     stripes: Box<[Stripe]>,
     shared_from: usize,

@@ -1,4 +1,4 @@
-//! What [`Stats`] says about loads.
+//! The part of [`Stats`] about loads.
 
 use super::Stats;
 use super::counters::Count;

@@ -54,7 +54,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// What was counted so far, and by the notifier.
+    /// The counts so far, those of the notifier included.
     pub(crate) fn of(counters: &Counters, listener_panics: u64) -> Self {
         let mut counts = counters.counts();
         counts[Count::ListenerPanics as usize] = listener_panics;
@@ -255,8 +255,8 @@ impl Stats {
     /// lateness that the fraction `quantile` of them, from 0 to 1, did not exceed. `None` if
     /// maintenance has removed none, or for NaN; below 0 counts as 0, above 1 as 1.
     ///
-    /// Never too low, and too high by at most an eighth. Entries that a writer removes because it
-    /// meets them past their deadline do not count.
+    /// The answer may be too high by up to an eighth, never too low. Expired entries that a writer
+    /// removes do not count.
     ///
     /// # Cost
     ///
@@ -291,8 +291,8 @@ impl Sub for Stats {
 impl Sub for &Stats {
     type Output = Stats;
 
-    /// What happened between `earlier` and `self`. Where `earlier` counts more, because it is the
-    /// later one or comes from another cache, the difference is 0.
+    /// Returns the counts of what happened between `earlier` and `self`. Where `earlier` counts
+    /// more, because it is the later one or comes from another cache, the difference is 0.
     fn sub(self, earlier: &Stats) -> Stats {
         let mut between = self.clone();
         subtract(&mut between.counts, &earlier.counts);

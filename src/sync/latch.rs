@@ -46,9 +46,9 @@ use std::time::Duration;
 pub(crate) type ShortMutex<T> = Mutex<Latch, T>;
 pub(crate) type ShortMutexGuard<'a, T> = MutexGuard<'a, Latch, T>;
 
-/// The pauses of a waiting thread before its second check; twice as many before each later one.
-/// They are many, since two threads that take turns with every write move each line that they write
-/// to the other processor, and both get slower.
+/// The number of pauses before a waiting thread checks a second time; it doubles before each later
+/// check. It is large, because two threads that alternate at every write move each cache line back
+/// and forth, which slows both down.
 const FIRST_PAUSES: u32 = 8;
 /// How often the number of pauses doubles.
 const DOUBLINGS: u32 = 4;
@@ -121,7 +121,7 @@ mod tests {
     use std::sync::Arc;
     use std::thread::{self, yield_now};
 
-    /// Threads that each count so many times under the lock, in a plain number, which
+    /// Threads that each count this number of times under the lock, in a plain number, which
     /// ThreadSanitizer watches.
     fn count(threads: u64, times: u64, hold: impl Fn(u64) + Send + Copy + 'static) {
         let counter = Arc::new(ShortMutex::new(0));

@@ -45,7 +45,7 @@ pub(crate) fn add_alone(count: &AtomicU64, by: u64) {
     count.store(before.wrapping_add(by), Ordering::Relaxed);
 }
 
-/// What the epochs are made of. The fence of a pin and that of a grace period have a name each, so
+/// The atomics of the epochs. The fence of a pin and that of a grace period have a name each, so
 /// that a model can take one of them away. loom steps over the epochs: each operation begins with
 /// the full fence of a pin, which could hide an ordering of the map that is too weak. They have
 /// models of their own (`src/tests/grace/`).

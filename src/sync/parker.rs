@@ -31,8 +31,8 @@ const WOKEN: u8 = 1;
 const ASLEEP: u8 = 2;
 
 /// How long a thread spins at most: about as long as a sleeping thread takes to run again, after it
-/// was woken on an idle core. If it were less, two threads that hand a turn to each other would
-/// both fall asleep again each time, once they have begun to.
+/// was woken on an idle core. If it were shorter, two threads that hand turns to each other, and
+/// have once slept, would sleep again at every turn.
 const SPIN: Duration = Duration::from_micros(50);
 /// The pauses between two readings of the clock.
 const PAUSES: u32 = 16;
@@ -86,7 +86,8 @@ impl Parker {
         });
     }
 
-    /// Sleeps by `wait` until a wake-up comes, or `wait` says not to go on; consumes the wake-up.
+    /// Sleeps by `wait` until a wake-up comes, or `wait` says not to continue; consumes the
+    /// wake-up.
     fn sleep(&self, mut wait: impl FnMut(&mut super::MutexGuard<'_, ()>) -> bool) {
         if !self.is_woken() {
             let mut guard = self.lock.lock();

@@ -19,7 +19,7 @@ use std::time::Instant;
 #[derive(Clone)]
 pub(super) struct Counter {
     clock: quanta::Clock,
-    /// What the clock showed when it was made, in ticks.
+    /// The reading when the clock was made, in ticks.
     origin: u64,
 }
 

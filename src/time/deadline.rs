@@ -27,6 +27,13 @@ pub(crate) fn is_past(now: u64, deadline: u64) -> bool {
     now.wrapping_sub(deadline) as i64 >= 0
 }
 
+/// The time from `since` to `now`; zero if the clock ran backwards in between.
+#[inline]
+pub(crate) fn elapsed(now: u64, since: u64) -> u64 {
+    let passed = now.wrapping_sub(since);
+    if passed as i64 >= 0 { passed } else { 0 }
+}
+
 /// The deadline of a lifetime that starts at `now`; it is not [`NEVER`].
 #[cfg(test)]
 fn deadline_after(now: u64, lifetime: Duration) -> u64 {

@@ -9,18 +9,18 @@
 //!
 //! A correction reads the counter and `Instant::now()` as a [`Pair`]. It then moves told instants
 //! to the program's time, and learns two rates: the `slope`, between the last two pairs, by which
-//! told instants go on until the next correction; and the `rate`, over minutes, by which durations
-//! are converted. The slope follows the program's clock where the system slews it. The rate does
-//! not, since a deadline far away outlives the slew.
+//! told instants continue until the next correction; and the `rate`, over minutes, by which
+//! durations are converted. The slope follows the program's clock where the system slews it. The
+//! rate does not, since a deadline far away outlives the slew.
 //!
 //! Corrections need no thread. An operation that has to convert, and finds the current segment
 //! older than [`PERIOD`], makes one first. While no operation converts, none is needed.
 //!
 //! # What is promised
 //!
-//! 1. A told instant differs from the program's time by what the two clocks diverge in
-//!    [`GREATEST_AGE`] beyond the slope, the width of a pair, and [`MARGIN`]: together below 50
-//!    microseconds for a clock whose rate changes by less than 1,000 parts per million at a time.
+//! 1. A policy instant differs from `Instant::now()` by less than 50 microseconds, if the rate of
+//!    the program's clock changes by less than 1,000 parts per million at a time. Three errors add
+//!    up: the drift within [`GREATEST_AGE`], the width of a pair, and [`MARGIN`].
 //! 2. A correction goes no further than its pair proves. Where told instants are behind, they step
 //!    forward; where they are ahead, they stand still until the program's time has come.
 //! 3. The rate is measured over at least half of the time since the first pair, up to
@@ -42,9 +42,8 @@ use std::time::Instant;
 
 /// The age of a segment from which on a conversion corrects it first: 17 ms.
 const PERIOD: u64 = 1 << 24;
-/// The greatest age at which a segment is used, while another thread corrects it: 34 ms. Where the
-/// program's clock changes by 1,000 parts per million, a segment of that age is off by 34
-/// microseconds.
+/// The greatest age at which a segment is used, while another thread corrects it. Where the
+/// program's clock changes by 1,000 parts per million, a segment is off by a thousandth of its age.
 const GREATEST_AGE: u64 = 2 * PERIOD;
 /// How often a thread checks for that correction before it continues without it.
 const CORRECTION_CHECKS: u32 = if cfg!(wheelhouse_loom) { 1 } else { 256 };
@@ -241,10 +240,10 @@ fn is_old(segment: &Segment, counter: u64, age: u64) -> bool {
     counter.wrapping_sub(segment.from).wrapping_add(age) > 2 * age
 }
 
-/// What the discipline has learned from the pairs.
+/// The values that the discipline has computed from the pairs.
 #[derive(Debug)]
 struct Evidence {
-    /// The last pair: told instants go on from here.
+    /// The last pair: told instants continue from here.
     last: Pair,
     /// The last pair that was narrow enough to measure the slope.
     slope_since: Pair,

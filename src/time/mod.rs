@@ -18,7 +18,7 @@
 //!    cache time is a bug: it breaks at the wrap and when a clock runs backwards past its origin.
 //! 2. A deadline made here is [`NEVER`], or lies at most [`MAX_LIFETIME_NANOS`] ahead of the `now`
 //!    it was made from. Half of the signed range therefore stays free, so the clock may run
-//!    backwards by 146 years before a comparison means the wrong thing.
+//!    backwards by as much before a comparison means the wrong thing.
 //! 3. No function that compares times takes a lock, allocates or panics. No function that reads or
 //!    converts them allocates or waits for a lock; only a [`Ticker`] of the program's can panic.
 //! 4. Told instants never go back in one thread, as long as the counter does not. `segment` holds
@@ -47,7 +47,7 @@ use discipline::Discipline;
 use std::time::{Duration, Instant};
 
 pub(crate) use deadline::{
-    MAX_LIFETIME_NANOS, NEVER, earlier, is_before, is_due, is_past, saturating_nanos,
+    MAX_LIFETIME_NANOS, NEVER, earlier, elapsed, is_before, is_due, is_past, saturating_nanos,
 };
 pub use ticker::{ManualTicker, Ticker};
 pub(crate) use view::View;
@@ -66,13 +66,19 @@ pub(crate) struct Clock {
     asked: std::sync::atomic::AtomicUsize,
 }
 
-/// A reading that a call took ahead of the place where it needs it, or none.
+/// An early reading of the clock, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 // One register: 0 stands for none. So a reading of 0 is taken again.
 pub(crate) struct Ahead(u64);
 
 impl Ahead {
     pub(crate) const NONE: Self = Self(0);
+
+    /// The reading that a call has taken; 0 for none.
+    #[inline(always)]
+    pub(crate) fn of(read: u64) -> Self {
+        Self(read)
+    }
 
     /// The reading, or one that is taken now.
     #[inline(always)]
@@ -84,13 +90,17 @@ impl Ahead {
         }
     }
 
-    /// The reading that a call has taken; 0 for none.
+    /// The same for a caller that has tried [`Clock::read_ahead`]: another try would be no use.
     #[inline(always)]
-    pub(crate) fn of(read: u64) -> Self {
-        Self(read)
+    pub(crate) fn or_call(self, clock: &Clock) -> u64 {
+        if self == Self::NONE {
+            clock.now_indirectly()
+        } else {
+            self.0
+        }
     }
 
-    /// The same if that takes no call.
+    /// As [`or_read`](Self::or_read), if that takes no call.
     #[inline(always)]
     pub(crate) fn or_read_in_line(self, clock: &Clock) -> Option<u64> {
         if self == Self::NONE {
@@ -106,7 +116,7 @@ enum Source {
     Counter {
         counter: Counter,
         discipline: &'static Discipline,
-        /// What the counter of the discipline showed at cache time 0.
+        /// The reading of the discipline's counter at cache time 0.
         origin: u64,
     },
     /// A ticker, and what it showed at construction.
@@ -117,9 +127,9 @@ impl Clock {
     /// The default clock: the processor's time stamp counter where it runs at a constant rate, else
     /// the monotonic clock of the operating system.
     ///
-    /// The first call in a process measures the rate of the counter against the system's clock.
-    /// This keeps the thread busy for less than a millisecond as a rule, at worst for 200 ms. Later
-    /// calls, from any cache, use the rate as measured.
+    /// The first call in a process measures the rate of the counter against the system's clock,
+    /// which keeps the thread busy ([`Ticker`] says how long). Later calls, from any cache, use the
+    /// rate as measured.
     pub(crate) fn tsc() -> Self {
         let (counter, discipline, origin) = Counter::start();
         Self {
@@ -158,8 +168,8 @@ impl Clock {
     #[inline]
     pub(crate) fn now_in_line(&self) -> Option<u64> {
         let direct = self.direct.now();
-        // Fuzzers and models set the time by a call. They get an answer every other time, so that
-        // they take both ways of a look-up.
+        // Fuzzers and models set the time by a call. Every other call answers `None`, so that they
+        // take both paths of a look-up.
         #[cfg(any(fuzzing, wheelhouse_shuttle))]
         let direct = direct.or_else(|| {
             let asked = self
@@ -201,8 +211,8 @@ impl Clock {
             .unwrap_or_else(|| self.view_after_correction(now))
     }
 
-    /// Calls `convert` with the [`view`](Self::view): for a caller that has no other calls to make,
-    /// and so saves no register as a rule.
+    /// Calls `convert` with the [`view`](Self::view): for a caller that otherwise calls no
+    /// function, and so need not save registers.
     #[inline(always)]
     pub(crate) fn with_view<R>(&self, now: u64, convert: impl FnOnce(View) -> R) -> R {
         match self.view_at_once(now) {
@@ -239,7 +249,7 @@ impl Clock {
         }
     }
 
-    /// What is left from now on until a deadline: `None` if it never comes, zero if it is due.
+    /// The time left from now until a deadline: `None` if it never comes, zero if it is due.
     pub(crate) fn time_until(&self, deadline: u64) -> Option<Duration> {
         if deadline == NEVER {
             return None;

@@ -26,19 +26,23 @@ use std::time::Duration;
 ///   with `Instant::now()` if that was not done in the last 17 ms. So the instants that an
 ///   [`Expiry`](crate::Expiry) is told agree with `Instant::now()` within 50 µs, at any uptime, and
 ///   do not go back in one thread.
-/// - **Deadlines.** A deadline is met within 50 µs + 1 part per million of its length, from ten
-///   seconds after the first cache of the process was built. Before that the rate of the counter is
-///   known less well, some 20 parts per million at first. These figures hold for a system clock
-///   that runs evenly. While the system slews its clock, the cache converts a deadline far away at
-///   the former rate, so it is off by as much as the slew shifts the clock.
+/// - **Deadlines.** The table shows how far a deadline may be off, if the system clock runs evenly.
+///   While the system slews its clock, the cache converts a deadline far away at the former rate,
+///   so it is off by as much as the slew shifts the clock.
+///
+///   | since the first cache of the process was built | error of a deadline |
+///   |---|---|
+///   | less than ten seconds | 50 µs + about 20 parts per million of its length |
+///   | ten seconds or more | 50 µs + 1 part per million of its length |
+///
 /// - **A suspended machine.** While a machine is suspended, `Instant::now()` stands still on some
 ///   systems (Linux, macOS) and continues on others (Windows). Told instants follow it in both
 ///   cases: they step forward at once, or stand still until `Instant::now()` has caught up, which
-///   takes at most 34 ms of running time. Deadlines are points of the counter. Where the hardware
-///   lets the counter run while the machine is suspended, that time counts for deadlines, and
-///   entries may be due right after it. Where the counter stands still, that time does not count.
-///   Where the counter starts again from 0, the cache takes this as time that ran backwards:
-///   nothing is removed early, and deadlines are reached later.
+///   takes at most twice the time named under *Agreement*, while the machine runs. Deadlines are
+///   points of the counter. Where the hardware lets the counter run while the machine is suspended,
+///   that time counts for deadlines, and entries may be due right after it. Where the counter
+///   stands still, that time does not count. Where the counter starts again from 0, the cache takes
+///   this as time that ran backwards: nothing is removed early, and deadlines are reached later.
 /// - **A virtual machine that moves.** The hypervisor keeps the counter going. The cache treats a
 ///   step of the counter as if the machine had been suspended. A different rate of the counter is
 ///   adopted within about half a minute; deadlines given before then keep the former rate.

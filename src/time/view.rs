@@ -155,7 +155,7 @@ impl View {
         deadline::deadline_at(now, lifetime)
     }
 
-    /// What is left until the deadline: `None` if it never comes, zero if it is due, and at least
+    /// The time left until the deadline: `None` if it never comes, zero if it is due, and at least
     /// 1 ns otherwise.
     #[inline]
     pub(crate) fn time_left(&self, now: u64, deadline: u64) -> Option<Duration> {

@@ -54,10 +54,10 @@
 //! 6. `now` is the time of the last `advance`.
 //! 7. No list holds an entry whose node's deadline was `NEVER` when it was linked.
 //!
-//! What follows: a node becomes pending less than one finest span after its deadline (4), and a
-//! pending node is taken out after finitely many steps: pending buckets take turns, `next_due`
-//! links nodes behind the `pending_end` of their bucket and never into the overdue bucket, and
-//! nodes that the caller adds to the overdue bucket wait for its next turn.
+//! Two facts follow. A node becomes pending less than one finest span after its deadline (4). A
+//! pending node is taken out after finitely many steps: pending buckets take turns; `next_due`
+//! links a node behind the `pending_end` of its bucket, never into the overdue bucket; and nodes
+//! that the caller adds to the overdue bucket wait for its next turn.
 //!
 //! # Cost
 //!

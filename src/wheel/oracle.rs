@@ -530,8 +530,8 @@ impl Bench {
         assert_eq!(pictured, self.wheel.len());
     }
 
-    /// The next deadline by brute force: each bucket_id that holds a node against each tick
-    /// boundary of a turn.
+    /// The next deadline by brute force: tries each occupied bucket with each tick boundary of a
+    /// turn.
     fn first_visit(&self) -> Option<u64> {
         if self.wheel.has_work() {
             return Some(self.now as u64);

@@ -40,7 +40,7 @@ impl AsyncLoader<u64, u64> for Remote {
         let running = backend.running.fetch_add(1, Ordering::SeqCst) + 1;
         backend.most.fetch_max(running, Ordering::SeqCst);
         let version = backend.version.load(Ordering::SeqCst);
-        // Others run meanwhile; and another call may be the one that goes on.
+        // Others run meanwhile; and another call may be the one that continues.
         thread::yield_now();
         let mut first = true;
         std::future::poll_fn(|cx| {

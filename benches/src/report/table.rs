@@ -1,5 +1,5 @@
-//! Tables, as Markdown that a terminal shows as well; and the file of results, which has every table
-//! of a run, with the machine, the command and the commit.
+//! Tables, as Markdown that a terminal shows as well; and the file of results, which has every
+//! table of a run, with the machine, the command and the commit.
 
 use std::iter;
 

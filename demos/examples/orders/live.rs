@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) fn run(plan: &Plan, path: &Path, receipts: Option<&Path>, bound: Duration) -> ExitCode {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // A second signal ends the program at once: after a crash it goes on as well.
+        // A second signal ends the program at once: after a crash it continues as well.
         let registered =
             signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))
                 .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)));

@@ -20,7 +20,7 @@
 //! # With a state that survives: `--state FILE`
 //!
 //! In real time, and on disk: kill the program at any moment, start it again with the same command,
-//! and it goes on. A cache alone forgets everything; these files remember:
+//! and it continues. A cache alone forgets everything; these files remember:
 //!
 //! * `FILE`: a snapshot of the cache, saved each second and on SIGINT or SIGTERM. It is written to
 //!   a temporary file, synced, and renamed over the old one.
@@ -81,7 +81,7 @@ struct Args {
     /// Virtual time between two maintenance passes, in milliseconds
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     step_ms: u64,
-    /// Run in real time, keep the orders in this file, and go on from it if it is there
+    /// Run in real time, keep the orders in this file, and continue from it if it is there
     #[arg(long, value_name = "FILE", group = "real_time", conflicts_with_all = ["hours", "step_ms"])]
     state: Option<PathBuf>,
     /// Seconds of the run with --state or --kills: orders are placed during the first half, and

@@ -141,7 +141,7 @@ async fn the_old_connection_never_touches_the_new_generation() {
         writer
             .send::<i64>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])
             .await;
-        // The heartbeat finds the connection silent; the request goes on over the next one.
+        // The heartbeat finds the connection silent; the request continues over the next one.
         assert_eq!(reading.await.unwrap(), "new");
         assert_eq!(near.stats().lost_connections(), 1);
         let (loads, pushes) = (near.stats().loads(), near.stats().invalidated_keys());
@@ -300,7 +300,7 @@ fn a_walk_that_cannot_begin_delays_nothing() {
                 "{pieces} requests, though entries are outdated"
             );
 
-            // After a report about everything; the heartbeat goes on.
+            // After a report about everything; the heartbeat continues.
             writer.send::<()>(&["FLUSHALL"]).await;
             until("the report has arrived", async || {
                 near.stats().invalidations_of_everything() == 1

@@ -130,7 +130,7 @@ impl Proxy {
         self.controls.send_modify(|c| *c.delay(direction) = by);
     }
 
-    /// Ends one direction of all present connections; the other goes on.
+    /// Ends one direction of all present connections; the other continues.
     pub fn half_close(&self, direction: Direction) {
         let accepted = *self.accepted.lock().unwrap();
         self.controls.send_modify(|c| *c.shut(direction) = accepted);
@@ -239,7 +239,7 @@ fn copy(
             };
             if read == 0 {
                 let _ = to.shutdown().await;
-                // The read half stays open, so the other direction goes on.
+                // The read half stays open, so the other direction continues.
                 std::future::pending::<()>().await;
             }
             if let Some(log) = &log {

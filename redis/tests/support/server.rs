@@ -83,7 +83,7 @@ impl Server {
         self.signal("STOP");
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub fn resume(&self) {
         self.signal("CONT");
     }

@@ -10,23 +10,23 @@ use crate::wheel::Wheel;
 /// How many events ahead the nodes are prefetched.
 const PREFETCH_DISTANCE: usize = 6;
 
-/// How often, while as many entries come in as the cache holds, each entry may report another read.
-/// Eight times as often gave the same hit ratios on every trace.
+/// How many reads each entry may report per turnover. A turnover is as many inserts as the cache
+/// holds entries. Eight times as often gave the same hit ratios on every trace.
 pub(in super::super) const RENEWALS_PER_TURNOVER: usize = 32;
 
 /// The same where the size policy promises the order of use.
 pub(in super::super) const ORDERED_RENEWALS_PER_TURNOVER: usize = 256;
 
 impl<K, V> Pass<'_, K, V> {
-    /// Lets entries report their next read again, if so much has happened since the last time that
-    /// it could matter which entry leaves first. A run does so at once: that tells what was read
-    /// before it from what is read after it.
+    /// Lets each entry report another read, once enough entries have come in since the last time
+    /// for the eviction order to matter. A run always does so, to separate reads before it from
+    /// reads after it.
     pub(super) fn renew_reads(&mut self) {
         let (Some(reads), Some(eviction)) = (&self.shared.reads, &self.state.eviction) else {
             return;
         };
-        // A replacement of equal weight never forces an eviction. But where the order of use is
-        // the promise, it is a use.
+        // A replacement of equal weight never forces an eviction. But a policy that keeps the exact
+        // order of use has to hear of it.
         let (came, times) = if eviction.keeps_order() {
             (self.applied, ORDERED_RENEWALS_PER_TURNOVER)
         } else {
@@ -39,9 +39,9 @@ impl<K, V> Pass<'_, K, V> {
         }
     }
 
-    /// Applies the batches of all shards, from where the last pass stopped, and that of the
-    /// writer's own shard last: what the writer has just brought in is then the newest of all, and
-    /// is evicted last. True if no shard was left out.
+    /// Applies the batches of all shards, starting where the last pass stopped. The shard of the
+    /// writer that runs the pass comes last, so that its new entry is the newest and is evicted
+    /// last. True if no shard was left out.
     pub(super) fn drain(&mut self) -> bool {
         let own = self.plan.own;
         let shards = self.shared.map.shards();
@@ -75,16 +75,16 @@ impl<K, V> Pass<'_, K, V> {
     /// ends what writers have begun, so that a table that is only read from then on does not stay
     /// in two arrays.
     fn drain_shard(&mut self, shard: usize) {
-        let mut batch = std::mem::take(&mut self.state.batch);
+        let mut batch = std::mem::take(&mut self.scratch.batch);
         let mut locked = self.shared.map.lock_shard(shard);
         if self.plan.resize && locked.is_resizing() {
             locked.resize_step(RESIZE_UNITS);
             self.resizing |= locked.is_resizing();
             self.budget = self.budget.saturating_sub(RESIZE_UNITS);
         }
-        locked.swap_batch(&mut batch, &mut self.state.parts);
+        locked.swap_batch(&mut batch, &mut self.scratch.parts);
         drop(locked);
-        for part in self.state.parts.drain(..) {
+        for part in self.scratch.parts.drain(..) {
             self.state.freeing.retire(Garbage::Part(part));
         }
         self.budget = self.budget.saturating_sub(batch.len());
@@ -105,7 +105,7 @@ impl<K, V> Pass<'_, K, V> {
             self.apply(event);
         }
         drop(events);
-        self.state.batch = batch;
+        self.scratch.batch = batch;
     }
 
     /// Applies one change of the map to the wheel and to the size policy.

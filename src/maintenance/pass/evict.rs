@@ -36,8 +36,8 @@ impl<K, V> Pass<'_, K, V> {
                 return;
             };
             let taken = self.take_victim(victim);
-            // If there is nothing to take, a writer was faster; its event, still in a batch, finds
-            // the node unlinked here.
+            // If the victim has left the map, a writer removed it first. Unlink it here; the
+            // writer's event, still in a batch, then finds nothing to do.
             if let Some(eviction) = &mut self.state.eviction {
                 match taken {
                     Some((RemovalCause::Expired, _)) => eviction.expired(victim),
@@ -59,8 +59,7 @@ impl<K, V> Pass<'_, K, V> {
 
     /// Takes a victim out of the map; the cause, and its last deadline. `None` if it had left
     /// before.
-    // By the present time, not that at which the pass began: a deadline may have been moved to
-    // before it since.
+    // Reads the clock again: since the pass began, a deadline may have been moved into the past.
     fn take_victim(&mut self, victim: NodePtr<K, V>) -> Option<(RemovalCause, u64)> {
         let hash = victim.hash();
         let mut shard = self.shared.map.lock(hash);

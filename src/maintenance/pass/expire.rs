@@ -18,9 +18,10 @@ const MAX_CHEAP_SWEEP: usize = 256;
 pub(in super::super) const SWEEPS_PER_TICK: u64 = 16;
 
 impl<K, V> Pass<'_, K, V> {
-    /// Removes what is due. To find what falls due before its tick ends takes a sweep of the
-    /// current bucket, which visits entries that are not due, too. The plan may ask for it. A cache
-    /// that is `over` its bound sweeps as well, a few times a tick or if the bucket is small.
+    /// Removes what is due. An entry that falls due before the current tick ends is found only by a
+    /// sweep of the current bucket, which also visits entries that are not due. The plan may ask
+    /// for a sweep. A cache that is `over` its bound sweeps as well, a few times a tick or if the
+    /// bucket is small.
     pub(super) fn expire(&mut self, over: bool) {
         let now = self.read_clock();
         let resolution = self.maintenance.spans.resolution();

@@ -14,7 +14,7 @@ pub(super) mod expire;
 
 use super::plan::Plan;
 use super::root::Maintenance;
-use super::state::State;
+use super::state::{Scratch, State};
 use crate::listener::RemovalCause;
 use crate::map::Garbage;
 use crate::node::{self, NodePtr, NodeState};
@@ -33,8 +33,10 @@ pub(super) struct Pass<'a, K, V> {
     maintenance: &'a Maintenance<K, V>,
     shared: &'a Shared<K, V>,
     state: &'a mut State<K, V>,
+    /// Taken from the state, to which `run` gives it back.
+    scratch: Scratch<K, V>,
     plan: Plan,
-    /// What is left of the plan's budget.
+    /// The rest of the plan's budget.
     budget: usize,
     /// Events applied: as many evictions may be due.
     applied: usize,
@@ -48,7 +50,7 @@ pub(super) struct Pass<'a, K, V> {
     ticker_panic: Option<Box<dyn Any + Send>>,
 }
 
-/// What a pass leaves.
+/// The work that a pass has left undone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passed {
     /// Whether the pass stopped for its budget with work left.
@@ -68,6 +70,7 @@ impl<K, V> Maintenance<K, V> {
         Pass {
             maintenance: self,
             shared,
+            scratch: state.take_scratch(),
             state,
             plan,
             budget: plan.budget,
@@ -91,13 +94,14 @@ impl<K, V> Pass<'_, K, V> {
         self.state
             .freeing
             .start_sweep(&shared.domain, shards, has_rings);
-        self.state.take_reads(shared.reads.as_ref());
+        (self.state).take_reads(shared.reads.as_ref(), &mut self.scratch.read);
         let drained = self.plan.drain && self.drain();
         self.renew_reads();
         self.state.freeing.end_sweep();
         self.make_room();
         (self.state.freeing).seal(&shared.domain, self.plan.seal, &maintenance.backlog);
-        maintenance.notifier.post(&mut self.state.gathered);
+        maintenance.notifier.post(&mut self.scratch.gathered);
+        self.state.scratch = self.scratch;
         maintenance.backlog.note_applied();
         maintenance.status.end();
         if let (Some(counters), Some(begun)) = (&shared.counters, begun) {
@@ -115,17 +119,18 @@ impl<K, V> Pass<'_, K, V> {
         }
     }
 
-    /// Removes due entries, and victims: always more than came in. Else writers that bring as much
-    /// as a pass can drain would keep expired entries in the cache, and the bound would not hold.
+    /// Removes due entries and victims, always more than the pass has added. Otherwise fast writers
+    /// could use up the whole budget of each pass: expired entries would stay, and the cache would
+    /// exceed its bound.
     fn make_room(&mut self) {
         let least = self.applied + self.plan.budget / 2;
-        // Expired entries make room before live ones are asked to.
+        // Remove expired entries before live ones.
         let over = self.plan.evict && self.state.is_over();
         if (self.plan.expire || over) && !self.state.wheel.is_empty() {
             self.count_done(least, |pass| pass.expire(over));
         }
         if over {
-            // However many were due.
+            // Evict whatever number of entries was due.
             self.count_done(least, Self::evict);
         }
     }
@@ -173,7 +178,7 @@ impl<K, V> Pass<'_, K, V> {
     #[inline(always)]
     fn notify_or_retire(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
         if self.maintenance.notifier.has_listener() {
-            self.state.gathered.push(Notification { node, cause });
+            self.scratch.gathered.push(Notification { node, cause });
         } else {
             self.state.freeing.retire(Garbage::Node(node));
         }

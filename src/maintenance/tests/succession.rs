@@ -6,6 +6,7 @@
 
 use crate::maintenance::plan::Plan;
 use crate::maintenance::plan::Sweep;
+use crate::random::Dice;
 use crate::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, Scheduler};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,25 +15,9 @@ use std::time::Duration;
 /// A random weight, and a handle on the counter of living values.
 type Value = Box<(u32, Arc<()>)>;
 
-/// Xorshift: G. Marsaglia, 2003.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 20) % bound
-    }
-
-    fn once_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
-
-    /// Zero to a few minutes.
-    fn lifetime(&mut self) -> Duration {
-        Duration::from_nanos(1 << self.below(38))
-    }
+/// A nanosecond to a few minutes.
+fn lifetime(dice: &mut Dice) -> Duration {
+    Duration::from_nanos(1 << dice.below(38))
 }
 
 /// Random settings; returns whether the cache is bounded.
@@ -77,7 +62,7 @@ fn plan(dice: &mut Dice, shard: usize) -> Plan {
 
 /// A random program on one cache.
 fn run(seed: u64) {
-    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut dice = Dice::new(seed);
     let (clock, told, shares) = (
         ManualTicker::new(),
         Arc::new(AtomicU64::new(0)),
@@ -112,14 +97,14 @@ fn run(seed: u64) {
             let key = dice.below(keys);
             match dice.below(14) {
                 0..=4 => cache.insert(key, value(dice.below(9))),
-                5 | 6 => cache.insert_with_ttl(key, value(dice.below(9)), dice.lifetime()),
+                5 | 6 => cache.insert_with_ttl(key, value(dice.below(9)), lifetime(&mut dice)),
                 7 => drop(cache.get(&key)),
                 8 => {
-                    let lifetime = (!dice.once_in(3)).then(|| dice.lifetime());
+                    let lifetime = (!dice.once_in(3)).then(|| lifetime(&mut dice));
                     cache.set_expiry(&key, lifetime);
                 }
                 9 => cache.invalidate(&key),
-                10 => clock.advance(dice.lifetime() / 16),
+                10 => clock.advance(lifetime(&mut dice) / 16),
                 _ => {
                     let shard = shared.map.shard_of(cache.core.hash(&key));
                     maintenance

@@ -120,7 +120,7 @@ impl<K, V> Array<K, V> {
 /// Where a hash stands in the order in which a table is visited.
 ///
 /// Entries move from array to array. But in the order of the reversed low bits, the entries of a
-/// bucket are neighbours whatever the size of the array. So a visit that goes on from a position
+/// bucket are neighbours whatever the size of the array. So a visit that continues from a position
 /// meets each entry that stays in the table once, though the table grows or shrinks meanwhile.
 #[inline]
 pub(super) fn position(hash: u64) -> u32 {

@@ -10,8 +10,8 @@ use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::sync::Ordering;
 
-/// Where a look-up without a lock has looked, so that its writer need not compute that again under
-/// the lock. Valid as long as the pin is held.
+/// What a writer's look-up without the lock has found, so that the writer need not search again
+/// under the lock. Valid as long as the pin is held.
 pub(in crate::map) struct Seen<'a, K, V> {
     pub(super) version: u64,
     /// The bucket of the hash under that version.
@@ -44,8 +44,8 @@ impl<K, V> Table<K, V> {
     ///
     /// No lock, no write.
     // Always inlined, as `find` is; rare cases are left to other functions. A hit takes a few dozen
-    // instructions, and a call would cost as many again to save registers. The two functions repeat
-    // a few lines: a part shared by both would return through the stack.
+    // instructions, and a call would cost as many again to save registers. `look` and `find` repeat
+    // a few lines: a shared function would return its result through the stack.
     #[inline(always)]
     pub(in crate::map) fn look(
         &self,

@@ -97,8 +97,8 @@ impl<K, V> TablePart<K, V> {
             handle_alloc_error(layout)
         }
         if buckets == 1 {
-            // An overflow bucket may be needed in the middle of a move, which cannot stop there: a
-            // link at such an address would be taken for a node, so it is as good as no memory.
+            // A link at such an address would be taken for a node. A move that needs an overflow
+            // bucket cannot stop half-way, so the address is treated as 'out of memory'.
             if !node::fits(whole.addr(), layout.size()) {
                 handle_alloc_error(layout)
             }

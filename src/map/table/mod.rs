@@ -15,11 +15,11 @@
 //! A look-up reads the version and the array's word, compares the tags of the eight words of one
 //! bucket, and goes through the bucket's overflow chain if it has one. If it finds nothing, it
 //! reads the version again. The same version means that no node was moved meanwhile, so the miss is
-//! true; else the look-up starts over. A hit needs no second reading: a word of a home is nulled no
-//! later than its node leaves, and a hit on a word that stayed behind is true as well (table 7).
-//! The *home* of a hash is the bucket that its entries stand in. While the table resizes, there are
-//! two arrays, and the home is in one of them. The look-up asks in which, and believes the answer
-//! if the version is the same afterwards (table 5).
+//! true; else the look-up starts over. A hit needs no second reading. A word in a home always names
+//! a node that is in the table. A stale word in an old array names a node that was in the table
+//! when the search began (table 7). The *home* of a hash is the bucket that its entries stand in.
+//! While the table resizes, there are two arrays, and the home is in one of them. The look-up asks
+//! in which, and believes the answer if the version is the same afterwards (table 5).
 //!
 //! [`Table::look`] examines one bucket, once. If that does not decide, the answer is *unclear*.
 //! [`Table::find`] always decides.
@@ -32,9 +32,9 @@
 //!    stands in at most two.
 //! 3. A change of a hash's home, or of a node's word within it, has a fixed order: store the new
 //!    words (release); store where the home is now, if that changes; move the version on (release);
-//!    only then null an old word of the same home. So take a reader that reads the version, looks
-//!    into the home and misses a node that stays in the table. When it reads the version again, it
-//!    sees another one: what made it miss was stored after the version moved on.
+//!    only then null an old word of the same home. So if a reader misses a node that stays in the
+//!    table, the version has changed when the reader reads it again: the null word that made it
+//!    miss was stored after the new version.
 //! 4. An array or overflow bucket that was unlinked is handed out as [`TablePart`], and freed only
 //!    after a grace period.
 //! 5. `next` and `moved` are stored before `array` says that the table is resizing, and not again
@@ -49,8 +49,8 @@
 //!    the entries moved, so its search began before that, and then the node was in the table. So at
 //!    a moment within the call the hit was true, though the node may have been removed or replaced
 //!    since: such a hit is like one that returned just before the removal. That node is not freed
-//!    meanwhile, since the reader was pinned when it left the map (node 1). The reader does
-//!    not believe a miss there, since the move has moved the version on.
+//!    meanwhile, since the reader was pinned when it left the map (node 1). A miss there does not
+//!    count, since the move has changed the version.
 //! 8. A bucket of the array that entries are moving to is uninitialised until its unit moves; the
 //!    move clears it first. No reader looks into it as a home before `moved` says so (table 5).
 //! 9. Memory for a growing or shrinking table is allocated before the write that needs it changes

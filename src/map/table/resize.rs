@@ -13,8 +13,8 @@
 //! | resizing | resizing | each insert or removal, and each pass of a run | [`Resize::step`]: moves the entries of some units |
 //! | resizing | settled | the step that moves the last unit | the new array is the only one of the table; the old one is handed out to be freed |
 //!
-//! A *unit* is what moves in one piece from one array to the other: the buckets of both arrays
-//! whose entries share the lowest bits of their hashes, as many bits as number the smaller array.
+//! A *unit* moves in one piece from one array to the other. It is one bucket of the smaller array,
+//! and the buckets of the larger array to which the same hashes belong.
 //!
 //! Readers may look at a unit while it moves: the writer stores the words of its entries in the new
 //! array, then says that the unit has moved, then moves the version on (table 3). The old words
@@ -122,7 +122,7 @@ impl<'a, K, V> Resize<'a, K, V> {
         })
     }
 
-    /// Moves up to so many units, and ends with the last one.
+    /// Moves up to this number of units, and ends with the last one.
     pub(super) fn step(self, state: &mut TableState<K, V>, units: u64) {
         let (begun, all) = (self.moved(), self.units());
         let end = all.min(begun + units);

@@ -1,4 +1,4 @@
-//! What a table consists of: the words that readers see, and the part of its writer.
+//! The fields of a table: the words that readers see, and the part of its writer.
 
 use super::array::Array;
 use super::bucket::{self, Bucket, Word};

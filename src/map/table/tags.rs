@@ -47,7 +47,7 @@ impl Iterator for Marks {
     }
 }
 
-/// Whether something has to see each load: an explorer, a fuzzer, Miri.
+/// Whether a tool must see each load: loom, shuttle, a fuzzer, Miri.
 const SHOWN: bool = cfg!(any(
     miri,
     fuzzing,

@@ -1,4 +1,4 @@
-//! What the holder of a shard's lock does with the table.
+//! Operations on the table by the holder of the shard's lock.
 //!
 //! # How it works
 //!
@@ -203,7 +203,7 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         }
     }
 
-    /// Moves up to so many units, if the table is resizing.
+    /// Moves up to this number of units, if the table is resizing.
     #[cold]
     #[inline(never)]
     pub(in crate::map) fn resize_step(&mut self, units: usize) {

@@ -4,6 +4,7 @@
 use super::super::entry;
 use super::super::pool::ONE_SLOT_CHUNKS;
 use super::*;
+use crate::random::Dice;
 
 fn place(slab: &mut Slab<u64, u64>, key: u64) -> NodePtr<u64, u64> {
     let times = Times {
@@ -209,14 +210,8 @@ fn a_slab_that_shrank_keeps_no_region_for_a_recycled_slot() {
 #[test]
 fn no_slot_is_handed_out_twice_and_none_is_lost() {
     for run in 0..30u64 {
-        // Xorshift: G. Marsaglia, 2003.
-        let mut seed = 0x9E37_79B9_7F4A_7C15 + run;
-        let mut below = move |bound: usize| {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            (seed % bound as u64) as usize
-        };
+        let mut dice = Dice::new(run);
+        let mut below = move |bound: usize| dice.below(bound as u64) as usize;
         let mut slab = Slab::new(Columns {
             queue: run % 2 == 0,
             own: run % 3 == 0,

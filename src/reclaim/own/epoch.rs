@@ -40,9 +40,9 @@
 //!    was done before. What a record's thread did before it unregistered happens before the
 //!    freeing.
 //!
-//! Each record has to pass once, at any time after FG: by 1, no later pin of it matters. So an
-//! answer is final, though a later check may find less: a reader may have read the epoch long ago
-//! and store it only now.
+//! Each record has to pass once, at any time after FG: by 1, no later pin of it matters. So a
+//! positive answer is final. A later check of the same record may show a lower epoch, because a
+//! reader may store an epoch that it read long ago.
 //!
 //! In 2 the fences alone would do. The release and the acquire of the epoch are for
 //! ThreadSanitizer, which does not follow fences.

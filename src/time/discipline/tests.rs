@@ -1,6 +1,7 @@
 //! The discipline in virtual time: a counter and a program's clock whose rates a test sets.
 
 use super::*;
+use crate::random::Dice;
 use std::sync::Arc;
 use std::sync::Mutex as StdMutex;
 use std::time::Duration;
@@ -12,9 +13,9 @@ const DAY: u64 = 86_400 * SECOND;
 const AGREEMENT: u64 = 50 * MICROSECOND;
 
 /// Two clocks that run in one true time, at rates in parts per billion beside it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Script {
-    dice: u64,
+    dice: Dice,
     truth: u64,
     counter: u64,
     counter_ppb: i64,
@@ -49,10 +50,7 @@ impl Script {
 
     /// Between 0 and `below`.
     fn roll(&mut self, below: u64) -> u64 {
-        self.dice ^= self.dice << 13;
-        self.dice ^= self.dice >> 7;
-        self.dice ^= self.dice << 17;
-        self.dice % below
+        self.dice.below(below)
     }
 }
 
@@ -103,7 +101,7 @@ impl Rig {
 
     fn starting_at(counter: u64, counter_ppb: i64) -> Self {
         let clocks = Clocks(Arc::new(StdMutex::new(Script {
-            dice: 0x2545_F491_4F6C_DD1D,
+            dice: Dice::new(1),
             truth: 0,
             counter,
             counter_ppb,
@@ -178,7 +176,7 @@ impl Rig {
         let deadline = view.deadline_after(now, Duration::from_nanos(lifetime));
         let mut ahead = self.script(|script| Script {
             counter: script.counter,
-            ..*script
+            ..script.clone()
         });
         let told = view.told;
         // Close to it in one step, then by halves.
@@ -285,7 +283,7 @@ fn a_jump_of_the_program_s_time_is_told_at_once() {
     }
 }
 
-/// A machine that was suspended, where the counter goes on and the program's time does not.
+/// A machine that was suspended, where the counter continues and the program's time does not.
 #[test]
 fn a_jump_of_the_counter_is_not_told() {
     for jump in [2 * SECOND, 10 * SECOND, DAY] {

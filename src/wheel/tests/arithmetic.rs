@@ -2,6 +2,7 @@
 //! where not.
 
 use super::ORIGINS;
+use crate::random::Dice;
 use crate::time::MAX_LIFETIME_NANOS;
 use crate::wheel::level::{
     BUCKETS, BUCKETS_PER_LEVEL, BucketSet, FINEST, LEVELS, OVERDUE, Spans, WIDEST, bucket_id_of,
@@ -75,7 +76,7 @@ fn every_pair_of_ticks_of_every_level_with_the_moments_beside_their_edges() {
         let spans = Spans::with_shift(shift);
         for (level, len) in BUCKETS_PER_LEVEL.into_iter().enumerate() {
             let (span, len) = (spans.span(level).as_nanos() as u64, u64::from(len));
-            // A turn from a boundary that all levels share, at several bucket_ids of the clock.
+            // One turn from a boundary that all levels share, at several times of the clock.
             for base in [0, 1 << 63, 0u64.wrapping_sub(span.wrapping_mul(len))] {
                 for tick in 0..len {
                     for ahead in 0..=2 * len + 1 {
@@ -204,13 +205,12 @@ fn passed_and_withdrawn_are_what_a_walk_over_the_ticks_finds() {
 #[test]
 fn the_first_visit_is_the_least_of_all_visits() {
     let spans = Spans::with_shift(4);
-    let mut random = super::random::Random(7);
+    let mut dice = Dice::new(7);
     for (level, len) in BUCKETS_PER_LEVEL.into_iter().enumerate() {
         for _ in 0..2_000 {
-            let now = random.next();
+            let now = dice.roll();
             let full = u64::MAX >> (64 - len);
-            let occupied =
-                (random.next() & random.next() & full) | 1 << (random.next() % u64::from(len));
+            let occupied = (dice.roll() & dice.roll() & full) | 1 << (dice.roll() % u64::from(len));
             let least = (0..len)
                 .filter(|index| occupied >> index & 1 == 1)
                 .map(|index| spans.visit(level, index, now).wrapping_sub(now))
@@ -238,12 +238,12 @@ fn places_number_the_buckets_without_gap_or_overlap() {
 
 #[test]
 fn a_set_of_places_is_walked_round_from_anywhere() {
-    let mut random = super::random::Random(11);
+    let mut dice = Dice::new(11);
     for _ in 0..300 {
         let mut bucket_ids = BucketSet::default();
         let mut members = std::collections::BTreeSet::new();
-        for _ in 0..random.next() % 6 {
-            let bucket_id = (random.next() % BUCKETS as u64) as u8;
+        for _ in 0..dice.roll() % 6 {
+            let bucket_id = (dice.roll() % BUCKETS as u64) as u8;
             bucket_ids.insert(bucket_id);
             members.insert(bucket_id);
         }

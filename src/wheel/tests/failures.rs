@@ -163,7 +163,7 @@ fn a_node_filed_again_in_the_bucket_in_hand_does_not_keep_the_drain_going() {
     let mut budget = 1_000;
     assert_eq!(rig.wheel.next_due(SPANS[4], &mut budget), None);
     assert_eq!(budget, 990);
-    // The bucket under the hand of the finest level, by readers who extend by exactly one turn.
+    // The bucket under the hand of the finest level, by reads that extend by exactly one turn.
     let nodes: Vec<_> = (0..10).map(|_| rig.schedule_in(SPAN as i64)).collect();
     let now = rig.wheel.now() + SPAN;
     for &node in &nodes {
@@ -364,7 +364,7 @@ fn a_caller_that_stops_in_mid_bucket_strands_nothing() {
     }
     let now = SPAN;
     for taken in 1..=10 {
-        // A panic in the caller's code after each node: the next pass goes on where this one was
+        // A panic in the caller's code after each node: the next pass continues where this one was
         // thrown out.
         let wheel = std::panic::AssertUnwindSafe(&mut rig.wheel);
         let thrown = std::panic::catch_unwind(move || {

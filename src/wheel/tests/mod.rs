@@ -11,8 +11,8 @@ use super::oracle::Nodes;
 use super::{NodePtr, Wheel};
 use crate::time::{self, NEVER};
 
-/// Moments at which a clock may stand when a test begins: around each bucket_id where a wrapping or
-/// a signed comparison could go wrong, and at the reserved deadline.
+/// Times at which the clock of a test may start: around each value where a wrapping or a signed
+/// comparison could go wrong, and at the reserved deadline.
 const ORIGINS: [u64; 12] = [
     0,
     1,
@@ -37,7 +37,7 @@ const SPAN: u64 = 1 << SHIFT;
 /// Spans of the five levels in most tests.
 const SPANS: [u64; 5] = [SPAN, SPAN << 6, SPAN << 12, SPAN << 17, SPAN << 19];
 
-/// A wheel and the nodes that hang in it.
+/// A wheel and the nodes linked in it.
 struct Rig {
     wheel: Wheel<u64, u64>,
     nodes: Nodes,

@@ -51,8 +51,8 @@ fn a_successor_of_the_last_pending_node_is_pending() {
     let nodes: Vec<_> = (0..3).map(|_| rig.schedule_in(SPAN as i64)).collect();
     let mut budget = 1;
     assert_eq!(rig.wheel.next_due(SPAN, &mut budget), Some(nodes[0]));
-    // The deadline belongs a turn later, in the same bucket: the heir is met with the pending ones
-    // and filed again.
+    // The new deadline is one turn later, in the same bucket: the wheel takes the successor out
+    // with the pending nodes and links it again.
     let heir = rig.nodes.succeed(nodes[2], SPAN * 65);
     rig.wheel.reschedule(heir);
     rig.wheel.check_invariants();

@@ -85,7 +85,7 @@ pub enum Ended {
     Overtaken,
 }
 
-/// What else went on during a call.
+/// What else happened during a call.
 #[derive(Clone, Debug, Default)]
 pub struct Beside {
     /// A value may have come in.

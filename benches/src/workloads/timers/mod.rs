@@ -33,13 +33,13 @@ trait Timers {
     /// Finishes work that was put off.
     fn settle(&mut self) {}
 
-    /// Lets time go on; returns how many timers fired.
+    /// Lets time continue; returns how many timers fired.
     fn advance(&mut self, from: u64, to: u64) -> u64;
 }
 
 /// An hour, ms.
 const HOUR: u64 = 3_600_000;
-/// Time goes on by a second at a time.
+/// Time continues by a second at a time.
 const STEP: u64 = 1_000;
 
 pub(super) fn run(bench: Bench<'_>) {

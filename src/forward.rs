@@ -1,0 +1,15 @@
+//! Methods that another value answers.
+
+/// Writes methods of `self` that call the same methods of another value; `then` makes of each
+/// answer what is returned.
+macro_rules! forward {
+    ($self:ident => $to:expr, $then:expr; $(
+        fn $method:ident($($name:ident: $type:ty),*) -> $answer:ty;
+    )*) => {$(
+        fn $method(&$self, $($name: $type),*) -> $answer {
+            $then($to.$method($($name),*))
+        }
+    )*};
+}
+
+pub(crate) use forward;

@@ -1,0 +1,20 @@
+//! What loads ask of a cache's types, by a short name.
+//!
+//! Public only as bounds within the crate, and not to be named.
+
+use std::hash::{BuildHasher, Hash};
+
+/// A key that can be loaded.
+pub trait CacheKey: Hash + Eq + Clone + Send + Sync + 'static {}
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> CacheKey for K {}
+
+/// A value that can be loaded.
+pub trait CacheValue: Clone + Send + Sync + 'static {}
+
+impl<V: Clone + Send + Sync + 'static> CacheValue for V {}
+
+/// A hasher of a cache that loads.
+pub trait CacheHasher: BuildHasher + Send + Sync + 'static {}
+
+impl<S: BuildHasher + Send + Sync + 'static> CacheHasher for S {}

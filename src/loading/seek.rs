@@ -1,0 +1,181 @@
+//! The way of a call to its part in a load: it finds the value, leads, or waits until it is told.
+//!
+//! Threads and tasks go the same way; they differ in how they wait.
+
+use super::begin::{LoadRequest, Role};
+use super::bounds::{CacheKey, CacheValue};
+use super::commit::Lead;
+use super::got::Got;
+use super::key::Key;
+use crate::load::{Load, Outcome, Ring, Ticket, Verdict};
+use crate::operations::{Cloned, Core, Taken};
+use crate::time::Clock;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+/// A call on its way to its part in a load.
+pub(crate) struct Seeker<'a, K, V, S, Y: Key<K>> {
+    core: &'a Core<K, V, S>,
+    key: Y,
+    /// The key's hash, once it has been computed.
+    hash: Option<u64>,
+    /// Whether it looks the key up before anything else.
+    looks: bool,
+    ask: LoadRequest,
+    ticket: Option<Ticket>,
+    waits: Option<Arc<Load<K, V>>>,
+}
+
+/// A call's part in a load.
+pub(crate) enum Part<'a, K, V, S> {
+    Found(Got<V>),
+    Shared(Outcome<V>),
+    Lead(Lead<'a, K, V, S>, Option<Got<V>>),
+    Busy,
+}
+
+impl<'a, K, V, S, Y: Key<K>> Seeker<'a, K, V, S, Y> {
+    pub(crate) fn new(core: &'a Core<K, V, S>, key: Y, ask: LoadRequest) -> Self {
+        Self {
+            core,
+            key,
+            hash: None,
+            looks: false,
+            ask,
+            ticket: None,
+            waits: None,
+        }
+    }
+
+    pub(super) fn with_hash(mut self, hash: u64) -> Self {
+        self.hash = Some(hash);
+        self
+    }
+
+    /// Has it look the key up before anything else.
+    pub(super) fn looking_up(mut self) -> Self {
+        self.looks = true;
+        self
+    }
+
+    pub(super) fn clock(&self) -> &'a Clock {
+        &self.core.shared.clock
+    }
+
+    /// A call that had other work to do now waits like any other call.
+    pub(super) fn wait_now(&mut self, ask: LoadRequest) {
+        self.ask = ask;
+        if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
+            load.wait_now(ticket);
+        }
+    }
+
+    /// Waits no longer.
+    fn stop(&mut self) {
+        if let (Some(load), Some(ticket)) = (self.waits.take(), self.ticket) {
+            self.core.loads().give_up(&load, ticket);
+        }
+    }
+}
+
+impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Seeker<'a, K, V, S, Y> {
+    /// Finds the part of a call that does not wait, or that was told this; `None` if it has to wait
+    /// now.
+    pub(super) fn step(&mut self, told: Option<Verdict<V>>) -> Option<Part<'a, K, V, S>> {
+        let loads = self.core.loads();
+        let former = self.waits.take();
+        let offered = match told {
+            Some(Verdict::Ended(outcome)) => return Some(Part::Shared(outcome)),
+            Some(Verdict::Leads) => former,
+            Some(Verdict::Retry) | None => None,
+        };
+        let hash = match self.hash {
+            Some(hash) => hash,
+            None => {
+                let key = self.key.query();
+                let hash = self.core.hash(key);
+                if self.looks
+                    && let Some(value) = self.core.look_up_hashed::<Taken<Cloned>, _>(hash, key)
+                {
+                    return Some(Part::Found(Got::hit(value)));
+                }
+                // Only now: if user code panics before, another poll begins anew.
+                *self.hash.insert(hash)
+            }
+        };
+        match loads.begin(offered, &mut self.key, hash, &self.ask, &mut self.ticket) {
+            Role::Found(got) => Some(Part::Found(got)),
+            Role::Lead(lead, seen) => Some(Part::Lead(lead, seen)),
+            Role::Busy => Some(Part::Busy),
+            Role::Joined(load) => {
+                self.waits = Some(load);
+                None
+            }
+        }
+    }
+
+    /// Finds the part of a task.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Part<'a, K, V, S>> {
+        loop {
+            let told = match (&self.waits, self.ticket) {
+                (Some(load), Some(ticket)) => {
+                    let told = load.poll(ticket, Some(cx.waker()));
+                    if told.is_none() {
+                        let loads = self.core.loads();
+                        if load.is_led_by_caller() {
+                            let message = loads.ring_message(load, Ring { others: 0 });
+                            self.stop();
+                            panic!("{message}");
+                        }
+                        if !loads.is_overdue(load, loads.clock()) {
+                            return Poll::Pending;
+                        }
+                        self.stop();
+                    }
+                    told
+                }
+                _ => None,
+            };
+            if let Some(part) = self.step(told) {
+                return Poll::Ready(part);
+            }
+        }
+    }
+
+    /// Finds the part of a thread, which waits until `until`; `Ok(None)` if that time is over. If
+    /// the thread would wait for itself: what to say of it.
+    pub(super) fn wait(
+        &mut self,
+        until: Option<Instant>,
+    ) -> Result<Option<Part<'a, K, V, S>>, String> {
+        let mut told = None;
+        loop {
+            if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
+                match self.core.loads().wait_until(load, ticket, until) {
+                    Ok(Some(verdict)) => told = Some(verdict),
+                    Ok(None) => {
+                        self.stop();
+                        return Ok(None);
+                    }
+                    Err(ring) => {
+                        let message = self.core.loads().ring_message(load, ring);
+                        self.stop();
+                        return Err(message);
+                    }
+                }
+            }
+            let part = self.step(told.take());
+            if part.is_some() {
+                return Ok(part);
+            }
+        }
+    }
+}
+
+impl<K, V, S, Y: Key<K>> Drop for Seeker<'_, K, V, S, Y> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
