@@ -179,9 +179,9 @@ where
     /// Stores a value. The listener gets the old value, if there is one, with the cause `Replaced`,
     /// or `Expired` if it had expired.
     ///
-    /// The cache asks the policy for the lifetime of a new entry, or of the updated one. It reads
-    /// the clock once, after the weigher has run: the policy is told this instant, the deadline
-    /// counts from it, and the value counts as written then.
+    /// The cache asks the policy for the lifetime of a new entry, or of the updated one. One
+    /// reading of the clock, taken after the weigher has run, decides: the policy is told this
+    /// instant, the deadline counts from it, and the value counts as written then.
     ///
     /// # Panics
     ///

@@ -1,14 +1,15 @@
 //! Inserting, and setting a deadline by hand.
 //!
-//! A write reads the clock once, looks the key up, and asks the policy, with no lock held. Then it
-//! takes the shard's lock and confirms by addresses that what it asked about is still there;
-//! otherwise it starts over. So a callback may call the cache, may panic, and may take long.
+//! A write looks the key up and asks the policy, with no lock held. Then it takes the shard's lock
+//! and confirms by addresses that what it asked about is still there; otherwise it starts over. So
+//! a callback may call the cache, may panic, and may take long.
 //!
-//! The deadline counts from that one reading. It may have passed by the time the lock is taken: the
-//! value is then stored as one that is due at once. A look-up that has read the clock earlier would
-//! still return it (`lookup`). So the value is stored with a claimed deadline. To find such a case,
-//! a write with a lifetime below [`BRIEF`] reads the clock once more under the lock, if a reading
-//! needs no function call. (If it does, look-ups do not read the clock first either.)
+//! One reading of the clock decides: the deadline counts from it. It is taken before the search if
+//! that needs no function call, else after it. The deadline may have passed by the time the lock is
+//! taken: the value is then stored as one that is due at once. A look-up that has read the clock
+//! earlier would still return it (`lookup`). So the value is stored with a claimed deadline. To
+//! find such a case, a write with a lifetime below [`BRIEF`] checks the clock again under the lock,
+//! if a reading needs no function call. (If it does, look-ups do not read the clock first either.)
 
 use super::core::Core;
 use super::gate::{Check, Explicit, WriteGate, Written};
