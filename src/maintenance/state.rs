@@ -15,7 +15,6 @@ pub(super) struct State<K, V> {
     pub(super) wheel: Wheel<K, V>,
     pub(super) eviction: Option<Eviction<K, V>>,
     pub(super) freeing: Freeing<K, V>,
-    /// With the pass while one runs.
     pub(super) scratch: Scratch<K, V>,
     /// The shard whose batch is drained next.
     pub(super) cursor: usize,
@@ -77,21 +76,12 @@ impl<K, V> State<K, V> {
         }
     }
 
-    /// The buffers for a pass that begins.
-    pub(super) fn take_scratch(&mut self) -> Scratch<K, V> {
-        std::mem::replace(&mut self.scratch, Scratch::new())
-    }
-
-    /// Drains the read rings into the size policy. `read` is an empty buffer.
-    pub(super) fn take_reads(
-        &mut self,
-        reads: Option<&ReadBuffer<K, V>>,
-        read: &mut Vec<NodePtr<K, V>>,
-    ) {
+    /// Drains the read rings into the size policy.
+    pub(super) fn take_reads(&mut self, reads: Option<&ReadBuffer<K, V>>) {
         let (Some(reads), Some(eviction)) = (reads, &mut self.eviction) else {
             return;
         };
-        let complete = reads.drain(read, |nodes| eviction.accessed_all(nodes));
+        let complete = reads.drain(&mut self.scratch.read, |nodes| eviction.accessed_all(nodes));
         self.freeing.rings_swept |= complete;
     }
 

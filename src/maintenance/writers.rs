@@ -88,9 +88,7 @@ impl<K, V> Maintenance<K, V> {
             return;
         }
         if let Some(mut state) = self.state.try_lock() {
-            let mut scratch = state.take_scratch();
-            state.take_reads(Some(reads), &mut scratch.read);
-            state.scratch = scratch;
+            state.take_reads(Some(reads));
         }
         _ = reads.offer(node, pin);
     }

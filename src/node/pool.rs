@@ -263,6 +263,7 @@ impl Pool {
 
     /// Takes a slot from a region. If that allocates a new region, `open` is called for each of its
     /// chunks, with the address of the chunk and the address of its columns.
+    #[inline]
     pub(super) fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
         match self.take_listed() {
             Some(slot) => slot,

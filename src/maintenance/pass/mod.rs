@@ -14,7 +14,7 @@ pub(super) mod expire;
 
 use super::plan::Plan;
 use super::root::Maintenance;
-use super::state::{Scratch, State};
+use super::state::State;
 use crate::listener::RemovalCause;
 use crate::map::Garbage;
 use crate::node::{self, NodePtr, NodeState};
@@ -33,8 +33,6 @@ pub(super) struct Pass<'a, K, V> {
     maintenance: &'a Maintenance<K, V>,
     shared: &'a Shared<K, V>,
     state: &'a mut State<K, V>,
-    /// Taken from the state, to which `run` gives it back.
-    scratch: Scratch<K, V>,
     plan: Plan,
     /// The rest of the plan's budget.
     budget: usize,
@@ -70,7 +68,6 @@ impl<K, V> Maintenance<K, V> {
         Pass {
             maintenance: self,
             shared,
-            scratch: state.take_scratch(),
             state,
             plan,
             budget: plan.budget,
@@ -94,14 +91,14 @@ impl<K, V> Pass<'_, K, V> {
         self.state
             .freeing
             .start_sweep(&shared.domain, shards, has_rings);
-        (self.state).take_reads(shared.reads.as_ref(), &mut self.scratch.read);
+        self.state.take_reads(shared.reads.as_ref());
         let drained = self.plan.drain && self.drain();
         self.renew_reads();
         self.state.freeing.end_sweep();
         self.make_room();
         (self.state.freeing).seal(&shared.domain, self.plan.seal, &maintenance.backlog);
-        maintenance.notifier.post(&mut self.scratch.gathered);
-        self.state.scratch = self.scratch;
+        let gathered = &mut self.state.scratch.gathered;
+        maintenance.notifier.post(gathered);
         maintenance.backlog.note_applied();
         maintenance.status.end();
         if let (Some(counters), Some(begun)) = (&shared.counters, begun) {
@@ -178,7 +175,7 @@ impl<K, V> Pass<'_, K, V> {
     #[inline(always)]
     fn notify_or_retire(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
         if self.maintenance.notifier.has_listener() {
-            self.scratch.gathered.push(Notification { node, cause });
+            (self.state.scratch.gathered).push(Notification { node, cause });
         } else {
             self.state.freeing.retire(Garbage::Node(node));
         }

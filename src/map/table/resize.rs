@@ -123,6 +123,7 @@ impl<'a, K, V> Resize<'a, K, V> {
     }
 
     /// Moves up to this number of units, and ends with the last one.
+    #[inline(never)]
     pub(super) fn step(self, state: &mut TableState<K, V>, units: u64) {
         let (begun, all) = (self.moved(), self.units());
         let end = all.min(begun + units);
