@@ -110,7 +110,7 @@ pub(crate) fn fills_all_bits<S: 'static>() -> bool {
 /// Mixes a hash so that all 64 bits depend on it: the map takes shard, bucket and tag from
 /// different bits, and a user's hasher may leave some of them constant.
 #[inline]
-pub(crate) fn spread(hash: u64) -> u64 {
+pub(crate) fn mix_bits(hash: u64) -> u64 {
     // The finalizer of a multiply-xorshift hash; the constant is 2^64 divided by the golden ratio,
     // made odd.
     let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -123,8 +123,8 @@ mod tests {
 
     #[test]
     fn spread_is_a_bijection_on_what_it_is_given() {
-        let spread: std::collections::HashSet<_> = (0..100_000).map(spread).collect();
-        assert_eq!(spread.len(), 100_000);
+        let mixed: std::collections::HashSet<_> = (0..100_000).map(mix_bits).collect();
+        assert_eq!(mixed.len(), 100_000);
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn small_numbers_reach_the_upper_bits() {
-        let tags: std::collections::HashSet<_> = (0..1000).map(|n| spread(n) >> 48).collect();
+        let tags: std::collections::HashSet<_> = (0..1000).map(|n| mix_bits(n) >> 48).collect();
         assert!(tags.len() > 900, "{} different tags", tags.len());
     }
 }

@@ -66,7 +66,7 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
                 // map when it is taken, not a node that an earlier pin has seen and that has left
                 // the map since.
                 let pin = self.core.shared.pin();
-                if let Some(hit) = self.core.shared.look_again(node, &pin) {
+                if let Some(hit) = self.core.shared.find_again(node, &pin) {
                     return Some(EntryRef::new(hit, &self.core.shared.clock, pin));
                 }
             }
@@ -84,7 +84,7 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
             self.pin = None;
             let pin = self.pin.insert(self.core.shared.pin());
             self.position = map.collect(self.shard, self.position as u32, pin, &mut self.bucket);
-            keep_one_a_key(&mut self.bucket);
+            dedup_by_key(&mut self.bucket);
         }
     }
 }
@@ -92,7 +92,7 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
 impl<K: Eq, V, S> FusedIterator for Iter<'_, K, V, S> {}
 
 /// A key that was removed and inserted again while its bucket was read may occur twice.
-fn keep_one_a_key<K: Eq, V>(nodes: &mut Vec<NodePtr<K, V>>) {
+fn dedup_by_key<K: Eq, V>(nodes: &mut Vec<NodePtr<K, V>>) {
     let same = |a: NodePtr<K, V>, b: NodePtr<K, V>| a.hash() == b.hash() && a.key() == b.key();
     let mut kept = 0;
     for at in 0..nodes.len() {

@@ -15,7 +15,7 @@
 //! 1. Nodes are posted in the order of the removals of each key, and delivered in the order of
 //!    posting: one queue, one holder of the token.
 //! 2. A posted node is freed only after it was delivered: delivered nodes come back only through
-//!    [`Delivered`].
+//!    [`OnDelivered`].
 //! 3. If the queue is not empty, then either a thread holds the token and will check the queue
 //!    again, or no thread was asked to deliver since the last post.
 //!
@@ -127,16 +127,16 @@ pub(crate) struct Notifier<K, V> {
 
 /// A block while it is delivered. If delivery stops, the rest of the block goes back to the front
 /// of the queue. Only the holder of the token takes blocks, so no later block was taken meanwhile.
-struct Left<'a, K, V> {
+struct BlockInDelivery<'a, K, V> {
     block: Vec<Notification<K, V>>,
     /// How many of the block were delivered.
     delivered: usize,
-    /// The nodes that were delivered and not yet passed to [`Delivered`].
+    /// The nodes that were delivered and not yet passed to [`OnDelivered`].
     nodes: Vec<NodePtr<K, V>>,
     queue: &'a Mutex<Queue<K, V>>,
 }
 
-impl<K, V> Drop for Left<'_, K, V> {
+impl<K, V> Drop for BlockInDelivery<'_, K, V> {
     fn drop(&mut self) {
         self.block.drain(..self.delivered);
         let block = std::mem::take(&mut self.block);
@@ -151,7 +151,7 @@ impl<K, V> Drop for Left<'_, K, V> {
 }
 
 /// The callback that takes delivered nodes back.
-pub(crate) type Delivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<NodePtr<K, V>>);
+pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<NodePtr<K, V>>);
 
 impl<K, V> Notifier<K, V> {
     pub(crate) fn new(listener: Option<Listener<K, V>>) -> Self {
@@ -194,13 +194,13 @@ impl<K, V> Notifier<K, V> {
         self.posted.load(Ordering::Acquire) - delivered
     }
 
-    /// Delivers until nothing is left, or until `go_on`, which it calls at intervals, returns
-    /// false. Returns at once if another thread delivers. True if `go_on` ended it. A panic of the
-    /// listener is caught and counted.
+    /// Delivers until nothing is left, or until `keep_going`, which it calls at intervals, returns
+    /// false. Returns at once if another thread delivers. True if `keep_going` ended it. A panic of
+    /// the listener is caught and counted.
     pub(crate) fn deliver(
         &self,
-        mut go_on: impl FnMut() -> bool,
-        done: Delivered<'_, K, V>,
+        mut keep_going: impl FnMut() -> bool,
+        done: OnDelivered<'_, K, V>,
     ) -> bool {
         let Some(listener) = &self.listener else {
             return false;
@@ -221,7 +221,7 @@ impl<K, V> Notifier<K, V> {
                         let count = left.nodes.len() as u64;
                         done(&mut left.nodes);
                         self.note_delivered(count);
-                        if !go_on() {
+                        if !keep_going() {
                             stopped.set(true);
                             return;
                         }
@@ -234,10 +234,10 @@ impl<K, V> Notifier<K, V> {
     }
 
     /// The oldest block that waits. For the holder of the token.
-    fn next(&self) -> Option<Left<'_, K, V>> {
+    fn next(&self) -> Option<BlockInDelivery<'_, K, V>> {
         let mut queue = self.queue.lock();
         let block = queue.blocks.pop_front()?;
-        Some(Left {
+        Some(BlockInDelivery {
             block,
             delivered: 0,
             nodes: std::mem::take(&mut queue.nodes),
@@ -263,7 +263,7 @@ impl<K, V> Notifier<K, V> {
 
     /// Delivers, or waits for the thread that does, until everything posted before the call was
     /// delivered. Not for a thread inside a listener.
-    pub(crate) fn deliver_all(&self, done: Delivered<'_, K, V>) {
+    pub(crate) fn deliver_all(&self, done: OnDelivered<'_, K, V>) {
         debug_assert!(!inside_listener());
         if self.listener.is_none() {
             return;

@@ -194,7 +194,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(wheel.levels()[0].lens().iter().sum::<usize>(), 1);
     /// ```
     pub fn wheel(&self) -> WheelSnapshot {
-        let next_maintenance_in = self.core.maintenance.runs(&self.core.shared).next_in();
+        let next_maintenance_in = self.core.maintenance.view(&self.core.shared).next_in();
         let (now_nanos, levels) = self.core.maintenance.wheel_levels();
         WheelSnapshot::new(now_nanos, next_maintenance_in, levels)
     }

@@ -35,7 +35,7 @@ const RETURNED: usize = usize::MAX >> 1;
 thread_local! {
     // A plain cell without a destructor: the fast path is one load.
     static NUMBER: Cell<usize> = const { Cell::new(NOT_DRAWN) };
-    static LEASE: Lease = Lease(THREADS.take());
+    static LEASE: NumberGuard = NumberGuard(THREADS.take());
 }
 
 /// The numbers of threads.
@@ -80,9 +80,9 @@ impl Numbers {
 }
 
 /// A thread's number, returned when the thread ends.
-struct Lease(usize);
+struct NumberGuard(usize);
 
-impl Drop for Lease {
+impl Drop for NumberGuard {
     fn drop(&mut self) {
         // This happens before another thread can draw the number. A thread whose cell is gone draws
         // again and gets `RETURNED`.

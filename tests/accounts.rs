@@ -185,13 +185,13 @@ fn balances(settings: impl FnOnce(CacheBuilder<u64, u64>) -> CacheBuilder<u64, u
 }
 
 #[test]
-fn without_a_bound() {
+fn stored_plus_delivered_equals_inserted_without_a_bound() {
     balances(|builder| builder, "plain");
     balances(|builder| builder.expire_after(Whims), "a policy");
 }
 
 #[test]
-fn with_limits_for_all_entries() {
+fn stored_plus_delivered_equals_inserted_with_limits() {
     let limited = |builder: CacheBuilder<u64, u64>| {
         let builder = builder.time_to_idle(nanos(700));
         builder.time_to_live(nanos(2_000))
@@ -204,7 +204,7 @@ fn with_limits_for_all_entries() {
 }
 
 #[test]
-fn near_a_bound() {
+fn stored_plus_delivered_equals_inserted_near_a_bound() {
     for policy in [EvictionPolicy::Adaptive, EvictionPolicy::Lru] {
         for most in [0, 3, 20, 60] {
             let bounded = |builder: CacheBuilder<u64, u64>| {

@@ -112,9 +112,9 @@ fn heavy_expired_entries_evict_no_live_entry() {
         }
         cache.run_pending_tasks();
         assert_eq!(cache.weighted_size(), limit);
-        let mut told = heard.take_sorted();
-        told.dedup();
-        assert_eq!(told, [1, 2, 3].map(|key| (key, u32::MAX, Expired)));
+        let mut delivered = heard.take_sorted();
+        delivered.dedup();
+        assert_eq!(delivered, [1, 2, 3].map(|key| (key, u32::MAX, Expired)));
     }
 }
 

@@ -320,9 +320,9 @@ struct ValidUntil(Arc<OnceLock<Instant>>);
 
 impl ValidUntil {
     /// The first call sets the deadline an hour later.
-    fn left(&self, told: Instant) -> Option<Duration> {
-        let end = *self.0.get_or_init(|| told + HOUR);
-        Some(end - told)
+    fn left(&self, policy_instant: Instant) -> Option<Duration> {
+        let end = *self.0.get_or_init(|| policy_instant + HOUR);
+        Some(end - policy_instant)
     }
 }
 
@@ -368,9 +368,9 @@ fn an_entry_valid_until_an_instant_expires_exactly_then() {
     };
     // The first write of a cache also arranges a wake-up for its deadline.
     cache.insert_with_ttl(1, 1, HOUR);
-    let told = clock.0.load(Relaxed);
+    let policy_instant = clock.0.load(Relaxed);
     assert_eq!(readings(&|| cache.insert(2, 1)), 1, "create");
-    let end = told + HOUR.as_nanos() as u64;
+    let end = policy_instant + HOUR.as_nanos() as u64;
     let ends = || {
         // The clock shows this when `time_left` reads it, after the reading of the look-up.
         let now = clock.0.load(Relaxed) + 7;

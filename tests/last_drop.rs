@@ -57,7 +57,7 @@ fn slow(
 }
 
 #[test]
-fn it_waits_for_a_running_listener_and_for_all_pending_notifications() {
+fn the_last_drop_waits_for_a_running_listener_and_all_pending_notifications() {
     for round in 0..5 {
         let (census, gate) = (Census::default(), Gate::new());
         let told = Arc::new(AtomicU32::new(0));
@@ -94,7 +94,7 @@ fn it_waits_for_a_running_listener_and_for_all_pending_notifications() {
 }
 
 #[test]
-fn it_waits_for_a_run_of_the_scheduler_thread() {
+fn the_last_drop_waits_for_a_run_of_the_scheduler_thread() {
     /// A value whose destructor reports that it runs, and then waits.
     struct Slow(
         Option<(Sender<()>, Arc<Gate>)>,
@@ -141,7 +141,7 @@ fn it_waits_for_a_run_of_the_scheduler_thread() {
 }
 
 #[test]
-fn it_waits_for_a_task_that_an_event_loop_runs() {
+fn the_last_drop_waits_for_a_task_that_an_event_loop_runs() {
     let (census, gate, alarm) = (Census::default(), Gate::new(), Latest::default());
     let (entered, enters) = mpsc::channel();
     let cache = Cache::builder()
@@ -199,7 +199,7 @@ fn handles_that_are_not_the_last_do_not_wait() {
 }
 
 #[test]
-fn inside_the_listener_it_returns_and_that_thread_does_the_rest() {
+fn the_last_drop_inside_the_listener_returns_and_that_thread_does_the_rest() {
     let (census, heard) = (Census::default(), Record::new());
     let slot: Slot<Cache<u32, Counted<u32>>> = Arc::default();
     let (last, record) = (Arc::clone(&slot), heard.clone());

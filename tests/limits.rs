@@ -179,7 +179,7 @@ fn the_earliest_of_policy_and_time_to_idle_counts() {
 }
 
 #[test]
-fn all_three_together() {
+fn the_earliest_of_policy_live_and_idle_limit_counts() {
     let clock = ManualTicker::new();
     let script = Script::new(Answer::After(secs(50)), Answer::Keep, Answer::Keep);
     let cache = Cache::builder()

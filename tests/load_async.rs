@@ -225,7 +225,7 @@ fn with_a_scheduler_waiters_of_an_overdue_load_move_on_by_themselves() {
 }
 
 #[test]
-fn a_late_result_is_stored_though_its_waiters_were_roused() {
+fn a_late_result_is_stored_after_its_waiters_were_woken() {
     let (ticker, note) = (ManualTicker::new(), Note::default());
     let cache: Cache<u64, u64> = Cache::builder()
         .ticker(ticker.clone())

@@ -76,8 +76,8 @@ type Overtaken = (CompResult<u64, u32>, Option<u32>, Vec<(u32, RemovalCause)>);
 
 /// The result of a compute if `write` happens while its closure runs.
 fn overtaken(before: Option<u32>, write: impl Fn(&Cache<u64, u32>), op: Op<u32>) -> Overtaken {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let tell = Arc::clone(&told);
+    let delivered = Arc::new(Mutex::new(Vec::new()));
+    let tell = Arc::clone(&delivered);
     let cache: Cache<u64, u32> = Cache::builder()
         .record_stats()
         .removal_listener(move |_: &u64, value: &u32, cause| {
@@ -96,21 +96,24 @@ fn overtaken(before: Option<u32>, write: impl Fn(&Cache<u64, u32>), op: Op<u32>)
     let after = cache.get(&1);
     cache.run_pending_tasks();
     let stats = cache.stats();
-    let told = std::mem::take(&mut *told.lock().unwrap());
+    let delivered = std::mem::take(&mut *delivered.lock().unwrap());
     let came = stats.insertions() + stats.updates();
-    assert_eq!(came, told.len() as u64 + cache.entry_count());
-    (result, after, told)
+    assert_eq!(came, delivered.len() as u64 + cache.entry_count());
+    (result, after, delivered)
 }
 
 #[test]
 fn an_insert_comes_after_the_compute() {
     let insert = |cache: &Cache<u64, u32>| cache.insert(1, 99);
-    let (result, after, told) = overtaken(Some(1), insert, Op::Put(2));
+    let (result, after, delivered) = overtaken(Some(1), insert, Op::Put(2));
     let CompResult::ReplacedWith(entry) = result else {
         panic!("{result:?}")
     };
     assert!(*entry.value() == 2 && !entry.is_stored());
-    assert_eq!((after, told), (Some(99), vec![(1, RemovalCause::Replaced)]));
+    assert_eq!(
+        (after, delivered),
+        (Some(99), vec![(1, RemovalCause::Replaced)])
+    );
     let (result, after, _) = overtaken(None, insert, Op::Put(2));
     let CompResult::Inserted(entry) = result else {
         panic!("{result:?}")
@@ -158,12 +161,15 @@ fn a_removal_that_returned_the_value_comes_before_the_compute() {
         |cache| cache.retain(|_, _| false),
     ];
     for write in writes {
-        let (result, after, told) = overtaken(Some(1), write, Op::Put(2));
+        let (result, after, delivered) = overtaken(Some(1), write, Op::Put(2));
         assert!(
             matches!(result, CompResult::Overtaken(Some(2))),
             "{result:?}"
         );
-        assert_eq!((after, told), (None, vec![(1, RemovalCause::Explicit)]));
+        assert_eq!(
+            (after, delivered),
+            (None, vec![(1, RemovalCause::Explicit)])
+        );
         let (result, ..) = overtaken(Some(1), write, Op::Remove);
         assert!(matches!(result, CompResult::Overtaken(None)), "{result:?}");
         let (result, ..) = overtaken(Some(1), write, Op::Nop);

@@ -343,7 +343,7 @@ fn a_waiter_whose_clone_panics_affects_no_other_call() {
 }
 
 #[test]
-fn failures_count() {
+fn failed_loads_are_counted_in_stats() {
     let cache: Cache<u64, u64> = Cache::builder().record_stats().build();
     _ = cache.try_get_with(1, || Err::<u64, u8>(1));
     _ = cache.optionally_get_with(1, || None);

@@ -7,7 +7,7 @@ mod support;
 use support::Dice;
 
 #[test]
-fn random_programs() {
+fn random_loads_agree_with_the_model() {
     let mut dice = Dice::new(1);
     for _ in 0..3_000 {
         let program: Vec<u8> = (0..120).map(|_| dice.roll() as u8).collect();

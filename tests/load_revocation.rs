@@ -7,43 +7,43 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use wheelhouse::{Cache, Filled, Leased, RemovalCause};
 
-type Told = Arc<Mutex<Vec<(u64, u64, RemovalCause)>>>;
+type Delivered = Arc<Mutex<Vec<(u64, u64, RemovalCause)>>>;
 
-fn listened() -> (Cache<u64, u64>, Told) {
-    let told = Told::default();
-    let tell = Arc::clone(&told);
+fn listened() -> (Cache<u64, u64>, Delivered) {
+    let delivered = Delivered::default();
+    let tell = Arc::clone(&delivered);
     let cache = Cache::builder()
         .record_stats()
         .removal_listener(move |key: &u64, value: &u64, cause| {
             tell.lock().unwrap().push((*key, *value, cause));
         })
         .build();
-    (cache, told)
+    (cache, delivered)
 }
 
 /// The values inserted are the values delivered plus the values stored.
-fn accounts_are_square(cache: &Cache<u64, u64>, told: &Told) {
+fn accounts_are_square(cache: &Cache<u64, u64>, delivered: &Delivered) {
     cache.run_pending_tasks();
     let stats = cache.stats();
-    let told = told.lock().unwrap().len() as u64;
+    let delivered = delivered.lock().unwrap().len() as u64;
     assert_eq!(
         stats.insertions() + stats.updates(),
-        told + cache.entry_count()
+        delivered + cache.entry_count()
     );
 }
 
 #[test]
-fn an_insert_wins_over_the_load() {
-    let (cache, told) = listened();
+fn an_insert_revokes_the_load() {
+    let (cache, delivered) = listened();
     let value = cache.get_with(1, || {
         cache.insert(1, 99);
         10
     });
     assert_eq!((value, cache.get(&1)), (99, Some(99)));
     assert_eq!(cache.stats().loads_discarded(), 1);
-    accounts_are_square(&cache, &told);
+    accounts_are_square(&cache, &delivered);
     assert!(
-        told.lock().unwrap().is_empty(),
+        delivered.lock().unwrap().is_empty(),
         "the loaded value was never there"
     );
 }
@@ -56,7 +56,7 @@ fn removals_revoke_the_load_of_an_absent_key() {
         |cache| cache.invalidate_all(),
     ];
     for remove in removals {
-        let (cache, told) = listened();
+        let (cache, delivered) = listened();
         let value = cache.get_with(1, || {
             remove(&cache);
             10
@@ -64,32 +64,32 @@ fn removals_revoke_the_load_of_an_absent_key() {
         assert_eq!((value, cache.get(&1)), (10, None));
         assert_eq!(cache.get_with(1, || 11), 11, "a later call loads anew");
         assert_eq!(cache.get(&1), Some(11));
-        accounts_are_square(&cache, &told);
+        accounts_are_square(&cache, &delivered);
     }
 }
 
 #[test]
 fn an_entry_removed_by_retain_revokes() {
-    let (cache, told) = listened();
+    let (cache, delivered) = listened();
     let value = cache.get_with(1, || {
         cache.insert(1, 98);
         cache.retain(|_, _| false);
         10
     });
     assert_eq!((value, cache.get(&1)), (10, None));
-    accounts_are_square(&cache, &told);
+    accounts_are_square(&cache, &delivered);
 }
 
 #[test]
-fn insert_then_invalidate_is_not_taken_for_nothing() {
-    let (cache, told) = listened();
+fn insert_then_invalidate_revokes_the_load() {
+    let (cache, delivered) = listened();
     let value = cache.get_with(1, || {
         cache.insert(1, 99);
         cache.invalidate(&1);
         10
     });
     assert_eq!((value, cache.get(&1)), (10, None));
-    accounts_are_square(&cache, &told);
+    accounts_are_square(&cache, &delivered);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn reads_deadlines_and_expiry_do_not_revoke() {
 
 #[test]
 fn a_call_after_the_write_never_joins_the_old_load() {
-    let (cache, told) = listened();
+    let (cache, delivered) = listened();
     let (began, begun) = mpsc::channel();
     let (go, gone) = mpsc::channel::<()>();
     let other = cache.clone();
@@ -132,12 +132,12 @@ fn a_call_after_the_write_never_joins_the_old_load() {
     let old = old.join().unwrap();
     assert!(old == 1 || old == 2, "{old}");
     assert_eq!(cache.get(&1), Some(2));
-    accounts_are_square(&cache, &told);
+    accounts_are_square(&cache, &delivered);
 }
 
 #[test]
 fn an_old_load_that_ends_after_a_newer_one_stored_gets_that() {
-    let (cache, told) = listened();
+    let (cache, delivered) = listened();
     let Leased::Lease(old) = cache.lease(1) else {
         panic!("the key is absent");
     };
@@ -152,12 +152,12 @@ fn an_old_load_that_ends_after_a_newer_one_stored_gets_that() {
         }
     );
     assert_eq!(cache.get(&1), Some(2));
-    accounts_are_square(&cache, &told);
+    accounts_are_square(&cache, &delivered);
 }
 
 #[test]
 fn an_old_load_that_ends_while_a_newer_one_runs_leaves_it_alone() {
-    let (cache, told) = listened();
+    let (cache, delivered) = listened();
     let Leased::Lease(old) = cache.lease(1) else {
         panic!("the key is absent");
     };
@@ -169,7 +169,7 @@ fn an_old_load_that_ends_while_a_newer_one_runs_leaves_it_alone() {
     assert!(new.is_current());
     assert_eq!(new.fill(2), Filled::Stored);
     assert_eq!(cache.get(&1), Some(2));
-    accounts_are_square(&cache, &told);
+    accounts_are_square(&cache, &delivered);
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn a_colliding_key_that_is_written_during_a_load_leaves_it_alone() {
 #[test]
 fn waiters_of_a_revoked_load_share_what_its_leader_gets() {
     for written in [Some(99), None] {
-        let (cache, told) = listened();
+        let (cache, delivered) = listened();
         let Leased::Lease(lease) = cache.lease(1) else {
             panic!("the key is absent");
         };
@@ -284,7 +284,7 @@ fn waiters_of_a_revoked_load_share_what_its_leader_gets() {
             assert_eq!(waiter.join().unwrap(), written.unwrap_or(10));
         }
         assert_eq!(cache.get(&1), written);
-        accounts_are_square(&cache, &told);
+        accounts_are_square(&cache, &delivered);
     }
 }
 
@@ -293,7 +293,7 @@ fn under_stress_no_stale_value_stays() {
     // The backend's version only grows; after each change the key is invalidated. A value in the
     // cache at the end must be the last version.
     for _ in 0..50 {
-        let (cache, told) = listened();
+        let (cache, delivered) = listened();
         let versions: HashMap<u64, AtomicU64> =
             (0..2).map(|key| (key, AtomicU64::new(0))).collect();
         thread::scope(|scope| {
@@ -323,6 +323,6 @@ fn under_stress_no_stale_value_stays() {
                 assert_eq!(value, version.load(Ordering::SeqCst));
             }
         }
-        accounts_are_square(&cache, &told);
+        accounts_are_square(&cache, &delivered);
     }
 }

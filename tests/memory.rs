@@ -308,7 +308,7 @@ fn pairs_removed_by_a_destructor_on_another_thread_are_dropped_too() {
 }
 
 #[test]
-fn three_passes_beside_the_scheduler_s_thread_drop_everything() {
+fn three_passes_beside_the_scheduler_thread_drop_everything() {
     let values = Census::default();
     let cache = Cache::new(1000);
     for round in 0..300 {

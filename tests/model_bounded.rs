@@ -51,12 +51,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn by_the_default_policy(max in bound(), ops in vec(op(), 1..200)) {
+    fn the_default_policy_agrees_with_the_model(max in bound(), ops in vec(op(), 1..200)) {
         compare(EvictionPolicy::Adaptive, max, &ops).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn by_lru(max in bound(), ops in vec(op(), 1..200)) {
+    fn lru_agrees_with_the_model(max in bound(), ops in vec(op(), 1..200)) {
         compare(EvictionPolicy::Lru, max, &ops).map_err(TestCaseError::fail)?;
     }
 }

@@ -306,8 +306,8 @@ fn a_listener_whose_panic_carries_what_panics_when_dropped_is_contained_and_coun
         cache.invalidate(&key);
     }
     cache.run_pending_tasks();
-    let told: Vec<_> = (0..4).map(|key| (key, key, Explicit)).collect();
-    assert_eq!(heard.take_sorted(), told);
+    let delivered: Vec<_> = (0..4).map(|key| (key, key, Explicit)).collect();
+    assert_eq!(heard.take_sorted(), delivered);
     assert_eq!(cache.stats().listener_panics(), 2);
     every_call_works(&cache);
 }

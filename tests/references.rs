@@ -85,7 +85,7 @@ fn a_leaked_reference_of_an_ended_thread_keeps_what_is_removed_until_the_cache_i
 /// Two threads, each of which writes a key and then reads the other's: at least one of them finds
 /// it, whatever else they hold.
 #[test]
-fn a_held_reference_hides_no_write() {
+fn a_thread_with_a_reference_sees_other_threads_writes() {
     const ROUNDS: u64 = 50_000;
     let cache: Cache<u64, u64> = Cache::builder().build();
     cache.insert(0, 0);

@@ -96,14 +96,14 @@ fn spawn_on_smol(task: Task) {
 }
 
 #[test]
-fn on_smol() {
+fn async_loads_run_on_smol() {
     let (all, calls) = herd(spawn_on_smol);
     block_on(all);
     assert!(calls.load(Ordering::SeqCst) >= 20);
 }
 
 #[test]
-fn on_both_kinds_of_tokio() {
+fn async_loads_run_on_both_kinds_of_tokio() {
     let one = tokio::runtime::Builder::new_current_thread().build();
     let many = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

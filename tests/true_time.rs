@@ -22,7 +22,7 @@ use wheelhouse::{Cache, Expiry, ManualTicker};
 struct Scribe(Arc<Mutex<Option<Instant>>>);
 
 impl Scribe {
-    fn told(&self) -> Instant {
+    fn policy_instant(&self) -> Instant {
         self.0.lock().unwrap().expect("the policy was asked")
     }
 
@@ -67,10 +67,10 @@ fn noted() -> (Cache<u64, u64>, Scribe) {
 
 /// How far an instant lies outside of the time during which the policy received it; the delays of a
 /// busy machine fall into that time.
-fn outside(before: Instant, told: Instant, after: Instant) -> Duration {
+fn outside(before: Instant, policy_instant: Instant, after: Instant) -> Duration {
     before
-        .saturating_duration_since(told)
-        .max(told.saturating_duration_since(after))
+        .saturating_duration_since(policy_instant)
+        .max(policy_instant.saturating_duration_since(after))
 }
 
 /// Creates, updates and reads an entry; returns the greatest of the three differences.
@@ -78,7 +78,7 @@ fn disagreement(cache: &Cache<u64, u64>, scribe: &Scribe, key: u64) -> Duration 
     let measure = |call: &dyn Fn()| {
         let before = Instant::now();
         call();
-        outside(before, scribe.told(), Instant::now())
+        outside(before, scribe.policy_instant(), Instant::now())
     };
     let create = measure(&|| cache.insert(key, 1));
     let update = measure(&|| cache.insert(key, 2));
@@ -189,11 +189,11 @@ fn policy_now_is_the_time_that_policies_receive() {
         let now = cache.policy().now();
         assert_eq!(now - start, secs(seconds));
         cache.insert(seconds, 0);
-        assert_eq!(scribe.told(), now);
+        assert_eq!(scribe.policy_instant(), now);
         cache.insert(seconds, 1);
-        assert_eq!(scribe.told(), now);
+        assert_eq!(scribe.policy_instant(), now);
         cache.get(&seconds);
-        assert_eq!(scribe.told(), now);
+        assert_eq!(scribe.policy_instant(), now);
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::hostile::Hostile;
 use crate::model::bytes::Bytes;
 use crate::model::subject::AsWritten;
-use crate::model::{LONGEST, Model, Op, Outcome, Settings, Told, Value, many_keys};
+use crate::model::{Delivered, LONGEST, Model, Op, Outcome, Settings, Value, many_keys};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use wheelhouse::{Cache, ManualTicker};
 struct Subject {
     cache: Cache<u8, Value, Hostile>,
     clock: ManualTicker,
-    told: Arc<Mutex<Told>>,
+    delivered: Arc<Mutex<Delivered>>,
 }
 
 impl Subject {
@@ -20,16 +20,16 @@ impl Subject {
     /// far away.
     fn new(settings: Settings, flavour: u8) -> Self {
         let clock = ManualTicker::starting_at(settings.origin);
-        let told: Arc<Mutex<Told>> = Arc::default();
-        let tell = Arc::clone(&told);
+        let delivered: Arc<Mutex<Delivered>> = Arc::default();
+        let tell = Arc::clone(&delivered);
         let mut builder = Cache::builder()
             .hasher(Hostile(flavour))
             .ticker(clock.clone())
             .expiry_resolution(Duration::from_nanos(1 << settings.resolution))
             .weigher(|_, value: &Value| value.weight())
             .removal_listener(move |&key: &u8, value: &Value, cause| {
-                let mut told = tell.lock().unwrap();
-                told.entry(key).or_default().push((value.id, cause));
+                let mut delivered = tell.lock().unwrap();
+                delivered.entry(key).or_default().push((value.id, cause));
             });
         if flavour & 0x80 != 0 {
             builder = builder.max_capacity(1 << 40);
@@ -46,7 +46,7 @@ impl Subject {
         Self {
             cache: builder.build(),
             clock,
-            told,
+            delivered,
         }
     }
 
@@ -93,7 +93,7 @@ impl Subject {
                 return Outcome::Quiet {
                     count: cache.entry_count(),
                     weight: cache.weighted_size(),
-                    told: std::mem::take(&mut *self.told.lock().unwrap()),
+                    delivered: std::mem::take(&mut *self.delivered.lock().unwrap()),
                 };
             }
         }

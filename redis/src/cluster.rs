@@ -2,7 +2,7 @@
 //!
 //! The near cache connects to every primary itself, with tracking on at each, instead of leaving
 //! the nodes to the client library: a connection that the library makes on its own would not be
-//! tracked. Whenever the picture changes (a node redirects a request, the heartbeat finds other
+//! tracked. Whenever the topology changes (a node redirects a request, the heartbeat finds other
 //! slots, a connection ends), the whole generation ends: flush, learn the topology, connect.
 //!
 //! A key that moves with its slot is deleted at the old node, which reports it as a change. So
@@ -89,7 +89,7 @@ where
 }
 
 /// Whether the topology that a node reports is still the one with which the link was made. Nodes
-/// take turns. A node that replies with an error has no picture to compare.
+/// take turns. A node that replies with an error has no topology to compare.
 pub(crate) async fn check(link: &Link) -> Result<(), NearError> {
     let Some(slots) = link.slots() else {
         return Ok(());

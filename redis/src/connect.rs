@@ -38,7 +38,7 @@ where
             .set_response_timeout(None)
             .set_pipeline_buffer_size(REQUEST_QUEUE)
             .set_push_sender(move |push: PushInfo| -> Result<(), redis::aio::SendError> {
-                handler.hear(push);
+                handler.handle_push(push);
                 Ok(())
             });
         let handshake = async {

@@ -3,7 +3,7 @@
 //! The handler runs on the task that reads the connection, before that task hands out any later
 //! reply. So when a reply is handed out, all invalidations that the server sent before it have
 //! been applied. The handler never blocks and never awaits: it invalidates keys (a shard's lock
-//! of the local cache), or moves the stamp and leaves the removal to the sweeper. Removal
+//! of the local cache), or moves the stamp and leaves the removal to the cleaner. Removal
 //! listeners run on a thread of the local cache, so they may call the near cache.
 
 use crate::config::OnDisconnect;
@@ -50,7 +50,7 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     /// Applies one message.
-    pub(crate) fn hear(&self, push: PushInfo) {
+    pub(crate) fn handle_push(&self, push: PushInfo) {
         let push = Push::from(push);
         if push == Push::Disconnection {
             // `Line::up`: first the mark, then the look whether this is the current generation.
@@ -101,7 +101,7 @@ where
         }
     }
 
-    /// Nothing that is stored now is served any more; the sweeper removes it.
+    /// Nothing that is stored now is served any more; the cleaner removes it.
     fn outdate(&self, generation: u64) {
         if self.line.outdate(generation) {
             self.counters.invalidated_everything();

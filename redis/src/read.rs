@@ -9,7 +9,7 @@ use crate::cached::{Cached, Content};
 use crate::error::NearError;
 use crate::key::NearKey;
 use crate::near::NearCache;
-use crate::request::{Reply, ServerTtl, Trouble};
+use crate::request::{Reply, RequestError, ServerTtl};
 use crate::shared::Shared;
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -28,14 +28,14 @@ type Found<V> = Result<Option<V>, NearError>;
 type KeyLease<K, V, S> = Lease<K, Cached<V>, S>;
 
 /// A lease whose request is not yet answered.
-struct Open<K, V, S> {
+struct PendingLease<K, V, S> {
     index: usize,
     bytes: Vec<u8>,
     lease: KeyLease<K, V, S>,
 }
 
 /// The data that all replies to one request need.
-struct Sent {
+struct RequestContext {
     stamp: u64,
     at: Instant,
 }
@@ -95,7 +95,7 @@ where
     ///
     /// Keys that are not in memory are read together: one pipeline for each 128 keys and node.
     /// Keys that another call is loading are awaited afterwards, so overlapping calls never wait
-    /// for each other in a ring.
+    /// for each other in a cycle.
     ///
     /// # Errors
     ///
@@ -301,7 +301,7 @@ where
                 }
             };
             let at = Instant::now();
-            let sent = Sent { stamp, at };
+            let sent = RequestContext { stamp, at };
             let keys: Vec<&[u8]> = open.iter().map(|one| one.bytes.as_slice()).collect();
             keys.iter().for_each(|_| self.counters.load());
             let answers = tokio::select! {
@@ -312,7 +312,7 @@ where
             };
             let (mut again, mut pause, mut answered) = (Vec::new(), false, false);
             for (one, mut answer) in open.drain(..).zip(answers) {
-                if let Err(Trouble::Ask(address)) = &answer {
+                if let Err(RequestError::Ask(address)) = &answer {
                     answer = link.read_asking(address, &one.bytes).await;
                 }
                 match answer {
@@ -320,22 +320,22 @@ where
                         answered = true;
                         results[one.index] = Some(self.commit(one.lease, &one.bytes, reply, &sent));
                     }
-                    Err(Trouble::Failed(error)) => {
+                    Err(RequestError::Failed(error)) => {
                         results[one.index] = Some(self.fail(one.lease, error));
                     }
-                    Err(Trouble::OutOfStep(error)) => {
+                    Err(RequestError::OutOfStep(error)) => {
                         self.lost(link.generation(), error.clone());
                         results[one.index] = Some(self.fail(one.lease, error));
                     }
-                    Err(Trouble::Lost(error) | Trouble::Moved(error)) => {
+                    Err(RequestError::Lost(error) | RequestError::Moved(error)) => {
                         self.lost(link.generation(), error);
                         again.push(one);
                     }
-                    Err(Trouble::Ask(_)) => {
+                    Err(RequestError::Ask(_)) => {
                         pause = true;
                         again.push(one);
                     }
-                    Err(Trouble::Later(error)) => {
+                    Err(RequestError::Later(error)) => {
                         self.set_fault(Some(error));
                         pause = true;
                         again.push(one);
@@ -362,18 +362,18 @@ where
         &self,
         leases: Vec<KeyLease<K, V, S>>,
         results: &mut [Option<Found<V>>],
-    ) -> Vec<Open<K, V, S>> {
+    ) -> Vec<PendingLease<K, V, S>> {
         let mut open = Vec::with_capacity(leases.len());
         for (index, lease) in leases.into_iter().enumerate() {
             let bytes = self.keys.bytes(lease.key());
             if self.keys.key::<K>(&bytes).as_ref() == Some(lease.key()) {
-                open.push(Open {
+                open.push(PendingLease {
                     index,
                     bytes,
                     lease,
                 });
             } else {
-                let key = shown(&bytes);
+                let key = display_key(&bytes);
                 results[index] = Some(self.fail(lease, NearError::Key { key }));
             }
         }
@@ -386,13 +386,13 @@ where
         lease: KeyLease<K, V, S>,
         bytes: &[u8],
         reply: Reply,
-        sent: &Sent,
+        sent: &RequestContext,
     ) -> Found<V> {
         let (content, life) = match reply.value {
             Some(value) => match self.codec.decode(&value) {
                 Ok(value) => (Content::Value(value), self.shorter(reply.life)),
                 Err(error) => {
-                    let (key, source) = (shown(bytes), Arc::from(error));
+                    let (key, source) = (display_key(bytes), Arc::from(error));
                     return self.fail(lease, NearError::Decode { key, source });
                 }
             },
@@ -409,7 +409,7 @@ where
         let cached = Cached::new(content, sent.stamp, until);
         let mine = cached.clone();
         if over {
-            self.hand_out(lease, cached);
+            self.share_outcome(lease, cached);
             return mine.into_result();
         }
         match lease.fill(cached) {
@@ -442,13 +442,13 @@ where
         self.counters.failed_load();
         let (stamp, now) = (self.line.stamp(), Some(Instant::now()));
         let content = Content::Failed(Box::new(error.clone()));
-        self.hand_out(lease, Cached::new(content, stamp, now));
+        self.share_outcome(lease, Cached::new(content, stamp, now));
         Err(error)
     }
 
     /// Hands an outcome to the callers that wait for this load, and keeps nothing: the lease is
     /// revoked first, and what fills a revoked lease is never an entry.
-    fn hand_out(&self, lease: KeyLease<K, V, S>, cached: Cached<V>) {
+    fn share_outcome(&self, lease: KeyLease<K, V, S>, cached: Cached<V>) {
         if lease.is_current() {
             self.local.invalidate(lease.key());
         }
@@ -457,6 +457,6 @@ where
 }
 
 /// A key as a message shows it.
-pub(crate) fn shown(bytes: &[u8]) -> String {
+pub(crate) fn display_key(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

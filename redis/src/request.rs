@@ -31,7 +31,7 @@ pub(crate) enum ServerTtl {
 
 /// Why a request brought no reply that can be used.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum RequestError {
     /// The connection has ended.
     Lost(NearError),
     /// Another node has the key now.
@@ -47,7 +47,7 @@ pub(crate) enum Trouble {
     OutOfStep(NearError),
 }
 
-impl Trouble {
+impl RequestError {
     pub(crate) fn of(error: RedisError, cluster: bool) -> Self {
         use ServerErrorKind::{
             Ask, BusyLoading, ClusterDown, MasterDown, Moved, ReadOnly, TryAgain,
@@ -74,7 +74,7 @@ impl Trouble {
 }
 
 /// The outcome for one key.
-pub(crate) type Answer = Result<Reply, Trouble>;
+pub(crate) type Answer = Result<Reply, RequestError>;
 
 impl Link {
     /// Reads these keys; the answers are in their order.
@@ -120,7 +120,7 @@ impl Link {
             }
         }
         let unanswered = || {
-            Err(Trouble::Lost(NearError::Disconnected {
+            Err(RequestError::Lost(NearError::Disconnected {
                 reason: "the runtime shuts down".into(),
             }))
         };
@@ -139,7 +139,7 @@ impl Link {
         let mut connection = node.connection.clone();
         let replies = connection.send_packed_commands(&pipeline, 0, 2).await;
         let mut replies = replies
-            .map_err(|error| Trouble::of(error, true))?
+            .map_err(|error| RequestError::of(error, true))?
             .into_iter();
         let _ = replies.next();
         let value = value_of(replies.next(), true)?;
@@ -170,15 +170,15 @@ impl Link {
 
 /// No node of the cluster has the slot of the key. The other slots stay in use; the heartbeat finds
 /// out when a node takes this one.
-pub(crate) fn no_node() -> Trouble {
+pub(crate) fn no_node() -> RequestError {
     let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
     let error = RedisError::from((kind, "no node has the slot of the key"));
-    Trouble::Later(NearError::Server(Arc::new(error)))
+    RequestError::Later(NearError::Server(Arc::new(error)))
 }
 
 /// A node redirected the request to one that the link does not know: the topology has changed.
-pub(crate) fn unknown_node(address: &str) -> Trouble {
-    Trouble::Moved(NearError::Disconnected {
+pub(crate) fn unknown_node(address: &str) -> RequestError {
+    RequestError::Moved(NearError::Disconnected {
         reason: format!("the key is at {address}, which is no primary of the known topology"),
     })
 }
@@ -205,7 +205,7 @@ async fn ask(
     let replies = if opt_in { keys * 3 } else { keys * 2 };
     match connection.send_packed_commands(&pipeline, 0, replies).await {
         Err(error) => (0..keys)
-            .map(|_| Err(Trouble::of(error.clone(), cluster)))
+            .map(|_| Err(RequestError::of(error.clone(), cluster)))
             .collect(),
         Ok(replies) => {
             let mut replies = replies.into_iter();
@@ -228,27 +228,27 @@ fn answer(replies: &mut impl Iterator<Item = Value>, opt_in: bool, cluster: bool
     let life = life_of(pttl, cluster)?;
     match announced.map(Value::extract_error) {
         Some(Ok(_)) => Ok(Reply { value, life }),
-        Some(Err(error)) => Err(Trouble::of(error, cluster)),
-        None => Err(Trouble::OutOfStep(NearError::Protocol(
+        Some(Err(error)) => Err(RequestError::of(error, cluster)),
+        None => Err(RequestError::OutOfStep(NearError::Protocol(
             "too few replies".into(),
         ))),
     }
 }
 
-fn value_of(reply: Option<Value>, cluster: bool) -> Result<Option<Vec<u8>>, Trouble> {
+fn value_of(reply: Option<Value>, cluster: bool) -> Result<Option<Vec<u8>>, RequestError> {
     match reply.map(Value::extract_error) {
         Some(Ok(Value::BulkString(bytes))) => Ok(Some(bytes)),
         Some(Ok(Value::SimpleString(text))) => Ok(Some(text.into_bytes())),
         Some(Ok(Value::Nil)) => Ok(None),
         Some(Ok(other)) => Err(unexpected("GET", &other)),
-        Some(Err(error)) => Err(Trouble::of(error, cluster)),
-        None => Err(Trouble::OutOfStep(NearError::Protocol(
+        Some(Err(error)) => Err(RequestError::of(error, cluster)),
+        None => Err(RequestError::OutOfStep(NearError::Protocol(
             "too few replies".into(),
         ))),
     }
 }
 
-fn life_of(reply: Option<Value>, cluster: bool) -> Result<ServerTtl, Trouble> {
+fn life_of(reply: Option<Value>, cluster: bool) -> Result<ServerTtl, RequestError> {
     match reply.map(Value::extract_error) {
         Some(Ok(Value::Int(-1))) => Ok(ServerTtl::Unlimited),
         // The key has no value now. If `GET` found one, it expired between the two.
@@ -259,21 +259,21 @@ fn life_of(reply: Option<Value>, cluster: bool) -> Result<ServerTtl, Trouble> {
             Ok(ServerTtl::AtLeast(Duration::from_millis(left)))
         }
         Some(Ok(other)) => Err(unexpected("PTTL", &other)),
-        Some(Err(error)) => Err(Trouble::of(error, cluster)),
-        None => Err(Trouble::OutOfStep(NearError::Protocol(
+        Some(Err(error)) => Err(RequestError::of(error, cluster)),
+        None => Err(RequestError::OutOfStep(NearError::Protocol(
             "too few replies".into(),
         ))),
     }
 }
 
-pub(crate) fn unexpected(command: &str, reply: &Value) -> Trouble {
+pub(crate) fn unexpected(command: &str, reply: &Value) -> RequestError {
     let kind = match reply {
         Value::Int(_) => "an integer",
         Value::Array(_) => "an array",
         Value::Map(_) => "a map",
         _ => "another type of reply",
     };
-    Trouble::OutOfStep(NearError::Protocol(format!("{kind} to {command}")))
+    RequestError::OutOfStep(NearError::Protocol(format!("{kind} to {command}")))
 }
 
 #[cfg(test)]
@@ -316,9 +316,12 @@ mod tests {
             vec![value("v"), Value::Nil],
         ] {
             let shown = format!("{strange:?}");
-            let trouble = answered(strange, false).unwrap_err();
-            let protocol = matches!(trouble, Trouble::OutOfStep(NearError::Protocol(_)));
-            assert!(protocol, "{shown}: {trouble:?}");
+            let request_error = answered(strange, false).unwrap_err();
+            let protocol = matches!(
+                request_error,
+                RequestError::OutOfStep(NearError::Protocol(_))
+            );
+            assert!(protocol, "{shown}: {request_error:?}");
         }
     }
 
@@ -326,11 +329,14 @@ mod tests {
     fn each_kind_of_error_has_its_remedy() {
         let of = |code: &str, cluster| {
             let detail = Some("7 127.0.0.1:7001".to_string());
-            Trouble::of(redis::make_extension_error(code.into(), detail), cluster)
+            RequestError::of(redis::make_extension_error(code.into(), detail), cluster)
         };
         // An error of an unknown code can only be reported.
-        assert!(matches!(of("STRANGE", true), Trouble::Failed(_)));
+        assert!(matches!(of("STRANGE", true), RequestError::Failed(_)));
         let lost = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
-        assert!(matches!(Trouble::of(lost, false), Trouble::Lost(_)));
+        assert!(matches!(
+            RequestError::of(lost, false),
+            RequestError::Lost(_)
+        ));
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Shared<K, V, S> {
     pub(crate) codec: Box<dyn Codec<V>>,
     pub(crate) settings: Settings,
     pub(crate) counters: Counters,
-    /// Tells the sweeper that outdated entries wait to be removed.
+    /// Tells the cleaner that outdated entries wait to be removed.
     pub(crate) flush_wanted: Notify,
     /// Why there is no connection, or no answer: what was heard last.
     fault: Mutex<Option<NearError>>,
@@ -127,7 +127,7 @@ where
         (cached.stamp() == self.line.stamp()).then(|| cached.value().cloned())
     }
 
-    /// Removes all entries that will not be served any more. Only the sweeper waits for it.
+    /// Removes all entries that will not be served any more. Only the cleaner waits for it.
     pub(crate) async fn flush(&self) {
         let local = self.local.clone();
         let stamp = self.line.stamp();

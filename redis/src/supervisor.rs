@@ -6,7 +6,7 @@
 //! last handle, or with the runtime; then the line is closed.
 //!
 //! To flush is to move the stamp, which is one store: from then on no old entry is served. A second
-//! task, the sweeper, removes these entries afterwards. The supervisor never waits for it, so
+//! task, the cleaner, removes these entries afterwards. The supervisor never waits for it, so
 //! neither a large cache nor a busy pool of blocking threads delays a heartbeat or a reconnect.
 
 use crate::config::OnDisconnect;
@@ -28,7 +28,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// A connection that lived longer than this was good: the next attempt begins at once.
-const GOOD_LIFE: Duration = Duration::from_secs(1);
+const STABLE_AFTER: Duration = Duration::from_secs(1);
 /// The longest pause before the first attempt, after connections that were not.
 const LONGEST_FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest time between two heartbeats. A timer cannot wait for `Duration::MAX`.
@@ -78,14 +78,14 @@ where
     /// Keeps the line up, which is up with the first connection.
     pub(crate) async fn run(mut self, first: Arc<Link>) {
         let shared = Arc::clone(&self.shared);
-        let sweeper = tokio::spawn(sweep(shared.clone()));
+        let cleaner = tokio::spawn(clean_up(shared.clone()));
         let mut link = first;
         loop {
             let up_since = Instant::now();
-            self.tend(&link).await;
+            self.watch_link(&link).await;
             drop(link);
             self.first_pause = match up_since.elapsed() {
-                life if life >= GOOD_LIFE => Duration::ZERO,
+                life if life >= STABLE_AFTER => Duration::ZERO,
                 _ if self.first_pause.is_zero() => FIRST_PAUSE / 2,
                 _ => (self.first_pause * 2).min(LONGEST_FIRST_PAUSE),
             };
@@ -106,12 +106,12 @@ where
                 None => break,
             }
         }
-        // The sweeper ends when the line is closed, after a last walk.
-        let _ = sweeper.await;
+        // The cleaner ends when the line is closed, after a last walk.
+        let _ = cleaner.await;
     }
 
     /// Watches a connection until it is not the current one any more.
-    async fn tend(&self, link: &Link) {
+    async fn watch_link(&self, link: &Link) {
         let shared = &self.shared;
         let every = shared.settings.heartbeat.min(LONGEST_HEARTBEAT);
         let mut beats = interval_at(Instant::now() + every, every);
@@ -121,7 +121,7 @@ where
                 biased;
                 () = shared.line.left(link.generation()) => return,
                 _ = beats.tick() => {
-                    let beat = pin!(self.beat(link));
+                    let beat = pin!(self.heartbeat(link));
                     let beat = tokio::select! {
                         biased;
                         () = shared.line.left(link.generation()) => return,
@@ -137,7 +137,7 @@ where
 
     /// Whether the link is alive, and still the right one. The answer must come within the time
     /// between two beats.
-    async fn beat(&self, link: &Link) -> Result<(), NearError> {
+    async fn heartbeat(&self, link: &Link) -> Result<(), NearError> {
         let waited = self.shared.settings.heartbeat;
         let check = async {
             link.ping().await?;
@@ -192,9 +192,9 @@ where
     }
 }
 
-/// The sweeper: walks over the local cache whenever outdated entries wait to be removed, and a last
+/// The cleaner: walks over the local cache whenever outdated entries wait to be removed, and a last
 /// time when the line is closed.
-async fn sweep<K, V, S>(shared: Arc<Shared<K, V, S>>)
+async fn clean_up<K, V, S>(shared: Arc<Shared<K, V, S>>)
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,

@@ -10,7 +10,7 @@ use crate::key::NearKey;
 use crate::link::Link;
 use crate::near::NearCache;
 use crate::read::SERVER_PAUSE;
-use crate::request::{Trouble, no_node, unexpected, unknown_node};
+use crate::request::{RequestError, no_node, unexpected, unknown_node};
 use crate::shared::Shared;
 use redis::{Cmd, Value};
 use std::borrow::Borrow;
@@ -138,7 +138,7 @@ where
         key: &K,
         bytes: &[u8],
         cmd: &Cmd,
-        meaning: impl Fn(Value) -> Result<T, Trouble>,
+        meaning: impl Fn(Value) -> Result<T, RequestError>,
     ) -> Result<T, NearError> {
         self.local.invalidate(key);
         let _at_end = InvalidateAtEnd(self, key);
@@ -161,7 +161,7 @@ where
         &self,
         bytes: &[u8],
         cmd: &Cmd,
-        meaning: &impl Fn(Value) -> Result<T, Trouble>,
+        meaning: &impl Fn(Value) -> Result<T, RequestError>,
         sent: &mut bool,
     ) -> Result<T, NearError> {
         loop {
@@ -179,22 +179,22 @@ where
             };
             match reply.and_then(meaning) {
                 Ok(value) => return Ok(value),
-                Err(Trouble::Failed(error)) => return Err(error),
-                Err(Trouble::Lost(error) | Trouble::OutOfStep(error)) => {
+                Err(RequestError::Failed(error)) => return Err(error),
+                Err(RequestError::Lost(error) | RequestError::OutOfStep(error)) => {
                     let reason = error.to_string();
                     self.lost(generation, error);
                     return Err(NearError::Unconfirmed { reason });
                 }
                 // The server did not execute it.
-                Err(Trouble::Moved(error)) => {
+                Err(RequestError::Moved(error)) => {
                     *sent = false;
                     self.lost(generation, error);
                 }
-                Err(Trouble::Ask(_)) => {
+                Err(RequestError::Ask(_)) => {
                     *sent = false;
                     sleep(SERVER_PAUSE).await;
                 }
-                Err(Trouble::Later(error)) => {
+                Err(RequestError::Later(error)) => {
                     *sent = false;
                     self.set_fault(Some(error));
                     sleep(SERVER_PAUSE).await;
@@ -204,13 +204,13 @@ where
     }
 }
 
-async fn send(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, Trouble> {
+async fn send(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, RequestError> {
     let node = link.node_of(bytes).and_then(|node| link.nodes().get(node));
     let mut connection = node.ok_or_else(no_node)?.connection.clone();
     let reply = connection.send_packed_command(cmd).await;
     let reply = reply.and_then(Value::extract_error);
-    let reply = reply.map_err(|error| Trouble::of(error, link.is_cluster()));
-    let Err(Trouble::Ask(address)) = &reply else {
+    let reply = reply.map_err(|error| RequestError::of(error, link.is_cluster()));
+    let Err(RequestError::Ask(address)) = &reply else {
         return reply;
     };
     // The key is on its way to another node, which executes the command if it is asked.
@@ -224,7 +224,7 @@ async fn send(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, Trouble> {
     let replies = connection.send_packed_commands(&pipeline, 0, 2).await;
     let last = replies.map(|mut replies| replies.pop().unwrap_or(Value::Nil));
     last.and_then(Value::extract_error)
-        .map_err(|error| Trouble::of(error, true))
+        .map_err(|error| RequestError::of(error, true))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ pub use build::BuildError;
 pub use builder::CacheBuilder;
 
 use crate::hash::RandomState;
-use crate::load::By;
+use crate::load::RevokedBy;
 use crate::operations::{Cloned, Contained, Core, EntryRef, Handle, Referenced};
 use crate::scheduler::Task;
 use equivalent::Equivalent;
@@ -404,7 +404,8 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.core.take(key, By::Blind, false, |_| Some(()));
+        self.core
+            .take(key, RevokedBy::Overwrite, false, |_| Some(()));
     }
 
     /// Removes a key's entry and returns its value, cloned; `None` if the key is absent or its
@@ -431,8 +432,9 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        self.core
-            .take(key, By::Seeing, false, |node| Some(node.value().clone()))
+        self.core.take(key, RevokedBy::Conditional, false, |node| {
+            Some(node.value().clone())
+        })
     }
 
     /// Removes all entries that are present at the call, with a notification for each. Entries that
@@ -558,7 +560,7 @@ where
     /// assert_eq!(cache.entry_count(), 0);
     /// ```
     pub fn run_pending_tasks(&self) {
-        self.core.maintenance.runs(&self.core.shared).finish();
+        self.core.maintenance.view(&self.core.shared).finish();
     }
 
     /// Returns the time until the timer wheel has work next, for event loops: `None` if nothing is
@@ -592,7 +594,7 @@ where
     /// assert!(next <= Duration::from_secs(5) + cache.policy().expiry_resolution());
     /// ```
     pub fn next_maintenance_in(&self) -> Option<Duration> {
-        self.core.maintenance.runs(&self.core.shared).next_in()
+        self.core.maintenance.view(&self.core.shared).next_in()
     }
 
     pub(crate) fn from_core(core: Core<K, V, S>) -> Self {

@@ -4,17 +4,17 @@
 //!
 //! A table of buckets of eight ghosts, addressed by the hash. A ghost has 15 bits of fingerprint,
 //! one bit that says whether the entry expired (else it was evicted), and two stamps: of its last
-//! use by the policy's `order`, and of its removal by its `evictions` ([`epochs`](super::epochs)).
-//! In a full bucket, a new ghost replaces the one whose entry left first. The table has room for
-//! twice as many ghosts as there are resident entries, so a key can be gone for two turnovers and
-//! still be known.
+//! use by the policy's `order`, and of its removal by its `evictions`
+//! ([`periods`](super::periods)). In a full bucket, a new ghost replaces the one whose entry left
+//! first. The table has room for twice as many ghosts as there are resident entries, so a key can
+//! be gone for two turnovers and still be known.
 //!
 //! # Invariants
 //!
 //! 1. A slot whose fingerprint is 0 is free, and no key's fingerprint is 0.
-//! 2. No stamp of a ghost is older than 192 epochs, so none is misread: the end of an epoch of
-//!    either kind sweeps a 64th of the table and drops the ghosts that are more than
-//!    [`GHOST_EPOCHS`] epochs old by either stamp.
+//! 2. No stamp of a ghost is older than 192 periods, so none is misread: the end of a period of
+//!    either kind visits a 64th of the table and drops the ghosts that are more than
+//!    [`GHOST_PERIODS`] periods old by either stamp.
 //!
 //! Cost: 8 bytes for each resident entry; half a cache line for each eviction and for each insert
 //! of a new key. The table takes one key for another with a probability of 8 in 32,768. Such a
@@ -22,11 +22,11 @@
 //! eviction. It is allocated anew only if the number of entries leaves the bounds in
 //! [`fit`](Ghosts::fit); the old ghosts are then lost.
 
-use super::epochs::{Epochs, TURNOVER};
+use super::periods::{Periods, TURNOVER};
 use crate::node;
 
-/// Epochs for which a ghost is kept: two turnovers.
-pub(super) const GHOST_EPOCHS: u8 = 2 * TURNOVER as u8;
+/// Periods for which a ghost is kept: two turnovers.
+pub(super) const GHOST_PERIODS: u8 = 2 * TURNOVER as u8;
 
 /// Ghosts in a bucket.
 const GHOSTS_PER_BUCKET: usize = 8;
@@ -42,55 +42,55 @@ const EXPIRED: u16 = 1 << 15;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ghost {
     /// Stamp of the last use, by `order`.
-    pub(super) used: u8,
+    pub(super) last_use: u8,
     /// Stamp of the removal, by `evictions`.
-    pub(super) gone: u8,
+    pub(super) removed_at: u8,
     /// Whether it left because of its deadline.
     pub(super) expired: bool,
 }
 
 impl Ghost {
     /// A ghost of an entry that is being evicted.
-    pub(super) fn evicted(used: u8, evictions: &Epochs) -> Self {
+    pub(super) fn evicted(last_use: u8, evictions: &Periods) -> Self {
         Self {
-            used,
-            gone: evictions.stamp(),
+            last_use,
+            removed_at: evictions.stamp(),
             expired: false,
         }
     }
 
     /// A ghost of an entry that is past its deadline.
-    pub(super) fn expired(used: u8, evictions: &Epochs) -> Self {
+    pub(super) fn expired(last_use: u8, evictions: &Periods) -> Self {
         Self {
             expired: true,
-            ..Self::evicted(used, evictions)
+            ..Self::evicted(last_use, evictions)
         }
     }
 
     fn from_parts(fingerprint: u16, stamps: u16) -> Self {
-        let [used, gone] = stamps.to_le_bytes();
+        let [last_use, removed_at] = stamps.to_le_bytes();
         Self {
-            used,
-            gone,
+            last_use,
+            removed_at,
             expired: fingerprint & EXPIRED != 0,
         }
     }
 
     fn stamps(self) -> u16 {
-        u16::from_le_bytes([self.used, self.gone])
+        u16::from_le_bytes([self.last_use, self.removed_at])
     }
 }
 
 pub(super) struct Ghosts {
     buckets: Vec<Bucket>,
-    swept: usize,
+    cursor: usize,
 }
 
 impl Ghosts {
     pub(super) const fn new() -> Self {
         Self {
             buckets: Vec::new(),
-            swept: 0,
+            cursor: 0,
         }
     }
 
@@ -103,7 +103,7 @@ impl Ghosts {
             // Zeroed memory: the system supplies large blocks of it page by page, so the allocation
             // of a large table does not make the pass long.
             self.buckets = vec![[[0; GHOSTS_PER_BUCKET]; 2]; wanted];
-            self.swept = 0;
+            self.cursor = 0;
         }
     }
 
@@ -126,11 +126,11 @@ impl Ghosts {
     }
 
     /// Remembers a ghost. Does nothing before the first [`fit`](Self::fit).
-    pub(super) fn put(&mut self, hash: u64, ghost: Ghost, evictions: &Epochs) {
+    pub(super) fn put(&mut self, hash: u64, ghost: Ghost, evictions: &Periods) {
         let fingerprint = fingerprint(hash);
         let Some(at) = self.bucket(hash) else { return };
         let [fingerprints, stamps] = &mut self.buckets[at];
-        let age = |place: &usize| evictions.age(Ghost::from_parts(0, stamps[*place]).gone);
+        let age = |place: &usize| evictions.age(Ghost::from_parts(0, stamps[*place]).removed_at);
         let free = |known| (known == 0) | (known & !EXPIRED == fingerprint);
         let place = first(fingerprints, free).or_else(|| (0..GHOSTS_PER_BUCKET).max_by_key(age));
         if let Some(place) = place {
@@ -139,14 +139,19 @@ impl Ghosts {
         }
     }
 
-    /// Drops old ghosts in a 64th of the table, at the end of an epoch (ghosts 2).
-    pub(super) fn sweep(&mut self, order: &Epochs, evictions: &Epochs) {
+    /// Drops old ghosts in a 64th of the table, at the end of a period (ghosts 2).
+    pub(super) fn drop_old(&mut self, order: &Periods, evictions: &Periods) {
         for _ in 0..self.buckets.len().div_ceil(TURNOVER as usize) {
-            self.swept = (self.swept + 1) % self.buckets.len();
-            let [fingerprints, stamps] = &mut self.buckets[self.swept];
+            self.cursor = (self.cursor + 1) % self.buckets.len();
+            let [fingerprints, stamps] = &mut self.buckets[self.cursor];
             for (fingerprint, &stamps) in fingerprints.iter_mut().zip(&*stamps) {
-                let Ghost { used, gone, .. } = Ghost::from_parts(0, stamps);
-                if order.age(used) > GHOST_EPOCHS || evictions.age(gone) > GHOST_EPOCHS {
+                let Ghost {
+                    last_use,
+                    removed_at,
+                    ..
+                } = Ghost::from_parts(0, stamps);
+                if order.age(last_use) > GHOST_PERIODS || evictions.age(removed_at) > GHOST_PERIODS
+                {
                     *fingerprint = 0;
                 }
             }
@@ -177,13 +182,13 @@ fn fingerprint(hash: u64) -> u16 {
 
 /// Mixes a hash once more, for the ghosts and the duels.
 ///
-/// `hash::spread` mixes the hashes of an unknown hasher by one multiplication. Regular keys stay
+/// `hash::mix_bits` mixes the hashes of an unknown hasher by one multiplication. Regular keys stay
 /// regular under it. The map can bear that, since its buckets can overflow; a bucket of eight
 /// ghosts cannot. This function is a bijection, so hashes that are random already lose nothing.
 ///
 /// It multiplies by an odd number (2^64 over the golden ratio) and crosses the halves, twice.
 #[inline]
-pub(super) fn mix(hash: u64) -> u64 {
+pub(super) fn mix_bits_twice(hash: u64) -> u64 {
     let once = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let crossed = (once ^ once >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     crossed ^ crossed >> 29
@@ -195,33 +200,42 @@ mod tests {
 
     #[test]
     fn remembers_once_what_was_put() {
-        let evictions = Epochs::default();
+        let evictions = Periods::default();
         let mut ghosts = Ghosts::new();
-        assert_eq!(ghosts.take(mix(1)), None, "before the table exists");
-        ghosts.fit(100);
-        ghosts.put(mix(1), Ghost::evicted(7, &evictions), &evictions);
         assert_eq!(
-            ghosts.take(mix(1)),
-            Some(Ghost::evicted(7, &Epochs::default()))
+            ghosts.take(mix_bits_twice(1)),
+            None,
+            "before the table exists"
         );
-        assert_eq!(ghosts.take(mix(1)), None);
+        ghosts.fit(100);
+        ghosts.put(mix_bits_twice(1), Ghost::evicted(7, &evictions), &evictions);
+        assert_eq!(
+            ghosts.take(mix_bits_twice(1)),
+            Some(Ghost::evicted(7, &Periods::default()))
+        );
+        assert_eq!(ghosts.take(mix_bits_twice(1)), None);
     }
 
     #[test]
     fn keeps_most_of_a_turnover_and_nothing_beyond_the_horizon() {
-        let order = Epochs::default();
-        let mut evictions = Epochs::default();
+        let order = Periods::default();
+        let mut evictions = Periods::default();
         let mut ghosts = Ghosts::new();
         let resident = 6400;
         ghosts.fit(resident);
         for key in 0..4 * resident as u64 {
-            ghosts.put(mix(key), Ghost::evicted(0, &evictions), &evictions);
+            ghosts.put(
+                mix_bits_twice(key),
+                Ghost::evicted(0, &evictions),
+                &evictions,
+            );
             if evictions.advance(resident) {
-                ghosts.sweep(&order, &evictions);
+                ghosts.drop_old(&order, &evictions);
             }
         }
         let mut known = |keys: std::ops::Range<u64>| {
-            keys.filter(|&key| ghosts.take(mix(key)).is_some()).count()
+            keys.filter(|&key| ghosts.take(mix_bits_twice(key)).is_some())
+                .count()
         };
         let n = resident as u64;
         assert!(known(3 * n..4 * n) > resident * 9 / 10);
@@ -230,12 +244,12 @@ mod tests {
 
     #[test]
     fn regular_keys_of_a_plain_hasher_find_room() {
-        let evictions = Epochs::default();
+        let evictions = Periods::default();
         let mut ghosts = Ghosts::new();
         let keys = 0..200_000;
         ghosts.fit(keys.end as usize);
-        // The keys are their own hashes; the cache spreads these for the map.
-        let hash = |key: u64| mix(crate::hash::spread(key << 16));
+        // The keys are their own hashes; the cache mixes these for the map.
+        let hash = |key: u64| mix_bits_twice(crate::hash::mix_bits(key << 16));
         for key in keys.clone() {
             ghosts.put(hash(key), Ghost::evicted(0, &evictions), &evictions);
         }
@@ -246,39 +260,43 @@ mod tests {
     #[test]
     fn no_stamp_grows_old_enough_to_be_misread() {
         for by_order in [false, true] {
-            let (mut order, mut evictions) = (Epochs::default(), Epochs::default());
+            let (mut order, mut evictions) = (Periods::default(), Periods::default());
             let mut ghosts = Ghosts::new();
             ghosts.fit(1000);
             for key in 0..100 {
                 ghosts.put(
-                    mix(key),
+                    mix_bits_twice(key),
                     Ghost::evicted(order.stamp(), &evictions),
                     &evictions,
                 );
             }
             for _ in 0..192 {
-                let epochs = if by_order { &mut order } else { &mut evictions };
-                assert!(epochs.advance(1));
-                ghosts.sweep(&order, &evictions);
+                let periods = if by_order { &mut order } else { &mut evictions };
+                assert!(periods.advance(1));
+                ghosts.drop_old(&order, &evictions);
             }
-            let known = (0..100).filter(|&key| ghosts.take(mix(key)).is_some());
+            let known = (0..100).filter(|&key| ghosts.take(mix_bits_twice(key)).is_some());
             assert_eq!(known.count(), 0);
         }
     }
 
     #[test]
-    fn a_full_bucket_forgets_its_longest_gone() {
-        let mut evictions = Epochs::default();
+    fn a_full_bucket_drops_its_oldest_ghost() {
+        let mut evictions = Periods::default();
         let mut ghosts = Ghosts::new();
         ghosts.fit(1);
         for key in 0..9 {
-            ghosts.put(mix(key), Ghost::evicted(0, &evictions), &evictions);
+            ghosts.put(
+                mix_bits_twice(key),
+                Ghost::evicted(0, &evictions),
+                &evictions,
+            );
             evictions.advance(1);
         }
-        assert_eq!(ghosts.take(mix(0)), None);
+        assert_eq!(ghosts.take(mix_bits_twice(0)), None);
         assert_eq!(
             (1..9)
-                .filter(|&key| ghosts.take(mix(key)).is_some())
+                .filter(|&key| ghosts.take(mix_bits_twice(key)).is_some())
                 .count(),
             8
         );

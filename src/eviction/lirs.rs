@@ -47,12 +47,12 @@
 //! 3. `mark` of an entry is the stamp of its last use by `order`.
 //! 4. The work of one call is bounded: at most [`DEMOTIONS_PER_CALL`] entries are demoted,
 //!    [`TAIL_MOVES_PER_DEMOTION`] entries move to the tail for each of them, and as many once more,
-//!    and a 64th of the ghosts is swept. Later calls do the rest; until then `victim` takes from
+//!    and a 64th of the ghosts is visited. Later calls do the rest; until then `victim` takes from
 //!    the tail first.
 //!
 //! # Cost
 //!
-//! If a protected entry was used in the same epoch already, as hot entries are, a further use
+//! If a protected entry was used in the same period already, as hot entries are, a further use
 //! writes nothing: it reads the node and one slot of the duels. Any other use relinks one entry,
 //! and so does every use while the cache is filling. A miss reads half a cache line of ghosts, an
 //! eviction another half. Memory, beside the entry's links, weight and two bytes: 8 bytes of ghosts
@@ -62,11 +62,11 @@
 //!
 //! LIRS: Jiang and Zhang, SIGMETRICS 2002; stamps replace its stack of ghosts. The window: after
 //! ARC, Megiddo and Modha, FAST 2003, and DLIRS, Li, SYSTOR 2018. Two candidates that compete on
-//! the live load: set dueling, Qureshi and others, ISCA 2007; admission by a contest with the
+//! the live workload: set dueling, Qureshi and others, ISCA 2007; admission by a contest with the
 //! incumbent: TinyLFU, Einziger, Friedman and Manes, ToS 2017.
 
-use super::epochs::{Epochs, TURNOVER};
-use super::ghosts::{Ghost, Ghosts, mix};
+use super::ghosts::{Ghost, Ghosts, mix_bits_twice};
+use super::periods::{Periods, TURNOVER};
 use super::queue::{FIRST_FREE, Weighed};
 use super::set_dueling::{Class, SetDueling};
 use super::window::WindowSizer;
@@ -76,8 +76,8 @@ const WINDOW: u8 = FIRST_FREE;
 const PROTECTED: u8 = FIRST_FREE + 1;
 const TAIL: u8 = FIRST_FREE + 2;
 
-/// The depth, in epochs, up to which all hits have the same vote: with the rounding, a twentieth of
-/// the cache.
+/// The depth, in periods, up to which all hits have the same vote: with the rounding, a twentieth
+/// of the cache.
 const FULL_VOTE_DEPTH: f64 = 3.0;
 /// The tail's part of the cache.
 const TAIL_PART: u64 = 20;
@@ -93,9 +93,9 @@ pub(super) struct Lirs<K, V> {
     tail: Weighed<K, V>,
     max: u64,
     /// Counts protected entries that reached the tail.
-    order: Epochs,
-    evictions: Epochs,
-    /// Epoch of `evictions` in which an entry of the tail was used last.
+    order: Periods,
+    evictions: Periods,
+    /// Period of `evictions` in which an entry of the tail was used last.
     tail_used: u64,
     filling: bool,
     sizer: WindowSizer,
@@ -110,8 +110,8 @@ impl<K, V> Lirs<K, V> {
             protected: Weighed::new(PROTECTED),
             tail: Weighed::new(TAIL),
             max,
-            order: Epochs::default(),
-            evictions: Epochs::default(),
+            order: Periods::default(),
+            evictions: Periods::default(),
             tail_used: 0,
             filling: true,
             sizer: WindowSizer::new(max),
@@ -121,7 +121,7 @@ impl<K, V> Lirs<K, V> {
     }
 
     pub(super) fn admit(&mut self, entry: EntryPtr<K, V>) {
-        let hash = mix(entry.node().hash());
+        let hash = mix_bits_twice(entry.node().hash());
         self.dueling.used(hash, true);
         entry.set_mark(self.order.stamp());
         if self.enters_protected(entry, hash) {
@@ -134,7 +134,7 @@ impl<K, V> Lirs<K, V> {
 
     /// Prefetches what [`admit`](Self::admit) or [`removed`](Self::removed) will look up.
     pub(super) fn prefetch(&self, entry: EntryPtr<K, V>) {
-        self.ghosts.prefetch(mix(entry.node().hash()));
+        self.ghosts.prefetch(mix_bits_twice(entry.node().hash()));
     }
 
     /// Changes the weight of an entry.
@@ -146,14 +146,14 @@ impl<K, V> Lirs<K, V> {
     }
 
     pub(super) fn accessed(&mut self, entry: EntryPtr<K, V>) {
-        let hash = mix(entry.node().hash());
+        let hash = mix_bits_twice(entry.node().hash());
         self.dueling.used(hash, false);
         let before = entry.mark();
         let now = self.order.stamp();
         match entry.queue_id() {
             PROTECTED => {
-                // Uses within one epoch are not ordered, since their stamps are equal. But while
-                // the cache fills up, few entries reach the tail and few epochs end. So the first
+                // Uses within one period are not ordered, since their stamps are equal. But while
+                // the cache fills up, few entries reach the tail and few periods end. So the first
                 // evictions depend on the order of the queue alone.
                 if before != now {
                     let depth = TURNOVER.saturating_sub(u64::from(self.order.age(before))) as f64
@@ -167,7 +167,7 @@ impl<K, V> Lirs<K, V> {
             }
             TAIL => {
                 entry.set_mark(now);
-                self.tail_used = self.evictions.epoch();
+                self.tail_used = self.evictions.period();
                 self.sizer.narrow(self.vote(FULL_VOTE_DEPTH));
                 self.tail.unlink(entry);
                 self.protected.push_newest(entry);
@@ -199,9 +199,9 @@ impl<K, V> Lirs<K, V> {
             self.ghosts.fit(self.len());
             let ghost = Ghost::evicted(used, &self.evictions);
             self.ghosts
-                .put(mix(entry.node().hash()), ghost, &self.evictions);
+                .put(mix_bits_twice(entry.node().hash()), ghost, &self.evictions);
             if self.evictions.advance(self.len()) {
-                self.ghosts.sweep(&self.order, &self.evictions);
+                self.ghosts.drop_old(&self.order, &self.evictions);
             }
         } else if self.weight() < self.max / 2 {
             self.filling = true;
@@ -214,7 +214,7 @@ impl<K, V> Lirs<K, V> {
         if !self.filling {
             let ghost = Ghost::expired(entry.mark(), &self.evictions);
             self.ghosts
-                .put(mix(entry.node().hash()), ghost, &self.evictions);
+                .put(mix_bits_twice(entry.node().hash()), ghost, &self.evictions);
         }
         self.removed(entry, false);
     }
@@ -254,15 +254,15 @@ impl<K, V> Lirs<K, V> {
             return true;
         }
         let Some(ghost) = ghost else {
-            let dead = self.evictions.epoch() - self.tail_used >= 2 * TURNOVER;
+            let dead = self.evictions.period() - self.tail_used >= 2 * TURNOVER;
             return dead && !self.filling && self.deserves(hash, Class::Unknown);
         };
-        let depth = f64::from(self.evictions.age(ghost.gone));
+        let depth = f64::from(self.evictions.age(ghost.removed_at));
         let in_reach = depth <= FULL_VOTE_DEPTH.max(self.sizer.protected() * TURNOVER as f64);
         if in_reach && !ghost.expired {
             self.sizer.widen(self.vote(depth));
         }
-        self.deserves(hash, self.class(ghost.used))
+        self.deserves(hash, self.class(ghost.last_use))
     }
 
     /// Finds the class of a key: was its last use later than that of the oldest protected entry
@@ -280,8 +280,13 @@ impl<K, V> Lirs<K, V> {
             return true;
         };
         let now = self.order.count() + self.evictions.count();
-        self.dueling
-            .open(hash, mix(incumbent.node().hash()), class, now, self.len());
+        self.dueling.open(
+            hash,
+            mix_bits_twice(incumbent.node().hash()),
+            class,
+            now,
+            self.len(),
+        );
         self.dueling.grant(class)
     }
 
@@ -326,7 +331,7 @@ impl<K, V> Lirs<K, V> {
             self.protected.unlink(oldest);
             self.tail.push_newest(oldest);
             if self.order.advance(self.protected_len()) {
-                self.ghosts.sweep(&self.order, &self.evictions);
+                self.ghosts.drop_old(&self.order, &self.evictions);
             }
         }
     }
@@ -355,7 +360,7 @@ impl<K, V> Lirs<K, V> {
         self.weight() + u64::from(entry.weight()) <= self.max
     }
 
-    /// The vote of a hit at this depth (in epochs) on the size of the window: the share of one
+    /// The vote of a hit at this depth (in periods) on the size of the window: the share of one
     /// average entry in the cache. A deeper hit has a smaller vote.
     fn vote(&self, depth: f64) -> f64 {
         let part = self.weight() as f64 / (self.len().max(1) as f64 * self.max.max(1) as f64);

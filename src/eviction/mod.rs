@@ -7,8 +7,8 @@
 //! module holds what every policy shares: the weight, nodes that are never victims (weight 0), and
 //! nodes that cannot stay (heavier than the maximum). The [`order`] of all other nodes belongs to
 //! the policy: a queue, or [`lirs`] with its parts [`ghosts`], [`set_dueling`], [`window`] and
-//! [`epochs`]. The adaptive policy of a cache with a maximum of at most [`TINY`] is `Lru`, too:
-//! there are too few entries for statistics, and users expect the exact order of use.
+//! [`periods`]. The adaptive policy of a cache with a maximum of at most [`EXACT_ORDER_MAX`] is
+//! `Lru`, too: there are too few entries for statistics, and users expect the exact order of use.
 //!
 //! # Invariants
 //!
@@ -25,10 +25,10 @@
 //! clock and no map. Every call except [`set_max`](Eviction::set_max) does a bounded amount of
 //! work.
 
-mod epochs;
 mod ghosts;
 mod lirs;
 mod order;
+mod periods;
 mod queue;
 mod set_dueling;
 #[cfg(test)]
@@ -46,7 +46,7 @@ use std::hash::BuildHasher;
 /// How many reads ahead of the current read to prefetch the neighbours of a node.
 const PREFETCH_DISTANCE: usize = 6;
 /// Up to this maximum the adaptive policy keeps the exact order of use.
-const TINY: u64 = 8;
+const EXACT_ORDER_MAX: u64 = 8;
 
 /// Which entries a bounded cache evicts when it is full.
 ///
@@ -116,7 +116,7 @@ impl<K, V> Eviction<K, V> {
 
     /// `seed` should differ from cache to cache, and an attacker who chooses keys must not know it.
     pub(crate) fn with_policy(policy: EvictionPolicy, max_weight: u64, seed: u64) -> Self {
-        let order = if policy == EvictionPolicy::Adaptive && max_weight > TINY {
+        let order = if policy == EvictionPolicy::Adaptive && max_weight > EXACT_ORDER_MAX {
             Order::adaptive(max_weight, seed)
         } else {
             Order::lru()
@@ -173,7 +173,7 @@ impl<K, V> Eviction<K, V> {
         let fits = (1..=self.max).contains(&u64::from(weight));
         if entry.queue_id() < FIRST_FREE || !fits {
             // The entry is in no queue, or its new weight does not fit there.
-            self.let_go(entry);
+            self.unlink_entry(entry);
             self.let_in(entry, weight);
             return needs_room;
         }
@@ -190,10 +190,10 @@ impl<K, V> Eviction<K, V> {
     /// Follows a replacement whose new node has already left the map again. The entry keeps its
     /// queue position until the event about that removal arrives; no use is counted. An entry whose
     /// weight would change, or which is in no queue, leaves now instead.
-    pub(crate) fn hold(&mut self, new: NodePtr<K, V>) {
+    pub(crate) fn keep_position(&mut self, new: NodePtr<K, V>) {
         let entry = new.entry();
         if entry.queue_id() < FIRST_FREE || self.weight_of(new) != entry.weight() {
-            self.let_go(entry);
+            self.unlink_entry(entry);
         } else {
             self.forget_victim(entry);
         }
@@ -246,7 +246,7 @@ impl<K, V> Eviction<K, V> {
 
     /// Forgets a node that left the map for any reason but its deadline.
     pub(crate) fn removed(&mut self, node: NodePtr<K, V>) {
-        self.let_go(node.entry());
+        self.unlink_entry(node.entry());
     }
 
     /// Forgets a node that left the map because it was past its deadline. The adaptive policy keeps
@@ -254,13 +254,13 @@ impl<K, V> Eviction<K, V> {
     pub(crate) fn expired(&mut self, node: NodePtr<K, V>) {
         let entry = node.entry();
         if entry.queue_id() < FIRST_FREE {
-            return self.let_go(entry);
+            return self.unlink_entry(entry);
         }
         self.forget_victim(entry);
         self.order.expired(entry);
     }
 
-    fn let_go(&mut self, entry: EntryPtr<K, V>) {
+    fn unlink_entry(&mut self, entry: EntryPtr<K, V>) {
         let evicted = self.forget_victim(entry);
         match entry.queue_id() {
             OUT => {}
@@ -319,11 +319,11 @@ impl<K, V> Eviction<K, V> {
     }
 
     /// Changes the bound. Visits all nodes if the new bound is below the weight of one: such a node
-    /// becomes overweight and does not push others out. A tiny cache that grows beyond [`TINY`]
-    /// gets the adaptive order; a cache that shrinks keeps it.
+    /// becomes overweight and does not push others out. A tiny cache that grows beyond
+    /// [`EXACT_ORDER_MAX`] gets the adaptive order; a cache that shrinks keeps it.
     pub(crate) fn set_max(&mut self, max: u64) {
         self.max = max;
-        if self.policy == EvictionPolicy::Adaptive && max > TINY {
+        if self.policy == EvictionPolicy::Adaptive && max > EXACT_ORDER_MAX {
             self.order.become_adaptive(max, self.seed);
         }
         if max < u64::from(self.heaviest) {

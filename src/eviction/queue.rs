@@ -69,18 +69,18 @@ impl<K, V> Weighed<K, V> {
             "unlinked from a queue it is not in"
         );
         let was_oldest = self.list.front() == Some(entry);
-        self.step_over(entry);
+        self.skip_cursor(entry);
         self.list.unlink(entry);
         self.weight -= u64::from(entry.weight());
         entry.set_queue_id(OUT);
         if was_oldest {
-            self.fetch_second();
+            self.prefetch_second();
         }
     }
 
     /// Prefetches the node of the second oldest entry and the entry behind it: when the oldest
     /// entry leaves, the next mostly follows soon.
-    fn fetch_second(&self) {
+    fn prefetch_second(&self) {
         let oldest = self.list.front();
         if let Some(second) = oldest.and_then(List::<K, V, Queue>::next) {
             second.node().prefetch();
@@ -92,13 +92,13 @@ impl<K, V> Weighed<K, V> {
     }
 
     pub(super) fn move_to_newest(&mut self, entry: EntryPtr<K, V>) {
-        self.step_over(entry);
+        self.skip_cursor(entry);
         self.list.move_to_back(entry);
     }
 
     /// Moves the cursor of a walk to the next entry if its entry is about to leave its place.
     #[inline]
-    fn step_over(&mut self, entry: EntryPtr<K, V>) {
+    fn skip_cursor(&mut self, entry: EntryPtr<K, V>) {
         if self.cursor == Some(entry) {
             self.cursor = List::<K, V, Queue>::next(entry);
         }

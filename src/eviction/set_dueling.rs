@@ -99,8 +99,8 @@ impl SetDueling {
                 }
             }
             Slot::Candidate { tag, class, .. } if tag == tag_of(hash) => {
-                let alive = self.vacate(at);
-                if alive && (missed || class != Class::Unknown) {
+                let live = self.vacate(at);
+                if live && (missed || class != Class::Unknown) {
                     self.shift(class, 1);
                 }
             }
@@ -219,14 +219,14 @@ fn tag_of(hash: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ghosts::mix;
+    use super::super::ghosts::mix_bits_twice;
     use super::*;
 
     /// Keys that fall into slots of their own.
     fn keys() -> impl Iterator<Item = u64> {
         let mut used = std::collections::HashSet::new();
         (0..)
-            .map(mix)
+            .map(mix_bits_twice)
             .filter(move |&hash| used.insert(slot_of(hash)))
     }
 
@@ -311,11 +311,11 @@ mod tests {
     fn duels_open_no_faster_than_their_share_of_a_turnover() {
         let mut duels = SetDueling::new(1);
         let resident = 256 * 100;
-        let incumbent = mix(u64::MAX);
+        let incumbent = mix_bits_twice(u64::MAX);
         let mut opened = 0;
         for key in 0..resident as u64 {
             let due = duels.due[0];
-            duels.open(mix(key), incumbent, Class::Recent, key, resident);
+            duels.open(mix_bits_twice(key), incumbent, Class::Recent, key, resident);
             opened += u64::from(duels.due[0] != due);
         }
         assert!(

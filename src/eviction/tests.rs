@@ -1,7 +1,7 @@
 //! The size policy through its interface: against a sequential model, and on workloads whose best
 //! hit ratio is known.
 
-use super::ghosts::mix;
+use super::ghosts::mix_bits_twice;
 use super::{Eviction, EvictionPolicy, OUT, OVERWEIGHT, WEIGHTLESS};
 use crate::node::{Columns, NewNode, NodePtr, Slab, Times};
 use std::collections::{HashMap, HashSet};
@@ -25,7 +25,7 @@ fn nest() -> Slab<u64, ()> {
 
 fn make(nest: &mut Slab<u64, ()>, key: u64, weight: u32) -> Owned {
     let hashed = if key >= FLOOD { key % 256 } else { key };
-    let new = NewNode::new(key, (), mix(hashed ^ 0xA5A5), weight);
+    let new = NewNode::new(key, (), mix_bits_twice(hashed ^ 0xA5A5), weight);
     nest.place(new, Times::NONE)
 }
 
@@ -141,7 +141,7 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut at = seed;
     move |below| {
         at += 1;
-        mix(at) % below
+        mix_bits_twice(at) % below
     }
 }
 
@@ -327,12 +327,12 @@ fn what_is_not_known_is_let_be() {
 
 #[test]
 fn an_update_soon_after_a_use_is_a_use_for_lru_alone() {
-    let update = |cache: &mut Model, key: u64, news: bool| {
+    let update = |cache: &mut Model, key: u64, first_use: bool| {
         let old = cache.nodes[&key];
         let new = succeed(&mut cache.nest, old, 1);
         cache.nodes.insert(key, new);
         let queue = old.entry().queue_id();
-        cache.policy.replaced(new, news);
+        cache.policy.replaced(new, first_use);
         cache.check();
         (queue, new.entry().queue_id())
     };

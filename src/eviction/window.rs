@@ -15,15 +15,15 @@
 //! The adaptation follows ARC, with two differences: hits on protected entries vote in the place of
 //! ARC's second list of ghosts, and votes depend on distances.
 //!
-//! `account` may go beyond the lower or the upper bound by up to a tenth of the cache. So if a long
-//! trend has pushed the border to a bound, a short burst of opposite votes does not move it.
+//! `raw_part` may go beyond the lower or the upper bound by up to a tenth of the cache. So if a
+//! long trend has pushed the border to a bound, a short burst of opposite votes does not move it.
 //! Without this slack, a loop a little longer than the cache, whose hits and misses alternate,
 //! would make the cache behave as LRU.
 //!
 //! # Invariants
 //!
-//! 1. `LEAST_PART - SLACK <= account <= 1 - LEAST_PART + SLACK`.
-//! 2. `part` is `account` cut to the bounds, and `window` is that part of `max`. Both are computed
+//! 1. `LEAST_PART - SLACK <= raw_part <= 1 - LEAST_PART + SLACK`.
+//! 2. `part` is `raw_part` cut to the bounds, and `window` is that part of `max`. Both are computed
 //!    when one of them changes, since every insert and removal reads them several times.
 
 /// The window keeps at least this part of the cache, and so does the protected queue.
@@ -32,7 +32,7 @@ const SLACK: f64 = 0.1;
 
 #[derive(Debug)]
 pub(super) struct WindowSizer {
-    account: f64,
+    raw_part: f64,
     /// The part that the window has.
     part: f64,
     max: u64,
@@ -42,7 +42,7 @@ pub(super) struct WindowSizer {
 impl WindowSizer {
     pub(super) fn new(max: u64) -> Self {
         let mut sizer = Self {
-            account: LEAST_PART,
+            raw_part: LEAST_PART,
             part: LEAST_PART,
             max,
             window: 0,
@@ -59,17 +59,17 @@ impl WindowSizer {
     /// Counts a hit that only a larger window would have had. `by` is the vote, in parts of the
     /// cache.
     pub(super) fn widen(&mut self, by: f64) {
-        self.account_for((self.account + by).min(1.0 - LEAST_PART + SLACK));
+        self.set_raw_part((self.raw_part + by).min(1.0 - LEAST_PART + SLACK));
     }
 
     /// Counts a hit that a smaller protected queue would not have had.
     pub(super) fn narrow(&mut self, by: f64) {
-        self.account_for((self.account - by).max(LEAST_PART - SLACK));
+        self.set_raw_part((self.raw_part - by).max(LEAST_PART - SLACK));
     }
 
-    fn account_for(&mut self, account: f64) {
-        self.account = account;
-        let part = account.clamp(LEAST_PART, 1.0 - LEAST_PART);
+    fn set_raw_part(&mut self, raw_part: f64) {
+        self.raw_part = raw_part;
+        let part = raw_part.clamp(LEAST_PART, 1.0 - LEAST_PART);
         if part != self.part {
             self.part = part;
             self.window = self.weighed();
@@ -96,8 +96,8 @@ impl WindowSizer {
     /// Asserts window 1 and 2.
     #[cfg(any(test, fuzzing))]
     pub(super) fn check_invariants(&self) {
-        assert!((LEAST_PART - SLACK..=1.0 - LEAST_PART + SLACK).contains(&self.account));
-        assert_eq!(self.part, self.account.clamp(LEAST_PART, 1.0 - LEAST_PART));
+        assert!((LEAST_PART - SLACK..=1.0 - LEAST_PART + SLACK).contains(&self.raw_part));
+        assert_eq!(self.part, self.raw_part.clamp(LEAST_PART, 1.0 - LEAST_PART));
         assert_eq!(self.window, self.weighed());
     }
 }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moves_by_a_node_at_a_time_between_its_bounds() {
+    fn a_vote_moves_the_window_by_one_entry() {
         let mut sizer = WindowSizer::new(1000);
         assert_eq!(sizer.window, 10);
         for _ in 0..40 {

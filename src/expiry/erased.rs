@@ -110,12 +110,15 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
         clock.with_view(now, move |view| {
             // For a concrete policy type this condition is a compile-time constant, so the compiler
             // drops the branch that is not taken. The same in the methods below.
-            let told = if self.policy.__asks().times {
-                view.told()
+            let policy_instant = if self.policy.__asks().times {
+                view.policy_instant()
             } else {
                 self.any_instant
             };
-            view.deadline_in(now, self.policy.expire_after_create(key, value, told))
+            view.deadline_in(
+                now,
+                self.policy.expire_after_create(key, value, policy_instant),
+            )
         })
     }
 
@@ -129,14 +132,18 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
     ) -> u64 {
         let view = clock.view(now);
         if !self.policy.__asks().times {
-            let told = self.any_instant;
-            let answer = self.policy.expire_after_update(key, value, told, None);
+            let policy_instant = self.any_instant;
+            let answer = self
+                .policy
+                .expire_after_update(key, value, policy_instant, None);
             return view.deadline_in(now, answer);
         }
         let left = view.time_left(now, deadline);
-        let told = view.told();
-        let answer = self.policy.expire_after_update(key, value, told, left);
-        settle(answer, left, &view, now, deadline)
+        let policy_instant = view.policy_instant();
+        let answer = self
+            .policy
+            .expire_after_update(key, value, policy_instant, left);
+        deadline_of_answer(answer, left, &view, now, deadline)
     }
 
     fn deadline_after_read(
@@ -149,20 +156,22 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
         let view = clock.view(now);
         let (key, value) = (node.key(), node.value());
         if !self.policy.__asks().times {
-            let told = self.any_instant;
-            let answer = self.policy.expire_after_read(key, value, told, None, told);
+            let policy_instant = self.any_instant;
+            let answer =
+                self.policy
+                    .expire_after_read(key, value, policy_instant, None, policy_instant);
             return view.deadline_in(now, answer);
         }
         let left = view.time_left(now, deadline);
-        let told = view.told();
+        let policy_instant = view.policy_instant();
         // Subtracted from `now`: if half the clock's range lay between the two points, converting
         // each of them would change their distance.
         let age = view.span(now.wrapping_sub(written(node, now)));
-        let written = told.checked_sub(age).unwrap_or(told);
+        let written = policy_instant.checked_sub(age).unwrap_or(policy_instant);
         let answer = self
             .policy
-            .expire_after_read(key, value, told, left, written);
-        settle(answer, left, &view, now, deadline)
+            .expire_after_read(key, value, policy_instant, left, written);
+        deadline_of_answer(answer, left, &view, now, deadline)
     }
 
     fn deadline_after_first_read(
@@ -178,7 +187,7 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
 
 /// The deadline that follows from an answer about an entry with `deadline` that had `left`.
 #[inline(always)]
-fn settle(
+fn deadline_of_answer(
     answer: Option<Duration>,
     left: Option<Duration>,
     view: &View,

@@ -54,7 +54,7 @@ pub(crate) use ready::{random_unit, shorten};
 ///   without a write to shared memory.
 ///
 /// A write reads the instant once, after the code that makes the value has run and before it asks
-/// the policy. A read uses an instant after the call began, at which the entry was alive. With
+/// the policy. A read uses an instant after the call began, at which the entry was live. With
 /// `time_to_live` or `time_to_idle` on the same cache, the earliest of the deadlines holds, and
 /// `duration_until_expiry` is the time left until that one. If the policy returns it unchanged, the
 /// deadline that the policy gave before stays.

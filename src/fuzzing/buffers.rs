@@ -191,9 +191,9 @@ impl Bench {
     fn read(&mut self, number: usize) {
         let (number, pin) = (number % CROWD, self.domain.pin());
         let node = self.nodes[number];
-        let news = self.seen[number] != self.stamp;
-        assert_eq!(self.reads.should_record(node), news);
-        if news {
+        let should_record = self.seen[number] != self.stamp;
+        assert_eq!(self.reads.should_record(node), should_record);
+        if should_record {
             let answer = self.reads.offer(node, &pin);
             assert_eq!(answer, expected(&mut self.read, number));
             if answer != Offer::Full {
@@ -206,11 +206,11 @@ impl Bench {
     fn replace(&mut self, old: usize, distance: u8) {
         let (old, new) = (old % CROWD, (old + usize::from(distance)) % CROWD);
         if old != new {
-            let news = self.seen[old] != self.stamp;
+            let should_record = self.seen[old] != self.stamp;
             self.seen[new] = self.stamp;
             assert_eq!(
                 self.reads.inherit_stamp(self.nodes[old], self.nodes[new]),
-                news
+                should_record
             );
         }
     }
@@ -304,13 +304,13 @@ impl Bench {
             assert_eq!(self.notifier.waiting(), 0);
         } else {
             let mut left = pieces % 8;
-            let go_on = || {
+            let keep_going = || {
                 left = left.saturating_sub(1);
                 left > 0
             };
             let stopped = self
                 .notifier
-                .deliver(go_on, &mut |nodes| taken.append(nodes));
+                .deliver(keep_going, &mut |nodes| taken.append(nodes));
             assert!(stopped || self.notifier.waiting() == 0);
         }
         assert!(!inside_listener());

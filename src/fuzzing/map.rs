@@ -38,7 +38,7 @@ const CROWD: usize = 250;
 
 /// The content of an event, in the numbers of this module: each node's value is its own number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum ExpectedEvent {
     Added(u64),
     Replaced(u64, u64),
     Removed(u64),
@@ -61,7 +61,7 @@ struct Bench {
     mask: (u64, u64),
     /// Key to value.
     model: BTreeMap<u64, u64>,
-    told: Vec<Vec<Told>>,
+    expected: Vec<Vec<ExpectedEvent>>,
     visit: Option<Visit>,
     last_value: u64,
 }
@@ -81,7 +81,7 @@ pub fn map_against_sorted_map(data: &[u8]) {
         domain: Domain::new(),
         mask: HASHES[usize::from(script.operand()) % HASHES.len()],
         model: BTreeMap::new(),
-        told: vec![Vec::new(); shards],
+        expected: vec![Vec::new(); shards],
         visit: None,
         last_value: 0,
     };
@@ -127,7 +127,7 @@ impl Bench {
 
     fn hash(&self, key: u64) -> u64 {
         let (mask, rest) = self.mask;
-        (crate::hash::spread(key) & mask) | (rest & !mask)
+        (crate::hash::mix_bits(key) & mask) | (rest & !mask)
     }
 
     fn next_value(&mut self) -> u64 {
@@ -146,8 +146,8 @@ impl Bench {
         probe
     }
 
-    fn tell(&mut self, hash: u64, told: Told) {
-        self.told[self.map.shard_of(hash)].push(told);
+    fn expect(&mut self, hash: u64, expected: ExpectedEvent) {
+        self.expected[self.map.shard_of(hash)].push(expected);
     }
 
     /// Updates the expected events for a value that left.
@@ -161,13 +161,13 @@ impl Bench {
         let (map, pin) = (Rc::clone(&self.map), self.pin());
         let probe = self.probe(&map, key, &pin);
         assert!(
-            self.settle_and_put(&map, key, &probe),
+            self.revalidate_and_put(&map, key, &probe),
             "no other operation came between"
         );
     }
 
     /// Writes if the probe is still valid; returns whether it was.
-    fn settle_and_put<'a>(
+    fn revalidate_and_put<'a>(
         &mut self,
         map: &'a Map<u64, u64>,
         key: u64,
@@ -182,14 +182,14 @@ impl Bench {
                 shard.add(vacancy, new, Times::NONE);
                 drop(shard);
                 assert_eq!(self.model.insert(key, value), None, "revalidated as absent");
-                self.tell(hash, Told::Added(value));
+                self.expect(hash, ExpectedEvent::Added(value));
             }
             Some(Revalidated::Occupied(occupied)) => {
                 let old = probe.found.expect("revalidated at what was found");
                 shard.replace(occupied, old, new, Times::NONE, RemovalCause::Replaced);
                 drop(shard);
                 assert_eq!(self.model.insert(key, value), Some(*old.value()));
-                self.tell(hash, Told::Replaced(*old.value(), value));
+                self.expect(hash, ExpectedEvent::Replaced(*old.value(), value));
                 self.gone(*old.value());
             }
         }
@@ -207,7 +207,7 @@ impl Bench {
         shard.remove(occupied, node, RemovalCause::Explicit);
         assert!(shard.find_node(hash, node).is_none(), "removed");
         drop(shard);
-        self.tell(hash, Told::Removed(*node.value()));
+        self.expect(hash, ExpectedEvent::Removed(*node.value()));
         self.gone(*node.value());
     }
 
@@ -220,7 +220,7 @@ impl Bench {
         {
             Look::Found(node) => assert_eq!(Some(node.value()), known),
             Look::Absent => assert_eq!(None, known),
-            Look::Unclear => (),
+            Look::Retry => (),
         }
         if let Some(node) = self.probe(&self.map, key, &pin).found {
             assert!(self.map.holds(node, &pin));
@@ -257,7 +257,7 @@ impl Bench {
             None => !self.of_hash(key).is_subset(&known),
         };
         assert_eq!(
-            self.settle_and_put(&map, key, &probe),
+            self.revalidate_and_put(&map, key, &probe),
             !touched,
             "overtaken by {other} and {} more",
             between / 64
@@ -281,7 +281,7 @@ impl Bench {
             let mut shard = self.map.lock(node.hash());
             assert!(shard.move_deadline(node, stays, stays, stays));
             drop(shard);
-            self.tell(node.hash(), Told::Rescheduled(*node.value()));
+            self.expect(node.hash(), ExpectedEvent::Rescheduled(*node.value()));
         }
     }
 
@@ -289,7 +289,7 @@ impl Bench {
         let (hash, value) = (self.hash(key), self.next_value());
         let new = make(key, value, hash);
         self.map.lock(hash).refuse(new, RemovalCause::Size);
-        self.tell(hash, Told::Removed(value));
+        self.expect(hash, ExpectedEvent::Removed(value));
     }
 
     /// Begins a visit, or continues the one in progress.
@@ -346,20 +346,20 @@ impl Bench {
         for event in batch.drain(..) {
             let number = |node: NodePtr<u64, u64>| *node.value();
             found.push(match event {
-                WriteEvent::Added(node) => Told::Added(number(node)),
+                WriteEvent::Added(node) => ExpectedEvent::Added(number(node)),
                 WriteEvent::Replaced { old, new, .. } => {
                     old.set_state(NodeState::Succeeded);
                     left.push(old);
-                    Told::Replaced(number(old), number(new))
+                    ExpectedEvent::Replaced(number(old), number(new))
                 }
                 WriteEvent::Removed(node, _) => {
                     left.push(node);
-                    Told::Removed(number(node))
+                    ExpectedEvent::Removed(number(node))
                 }
-                WriteEvent::Rescheduled(node) => Told::Rescheduled(number(node)),
+                WriteEvent::Rescheduled(node) => ExpectedEvent::Rescheduled(number(node)),
             });
         }
-        assert_eq!(found, std::mem::take(&mut self.told[shard]));
+        assert_eq!(found, std::mem::take(&mut self.expected[shard]));
         let left = left.into_iter().map(Garbage::Node);
         free(&self.map, left.chain(parts.into_iter().map(Garbage::Part)));
     }

@@ -42,7 +42,7 @@ struct Bench {
     made: usize,
     spread: bool,
     /// Whether writes are recorded as accesses.
-    news: bool,
+    first_use: bool,
 }
 
 /// Runs a program of calls, decoded from `data`, and panics if the policy's totals are wrong.
@@ -69,7 +69,7 @@ pub fn policy_against_map(data: &[u8]) {
         late: Vec::new(),
         made: 0,
         spread: kind & 2 != 0,
-        news: true,
+        first_use: true,
     };
     while let Some(operation) = script.operation() {
         bench.step(operation, &mut script);
@@ -81,7 +81,7 @@ pub fn policy_against_map(data: &[u8]) {
 impl Bench {
     fn step(&mut self, operation: u8, script: &mut Script<'_>) {
         let key = u64::from(script.operand());
-        self.news = operation & 0x80 == 0;
+        self.first_use = operation & 0x80 == 0;
         match operation % 16 {
             0..=2 => self.insert(key, weight(script.operand())),
             3 | 4 => self.insert(key, 1),
@@ -120,7 +120,7 @@ impl Bench {
                 {
                     let key = *old.key();
                     self.take(key);
-                    self.policy.replaced(new, self.news);
+                    self.policy.replaced(new, self.first_use);
                     self.nodes.insert(key, new);
                 }
             }
@@ -159,7 +159,7 @@ impl Bench {
         if let Some(&old) = self.nodes.get(&key) {
             if let Some(new) = self.succeed(old, weight) {
                 self.nodes.insert(key, new);
-                self.policy.replaced(new, self.news);
+                self.policy.replaced(new, self.first_use);
             }
         } else if let Some(new) = self.make(key, weight) {
             self.nodes.insert(key, new);

@@ -11,7 +11,7 @@
 //! it, which makes the [`Load`] that calls can share. The leader finds this `Load` by the mark when
 //! its run has ended.
 
-use super::{By, Load, Sealed};
+use super::{AfterCommit, Load, RevokedBy};
 use std::sync::Arc;
 
 /// The current loads of one shard; under its lock.
@@ -44,8 +44,8 @@ pub(crate) struct Bare<K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark(u64);
 
-/// The loads of one full hash that a call has met.
-pub(crate) struct Known<K, V> {
+/// The loads of one full hash that a call has found.
+pub(crate) struct SameHashLoads<K, V> {
     /// The load of the call's own key.
     mine: Option<Arc<Load<K, V>>>,
     /// Loads of other keys, and former loads of this key.
@@ -54,7 +54,7 @@ pub(crate) struct Known<K, V> {
     unknown: Vec<Arc<Load<K, V>>>,
 }
 
-impl<K, V> Known<K, V> {
+impl<K, V> SameHashLoads<K, V> {
     pub(crate) const fn new() -> Self {
         Self {
             mine: None,
@@ -63,12 +63,12 @@ impl<K, V> Known<K, V> {
         }
     }
 
-    /// The current load of the call's own key, as [`Loads::sort_out`] found it last.
+    /// The current load of the call's own key, as [`Loads::classify`] found it last.
     pub(crate) fn mine(&self) -> Option<&Arc<Load<K, V>>> {
         self.mine.as_ref()
     }
 
-    /// Compares the keys of loads that were met. With no lock held: `Eq` is user code.
+    /// Compares the keys of loads that were found. With no lock held: `Eq` is user code.
     pub(crate) fn compare(&mut self, same: impl Fn(&K) -> bool) {
         while let Some(load) = self.unknown.pop() {
             if same(load.key()) {
@@ -123,22 +123,22 @@ impl<K, V> Loads<K, V> {
     /// Finds the load of a call's key. False if there are loads of the hash whose keys were not
     /// compared yet; it puts these among the unknown.
     #[cold]
-    pub(crate) fn sort_out(&mut self, hash: u64, known: &mut Known<K, V>) -> bool {
+    pub(crate) fn classify(&mut self, hash: u64, same_hash: &mut SameHashLoads<K, V>) -> bool {
         self.complete_all(|other| other == hash);
         let mut found = false;
         for load in self.iter().filter(|load| load.hash() == hash) {
             let same = |other: &Arc<Load<K, V>>| Arc::ptr_eq(other, load);
-            if known.mine.as_ref().is_some_and(same) {
+            if same_hash.mine.as_ref().is_some_and(same) {
                 found = true;
-            } else if !known.others.iter().any(same) {
-                known.unknown.push(Arc::clone(load));
+            } else if !same_hash.others.iter().any(same) {
+                same_hash.unknown.push(Arc::clone(load));
             }
         }
         if !found {
             // Kept, or its key might be dropped under the lock.
-            known.others.extend(known.mine.take());
+            same_hash.others.extend(same_hash.mine.take());
         }
-        known.unknown.is_empty()
+        same_hash.unknown.is_empty()
     }
 
     pub(crate) fn add(&mut self, load: Arc<Load<K, V>>) {
@@ -208,9 +208,9 @@ impl<K, V> Loads<K, V> {
     }
 
     /// A leader has made its own write: the load leaves the list unless it goes on.
-    pub(crate) fn seal(&mut self, load: &Arc<Load<K, V>>) -> Sealed {
+    pub(crate) fn seal(&mut self, load: &Arc<Load<K, V>>) -> AfterCommit {
         let sealed = load.seal();
-        if sealed != Sealed::GoesOn {
+        if sealed != AfterCommit::HasWaitersForTurn {
             self.remove(load);
         }
         sealed
@@ -225,7 +225,7 @@ impl<K, V> Loads<K, V> {
     }
 
     /// Revokes a load that has left the list.
-    fn revoke_unlisted(&mut self, load: &Arc<Load<K, V>>, by: By) {
+    fn revoke_unlisted(&mut self, load: &Arc<Load<K, V>>, by: RevokedBy) {
         if load.revoke(by) {
             self.revoked.push(Arc::clone(load));
         }
@@ -233,7 +233,7 @@ impl<K, V> Loads<K, V> {
 
     /// Revokes a listed load.
     #[cold]
-    pub(crate) fn revoke(&mut self, load: &Arc<Load<K, V>>, by: By) {
+    pub(crate) fn revoke(&mut self, load: &Arc<Load<K, V>>, by: RevokedBy) {
         self.remove(load);
         self.revoke_unlisted(load, by);
     }
@@ -246,7 +246,7 @@ impl<K, V> Loads<K, V> {
 
     /// Revokes all loads.
     #[cold]
-    pub(crate) fn revoke_all(&mut self, by: By) -> Vec<Arc<Load<K, V>>> {
+    pub(crate) fn revoke_all(&mut self, by: RevokedBy) -> Vec<Arc<Load<K, V>>> {
         self.complete_all(|_| true);
         let all: Vec<_> = self.iter().cloned().collect();
         self.listed.clear();
@@ -285,14 +285,14 @@ mod tests {
     fn a_call_that_meets_a_bare_load_completes_it_and_its_leader_finds_it() {
         let mut loads = Loads::<u8, ()>::new();
         let (mark, other) = (loads.add_bare(1, bare(10)), loads.add_bare(2, bare(20)));
-        let mut known = Known::new();
+        let mut same_hash = SameHashLoads::new();
         assert!(
-            !loads.sort_out(1, &mut known),
+            !loads.classify(1, &mut same_hash),
             "its key has yet to be compared"
         );
-        known.compare(|key| *key == 10);
-        assert!(loads.sort_out(1, &mut known));
-        let mine = known.mine().unwrap();
+        same_hash.compare(|key| *key == 10);
+        assert!(loads.classify(1, &mut same_hash));
+        let mine = same_hash.mine().unwrap();
         assert_eq!((mine.leader(), mine.began()), (7, 40));
         assert!(!loads.is_bare(mark) && loads.is_bare(other) && loads.len() == 2);
         assert!(Arc::ptr_eq(&loads.complete(mark).unwrap(), mine));
@@ -305,7 +305,7 @@ mod tests {
     fn bare_loads_that_are_revoked_are_found_by_their_leaders() {
         let mut loads = Loads::<u8, ()>::new();
         let mark = loads.add_bare(1, bare(10));
-        let revoked = loads.revoke_all(By::Blind);
+        let revoked = loads.revoke_all(RevokedBy::Overwrite);
         assert!(loads.is_empty() && revoked.len() == 1);
         let load = loads.complete(mark).unwrap();
         assert!(Arc::ptr_eq(&load, &revoked[0]) && !load.is_current());

@@ -1,9 +1,9 @@
 //! Loads: one run of user code at a time makes the value of a key; others wait for its outcome.
 //!
 //! This folder is the part below the map: the state of one load ([`state`]), the list of the
-//! current loads of a shard ([`list`]), and the search for rings of threads that would wait for
-//! each other ([`ring`]). A thread of a pool that waits gives up its [`seat`]. The folder knows
-//! neither map nor cache. The calls that load are in `loading`.
+//! current loads of a shard ([`list`]), and the search for cycles of threads that would wait for
+//! each other ([`cycle`]). A thread of a pool that waits gives up its [`worker_slot`]. The folder
+//! knows neither map nor cache. The calls that load are in `loading`.
 //!
 //! # Invariants
 //!
@@ -21,15 +21,15 @@
 //! 7. A load that is revoked while a run of it is at work stands among the revoked loads of its
 //!    shard until that run ends. So calls that wait for it can be woken when it becomes overdue.
 
+mod cycle;
 mod list;
-mod ring;
-mod seat;
 mod state;
+mod worker_slot;
 
-pub(crate) use list::{Bare, Known, Loads, Mark};
-pub(crate) use ring::{Blocking, Ring, note_wait, thread_number, wait_in};
-use seat::away;
-pub(crate) use seat::{Seat, seated};
+pub(crate) use cycle::{BlockingCall, WaitCycle, note_wait, thread_number, wait_in};
+pub(crate) use list::{Bare, Loads, Mark, SameHashLoads};
 pub(crate) use state::{
-    By, Failure, Load, Outcome, Sealed, Shared, Ticket, Verdict, Want, wake_all,
+    AfterCommit, Failure, Load, Outcome, RevokedBy, SharedValue, Ticket, Verdict, Want, wake_all,
 };
+use worker_slot::wait_without_slot;
+pub(crate) use worker_slot::{WorkerSlot, with_worker_slot};

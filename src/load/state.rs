@@ -28,7 +28,7 @@
 //! A waiter for a turn (a compute) accepts nothing. Each waiter has a ticket. Tickets ascend, and a
 //! waiter that has to look again keeps its own, so a place in the order is never lost.
 
-use super::ring::thread_number;
+use super::cycle::thread_number;
 use crate::contain::contain;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, thread_local};
 use std::any::{Any, TypeId};
@@ -59,21 +59,24 @@ pub(crate) enum Want {
     /// A value, or that there is none.
     Optional,
     /// The same, for a call that has other work first: it looks the key up again rather than leads.
-    Later,
+    LookUpAgain,
     /// A value, or an error of this type.
     Fallible(TypeId),
     /// A value, or that there is none, or an error of this type.
     Any(TypeId),
     /// None: the waiter wants to run its own code.
-    Turn,
+    OwnTurn,
 }
 
 impl Want {
     fn accepts<V>(self, outcome: &Outcome<V>) -> bool {
         match (self, outcome) {
-            (Self::Turn, _) | (_, Outcome::Nothing) => false,
+            (Self::OwnTurn, _) | (_, Outcome::Nothing) => false,
             (_, Outcome::Value(_)) => true,
-            (Self::Optional | Self::Later | Self::Any(_), Outcome::Failed(Failure::Absent)) => true,
+            (
+                Self::Optional | Self::LookUpAgain | Self::Any(_),
+                Outcome::Failed(Failure::Absent),
+            ) => true,
             (Self::Fallible(kind) | Self::Any(kind), Outcome::Failed(Failure::Error(error))) => {
                 (**error).type_id() == kind
             }
@@ -94,7 +97,7 @@ pub(crate) enum Failure {
 /// The part of a run that waiters see.
 #[derive(Debug)]
 pub(crate) enum Outcome<V> {
-    Value(Arc<Shared<V>>),
+    Value(Arc<SharedValue<V>>),
     Failed(Failure),
     /// Nothing that a waiter could use: a panic, a dropped future, a compute without a value.
     Nothing,
@@ -112,7 +115,7 @@ impl<V> Clone for Outcome<V> {
 
 /// A value for waiters.
 #[derive(Debug)]
-pub(crate) struct Shared<V> {
+pub(crate) struct SharedValue<V> {
     pub(crate) value: V,
     /// Whether it was stored.
     pub(crate) stored: bool,
@@ -133,24 +136,24 @@ pub(crate) enum Verdict<V> {
 
 /// The first write that revoked a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum RevokedBy {
     /// A write that does not depend on what was there: `insert`, `invalidate`.
-    Blind,
+    Overwrite,
     /// A write that has seen what was there: `remove`, a conditional write, `retain`.
-    Seeing,
+    Conditional,
     /// A newer load, since this one was overdue.
-    Newer,
+    NewerLoad,
 }
 
 /// What a load has to do after its value was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sealed {
+pub(crate) enum AfterCommit {
     /// Nothing: no call waits, and none can join.
     Over,
     /// Calls wait for the value.
     Ending,
     /// Calls wait for the value, and for their turn.
-    GoesOn,
+    HasWaitersForTurn,
 }
 
 /// The end of a run: which wakers to call, with no lock held, and whether the load has to leave the
@@ -185,7 +188,7 @@ pub(crate) struct Load<K, V> {
     key: K,
     /// The thread that runs the leader's code just now, or 0. Beside the lock, so that an async
     /// leader notes each poll cheaply. Relaxed: a thread compares it with its own number, which it
-    /// has stored itself; the ring's lock orders the rest.
+    /// has stored itself; the cycle's lock orders the rest.
     leader: AtomicU64,
     /// Changes from true to false, once, under the shard's lock. Relaxed: a holder of that lock
     /// reads it exactly; for all others it is a hint, and only `false` is final.
@@ -198,7 +201,7 @@ pub(crate) struct Load<K, V> {
 
 struct State<V> {
     phase: Phase,
-    revoked: Option<By>,
+    revoked: Option<RevokedBy>,
     /// Cache time at which the run began, or at which the lead was offered.
     began: u64,
     /// The waiters in their order.
@@ -290,7 +293,7 @@ impl<K, V> Load<K, V> {
     }
 
     /// Which write revoked it first.
-    pub(crate) fn revoked(&self) -> Option<By> {
+    pub(crate) fn revoked(&self) -> Option<RevokedBy> {
         self.state.lock().revoked
     }
 
@@ -308,7 +311,7 @@ impl<K, V> Load<K, V> {
     pub(crate) fn has_sharers(&self) -> bool {
         let state = self.state.lock();
         let mut waiters = state.queue.values();
-        waiters.any(|waiter| waiter.waits() && waiter.want != Want::Turn)
+        waiters.any(|waiter| waiter.waits() && waiter.want != Want::OwnTurn)
     }
 
     /// Adds a waiter; `thread` is 0 for a task. Under the shard's lock, while the load is current;
@@ -329,7 +332,7 @@ impl<K, V> Load<K, V> {
     pub(crate) fn wait_now(&self, ticket: Ticket) {
         let mut state = self.state.lock();
         if let Some(waiter) = state.queue.get_mut(&ticket)
-            && waiter.want == Want::Later
+            && waiter.want == Want::LookUpAgain
         {
             waiter.want = Want::Optional;
         }
@@ -400,11 +403,11 @@ impl<K, V> Load<K, V> {
     /// The load is no longer current. Under the shard's lock;
     /// [`release_waiters`](Self::release_waiters) follows when the lock was released. True if calls
     /// still wait for the run that is at work.
-    pub(crate) fn revoke(&self, by: By) -> bool {
+    pub(crate) fn revoke(&self, by: RevokedBy) -> bool {
         let mut state = self.state.lock();
         self.end_currency();
         state.revoked.get_or_insert(by);
-        by != By::Newer && state.phase != Phase::Offered
+        by != RevokedBy::NewerLoad && state.phase != Phase::Offered
     }
 
     /// Tells waiters of a revoked load to look again: those that wait for a turn, and all if no
@@ -418,10 +421,10 @@ impl<K, V> Load<K, V> {
             queue,
             ..
         } = &mut *state;
-        let all = *phase == Phase::Offered || *revoked == Some(By::Newer);
+        let all = *phase == Phase::Offered || *revoked == Some(RevokedBy::NewerLoad);
         for waiter in queue.values_mut() {
             let offered = matches!(waiter.verdict, Some(Verdict::Leads));
-            if offered || (waiter.waits() && (all || waiter.want == Want::Turn)) {
+            if offered || (waiter.waits() && (all || waiter.want == Want::OwnTurn)) {
                 waiter.tell(Verdict::Retry, &mut wakers);
             }
         }
@@ -449,21 +452,21 @@ impl<K, V> Load<K, V> {
     /// The run's value has been stored. Under the shard's lock, in the hold that stored it. Unless
     /// it continues, the load is no longer current and has to leave the list in the same hold.
     #[inline]
-    pub(crate) fn seal(&self) -> Sealed {
+    pub(crate) fn seal(&self) -> AfterCommit {
         // The lock is not needed for a load that only its leader knows: none can join any more.
         if !self.joined.load(Ordering::Relaxed) {
             self.end_currency();
             self.leader.store(0, Ordering::Relaxed);
-            return Sealed::Over;
+            return AfterCommit::Over;
         }
         let mut state = self.state.lock();
         state.phase = Phase::Ending;
         let mut waiters = state.queue.values();
-        if waiters.any(|waiter| waiter.waits() && waiter.want == Want::Turn) {
-            return Sealed::GoesOn;
+        if waiters.any(|waiter| waiter.waits() && waiter.want == Want::OwnTurn) {
+            return AfterCommit::HasWaitersForTurn;
         }
         self.end_currency();
-        Sealed::Ending
+        AfterCommit::Ending
     }
 
     /// The leader's run has ended: publishes its outcome and finds the next leader. Under the
@@ -483,7 +486,7 @@ impl<K, V> Load<K, V> {
         for waiter in queue.values_mut().filter(|waiter| waiter.waits()) {
             if waiter.want.accepts(outcome) {
                 waiter.tell(Verdict::Ended(outcome.clone()), &mut wakers);
-            } else if !current || waiter.want == Want::Later {
+            } else if !current || waiter.want == Want::LookUpAgain {
                 waiter.tell(Verdict::Retry, &mut wakers);
             } else if *phase == Phase::Over {
                 *phase = Phase::Offered;

@@ -8,10 +8,10 @@ use super::bounds::{CacheKey, CacheValue};
 use super::commit::{Committed, Lead, count_time};
 use super::key::Key;
 use super::run::{End, Made};
-use crate::load::{Bare, Load, Mark, Sealed};
+use crate::load::{AfterCommit, Bare, Load, Mark};
 use crate::map::Shard;
 use crate::node::NodePtr;
-use crate::operations::{Check, Core, LifetimeSource, LoadView, Refused, WriteGate, Written};
+use crate::operations::{Check, Core, LifetimeSource, LoadView, Refused, WriteCondition, Written};
 use crate::stats::Counters;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -30,19 +30,19 @@ pub(super) struct BareLead<'a, K, V, S> {
     ended: bool,
 }
 
-/// The gate of its commit.
-struct Commit<'l, K, V> {
+/// The condition of its commit.
+struct BareCommit<'l, K, V> {
     mark: Mark,
     load: &'l mut Option<Arc<Load<K, V>>>,
     /// Whether the key need not be looked up: the load began when no entry had its hash, so the key
     /// is absent while the load is current (load 3). Not after an attempt that failed.
     absent: bool,
-    made: Option<(Written, Sealed)>,
+    made: Option<(Written, AfterCommit)>,
     /// The key from the list, to be dropped with no lock held.
     listed: Option<K>,
 }
 
-impl<K, V> WriteGate<K, V> for Commit<'_, K, V> {
+impl<K, V> WriteCondition<K, V> for BareCommit<'_, K, V> {
     #[inline]
     fn knows_absent(&self) -> bool {
         self.absent
@@ -73,7 +73,7 @@ impl<K, V> WriteGate<K, V> for Commit<'_, K, V> {
         let sealed = match self.load {
             None => {
                 self.listed = shard.loads_mut().remove_bare(self.mark);
-                Sealed::Over
+                AfterCommit::Over
             }
             Some(load) => shard.loads_mut().seal(load),
         };
@@ -166,15 +166,15 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> BareLead<'_, K, V, S> {
         let Some(key) = self.key.take() else {
             unreachable!("the value is stored once");
         };
-        let mut gate = Commit {
+        let mut condition = BareCommit {
             mark: self.mark,
             load: &mut self.load,
             absent: true,
             made: None,
             listed: None,
         };
-        let outcome = core.put_through(self.hash, key, value, given, &mut gate);
-        let Commit { made, listed, .. } = gate;
+        let outcome = core.put_through(self.hash, key, value, given, &mut condition);
+        let BareCommit { made, listed, .. } = condition;
         match (outcome, made) {
             (Ok(outcome), Some((written, _))) if self.load.is_none() => {
                 self.ended = true;

@@ -5,7 +5,7 @@ use super::commit::Lead;
 use super::got::Got;
 use super::key::Key;
 use crate::listener::RemovalCause;
-use crate::load::{self, By, Known, Load, Ticket, Want};
+use crate::load::{self, Load, RevokedBy, SameHashLoads, Ticket, Want};
 use crate::maintenance::WriteOutcome;
 use crate::map::{Revalidated, Shard};
 use crate::node::NodePtr;
@@ -62,15 +62,15 @@ pub(crate) enum Role<'a, K, V, S> {
 }
 
 /// What the key has now, as seen under its shard's lock.
-enum There<K, V> {
+enum KeyState<K, V> {
     Live(NodePtr<K, V>),
     /// Nothing; an entry that was due has just left.
     Nothing(Option<WriteOutcome>),
 }
 
-impl<K, V> There<K, V> {
+impl<K, V> KeyState<K, V> {
     /// What a key has: an entry that is due leaves now, as `Expired`.
-    fn settle<'s>(
+    fn of<'s>(
         shared: &Shared<K, V>,
         shard: &mut Shard<'s, K, V>,
         revalidated: Revalidated<'s, K, V>,
@@ -79,9 +79,9 @@ impl<K, V> There<K, V> {
         let (Revalidated::Occupied(spot), Some(node)) = (revalidated, found) else {
             return Self::Nothing(None);
         };
-        let alive =
-            node.deadline() == NEVER || (node.deadline_if_alive(shared.clock.now())).is_some();
-        if alive {
+        let live =
+            node.deadline() == NEVER || (node.deadline_if_live(shared.clock.now())).is_some();
+        if live {
             return Self::Live(node);
         }
         shard.remove(spot, node, RemovalCause::Expired);
@@ -117,7 +117,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         // Passes the lead on if this call does not need it, or panics.
         let mut offered = offered.map(|load| Lead::new(self.core, load));
         let map = &self.core.shared.map;
-        let mut known = Known::new();
+        let mut same_hash = SameHashLoads::new();
         loop {
             let now = self.clock();
             let pin = self.core.shared.pin();
@@ -141,13 +141,13 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                     continue;
                 }
             } else if !shard.loads().is_empty() {
-                if !shard.loads_mut().sort_out(hash, &mut known) {
+                if !shard.loads_mut().classify(hash, &mut same_hash) {
                     drop((shard, probe));
                     drop(pin);
-                    known.compare(|other| key.query().equivalent(other));
+                    same_hash.compare(|other| key.query().equivalent(other));
                     continue;
                 }
-                if let Some(load) = known.mine() {
+                if let Some(load) = same_hash.mine() {
                     if !self.is_overdue(load, now) {
                         if !ask.may_wait {
                             return Role::Busy;
@@ -173,8 +173,8 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                 key.prepare();
                 continue;
             }
-            let there = There::settle(&self.core.shared, &mut shard, revalidated, probe.found);
-            if matches!(there, There::Live(_)) && !ask.over_present {
+            let key_state = KeyState::of(&self.core.shared, &mut shard, revalidated, probe.found);
+            if matches!(key_state, KeyState::Live(_)) && !ask.over_present {
                 continue;
             }
             let lead = if let Some(mut lead) = offered.take() {
@@ -188,14 +188,14 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                 };
                 let load = Arc::new(Load::new(hash, key, ask.leader(), now));
                 if let Some(overdue) = &overdue {
-                    shard.loads_mut().revoke(overdue, By::Newer);
+                    shard.loads_mut().revoke(overdue, RevokedBy::NewerLoad);
                 }
                 shard.loads_mut().add(Arc::clone(&load));
                 drop(shard);
                 Lead::of_run(self.core, load)
             };
             let clock = &self.core.shared.clock;
-            let seen = catch_unwind(AssertUnwindSafe(|| there.seen(clock)));
+            let seen = catch_unwind(AssertUnwindSafe(|| key_state.seen(clock)));
             drop(probe);
             drop(pin);
             // Also if a clone has panicked: no other call wakes its waiters.

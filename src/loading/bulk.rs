@@ -1,14 +1,14 @@
 //! Many keys at once: one closure loads those that this call leads.
 //!
 //! The call joins the loads of other calls immediately, but waits for them only after its own keys
-//! are committed. So calls with overlapping keys never wait in a ring, and a load that ends
+//! are committed. So calls with overlapping keys never wait in a cycle, and a load that ends
 //! meanwhile leaves its value with the waiter.
 
 use super::begin::LoadRequest;
 use super::bounds::{CacheKey, CacheValue};
 use super::commit::Lead;
 use super::key::ByRef;
-use super::seek::{Part, Seeker};
+use super::seek::{RoleSearch, TaskRole};
 use crate::cache::Cache;
 use crate::load::{Failure, Outcome, Want, thread_number};
 use crate::operations::{Core, LifetimeSource};
@@ -143,7 +143,7 @@ const ASK: LoadRequest = LoadRequest::value(Want::Optional);
 
 /// What it wants of a key that another call loads, while it has its own keys to load: that key must
 /// not wait for those. Its closure might even wait for that key.
-const REQUEST_LATER: LoadRequest = LoadRequest::value(Want::Later);
+const REQUEST_LATER: LoadRequest = LoadRequest::value(Want::LookUpAgain);
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -213,11 +213,11 @@ where
             let loaded = load(&leads.keys());
             leads.conclude(loaded, &mut keys.answers, &put)?;
         }
-        for (place, mut seeker) in waiters {
-            seeker.wait_now(ASK.of_thread());
-            let part = match seeker.wait(None) {
+        for (place, mut search) in waiters {
+            search.wait_now(ASK.of_thread());
+            let part = match search.wait(None) {
                 Ok(part) => part.unwrap_or_else(|| unreachable!("it waits for ever")),
-                Err(ring) => panic!("{ring}"),
+                Err(cycle) => panic!("{cycle}"),
             };
             if let Some(lead) = answer(place, part, &mut keys.answers) {
                 let leads = Leads(vec![lead]);
@@ -286,9 +286,9 @@ where
             let loaded = led(&leads, load(leads.keys())).await;
             leads.conclude(loaded, &mut keys.answers, &put)?;
         }
-        for (place, mut seeker) in waiters {
-            seeker.wait_now(ASK);
-            let part = poll_fn(|cx| seeker.poll(cx)).await;
+        for (place, mut search) in waiters {
+            search.wait_now(ASK);
+            let part = poll_fn(|cx| search.poll(cx)).await;
             if let Some(lead) = answer(place, part, &mut keys.answers) {
                 let leads = Leads(vec![lead]);
                 let loaded = led(&leads, load(leads.keys())).await;
@@ -300,7 +300,7 @@ where
 }
 
 /// The places of the keys that other calls load, and the way to each.
-type Waiters<'a, 'k, K, V, S> = Vec<(usize, Seeker<'a, K, V, S, ByRef<'k, K, K>>)>;
+type Waiters<'a, 'k, K, V, S> = Vec<(usize, RoleSearch<'a, K, V, S, ByRef<'k, K, K>>)>;
 
 /// Finds the call's part in the load of each key that was missed; waits for none.
 fn begin_all<'a, 'k, K: CacheKey, V: CacheValue, S: BuildHasher>(
@@ -313,10 +313,10 @@ fn begin_all<'a, 'k, K: CacheKey, V: CacheValue, S: BuildHasher>(
     let mut leads = Vec::new();
     let mut waiters = Vec::new();
     for &place in missing {
-        let mut seeker = Seeker::new(core, ByRef::new(&unique[place]), ask);
-        match seeker.step(None) {
+        let mut search = RoleSearch::new(core, ByRef::new(&unique[place]), ask);
+        match search.step(None) {
             Some(part) => leads.extend(answer(place, part, answers)),
-            None => waiters.push((place, seeker)),
+            None => waiters.push((place, search)),
         }
     }
     (Leads(leads), waiters)
@@ -325,15 +325,15 @@ fn begin_all<'a, 'k, K: CacheKey, V: CacheValue, S: BuildHasher>(
 /// Notes the answer for a key, or returns the right to load it.
 fn answer<'a, K: CacheKey, V: CacheValue, S: BuildHasher>(
     place: usize,
-    part: Part<'a, K, V, S>,
+    part: TaskRole<'a, K, V, S>,
     answers: &mut [Option<V>],
 ) -> Option<(usize, Lead<'a, K, V, S>)> {
     match part {
-        Part::Found(got) => answers[place] = Some(got.value),
-        Part::Shared(Outcome::Value(shared)) => answers[place] = Some(shared.value.clone()),
-        Part::Shared(_) => answers[place] = None,
-        Part::Lead(lead, _) => return Some((place, lead)),
-        Part::Busy => unreachable!("it waits"),
+        TaskRole::Found(got) => answers[place] = Some(got.value),
+        TaskRole::Shared(Outcome::Value(shared)) => answers[place] = Some(shared.value.clone()),
+        TaskRole::Shared(_) => answers[place] = None,
+        TaskRole::Lead(lead, _) => return Some((place, lead)),
+        TaskRole::Busy => unreachable!("it waits"),
     }
     None
 }

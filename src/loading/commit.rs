@@ -4,11 +4,11 @@ use super::bounds::{CacheKey, CacheValue};
 use super::got::Got;
 use crate::contain::contain;
 use crate::listener::RemovalCause;
-use crate::load::{By, Failure, Load, Outcome, Sealed, Shared, wake_all};
+use crate::load::{AfterCommit, Failure, Load, Outcome, RevokedBy, SharedValue, wake_all};
 use crate::maintenance::WriteOutcome;
 use crate::map::Shard;
 use crate::node::NodePtr;
-use crate::operations::{Check, Core, LifetimeSource, LoadView, Refused, WriteGate, Written};
+use crate::operations::{Check, Core, LifetimeSource, LoadView, Refused, WriteCondition, Written};
 use crate::stats::Counters;
 use crate::time::{self, Clock, NEVER};
 use std::hash::BuildHasher;
@@ -39,7 +39,7 @@ pub(crate) enum Committed<V> {
     },
     /// The load was no longer current: nothing was stored.
     Revoked {
-        by: By,
+        by: RevokedBy,
         /// What the key has now.
         live: Option<Got<V>>,
         value: V,
@@ -63,13 +63,13 @@ impl<V> Committed<V> {
     }
 }
 
-/// The gate of a load's own write.
+/// The condition of a load's own write.
 struct Commit<'l, K, V> {
     load: &'l Arc<Load<K, V>>,
-    made: Option<(Written, Sealed)>,
+    made: Option<(Written, AfterCommit)>,
 }
 
-impl<K, V> WriteGate<K, V> for Commit<'_, K, V> {
+impl<K, V> WriteCondition<K, V> for Commit<'_, K, V> {
     fn check(
         &mut self,
         _: &mut Shard<'_, K, V>,
@@ -216,15 +216,15 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
         // User code, all of it with no lock held.
         let mine = value.clone();
         let key = self.load.key().clone();
-        let mut gate = Commit {
+        let mut condition = Commit {
             load: &self.load,
             made: None,
         };
-        let outcome = match core.put_through(self.load.hash(), key, value, given, &mut gate) {
+        let outcome = match core.put_through(self.load.hash(), key, value, given, &mut condition) {
             Ok(outcome) => outcome,
             Err(Refused(value)) => return self.discard(value),
         };
-        let Some((written, sealed)) = gate.made else {
+        let Some((written, sealed)) = condition.made else {
             unreachable!("a write that was made has sealed the load");
         };
         self.follow_up(mine, outcome, written, sealed)
@@ -236,15 +236,15 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
         mine: V,
         outcome: WriteOutcome,
         written: Written,
-        sealed: Sealed,
+        sealed: AfterCommit,
     ) -> Committed<V> {
         let core = self.core;
         let shared = match sealed {
-            Sealed::Over => {
+            AfterCommit::Over => {
                 self.note_end(false);
                 Ok(())
             }
-            Sealed::Ending | Sealed::GoesOn => self.share(&mine, written),
+            AfterCommit::Ending | AfterCommit::HasWaitersForTurn => self.share(&mine, written),
         };
         core.maintenance.after_write(&core.shared, outcome);
         if let Err(panic) = shared {
@@ -282,7 +282,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
             .then(|| live.as_ref().map_or(&value, |got| &got.value).clone());
         self.end(&publish(for_waiters, false, NEVER), false);
         Committed::Revoked {
-            by: load.revoked().unwrap_or(By::Blind),
+            by: load.revoked().unwrap_or(RevokedBy::Overwrite),
             live: live.map(|got| Got {
                 stored: false,
                 ..got
@@ -295,7 +295,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
 pub(super) fn publish<V>(value: Option<V>, stored: bool, deadline: u64) -> Outcome<V> {
     match value {
         None => Outcome::Nothing,
-        Some(value) => Outcome::Value(Arc::new(Shared {
+        Some(value) => Outcome::Value(Arc::new(SharedValue {
             value,
             stored,
             deadline,

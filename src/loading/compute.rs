@@ -8,10 +8,10 @@ use super::got::Got;
 use super::key::Key;
 use super::poll::Loading;
 use super::run::{End, Made};
-use super::seek::Seeker;
+use super::seek::RoleSearch;
 use crate::RemovalCause;
 use crate::compute::{CompResult, Entry, Op};
-use crate::load::{By, Want};
+use crate::load::{RevokedBy, Want};
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::operations::LifetimeSource;
@@ -24,7 +24,7 @@ impl LoadRequest {
     /// Of a call that runs its own code, whether the key has an entry or not.
     pub(crate) const fn turn(may_wait: bool) -> Self {
         Self {
-            want: Want::Turn,
+            want: Want::OwnTurn,
             over_present: true,
             may_wait,
             thread: 0,
@@ -48,7 +48,7 @@ fn try_made<V, X>(op: Result<Op<V>, X>) -> Made<V, X> {
 
 /// The entry that a closure made; an error if it was not stored, with the kind of write that came
 /// first.
-fn written<K, V>(key: K, committed: Committed<V>) -> Result<Entry<K, V>, (By, Entry<K, V>)> {
+fn written<K, V>(key: K, committed: Committed<V>) -> Result<Entry<K, V>, (RevokedBy, Entry<K, V>)> {
     match committed {
         Committed::Stored { got, replaced } => Ok(Entry {
             replaced,
@@ -68,9 +68,11 @@ fn comp_result<K, V, X>(key: K, end: End<V, X>) -> Result<CompResult<K, V>, X> {
         End::Put { seen, committed } => match written(key, committed) {
             Ok(entry) if entry.replaced => CompResult::ReplacedWith(entry),
             Ok(entry) => CompResult::Inserted(entry),
-            Err((By::Blind, entry)) if seen.is_some() => CompResult::ReplacedWith(entry),
-            Err((By::Blind, entry)) => CompResult::Inserted(entry),
-            Err((By::Seeing | By::Newer, entry)) => CompResult::Overtaken(Some(entry.value)),
+            Err((RevokedBy::Overwrite, entry)) if seen.is_some() => CompResult::ReplacedWith(entry),
+            Err((RevokedBy::Overwrite, entry)) => CompResult::Inserted(entry),
+            Err((RevokedBy::Conditional | RevokedBy::NewerLoad, entry)) => {
+                CompResult::Overtaken(Some(entry.value))
+            }
         },
         End::Kept(seen) => entry(seen, key),
         End::Removed(got) => CompResult::Removed(Entry {
@@ -135,9 +137,9 @@ where
         F: Future,
     {
         let (key, seen_key, cache) = (self.key.copy(), self.key.copy(), self.cache);
-        let seeker = Seeker::new(&cache.core, self.key, LoadRequest::turn(may_wait));
+        let search = RoleSearch::new(&cache.core, self.key, LoadRequest::turn(may_wait));
         let make = move |seen: Option<&Got<V>>| f(seen.map(|got| Entry::of(seen_key, got.clone())));
-        Loading::new(seeker, make, convert, move |end| finish(cache, key, end))
+        Loading::new(search, make, convert, move |end| finish(cache, key, end))
     }
 
     /// The key's entry. If there is none, or `replace_if` returns true for its value, a new entry

@@ -1,15 +1,15 @@
 //! Writes that depend on the value that is there: compare and set, compare and remove.
 
 use crate::cache::Cache;
-use crate::load::By;
+use crate::load::RevokedBy;
 use crate::map::Shard;
 use crate::node::NodePtr;
-use crate::operations::{Check, Explicit, LifetimeSource, Refused, WriteGate, Written};
+use crate::operations::{Check, Explicit, LifetimeSource, Refused, WriteCondition, Written};
 use crate::time;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 
-/// The gate of a write that replaces one certain value.
+/// The condition of a write that replaces one certain value.
 struct OnlyOver<K, V, M, L> {
     explicit: Explicit<K, V>,
     /// Whether the value is to be replaced; asked with no lock held.
@@ -19,7 +19,7 @@ struct OnlyOver<K, V, M, L> {
     matched: Option<NodePtr<K, V>>,
 }
 
-impl<K, V, M, L> WriteGate<K, V> for OnlyOver<K, V, M, L>
+impl<K, V, M, L> WriteCondition<K, V> for OnlyOver<K, V, M, L>
 where
     K: Eq,
     M: Fn(&V) -> bool,
@@ -95,14 +95,14 @@ where
             };
             hit.node.key().clone()
         };
-        let mut gate = OnlyOver {
-            explicit: Explicit::new(By::Seeing),
+        let mut condition = OnlyOver {
+            explicit: Explicit::new(RevokedBy::Conditional),
             matches,
             lives: |node| core.shared.is_live(node),
             matched: None,
         };
-        let stored = core.put_through(hash, owned, value, LifetimeSource::Policy, &mut gate);
-        drop(gate);
+        let stored = core.put_through(hash, owned, value, LifetimeSource::Policy, &mut condition);
+        drop(condition);
         match stored {
             Ok(outcome) => {
                 core.maintenance.after_write(&core.shared, outcome);
@@ -134,7 +134,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        self.core.take(key, By::Seeing, true, |node| {
+        self.core.take(key, RevokedBy::Conditional, true, |node| {
             let value = node.value();
             (self.core.shared.is_live(node) && matches(value)).then(|| value.clone())
         })

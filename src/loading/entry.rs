@@ -6,7 +6,7 @@ use super::got::Got;
 use super::key::{ByRef, Key, Owned};
 use super::poll::Loading;
 use super::run::End;
-use super::seek::Seeker;
+use super::seek::RoleSearch;
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::compute::Entry;
@@ -144,10 +144,10 @@ where
             return F::answer(Ok(Entry::of(self.key.into_owned(), got)));
         }
         let (key, ask) = (self.key.copy(), LoadRequest::value(F::want()));
-        let seeker = Seeker::new(&self.cache.core, self.key, ask);
+        let search = RoleSearch::new(&self.cache.core, self.key, ask);
         let make = move |_: Option<&Got<V>>| init();
         let finish = |end: End<V, _>| F::answer(end.got().map(|got| Entry::of(key, got)));
-        Loading::new(seeker, make, F::made, finish).await
+        Loading::new(search, make, F::made, finish).await
     }
 
     /// Returns the key's entry, or stores a new one with the default value.

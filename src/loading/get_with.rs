@@ -6,7 +6,7 @@ use super::got::Got;
 use super::key::{ByRef, Key, Owned};
 use super::poll::Loading;
 use super::run::End;
-use super::seek::Seeker;
+use super::seek::RoleSearch;
 use crate::cache::Cache;
 use crate::load::Want;
 use crate::operations::Cloned;
@@ -69,9 +69,9 @@ where
         key: Y,
         init: impl Future<Output = F::Made>,
     ) -> impl Future<Output = F::Answer<V>> {
-        let seeker = Seeker::new(&self.core, key, LoadRequest::value(F::want())).looking_up();
+        let search = RoleSearch::new(&self.core, key, LoadRequest::value(F::want())).looking_up();
         Loading::new(
-            seeker,
+            search,
             |_: Option<&Got<V>>| init,
             F::made,
             |end: End<V, _>| F::answer(end.got().map(|got| got.value)),

@@ -51,7 +51,7 @@ impl<V: Clone> Got<V> {
     }
 
     /// The value of another call's load.
-    pub(super) fn of_load(outcome: &load::Shared<V>, clock: &Clock) -> Self {
+    pub(super) fn of_load(outcome: &load::SharedValue<V>, clock: &Clock) -> Self {
         Self {
             value: outcome.value.clone(),
             fresh: false,

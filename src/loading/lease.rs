@@ -4,7 +4,7 @@ use super::begin::LoadRequest;
 use super::commit::{Committed, Lead, publish};
 use super::got::Got;
 use super::key::Owned;
-use super::seek::{Part, Seeker};
+use super::seek::{RoleSearch, TaskRole};
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::load::{Failure, Load, Outcome, Want, thread_number, wake_all};
@@ -281,12 +281,12 @@ where
             may_wait: wait != Some(Duration::ZERO),
             ..LoadRequest::value(Want::Value)
         };
-        let mut seeker = Seeker::new(&self.core, Owned(Some(key)), ask.of_thread());
-        match seeker.wait(until) {
+        let mut search = RoleSearch::new(&self.core, Owned(Some(key)), ask.of_thread());
+        match search.wait(until) {
             Ok(Some(part)) => self.leased(part),
             Ok(None) => Leased::Busy,
             Err(_) if wait.is_some() => Leased::Busy,
-            Err(ring) => panic!("{ring}"),
+            Err(cycle) => panic!("{cycle}"),
         }
     }
 
@@ -306,17 +306,17 @@ where
     /// ```
     pub fn lease_async(&self, key: K) -> impl Future<Output = Leased<K, V, S>> {
         let ask = LoadRequest::value(Want::Value);
-        let mut seeker = Seeker::new(&self.core, Owned(Some(key)), ask).looking_up();
-        poll_fn(move |cx| seeker.poll(cx).map(|part| self.leased(part)))
+        let mut search = RoleSearch::new(&self.core, Owned(Some(key)), ask).looking_up();
+        poll_fn(move |cx| search.poll(cx).map(|part| self.leased(part)))
     }
 
-    fn leased(&self, part: Part<'_, K, V, S>) -> Leased<K, V, S> {
+    fn leased(&self, part: TaskRole<'_, K, V, S>) -> Leased<K, V, S> {
         match part {
-            Part::Found(got) => Leased::Found(got.value),
-            Part::Shared(Outcome::Value(shared)) => Leased::Found(shared.value.clone()),
-            Part::Shared(_) => unreachable!("it accepts values only"),
-            Part::Busy => Leased::Busy,
-            Part::Lead(lead, _) => {
+            TaskRole::Found(got) => Leased::Found(got.value),
+            TaskRole::Shared(Outcome::Value(shared)) => Leased::Found(shared.value.clone()),
+            TaskRole::Shared(_) => unreachable!("it accepts values only"),
+            TaskRole::Busy => Leased::Busy,
+            TaskRole::Lead(lead, _) => {
                 lead.load().set_leader(0);
                 Leased::Lease(Lease {
                     core: self.core.downgrade(),

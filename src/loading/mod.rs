@@ -53,4 +53,4 @@ pub(crate) use key::ByRef;
 pub(crate) use poll::Loading;
 pub(crate) use reload::{Dropped, ReloadResult, Right, leave, pass_on};
 pub(crate) use run::{End, Made};
-pub(crate) use seek::Seeker;
+pub(crate) use seek::RoleSearch;

@@ -8,7 +8,7 @@ use super::commit::Lead;
 use super::got::Got;
 use super::key::Key;
 use super::run::{End, Made};
-use super::seek::{Part, Seeker};
+use super::seek::{RoleSearch, TaskRole};
 use crate::load::thread_number;
 use std::future::Future;
 use std::pin::Pin;
@@ -34,18 +34,18 @@ enum Init<M, F> {
 pub(crate) struct Loading<'a, K, V, S, Y: Key<K>, M, F, C, D> {
     init: Init<M, F>,
     lead: Option<Leading<'a, K, V, S>>,
-    seeker: Seeker<'a, K, V, S, Y>,
+    search: RoleSearch<'a, K, V, S, Y>,
     convert: C,
     finish: Option<D>,
 }
 
 impl<'a, K, V, S, Y: Key<K>, M, F, C, D> Loading<'a, K, V, S, Y, M, F, C, D> {
     /// A call whose closure makes the future.
-    pub(crate) fn new(seeker: Seeker<'a, K, V, S, Y>, make: M, convert: C, finish: D) -> Self {
+    pub(crate) fn new(search: RoleSearch<'a, K, V, S, Y>, make: M, convert: C, finish: D) -> Self {
         Self {
             init: Init::Make(make),
             lead: None,
-            seeker,
+            search,
             convert,
             finish: Some(finish),
         }
@@ -75,14 +75,14 @@ where
             panic!("the future of a load was polled after it was ready, or after it panicked");
         };
         if this.lead.is_none() {
-            match this.seeker.poll(cx) {
+            match this.search.poll(cx) {
                 Poll::Pending => {
                     this.finish = Some(finish);
                     return Poll::Pending;
                 }
-                Poll::Ready(Part::Lead(lead, seen)) => this.lead = Some((lead, seen)),
+                Poll::Ready(TaskRole::Lead(lead, seen)) => this.lead = Some((lead, seen)),
                 Poll::Ready(part) => {
-                    return Poll::Ready(finish(End::of_part(part, this.seeker.clock())));
+                    return Poll::Ready(finish(End::of_part(part, this.search.clock())));
                 }
             }
         }

@@ -3,7 +3,7 @@
 use super::bounds::{CacheKey, CacheValue};
 use super::commit::{Lead, publish};
 use crate::contain::contain;
-use crate::load::{By, Failure, Known, Load, Outcome, Ticket, Want, wake_all};
+use crate::load::{Failure, Load, Outcome, RevokedBy, SameHashLoads, Ticket, Want, wake_all};
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
 use crate::operations::{Core, FromLoad, LifetimeSource, LoadView, Visit, WeakHandle, set_refresh};
@@ -130,9 +130,9 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Right<K, V, S> {
     }
 
     /// Commits the outcome, and publishes it. A panic of user code on the way is a failure.
-    pub(crate) fn finish(mut self, remade: ReloadResult<V>) {
+    pub(crate) fn finish(mut self, reload_result: ReloadResult<V>) {
         let Some(core) = self.core() else {
-            return self.finish_without_cache(remade);
+            return self.finish_without_cache(reload_result);
         };
         let Some(load) = self.load.take() else {
             return;
@@ -140,7 +140,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Right<K, V, S> {
         let until = self.until;
         let mut lead = Lead::of_lease(&core, Arc::clone(&load));
         lead.fails_as(self.failure);
-        let done = contain(|| match remade {
+        let done = contain(|| match reload_result {
             ReloadResult::New(value, from) => {
                 drop(lead.commit(value, LifetimeSource::Loaded(from)))
             }
@@ -158,11 +158,11 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Right<K, V, S> {
     }
 
     /// Tells the waiters, though there is no cache to store in.
-    fn finish_without_cache(mut self, remade: ReloadResult<V>) {
+    fn finish_without_cache(mut self, reload_result: ReloadResult<V>) {
         let Some(load) = self.load.take() else {
             return;
         };
-        let outcome = match remade {
+        let outcome = match reload_result {
             ReloadResult::New(value, _) | ReloadResult::Unchanged(value, _) => {
                 publish(Some(value), false, NEVER)
             }
@@ -265,7 +265,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         Q: Equivalent<K> + ?Sized,
     {
         let map = &self.core.shared.map;
-        let mut known = Known::new();
+        let mut same_hash = SameHashLoads::new();
         loop {
             let pin = self.core.shared.pin();
             let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
@@ -289,13 +289,13 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
             }
             let mut overdue = None;
             if !shard.loads().is_empty() {
-                if !shard.loads_mut().sort_out(hash, &mut known) {
+                if !shard.loads_mut().classify(hash, &mut same_hash) {
                     drop((shard, probe));
                     drop(pin);
-                    known.compare(|other| key.equivalent(other));
+                    same_hash.compare(|other| key.equivalent(other));
                     continue;
                 }
-                if let Some(load) = known.mine() {
+                if let Some(load) = same_hash.mine() {
                     if !self.is_overdue(load, now) {
                         return None;
                     }
@@ -304,7 +304,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
             }
             let load = Arc::new(Load::new(hash, owned, 0, now));
             if let Some(overdue) = &overdue {
-                shard.loads_mut().revoke(overdue, By::Newer);
+                shard.loads_mut().revoke(overdue, RevokedBy::NewerLoad);
             }
             shard.loads_mut().add(Arc::clone(&load));
             let until = self.reload_until(now);
@@ -330,18 +330,18 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         want: Want,
     ) -> Option<Arc<Load<K, V>>> {
         let hash = former.hash();
-        let mut known = Known::new();
+        let mut same_hash = SameHashLoads::new();
         loop {
             let mut shard = self.core.shared.map.lock(hash);
-            if shard.loads_mut().sort_out(hash, &mut known) {
-                let load = known.mine()?;
+            if shard.loads_mut().classify(hash, &mut same_hash) {
+                let load = same_hash.mine()?;
                 load.join(ticket, want, 0);
                 drop(shard);
                 self.watch_quietly(load, self.clock());
                 return Some(Arc::clone(load));
             }
             drop(shard);
-            known.compare(|other| former.key() == other);
+            same_hash.compare(|other| former.key() == other);
         }
     }
 
@@ -384,7 +384,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
             let found = map.find(hash, &pin, |node| load.key() == node.key());
             let live = found.and_then(|node| {
                 let now = self.core.shared.clock.now();
-                Some((node, now, node.deadline_if_alive(now)?))
+                Some((node, now, node.deadline_if_live(now)?))
             });
             let Some((node, now, deadline)) = live else {
                 return if load.is_current() {

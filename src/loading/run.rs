@@ -6,8 +6,8 @@ use super::bounds::{CacheKey, CacheValue};
 use super::commit::{Committed, Lead};
 use super::got::Got;
 use super::key::Key;
-use super::seek::{Part, Seeker};
-use crate::load::{By, Failure, Load, Outcome, Ring, Ticket, Verdict, wait_in};
+use super::seek::{RoleSearch, TaskRole};
+use crate::load::{Failure, Load, Outcome, RevokedBy, Ticket, Verdict, WaitCycle, wait_in};
 use crate::operations::{LifetimeSource, LoadView};
 use crate::shared::about;
 use crate::stripe::cores;
@@ -51,7 +51,7 @@ pub(crate) enum End<V, X> {
     Removed(Got<V>),
     /// A compute was to remove the entry, which had gone: by itself, or by a write.
     NotRemoved {
-        by: Option<By>,
+        by: Option<RevokedBy>,
     },
     Broke(X),
     /// The call does not wait.
@@ -60,16 +60,16 @@ pub(crate) enum End<V, X> {
 
 impl<V, X> End<V, X> {
     /// What a call gets that does not lead.
-    pub(super) fn of_part<K, S>(part: Part<'_, K, V, S>, clock: &Clock) -> Self
+    pub(super) fn of_part<K, S>(part: TaskRole<'_, K, V, S>, clock: &Clock) -> Self
     where
         V: Clone,
     {
         match part {
-            Part::Found(got) => Self::Found(got),
-            Part::Shared(Outcome::Value(shared)) => Self::Found(Got::of_load(&shared, clock)),
-            Part::Shared(Outcome::Failed(failure)) => Self::Failed(failure),
-            Part::Busy => Self::Busy,
-            Part::Shared(Outcome::Nothing) | Part::Lead(..) => {
+            TaskRole::Found(got) => Self::Found(got),
+            TaskRole::Shared(Outcome::Value(shared)) => Self::Found(Got::of_load(&shared, clock)),
+            TaskRole::Shared(Outcome::Failed(failure)) => Self::Failed(failure),
+            TaskRole::Busy => Self::Busy,
+            TaskRole::Shared(Outcome::Nothing) | TaskRole::Lead(..) => {
                 unreachable!("a waiter accepts a value or a failure")
             }
         }
@@ -138,14 +138,17 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'_, K, V, S> {
             let made = closure(None);
             return lead.conclude(made);
         }
-        match Seeker::new(self.core, key, ask).with_hash(hash).wait(None) {
-            Ok(Some(Part::Lead(lead, seen))) => {
+        match RoleSearch::new(self.core, key, ask)
+            .with_hash(hash)
+            .wait(None)
+        {
+            Ok(Some(TaskRole::Lead(lead, seen))) => {
                 let made = closure(seen.as_ref());
                 lead.conclude(seen, made)
             }
             Ok(Some(part)) => End::of_part(part, &self.core.shared.clock),
             Ok(None) => unreachable!("it waits for ever"),
-            Err(ring) => panic!("{ring}"),
+            Err(cycle) => panic!("{cycle}"),
         }
     }
 
@@ -155,7 +158,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'_, K, V, S> {
         load: &Arc<Load<K, V>>,
         ticket: Ticket,
         until: Option<Instant>,
-    ) -> Result<Option<Verdict<V>>, Ring> {
+    ) -> Result<Option<Verdict<V>>, WaitCycle> {
         let parker = Parker::own();
         let waker = Waker::from(Arc::clone(&parker));
         if let Some(verdict) = load.poll(ticket, Some(&waker)) {
@@ -204,9 +207,9 @@ impl<K, V, S> LoadView<'_, K, V, S> {
         }
     }
 
-    /// The message about a ring.
-    pub(crate) fn ring_message(self, load: &Load<K, V>, ring: Ring) -> String {
-        about(self.core.shared.name.as_deref(), &ring.fault(load.hash()))
+    /// The message about a cycle.
+    pub(crate) fn cycle_message(self, load: &Load<K, V>, cycle: WaitCycle) -> String {
+        about(self.core.shared.name.as_deref(), &cycle.fault(load.hash()))
     }
 }
 

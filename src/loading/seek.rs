@@ -7,7 +7,7 @@ use super::bounds::{CacheKey, CacheValue};
 use super::commit::Lead;
 use super::got::Got;
 use super::key::Key;
-use crate::load::{Load, Outcome, Ring, Ticket, Verdict};
+use crate::load::{Load, Outcome, Ticket, Verdict, WaitCycle};
 use crate::operations::{Cloned, Core};
 use crate::time::Clock;
 use std::hash::BuildHasher;
@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 /// A call on its way to its part in a load.
-pub(crate) struct Seeker<'a, K, V, S, Y: Key<K>> {
+pub(crate) struct RoleSearch<'a, K, V, S, Y: Key<K>> {
     core: &'a Core<K, V, S>,
     key: Y,
     /// The key's hash, once it has been computed.
@@ -29,14 +29,14 @@ pub(crate) struct Seeker<'a, K, V, S, Y: Key<K>> {
 }
 
 /// A call's part in a load.
-pub(crate) enum Part<'a, K, V, S> {
+pub(crate) enum TaskRole<'a, K, V, S> {
     Found(Got<V>),
     Shared(Outcome<V>),
     Lead(Lead<'a, K, V, S>, Option<Got<V>>),
     Busy,
 }
 
-impl<'a, K, V, S, Y: Key<K>> Seeker<'a, K, V, S, Y> {
+impl<'a, K, V, S, Y: Key<K>> RoleSearch<'a, K, V, S, Y> {
     pub(crate) fn new(core: &'a Core<K, V, S>, key: Y, ask: LoadRequest) -> Self {
         Self {
             core,
@@ -80,14 +80,14 @@ impl<'a, K, V, S, Y: Key<K>> Seeker<'a, K, V, S, Y> {
     }
 }
 
-impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Seeker<'a, K, V, S, Y> {
+impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> RoleSearch<'a, K, V, S, Y> {
     /// Finds the part of a call that does not wait, or that was told this; `None` if it has to wait
     /// now.
-    pub(super) fn step(&mut self, told: Option<Verdict<V>>) -> Option<Part<'a, K, V, S>> {
+    pub(super) fn step(&mut self, told: Option<Verdict<V>>) -> Option<TaskRole<'a, K, V, S>> {
         let loads = self.core.loads();
         let former = self.waits.take();
         let offered = match told {
-            Some(Verdict::Ended(outcome)) => return Some(Part::Shared(outcome)),
+            Some(Verdict::Ended(outcome)) => return Some(TaskRole::Shared(outcome)),
             Some(Verdict::Leads) => former,
             Some(Verdict::Retry) | None => None,
         };
@@ -99,16 +99,16 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Seeker<'a, K, V,
                 if self.looks
                     && let Some(value) = self.core.look_up_hashed::<Cloned, _>(hash, key)
                 {
-                    return Some(Part::Found(Got::hit(value)));
+                    return Some(TaskRole::Found(Got::hit(value)));
                 }
                 // Only now: if user code panics before, another poll begins anew.
                 *self.hash.insert(hash)
             }
         };
         match loads.begin(offered, &mut self.key, hash, &self.ask, &mut self.ticket) {
-            Role::Found(got) => Some(Part::Found(got)),
-            Role::Lead(lead, seen) => Some(Part::Lead(lead, seen)),
-            Role::Busy => Some(Part::Busy),
+            Role::Found(got) => Some(TaskRole::Found(got)),
+            Role::Lead(lead, seen) => Some(TaskRole::Lead(lead, seen)),
+            Role::Busy => Some(TaskRole::Busy),
             Role::Joined(load) => {
                 self.waits = Some(load);
                 None
@@ -117,7 +117,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Seeker<'a, K, V,
     }
 
     /// Finds the part of a task.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Part<'a, K, V, S>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<TaskRole<'a, K, V, S>> {
         loop {
             let told = match (&self.waits, self.ticket) {
                 (Some(load), Some(ticket)) => {
@@ -125,7 +125,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Seeker<'a, K, V,
                     if told.is_none() {
                         let loads = self.core.loads();
                         if load.is_led_by_caller() {
-                            let message = loads.ring_message(load, Ring { others: 0 });
+                            let message = loads.cycle_message(load, WaitCycle { others: 0 });
                             self.stop();
                             panic!("{message}");
                         }
@@ -149,7 +149,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Seeker<'a, K, V,
     pub(super) fn wait(
         &mut self,
         until: Option<Instant>,
-    ) -> Result<Option<Part<'a, K, V, S>>, String> {
+    ) -> Result<Option<TaskRole<'a, K, V, S>>, String> {
         let mut told = None;
         loop {
             if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
@@ -159,8 +159,8 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Seeker<'a, K, V,
                         self.stop();
                         return Ok(None);
                     }
-                    Err(ring) => {
-                        let message = self.core.loads().ring_message(load, ring);
+                    Err(cycle) => {
+                        let message = self.core.loads().cycle_message(load, cycle);
                         self.stop();
                         return Err(message);
                     }
@@ -174,7 +174,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Seeker<'a, K, V,
     }
 }
 
-impl<K, V, S, Y: Key<K>> Drop for Seeker<'_, K, V, S, Y> {
+impl<K, V, S, Y: Key<K>> Drop for RoleSearch<'_, K, V, S, Y> {
     fn drop(&mut self) {
         self.stop();
     }

@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 type Waits<K, V, S> = Vec<(usize, Wait<K, V, S>)>;
 
 /// How a call gets the value of a key.
-struct Way<'a, F> {
+struct CallPlan<'a, F> {
     /// Which outcomes of another call's load it takes.
     ask: LoadRequest,
     /// Which outcomes of its own load it takes.
@@ -48,13 +48,13 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
         let want = fallible::<LoadError<E>>();
-        let way = Way {
+        let plan = CallPlan {
             ask: LoadRequest::value(want),
             own: want,
             start: |right| drive(Arc::clone(loader), right),
             wrong: &OnceLock::new(),
         };
-        let value = self.follow(&way, key, None).await?;
+        let value = self.follow(&plan, key, None).await?;
         Ok(value.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
     }
 
@@ -67,7 +67,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let wrong = Arc::new(OnceLock::new());
         let several = |rights| drive_several(Arc::clone(loader), rights, Arc::clone(&wrong));
-        let way = Way {
+        let plan = CallPlan {
             ask: LoadRequest::value(Want::Optional),
             own: Want::Any(TypeId::of::<LoadError<E>>()),
             start: |right| several(vec![right]),
@@ -75,12 +75,12 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         };
         let mut keys = Keys::fold(keys);
         keys.look_up(&self.cache);
-        let (own, others) = self.begin_several(&mut keys, way.own, several);
+        let (own, others) = self.begin_several(&mut keys, plan.own, several);
         for (place, wait) in own.into_iter().chain(others) {
             if !wait.leads() {
                 wait.load().wait_now(wait.ticket());
             }
-            keys.answers[place] = self.follow(&way, &keys.unique[place], Some(wait)).await?;
+            keys.answers[place] = self.follow(&plan, &keys.unique[place], Some(wait)).await?;
         }
         Ok(keys.in_order())
     }
@@ -93,7 +93,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         start: impl FnOnce(Vec<Right<K, V, S>>) -> BoxFuture<()>,
     ) -> (Waits<K, V, S>, Waits<K, V, S>) {
         let core = &self.cache.core;
-        let ask = LoadRequest::value(Want::Later);
+        let ask = LoadRequest::value(Want::LookUpAgain);
         let (mut places, mut rights, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for &place in &keys.missing {
             let key = &keys.unique[place];
@@ -136,7 +136,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     /// continues once, with the newer load.
     async fn follow<Q, F>(
         &self,
-        way: &Way<'_, F>,
+        plan: &CallPlan<'_, F>,
         key: &Q,
         wait: Option<Wait<K, V, S>>,
     ) -> Result<Option<V>, LoadError<E>>
@@ -146,45 +146,45 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     {
         let mut step = match wait {
             Some(wait) => Err(wait),
-            None => self.step(way, key, None, None),
+            None => self.step(plan, key, None, None),
         };
-        let mut went_on = false;
+        let mut switched = false;
         loop {
             let mut wait = match step {
                 Ok(value) => return Ok(Some(value)),
                 Err(wait) => wait,
             };
             let verdict = poll_fn(|cx| wait.poll(cx)).await;
-            if let Some(&(asked, got)) = way.wrong.get() {
+            if let Some(&(asked, got)) = plan.wrong.get() {
                 if let Verdict::Leads = verdict {
                     wait.pass_on();
                 }
                 panic!("{}", wrong_number_of_values(asked, got));
             }
-            let told = match verdict {
+            let offered = match verdict {
                 Verdict::Ended(outcome) => return answer(&outcome),
                 Verdict::Leads => Some(Arc::clone(wait.load())),
                 Verdict::Retry => {
                     match wait.lateness() {
                         Lateness::InTime => (),
                         Lateness::Overdue if wait.leads() => return Err(LoadError::TimedOut),
-                        _ if went_on => return Err(LoadError::TimedOut),
-                        _ => went_on = true,
+                        _ if switched => return Err(LoadError::TimedOut),
+                        _ => switched = true,
                     }
                     None
                 }
             };
-            step = self.step(way, key, Some(wait.ticket()), told);
+            step = self.step(plan, key, Some(wait.ticket()), offered);
         }
     }
 
     /// A call's part in the load of a key that was absent: its value, or its wait.
     fn step<Q, F>(
         &self,
-        way: &Way<'_, F>,
+        plan: &CallPlan<'_, F>,
         key: &Q,
         mut ticket: Option<Ticket>,
-        told: Option<Arc<Load<K, V>>>,
+        offered: Option<Arc<Load<K, V>>>,
     ) -> Result<V, Wait<K, V, S>>
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
@@ -192,15 +192,15 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     {
         let core = &self.cache.core;
         // Not computed again for a load that is offered: a panic would lose it.
-        let hash = (told.as_ref()).map_or_else(|| core.hash(key), |load| load.hash());
+        let hash = (offered.as_ref()).map_or_else(|| core.hash(key), |load| load.hash());
         let mut key = ByRef::new(key);
-        match (core.loads()).begin(told, &mut key, hash, &way.ask, &mut ticket) {
+        match (core.loads()).begin(offered, &mut key, hash, &plan.ask, &mut ticket) {
             Role::Found(got) => Ok(got.value),
             Role::Lead(lead, _) => {
                 let right = self.right_of(lead, None, Dropped::PassesOn);
                 let load = Arc::clone(right.load());
-                let ticket = join_own(core, &load, ticket, way.own);
-                let future = (way.start)(right);
+                let ticket = join_own(core, &load, ticket, plan.own);
+                let future = (plan.start)(right);
                 let attached = (self.inner.drives).start(std::slice::from_ref(&load), future);
                 Err((self.wait_for(load, Some(ticket))).of_leader(Some(attached)))
             }

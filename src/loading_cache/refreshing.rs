@@ -110,7 +110,7 @@ async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheH
     inner: Weak<Inner<K, V, E, S>>,
 ) -> Result<Option<V>, LoadError<E>> {
     // Whether it has gone on from an overdue load to a newer one.
-    let mut went_on = false;
+    let mut switched = false;
     loop {
         let verdict = poll_fn(|cx| wait.poll(cx)).await;
         let load = Arc::clone(wait.load());
@@ -130,14 +130,14 @@ async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheH
             Verdict::Retry => {
                 let lateness = wait.lateness();
                 let replaced = lateness == Lateness::Replaced;
-                if lateness == Lateness::Overdue || (replaced && went_on) {
+                if lateness == Lateness::Overdue || (replaced && switched) {
                     return Err(LoadError::TimedOut);
                 }
                 let Some(visit) = core.visit() else {
                     return Err(LoadError::Panicked);
                 };
                 if replaced && let Some(inner) = inner.upgrade() {
-                    went_on = true;
+                    switched = true;
                     let ticket = Ticket::draw();
                     let want = Want::Any(TypeId::of::<LoadError<E>>());
                     if let Some(newer) = visit.loads().join_current(&load, ticket, want) {

@@ -3,9 +3,9 @@
 use super::LoadingCache;
 use super::error::LoadError;
 use super::loader::{Loaded, Loader, Reloaded};
-use super::source::{BoxFuture, Futures, between, failure, put, remade};
+use super::source::{BoxFuture, Futures, between, failure, put, reload_result};
 use crate::contain::contain;
-use crate::load::{Blocking, Failure, Outcome};
+use crate::load::{BlockingCall, Failure, Outcome};
 use crate::loading::{CacheHasher, CacheKey, CacheValue, End, Made, ReloadResult, Right, error_of};
 use crate::shared::about;
 use crate::sync::Parker;
@@ -95,7 +95,7 @@ pub(super) fn drive<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: Cac
         let (future, old) = begun.map_or((None, None), |(future, old)| (Some(future), old));
         let made = until_panic(future).await;
         let took = between(began, right.now().unwrap_or(began));
-        right.finish(remade(made, old, took, reload));
+        right.finish(reload_result(made, old, took, reload));
     })
 }
 
@@ -134,7 +134,9 @@ pub(super) fn drive_several<
         }
         for (right, value) in rights.into_iter().zip(values) {
             right.finish(match value {
-                Some(loaded) => remade::<V, E>(Some(Ok(Reloaded::New(loaded))), None, took, false),
+                Some(loaded) => {
+                    reload_result::<V, E>(Some(Ok(Reloaded::New(loaded))), None, took, false)
+                }
                 None => ReloadResult::Failed(Failure::Absent),
             });
         }
@@ -161,7 +163,7 @@ pub(super) fn block_on<F: Future>(future: F, check_interval: Option<Duration>) -
     let waker = Waker::from(Arc::clone(&parker));
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);
-    let blocking = Blocking::begin();
+    let blocking = BlockingCall::begin();
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return output;

@@ -124,7 +124,7 @@ pub(super) fn panicked<E: Send + Sync + 'static>() -> Failure {
 }
 
 /// What a loader returned; `None` if it panicked.
-pub(super) fn remade<V, E: Send + Sync + 'static>(
+pub(super) fn reload_result<V, E: Send + Sync + 'static>(
     made: Option<Result<Reloaded<V>, E>>,
     old: Option<V>,
     took: Duration,

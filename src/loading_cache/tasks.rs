@@ -4,7 +4,7 @@ use super::LoadingCache;
 use super::error::LoadError;
 use super::run::{made, result};
 use super::source::{Source, put};
-use crate::loading::{ByRef, Got, LoadRequest, Loading, Seeker, fallible};
+use crate::loading::{ByRef, Got, LoadRequest, Loading, RoleSearch, fallible};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::future::ready;
@@ -56,9 +56,9 @@ where
         match &self.inner.source {
             Source::Blocking(loader) => {
                 let ask = LoadRequest::value(fallible::<LoadError<E>>());
-                let seeker = Seeker::new(&self.cache.core, ByRef::new(key), ask);
+                let search = RoleSearch::new(&self.cache.core, ByRef::new(key), ask);
                 let load = async { self.timed(|| loader.load(&key.to_owned())) };
-                Loading::new(seeker, |_: Option<&Got<V>>| load, made, result).await
+                Loading::new(search, |_: Option<&Got<V>>| load, made, result).await
             }
             Source::Async(loader) => self.load_driven(loader, key).await,
         }

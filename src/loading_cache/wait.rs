@@ -1,7 +1,7 @@
 //! A task's wait for a load, which drives the load's shared future if there is one.
 
 use super::drive::{Attached, Drives};
-use crate::load::{By, Load, Ring, Ticket, Verdict, note_wait};
+use crate::load::{Load, RevokedBy, Ticket, Verdict, WaitCycle, note_wait};
 use crate::loading::{CacheHasher, CacheKey, CacheValue, leave, pass_on};
 use crate::operations::WeakHandle;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Wait<K, V, S> {
 
     /// Whether the load was too late, for a waiter that was told to look again.
     pub(super) fn lateness(&self) -> Lateness {
-        if self.load.revoked() == Some(By::Newer) {
+        if self.load.revoked() == Some(RevokedBy::NewerLoad) {
             Lateness::Replaced
         } else {
             self.lateness
@@ -85,7 +85,9 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Wait<K, V, S> {
         }
         if let Some(core) = self.core.visit() {
             if self.load.is_led_by_caller() {
-                let message = core.loads().ring_message(&self.load, Ring { others: 0 });
+                let message = core
+                    .loads()
+                    .cycle_message(&self.load, WaitCycle { others: 0 });
                 self.stop();
                 panic!("{message}");
             }

@@ -5,9 +5,9 @@
 //! handle of the loading cache is dropped.
 
 use super::loader::{Loader, Reloaded};
-use super::source::{between, remade};
+use super::source::{between, reload_result};
 use crate::contain::contain;
-use crate::load::{By, Load, Seat, seated, thread_number};
+use crate::load::{Load, RevokedBy, WorkerSlot, thread_number, with_worker_slot};
 use crate::loading::{CacheHasher, CacheKey, CacheValue, Right};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -85,11 +85,11 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Workers<K, V, S> {
         for running in &mut state.running {
             running.is_stuck = is_overdue(&running.load);
         }
-        self.start_at_need(state, loader);
+        self.start_if_needed(state, loader);
     }
 
     /// Starts a thread if the queue needs one and it is allowed; else wakes one that is idle.
-    fn start_at_need<E: Send + Sync + 'static>(
+    fn start_if_needed<E: Send + Sync + 'static>(
         self: &Arc<Self>,
         mut state: MutexGuard<'_, State<K, V, S>>,
         loader: &Arc<dyn Loader<K, V, Error = E>>,
@@ -102,11 +102,11 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Workers<K, V, S> {
             return;
         }
         let (workers, loader) = (Arc::clone(self), Arc::clone(loader));
-        let seat = OwnSeat {
+        let slot = OwnSlot {
             workers: Arc::clone(self),
             loader: Arc::clone(&loader),
         };
-        let work = move || seated(Arc::new(seat), || workers.work(&*loader));
+        let work = move || with_worker_slot(Arc::new(slot), || workers.work(&*loader));
         let thread = thread::Builder::new().name(self.name.clone());
         if thread.spawn(work).is_err() {
             let mut state = self.state.lock();
@@ -174,13 +174,13 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Workers<K, V, S> {
     }
 }
 
-/// The seat of a thread, for that thread.
-struct OwnSeat<K: Eq + 'static, V: 'static, S, E> {
+/// The slot of a thread, for that thread.
+struct OwnSlot<K: Eq + 'static, V: 'static, S, E> {
     workers: Arc<Workers<K, V, S>>,
     loader: Arc<dyn Loader<K, V, Error = E>>,
 }
 
-impl<K: Eq + 'static, V: 'static, S, E> OwnSeat<K, V, S, E> {
+impl<K: Eq + 'static, V: 'static, S, E> OwnSlot<K, V, S, E> {
     /// Notes whether the thread is away.
     fn note(&self, is_away: bool) -> MutexGuard<'_, State<K, V, S>> {
         let (me, mut state) = (thread::current().id(), self.workers.state.lock());
@@ -192,15 +192,15 @@ impl<K: Eq + 'static, V: 'static, S, E> OwnSeat<K, V, S, E> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, S: CacheHasher, E: Send + Sync + 'static> Seat
-    for OwnSeat<K, V, S, E>
+impl<K: CacheKey, V: CacheValue, S: CacheHasher, E: Send + Sync + 'static> WorkerSlot
+    for OwnSlot<K, V, S, E>
 {
-    fn leave(&self) {
+    fn release(&self) {
         let state = self.note(true);
-        self.workers.start_at_need(state, &self.loader);
+        self.workers.start_if_needed(state, &self.loader);
     }
 
-    fn come_back(&self) {
+    fn reacquire(&self) {
         drop(self.note(false));
     }
 }
@@ -214,7 +214,7 @@ where
     E: Send + Sync + 'static,
 {
     let load = Arc::clone(right.load());
-    if load.revoked() == Some(By::Newer) {
+    if load.revoked() == Some(RevokedBy::NewerLoad) {
         // The load waited for so long that a newer one has replaced it. Dropping the right counts
         // as a failure.
         return;
@@ -235,5 +235,5 @@ where
     let took = between(began, right.now().unwrap_or(began));
     let (made, old) = made.map_or((None, None), |(made, old)| (Some(made), old));
     let reload = right.is_reload();
-    right.finish(remade(made, old, took, reload));
+    right.finish(reload_result(made, old, took, reload));
 }

@@ -3,13 +3,13 @@
 //! # How it works
 //!
 //! Two things grow when writers are faster than passes: *events* that wait in the shards' batches,
-//! and *removed values* that are not freed yet, since they wait for a grace period, for a sweep, or
+//! and *removed values* that are not freed yet, since they wait for a grace period, for a drain, or
 //! for the thread that frees them. Both are counted here. In a bounded cache both have a limit that
 //! follows the bound:
 //!
 //! - Passes take events from the batches. A writer that has filled its batch to the soft limit runs
 //!   a pass. If another thread holds the maintenance lock, the writer continues, unless the events
-//!   of all shards together have reached [`Backlog::max_pending`]: then it yields its processor
+//!   of all shards together have reached [`Backlog::max_buffered`]: then it yields its processor
 //!   until there is room again. The thread that holds the lock may have been preempted in the
 //!   middle of a pass; the yield lets it run.
 //! - Grace periods end when each pinned thread has let go of its pin. A writer that has run a pass
@@ -37,7 +37,7 @@ use crate::sync::{AtomicUsize, Ordering};
 pub(super) struct Backlog {
     /// For each shard, how many events its batch held when a writer last found the maintenance
     /// lock taken; 0 once a pass has taken the batch.
-    pending: Box<[Padded<AtomicUsize>]>,
+    buffered: Box<[Padded<AtomicUsize>]>,
     /// Events that the pass in progress has taken from batches.
     applying: AtomicUsize,
     /// Removed values that are not freed yet.
@@ -51,14 +51,14 @@ fn saturating(count: u64) -> usize {
 impl Backlog {
     pub(super) fn new(shards: usize) -> Self {
         Self {
-            pending: (0..shards).map(|_| Padded::default()).collect(),
+            buffered: (0..shards).map(|_| Padded::default()).collect(),
             applying: AtomicUsize::new(0),
             unfreed: AtomicUsize::new(0),
         }
     }
 
     /// How many events may wait in a cache of this bound before its writers wait.
-    pub(super) fn max_pending(max_capacity: u64) -> usize {
+    pub(super) fn max_buffered(max_capacity: u64) -> usize {
         saturating(max_capacity / 64).saturating_add(40)
     }
 
@@ -68,27 +68,27 @@ impl Backlog {
     }
 
     /// A writer has found this many events in its shard's batch, and the maintenance lock taken.
-    pub(super) fn note_pending(&self, shard: usize, events: usize) {
-        self.pending[shard].store(events, Ordering::Relaxed);
+    pub(super) fn note_buffered(&self, shard: usize, events: usize) {
+        self.buffered[shard].store(events, Ordering::Relaxed);
     }
 
     /// How many events wait in the shard's batch, as far as is known.
-    pub(super) fn pending_in(&self, shard: usize) -> usize {
-        self.pending[shard].load(Ordering::Relaxed)
+    pub(super) fn buffered_in(&self, shard: usize) -> usize {
+        self.buffered[shard].load(Ordering::Relaxed)
     }
 
     /// How many events wait in batches, or in the pass in progress, as far as is known.
-    pub(super) fn pending(&self) -> usize {
+    pub(super) fn buffered(&self) -> usize {
         let applying = self.applying.load(Ordering::Relaxed);
-        let shards = 0..self.pending.len();
-        shards.map(|shard| self.pending_in(shard)).sum::<usize>() + applying
+        let shards = 0..self.buffered.len();
+        shards.map(|shard| self.buffered_in(shard)).sum::<usize>() + applying
     }
 
     /// The pass has taken this many events from the shard's batch, and `applying` in all.
     pub(super) fn note_taken(&self, shard: usize, applying: usize) {
         self.applying.store(applying, Ordering::Relaxed);
-        if self.pending_in(shard) > 0 {
-            self.note_pending(shard, 0);
+        if self.buffered_in(shard) > 0 {
+            self.note_buffered(shard, 0);
         }
     }
 

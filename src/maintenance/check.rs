@@ -165,19 +165,19 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn hold_without_a_bound(ops in ops(), often in any::<bool>(), policy in any::<bool>()) {
+        fn invariants_hold_without_a_bound(ops in ops(), often in any::<bool>(), policy in any::<bool>()) {
             let builder = Cache::builder();
             run(if policy { builder.expire_after(by_value()) } else { builder }, &ops, often);
         }
 
         #[test]
-        fn hold_near_a_bound(ops in ops(), often in any::<bool>(), max in 0..40u64) {
+        fn invariants_hold_near_a_bound(ops in ops(), often in any::<bool>(), max in 0..40u64) {
             let cache = run(Cache::builder().expire_after(by_value()).max_capacity(max), &ops, often);
             prop_assert!(cache.entry_count() <= max);
         }
 
         #[test]
-        fn hold_with_limits(ops in ops(), often in any::<bool>(), live in any::<u8>(), idle in any::<u8>()) {
+        fn invariants_hold_with_limits(ops in ops(), often in any::<bool>(), live in any::<u8>(), idle in any::<u8>()) {
             let mut builder = Cache::builder().expire_after(by_value());
             if let Some(live) = lifetime(live) {
                 builder = builder.time_to_live(live);
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "an entry with the deadline")]
-    fn are_broken_by_an_entry_that_the_wheel_lost() {
+    fn the_check_finds_an_entry_that_the_wheel_lost() {
         broken(|cache| {
             let node = node(cache);
             cache.core.maintenance.state.lock().wheel.deschedule(node);
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "the size policy does not know")]
-    fn are_broken_by_an_entry_that_the_size_policy_lost() {
+    fn the_check_finds_an_entry_that_the_size_policy_lost() {
         broken(|cache| {
             let node = node(cache);
             let mut state = cache.core.maintenance.state.lock();
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "entries in the wheel against those in the map")]
-    fn are_broken_by_a_removed_entry_left_in_the_wheel() {
+    fn the_check_finds_a_removed_entry_left_in_the_wheel() {
         broken(|cache| {
             let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
             let node = node(cache);

@@ -52,10 +52,10 @@ impl<K, V> Maintenance<K, V> {
             ..Plan::RUN
         };
         // A ticker that panics has been reported and must not keep the rest from being freed.
-        while contain(|| self.runs(shared).run_pass(drain, |_| ()))
+        while contain(|| self.view(shared).run_pass(drain, |_| ()))
             .is_none_or(|left| left.is_some())
         {}
-        self.runs(shared).deliver_while(|| true);
+        self.view(shared).deliver_while(|| true);
         let state = self.state.get_mut();
         // Nodes without a destructor go with the slabs' memory.
         shared.map.take_apart(|node| {
@@ -65,6 +65,6 @@ impl<K, V> Maintenance<K, V> {
         });
         state.freeing.count(&self.backlog);
         let all = state.freeing.retired.take_all();
-        self.runs(shared).free(all);
+        self.view(shared).free(all);
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! One thread delivers at a time ([`notify`]). The other threads leave the work to it, or wait.
 
-use super::root::{Maintenance, Runs};
+use super::root::{Maintenance, MaintenanceView};
 use crate::listener::inside_listener;
 use crate::map::Garbage;
 use crate::node::NodePtr;
@@ -47,11 +47,11 @@ impl<K, V> Maintenance<K, V> {
     }
 }
 
-impl<K, V> Runs<'_, K, V> {
-    /// Delivers until nothing is left or `go_on` returns false; true if that ended it.
-    pub(super) fn deliver_while(self, go_on: impl FnMut() -> bool) -> bool {
+impl<K, V> MaintenanceView<'_, K, V> {
+    /// Delivers until nothing is left or `keep_going` returns false; true if that ended it.
+    pub(super) fn deliver_while(self, keep_going: impl FnMut() -> bool) -> bool {
         let maintenance = self.maintenance;
-        (maintenance.notifier).deliver(go_on, &mut |nodes| maintenance.take_back(nodes))
+        (maintenance.notifier).deliver(keep_going, &mut |nodes| maintenance.take_back(nodes))
     }
 
     /// The work of the notifier thread: delivers what waits.
@@ -93,7 +93,7 @@ impl<K, V> Runs<'_, K, V> {
         // What other threads post meanwhile is delivered as well, up to a bound.
         let mut clock_reads =
             notifier.waiting() / notify::CALLS_PER_CLOCK_READ as u64 + EXTRA_CLOCK_READS;
-        let go_on = || {
+        let keep_going = || {
             clock_reads -= 1;
             if clock_reads == 0 || maintenance.waking.is_closing() {
                 return false;
@@ -105,7 +105,7 @@ impl<K, V> Runs<'_, K, V> {
             let since = now.wrapping_sub(*began.get_or_init(|| now));
             since < DELIVERY_SLICE || !time::is_due(now, next) && !maintenance.waking.is_due(now)
         };
-        self.deliver_while(go_on)
+        self.deliver_while(keep_going)
     }
 
     /// Wakes the notifier thread. False if this cache has none, or if it cannot be started.

@@ -4,13 +4,13 @@
 //!
 //! - a run, after each of its passes;
 //! - a writer, after each pass that it runs, about as many items as that pass has applied events;
-//! - a writer that has waited until there was less to free ([`Runs::await_reclaim`]).
+//! - a writer that has waited until there was less to free ([`MaintenanceView::await_reclaim`]).
 
 use super::backlog::Backlog;
 use super::freeing::MAX_GRACE_WAIT;
 use super::limits::RUN_BUDGET;
 use super::plan::Plan;
-use super::root::Runs;
+use super::root::MaintenanceView;
 use super::runs::SHORTEST_NAP;
 use crate::listener::inside_listener;
 use crate::map::Garbage;
@@ -21,7 +21,7 @@ use std::time::Instant;
 /// How often a writer that waits for a grace period yields its processor before it takes naps.
 const YIELDS_BEFORE_NAPS: usize = 64;
 
-impl<K, V> Runs<'_, K, V> {
+impl<K, V> MaintenanceView<'_, K, V> {
     /// Runs the destructors of what is ready, and gives its memory back. With no lock held.
     pub(super) fn free(self, mut ready: Ready<Garbage<K, V>>) {
         if ready.is_empty() {
@@ -74,14 +74,14 @@ impl<K, V> Runs<'_, K, V> {
                 }
                 continue;
             };
-            if state.freeing.given_up {
+            if state.freeing.wait_expired {
                 return;
             }
             maintenance
                 .pass(self.shared, &mut state, Plan::AWAIT_RECLAIM)
                 .run();
             let ready = state.freeing.retired.take_ready(RUN_BUDGET);
-            if ready.is_empty() && began.elapsed() > state.freeing.patience {
+            if ready.is_empty() && began.elapsed() > state.freeing.grace_wait {
                 state.freeing.give_up();
                 return;
             }

@@ -3,7 +3,7 @@
 //! An item is retired after it has left the map, the wheel and the size policy, and after the
 //! listener was called for it. The pass *seals* what was retired: it begins a grace period, after
 //! which no reader can hold a pointer to it. When the grace period is over, the pass begins a
-//! *sweep*: it drains every batch and all read rings once, since an event there may still name the
+//! *drain*: it empties every batch and all read rings once, since an event there may still name the
 //! item. Then the item is *ready*, and the next thread that takes it frees it, outside of every
 //! lock.
 
@@ -31,16 +31,16 @@ pub(super) struct Freeing<K, V> {
     pub(super) retired: Retired<Garbage<K, V>>,
     /// Items retired since the backlog was told.
     uncounted: usize,
-    /// Shards to be drained until the sweep is complete.
-    pub(super) unswept: usize,
-    /// Whether the read rings were drained completely since the sweep began.
-    pub(super) rings_swept: bool,
+    /// Shards to be drained until the drain is complete.
+    pub(super) undrained: usize,
+    /// Whether the read rings were drained completely since the drain began.
+    pub(super) rings_drained: bool,
     /// Runs in a row that left memory unfreed since the last grace period began.
     retries: u32,
     /// Whether a writer has waited without success for the grace period in progress.
-    pub(super) given_up: bool,
+    pub(super) wait_expired: bool,
     /// How long a writer waits for a grace period.
-    pub(super) patience: Duration,
+    pub(super) grace_wait: Duration,
 }
 
 impl<K, V> Freeing<K, V> {
@@ -48,11 +48,11 @@ impl<K, V> Freeing<K, V> {
         Self {
             retired: Retired::new(),
             uncounted: 0,
-            unswept: 0,
-            rings_swept: true,
+            undrained: 0,
+            rings_drained: true,
             retries: 0,
-            given_up: false,
-            patience: MAX_GRACE_WAIT,
+            wait_expired: false,
+            grace_wait: MAX_GRACE_WAIT,
         }
     }
 
@@ -68,35 +68,35 @@ impl<K, V> Freeing<K, V> {
         backlog.note_retired(std::mem::take(&mut self.uncounted));
     }
 
-    /// Begins a sweep if the grace period is over.
-    pub(super) fn start_sweep(&mut self, domain: &Domain, shards: usize, has_rings: bool) {
-        if self.retired.start_sweep(domain) {
-            self.unswept = shards;
-            self.rings_swept = !has_rings;
-            if !self.given_up {
-                self.patience = (self.patience * 2).min(MAX_GRACE_WAIT);
+    /// Begins a drain if the grace period is over.
+    pub(super) fn start_drain(&mut self, domain: &Domain, shards: usize, has_rings: bool) {
+        if self.retired.start_drain(domain) {
+            self.undrained = shards;
+            self.rings_drained = !has_rings;
+            if !self.wait_expired {
+                self.grace_wait = (self.grace_wait * 2).min(MAX_GRACE_WAIT);
             }
         }
     }
 
     /// The batch of the next shard in turn was drained.
     pub(super) fn note_drained(&mut self) {
-        self.unswept = self.unswept.saturating_sub(1);
+        self.undrained = self.undrained.saturating_sub(1);
     }
 
-    /// Ends the sweep if it is complete.
-    pub(super) fn end_sweep(&mut self) {
-        if self.retired.is_sweeping() && self.unswept == 0 && self.rings_swept {
-            self.retired.swept();
+    /// Ends the drain if it is complete.
+    pub(super) fn end_drain(&mut self) {
+        if self.retired.is_draining() && self.undrained == 0 && self.rings_drained {
+            self.retired.drained();
         }
     }
 
     /// Begins a grace period for what was retired, if there is enough of it or the plan says so.
-    pub(super) fn seal(&mut self, domain: &Domain, however_little: bool, backlog: &Backlog) {
-        let least = if however_little { 1 } else { MIN_GRACE_SIZE };
+    pub(super) fn seal(&mut self, domain: &Domain, force: bool, backlog: &Backlog) {
+        let least = if force { 1 } else { MIN_GRACE_SIZE };
         if self.retired.seal(domain, least) {
             self.retries = 0;
-            self.given_up = false;
+            self.wait_expired = false;
         }
         self.count(backlog);
     }
@@ -115,7 +115,7 @@ impl<K, V> Freeing<K, V> {
 
     /// A writer has waited for the current grace period, which has not ended in time.
     pub(super) fn give_up(&mut self) {
-        self.given_up = true;
-        self.patience = (self.patience / 2).max(MIN_GRACE_WAIT);
+        self.wait_expired = true;
+        self.grace_wait = (self.grace_wait / 2).max(MIN_GRACE_WAIT);
     }
 }

@@ -9,7 +9,7 @@
 //! A pass holds the maintenance lock and works against a budget ([`plan`]). In order
 //! ([`pass`]):
 //!
-//! 1. *start sweep*: if the grace period of what was retired is over, this pass begins a sweep
+//! 1. *start drain*: if the grace period of what was retired is over, this pass begins a drain
 //!    ([`freeing`]);
 //! 2. *drain*: the read rings go to the size policy, and the batches of the shards, in turn, to the
 //!    wheel and the size policy;
@@ -23,8 +23,9 @@
 //!
 //! # Which threads run passes
 //!
-//! - The scheduler thread ([`Runs::run_due`](root::Runs::run_due)) and `run_pending_tasks`
-//!   ([`Runs::finish`](root::Runs::finish)), many passes in a row ([`runs`]).
+//! - The scheduler thread ([`MaintenanceView::run_due`](root::MaintenanceView::run_due)) and
+//!   `run_pending_tasks` ([`MaintenanceView::finish`](root::MaintenanceView::finish)), many passes
+//!   in a row ([`runs`]).
 //! - A writer whose batch has reached the soft limit runs one small pass, unless another thread
 //!   holds the lock ([`writers`]).
 //! - If too many events or unfreed values wait, a writer waits for a pass, or runs one
@@ -52,9 +53,7 @@
 //! A unit of the budget costs one to three cache misses. The budget bounds how long the lock is
 //! held.
 
-mod absent;
 mod backlog;
-mod by_use;
 #[cfg(any(test, fuzzing))]
 mod check;
 mod close;
@@ -73,6 +72,8 @@ mod status;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;
 mod waking;
+mod walk;
+mod watchdog;
 mod writers;
 
 pub(crate) use outcome::WriteOutcome;

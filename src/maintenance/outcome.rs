@@ -9,7 +9,7 @@ pub(crate) struct WriteOutcome {
     /// Which shard was written to.
     pub(crate) shard: usize,
     /// How many events wait in that shard's batch.
-    pub(crate) pending: usize,
+    pub(crate) buffered: usize,
     /// The deadline that came in, or `NEVER`.
     pub(crate) deadline: u64,
     /// Cache time of the write, if it was read.
@@ -29,7 +29,7 @@ impl WriteOutcome {
     ) -> Self {
         Self {
             shard: shard.number(),
-            pending: shard.pending(),
+            buffered: shard.buffered(),
             deadline,
             now,
             left: 0,

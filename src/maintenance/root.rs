@@ -68,8 +68,8 @@ impl<K, V> Maintenance<K, V> {
     }
 
     #[inline]
-    pub(crate) fn runs<'a>(&'a self, shared: &'a Shared<K, V>) -> Runs<'a, K, V> {
-        Runs {
+    pub(crate) fn view<'a>(&'a self, shared: &'a Shared<K, V>) -> MaintenanceView<'a, K, V> {
+        MaintenanceView {
             maintenance: self,
             shared,
         }
@@ -125,15 +125,15 @@ impl<K, V> Maintenance<K, V> {
 
 /// A borrow of `Maintenance` and `Shared`. Its methods do the maintenance: runs, and help by
 /// callers.
-pub(crate) struct Runs<'a, K, V> {
+pub(crate) struct MaintenanceView<'a, K, V> {
     pub(super) maintenance: &'a Maintenance<K, V>,
     pub(super) shared: &'a Shared<K, V>,
 }
 
-impl<K, V> Clone for Runs<'_, K, V> {
+impl<K, V> Clone for MaintenanceView<'_, K, V> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K, V> Copy for Runs<'_, K, V> {}
+impl<K, V> Copy for MaintenanceView<'_, K, V> {}

@@ -6,7 +6,7 @@ use super::goal::Goal;
 use super::limits::RUN_BUDGET;
 use super::pass::RESIZE_UNITS;
 use super::plan::{Plan, Sweep};
-use super::root::Runs;
+use super::root::MaintenanceView;
 use super::state::State;
 use super::waking;
 use crate::listener::inside_listener;
@@ -35,7 +35,7 @@ const MAX_RECLAIM_ROUNDS: usize = 8;
 pub(super) const SHORTEST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(5);
 
-impl<K, V> Runs<'_, K, V> {
+impl<K, V> MaintenanceView<'_, K, V> {
     /// One pass of a run. A thread that waits for the lock gets it next; the freeing is done after
     /// that. `None` if no work is left, else the answer of `judge`.
     pub(super) fn run_pass<T>(
@@ -73,14 +73,14 @@ impl<K, V> Runs<'_, K, V> {
         }
     }
 
-    /// Frees what can be freed: some rounds of grace periods and sweeps.
+    /// Frees what can be freed: some rounds of grace periods and drains.
     fn run_reclaim(self) {
         if reclaim::is_freeing() {
             return;
         }
         let plan = Plan::RECLAIM;
         // One pass begins a grace period. The next finds it over, unless a reader is pinned, and
-        // sweeps. What the destructors of these values insert and remove takes two more, and a
+        // drains. What the destructors of these values insert and remove takes two more, and a
         // reader that is pinned just then one.
         for _ in 0..MAX_RECLAIM_ROUNDS {
             self.run_all(plan);
@@ -135,9 +135,9 @@ impl<K, V> Runs<'_, K, V> {
         if reclaim::is_freeing() || inside_listener() {
             return false;
         }
-        let away = self.maintenance.state.lock().freeing.retired.away();
+        let being_freed = self.maintenance.state.lock().freeing.retired.being_freed();
         let mut pause: Option<Duration> = None;
-        while !away.is_over() {
+        while !being_freed.is_over() {
             if Instant::now() >= until {
                 return false;
             }

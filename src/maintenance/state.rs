@@ -24,7 +24,7 @@ pub(super) struct State<K, V> {
     pub(super) done: u64,
     /// The number of entries admitted since the stamp of the read rings was renewed; see
     /// [`Pass::renew_reads`](super::pass::Pass).
-    pub(super) unstamped: usize,
+    pub(super) admitted_since_stamp: usize,
     /// When the wheel's current bucket was last swept.
     pub(super) swept_at: u64,
 }
@@ -71,7 +71,7 @@ impl<K, V> State<K, V> {
             cursor: 0,
             drained: 0,
             done: 0,
-            unstamped: 0,
+            admitted_since_stamp: 0,
             swept_at: 0,
         }
     }
@@ -82,7 +82,7 @@ impl<K, V> State<K, V> {
             return;
         };
         let complete = reads.drain(&mut self.scratch.read, |nodes| eviction.accessed_all(nodes));
-        self.freeing.rings_swept |= complete;
+        self.freeing.rings_drained |= complete;
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_holds() {
+    fn each_transition_is_that_of_the_table() {
         let status = Status::new();
         assert!(status.require(), "idle: run");
         assert!(status.require(), "required, no pass runs: run");

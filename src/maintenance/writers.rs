@@ -8,7 +8,7 @@ use super::backlog::Backlog;
 use super::limits::{BATCH_HARD_LIMIT, RUN_BUDGET};
 use super::outcome::WriteOutcome;
 use super::plan::Plan;
-use super::root::{Maintenance, Runs};
+use super::root::{Maintenance, MaintenanceView};
 use super::state::State;
 use crate::buffer::read::{Offer, ReadBuffer};
 use crate::node::NodePtr;
@@ -23,13 +23,13 @@ const YIELDS_BEFORE_LOCK: usize = 64;
 
 /// How much of the user's code a caller that helps may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum May {
+pub(super) enum UserCode {
     /// None: the caller holds a pin.
-    Nothing,
+    None,
     /// Destructors.
-    Free,
+    Destructors,
     /// Destructors, and listeners where no other thread runs them.
-    Deliver,
+    Listeners,
 }
 
 impl<K, V> Maintenance<K, V> {
@@ -37,26 +37,26 @@ impl<K, V> Maintenance<K, V> {
     /// holds no lock and no pin.
     #[inline(always)]
     pub(crate) fn after_write(&self, shared: &Shared<K, V>, outcome: WriteOutcome) {
-        self.after_change(shared, outcome, May::Deliver);
+        self.after_change(shared, outcome, UserCode::Listeners);
     }
 
     /// After a read that moved a deadline and still holds its pin: as after a write, but without
     /// destructors and listeners.
     pub(crate) fn after_read(&self, shared: &Shared<K, V>, outcome: WriteOutcome) {
-        self.after_change(shared, outcome, May::Nothing);
+        self.after_change(shared, outcome, UserCode::None);
     }
 
     // Always inlined: nearly all writes leave nothing to do, and the check is cheaper than a call
     // with these arguments.
     #[inline(always)]
-    fn after_change(&self, shared: &Shared<K, V>, outcome: WriteOutcome, may: May) {
+    fn after_change(&self, shared: &Shared<K, V>, outcome: WriteOutcome, allowed: UserCode) {
         let has_work = if self.waking.is_up_to_callers() {
             self.waking.is_due_for_callers(outcome.now, &shared.clock)
         } else {
             self.leaves_work(&outcome) && self.waking.is_unrequested()
         };
-        if self.is_late_for(&outcome) || has_work || outcome.pending >= self.batch_soft_limit {
-            self.runs(shared).schedule_followup(outcome, may);
+        if self.is_late_for(&outcome) || has_work || outcome.buffered >= self.batch_soft_limit {
+            self.view(shared).schedule_followup(outcome, allowed);
         }
     }
 
@@ -97,25 +97,30 @@ impl<K, V> Maintenance<K, V> {
     /// few entries. It calls no listener; writers do.
     #[cold]
     pub(crate) fn after_expired_read(&self, shared: &Shared<K, V>, hash: u64, now: u64) {
-        let runs = self.runs(shared);
+        let view = self.view(shared);
         if self.waking.is_up_to_callers()
             && self.waking.is_due_for_callers(Some(now), &shared.clock)
         {
-            runs.help(shared.map.shard_of(hash), 0, Some(now), May::Free);
+            view.help(
+                shared.map.shard_of(hash),
+                0,
+                Some(now),
+                UserCode::Destructors,
+            );
         } else {
-            runs.check_threads(now, May::Free);
+            view.check_threads(now, UserCode::Destructors);
         }
     }
 }
 
-impl<'a, K, V> Runs<'a, K, V> {
+impl<'a, K, V> MaintenanceView<'a, K, V> {
     /// The slow part of `after_write`: requests a run, or helps.
     #[cold]
     #[inline(never)]
-    fn schedule_followup(self, outcome: WriteOutcome, may: May) {
+    fn schedule_followup(self, outcome: WriteOutcome, allowed: UserCode) {
         let (maintenance, clock) = (self.maintenance, &self.shared.clock);
         if let Some(now) = outcome.now {
-            self.check_threads(now, may);
+            self.check_threads(now, allowed);
             if outcome.deadline != NEVER {
                 let flush = maintenance.spans.flush_time(outcome.deadline, now);
                 // The policy was asked since the write read the clock, and may have taken its time.
@@ -131,14 +136,14 @@ impl<'a, K, V> Runs<'a, K, V> {
             maintenance.waking.request_soon(clock);
         }
         if self.needs_help(&outcome) {
-            self.help(outcome.shard, outcome.pending, outcome.now, may);
+            self.help(outcome.shard, outcome.buffered, outcome.now, allowed);
         }
     }
 
     /// Whether the writer has to run a pass.
     fn needs_help(self, outcome: &WriteOutcome) -> bool {
         let waking = &self.maintenance.waking;
-        outcome.pending >= self.maintenance.batch_soft_limit
+        outcome.buffered >= self.maintenance.batch_soft_limit
             || waking.is_up_to_callers()
                 && waking.is_due_for_callers(outcome.now, &self.shared.clock)
     }
@@ -146,10 +151,10 @@ impl<'a, K, V> Runs<'a, K, V> {
     /// A small pass by a writer, or by a reader that met an expired entry. Does nothing if another
     /// thread holds the maintenance lock and the batches have room. The caller may hold a pin only
     /// if `may` is `Nothing`.
-    fn help(self, shard: usize, pending: usize, now: Option<u64>, may: May) {
+    fn help(self, shard: usize, buffered: usize, now: Option<u64>, allowed: UserCode) {
         let maintenance = self.maintenance;
         let (waking, clock) = (&maintenance.waking, &self.shared.clock);
-        let Some((mut state, waited)) = self.lock_to_help(shard, pending) else {
+        let Some((mut state, waited)) = self.lock_to_help(shard, buffered) else {
             return;
         };
         if now.is_none() {
@@ -161,12 +166,12 @@ impl<'a, K, V> Runs<'a, K, V> {
         let expire = waited || alone && waking.is_due_for_callers(now, clock);
         let was_armed = waking.is_armed();
         let _begun = alone.then(|| waking.begin());
-        let plan = Plan::help(shard, pending + maintenance.caller_budget, expire);
+        let plan = Plan::help(shard, buffered + maintenance.caller_budget, expire);
         let found = state.excess();
         let mut passed = maintenance.pass(self.shared, &mut state, plan).run();
         let debt = state.excess().saturating_sub(found);
         if debt > 0 && state.is_far_over() {
-            (state, passed.more) = self.evict_excess(state, debt, plan.without_drain(), may);
+            (state, passed.more) = self.evict_excess(state, debt, plan.without_drain(), allowed);
         }
         if alone {
             let next = state.wheel.next_deadline();
@@ -175,7 +180,7 @@ impl<'a, K, V> Runs<'a, K, V> {
             let next = now.filter(|_| passed.more).or(next);
             waking.end(next, None, clock, now);
         }
-        if may == May::Nothing {
+        if allowed == UserCode::None {
             return;
         }
         // As many as came in, plus a bounded part of the rest.
@@ -184,7 +189,7 @@ impl<'a, K, V> Runs<'a, K, V> {
         drop(state);
         self.free(ready);
         self.await_reclaim();
-        if may == May::Deliver && alone {
+        if allowed == UserCode::Listeners && alone {
             self.deliver_some();
         }
     }
@@ -194,23 +199,23 @@ impl<'a, K, V> Runs<'a, K, V> {
     fn lock_to_help(
         self,
         shard: usize,
-        pending: usize,
+        buffered: usize,
     ) -> Option<(MutexGuard<'a, State<K, V>>, bool)> {
         let Maintenance { state, backlog, .. } = self.maintenance;
-        let full = pending >= BATCH_HARD_LIMIT;
+        let full = buffered >= BATCH_HARD_LIMIT;
         if (self.maintenance.status.require() || full)
             && let Some(state) = state.try_lock()
         {
             return Some((state, full));
         }
-        if pending < self.maintenance.batch_soft_limit {
+        if buffered < self.maintenance.batch_soft_limit {
             return None;
         }
-        backlog.note_pending(shard, pending);
+        backlog.note_buffered(shard, buffered);
         let bound = self.shared.max_capacity();
-        let most = bound.map_or(usize::MAX, Backlog::max_pending);
+        let most = bound.map_or(usize::MAX, Backlog::max_buffered);
         for _ in 0..YIELDS_BEFORE_LOCK {
-            if backlog.pending_in(shard) < BATCH_HARD_LIMIT && backlog.pending() <= most {
+            if backlog.buffered_in(shard) < BATCH_HARD_LIMIT && backlog.buffered() <= most {
                 return None;
             }
             yield_now();
@@ -232,10 +237,14 @@ impl<'a, K, V> Runs<'a, K, V> {
         mut state: MutexGuard<'a, State<K, V>>,
         mut debt: u64,
         plan: Plan,
-        may: May,
+        allowed: UserCode,
     ) -> (MutexGuard<'a, State<K, V>>, bool) {
         let maintenance = self.maintenance;
-        let most = if may >= May::Free { 2 * RUN_BUDGET } else { 0 };
+        let most = if allowed >= UserCode::Destructors {
+            2 * RUN_BUDGET
+        } else {
+            0
+        };
         loop {
             let ready = state.freeing.retired.take_ready(most);
             unlock_fairly(state);

@@ -93,7 +93,7 @@ impl<K, V> Map<K, V> {
         // The shard always exists. `get` instead of an index leaves no panic to unwind.
         match self.shards.get(self.shard_of(hash)) {
             Some(shard) => shard.table.look(hash, pin, matches),
-            None => Look::Unclear,
+            None => Look::Retry,
         }
     }
 

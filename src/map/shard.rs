@@ -117,7 +117,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         times: Times,
     ) -> NodePtr<K, V> {
         let (hash, weight) = (new.hash(), new.weight());
-        self.writer().make_room();
+        self.writer().grow_if_full();
         let new = self.locked.slab.place(new, times);
         self.writer().insert(vacancy.0, new, hash);
         self.totals.add(weight);
@@ -216,7 +216,7 @@ impl<'a, K, V> Shard<'a, K, V> {
 
     /// How many events wait in this shard.
     #[inline]
-    pub(crate) fn pending(&self) -> usize {
+    pub(crate) fn buffered(&self) -> usize {
         self.locked.batch.len()
     }
 
@@ -266,11 +266,11 @@ mod tests {
                 let Some(Revalidated::Vacant(vacant)) = shard.revalidate(key, &probe) else {
                     panic!("no node has the hash {key}");
                 };
-                assert_eq!(shard.pending() as u64, number);
+                assert_eq!(shard.buffered() as u64, number);
                 shard.add(vacant, NewNode::new(key, (), key, 1), Times::NONE);
             }
             shard.swap_batch(&mut batch, &mut parts);
-            assert_eq!(shard.pending(), 0);
+            assert_eq!(shard.buffered(), 0);
             let keys: Vec<u64> = batch
                 .drain(..)
                 .map(|event| match event {

@@ -7,7 +7,7 @@ use super::address::prefetch;
 use super::entry;
 use super::hot::{Node, Side};
 use super::pool::{ONE_SLOT_CHUNKS, Shape};
-use super::refresh::Refresh;
+use super::refresh::RefreshMoment;
 use crate::sync::AtomicU64;
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ const MIN_CHUNK: usize = if ONE_SLOT_CHUNKS { 1 } else { 2048 };
 const MIN_SLOTS: usize = if ONE_SLOT_CHUNKS { 1 } else { 8 };
 /// A node larger than this has a chunk of its own. Otherwise the first node would allocate room for
 /// eight.
-const ALONE_FROM: usize = 4096;
+const OWN_CHUNK_FROM: usize = 4096;
 
 /// The columns that the nodes of a slab have beside hot and side parts, and their entries beside
 /// the timer.
@@ -43,7 +43,7 @@ pub(super) struct Header {
     pub(super) shard: u32,
     /// The chunk's part of each column that the slab has.
     pub(super) owns: Option<NonNull<AtomicU64>>,
-    pub(super) refreshes: Option<NonNull<Refresh>>,
+    pub(super) refreshes: Option<NonNull<RefreshMoment>>,
     pub(super) weights: Option<NonNull<u32>>,
 }
 
@@ -62,7 +62,11 @@ impl<K, V> Geometry<K, V> {
         size_of::<Header>().next_multiple_of(if align > least { align } else { least })
     };
     const SIZE: usize = {
-        let slots = if Self::HOT > ALONE_FROM { 1 } else { MIN_SLOTS };
+        let slots = if Self::HOT > OWN_CHUNK_FROM {
+            1
+        } else {
+            MIN_SLOTS
+        };
         let least = (Self::FIRST + slots * (Self::HOT + Self::SIDE)).next_power_of_two();
         if least > MIN_CHUNK { least } else { MIN_CHUNK }
     };
@@ -101,7 +105,7 @@ impl<K, V> Geometry<K, V> {
         let cells = |has: bool| if has { Self::SLOTS } else { 0 };
         let fits = "the columns of a chunk fit the address space";
         let owns = Layout::array::<AtomicU64>(cells(columns.own)).expect(fits);
-        let refreshes = Layout::array::<Refresh>(cells(columns.refresh)).expect(fits);
+        let refreshes = Layout::array::<RefreshMoment>(cells(columns.refresh)).expect(fits);
         let weights = Layout::array::<u32>(cells(columns.weight)).expect(fits);
         let (layout, refresh) = owns.extend(refreshes).expect(fits);
         let (layout, weight) = layout.extend(weights).expect(fits);

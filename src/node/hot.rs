@@ -109,13 +109,13 @@ impl<K, V> Node<K, V> {
         has_ended(judged, now) || self.move_deadline(judged, claimed(judged, now)).is_ok()
     }
 
-    /// The wanted deadline of an entry that is alive at `now`; of one that is due `None`, which is
+    /// The wanted deadline of an entry that is live at `now`; of one that is due `None`, which is
     /// final (node 4).
     ///
     /// If the claim comes too late, it judges again: the first may have been another claim, and
     /// then the entry is expired in either case.
     #[inline]
-    pub(crate) fn deadline_if_alive(&self, now: u64) -> Option<u64> {
+    pub(crate) fn deadline_if_live(&self, now: u64) -> Option<u64> {
         let judged = self.deadline();
         if time::is_due(now, judged) {
             self.claim_or_judge_again(judged, now)
@@ -217,7 +217,7 @@ fn claimed(judged: u64, now: u64) -> u64 {
     let from = if now.wrapping_sub(judged) < CLAIM_SHIFT / 2 {
         judged
     } else {
-        // Overdue by 36 years and more: that much earlier once again might look alive.
+        // Overdue by 36 years and more: that much earlier once again might look live.
         now
     };
     // Never the reserved value, which is odd.
@@ -289,7 +289,7 @@ impl Times {
 }
 
 /// The deadline of a node that is about to be published at `now`. If it has passed by then, it is
-/// claimed: no thread takes the node for alive, however old its reading of the clock is (node 4).
+/// claimed: no thread takes the node for live, however old its reading of the clock is (node 4).
 pub(crate) fn deadline_published_at(deadline: u64, now: u64) -> u64 {
     if time::is_due(now, deadline) {
         claimed(deadline, now)

@@ -5,7 +5,7 @@ use super::address::{Ptr, parts, prefetch, whole};
 use super::chunk;
 use super::entry::EntryPtr;
 use super::hot::{Node, Side};
-use super::refresh::Refresh;
+use super::refresh::RefreshMoment;
 use crate::sync::{AtomicU64, Ordering};
 use std::ptr::NonNull;
 
@@ -100,7 +100,7 @@ impl<K, V> NodePtr<K, V> {
 
     /// From when on the node is stale, where the cache refreshes.
     #[inline]
-    pub(crate) fn refresh(&self) -> Option<&Refresh> {
+    pub(crate) fn refresh(&self) -> Option<&RefreshMoment> {
         // SAFETY: node 1.
         unsafe { chunk::cell(self.0, |header| header.refreshes) }
     }

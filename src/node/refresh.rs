@@ -5,14 +5,14 @@ use crate::time::{self, NEVER};
 
 /// The moment of a node's refresh. While a reload is under way it is the moment at which the
 /// right to reload falls due again.
-pub(crate) struct Refresh {
+pub(crate) struct RefreshMoment {
     at: AtomicU64,
     failures: AtomicU32,
     /// Whether a reload is under way.
     reloads: AtomicBool,
 }
 
-impl Refresh {
+impl RefreshMoment {
     /// A node that is never stale.
     pub(crate) fn new() -> Self {
         Self {

@@ -43,7 +43,7 @@ use super::entry::EntryPtr;
 use super::hot::{NewNode, Node, NodeState, Side, Times};
 use super::pointer::NodePtr;
 use super::pool::{Chain, Pool, Vacated};
-use super::refresh::Refresh;
+use super::refresh::RefreshMoment;
 use crate::sync::AtomicU64;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -226,7 +226,7 @@ impl<K, V> Slab<K, V> {
             if self.columns.refresh
                 && let Some(refreshes) = chunk.as_ref().refreshes
             {
-                refreshes.add(number).write(Refresh::new());
+                refreshes.add(number).write(RefreshMoment::new());
             }
             if self.columns.weight
                 && let Some(weights) = chunk.as_ref().weights

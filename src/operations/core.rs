@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) struct Core<K, V, S> {
     hasher: S,
     /// Whether to mix the hashes, because the hasher may not use all bits.
-    spread: bool,
+    needs_mixing: bool,
     /// A read moves no deadline and is not counted: it leaves at most a read event.
     pub(crate) has_fast_reads: AtomicBool,
     /// Look-ups read the clock before they pin: that takes no call, entries have deadlines as a
@@ -45,7 +45,7 @@ impl<K, V, S> Core<K, V, S> {
         lifetimes: Lifetimes<K, V>,
         weigher: Option<Weigher<K, V>>,
         hasher: S,
-        spread: bool,
+        needs_mixing: bool,
     ) -> Self {
         Self {
             reads_clock_first: AtomicBool::new(
@@ -53,7 +53,7 @@ impl<K, V, S> Core<K, V, S> {
             ),
             has_fast_reads: AtomicBool::new(Self::reads_are_fast(&lifetimes, &shared)),
             hasher,
-            spread,
+            needs_mixing,
             shared,
             lifetimes,
             weigher,
@@ -74,8 +74,8 @@ impl<K, V, S> Core<K, V, S> {
         S: BuildHasher,
     {
         let hash = self.hasher.hash_one(key);
-        if self.spread {
-            hash::spread(hash)
+        if self.needs_mixing {
+            hash::mix_bits(hash)
         } else {
             hash
         }
@@ -97,13 +97,13 @@ where
     S: Send + Sync,
 {
     fn run_due(&self) -> Option<Duration> {
-        let next = self.maintenance.runs(&self.shared).run_due();
+        let next = self.maintenance.view(&self.shared).run_due();
         let overdue = self.loads().run_overdue();
         next.into_iter().chain(overdue).min()
     }
 
     fn deliver(&self) {
-        self.maintenance.runs(&self.shared).deliver();
+        self.maintenance.view(&self.shared).deliver();
     }
 
     fn notifier_name(&self) -> Option<String> {

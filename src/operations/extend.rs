@@ -40,7 +40,7 @@ impl<K, V> Hit<K, V> {
     /// Moves the deadline of a hit to the one that follows from `own`; see
     /// [`extend`](Self::extend).
     ///
-    /// The hit was alive at the reading by which it was judged, and the new deadline counts from
+    /// The hit was live at the reading by which it was judged, and the new deadline counts from
     /// there. If another thread has found the entry due since, it has claimed the deadline, and
     /// the exchange fails (node 4).
     #[inline(always)]

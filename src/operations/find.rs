@@ -1,4 +1,4 @@
-//! The living entry of a key: what one look at the map and one reading of the clock tell.
+//! The live entry of a key: what one look at the map and one reading of the clock tell.
 
 use crate::map::Look;
 use crate::node::{NodePtr, NodeState};
@@ -47,7 +47,7 @@ impl<K, V> Shared<K, V> {
         let node = match map.look(hash, pin, |node| key.equivalent(node.key())) {
             Look::Found(node) => node,
             Look::Absent => return Glance::Absent,
-            Look::Unclear => return Glance::Retry,
+            Look::Retry => return Glance::Retry,
         };
         let deadline = node.deadline();
         let hit = |now| Hit {
@@ -65,7 +65,7 @@ impl<K, V> Shared<K, V> {
     }
 
     /// The live entry of a key. If there is none: `Err(None)` if the key is absent, `Err(Some)`
-    /// with the due entry, for [`find_past`](Self::find_past). `now` is a reading of the clock that
+    /// with the due entry, for [`claim_due`](Self::claim_due). `now` is a reading of the clock that
     /// this call has taken already, if there is one.
     // Inlined into each caller. What seldom happens continues in tail calls: so what was found
     // stays in registers.
@@ -91,7 +91,7 @@ impl<K, V> Shared<K, V> {
     /// meanwhile.
     #[cold]
     #[inline(never)]
-    pub(super) fn find_past<Q>(
+    pub(super) fn claim_due<Q>(
         &self,
         hash: u64,
         key: &Q,
@@ -114,21 +114,21 @@ impl<K, V> Shared<K, V> {
         Err(Miss { due: None })
     }
 
-    /// The living entry of a key.
+    /// The live entry of a key.
     pub(crate) fn find_live<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Result<Hit<K, V>, Miss>
     where
         Q: Equivalent<K> + ?Sized,
     {
         self.find(hash, key, pin, Ahead::NONE)
-            .or_else(|due| self.find_past(hash, key, due, pin))
+            .or_else(|due| self.claim_due(hash, key, due, pin))
     }
 
-    /// The living entry of a node that was in the map a moment ago, or what its key has instead.
-    pub(crate) fn look_again(&self, node: NodePtr<K, V>, pin: &Pin) -> Option<Hit<K, V>>
+    /// The live entry of a node that was in the map a moment ago, or what its key has instead.
+    pub(crate) fn find_again(&self, node: NodePtr<K, V>, pin: &Pin) -> Option<Hit<K, V>>
     where
         K: Eq,
     {
-        // In this order: alive by its deadline, and in the map even after that was judged.
+        // In this order: live by its deadline, and in the map even after that was judged.
         match self.judge(node, Ahead::NONE) {
             Ok(hit) if node.state() == NodeState::Live => Some(hit),
             _ => self.find_live(node.hash(), node.key(), pin).ok(),

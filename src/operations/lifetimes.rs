@@ -244,7 +244,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn the_earliest_holds() {
+    fn the_earliest_deadline_counts() {
         let clock = Clock::custom(Box::new(ManualTicker::new()));
         let limits = Limits {
             time_to_live: Some(Duration::from_secs(10)),

@@ -167,7 +167,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     ///
     /// It is read first because the fence of a pin waits for it, and does not wait for what a hit
     /// loads after the fence. An entry that is found later and was not due at this reading was
-    /// alive at some moment of the call: it was stored before it was found, and falls due after the
+    /// live at some moment of the call: it was stored before it was found, and falls due after the
     /// reading. A value whose lifetime ends before it is stored gets a deadline in the past (see
     /// `write`).
     ///
@@ -211,7 +211,9 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 L::found(self, hit, taken, move || pin.into())
             }
             Glance::Absent => L::absent(),
-            Glance::MaybeExpired(node) => self.look_at::<L, Q>(hash, key, node, pin.into()),
+            Glance::MaybeExpired(node) => {
+                self.judge_and_finish::<L, Q>(hash, key, node, pin.into())
+            }
             Glance::Retry => self.look_up_retry::<L, Q>(hash, key, pin.into()),
         }
     }
@@ -229,14 +231,20 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// The rest of a fast look-up that found the key's entry, and could not read the clock in line
     /// or found it expired.
     #[inline(never)]
-    fn look_at<L, Q>(&self, hash: u64, key: &Q, node: NodePtr<K, V>, pin: Pin) -> L::Answer<'_>
+    fn judge_and_finish<L, Q>(
+        &self,
+        hash: u64,
+        key: &Q,
+        node: NodePtr<K, V>,
+        pin: Pin,
+    ) -> L::Answer<'_>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
         match self.shared.judge(node, Ahead::NONE) {
             Ok(hit) => self.finish::<L, Q>(hash, key, hit, pin),
-            Err(due) => self.look_past::<L, Q>(hash, key, Some(due), pin),
+            Err(due) => self.finish_without_hit::<L, Q>(hash, key, Some(due), pin),
         }
     }
 
@@ -271,11 +279,11 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     {
         match self.shared.find(hash, key, &pin, now) {
             Ok(hit) => self.finish::<L, Q>(hash, key, hit, pin),
-            Err(due) => self.look_past::<L, Q>(hash, key, due, pin),
+            Err(due) => self.finish_without_hit::<L, Q>(hash, key, due, pin),
         }
     }
 
-    /// The rest of a look-up that has found a living entry.
+    /// The rest of a look-up that has found a live entry.
     // Always inlined, as what it calls, so that the hit stays in registers.
     #[inline(always)]
     fn finish<L, Q>(&self, hash: u64, key: &Q, mut hit: Hit<K, V>, pin: Pin) -> L::Answer<'_>
@@ -293,14 +301,20 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L::found(self, hit, taken, move || pin)
     }
 
-    /// The rest of a look-up that has met no living entry; see `Shared::find`.
+    /// The rest of a look-up that has met no live entry; see `Shared::find`.
     #[inline(never)]
-    fn look_past<L, Q>(&self, hash: u64, key: &Q, due: Option<Hit<K, V>>, pin: Pin) -> L::Answer<'_>
+    fn finish_without_hit<L, Q>(
+        &self,
+        hash: u64,
+        key: &Q,
+        due: Option<Hit<K, V>>,
+        pin: Pin,
+    ) -> L::Answer<'_>
     where
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        match self.shared.find_past(hash, key, due, &pin) {
+        match self.shared.claim_due(hash, key, due, &pin) {
             Ok(hit) => self.finish::<L, Q>(hash, key, hit, pin),
             Err(miss) => self.miss::<L>(hash, miss, pin),
         }

@@ -5,7 +5,7 @@
 //! Keys are looked up in batches. First all keys of a batch are hashed, and their buckets are
 //! prefetched. Then, under one pin, the nodes that the buckets name are prefetched. Then keys are
 //! compared. So the batch waits for memory once, not once for each key. The clock is read once for
-//! the batch, after the last node was found: an entry that is alive then was alive when it was
+//! the batch, after the last node was found: an entry that is live then was live when it was
 //! found.
 //!
 //! A key whose entry may have expired is looked up again by itself, as by `get`, after the pin was

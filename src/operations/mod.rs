@@ -5,11 +5,11 @@
 //! | [`core`] | the shared state |
 //! | [`handle`] | the handles, and which one is the last |
 //! | [`lookup`] | the flow of all look-ups; [`many`]: batches of them |
-//! | [`find`] | the living entry of a key |
+//! | [`find`] | the live entry of a key |
 //! | [`entry_ref`] | an entry under the pin of its look-up |
 //! | [`extend`] | reads that move a deadline |
 //! | [`mod@write`] | inserting, and deadlines set by hand |
-//! | [`gate`] | whether a write may be made |
+//! | [`condition`] | whether a write may be made |
 //! | [`remove`] | taking entries out |
 //! | [`restore`] | putting entries of a snapshot back |
 //! | [`refresh`] | when an entry becomes stale |
@@ -19,11 +19,11 @@
 //! An operation walks from here to the map and from there to the node. It leaves an event in a
 //! buffer, and now and then does a little maintenance.
 
+mod condition;
 mod core;
 mod entry_ref;
 mod extend;
 mod find;
-mod gate;
 mod handle;
 mod lifetimes;
 mod loads;
@@ -37,8 +37,8 @@ mod tests;
 mod write;
 
 pub(crate) use self::core::{Core, Weigher};
+pub(crate) use condition::{Check, Explicit, WriteCondition, Written};
 pub use entry_ref::EntryRef;
-pub(crate) use gate::{Check, Explicit, WriteGate, Written};
 pub(crate) use handle::{Handle, Visit, WeakHandle};
 pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits};
 pub(crate) use loads::LoadView;

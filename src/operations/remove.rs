@@ -1,11 +1,11 @@
 //! Taking out one entry, the entries that a closure refuses, or all entries. Every explicit removal
 //! goes through [`Shared::take_out`].
 
+use super::condition::Explicit;
 use super::core::Core;
-use super::gate::Explicit;
 use crate::contain::contain;
 use crate::listener::RemovalCause;
-use crate::load::By;
+use crate::load::RevokedBy;
 use crate::maintenance::WriteOutcome;
 use crate::map::{END, Occupied, Revalidated, Shard};
 use crate::node::NodePtr;
@@ -22,7 +22,7 @@ const MAX_LOOKS: u32 = 16;
 
 /// A removal that has to be tried again: the key came or went since it was looked up, or has loads
 /// that were not compared yet.
-struct Overtaken;
+struct RetryRemoval;
 
 impl<K, V, S> Core<K, V, S>
 where
@@ -37,7 +37,7 @@ where
     pub(crate) fn take<Q, R>(
         &self,
         key: &Q,
-        by: By,
+        by: RevokedBy,
         must_look: bool,
         mut look: impl FnMut(NodePtr<K, V>) -> Option<R>,
     ) -> Option<R>
@@ -50,10 +50,10 @@ where
             hash: self.hash(key),
             must_look,
         };
-        let mut gate = Explicit::new(by);
-        match removal.attempt(1, &mut gate, &mut look) {
+        let mut condition = Explicit::new(by);
+        match removal.attempt(1, &mut condition, &mut look) {
             Ok(taken) => taken,
-            Err(Overtaken) => removal.attempt_again(gate, look),
+            Err(RetryRemoval) => removal.attempt_again(condition, look),
         }
     }
 
@@ -70,7 +70,7 @@ where
                 // Revoke the loads that began before this call. What they have stored already is
                 // removed below.
                 let revoked = if at == 0 && !shard.loads().is_empty() {
-                    shard.loads_mut().revoke_all(By::Blind)
+                    shard.loads_mut().revoke_all(RevokedBy::Overwrite)
                 } else {
                     Vec::new()
                 };
@@ -106,29 +106,29 @@ where
                     core: self,
                     outcome: None,
                 };
-                let mut gates = Vec::new();
+                let mut conditions = Vec::new();
                 let pin = self.shared.pin();
                 at = map.collect(number, at as u32, &pin, &mut nodes);
                 for node in nodes.drain(..) {
                     if !self.shared.is_live(node) || keep(node.key(), node.value()) {
                         continue;
                     }
-                    let mut gate = Explicit::new(By::Seeing);
+                    let mut condition = Explicit::new(RevokedBy::Conditional);
                     loop {
                         let mut shard = map.lock_shard(number);
-                        if !gate.knows_loads(&mut shard, node.hash()) {
+                        if !condition.knows_loads(&mut shard, node.hash()) {
                             drop(shard);
-                            gate.compare(|other| other == node.key());
+                            condition.compare(|other| other == node.key());
                             continue;
                         }
                         if self.shared.take_node(&mut shard, node) {
-                            gate.revoke(&mut shard);
+                            condition.revoke(&mut shard);
                             after.outcome = Some(WriteOutcome::of_removal(&shard, None));
                         }
                         break;
                     }
-                    if gate.has_revoked() {
-                        gates.push(gate);
+                    if condition.has_revoked() {
+                        conditions.push(condition);
                     }
                 }
             }
@@ -155,26 +155,26 @@ where
     #[inline(never)]
     fn attempt_again<R>(
         self,
-        mut gate: Explicit<K, V>,
+        mut condition: Explicit<K, V>,
         mut look: impl FnMut(NodePtr<K, V>) -> Option<R>,
     ) -> Option<R> {
         for number in 2_u32.. {
-            gate.compare(|other| self.key.equivalent(other));
-            if let Ok(taken) = self.attempt(number, &mut gate, &mut look) {
+            condition.compare(|other| self.key.equivalent(other));
+            if let Ok(taken) = self.attempt(number, &mut condition, &mut look) {
                 return taken;
             }
         }
         unreachable!("a loop without an end");
     }
 
-    /// One attempt of a removal, of that number. The gate is to be dropped after it.
+    /// One attempt of a removal, of that number. The condition is to be dropped after it.
     #[inline(always)]
     fn attempt<R>(
         &self,
         number: u32,
-        gate: &mut Explicit<K, V>,
+        condition: &mut Explicit<K, V>,
         look: &mut impl FnMut(NodePtr<K, V>) -> Option<R>,
-    ) -> Result<Option<R>, Overtaken> {
+    ) -> Result<Option<R>, RetryRemoval> {
         let &Self {
             core,
             key,
@@ -193,10 +193,11 @@ where
                 return Ok(None);
             }
             let mut shard = probe.lock();
-            if shard.revalidate(hash, &probe).is_none() || !gate.knows_loads(&mut shard, hash) {
-                return Err(Overtaken);
+            if shard.revalidate(hash, &probe).is_none() || !condition.knows_loads(&mut shard, hash)
+            {
+                return Err(RetryRemoval);
             }
-            gate.revoke(&mut shard);
+            condition.revoke(&mut shard);
             return Ok(None);
         };
         let seen = if must_look || number <= MAX_LOOKS {
@@ -209,12 +210,12 @@ where
         };
         let mut shard = probe.lock();
         let Some(Revalidated::Occupied(spot)) = shard.revalidate(hash, &probe) else {
-            return Err(Overtaken);
+            return Err(RetryRemoval);
         };
-        if !gate.knows_loads(&mut shard, hash) {
-            return Err(Overtaken);
+        if !condition.knows_loads(&mut shard, hash) {
+            return Err(RetryRemoval);
         }
-        gate.revoke(&mut shard);
+        condition.revoke(&mut shard);
         let (cause, now) = core.shared.take_out(&mut shard, spot, node);
         let outcome = WriteOutcome::of_removal(&shard, now);
         drop(shard);
@@ -303,7 +304,7 @@ impl<K, V> Shared<K, V> {
             return (RemovalCause::Explicit, None);
         }
         let now = self.clock.now();
-        let cause = if node.deadline_if_alive(now).is_none() {
+        let cause = if node.deadline_if_live(now).is_none() {
             RemovalCause::Expired
         } else {
             RemovalCause::Explicit

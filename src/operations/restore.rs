@@ -3,12 +3,12 @@
 //! The policy is not asked: the entry comes with its deadline. As in every write, keys are compared
 //! with no lock held, and what was found is confirmed by addresses under the shard's lock.
 
+use super::condition::Explicit;
 use super::core::Core;
-use super::gate::Explicit;
 use super::lifetimes::Lifetimes;
 use super::refresh::set_refresh;
 use crate::listener::RemovalCause;
-use crate::load::By;
+use crate::load::RevokedBy;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::{NewNode, NodePtr, Times};
@@ -74,17 +74,17 @@ where
             let view = self.shared.clock.view(remaining.at);
             view.deadline_after(remaining.at, after)
         });
-        let mut gate = Explicit::new(By::Blind);
+        let mut condition = Explicit::new(RevokedBy::Overwrite);
         let outcome = loop {
-            gate.compare(|other| other == new.key());
+            condition.compare(|other| other == new.key());
             let pin = self.shared.pin();
             let probe = self
                 .shared
                 .map
                 .probe(hash, &pin, |node| new.key() == node.key());
             let now = self.shared.clock.now();
-            let alive = |node: NodePtr<K, V>| node.deadline_if_alive(now).is_some();
-            if probe.found.is_some_and(alive) {
+            let live = |node: NodePtr<K, V>| node.deadline_if_live(now).is_some();
+            if probe.found.is_some_and(live) {
                 // The pin is dropped before the key and the value.
                 drop(probe);
                 drop(pin);
@@ -92,7 +92,7 @@ where
                 return false;
             }
             let mut shard = probe.lock();
-            if !gate.knows_loads(&mut shard, hash) {
+            if !condition.knows_loads(&mut shard, hash) {
                 drop((shard, probe));
                 continue;
             }
@@ -120,13 +120,13 @@ where
                     true
                 }
             };
-            gate.revoke(&mut shard);
+            condition.revoke(&mut shard);
             break WriteOutcome {
                 left: usize::from(left),
                 ..WriteOutcome::of_change(&shard, times.deadline, Some(now))
             };
         };
-        drop(gate);
+        drop(condition);
         self.maintenance.after_write(&self.shared, outcome);
         true
     }

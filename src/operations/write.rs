@@ -8,15 +8,16 @@
 //! that needs no function call, else after it. The deadline may have passed by the time the lock is
 //! taken: the value is then stored as one that is due at once. A look-up that has read the clock
 //! earlier would still return it (`lookup`). So the value is stored with a claimed deadline. To
-//! find such a case, a write with a lifetime below [`BRIEF`] checks the clock again under the lock,
-//! if a reading needs no function call. (If it does, look-ups do not read the clock first either.)
+//! find such a case, a write with a lifetime below [`SHORT_LIFETIME`] checks the clock again under
+//! the lock, if a reading needs no function call. (If it does, look-ups do not read the clock first
+//! either.)
 
+use super::condition::{Check, Explicit, WriteCondition, Written};
 use super::core::Core;
-use super::gate::{Check, Explicit, WriteGate, Written};
 use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes, MAX_ASKS};
 use super::refresh::set_refresh;
 use crate::listener::RemovalCause;
-use crate::load::By;
+use crate::load::RevokedBy;
 use crate::maintenance::WriteOutcome;
 use crate::map::{Revalidated, ShardCell};
 use crate::node::{self, NewNode, NodePtr, Times};
@@ -58,7 +59,7 @@ enum Answer {
     New(u64),
     /// This deadline, given for a live entry.
     Moved(u64),
-    /// The deadline of the live entry stays. Holds the deadline that the policy was told, if it was
+    /// The deadline of the live entry stays. Holds the deadline that the policy has seen, if it was
     /// asked.
     Kept(Option<u64>),
 }
@@ -93,12 +94,12 @@ impl TimedAnswer {
         if cause != RemovalCause::Replaced {
             return Some((cause, None));
         }
-        let told = match self.answer {
-            Answer::Kept(told) if may_ask => told,
+        let seen_deadline = match self.answer {
+            Answer::Kept(seen_deadline) if may_ask => seen_deadline,
             _ => None,
         };
         // It may have ended all the same: a reader whose clock is ahead has found it due.
-        let kept = self.last_deadline(old, told, lifetimes)?;
+        let kept = self.last_deadline(old, seen_deadline, lifetimes)?;
         Some((cause, Some(kept)))
     }
 
@@ -106,7 +107,7 @@ impl TimedAnswer {
     /// another thread has claimed its deadline since.
     #[inline(always)]
     fn judge<K, V>(&self, old: NodePtr<K, V>) -> Option<RemovalCause> {
-        if old.deadline_if_alive(self.now).is_some() {
+        if old.deadline_if_live(self.now).is_some() {
             return Some(RemovalCause::Replaced);
         }
         let about_new = matches!(self.answer, Answer::New(_));
@@ -116,20 +117,20 @@ impl TimedAnswer {
     /// The last own deadline of an entry that is being replaced. Where reads extend, extensions end
     /// here: a reader that comes too late starts over and finds the new value.
     ///
-    /// `None` if it has ended, or is not the one that the policy was `told`: the policy might
+    /// `None` if it has ended, or is not the one that the policy has seen: the policy might
     /// answer differently about it.
     fn last_deadline<K, V>(
         &self,
         old: NodePtr<K, V>,
-        told: Option<u64>,
+        seen_deadline: Option<u64>,
         lifetimes: &Lifetimes<K, V>,
     ) -> Option<u64> {
-        let deadline = match (lifetimes.reads_extend, told) {
-            (true, Some(told)) => old.freeze_from(told, self.now)?,
+        let deadline = match (lifetimes.reads_extend, seen_deadline) {
+            (true, Some(seen_deadline)) => old.freeze_from(seen_deadline, self.now)?,
             (true, None) => old.freeze(self.now)?,
             (false, _) => old.deadline(),
         };
-        if told.is_some_and(|told| told != deadline) {
+        if seen_deadline.is_some_and(|seen_deadline| seen_deadline != deadline) {
             return None;
         }
         Some(if lifetimes.kept_apart {
@@ -158,7 +159,7 @@ impl TimedAnswer {
 
 /// A write that has to be tried again: the key came or went since it was looked up, or the answer
 /// no longer fits what is there.
-struct Overtaken<K, V> {
+struct RetryWrite<K, V> {
     new: NewNode<K, V>,
     asked: TimedAnswer,
     pin: Pin,
@@ -166,12 +167,12 @@ struct Overtaken<K, V> {
 
 /// What became of an attempt that made no write.
 enum Failed<K, V> {
-    Overtaken(Overtaken<K, V>),
+    Retry(RetryWrite<K, V>),
     Refused(NewNode<K, V>),
 }
 
 /// A lifetime that may end while the write is under way: up to 1 s.
-const BRIEF: u64 = 1 << 30;
+const SHORT_LIFETIME: u64 = 1 << 30;
 
 impl<K, V> Shared<K, V> {
     /// Returns `read`, or reads the clock now. A reading of `NEVER`, which means 'not known',
@@ -187,7 +188,7 @@ impl<K, V> Shared<K, V> {
     #[inline(always)]
     fn deadline_to_publish(&self, deadline: u64, now: u64) -> u64 {
         // `NEVER` fails this test too, except during one second in centuries.
-        if deadline.wrapping_sub(now) < BRIEF {
+        if deadline.wrapping_sub(now) < SHORT_LIFETIME {
             self.claimed_if_due(deadline, now)
         } else {
             deadline
@@ -202,7 +203,7 @@ impl<K, V> Shared<K, V> {
     }
 }
 
-/// A write that its [`WriteGate`] refused, with what it would have stored.
+/// A write that its [`WriteCondition`] refused, with what it would have stored.
 #[derive(Debug)]
 pub(crate) struct Refused<V>(pub(crate) V);
 
@@ -219,17 +220,18 @@ where
             core: self,
             given: lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl),
         };
-        let mut gate = Explicit::new(By::Blind);
-        match insertion.attempt_first(self.hash(&key), key, value, &mut gate) {
+        let mut condition = Explicit::new(RevokedBy::Overwrite);
+        match insertion.attempt_first(self.hash(&key), key, value, &mut condition) {
             Ok(outcome) => {
-                drop(gate);
+                drop(condition);
                 self.maintenance.after_write(&self.shared, outcome);
             }
-            Err(failed) => insertion.end_late(failed, gate),
+            Err(failed) => insertion.end_late(failed, condition),
         }
     }
 
-    /// Stores a value if the gate lets it. The caller is to call `after_write` with the outcome.
+    /// Stores a value if the condition lets it. The caller is to call `after_write` with the
+    /// outcome.
     #[inline]
     pub(crate) fn put_through(
         &self,
@@ -237,12 +239,12 @@ where
         key: K,
         value: V,
         given: LifetimeSource,
-        gate: &mut impl WriteGate<K, V>,
+        condition: &mut impl WriteCondition<K, V>,
     ) -> Result<WriteOutcome, Refused<V>> {
         let insertion = Insertion { core: self, given };
-        match insertion.attempt_first(hash, key, value, gate) {
+        match insertion.attempt_first(hash, key, value, condition) {
             Ok(outcome) => Ok(outcome),
-            Err(failed) => insertion.attempt_again(failed, gate),
+            Err(failed) => insertion.attempt_again(failed, condition),
         }
     }
 
@@ -258,7 +260,7 @@ where
         let pin = self.shared.pin();
         match self.try_set_lifetime(hash, key, lifetime, &pin) {
             Ok(set) => self.end_set_lifetime(set, pin),
-            Err(Moved) => self.set_lifetime_late(hash, key, lifetime, pin),
+            Err(DeadlineChanged) => self.set_lifetime_late(hash, key, lifetime, pin),
         }
     }
 
@@ -294,7 +296,7 @@ where
         key: &Q,
         lifetime: Option<Duration>,
         pin: &Pin,
-    ) -> Result<Option<WriteOutcome>, Moved>
+    ) -> Result<Option<WriteOutcome>, DeadlineChanged>
     where
         Q: Equivalent<K> + ?Sized,
     {
@@ -305,7 +307,7 @@ where
         };
         let mut shard = probe.lock();
         if shard.revalidate(hash, &probe).is_none() {
-            return Err(Moved);
+            return Err(DeadlineChanged);
         }
         let now = shared.clock.now();
         let judged = node.deadline();
@@ -315,14 +317,14 @@ where
         let own = (shared.clock).with_view(now, move |view| view.deadline_in(now, lifetime));
         let wanted = (self.lifetimes).wanted(own, || node.written(), now, &shared.clock);
         if !shard.move_deadline(node, judged, own, wanted) {
-            return Err(Moved);
+            return Err(DeadlineChanged);
         }
         Ok(Some(WriteOutcome::of_change(&shard, wanted, Some(now))))
     }
 }
 
 /// The entry or its deadline has changed since it was looked up.
-struct Moved;
+struct DeadlineChanged;
 
 /// A write: what its attempts have in common.
 struct Insertion<'a, K, V, S> {
@@ -340,10 +342,10 @@ where
     // It calls `after_write` itself, so that the outcome of the first attempt stays in registers.
     #[cold]
     #[inline(never)]
-    fn end_late(self, failed: Failed<K, V>, mut gate: Explicit<K, V>) {
+    fn end_late(self, failed: Failed<K, V>, mut condition: Explicit<K, V>) {
         let (shared, maintenance) = (&self.core.shared, &self.core.maintenance);
-        let stored = self.attempt_again(failed, &mut gate);
-        drop(gate);
+        let stored = self.attempt_again(failed, &mut condition);
+        drop(condition);
         if let Ok(outcome) = stored {
             maintenance.after_write(shared, outcome);
         }
@@ -356,7 +358,7 @@ where
         hash: u64,
         key: K,
         value: V,
-        gate: &mut impl WriteGate<K, V>,
+        condition: &mut impl WriteCondition<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
         // Before the pin, whose fence delays the memory loads after it, and waits for a reading of
         // the clock. After all user code that made the value.
@@ -367,7 +369,7 @@ where
         let new = NewNode::new(key, value, hash, weight);
         let now = core.shared.clock.read_ahead();
         let pin = core.shared.pin();
-        self.attempt(cell, new, Attempt::FIRST, now, pin, gate)
+        self.attempt(cell, new, Attempt::FIRST, now, pin, condition)
     }
 
     /// The rest of a write whose first attempt was overtaken.
@@ -378,22 +380,22 @@ where
     fn attempt_again(
         self,
         failed: Failed<K, V>,
-        gate: &mut impl WriteGate<K, V>,
+        condition: &mut impl WriteCondition<K, V>,
     ) -> Result<WriteOutcome, Refused<V>> {
         let mut failed = failed;
         let mut attempt = Attempt::FIRST;
         loop {
-            let Overtaken { new, asked, pin } = match failed {
-                Failed::Overtaken(overtaken) => overtaken,
+            let RetryWrite { new, asked, pin } = match failed {
+                Failed::Retry(retry) => retry,
                 Failed::Refused(new) => return Err(Refused(new.into_value())),
             };
-            gate.prepare(new.key());
+            condition.prepare(new.key());
             if attempt.number >= MAX_ASKS {
                 attempt.last = asked.final_answer(|| self.core.shared.clock.now());
             }
             attempt.number += 1;
             let cell = self.core.shared.map.cell(new.hash());
-            match self.attempt(cell, new, attempt, Ahead::NONE, pin, gate) {
+            match self.attempt(cell, new, attempt, Ahead::NONE, pin, condition) {
                 Ok(outcome) => return Ok(outcome),
                 Err(again) => failed = again,
             }
@@ -411,17 +413,17 @@ where
         attempt: Attempt,
         now: Ahead,
         pin: Pin,
-        gate: &mut impl WriteGate<K, V>,
+        condition: &mut impl WriteCondition<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
         let &Self { core, given } = self;
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
         let (hash, weight) = (new.hash(), new.weight());
-        let probe = if gate.knows_absent() {
+        let probe = if condition.knows_absent() {
             cell.probe_absent(&pin)
         } else {
             cell.probe(hash, &pin, |node| new.key() == node.key())
         };
-        if !gate.look(probe.found) {
+        if !condition.look(probe.found) {
             drop(probe);
             drop(pin);
             return Err(Failed::Refused(new));
@@ -449,14 +451,14 @@ where
         let mut shard = probe.lock();
         let Some(revalidated) = shard.revalidate(hash, &probe) else {
             drop((shard, probe));
-            return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
+            return Err(Failed::Retry(RetryWrite { new, asked, pin }));
         };
         let now = asked.now;
-        match gate.check(&mut shard, hash, probe.found, now) {
+        match condition.check(&mut shard, hash, probe.found, now) {
             Check::Pass => (),
             Check::Again => {
                 drop((shard, probe));
-                return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
+                return Err(Failed::Retry(RetryWrite { new, asked, pin }));
             }
             Check::Refuse => {
                 drop((shard, probe));
@@ -466,7 +468,7 @@ where
         }
         let mut outcome = WriteOutcome {
             shard: shard.number(),
-            pending: 0,
+            buffered: 0,
             deadline: NEVER,
             now: Some(now),
             left: 1,
@@ -495,7 +497,7 @@ where
                     asked.supersede(old, lifetimes, attempt.number < MAX_ASKS)
                 else {
                     drop((shard, probe));
-                    return Err(Failed::Overtaken(Overtaken { new, asked, pin }));
+                    return Err(Failed::Retry(RetryWrite { new, asked, pin }));
                 };
                 former = Some(cause);
                 let mut times = asked.times(kept, lifetimes, &shared.clock);
@@ -519,8 +521,8 @@ where
             deadline: outcome.deadline,
             now,
         };
-        gate.seal(&mut shard, written);
-        outcome.pending = shard.pending();
+        condition.seal(&mut shard, written);
+        outcome.buffered = shard.buffered();
         Ok(outcome)
     }
 }
@@ -564,7 +566,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             (LifetimeSource::Policy | LifetimeSource::Loaded(_), Some(policy)) => {
                 // If the entry is due, this claims it, so that the answer for a new entry stays
                 // valid.
-                let there = found.and_then(|old| old.deadline_if_alive(now));
+                let there = found.and_then(|old| old.deadline_if_live(now));
                 let (key, value) = (new.key(), new.value());
                 match there {
                     None => Answer::New(policy.deadline_of_new(key, value, clock, now)),

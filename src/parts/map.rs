@@ -8,7 +8,7 @@ use crate::node::{Columns, NewNode, NodeState, Times};
 use crate::reclaim::{Domain, Retire};
 
 /// Events of a shard that are handed over together, as behind a cache's writers.
-const TOGETHER: usize = 32;
+const BATCH: usize = 32;
 
 /// A map from numbers to numbers under hashes of the caller's.
 #[allow(missing_debug_implementations)]
@@ -55,11 +55,11 @@ impl Table {
             }
             None => unreachable!("there is no other writer"),
         }
-        let pending = shard.pending();
+        let buffered = shard.buffered();
         drop(shard);
         drop(probe);
         drop(pin);
-        self.after_change(hash, pending);
+        self.after_change(hash, buffered);
     }
 
     /// Removes; whether the key was there.
@@ -75,18 +75,18 @@ impl Table {
             unreachable!("there is no other writer");
         };
         shard.remove(spot, node, RemovalCause::Explicit);
-        let pending = shard.pending();
+        let buffered = shard.buffered();
         drop(shard);
         drop(probe);
         drop(pin);
-        self.after_change(hash, pending);
+        self.after_change(hash, buffered);
         true
     }
 
     /// Takes a shard's events, if they are many, and frees what has left.
     #[inline]
-    fn after_change(&mut self, hash: u64, pending: usize) {
-        if pending < TOGETHER {
+    fn after_change(&mut self, hash: u64, buffered: usize) {
+        if buffered < BATCH {
             return;
         }
         (self.map.lock(hash)).swap_batch(&mut self.batch, &mut self.parts);

@@ -5,7 +5,7 @@ use crate::node::{Columns, Emptied, NewNode, NodePtr, Slab, Times};
 use crate::time;
 
 /// How many slots go back to the slab at a time, as they do behind a pass.
-const TOGETHER: usize = 64;
+const BATCH: usize = 64;
 
 /// Nodes without a destructor, each under the number that is its key.
 pub(super) struct Nodes {
@@ -74,7 +74,7 @@ impl Nodes {
         // unlinked it, and runs on one thread. Nothing in it has a destructor.
         unsafe { self.emptied.push(node) }
         self.waiting += 1;
-        if self.waiting == TOGETHER {
+        if self.waiting == BATCH {
             self.waiting = 0;
             let emptied = std::mem::replace(&mut self.emptied, Emptied::new());
             drop(self.slab.take_back(emptied));

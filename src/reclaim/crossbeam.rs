@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use super::table::Registered;
-use crate::sync::of_epochs::pin_fence;
+use crate::sync::epoch_atomics::pin_fence;
 use crossbeam_epoch::{Collector, Guard, LocalHandle};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};

@@ -46,7 +46,7 @@
 //! the thread ends. A thread frees the record of a dropped domain when it registers in other
 //! domains: after at most `max(its records, domains alive / 32, 3)` registrations.
 //!
-//! A grace period costs the pass that begins it a fence. Each check reads one word for each living
+//! A grace period costs the pass that begins it a fence. Each check reads one word for each live
 //! thread that has used the domain, up to the first that is still pinned from before; the next
 //! check reads that thread's word first. DESIGN.md has the figures of both schemes.
 //!

@@ -1,10 +1,10 @@
 //! The objects that were unlinked and wait to be freed: a queue in four stages.
 //!
 //! ```text
-//! retire ──► open ──seal──► waiting ──grace over──► sweeping ──swept──► ready ──► freed by the thread that takes it
+//! retire ──► open ──seal──► waiting ──grace over──► draining ──drained──► ready ──► freed by the thread that takes it
 //! ```
 //!
-//! The grace period covers readers. The sweep covers pointers that readers and writers left behind
+//! The grace period covers readers. The drain covers pointers that readers and writers left behind
 //! in buffers: after the grace period no thread adds such a pointer any more, so one complete drain
 //! of every buffer, begun after it, has taken the last of them.
 //!
@@ -12,8 +12,8 @@
 //!
 //! 1. An item enters `waiting` after it was unlinked from every shared place, and leaves it when
 //!    its grace period is over.
-//! 2. An item leaves `sweeping` only by [`Retired::swept`], which the pass calls after a complete
-//!    drain of every batch and ring that began after [`Retired::start_sweep`] said so.
+//! 2. An item leaves `draining` only by [`Retired::drained`], which the pass calls after a complete
+//!    drain of every batch and ring that began after [`Retired::start_drain`] said so.
 //! 3. So no thread and no buffer has a pointer to an item in `ready` (node 1, table 4).
 //!
 //! Chunks are freed in the order in which they were filled. Within one call the last item is freed
@@ -21,8 +21,8 @@
 //! item's slot. `node/pool.rs` says why the order helps; the crate promises users no order.
 //!
 //! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time.
-//! Items that a thread is freeing are in no stage any more; [`Retired::away`] tells when they are
-//! freed.
+//! Items that a thread is freeing are in no stage any more; [`Retired::being_freed`] tells when
+//! they are freed.
 #![allow(unsafe_code)]
 
 use super::domain::Domain;
@@ -71,15 +71,15 @@ pub(crate) struct Retired<T: Retire> {
     waiting: Chunks<T>,
     /// The grace period of `waiting`; `None` if nothing waits.
     grace: Option<Grace>,
-    sweeping: Chunks<T>,
+    draining: Chunks<T>,
     /// Chunks, in the order in which they became ready.
     ready: VecDeque<Vec<T>>,
     /// Emptied containers, to be filled again: in steady state nothing is allocated here.
     spare: Spare<T>,
     /// Each `Ready` that was taken shares this until it is freed.
-    away: Arc<()>,
-    /// Earlier values of `away` that are still shared.
-    away_before: Vec<Weak<()>>,
+    being_freed: Arc<()>,
+    /// Earlier values of `being_freed` that are still shared.
+    being_freed_before: Vec<Weak<()>>,
 }
 
 /// Items that no thread can reach any more, to be freed with [`free`](Self::free), then to be
@@ -88,16 +88,16 @@ pub(crate) struct Retired<T: Retire> {
 pub(crate) struct Ready<T: Retire> {
     items: Chunks<T>,
     memory: Option<T::Memory>,
-    _away: Option<Arc<()>>,
+    _being_freed: Option<Arc<()>>,
 }
 
 /// The items that threads were freeing at some moment.
-pub(crate) struct Away(Vec<Weak<()>>);
+pub(crate) struct BeingFreed(Vec<Weak<()>>);
 
-impl Away {
+impl BeingFreed {
     /// Whether all these items are freed.
     pub(crate) fn is_over(&self) -> bool {
-        let over = self.0.iter().all(|away| away.strong_count() == 0);
+        let over = self.0.iter().all(|share| share.strong_count() == 0);
         // Partner: the release with which the last share of each is dropped. A caller that gets
         // `true` sees the effects of the destructors.
         fence(Ordering::Acquire);
@@ -148,7 +148,7 @@ impl<T: Retire> Ready<T> {
         Self {
             items,
             memory: None,
-            _away: None,
+            _being_freed: None,
         }
     }
 
@@ -209,29 +209,30 @@ impl<T: Retire> Retired<T> {
             size: 0,
             waiting: Vec::new(),
             grace: None,
-            sweeping: Vec::new(),
+            draining: Vec::new(),
             ready: VecDeque::new(),
             spare: Spare {
                 chunks: Vec::new(),
                 taken: Vec::new(),
                 memory: None,
             },
-            away: Arc::new(()),
-            away_before: Vec::new(),
+            being_freed: Arc::new(()),
+            being_freed_before: Vec::new(),
         }
     }
 
     /// The items that were taken and are not freed yet.
-    pub(crate) fn away(&mut self) -> Away {
-        self.away_before.retain(|away| away.strong_count() > 0);
-        // As in `Away::is_over`: later holders of the lock do not ask about items that are
+    pub(crate) fn being_freed(&mut self) -> BeingFreed {
+        self.being_freed_before
+            .retain(|share| share.strong_count() > 0);
+        // As in `BeingFreed::is_over`: later holders of the lock do not ask about items that are
         // forgotten here.
         fence(Ordering::Acquire);
-        if Arc::strong_count(&self.away) > 1 {
-            let away = std::mem::replace(&mut self.away, Arc::new(()));
-            self.away_before.push(Arc::downgrade(&away));
+        if Arc::strong_count(&self.being_freed) > 1 {
+            let being_freed = std::mem::replace(&mut self.being_freed, Arc::new(()));
+            self.being_freed_before.push(Arc::downgrade(&being_freed));
         }
-        Away(self.away_before.clone())
+        BeingFreed(self.being_freed_before.clone())
     }
 
     /// Takes an item that was unlinked from every shared place.
@@ -264,30 +265,30 @@ impl<T: Retire> Retired<T> {
             .push(spare.unwrap_or_else(|| Vec::with_capacity(room)));
     }
 
-    /// Checks whether the grace period is over. Returns `true` if a sweep has to begin now. Costs
+    /// Checks whether the grace period is over. Returns `true` if a drain has to begin now. Costs
     /// nothing while no grace period is under way.
-    pub(crate) fn start_sweep(&mut self, domain: &Domain) -> bool {
-        if self.sweeping.is_empty()
+    pub(crate) fn start_drain(&mut self, domain: &Domain) -> bool {
+        if self.draining.is_empty()
             && self
                 .grace
                 .as_ref()
                 .is_some_and(|grace| grace.is_over(domain))
         {
             self.grace = None;
-            self.sweeping.append(&mut self.waiting);
+            self.draining.append(&mut self.waiting);
             return true;
         }
         false
     }
 
     /// To be called after a complete drain of all buffers that began after
-    /// [`start_sweep`](Self::start_sweep) returned `true`.
-    pub(crate) fn swept(&mut self) {
-        self.ready.extend(self.sweeping.drain(..));
+    /// [`start_drain`](Self::start_drain) returned `true`.
+    pub(crate) fn drained(&mut self) {
+        self.ready.extend(self.draining.drain(..));
     }
 
-    pub(crate) fn is_sweeping(&self) -> bool {
-        !self.sweeping.is_empty()
+    pub(crate) fn is_draining(&self) -> bool {
+        !self.draining.is_empty()
     }
 
     /// Begins a grace period for the open items, if their size is at least `enough` and no grace
@@ -319,7 +320,7 @@ impl<T: Retire> Retired<T> {
         Ready {
             items,
             memory: self.spare.memory.take(),
-            _away: Some(Arc::clone(&self.away)),
+            _being_freed: Some(Arc::clone(&self.being_freed)),
         }
     }
 
@@ -336,7 +337,7 @@ impl<T: Retire> Retired<T> {
             &mut items,
             &mut self.open,
             &mut self.waiting,
-            &mut self.sweeping,
+            &mut self.draining,
         ] {
             if list.is_empty() {
                 list.shrink_to(KEPT_LIST_ROOM);
@@ -353,14 +354,14 @@ impl<T: Retire> Retired<T> {
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty()
             && self.grace.is_none()
-            && self.sweeping.is_empty()
+            && self.draining.is_empty()
             && self.ready.is_empty()
     }
 
     /// The sizes of the items in all stages, added up.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
-        let stages = [&self.open, &self.waiting, &self.sweeping];
+        let stages = [&self.open, &self.waiting, &self.draining];
         let items = stages.into_iter().flatten().chain(&self.ready).flatten();
         items.map(Retire::size).sum()
     }
@@ -374,7 +375,7 @@ impl<T: Retire> Retired<T> {
     pub(crate) fn take_all(&mut self) -> Ready<T> {
         self.grace = None;
         let mut items: Chunks<T> = std::mem::take(&mut self.ready).into();
-        for stage in [&mut self.sweeping, &mut self.waiting, &mut self.open] {
+        for stage in [&mut self.draining, &mut self.waiting, &mut self.open] {
             items.append(stage);
         }
         Ready::of(items)
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_freed_before_grace_and_sweep() {
+    fn nothing_is_freed_before_grace_and_drain() {
         let domain = Domain::new();
         let freed = Rc::new(Cell::new(0));
         let mut retired = Retired::new();
@@ -418,12 +419,12 @@ mod tests {
         retired.retire(Counted(Rc::clone(&freed)));
         for _ in 0..10 {
             retired.seal(&domain, 1);
-            assert!(!retired.start_sweep(&domain), "a pin is held");
+            assert!(!retired.start_drain(&domain), "a pin is held");
         }
         drop(pin);
-        assert!(retired.start_sweep(&domain));
-        assert!(retired.take_ready(10).is_empty(), "not yet swept");
-        retired.swept();
+        assert!(retired.start_drain(&domain));
+        assert!(retired.take_ready(10).is_empty(), "not yet drained");
+        retired.drained();
         let mut ready = retired.take_ready(10);
         assert_eq!(freed.get(), 0);
         let back = *ready.free(|| 0);
@@ -432,15 +433,15 @@ mod tests {
     }
 
     #[test]
-    fn a_few_are_taken_at_a_time() {
+    fn take_ready_takes_whole_chunks_up_to_the_limit() {
         let freed = Rc::new(Cell::new(0));
         let mut retired = Retired::new();
         let all = 5 * CHUNK_ITEMS + 7;
         for _ in 0..all {
             retired.retire(Counted(Rc::clone(&freed)));
         }
-        retired.sweeping.append(&mut retired.open);
-        retired.swept();
+        retired.draining.append(&mut retired.open);
+        retired.drained();
         let some = *retired.take_ready(CHUNK_ITEMS + 8).free(|| 0);
         assert_eq!(freed.get(), some);
         assert!((CHUNK_ITEMS + 8..=2 * CHUNK_ITEMS + 7).contains(&some));
@@ -449,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_emptied_is_filled_again() {
+    fn emptied_containers_are_reused() {
         let domain = Domain::new();
         let freed = Rc::new(Cell::new(0));
         let mut retired = Retired::new();
@@ -459,8 +460,8 @@ mod tests {
                 retired.retire(Counted(Rc::clone(&freed)));
             }
             retired.seal(&domain, 1);
-            assert!(retired.start_sweep(&domain), "no pin is held");
-            retired.swept();
+            assert!(retired.start_drain(&domain), "no pin is held");
+            retired.drained();
             let mut ready = retired.take_ready(2 * CHUNK_ITEMS);
             // The containers are those of the first round, that of the memory included.
             let mut here: Vec<_> = ready.items.iter().map(Vec::as_ptr).collect();

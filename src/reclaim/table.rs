@@ -1,6 +1,6 @@
 //! A thread's registrations by the places of their domains.
 //!
-//! A domain has a *place*: a small number that no other living domain has, and that a later domain
+//! A domain has a *place*: a small number that no other live domain has, and that a later domain
 //! may take over. A thread keeps the registration of each domain that it has used in a table, at
 //! the domain's place. The table consists of chunks, so a thread that uses few of many caches needs
 //! little memory. A thread finds its record by two loads, however many caches it uses, and the
@@ -8,9 +8,9 @@
 //!
 //! A slot also says the number of its domain, and a number is never used again. So a registration
 //! in a dropped domain is not taken for one in the domain that has the place now. It leaves the
-//! table when the thread registers in that domain. It also leaves by a *sweep*, which drops all
-//! registrations in dropped domains. A registration runs a sweep if the number of registrations
-//! since the last sweep has reached the number that the last sweep left in the table.
+//! table when the thread registers in that domain. It also leaves by a *cleanup*, which drops all
+//! registrations in dropped domains. A registration runs a cleanup if the number of registrations
+//! since the last cleanup has reached the number that the last cleanup left in the table.
 
 use crate::stripe::Numbers;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,10 +31,10 @@ pub(super) struct Id {
     place: usize,
 }
 
-/// The id of a living domain. Dropped with the domain, it gives the place back.
+/// The id of a live domain. Dropped with the domain, it gives the place back.
 pub(super) struct OwnedId(Id);
 
-/// The places of living domains.
+/// The places of live domains.
 static PLACES: Numbers = Numbers::new();
 
 impl OwnedId {
@@ -63,36 +63,36 @@ impl Drop for OwnedId {
 /// Registrations by the places of their domains.
 pub(super) struct Table<R> {
     chunks: Vec<Option<Box<Chunk<R>>>>,
-    /// How many more registrations come before one sweeps. Not how many slots may be taken: a
-    /// thread that uses one new domain after the other may take the same slot each time.
-    until_sweep: usize,
+    /// How many more registrations come before one drops the dead ones. Not how many slots may be
+    /// taken: a thread that uses one new domain after the other may take the same slot each time.
+    until_cleanup: usize,
 }
 
-const CHUNK: usize = 32;
+const REGISTRATIONS_PER_CHUNK: usize = 32;
 
-type Chunk<R> = [Option<Slot<R>>; CHUNK];
+type Chunk<R> = [Option<Slot<R>>; REGISTRATIONS_PER_CHUNK];
 
 struct Slot<R> {
     number: u64,
     registration: R,
 }
 
-/// At least this number of registrations come between two sweeps.
-const LEAST_SWEPT: usize = 3;
+/// At least this number of registrations come between two cleanups.
+const LEAST_UNTIL_CLEANUP: usize = 3;
 
 impl<R> Table<R> {
     pub(super) const fn new() -> Self {
         Self {
             chunks: Vec::new(),
-            until_sweep: LEAST_SWEPT,
+            until_cleanup: LEAST_UNTIL_CLEANUP,
         }
     }
 
     #[inline]
     pub(super) fn find(&self, domain: Id) -> Option<&R> {
         let place = domain.place;
-        let chunk = self.chunks.get(place / CHUNK)?.as_ref()?;
-        let slot = chunk[place % CHUNK].as_ref()?;
+        let chunk = self.chunks.get(place / REGISTRATIONS_PER_CHUNK)?.as_ref()?;
+        let slot = chunk[place % REGISTRATIONS_PER_CHUNK].as_ref()?;
         (slot.number == domain.number).then_some(&slot.registration)
     }
 
@@ -108,17 +108,18 @@ impl<R: Registered> Table<R> {
     #[cold]
     #[inline(never)]
     pub(super) fn insert(&mut self, domain: Id, registration: R) -> &R {
-        if self.until_sweep == 0 {
-            self.sweep();
+        if self.until_cleanup == 0 {
+            self.drop_dead();
         }
-        self.until_sweep -= 1;
+        self.until_cleanup -= 1;
         let place = domain.place;
-        if self.chunks.len() <= place / CHUNK {
-            self.chunks.resize_with(place / CHUNK + 1, || None);
+        if self.chunks.len() <= place / REGISTRATIONS_PER_CHUNK {
+            self.chunks
+                .resize_with(place / REGISTRATIONS_PER_CHUNK + 1, || None);
         }
-        let chunk =
-            self.chunks[place / CHUNK].get_or_insert_with(|| Box::new([const { None }; CHUNK]));
-        let slot = &mut chunk[place % CHUNK];
+        let chunk = self.chunks[place / REGISTRATIONS_PER_CHUNK]
+            .get_or_insert_with(|| Box::new([const { None }; REGISTRATIONS_PER_CHUNK]));
+        let slot = &mut chunk[place % REGISTRATIONS_PER_CHUNK];
         let filled = slot.insert(Slot {
             number: domain.number,
             registration,
@@ -127,7 +128,7 @@ impl<R: Registered> Table<R> {
     }
 
     /// Drops the registrations of dropped domains, but for those that are pinned.
-    fn sweep(&mut self) {
+    fn drop_dead(&mut self) {
         let mut left = 0;
         for chunk in &mut self.chunks {
             let Some(slots) = chunk else { continue };
@@ -147,8 +148,8 @@ impl<R: Registered> Table<R> {
             }
             left += kept;
         }
-        // A sweep visits each chunk: not more often than one registration in so many.
-        self.until_sweep = left.max(self.chunks.len()).max(LEAST_SWEPT);
+        // A cleanup visits each chunk: not more often than one registration in so many.
+        self.until_cleanup = left.max(self.chunks.len()).max(LEAST_UNTIL_CLEANUP);
     }
 }
 
@@ -158,7 +159,7 @@ mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
 
-    /// A registration that counts how often a sweep asks for it.
+    /// A registration that counts how often a cleanup asks for it.
     struct Asked {
         wanted: Rc<Cell<bool>>,
         pinned: bool,
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_living_domains_differ_and_the_lowest_free_one_is_taken() {
+    fn places_of_live_domains_differ_and_the_lowest_free_one_is_taken() {
         // Other tests take and return places meanwhile.
         let mut ids: Vec<_> = (0..1_000).map(|_| OwnedId::new()).collect();
         let mut places: Vec<_> = ids.iter().map(|id| id.0.place).collect();
@@ -257,10 +258,10 @@ mod tests {
         assert!(rig.has(5, 5) && rig.has(7, 7));
         let chunks = rig.table.chunks.iter().flatten().count();
         assert!(chunks <= 3, "{chunks} chunks");
-        // So many chunks are visited by a sweep that it comes more seldom.
+        // So many chunks are visited by a cleanup that it comes more seldom.
         for n in 101..=10_000 {
             rig.insert(n, n as usize, false).set(false);
-            assert!(rig.taken() <= 2 + LEAST_SWEPT.max(rig.table.chunks.len()));
+            assert!(rig.taken() <= 2 + LEAST_UNTIL_CLEANUP.max(rig.table.chunks.len()));
         }
         assert!(rig.has(5, 5) && rig.has(7, 7));
     }

@@ -172,7 +172,7 @@ fn many_domains_in_turns_are_pinned_and_held_up_one_by_one() {
 }
 
 #[test]
-fn pins_that_outlive_the_registrations_of_their_thread_hold_on() {
+fn a_pin_still_protects_after_its_thread_s_registrations_are_gone() {
     let domain = Arc::new(Domain::new());
     let theirs = Arc::clone(&domain);
     on_a_thread(move || {

@@ -40,7 +40,7 @@ pub(crate) struct Gate {
     /// cache.
     abandoned: AtomicBool,
     /// Whether a thread was started that drops the cache.
-    handed_over: AtomicBool,
+    has_new_thread: AtomicBool,
     inside: Mutex<Inside>,
     left: Condvar,
 }
@@ -64,7 +64,7 @@ impl Gate {
         Arc::new(Self {
             closed: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
-            handed_over: AtomicBool::new(false),
+            has_new_thread: AtomicBool::new(false),
             inside: Mutex::new(Inside {
                 threads: 0,
                 process: process::id(),
@@ -121,8 +121,8 @@ impl Gate {
 
     /// Whether the calling thread has to hand the cache over to a new thread, which drops it: the
     /// thread that closed the gate does not wait, and no other thread has handed it over.
-    pub(super) fn is_to_be_handed_over(&self) -> bool {
-        self.abandoned.load(Ordering::Relaxed) && !self.handed_over.swap(true, Ordering::Relaxed)
+    pub(super) fn needs_new_thread(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed) && !self.has_new_thread.swap(true, Ordering::Relaxed)
     }
 
     /// Waits until all threads have left the closed gate. Not for a thread inside a gate or a
@@ -178,7 +178,7 @@ mod tests {
             drop(entered);
             waiter.join().expect("no panic");
         });
-        assert!(!gate.is_to_be_handed_over());
+        assert!(!gate.needs_new_thread());
     }
 
     #[test]
@@ -190,8 +190,8 @@ mod tests {
         drop(second);
         assert!(outer.is_innermost());
         assert!(!inner.close(), "inside another gate");
-        assert!(inner.is_to_be_handed_over(), "to the first that asks");
-        assert!(!inner.is_to_be_handed_over());
+        assert!(inner.needs_new_thread(), "to the first that asks");
+        assert!(!inner.needs_new_thread());
         drop(first);
         assert!(outer.close());
     }

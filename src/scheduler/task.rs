@@ -71,7 +71,7 @@ impl TaskRef {
         // reference is the last, and this thread drops the cache. But it calls no listener if other
         // caches need the thread.
         if self.is_closed() && OwnThread::current() == Some(OwnThread::Scheduler) {
-            self.hand_over(task);
+            self.drop_on_new_thread(task);
         }
         Some(answer)
     }
@@ -97,17 +97,17 @@ impl TaskRef {
             && let Some(task) = self.task.upgrade()
         {
             // This thread is at work on another cache, which a listener must not delay.
-            self.hand_over(task);
+            self.drop_on_new_thread(task);
         }
     }
 
     /// Starts a thread that drops a cache with a listener, and that first delivers its
     /// notifications.
-    fn hand_over(&self, task: Arc<dyn Task>) {
+    fn drop_on_new_thread(&self, task: Arc<dyn Task>) {
         let Some(name) = task.notifier_name() else {
             return;
         };
-        if !self.gate.is_to_be_handed_over() {
+        if !self.gate.needs_new_thread() {
             return;
         }
         let gate = self.gate();

@@ -67,7 +67,7 @@ where
         let count = self.entry_count() as usize;
         let mut ranks = HashMap::with_capacity_and_hasher(count, RandomState::default());
         core.maintenance
-            .runs(&core.shared)
+            .view(&core.shared)
             .walk_by_use(usize::MAX, |entry| {
                 // An entry that was used during the walk is visited again: the later rank holds.
                 ranks.insert(entry.address(), ranks.len());

@@ -38,7 +38,7 @@ impl<'a, K: Eq, V, S> Iterator for View<'a, K, V, S> {
         loop {
             let node = self.nodes.next()?;
             let pin = self.core.shared.pin();
-            if let Some(hit) = self.core.shared.look_again(node, &pin) {
+            if let Some(hit) = self.core.shared.find_again(node, &pin) {
                 return Some(EntryRef::new(hit, &self.core.shared.clock, pin));
             }
         }
@@ -181,7 +181,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         let core = self.core;
         if core.shared.max_capacity().is_some() {
             core.maintenance
-                .runs(&core.shared)
+                .view(&core.shared)
                 .walk_by_use(most, |entry| visit(entry.node()));
         } else {
             let pin = core.shared.pin();

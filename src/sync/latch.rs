@@ -13,10 +13,10 @@
 //!
 //! No waiter is woken: a thread that finds the lock taken checks again. At first it checks after
 //! short pauses, for long enough that an interrupt of the holder is mostly over by then. Later it
-//! checks after naps of [`NAP`], since the holder may have lost the processor, perhaps to this very
-//! thread. It does not nap earlier, and it never yields, though that would let the holder run. If
-//! it yielded to a busy thread, such as the scheduler thread at a mass expiry, it would run again
-//! only after that thread's time slice, milliseconds after the lock was unlocked.
+//! checks after naps of [`WAITER_NAP`], since the holder may have lost the processor, perhaps to
+//! this very thread. It does not nap earlier, and it never yields, though that would let the holder
+//! run. If it yielded to a busy thread, such as the scheduler thread at a mass expiry, it would run
+//! again only after that thread's time slice, milliseconds after the lock was unlocked.
 //!
 //! Use it only for short holds, and never run user code under it, except the ticker. The
 //! maintenance lock is an ordinary mutex.
@@ -55,7 +55,7 @@ const DOUBLINGS: u32 = 4;
 /// The checks after pauses, before the first nap.
 const CHECKS_BEFORE_NAPS: u32 = 40;
 /// The length of a nap.
-const NAP: Duration = Duration::from_micros(50);
+const WAITER_NAP: Duration = Duration::from_micros(50);
 
 /// Whether a mutex is taken; see the module docs.
 pub(crate) struct Latch {
@@ -72,7 +72,7 @@ impl Latch {
             if checks < CHECKS_BEFORE_NAPS {
                 (0..FIRST_PAUSES << checks.min(DOUBLINGS)).for_each(|_| spin_loop());
             } else {
-                sleep(NAP);
+                sleep(WAITER_NAP);
             }
             checks = checks.saturating_add(1);
             // A load first: an exchange would take the line from the holder each time.
@@ -154,7 +154,7 @@ mod tests {
         // pauses.
         count(16, 200, |count| {
             if count % 100 == 0 {
-                sleep(20 * NAP);
+                sleep(20 * WAITER_NAP);
             } else {
                 yield_now();
             }

@@ -12,7 +12,7 @@
 //!
 //! `Arc` and `Weak` are always the standard library's: no protocol of this crate rests on the
 //! orderings of a reference count, except the wait for items that other threads are freeing
-//! (`reclaim`, `Away`).
+//! (`reclaim`, `BeingFreed`).
 
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 mod latch;
@@ -50,10 +50,10 @@ pub(crate) fn add_alone(count: &AtomicU64, by: u64) {
 /// the full fence of a pin, which could hide an ordering of the map that is too weak. They have
 /// models of their own (`src/tests/grace/`).
 #[cfg_attr(feature = "crossbeam-epoch", allow(unused_imports))]
-pub(crate) mod of_epochs {
+pub(crate) mod epoch_atomics {
     #[cfg(wheelhouse_loom)]
-    use super::plain as door;
+    use super::plain as atomics;
     #[cfg(not(wheelhouse_loom))]
-    use crate::sync as door;
-    pub(crate) use door::{AtomicU64, Mutex, fence as grace_fence, fence as pin_fence};
+    use crate::sync as atomics;
+    pub(crate) use atomics::{AtomicU64, Mutex, fence as grace_fence, fence as pin_fence};
 }

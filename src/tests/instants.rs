@@ -40,7 +40,7 @@ impl Model {
             let (segment, overrun) = self.published.load();
             assert_whole(&segment);
             if overrun || now.saturating_sub(segment.from) <= GREATEST_AGE {
-                return segment.told(now);
+                return segment.policy_instant(now);
             }
             self.published.overrun();
         }
@@ -54,7 +54,7 @@ impl Model {
         } else {
             at.min(present.from + GREATEST_AGE)
         };
-        segment(at, present.told(furthest), present.slope == SLOW)
+        segment(at, present.policy_instant(furthest), present.slope == SLOW)
     }
 
     fn correct(&self) -> bool {

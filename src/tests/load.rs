@@ -1,7 +1,9 @@
 //! The state of a load: leader, waiters, revocation.
 
 use super::explore;
-use crate::load::{By, Load, Outcome, Sealed, Shared, Ticket, Verdict, Want, wake_all};
+use crate::load::{
+    AfterCommit, Load, Outcome, RevokedBy, SharedValue, Ticket, Verdict, Want, wake_all,
+};
 use crate::sync::{Mutex, Parker};
 use loom::thread;
 use std::sync::Arc;
@@ -26,11 +28,11 @@ impl Scene {
         let mut listed = self.listed.lock();
         let current = self.load.is_current();
         assert_eq!(current, *listed, "listed exactly while it is current");
-        if current && self.load.seal() != Sealed::GoesOn {
+        if current && self.load.seal() != AfterCommit::HasWaitersForTurn {
             *listed = false;
         }
         drop(listed);
-        self.end(&Outcome::Value(Arc::new(Shared {
+        self.end(&Outcome::Value(Arc::new(SharedValue {
             value,
             stored: current,
             deadline: 0,
@@ -52,7 +54,7 @@ impl Scene {
         let mut listed = self.listed.lock();
         let was = std::mem::replace(&mut *listed, false);
         if was {
-            self.load.revoke(By::Blind);
+            self.load.revoke(RevokedBy::Overwrite);
         }
         drop(listed);
         if was {
@@ -130,7 +132,7 @@ fn a_turn_against_a_revocation_is_not_held_up_by_a_stuck_leader() {
     explore(|| {
         let scene = Scene::new();
         let theirs = Arc::clone(&scene);
-        let turn = thread::spawn(move || match theirs.wait(Want::Turn) {
+        let turn = thread::spawn(move || match theirs.wait(Want::OwnTurn) {
             Some(Verdict::Retry) | None => (),
             Some(other) => panic!("{other:?}"),
         });

@@ -64,7 +64,7 @@ impl Table {
         match self.map.look(key, &pin, |n| *n.key() == key) {
             Look::Found(_) => true,
             Look::Absent => false,
-            Look::Unclear => self.map.find(key, &pin, |n| *n.key() == key).is_some(),
+            Look::Retry => self.map.find(key, &pin, |n| *n.key() == key).is_some(),
         }
     }
 

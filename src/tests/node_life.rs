@@ -8,7 +8,7 @@ use loom::sync::atomic::{AtomicPtr, Ordering};
 use loom::thread;
 use std::ptr;
 
-/// A read at `now`: judges the entry, and moves the deadline to `wanted` if the entry is alive.
+/// A read at `now`: judges the entry, and moves the deadline to `wanted` if the entry is live.
 fn read(node: Node, now: u64, wanted: u64) -> bool {
     let deadline = node.deadline();
     !time::is_due(now, deadline) && node.extend(deadline, wanted)
@@ -117,7 +117,7 @@ fn claim_against_freeze_leaves_the_deadline_due() {
         reader.join().unwrap();
         assert!(
             time::is_due(100, node.0.deadline()),
-            "a claimed deadline looks alive"
+            "a claimed deadline looks live"
         );
     });
 }

@@ -20,7 +20,7 @@ fn drain(ring: &Ring<u8>, out: &mut Vec<usize>) -> bool {
 }
 
 #[test]
-fn two_offers_against_a_drain_lose_and_double_nothing_that_was_taken() {
+fn two_offers_against_a_drain_lose_and_duplicate_no_event() {
     explore(|| {
         let ring = Arc::new(Ring::new());
         let offerer = |number: usize| {

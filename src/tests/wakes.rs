@@ -20,9 +20,9 @@ use waking::Waking;
 
 /// A scheduler that counts its requests. The counter is no part of the model, hence not loom's.
 #[derive(Clone, Default)]
-struct Told(std::sync::Arc<AtomicUsize>);
+struct RecordingAlarm(std::sync::Arc<AtomicUsize>);
 
-impl Alarm for Told {
+impl Alarm for RecordingAlarm {
     fn set(&self, _: Duration, _: MaintenanceTask) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -47,20 +47,20 @@ impl Task for Nothing {
 struct Scene {
     batch: Mutex<Vec<u64>>,
     waking: Waking,
-    told: Told,
+    alarm: RecordingAlarm,
     clock: Clock,
 }
 
 impl Scene {
     fn new() -> Arc<Self> {
-        let told = Told::default();
-        let waker = Waker::of_alarm(told.clone());
+        let alarm = RecordingAlarm::default();
+        let waker = Waker::of_alarm(alarm.clone());
         let task: Weak<dyn Task> = Weak::<Nothing>::new();
         waker.enlist(TaskRef::new(task));
         Arc::new(Self {
             batch: Mutex::new(Vec::new()),
             waking: Waking::new(waker),
-            told,
+            alarm,
             clock: Clock::custom(Box::new(ManualTicker::new())),
         })
     }
@@ -98,7 +98,7 @@ fn a_request_for_soon_against_a_run_is_held_if_the_run_missed_the_event() {
         writer.join().unwrap();
         if !scene.left().is_empty() {
             assert!(
-                scene.told.0.load(Ordering::Relaxed) > 0,
+                scene.alarm.0.load(Ordering::Relaxed) > 0,
                 "the alarm was not set"
             );
             assert!(
@@ -143,7 +143,7 @@ fn a_request_by_a_deadline_against_a_run_arms_no_later_than_that() {
         // Whether drained or not: the earliest deadline is arranged for.
         assert!(scene.waking.is_due(50), "armed too late");
         assert!(
-            scene.told.0.load(Ordering::Relaxed) > 0,
+            scene.alarm.0.load(Ordering::Relaxed) > 0,
             "the alarm was not set"
         );
     });

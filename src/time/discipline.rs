@@ -7,9 +7,9 @@
 //! correction changes the conversion of cache time into the program's time, once for all caches of
 //! the process.
 //!
-//! A correction reads the counter and `Instant::now()` as a [`Pair`]. It then moves told instants
+//! A correction reads the counter and `Instant::now()` as a [`Pair`]. It then moves policy instants
 //! to the program's time, and learns two rates: the `slope`, between the last two pairs, by which
-//! told instants continue until the next correction; and the `rate`, over minutes, by which
+//! policy instants continue until the next correction; and the `rate`, over minutes, by which
 //! durations are converted. The slope follows the program's clock where the system slews it. The
 //! rate does not, since a deadline far away outlives the slew.
 //!
@@ -21,11 +21,11 @@
 //! 1. A policy instant differs from `Instant::now()` by less than 50 microseconds, if the rate of
 //!    the program's clock changes by less than 1,000 parts per million at a time. Three errors add
 //!    up: the drift within [`GREATEST_AGE`], the width of a pair, and [`MARGIN`].
-//! 2. A correction goes no further than its pair proves. Where told instants are behind, they step
-//!    forward; where they are ahead, they stand still until the program's time has come.
+//! 2. A correction goes no further than its pair proves. Where policy instants are behind, they
+//!    step forward; where they are ahead, they stand still until the program's time has come.
 //! 3. The rate is measured over at least half of the time since the first pair, up to
-//!    [`WINDOW`]. A duration is converted with an error of less than 1 part per million from the
-//!    tenth second on, if the program's clock runs evenly.
+//!    [`RATE_WINDOW`]. A duration is converted with an error of less than 1 part per million from
+//!    the tenth second on, if the program's clock runs evenly.
 //! 4. A jump of one of the two clocks does not change the measured rate.
 //!
 //! # Cost
@@ -50,7 +50,7 @@ const CORRECTION_CHECKS: u32 = if cfg!(wheelhouse_loom) { 1 } else { 256 };
 
 /// How long the rate is measured: 137 s. Over a shorter time, a small slew of the program's clock
 /// would shift deadlines far away.
-const WINDOW: u64 = 1 << 37;
+const RATE_WINDOW: u64 = 1 << 37;
 /// How long the first rate, which the counter came with, was measured.
 const FIRST_RATE_SPAN: u64 = 5_000_000;
 /// How long the rate must have been measured after a jump to replace the rate from before it.
@@ -176,7 +176,7 @@ impl Discipline {
     fn view_by(&self, segment: &Segment, counter: u64) -> View {
         View {
             base: self.base,
-            told: segment.told(counter) as i64,
+            policy_nanos: segment.policy_instant(counter) as i64,
             rate: segment.rate,
             pace: segment.pace,
         }
@@ -243,7 +243,7 @@ fn is_old(segment: &Segment, counter: u64, age: u64) -> bool {
 /// The values that the discipline has computed from the pairs.
 #[derive(Debug)]
 struct Evidence {
-    /// The last pair: told instants continue from here.
+    /// The last pair: policy instants continue from here.
     last: Pair,
     /// The last pair that was narrow enough to measure the slope.
     slope_since: Pair,
@@ -302,8 +302,8 @@ impl Evidence {
             return;
         }
         (self.rate, self.rate_span) = (rate, span);
-        if span >= WINDOW {
-            (self.rate_since, self.rate_span) = (pair, WINDOW / 2);
+        if span >= RATE_WINDOW {
+            (self.rate_since, self.rate_span) = (pair, RATE_WINDOW / 2);
         }
     }
 
@@ -325,21 +325,21 @@ impl Evidence {
         } else {
             present.from.wrapping_add(age.min(GREATEST_AGE))
         };
-        let told = present.told(furthest);
+        let policy_nanos = present.policy_instant(furthest);
         let distance = at.wrapping_sub(self.last.counter) as i64;
         let program = self
             .last
             .program
             .wrapping_add(self.slope.of_signed(distance) as u64);
         // No further than the pair proves.
-        let error = program.wrapping_sub(told) as i64;
+        let error = program.wrapping_sub(policy_nanos) as i64;
         let unsure = (self.last.width / 2).min(i64::MAX as u64) as i64;
         let error = error - error.clamp(-unsure, unsure);
         let ahead = error.min(0).unsigned_abs();
         Segment {
             from: at,
             start: at.wrapping_add(self.slope.inverse().of(ahead)),
-            value: told.wrapping_add(error.max(0) as u64),
+            value: policy_nanos.wrapping_add(error.max(0) as u64),
             slope: self.slope,
             rate: self.rate,
             pace: self.rate.inverse(),

@@ -6,7 +6,7 @@
 //! that it took at construction, so no other module knows about origins. A *deadline* is a point in
 //! cache time, or [`NEVER`].
 //!
-//! *The program's time* is what `Instant::now()` shows. A *told instant* is the point of the
+//! *The program's time* is what `Instant::now()` shows. A *policy instant* is the point of the
 //! program's time that a policy is told for a reading of the clock. On the default clock, cache
 //! time is the counter at its nominal rate, and a [`View`] converts between the two times. So a
 //! look-up, which compares two points of cache time, needs no conversion. On a ticker, cache time
@@ -21,10 +21,10 @@
 //!    backwards by as much before a comparison means the wrong thing.
 //! 3. No function that compares times takes a lock, allocates or panics. No function that reads or
 //!    converts them allocates or waits for a lock; only a [`Ticker`] of the program's can panic.
-//! 4. Told instants never go back in one thread, as long as the counter does not. `segment` holds
+//! 4. Policy instants never go back in one thread, as long as the counter does not. `segment` holds
 //!    the proof.
-//! 5. Told instants agree with the program's time, and durations are converted at its rate, within
-//!    the bounds that `discipline` states.
+//! 5. Policy instants agree with the program's time, and durations are converted at its rate,
+//!    within the bounds that `discipline` states.
 //!
 //! | file | content |
 //! |------|---------|
@@ -59,7 +59,7 @@ pub(crate) struct Clock {
     /// The counter where it can be read directly.
     direct: Direct,
     source: Source,
-    /// The instant from which told instants are counted: for a ticker that of construction.
+    /// The instant from which policy instants are counted: for a ticker that of construction.
     base: Instant,
     /// Counts the calls of [`now_in_line`](Self::now_in_line).
     #[cfg(any(fuzzing, wheelhouse_shuttle))]
@@ -198,7 +198,8 @@ impl Clock {
     /// The conversion between cache time and the program's time, for a reading that the caller has
     /// taken just before. The caller uses it for one operation and does not keep it.
     ///
-    /// The reading comes first: that order is what keeps told instants from going back in a thread.
+    /// The reading comes first: that order is what keeps policy instants from going back in a
+    /// thread.
     #[inline]
     pub(crate) fn view(&self, now: u64) -> View {
         self.view_at_once(now)
@@ -255,7 +256,7 @@ impl Clock {
     /// The point `now` of cache time, which was read just before, as a policy is told it.
     #[inline]
     pub(crate) fn instant(&self, now: u64) -> Instant {
-        self.view(now).told()
+        self.view(now).policy_instant()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! # How it works
 //!
-//! A [`Segment`] maps readings of the counter to told instants: a straight line that starts at
+//! A [`Segment`] maps readings of the counter to policy instants: a straight line that starts at
 //! `start`. Before its start it stands still at `value`. A correction replaces the segment by the
 //! next one. The next one starts at the value that the former has at that moment, or later.
 //!
@@ -18,12 +18,12 @@
 //!
 //! 1. A reader never sees words of two segments. A slot is written only while the state names the
 //!    other one, and a reader accepts what it has read only if the state is unchanged after that.
-//! 2. Told instants never go back in one thread, as long as the counter does not. The thread reads
-//!    the counter first and the segment second. Assume that a segment tells a thread `F(c)`, and
-//!    that the next segment starts at `a`. When the thread accepted the segment, no correction was
-//!    pending. The writer reads the counter after it has set the mark, and adds [`MARGIN`]: so `c
-//!    <= a`, and the next segment starts at `F(a) >= F(c)` or later and never falls. The same holds
-//!    for each later segment.
+//! 2. Policy instants never go back in one thread, as long as the counter does not. The thread
+//!    reads the counter first and the segment second. Assume that a segment tells a thread `F(c)`,
+//!    and that the next segment starts at `a`. When the thread accepted the segment, no correction
+//!    was pending. The writer reads the counter after it has set the mark, and adds [`MARGIN`]: so
+//!    `c <= a`, and the next segment starts at `F(a) >= F(c)` or later and never falls. The same
+//!    holds for each later segment.
 //! 3. At most one thread makes a correction (the caller of [`Published::replace`] holds a lock).
 //!
 //! Invariant 2 needs two things. All processors must read the counter as one clock. The readers of
@@ -39,10 +39,10 @@ pub(crate) const MARGIN: u64 = 1 << 10;
 
 /// How often a reader checks a pending correction again before it cancels it. A correction takes
 /// less time than this, unless the system suspends its thread.
-const PENDING_CHECKS: u32 = if cfg!(wheelhouse_loom) { 0 } else { 64 };
+const CORRECTING_CHECKS: u32 = if cfg!(wheelhouse_loom) { 0 } else { 64 };
 
 /// In the state: a writer is about to publish the other slot.
-const PENDING: u64 = 1;
+const CORRECTING: u64 = 1;
 /// In the state: the slot of the current segment.
 const SLOT: u64 = 2;
 /// In the state: readers use the current segment without a bound on its age.
@@ -56,9 +56,10 @@ const VERSION: u64 = 8;
 pub(crate) struct Segment {
     /// The counter when the segment was made: its age counts from here.
     pub(crate) from: u64,
-    /// Where the line starts. At `from`, or later where told instants wait for the program's time.
+    /// Where the line starts. At `from`, or later where policy instants wait for the program's
+    /// time.
     pub(crate) start: u64,
-    /// The told instant at `start` and before it, in nanoseconds since the base of the process.
+    /// The policy instant at `start` and before it, in nanoseconds since the base of the process.
     pub(crate) value: u64,
     /// The slope of the line.
     pub(crate) slope: Rate,
@@ -68,9 +69,9 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// The told instant of a reading.
+    /// The policy instant of a reading.
     #[inline]
-    pub(crate) fn told(&self, counter: u64) -> u64 {
+    pub(crate) fn policy_instant(&self, counter: u64) -> u64 {
         // A reading before the start stands at the value.
         let distance = (counter.wrapping_sub(self.start) as i64).max(0) as u64;
         self.value.wrapping_add(self.slope.of(distance))
@@ -126,7 +127,7 @@ impl Published {
     pub(crate) fn load_at_once(&self) -> Option<Segment> {
         // Acquire pairs with the release of the compare-exchange that published the slot.
         let state = self.state.load(Ordering::Acquire);
-        if state & PENDING != 0 {
+        if state & CORRECTING != 0 {
             return None;
         }
         let slot = &self.slots[usize::from(state & SLOT != 0)];
@@ -148,7 +149,7 @@ impl Published {
         let mut checks = 0;
         loop {
             let state = self.state.load(Ordering::Relaxed);
-            if state & PENDING != 0 {
+            if state & CORRECTING != 0 {
                 self.wait_or_call_off(state, &mut checks);
             } else if let Some(segment) = self.load_at_once()
                 && self.state.load(Ordering::Relaxed) == state
@@ -164,9 +165,9 @@ impl Published {
     /// `next` reads the counter. The caller sees to it that only one thread is here.
     pub(crate) fn replace(&self, next: impl FnOnce(Segment, bool) -> Segment) -> bool {
         let (current, state) = self.load_with_state();
-        let pending = state | PENDING;
+        let correcting = state | CORRECTING;
         // Fails if a reader has set `OVERRUN` since; no other change is possible here.
-        if !self.exchange(state, pending) {
+        if !self.exchange(state, correcting) {
             return false;
         }
         // All threads see the mark before the counter is read (segment 2), and before they can see
@@ -178,7 +179,7 @@ impl Published {
             word.store(value, Ordering::Relaxed);
         }
         let published = ((state ^ SLOT) & !OVERRUN).wrapping_add(VERSION);
-        self.exchange(pending, published)
+        self.exchange(correcting, published)
     }
 
     /// Lets the readers of the current segment use it without a bound on its age, until the next
@@ -191,7 +192,7 @@ impl Published {
     pub(crate) fn overrun(&self) {
         let state = self.state.load(Ordering::Relaxed);
         if state & OVERRUN == 0 {
-            let overrun = ((state | OVERRUN) & !PENDING).wrapping_add(VERSION);
+            let overrun = ((state | OVERRUN) & !CORRECTING).wrapping_add(VERSION);
             // If it fails, the caller loads the state again.
             self.exchange(state, overrun);
         }
@@ -199,11 +200,11 @@ impl Published {
 
     #[cold]
     fn wait_or_call_off(&self, state: u64, checks: &mut u32) {
-        if *checks < PENDING_CHECKS {
+        if *checks < CORRECTING_CHECKS {
             *checks += 1;
             std::hint::spin_loop();
         } else {
-            self.exchange(state, (state & !PENDING).wrapping_add(VERSION));
+            self.exchange(state, (state & !CORRECTING).wrapping_add(VERSION));
         }
     }
 

@@ -36,7 +36,7 @@ use std::time::Duration;
 ///   | ten seconds or more | 50 µs + 1 part per million of its length |
 ///
 /// - **A suspended machine.** While a machine is suspended, `Instant::now()` stands still on some
-///   systems (Linux, macOS) and continues on others (Windows). Told instants follow it in both
+///   systems (Linux, macOS) and continues on others (Windows). Policy instants follow it in both
 ///   cases: they step forward at once, or stand still until `Instant::now()` has caught up, which
 ///   takes at most twice the time named under *Agreement*, while the machine runs. Deadlines are
 ///   points of the counter. Where the hardware lets the counter run while the machine is suspended,

@@ -21,10 +21,10 @@ pub(crate) struct Rate(u64);
 /// None of them locks, allocates or panics (time 3).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
-    /// The instant from which `told` counts.
+    /// The instant from which `policy_nanos` counts.
     pub(super) base: Instant,
     /// The program's time at the reading that this view belongs to, in nanoseconds since `base`.
-    pub(super) told: i64,
+    pub(super) policy_nanos: i64,
     /// The program's nanoseconds in a nanosecond of cache time.
     pub(super) rate: Rate,
     /// The inverse of `rate`.
@@ -112,7 +112,7 @@ impl View {
         Self {
             base,
             // Signed, since a clock that ran backwards shows a time before its origin.
-            told: now as i64,
+            policy_nanos: now as i64,
             rate: Rate::ONE,
             pace: Rate::ONE,
         }
@@ -121,14 +121,14 @@ impl View {
     /// The instant that a policy is told for the reading that this view belongs to. If the platform
     /// cannot represent it, it is the one at which the clock was made.
     #[inline]
-    pub(crate) fn told(&self) -> Instant {
-        let distance = Duration::from_nanos(self.told.unsigned_abs());
-        let told = if self.told >= 0 {
+    pub(crate) fn policy_instant(&self) -> Instant {
+        let distance = Duration::from_nanos(self.policy_nanos.unsigned_abs());
+        let instant = if self.policy_nanos >= 0 {
             self.base.checked_add(distance)
         } else {
             self.base.checked_sub(distance)
         };
-        told.unwrap_or(self.base)
+        instant.unwrap_or(self.base)
     }
 
     /// The deadline of a lifetime that starts at `now`; `None` lasts for ever.

@@ -96,7 +96,9 @@ fn read_rings(criterion: &mut Criterion) {
         number += 1;
         number
     };
-    each(criterion, group, "not news", || reads.should_record(next()));
+    each(criterion, group, "not recorded", || {
+        reads.should_record(next())
+    });
     each(criterion, group, "offer of 32, drain", || {
         (0..32).for_each(|_| reads.offer(next()));
         reads.drain()

@@ -62,7 +62,7 @@ async fn a_lost_connection_stops_serving_and_flushes() {
 
 /// With a grace, the entries are served for that long, and never after the reconnect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grace_serves_what_there_is() {
+async fn entries_are_served_during_the_grace_period() {
     for program in installed() {
         let server = Server::start(&program, &[]).await;
         let proxy = Proxy::to(server.port).await;

@@ -231,7 +231,7 @@ async fn a_script_keeps_the_server_busy() {
 
 /// What the server said long ago is no reason of a later time-out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_answer_does_not_explain_a_new_silence() {
+async fn a_time_out_reports_no_older_error() {
     for program in installed() {
         let server = Server::start(&program, &["--busy-reply-threshold", "50"]).await;
         let mut writer = Writer::connect(server.port).await;

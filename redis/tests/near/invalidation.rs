@@ -426,7 +426,7 @@ async fn a_key_that_panics_outdates_everything() {
 
 /// The way of an invalidation is short: far below the time-outs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_is_seen_within_the_reports_way() {
+async fn a_write_is_seen_when_its_report_has_arrived() {
     for program in installed() {
         let server = Server::start(&program, &[]).await;
         let mut writer = Writer::connect(server.port).await;

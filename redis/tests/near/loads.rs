@@ -258,7 +258,7 @@ async fn a_codec_that_panics_leaves_the_key_usable() {
 
 /// What is not kept is no entry: the listener hears of nothing, and nothing takes room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_kept_is_no_entry() {
+async fn a_value_that_is_not_kept_fires_no_listener() {
     use std::sync::atomic::{AtomicU64, Ordering};
     use wheelhouse::RemovalCause;
     use wheelhouse_redis::Cached;

@@ -32,9 +32,9 @@ impl<K, V> Pass<'_, K, V> {
         } else {
             (self.admitted, RENEWALS_PER_TURNOVER)
         };
-        self.state.unstamped += came;
-        if self.plan.renew || self.state.unstamped > eviction.len() / times {
-            self.state.unstamped = 0;
+        self.state.admitted_since_stamp += came;
+        if self.plan.renew || self.state.admitted_since_stamp > eviction.len() / times {
+            self.state.admitted_since_stamp = 0;
             reads.renew();
         }
     }
@@ -115,7 +115,7 @@ impl<K, V> Pass<'_, K, V> {
                 // If the node has left again, a later event of this shard says so: it need not be
                 // linked first.
                 if node.state() == NodeState::Live {
-                    self.set_hand(node);
+                    self.advance_wheel(node);
                     self.state.wheel.reschedule(node);
                     if let Some(eviction) = &mut self.state.eviction {
                         eviction.admit(node);
@@ -126,7 +126,7 @@ impl<K, V> Pass<'_, K, V> {
             WriteEvent::Replaced { old, new, cause } => {
                 new.entry().set_node(new);
                 if new.state() == NodeState::Live {
-                    self.set_hand(new);
+                    self.advance_wheel(new);
                     self.state.wheel.reschedule(new);
                     if let (Some(eviction), Some(reads)) =
                         (&mut self.state.eviction, &self.shared.reads)
@@ -138,7 +138,7 @@ impl<K, V> Pass<'_, K, V> {
                     // The new node has left again, as a later event of this shard says. If it was
                     // replaced, its successor takes over its queue position, held here, and its
                     // bucket in the wheel, where the entry stays.
-                    eviction.hold(new);
+                    eviction.keep_position(new);
                 }
                 old.set_state(NodeState::Succeeded);
                 self.notify_or_retire(old, cause);
@@ -149,7 +149,7 @@ impl<K, V> Pass<'_, K, V> {
             }
             WriteEvent::Rescheduled(node) => {
                 if node.state() == NodeState::Live {
-                    self.set_hand(node);
+                    self.advance_wheel(node);
                     self.state.wheel.reschedule(node);
                 }
             }

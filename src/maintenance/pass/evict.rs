@@ -65,7 +65,7 @@ impl<K, V> Pass<'_, K, V> {
         let mut shard = self.shared.map.lock(hash);
         let spot = shard.find_node(hash, victim)?;
         let deadline = victim.deadline();
-        let expired = deadline != NEVER && victim.deadline_if_alive(self.read_clock()).is_none();
+        let expired = deadline != NEVER && victim.deadline_if_live(self.read_clock()).is_none();
         shard.take(spot, victim);
         let cause = if expired {
             RemovalCause::Expired

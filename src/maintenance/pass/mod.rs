@@ -41,7 +41,7 @@ pub(super) struct Pass<'a, K, V> {
     /// Entries that came in, or were found heavier than before: others may have to leave for them.
     admitted: usize,
     /// Whether the wheel's time was brought up to date.
-    hand_set: bool,
+    wheel_is_current: bool,
     /// Whether a table was left between two arrays.
     resizing: bool,
     /// The payload of a panic of the ticker.
@@ -73,7 +73,7 @@ impl<K, V> Maintenance<K, V> {
             budget: plan.budget,
             applied: 0,
             admitted: 0,
-            hand_set: false,
+            wheel_is_current: false,
             resizing: false,
             ticker_panic: None,
         }
@@ -90,11 +90,11 @@ impl<K, V> Pass<'_, K, V> {
         let has_rings = shared.reads.is_some();
         self.state
             .freeing
-            .start_sweep(&shared.domain, shards, has_rings);
+            .start_drain(&shared.domain, shards, has_rings);
         self.state.take_reads(shared.reads.as_ref());
         let drained = self.plan.drain && self.drain();
         self.renew_reads();
-        self.state.freeing.end_sweep();
+        self.state.freeing.end_drain();
         self.make_room();
         (self.state.freeing).seal(&shared.domain, self.plan.seal, &maintenance.backlog);
         let gathered = &mut self.state.scratch.gathered;
@@ -144,9 +144,9 @@ impl<K, V> Pass<'_, K, V> {
     /// time it would choose too coarse a bucket. A cache without deadlines never gets here, so it
     /// reads no clock.
     #[inline]
-    fn set_hand(&mut self, node: NodePtr<K, V>) {
-        if !self.hand_set && node.deadline() != NEVER {
-            self.hand_set = true;
+    fn advance_wheel(&mut self, node: NodePtr<K, V>) {
+        if !self.wheel_is_current && node.deadline() != NEVER {
+            self.wheel_is_current = true;
             let now = self.read_clock();
             self.state.wheel.advance(now);
         }

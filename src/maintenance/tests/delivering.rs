@@ -13,7 +13,7 @@ use std::time::Duration;
 struct Rig {
     cache: Cache<u32, u32>,
     clock: ManualTicker,
-    told: Arc<AtomicU32>,
+    delivered: Arc<AtomicU32>,
     /// The cache for the listener; emptied at the end, so that nothing leaks.
     handle: Arc<Mutex<Option<Cache<u32, u32>>>>,
 }
@@ -26,22 +26,22 @@ impl Drop for Rig {
 
 impl Rig {
     fn new(
-        chunk_told: impl Fn(&Cache<u32, u32>, &ManualTicker, u32) + Send + Sync + 'static,
+        after_chunk: impl Fn(&Cache<u32, u32>, &ManualTicker, u32) + Send + Sync + 'static,
     ) -> Self {
-        let (clock, told) = (ManualTicker::new(), Arc::new(AtomicU32::new(0)));
+        let (clock, delivered) = (ManualTicker::new(), Arc::new(AtomicU32::new(0)));
         let handle = Arc::new(Mutex::new(None::<Cache<u32, u32>>));
-        let (ticker, count, own) = (clock.clone(), Arc::clone(&told), Arc::clone(&handle));
+        let (ticker, count, own) = (clock.clone(), Arc::clone(&delivered), Arc::clone(&handle));
         let listener = move |_: &u32, _: &u32, cause| {
             // Keys of other values are those that a test inserts beside these.
             if cause != RemovalCause::Explicit {
                 return;
             }
-            let told = count.fetch_add(1, Ordering::Relaxed) + 1;
+            let delivered = count.fetch_add(1, Ordering::Relaxed) + 1;
             let cache = own.lock().unwrap().clone();
             if let Some(cache) = cache
-                && told % CALLS_PER_CLOCK_READ as u32 == 0
+                && delivered % CALLS_PER_CLOCK_READ as u32 == 0
             {
-                chunk_told(&cache, &ticker, told / CALLS_PER_CLOCK_READ as u32);
+                after_chunk(&cache, &ticker, delivered / CALLS_PER_CLOCK_READ as u32);
             }
         };
         let cache = Cache::builder()
@@ -52,7 +52,7 @@ impl Rig {
         Self {
             cache,
             clock,
-            told,
+            delivered,
             handle,
         }
     }
@@ -62,15 +62,15 @@ impl Rig {
     fn deliver(&self, chunks: u64, after: Duration) -> (u64, bool) {
         post(&self.cache, chunks);
         self.clock.advance(after);
-        self.told.store(0, Ordering::Relaxed);
+        self.delivered.store(0, Ordering::Relaxed);
         let (shared, maintenance) = (&self.cache.core.shared, &self.cache.core.maintenance);
         // As a run does, so that the next wake-up is the wheel's or was requested since.
         let begun = maintenance.waking.begin();
-        let stopped = maintenance.runs(shared).deliver_from_run();
+        let stopped = maintenance.view(shared).deliver_from_run();
         drop(begun);
-        let told = self.told.load(Ordering::Relaxed) as usize;
-        assert_eq!(told % CALLS_PER_CLOCK_READ, 0);
-        ((told / CALLS_PER_CLOCK_READ) as u64, stopped)
+        let delivered = self.delivered.load(Ordering::Relaxed) as usize;
+        assert_eq!(delivered % CALLS_PER_CLOCK_READ, 0);
+        ((delivered / CALLS_PER_CLOCK_READ) as u64, stopped)
     }
 }
 
@@ -138,9 +138,9 @@ fn due_entries_wait_for_one_time_slice_of_delivery() {
             rig.cache.insert_with_ttl(1_000, 0, HOUR);
             rig.cache.run_pending_tasks();
         }
-        let told = rig.deliver(10, Duration::ZERO);
+        let delivered = rig.deliver(10, Duration::ZERO);
         assert_eq!(
-            told, STOPPED,
+            delivered, STOPPED,
             "requested for meanwhile; another one: {other}"
         );
     }
@@ -157,7 +157,7 @@ fn notifications_caused_by_the_listener_are_delivered_in_the_same_run_up_to_a_bo
 
 #[test]
 fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
-    let (tell, told) = mpsc::channel();
+    let (tell, delivered) = mpsc::channel();
     let cache: Cache<u32, u32> = Cache::builder()
         .scheduler(Scheduler::disabled())
         .removal_listener(move |&key, _, _| tell.send(key).expect("the test listens"))
@@ -194,6 +194,6 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
     }
     while deliver() {}
     assert_eq!(maintenance.notifier.waiting(), 0);
-    let told: Vec<u32> = told.try_iter().collect();
-    assert_eq!(told, (0..971).collect::<Vec<_>>());
+    let delivered: Vec<u32> = delivered.try_iter().collect();
+    assert_eq!(delivered, (0..971).collect::<Vec<_>>());
 }

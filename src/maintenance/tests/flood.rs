@@ -61,7 +61,7 @@ fn a_writer_that_had_to_wait_removes_more_due_entries_than_it_inserted() {
     let passes = core.maintenance.hold_passes();
     std::thread::scope(|threads| {
         let writer = threads.spawn(|| keys.iter().for_each(|&key| cache.insert(key, 0)));
-        while core.shared.map.lock_shard(0).pending() < BATCH_HARD_LIMIT {
+        while core.shared.map.lock_shard(0).buffered() < BATCH_HARD_LIMIT {
             std::thread::yield_now();
         }
         drop(passes);
@@ -104,7 +104,7 @@ impl Flood {
         };
         let map = &cache.core.shared.map;
         let waiting: usize = (0..map.shards())
-            .map(|shard| map.lock_shard(shard).pending())
+            .map(|shard| map.lock_shard(shard).buffered())
             .sum();
         // Too little to fill a batch: its writer would wait for the pass that is waiting for this
         // clock.

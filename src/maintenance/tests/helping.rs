@@ -3,7 +3,7 @@
 use super::super::limits::{BATCH_HARD_LIMIT, CALLER_BUDGET, RUN_BUDGET};
 use super::super::pass::expire::SWEEPS_PER_TICK;
 use super::super::plan::Plan;
-use super::super::writers::May;
+use super::super::writers::UserCode;
 use super::node;
 use crate::{Cache, ManualTicker};
 use std::ops::Range;
@@ -75,14 +75,15 @@ fn a_writer_evicts_until_its_debt_is_paid_or_the_weight_is_near_the_bound() {
         (0..UNHELPED as u32).for_each(|key| cache.insert(1_000_000 + key, 0));
         drop(passes);
         let state = maintenance.state.lock();
-        let runs = maintenance.runs(shared);
-        let (state, more) = runs.evict_excess(state, debt, HELP.without_drain(), May::Free);
+        let view = maintenance.view(shared);
+        let (state, more) =
+            view.evict_excess(state, debt, HELP.without_drain(), UserCode::Destructors);
         assert_eq!(over - state.excess(), paid, "for a debt of {debt}");
         assert!(more, "far from done");
         drop(state);
-        let pending = |shard| shared.map.lock_shard(shard).pending();
-        let pending: usize = (0..shared.map.shards()).map(pending).sum();
-        assert_eq!(pending, UNHELPED);
+        let buffered = |shard| shared.map.lock_shard(shard).buffered();
+        let buffered: usize = (0..shared.map.shards()).map(buffered).sum();
+        assert_eq!(buffered, UNHELPED);
     }
 }
 
@@ -96,9 +97,10 @@ fn a_debt_that_no_eviction_can_pay_is_dropped() {
         ..HELP.without_drain()
     };
     let state = maintenance.state.lock();
-    let (state, _) = maintenance
-        .runs(shared)
-        .evict_excess(state, 1_000, plan, May::Free);
+    let (state, _) =
+        maintenance
+            .view(shared)
+            .evict_excess(state, 1_000, plan, UserCode::Destructors);
     assert_eq!(state.excess(), u64::from(over));
 }
 
@@ -124,15 +126,16 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
     let once = 2 * RUN_BUDGET..2 * RUN_BUDGET + 128;
     let cache = over_by(4 * BATCH_HARD_LIMIT as u32);
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
-    for may in [May::Nothing, May::Free, May::Deliver] {
+    for allowed in [UserCode::None, UserCode::Destructors, UserCode::Listeners] {
         let before = leave_to_free(&cache);
         let state = maintenance.state.lock();
-        let (state, _) = maintenance
-            .runs(shared)
-            .evict_excess(state, 1, HELP.without_drain(), may);
+        let (state, _) =
+            maintenance
+                .view(shared)
+                .evict_excess(state, 1, HELP.without_drain(), allowed);
         let freed = before - state.freeing.retired.ready();
         drop(state);
-        if may == May::Nothing {
+        if allowed == UserCode::None {
             assert_eq!(freed, 0, "a caller that holds a pin");
         } else {
             assert!(once.contains(&freed), "{freed}");
@@ -140,14 +143,14 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
     }
     let before = leave_to_free(&cache);
     maintenance
-        .runs(shared)
+        .view(shared)
         .run_pass(HELP.without_drain(), |_| ());
     let freed = before - maintenance.state.lock().freeing.retired.ready();
     assert!(once.contains(&freed), "{freed}");
 }
 
 #[test]
-fn a_read_waits_in_its_ring() {
+fn a_read_is_not_drained_before_the_ring_is_full() {
     let cache: Cache<u32, u32> = Cache::builder()
         .max_capacity(100)
         .ticker(ManualTicker::new())

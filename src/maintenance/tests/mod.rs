@@ -27,8 +27,8 @@ fn node(cache: &Cache<u32, u32>, key: u32) -> NodePtr<u32, u32> {
 }
 
 /// Runs passes of the smallest budget until the one entry that was removed may be freed; returns
-/// how many of them left the sweep unfinished.
-fn sweep_by_small_steps(cache: &Cache<u32, u32>) -> usize {
+/// how many of them left the drain unfinished.
+fn drain_by_small_steps(cache: &Cache<u32, u32>) -> usize {
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
     let least = Plan {
         budget: 1,
@@ -45,12 +45,12 @@ fn sweep_by_small_steps(cache: &Cache<u32, u32>) -> usize {
         while maintenance.pass(shared, &mut state, least).run().more {
             if state.freeing.retired.ready() > 0 {
                 assert_eq!(
-                    state.freeing.unswept, 0,
+                    state.freeing.undrained, 0,
                     "shards whose batches may name what is freed"
                 );
                 return in_between;
             }
-            in_between += usize::from(state.freeing.retired.is_sweeping());
+            in_between += usize::from(state.freeing.retired.is_draining());
         }
     }
     panic!("an entry was removed, and is not freed");
@@ -64,7 +64,7 @@ fn nothing_is_freed_before_each_shard_was_drained_after_the_grace_period() {
     for key in 100..150 {
         cache.run_pending_tasks();
         cache.invalidate(&key);
-        in_between += sweep_by_small_steps(&cache);
+        in_between += drain_by_small_steps(&cache);
     }
     assert!(in_between > 0, "the test proved nothing");
 }
@@ -165,7 +165,7 @@ fn assert_the_stamp_is_renewed_by(
 }
 
 #[test]
-fn a_part_of_a_turnover_renews_the_stamp() {
+fn the_stamp_is_renewed_several_times_per_turnover() {
     for writes in [1, 2] {
         let mut next = 1_000_000;
         // A new key written twice before a pass sees it is still one insertion.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A random weight, and a handle on the counter of living values.
+/// A random weight, and a handle on the counter of live values.
 type Value = Box<(u32, Arc<()>)>;
 
 /// A nanosecond to a few minutes.
@@ -63,7 +63,7 @@ fn plan(dice: &mut Dice, shard: usize) -> Plan {
 /// A random program on one cache.
 fn run(seed: u64) {
     let mut dice = Dice::new(seed);
-    let (clock, told, shares) = (
+    let (clock, delivered, shares) = (
         ManualTicker::new(),
         Arc::new(AtomicU64::new(0)),
         Arc::new(()),
@@ -71,9 +71,9 @@ fn run(seed: u64) {
     let (mut builder, bounded) = builder(&mut dice, &clock);
     let listens = dice.once_in(2);
     if listens {
-        let told = Arc::clone(&told);
+        let delivered = Arc::clone(&delivered);
         builder = builder.removal_listener(move |_, _, _| {
-            told.fetch_add(1, Ordering::Relaxed);
+            delivered.fetch_add(1, Ordering::Relaxed);
         });
     }
     let cache = builder.build();
@@ -88,8 +88,8 @@ fn run(seed: u64) {
         // What readers hold is not freed.
         let held = dice.once_in(3).then(|| cache.peek_ref(&0));
         let mut state = maintenance.state.lock();
-        let pending = |shard| shared.map.lock_shard(shard).pending();
-        if (0..shared.map.shards()).map(pending).sum::<usize>() > 8 {
+        let buffered = |shard| shared.map.lock_shard(shard).buffered();
+        if (0..shared.map.shards()).map(buffered).sum::<usize>() > 8 {
             // Otherwise the writes below would wait for the lock that this thread holds.
             maintenance.pass(shared, &mut state, Plan::RUN).run();
         }
@@ -119,7 +119,7 @@ fn run(seed: u64) {
         }
         let ready = state.freeing.retired.take_ready(dice.below(200) as usize);
         drop(state);
-        maintenance.runs(shared).free(ready);
+        maintenance.view(shared).free(ready);
         drop(held);
         if bounded && dice.once_in(4) {
             maintenance.set_max_capacity(shared, dice.below(24));
@@ -160,7 +160,11 @@ fn run(seed: u64) {
         "values that outlive the cache"
     );
     if listens {
-        assert_eq!(told.load(Ordering::Relaxed), made - alive, "once for each");
+        assert_eq!(
+            delivered.load(Ordering::Relaxed),
+            made - alive,
+            "once for each"
+        );
     }
 }
 

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_tells_all_of_an_array() {
+    fn a_word_encodes_address_size_and_mark() {
         for log in 0..=MAX_LOG {
             let array = array(log);
             let resizing = array.resizing();

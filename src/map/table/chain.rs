@@ -22,7 +22,7 @@ impl<K, V> Bucket<K, V> {
     ) -> Option<(Place<'_, K, V>, NodePtr<K, V>)> {
         let mut here = self;
         loop {
-            for at in tags::carrying(here, tag) {
+            for at in tags::words_with_tag(here, tag) {
                 let place = &here.words[at];
                 if let Some(node) = bucket::node_at(place, tag)
                     && matches(node)

@@ -36,7 +36,7 @@ pub(crate) enum Look<T> {
     /// The key was not in the table at some moment of the call.
     Absent,
     /// One look does not decide.
-    Unclear,
+    Retry,
 }
 
 impl<K, V> Table<K, V> {
@@ -56,21 +56,21 @@ impl<K, V> Table<K, V> {
         let version = self.version();
         let array = self.array();
         if array.is_resizing() {
-            return Look::Unclear;
+            return Look::Retry;
         }
         // SAFETY: the pin was there before the array's word was read.
         let bucket = unsafe { array.bucket(hash) };
         let tag = bucket::tag(hash);
-        let Some(at) = tags::carrying(bucket, tag).next() else {
+        let Some(at) = tags::words_with_tag(bucket, tag).next() else {
             return if self.proves_absence(bucket, version) {
                 Look::Absent
             } else {
-                Look::Unclear
+                Look::Retry
             };
         };
         match bucket::node_at(&bucket.words[at], tag) {
             Some(node) if matches(node) => Look::Found(node),
-            _ => Look::Unclear,
+            _ => Look::Retry,
         }
     }
 
@@ -102,7 +102,7 @@ impl<K, V> Table<K, V> {
         let bucket = unsafe { array.bucket(hash) };
         seen.bucket = Some(bucket);
         let tag = bucket::tag(hash);
-        let Some(at) = tags::carrying(bucket, tag).next() else {
+        let Some(at) = tags::words_with_tag(bucket, tag).next() else {
             if self.proves_absence(bucket, version) {
                 return (None, seen);
             }

@@ -184,7 +184,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn the_units_share_out_the_buckets_of_both_arrays() {
+    fn each_bucket_belongs_to_one_unit() {
         for (from, to) in [(3, 4), (4, 3)] {
             let (mut table, mut state) = Table::<u8, u8>::new((5 << from) as usize);
             table.writer(&mut state).begin(to);

@@ -29,7 +29,7 @@ use super::bucket::{self, Bucket, LAST};
 use crate::node::TAG_BITS;
 use crate::sync::Ordering;
 
-/// Positions of words, found by [`carrying`]; two bits a word.
+/// Positions of words, found by [`words_with_tag`]; two bits a word.
 pub(super) struct Marks(u32);
 
 impl Iterator for Marks {
@@ -48,7 +48,7 @@ impl Iterator for Marks {
 }
 
 /// Whether a tool must see each load: loom, shuttle, a fuzzer, Miri.
-const SHOWN: bool = cfg!(any(
+const INSTRUMENTED: bool = cfg!(any(
     miri,
     fuzzing,
     wheelhouse_loom,
@@ -60,9 +60,9 @@ const SHOWN: bool = cfg!(any(
 ///
 /// Acquire, partners: the release stores of words (table 3).
 #[inline]
-pub(super) fn carrying<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
+pub(super) fn words_with_tag<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
     #[cfg(target_arch = "x86_64")]
-    if TAG_BITS == 16 && !SHOWN {
+    if TAG_BITS == 16 && !INSTRUMENTED {
         return all_at_once(bucket, tag);
     }
     one_by_one(bucket, tag)
@@ -142,7 +142,7 @@ mod tests {
             let bucket = bucket(words);
             let cut = |tag: u16| usize::from(tag) & ((1 << TAG_BITS) - 1);
             let expected: Vec<usize> = (0..WORDS).filter(|&i| cut(tags[i]) == cut(sought)).collect();
-            let found: Vec<usize> = carrying(&bucket, cut(sought)).collect();
+            let found: Vec<usize> = words_with_tag(&bucket, cut(sought)).collect();
             prop_assert_eq!(&found, &expected);
             let plain: Vec<usize> = one_by_one(&bucket, cut(sought)).collect();
             prop_assert_eq!(plain, expected);

@@ -118,7 +118,8 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         Some(place)
     }
 
-    /// Adds a node whose key is not in the table. [`make_room`](Self::make_room) was called before.
+    /// Adds a node whose key is not in the table. [`grow_if_full`](Self::grow_if_full) was called
+    /// before.
     // The hash is an argument, since it stands in the node's side part.
     pub(in crate::map) fn insert(&mut self, home: Home<'_, K, V>, node: NodePtr<K, V>, hash: u64) {
         debug_assert_eq!(hash, node.hash());
@@ -142,7 +143,7 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
 
     /// Takes the node at `place` out, whose home this is.
     pub(in crate::map) fn remove(&mut self, home: Home<'_, K, V>, place: Place<'_, K, V>) {
-        self.give_up_room();
+        self.shrink_if_sparse();
         place.store(ptr::null_mut(), Ordering::Release);
         self.state.count -= 1;
         let bucket = home.0;
@@ -155,7 +156,7 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
     /// Before an insert: begins to grow if the table would be too full. Panics if the new array
     /// does not fit the tags; the table is then as it was (table 9).
     #[inline]
-    pub(in crate::map) fn make_room(&mut self) {
+    pub(in crate::map) fn grow_if_full(&mut self) {
         let array = self.table.array();
         if !array.is_resizing()
             && self.state.count >= u64::from(array.buckets()) * MAX_LOAD
@@ -166,9 +167,9 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
     }
 
     /// Before a removal: begins to shrink if the table will be too empty; see
-    /// [`make_room`](Self::make_room).
+    /// [`grow_if_full`](Self::grow_if_full).
     #[inline]
-    fn give_up_room(&mut self) {
+    fn shrink_if_sparse(&mut self) {
         let array = self.table.array();
         if !array.is_resizing()
             && (self.state.count - 1) * 4 < u64::from(array.buckets()) * MAX_LOAD

@@ -133,7 +133,7 @@ fn both_paths_give_the_same_answers() {
 /// Look-ups and writes read the clock before they find the entry. A value that is due at once may
 /// come in between.
 #[test]
-fn what_is_due_when_it_comes_in_is_found_by_no_call_that_began_before() {
+fn a_value_stored_already_due_is_not_found_by_an_earlier_call() {
     /// All keys collide.
     #[derive(Clone, Default)]
     struct Colliding;

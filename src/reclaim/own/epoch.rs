@@ -53,7 +53,7 @@
 //!
 //! If a model removes one of the fences, that model fails, as it must (`src/tests/grace/`).
 
-use super::door::{AtomicU64, Mutex, grace_fence, pin_fence};
+use super::atomics::{AtomicU64, Mutex, grace_fence, pin_fence};
 use std::sync::atomic::{self, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -63,7 +63,7 @@ pub(in super::super) struct Epoch {
     records: Arc<Records>,
 }
 
-/// The records of all living threads that were pinned here, and orphans.
+/// The records of all live threads that were pinned here, and orphans.
 type Records = Mutex<Vec<Arc<Record>>>;
 
 /// One thread's pins. On its own cache lines, adjacent-line prefetch included.

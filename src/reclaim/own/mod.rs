@@ -8,7 +8,7 @@
 mod epoch;
 
 use super::table::Registered;
-use crate::sync::of_epochs as door;
+use crate::sync::epoch_atomics as atomics;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;

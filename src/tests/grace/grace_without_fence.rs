@@ -1,6 +1,6 @@
 //! The protocol without the fence of the grace period: its check may come before the unlinking.
 
-mod door {
+mod atomics {
     use crate::sync::Ordering;
     pub(super) use crate::sync::{AtomicU64, Mutex, fence as pin_fence};
 

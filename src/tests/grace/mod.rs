@@ -1,9 +1,9 @@
 //! Pins against grace periods: no reader uses an object that was freed after one.
 //!
-//! The other models skip the epochs that caches pin (`sync/mod.rs`, `of_epochs`). So the protocol
-//! is compiled here once more, from the same file, on loom's atomics: unchanged in `right`, and in
-//! two more modules where it lacks one of its two fences. Without a fence, an access after it may
-//! happen before an access in front of it, and a reader uses a freed object.
+//! The other models skip the epochs that caches pin (`sync/mod.rs`, `epoch_atomics`). So the
+//! protocol is compiled here once more, from the same file, on loom's atomics: unchanged in
+//! `right`, and in two more modules where it lacks one of its two fences. Without a fence, an
+//! access after it may happen before an access in front of it, and a reader uses a freed object.
 
 mod grace_without_fence;
 mod pin_without_fence;

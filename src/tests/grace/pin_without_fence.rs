@@ -1,6 +1,6 @@
 //! The protocol without the fence of the pin: its store may reach other threads after its loads.
 
-mod door {
+mod atomics {
     use crate::sync::Ordering;
     pub(super) use crate::sync::{AtomicU64, Mutex, fence as grace_fence};
 

@@ -1,6 +1,6 @@
 //! The protocol as it is.
 
-mod door {
+mod atomics {
     pub(super) use crate::sync::{AtomicU64, Mutex, fence as grace_fence, fence as pin_fence};
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 const MICROSECOND: u64 = 1_000;
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400 * SECOND;
-/// What the contract allows between a told instant and the program's time.
+/// What the contract allows between a policy instant and the program's time.
 const AGREEMENT: u64 = 50 * MICROSECOND;
 
 /// Two clocks that run in one true time, at rates in parts per billion beside it.
@@ -84,7 +84,7 @@ impl Readings for Clocks {
 struct Rig {
     clocks: Clocks,
     discipline: Discipline,
-    /// The last instant told.
+    /// The last policy instant.
     last: u64,
 }
 
@@ -126,33 +126,37 @@ impl Rig {
         self.script(|script| script.pass(nanos));
     }
 
-    /// A conversion as an operation makes it: a reading and its view. No told instant goes back.
+    /// A conversion as an operation makes it: a reading and its view. No policy instant goes back.
     #[track_caller]
     fn view(&mut self) -> (View, u64) {
         let now = self.clocks.counter();
         let view = convert(&self.discipline, now);
-        let told = view.told as u64;
-        assert!(told >= self.last, "{told} after {}", self.last);
-        self.last = told;
+        let policy_nanos = view.policy_nanos as u64;
+        assert!(
+            policy_nanos >= self.last,
+            "{policy_nanos} after {}",
+            self.last
+        );
+        self.last = policy_nanos;
         (view, now)
     }
 
-    /// By how much a told instant is ahead of the program's time, when it is told.
+    /// By how much a policy instant is ahead of the program's time, when it is told.
     #[track_caller]
     fn disagreement(&mut self) -> i64 {
-        let told = self.view().0.told;
-        told - self.script(|script| script.program) as i64
+        let policy_nanos = self.view().0.policy_nanos;
+        policy_nanos - self.script(|script| script.program) as i64
     }
 
     #[track_caller]
     fn agrees(&mut self) {
         // The correction itself may be delayed by a suspended thread, as any call may.
         let before = self.script(|script| script.program);
-        let told = self.view().0.told as u64;
+        let policy_nanos = self.view().0.policy_nanos as u64;
         let after = self.script(|script| script.program);
         assert!(
-            told + AGREEMENT >= before && told <= after + AGREEMENT,
-            "told {told} between {before} and {after}"
+            policy_nanos + AGREEMENT >= before && policy_nanos <= after + AGREEMENT,
+            "policy instant {policy_nanos} between {before} and {after}"
         );
     }
 
@@ -178,12 +182,12 @@ impl Rig {
             counter: script.counter,
             ..script.clone()
         });
-        let told = view.told;
+        let policy_nanos = view.policy_nanos;
         // Close to it in one step, then by halves.
         while (deadline.wrapping_sub(ahead.counter) as i64) > 0 {
             ahead.pass((deadline.wrapping_sub(ahead.counter) / 2).max(1));
         }
-        ahead.program as i64 - told - lifetime as i64
+        ahead.program as i64 - policy_nanos - lifetime as i64
     }
 
     #[track_caller]
@@ -199,7 +203,7 @@ impl Rig {
 const RATES: [i64; 7] = [0, 20_000, -20_000, 123_456, -123_456, 500_000, -500_000];
 
 #[test]
-fn told_instants_agree_with_the_programs_time_from_the_start() {
+fn policy_instants_agree_with_the_program_time_from_the_start() {
     for ppb in RATES {
         let mut rig = Rig::new(ppb);
         rig.live(2 * SECOND, SECOND / 100);
@@ -208,7 +212,7 @@ fn told_instants_agree_with_the_programs_time_from_the_start() {
 }
 
 #[test]
-fn told_instants_agree_through_thirty_days() {
+fn policy_instants_agree_through_thirty_days() {
     for ppb in RATES {
         let mut rig = Rig::new(ppb);
         rig.live(DAY, 600 * SECOND);
@@ -271,7 +275,7 @@ fn a_hard_slew_leaves_the_rate_alone() {
 
 /// A machine that was suspended, where the counter stands still meanwhile.
 #[test]
-fn a_jump_of_the_program_s_time_is_told_at_once() {
+fn a_jump_of_the_program_time_is_followed_at_once() {
     for jump in [SECOND / 2, 10 * SECOND, DAY] {
         let mut rig = Rig::new(-20_000);
         rig.live(60 * SECOND, SECOND);
@@ -285,7 +289,7 @@ fn a_jump_of_the_program_s_time_is_told_at_once() {
 
 /// A machine that was suspended, where the counter continues and the program's time does not.
 #[test]
-fn a_jump_of_the_counter_is_not_told() {
+fn a_jump_of_the_counter_does_not_move_the_policy_instant() {
     for jump in [2 * SECOND, 10 * SECOND, DAY] {
         let mut rig = Rig::new(20_000);
         rig.live(60 * SECOND, SECOND);
@@ -310,16 +314,16 @@ fn a_small_jump_of_the_counter_makes_told_instants_wait() {
     // Within the period of a segment it cannot be known.
     assert!(rig.disagreement() > 9_000_000);
     rig.pass(PERIOD);
-    let stands = rig.view().0.told;
+    let stands = rig.view().0.policy_nanos;
     rig.pass(SECOND / 10);
     rig.agrees();
-    assert!(rig.view().0.told > stands);
+    assert!(rig.view().0.policy_nanos > stands);
     rig.live(SECOND, SECOND / 100);
     rig.meets_deadlines();
 }
 
 #[test]
-fn a_counter_that_goes_back_ends_nothing() {
+fn a_counter_that_goes_back_causes_no_panic() {
     for back in [MICROSECOND, SECOND / 2, 20 * SECOND, DAY] {
         let mut rig = Rig::starting_at(30 * DAY, 0);
         rig.live(60 * SECOND, SECOND);
@@ -339,7 +343,7 @@ fn a_counter_may_wrap() {
 }
 
 #[test]
-fn a_correction_that_another_thread_never_ends_is_done_without() {
+fn readers_do_not_wait_for_a_suspended_corrector() {
     let mut rig = Rig::new(0);
     rig.live(20 * SECOND, SECOND);
     let discipline = &rig.discipline;
@@ -347,11 +351,14 @@ fn a_correction_that_another_thread_never_ends_is_done_without() {
     let held = discipline.evidence.lock();
     clocks.0.lock().unwrap().pass(100 * SECOND);
     // From the old segment, which is good enough.
-    let told = convert(discipline, clocks.counter()).told as u64;
+    let policy_nanos = convert(discipline, clocks.counter()).policy_nanos as u64;
     let program = clocks.0.lock().unwrap().program;
-    assert!(told.abs_diff(program) < SECOND / 1_000, "{told} {program}");
+    assert!(
+        policy_nanos.abs_diff(program) < SECOND / 1_000,
+        "{policy_nanos} {program}"
+    );
     drop(held);
-    rig.last = told;
+    rig.last = policy_nanos;
     rig.live(20 * SECOND, SECOND);
 }
 
@@ -380,8 +387,8 @@ fn steps_are_small_while_the_clocks_run_evenly() {
         convert(&rig.discipline, now);
         let present = rig.discipline.published.load().0;
         let step = present
-            .told(present.from)
-            .abs_diff(former.told(present.from));
+            .policy_instant(present.from)
+            .abs_diff(former.policy_instant(present.from));
         assert!(step <= MICROSECOND, "a step of {step} ns");
         assert!(present.start - present.from <= MICROSECOND);
     }

@@ -85,7 +85,7 @@ pub struct Settings {
 }
 
 /// The values that left, by key, in the order in which they left.
-pub type Told = BTreeMap<u8, Vec<(u32, RemovalCause)>>;
+pub type Delivered = BTreeMap<u8, Vec<(u32, RemovalCause)>>;
 
 /// A call of the policy: the key and the value, the time left, the time since the value was
 /// written.
@@ -112,7 +112,7 @@ pub enum Outcome {
     Quiet {
         count: u64,
         weight: u64,
-        told: Told,
+        delivered: Delivered,
     },
 }
 
@@ -137,7 +137,7 @@ pub struct Model {
     settings: Settings,
     now: u128,
     entries: BTreeMap<u8, Entry>,
-    told: Told,
+    delivered: Delivered,
     asked: Vec<Asked>,
 }
 
@@ -147,7 +147,7 @@ impl Model {
             settings,
             now: 0,
             entries: BTreeMap::new(),
-            told: BTreeMap::new(),
+            delivered: BTreeMap::new(),
             asked: Vec::new(),
         }
     }
@@ -216,12 +216,12 @@ impl Model {
             }
             Op::Advance(step) => self.now += step.as_nanos(),
             Op::RunPendingTasks => {
-                let told = std::mem::take(&mut self.told);
+                let delivered = std::mem::take(&mut self.delivered);
                 let weights = self.entries.values().map(|entry| entry.value.weight());
                 outcome = Outcome::Quiet {
                     count: self.entries.len() as u64,
                     weight: weights.map(u64::from).sum(),
-                    told,
+                    delivered,
                 };
             }
         }
@@ -255,7 +255,7 @@ impl Model {
 
     fn take(&mut self, key: u8, cause: RemovalCause) -> Option<Value> {
         let entry = self.entries.remove(&key)?;
-        self.told
+        self.delivered
             .entry(key)
             .or_default()
             .push((entry.value.id, cause));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use wheelhouse::{Cache, Expiry, ManualTicker, Scheduler};
 
-use super::{Answer, Asked, LONGEST, Model, Op, Outcome, Settings, Told, Value, many_keys};
+use super::{Answer, Asked, Delivered, LONGEST, Model, Op, Outcome, Settings, Value, many_keys};
 
 /// The policy of the real cache: the answers are in the values.
 pub struct AsWritten;
@@ -90,15 +90,15 @@ pub struct Subject {
     settings: Settings,
     cache: Cache<u8, Value>,
     clock: ManualTicker,
-    told: Arc<Mutex<Told>>,
+    delivered: Arc<Mutex<Delivered>>,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl Subject {
     pub fn new(settings: Settings) -> Self {
         let clock = ManualTicker::starting_at(settings.origin);
-        let told: Arc<Mutex<Told>> = Arc::default();
-        let tell = Arc::clone(&told);
+        let delivered: Arc<Mutex<Delivered>> = Arc::default();
+        let tell = Arc::clone(&delivered);
         let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
         let mut builder = Cache::builder()
             .ticker(clock.clone())
@@ -125,7 +125,7 @@ impl Subject {
             settings,
             cache: builder.build(),
             clock,
-            told,
+            delivered,
             asked,
         }
     }
@@ -177,11 +177,11 @@ impl Subject {
             Op::Advance(step) => self.clock.advance(step),
             Op::RunPendingTasks => {
                 cache.run_pending_tasks();
-                let told = std::mem::take(&mut *self.told.lock().unwrap());
+                let delivered = std::mem::take(&mut *self.delivered.lock().unwrap());
                 return Outcome::Quiet {
                     count: cache.entry_count(),
                     weight: cache.weighted_size(),
-                    told,
+                    delivered,
                 };
             }
         }

@@ -2,17 +2,17 @@
 //! of a load asks whether that load is still current.
 
 use crate::listener::RemovalCause;
-use crate::load::{By, Known, Load, Loads};
+use crate::load::{Load, Loads, RevokedBy, SameHashLoads};
 use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::time;
 use std::sync::Arc;
 
-/// The answer of a gate about a write.
+/// The answer of a condition about a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     Pass,
-    /// Not yet: the write starts over, after [`WriteGate::prepare`].
+    /// Not yet: the write starts over, after [`WriteCondition::prepare`].
     Again,
     /// The write is given up.
     Refuse,
@@ -38,7 +38,7 @@ impl Written {
 }
 
 /// A write's view of what else happens to its key.
-pub(crate) trait WriteGate<K, V> {
+pub(crate) trait WriteCondition<K, V> {
     /// Whether the key is known to be absent, so that the attempt need not look it up.
     #[inline]
     fn knows_absent(&self) -> bool {
@@ -68,25 +68,28 @@ pub(crate) trait WriteGate<K, V> {
     fn prepare(&mut self, key: &K);
 }
 
-/// The gate of an explicit write. Dropping it wakes the calls that wait for a revoked load: no lock
-/// and no pin may be held.
+/// The condition of an explicit write. Dropping it wakes the calls that wait for a revoked load: no
+/// lock and no pin may be held.
 pub(crate) struct Explicit<K, V> {
-    by: By,
-    /// Nearly all writes meet no load. Functions that run if one is met take this by value, so that
-    /// it stands in a register.
-    met: Option<Box<Met<K, V>>>,
+    by: RevokedBy,
+    /// Nearly all writes find no load. Functions that run if one is found take this by value, so
+    /// that it stands in a register.
+    found_loads: Option<Box<FoundLoads<K, V>>>,
 }
 
-/// The loads that an explicit write has met.
-struct Met<K, V> {
-    known: Known<K, V>,
+/// The loads that an explicit write has found.
+struct FoundLoads<K, V> {
+    same_hash: SameHashLoads<K, V>,
     revoked: Option<Arc<Load<K, V>>>,
 }
 
 impl<K, V> Explicit<K, V> {
     #[inline]
-    pub(crate) fn new(by: By) -> Self {
-        Self { by, met: None }
+    pub(crate) fn new(by: RevokedBy) -> Self {
+        Self {
+            by,
+            found_loads: None,
+        }
     }
 
     /// Whether all loads of the hash were compared. Under the shard's lock.
@@ -95,62 +98,69 @@ impl<K, V> Explicit<K, V> {
         if shard.loads().is_empty() {
             return true;
         }
-        let (met, all) = Met::sort_out(self.met.take(), &mut shard.loads_mut(), hash);
-        self.met = Some(met);
+        let (found_loads, all) =
+            FoundLoads::classify(self.found_loads.take(), &mut shard.loads_mut(), hash);
+        self.found_loads = Some(found_loads);
         all
     }
 
-    /// Compares the keys of loads that were met. With no lock held.
+    /// Compares the keys of loads that were found. With no lock held.
     pub(crate) fn compare(&mut self, same: impl Fn(&K) -> bool) {
-        if let Some(met) = &mut self.met {
-            met.known.compare(same);
+        if let Some(found_loads) = &mut self.found_loads {
+            found_loads.same_hash.compare(same);
         }
     }
 
     /// Revokes the load of the key, in the hold that makes the write.
     #[inline]
     pub(crate) fn revoke(&mut self, shard: &mut Shard<'_, K, V>) {
-        if let Some(met) = &mut self.met {
-            met.revoke(shard, self.by);
+        if let Some(found_loads) = &mut self.found_loads {
+            found_loads.revoke(shard, self.by);
         }
     }
 
-    /// Whether a load was revoked: then the gate is to be dropped with no pin held.
+    /// Whether a load was revoked: then the condition is to be dropped with no pin held.
     pub(crate) fn has_revoked(&self) -> bool {
-        self.met.as_ref().is_some_and(|met| met.revoked.is_some())
+        self.found_loads
+            .as_ref()
+            .is_some_and(|found_loads| found_loads.revoked.is_some())
     }
 }
 
-impl<K, V> Met<K, V> {
+impl<K, V> FoundLoads<K, V> {
     /// See [`Explicit::knows_loads`].
     #[cold]
     #[inline(never)]
-    fn sort_out(met: Option<Box<Self>>, loads: &mut Loads<K, V>, hash: u64) -> (Box<Self>, bool) {
-        let mut met = met.unwrap_or_else(|| {
+    fn classify(
+        found_loads: Option<Box<Self>>,
+        loads: &mut Loads<K, V>,
+        hash: u64,
+    ) -> (Box<Self>, bool) {
+        let mut found_loads = found_loads.unwrap_or_else(|| {
             Box::new(Self {
-                known: Known::new(),
+                same_hash: SameHashLoads::new(),
                 revoked: None,
             })
         });
-        let all = loads.sort_out(hash, &mut met.known);
-        (met, all)
+        let all = loads.classify(hash, &mut found_loads.same_hash);
+        (found_loads, all)
     }
 
     #[cold]
     #[inline(never)]
-    fn revoke(&mut self, shard: &mut Shard<'_, K, V>, by: By) {
+    fn revoke(&mut self, shard: &mut Shard<'_, K, V>, by: RevokedBy) {
         // The last attempt compared loads only if the shard has some.
         if shard.loads().is_empty() {
             return;
         }
-        if let Some(load) = self.known.mine() {
+        if let Some(load) = self.same_hash.mine() {
             shard.loads_mut().revoke(load, by);
             self.revoked = Some(Arc::clone(load));
         }
     }
 }
 
-impl<K, V> Drop for Met<K, V> {
+impl<K, V> Drop for FoundLoads<K, V> {
     #[cold]
     fn drop(&mut self) {
         if let Some(load) = self.revoked.take() {
@@ -159,7 +169,7 @@ impl<K, V> Drop for Met<K, V> {
     }
 }
 
-impl<K: Eq, V> WriteGate<K, V> for Explicit<K, V> {
+impl<K: Eq, V> WriteCondition<K, V> for Explicit<K, V> {
     #[inline]
     fn check(
         &mut self,

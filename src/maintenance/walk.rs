@@ -1,14 +1,14 @@
 //! The order in which the size policy would evict entries, for snapshots and views.
 
 use super::plan::Plan;
-use super::root::Runs;
+use super::root::MaintenanceView;
 use crate::node::EntryPtr;
 use crate::sync::unlock_fairly;
 
 /// Entries visited under one hold of the maintenance lock.
 const ENTRIES_PER_HOLD: usize = 512;
 
-impl<K, V> Runs<'_, K, V> {
+impl<K, V> MaintenanceView<'_, K, V> {
     /// Visits at most `most` entries that the size policy knows, from the coldest to the hottest;
     /// none in a cache without a bound. The lock is given up after some hundred entries, so the
     /// policy changes meanwhile: an entry may be visited twice or not at all. `visit` runs under

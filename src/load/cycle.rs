@@ -1,24 +1,24 @@
-//! Rings of threads that would wait for each other.
+//! Cycles of threads that would wait for each other.
 //!
-//! A thread that leads a load and waits for another load can be part of a ring: leader, waits for,
+//! A thread that leads a load and waits for another load can be part of a cycle: leader, waits for,
 //! leader, and so on, through any number of caches. Each thread that is about to wait notes for
-//! what it waits in one table of the process and follows the ring under that table's lock. A wait
-//! that would close a ring is refused.
+//! what it waits in one table of the process and follows the cycle under that table's lock. A wait
+//! that would close a cycle is refused.
 //!
 //! # Why there is no false alarm
 //!
-//! Every wait in the ring but the last was noted before, under the same lock, and still lasts when
+//! Every wait in the cycle but the last was noted before, under the same lock, and still lasts when
 //! it is read: its waiter has no verdict yet. A thread that waits does not end the loads that it
-//! leads, so what was read of the ring stays true while the rest is read.
+//! leads, so what was read of the cycle stays true while the rest is read.
 //!
 //! A load that no thread leads (a lease, a task between two polls) ends the search.
 //!
 //! # Threads that wait for futures
 //!
 //! A call that blocks its thread until a future is ready waits for the load for which that future
-//! waits. The future notes it when it is polled ([`note_wait`]), the call waits ([`Blocking`]).
+//! waits. The future notes it when it is polled ([`note_wait`]), the call waits ([`BlockingCall`]).
 
-use super::{Load, Ticket, away};
+use super::{Load, Ticket, wait_without_slot};
 use crate::sync::IS_MODEL;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -26,22 +26,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What each waiting thread waits for. Always `parking_lot`'s: an explorer's threads do not look
-/// for rings.
-static WAITS: parking_lot::Mutex<BTreeMap<u64, Wait>> = parking_lot::Mutex::new(BTreeMap::new());
+/// for cycles.
+static WAITING_THREADS: parking_lot::Mutex<BTreeMap<u64, Wait>> =
+    parking_lot::Mutex::new(BTreeMap::new());
 
 struct Wait {
-    load: Arc<dyn Blocks>,
+    load: Arc<dyn WaitTarget>,
     ticket: Ticket,
 }
 
 /// A load of any cache.
-pub(crate) trait Blocks: Send + Sync {
+pub(crate) trait WaitTarget: Send + Sync {
     fn blocks(&self, ticket: Ticket) -> Option<u64>;
 
     fn hash(&self) -> u64;
 }
 
-impl<K: Send + Sync, V: Send + Sync> Blocks for Load<K, V> {
+impl<K: Send + Sync, V: Send + Sync> WaitTarget for Load<K, V> {
     fn blocks(&self, ticket: Ticket) -> Option<u64> {
         Load::blocks(self, ticket)
     }
@@ -53,11 +54,11 @@ impl<K: Send + Sync, V: Send + Sync> Blocks for Load<K, V> {
 
 /// A refused wait: the thread would wait for itself, through this number of other threads.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ring {
+pub(crate) struct WaitCycle {
     pub(crate) others: usize,
 }
 
-impl Ring {
+impl WaitCycle {
     /// What to say of it; `hash` is that of the key whose load the call would wait for.
     pub(crate) fn fault(self, hash: u64) -> String {
         let who = match self.others {
@@ -92,22 +93,22 @@ pub(crate) fn thread_number() -> u64 {
     NUMBER.try_with(draw).unwrap_or(0)
 }
 
-/// Waits for a load as a thread, unless that would close a ring.
+/// Waits for a load as a thread, unless that would close a cycle.
 pub(crate) fn wait_in<R>(
-    load: Arc<dyn Blocks>,
+    load: Arc<dyn WaitTarget>,
     ticket: Ticket,
     wait: impl FnOnce() -> R,
-) -> Result<R, Ring> {
+) -> Result<R, WaitCycle> {
     let me = thread_number();
     if me == 0 {
-        return Ok(away(wait));
+        return Ok(wait_without_slot(wait));
     }
-    let mut waits = WAITS.lock();
+    let mut waits = WAITING_THREADS.lock();
     let mut leader = load.blocks(ticket);
     let mut others = 0;
     while let Some(thread) = leader {
         if thread == me {
-            return Err(Ring { others });
+            return Err(WaitCycle { others });
         }
         others += 1;
         leader = waits
@@ -118,73 +119,73 @@ pub(crate) fn wait_in<R>(
     // One wait a thread: a thread that waits runs no other code.
     waits.insert(me, Wait { load, ticket });
     drop(waits);
-    let noted = Noted(me);
-    let answer = away(wait);
+    let noted = NotedWait(me);
+    let answer = wait_without_slot(wait);
     drop(noted);
     Ok(answer)
 }
 
 /// A thread's wait, as long as it lasts.
-struct Noted(u64);
+struct NotedWait(u64);
 
-impl Drop for Noted {
+impl Drop for NotedWait {
     fn drop(&mut self) {
-        let wait = WAITS.lock().remove(&self.0);
+        let wait = WAITING_THREADS.lock().remove(&self.0);
         // With the lock released: a key may be dropped with it.
         drop(wait);
     }
 }
 
 /// The load for which the future of a blocking call waits.
-struct Awaited {
-    load: Arc<dyn Blocks>,
+struct FutureWait {
+    load: Arc<dyn WaitTarget>,
     ticket: Ticket,
     name: Option<Box<str>>,
 }
 
 thread_local! {
     /// Whether a call blocks the thread until a future is ready.
-    static BLOCKS: Cell<bool> = const { Cell::new(false) };
-    static AWAITED: RefCell<Option<Awaited>> = const { RefCell::new(None) };
+    static IN_BLOCKING_CALL: Cell<bool> = const { Cell::new(false) };
+    static FUTURE_WAIT: RefCell<Option<FutureWait>> = const { RefCell::new(None) };
 }
 
 /// A call that blocks its thread until a future is ready.
-pub(crate) struct Blocking {
+pub(crate) struct BlockingCall {
     /// Whether another one does, from whose future this one was called.
     outer: bool,
 }
 
-impl Blocking {
+impl BlockingCall {
     pub(crate) fn begin() -> Self {
         Self {
-            outer: BLOCKS.replace(true),
+            outer: IN_BLOCKING_CALL.replace(true),
         }
     }
 
-    /// Waits until the future has to be polled again. If that wait would close a ring, returns the
+    /// Waits until the future has to be polled again. If that wait would close a cycle, returns the
     /// name of the cache and the message.
     pub(crate) fn wait(&self, wait: impl FnOnce()) -> Result<(), (Option<Box<str>>, String)> {
-        let Some(Awaited { load, ticket, name }) = exchange_awaited(None) else {
-            away(wait);
+        let Some(FutureWait { load, ticket, name }) = exchange_future_wait(None) else {
+            wait_without_slot(wait);
             return Ok(());
         };
         let hash = load.hash();
-        wait_in(load, ticket, wait).map_err(|ring| (name, ring.fault(hash)))
+        wait_in(load, ticket, wait).map_err(|cycle| (name, cycle.fault(hash)))
     }
 }
 
-impl Drop for Blocking {
+impl Drop for BlockingCall {
     fn drop(&mut self) {
-        BLOCKS.set(self.outer);
-        drop(exchange_awaited(None));
+        IN_BLOCKING_CALL.set(self.outer);
+        drop(exchange_future_wait(None));
     }
 }
 
 /// What was noted before.
-fn exchange_awaited(awaited: Option<Awaited>) -> Option<Awaited> {
+fn exchange_future_wait(awaited: Option<FutureWait>) -> Option<FutureWait> {
     // In a thread's last moments nothing is noted.
-    let exchange = |noted: &RefCell<Option<Awaited>>| noted.replace(awaited);
-    AWAITED.try_with(exchange).ok().flatten()
+    let exchange = |noted: &RefCell<Option<FutureWait>>| noted.replace(awaited);
+    FUTURE_WAIT.try_with(exchange).ok().flatten()
 }
 
 /// Notes for which load the polled future waits. If the future of another load polled it, that
@@ -197,9 +198,13 @@ pub(crate) fn note_wait<K, V>(
     K: Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    if !IS_MODEL && BLOCKS.try_with(Cell::get).unwrap_or(false) {
-        let load: Arc<dyn Blocks> = Arc::<Load<K, V>>::clone(load);
+    if !IS_MODEL && IN_BLOCKING_CALL.try_with(Cell::get).unwrap_or(false) {
+        let load: Arc<dyn WaitTarget> = Arc::<Load<K, V>>::clone(load);
         let name = name();
-        drop(exchange_awaited(Some(Awaited { load, ticket, name })));
+        drop(exchange_future_wait(Some(FutureWait {
+            load,
+            ticket,
+            name,
+        })));
     }
 }

@@ -9,15 +9,15 @@
 //! [`Waking`]: super::waking::Waking
 
 use super::plan::Plan;
-use super::root::Runs;
-use super::writers::May;
+use super::root::MaintenanceView;
+use super::writers::UserCode;
 
-impl<K, V> Runs<'_, K, V> {
+impl<K, V> MaintenanceView<'_, K, V> {
     /// Checks for the threads if it is time to, and does a part of their work if need be.
     #[inline]
-    pub(super) fn check_threads(self, now: u64, may: May) {
+    pub(super) fn check_threads(self, now: u64, allowed: UserCode) {
         let waking = &self.maintenance.waking;
-        if waking.needs_check(now) && !waking.check(now) && may >= May::Free {
+        if waking.needs_check(now) && !waking.check(now) && allowed >= UserCode::Destructors {
             self.run_for_stuck_thread();
         }
     }
