@@ -17,6 +17,33 @@ pub(crate) struct Hit<K, V> {
     pub(crate) now: u64,
 }
 
+impl<K, V> Hit<K, V> {
+    /// The node as a hit; as an error, if it is due by this deadline. `read` gives the time, if it
+    /// is needed: an entry without a deadline needs it only if the read may give it one.
+    #[inline(always)]
+    pub(super) fn judge(
+        node: NodePtr<K, V>,
+        deadline: u64,
+        may_extend: bool,
+        read: impl FnOnce() -> u64,
+    ) -> Result<Self, Self> {
+        let hit = |now| Self {
+            node,
+            deadline,
+            now,
+        };
+        if deadline == NEVER {
+            return Ok(hit(if may_extend { read() } else { 0 }));
+        }
+        let now = read();
+        if time::is_past(now, deadline) {
+            Err(hit(now))
+        } else {
+            Ok(hit(now))
+        }
+    }
+}
+
 /// A look-up that found no live entry. `due`: the time, if it found an entry that is due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Miss {
@@ -138,23 +165,9 @@ impl<K, V> Shared<K, V> {
     /// The node as a hit; as an error, if it is due by `now`, or by a new reading of the clock.
     #[inline(always)]
     pub(super) fn judge(&self, node: NodePtr<K, V>, now: Ahead) -> Result<Hit<K, V>, Hit<K, V>> {
-        let deadline = node.deadline();
-        let hit = |now| Hit {
-            node,
-            deadline,
-            now,
-        };
-        let read = || now.or_read(&self.clock);
-        if deadline == NEVER {
-            // A read that may give it a deadline has to know the time.
-            return Ok(hit(if self.reads_extend { read() } else { 0 }));
-        }
-        let now = read();
-        if time::is_past(now, deadline) {
-            Err(hit(now))
-        } else {
-            Ok(hit(now))
-        }
+        Hit::judge(node, node.deadline(), self.reads_extend, || {
+            now.or_read(&self.clock)
+        })
     }
 
     /// Whether an entry that was judged due is still the key's current entry, so that the key is

@@ -13,9 +13,10 @@
 //! since the policy is asked about one read after the other.
 
 use super::core::Core;
+use super::find::Hit;
 use super::lookup::{Take, Taken};
 use crate::node;
-use crate::time::{Ahead, NEVER};
+use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 
@@ -83,8 +84,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         let first = answers.len();
         let map = &self.shared.map;
         let pin = self.shared.pin();
-        let mut met = [None; BATCH];
-        for (&(hash, _), met) in asked.iter().zip(&mut met) {
+        let mut met = [(None, NEVER); BATCH];
+        for (&(hash, _), (met, _)) in asked.iter().zip(&mut met) {
             // The first node of the same tag. It is seldom another key's.
             *met = map.find(hash, &pin, |node| {
                 node::prefetch(node.key());
@@ -92,24 +93,25 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             });
         }
         let mut timed = false;
-        for (&(hash, key), met) in asked.iter().zip(&mut met) {
+        for (&(hash, key), (met, deadline)) in asked.iter().zip(&mut met) {
             let Some(mut node) = *met else { continue };
             if !key.equivalent(node.key()) {
                 *met = map.find(hash, &pin, |node| key.equivalent(node.key()));
                 let Some(other) = *met else { continue };
                 node = other;
             }
-            timed |= node.deadline() != NEVER;
+            *deadline = node.deadline();
+            timed |= *deadline != NEVER;
         }
-        let now = Ahead::of(if timed { self.shared.clock.now() } else { 0 });
+        let now = if timed { self.shared.clock.now() } else { 0 };
         let mut due = 0u32;
         let met = met[..asked.len()].iter().enumerate();
-        answers.extend(met.map(|(at, &met)| {
+        answers.extend(met.map(|(at, &(met, deadline))| {
             let Some(node) = met else {
                 self.note_miss::<Taken<T>>();
                 return None;
             };
-            let Ok(hit) = self.shared.judge(node, now) else {
+            let Ok(hit) = Hit::judge(node, deadline, false, || now) else {
                 due |= 1 << at;
                 return None;
             };

@@ -74,12 +74,6 @@ pub(crate) struct Ahead(u64);
 impl Ahead {
     pub(crate) const NONE: Self = Self(0);
 
-    /// The reading that a call has taken; 0 for none.
-    #[inline(always)]
-    pub(crate) fn of(read: u64) -> Self {
-        Self(read)
-    }
-
     /// The reading, or one that is taken now.
     #[inline(always)]
     pub(crate) fn or_read(self, clock: &Clock) -> u64 {
