@@ -11,7 +11,9 @@
 //!    and counts nothing.
 //! 2. If the fast path cannot decide, another function finishes the look-up, by a tail call. So the
 //!    fast path keeps nothing across a call, and saves no register.
-//! 3. The full path asks the policy, moves the deadline, notes the use and counts.
+//! 3. The full path asks the policy, moves the deadline, notes the use and counts. `get_many`
+//!    ([`many`](super::many)) finds the entries of a batch together, and takes the other steps from
+//!    here.
 //! 4. An entry that is due is a miss once its deadline is *claimed* (node 4). If that fails, or the
 //!    entry was replaced meanwhile, the look-up starts over: the key was never absent.
 
@@ -152,8 +154,8 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         }
         let now = self.read_clock_first();
         match self.shared.pin_alone() {
-            Some(pin) => self.look_once::<L, Q, _>(hash, key, pin, now),
-            None => self.look_up_elsewhere::<L, Q>(hash, key),
+            Some(pin) => Flow::<K, V, S, L, Q>::look_once(self, hash, key, pin, now),
+            None => Flow::<K, V, S, L, Q>::look_up_elsewhere(self, hash, key),
         }
     }
 
@@ -177,81 +179,6 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         }
     }
 
-    /// The fast path for a thread that already holds a pin of this cache, or that used another
-    /// cache last. It reads the same part of the cache's state as the fast path.
-    #[inline(never)]
-    fn look_up_elsewhere<L, Q>(&self, hash: u64, key: &Q) -> Option<L::Answer<'_>>
-    where
-        L: Lookup<K, V>,
-        Q: Equivalent<K> + ?Sized,
-    {
-        self.look_once::<L, Q, _>(hash, key, self.shared.pin(), Ahead::NONE)
-    }
-
-    /// The fast path under its pin.
-    #[inline(always)]
-    fn look_once<L, Q, P>(&self, hash: u64, key: &Q, pin: P, now: Ahead) -> Option<L::Answer<'_>>
-    where
-        L: Lookup<K, V>,
-        Q: Equivalent<K> + ?Sized,
-        P: Borrow<Pin> + Into<Pin>,
-    {
-        match self.shared.glance(hash, key, pin.borrow(), now) {
-            Glance::Hit(hit) => {
-                let taken = L::take(&hit);
-                if L::IS_READ && self.shared.should_record(hit.node) {
-                    return self.record_hit::<L>(hit, taken, pin.into());
-                }
-                Some(L::found(self, hit, taken, move || pin.into()))
-            }
-            Glance::Absent => None,
-            Glance::MaybeExpired(node) => {
-                self.judge_and_finish::<L, Q>(hash, key, node, pin.into())
-            }
-            Glance::Retry => self.look_up_retry::<L, Q>(hash, key, pin.into()),
-        }
-    }
-
-    /// The rest of a fast read that the size policy has to hear of.
-    #[inline(never)]
-    fn record_hit<L>(&self, hit: Hit<K, V>, taken: L::Taken, pin: Pin) -> Option<L::Answer<'_>>
-    where
-        L: Lookup<K, V>,
-    {
-        self.maintenance.note_read(&self.shared, hit.node, &pin);
-        Some(L::found(self, hit, taken, move || pin))
-    }
-
-    /// The rest of a fast look-up that found the key's entry, and could not read the clock in line
-    /// or found it expired.
-    #[inline(never)]
-    fn judge_and_finish<L, Q>(
-        &self,
-        hash: u64,
-        key: &Q,
-        node: NodePtr<K, V>,
-        pin: Pin,
-    ) -> Option<L::Answer<'_>>
-    where
-        L: Lookup<K, V>,
-        Q: Equivalent<K> + ?Sized,
-    {
-        match self.shared.judge(node, Ahead::NONE) {
-            Ok(hit) => self.finish::<L, Q>(hash, key, hit, pin),
-            Err(due) => self.finish_without_hit::<L, Q>(hash, key, Some(due), pin),
-        }
-    }
-
-    /// The rest of a fast look-up that one look did not decide.
-    #[inline(never)]
-    fn look_up_retry<L, Q>(&self, hash: u64, key: &Q, pin: Pin) -> Option<L::Answer<'_>>
-    where
-        L: Lookup<K, V>,
-        Q: Equivalent<K> + ?Sized,
-    {
-        self.look_up_pinned::<L, Q>(hash, key, pin, Ahead::NONE)
-    }
-
     /// The full path from its beginning: where a hit asks the policy, may move the deadline, or is
     /// counted.
     #[inline(never)]
@@ -261,104 +188,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         Q: Equivalent<K> + ?Sized,
     {
         let now = self.read_clock_first();
-        self.look_up_pinned::<L, Q>(hash, key, self.shared.pin(), now)
-    }
-
-    /// The full path under its pin.
-    #[inline(always)]
-    fn look_up_pinned<L, Q>(
-        &self,
-        hash: u64,
-        key: &Q,
-        pin: Pin,
-        now: Ahead,
-    ) -> Option<L::Answer<'_>>
-    where
-        L: Lookup<K, V>,
-        Q: Equivalent<K> + ?Sized,
-    {
-        match self.shared.find(hash, key, &pin, now) {
-            Ok(hit) => self.finish::<L, Q>(hash, key, hit, pin),
-            Err(due) => self.finish_without_hit::<L, Q>(hash, key, due, pin),
-        }
-    }
-
-    /// The rest of a look-up that has found a live entry.
-    // Always inlined, as what it calls, so that the hit stays in registers.
-    #[inline(always)]
-    fn finish<L, Q>(
-        &self,
-        hash: u64,
-        key: &Q,
-        mut hit: Hit<K, V>,
-        pin: Pin,
-    ) -> Option<L::Answer<'_>>
-    where
-        L: Lookup<K, V>,
-        Q: Equivalent<K> + ?Sized,
-    {
-        let taken = L::take(&hit);
-        if L::IS_READ && !hit.extend(self) {
-            return self.read_again::<L, Q>(hash, key, pin);
-        }
-        self.note_hit::<L>(hit.node, &pin);
-        Some(L::found(self, hit, taken, move || pin))
-    }
-
-    /// The rest of a look-up that has met no live entry; see `Shared::find`.
-    #[inline(never)]
-    fn finish_without_hit<L, Q>(
-        &self,
-        hash: u64,
-        key: &Q,
-        due: Option<Hit<K, V>>,
-        pin: Pin,
-    ) -> Option<L::Answer<'_>>
-    where
-        L: Lookup<K, V>,
-        Q: Equivalent<K> + ?Sized,
-    {
-        match self.shared.claim_due(hash, key, due, &pin) {
-            Ok(hit) => self.finish::<L, Q>(hash, key, hit, pin),
-            Err(miss) => self.miss::<L>(hash, miss, pin),
-        }
-    }
-
-    /// Starts a read over whose entry was changed meanwhile.
-    // Apart from the first attempt, which is straight code: a loop around it would cost every hit.
-    #[cold]
-    #[inline(never)]
-    fn read_again<L, Q>(&self, hash: u64, key: &Q, pin: Pin) -> Option<L::Answer<'_>>
-    where
-        L: Lookup<K, V>,
-        Q: Equivalent<K> + ?Sized,
-    {
-        let mut asks = 1;
-        loop {
-            let mut hit = match self.shared.find_live(hash, key, &pin) {
-                Ok(hit) => hit,
-                Err(miss) => return self.miss::<L>(hash, miss, pin),
-            };
-            let taken = L::take(&hit);
-            // If another call, or the policy itself, moves the deadline at each attempt, the last
-            // move stays.
-            if asks >= MAX_ASKS || hit.extend(self) {
-                self.note_hit::<L>(hit.node, &pin);
-                return Some(L::found(self, hit, taken, move || pin));
-            }
-            asks += 1;
-        }
-    }
-
-    /// Ends a look-up that found nothing. Where no scheduler runs, it does a small part of the
-    /// expiry that is due: after the pin was dropped, since destructors may run in it.
-    fn miss<L: Lookup<K, V>>(&self, hash: u64, miss: Miss, pin: Pin) -> Option<L::Answer<'_>> {
-        self.note_miss::<L>();
-        drop(pin);
-        if let Some(now) = miss.due {
-            self.maintenance.after_expired_read(&self.shared, hash, now);
-        }
-        None
+        Flow::<K, V, S, L, Q>::look_up_pinned(self, hash, key, self.shared.pin(), now)
     }
 
     /// Counts a look-up that found nothing.
@@ -378,5 +208,169 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 counters.hit();
             }
         }
+    }
+}
+
+/// The steps of a look-up of the kind `L` by a key of type `Q`.
+// Functions, and no methods of a struct of core, hash and key: it would pass through memory.
+struct Flow<K, V, S, L, Q: ?Sized>(PhantomData<(K, V, S, L)>, PhantomData<Q>);
+
+impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow<K, V, S, L, Q> {
+    /// The fast path for a thread that already holds a pin of this cache, or that used another
+    /// cache last. It reads the same part of the cache's state as the fast path.
+    #[inline(never)]
+    fn look_up_elsewhere<'a>(core: &'a Core<K, V, S>, hash: u64, key: &Q) -> Option<L::Answer<'a>> {
+        Self::look_once(core, hash, key, core.shared.pin(), Ahead::NONE)
+    }
+
+    /// The fast path under its pin.
+    #[inline(always)]
+    fn look_once<'a, P>(
+        core: &'a Core<K, V, S>,
+        hash: u64,
+        key: &Q,
+        pin: P,
+        now: Ahead,
+    ) -> Option<L::Answer<'a>>
+    where
+        P: Borrow<Pin> + Into<Pin>,
+    {
+        match core.shared.glance(hash, key, pin.borrow(), now) {
+            Glance::Hit(hit) => {
+                let taken = L::take(&hit);
+                if L::IS_READ && core.shared.should_record(hit.node) {
+                    return Self::record_hit(core, hit, taken, pin.into());
+                }
+                Some(L::found(core, hit, taken, move || pin.into()))
+            }
+            Glance::Absent => None,
+            Glance::MaybeExpired(node) => Self::judge_and_finish(core, hash, key, node, pin.into()),
+            Glance::Retry => Self::look_up_retry(core, hash, key, pin.into()),
+        }
+    }
+
+    /// The rest of a fast read that the size policy has to hear of.
+    #[inline(never)]
+    fn record_hit<'a>(
+        core: &'a Core<K, V, S>,
+        hit: Hit<K, V>,
+        taken: L::Taken,
+        pin: Pin,
+    ) -> Option<L::Answer<'a>> {
+        core.maintenance.note_read(&core.shared, hit.node, &pin);
+        Some(L::found(core, hit, taken, move || pin))
+    }
+
+    /// The rest of a fast look-up that found the key's entry, and could not read the clock in line
+    /// or found it expired.
+    #[inline(never)]
+    fn judge_and_finish<'a>(
+        core: &'a Core<K, V, S>,
+        hash: u64,
+        key: &Q,
+        node: NodePtr<K, V>,
+        pin: Pin,
+    ) -> Option<L::Answer<'a>> {
+        match core.shared.judge(node, Ahead::NONE) {
+            Ok(hit) => Self::finish(core, hash, key, hit, pin),
+            Err(due) => Self::finish_without_hit(core, hash, key, Some(due), pin),
+        }
+    }
+
+    /// The rest of a fast look-up that one look did not decide.
+    #[inline(never)]
+    fn look_up_retry<'a>(
+        core: &'a Core<K, V, S>,
+        hash: u64,
+        key: &Q,
+        pin: Pin,
+    ) -> Option<L::Answer<'a>> {
+        Self::look_up_pinned(core, hash, key, pin, Ahead::NONE)
+    }
+
+    /// The full path under its pin.
+    #[inline(always)]
+    fn look_up_pinned<'a>(
+        core: &'a Core<K, V, S>,
+        hash: u64,
+        key: &Q,
+        pin: Pin,
+        now: Ahead,
+    ) -> Option<L::Answer<'a>> {
+        match core.shared.find(hash, key, &pin, now) {
+            Ok(hit) => Self::finish(core, hash, key, hit, pin),
+            Err(due) => Self::finish_without_hit(core, hash, key, due, pin),
+        }
+    }
+
+    /// The rest of a look-up that has found a live entry.
+    // Always inlined, as what it calls, so that the hit stays in registers.
+    #[inline(always)]
+    fn finish<'a>(
+        core: &'a Core<K, V, S>,
+        hash: u64,
+        key: &Q,
+        mut hit: Hit<K, V>,
+        pin: Pin,
+    ) -> Option<L::Answer<'a>> {
+        let taken = L::take(&hit);
+        if L::IS_READ && !hit.extend(core) {
+            return Self::read_again(core, hash, key, pin);
+        }
+        core.note_hit::<L>(hit.node, &pin);
+        Some(L::found(core, hit, taken, move || pin))
+    }
+
+    /// The rest of a look-up that has met no live entry; see `Shared::find`.
+    #[inline(never)]
+    fn finish_without_hit<'a>(
+        core: &'a Core<K, V, S>,
+        hash: u64,
+        key: &Q,
+        due: Option<Hit<K, V>>,
+        pin: Pin,
+    ) -> Option<L::Answer<'a>> {
+        match core.shared.claim_due(hash, key, due, &pin) {
+            Ok(hit) => Self::finish(core, hash, key, hit, pin),
+            Err(miss) => Self::miss(core, hash, miss, pin),
+        }
+    }
+
+    /// Starts a read over whose entry was changed meanwhile.
+    // Apart from the first attempt, which is straight code: a loop around it would cost every hit.
+    #[cold]
+    #[inline(never)]
+    fn read_again<'a>(
+        core: &'a Core<K, V, S>,
+        hash: u64,
+        key: &Q,
+        pin: Pin,
+    ) -> Option<L::Answer<'a>> {
+        let mut asks = 1;
+        loop {
+            let mut hit = match core.shared.find_live(hash, key, &pin) {
+                Ok(hit) => hit,
+                Err(miss) => return Self::miss(core, hash, miss, pin),
+            };
+            let taken = L::take(&hit);
+            // If another call, or the policy itself, moves the deadline at each attempt, the last
+            // move stays.
+            if asks >= MAX_ASKS || hit.extend(core) {
+                core.note_hit::<L>(hit.node, &pin);
+                return Some(L::found(core, hit, taken, move || pin));
+            }
+            asks += 1;
+        }
+    }
+
+    /// Ends a look-up that found nothing. Where no scheduler runs, it does a small part of the
+    /// expiry that is due: after the pin was dropped, since destructors may run in it.
+    fn miss<'a>(core: &'a Core<K, V, S>, hash: u64, miss: Miss, pin: Pin) -> Option<L::Answer<'a>> {
+        core.note_miss::<L>();
+        drop(pin);
+        if let Some(now) = miss.due {
+            core.maintenance.after_expired_read(&core.shared, hash, now);
+        }
+        None
     }
 }
