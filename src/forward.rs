@@ -1,7 +1,7 @@
-//! Methods that another value answers.
+//! A macro for methods that call the same method of another value.
 
-/// Writes methods of `self` that call the same methods of another value; `then` makes of each
-/// answer what is returned.
+/// Writes methods of `self` that call the same methods of another value. `then` converts each
+/// answer.
 macro_rules! forward {
     ($self:ident => $to:expr, $then:expr; $(
         fn $method:ident($($name:ident: $type:ty),*) -> $answer:ty;

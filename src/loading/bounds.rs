@@ -1,6 +1,6 @@
 //! What loads ask of a cache's types, by a short name.
 //!
-//! Public only as bounds within the crate, and not to be named.
+//! They are `pub` only because other types name them as bounds. Programs do not name them.
 
 use std::hash::{BuildHasher, Hash};
 

@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A form of call.
 pub(super) trait Form<V> {
     /// What the closure answers.
     type Made;
@@ -114,7 +115,7 @@ impl<V, E: Send + Sync + 'static> Form<V> for Fallible<E> {
     }
 }
 
-/// What a call accepts that shares errors of this type.
+/// The outcomes that a call accepts if it shares errors of this type.
 pub(crate) fn fallible<E: 'static>() -> Want {
     Want::Fallible(TypeId::of::<E>())
 }

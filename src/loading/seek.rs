@@ -1,6 +1,7 @@
-//! The way of a call to its part in a load: it finds the value, leads, or waits until it is told.
+//! How a call finds its role: the key has a live value, or the call leads a load, or it waits for
+//! one until that load has a verdict for it.
 //!
-//! Threads and tasks go the same way; they differ in how they wait.
+//! Threads and tasks take the same steps. They differ in how they wait.
 
 use super::begin::{LoadRequest, Role};
 use super::bounds::{CacheKey, CacheValue};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-/// A call on its way to its part in a load.
+/// A call that does not know its role yet.
 pub(crate) struct RoleSearch<'a, K, V, S, Y: Key<K>> {
     core: &'a Core<K, V, S>,
     key: Y,
@@ -28,7 +29,7 @@ pub(crate) struct RoleSearch<'a, K, V, S, Y: Key<K>> {
     waits: Option<Arc<Load<K, V>>>,
 }
 
-/// A call's part in a load.
+/// The role of a call.
 pub(crate) enum TaskRole<'a, K, V, S> {
     Found(Got<V>),
     Shared(Outcome<V>),
@@ -54,7 +55,7 @@ impl<'a, K, V, S, Y: Key<K>> RoleSearch<'a, K, V, S, Y> {
         self
     }
 
-    /// Has it look the key up before anything else.
+    /// Makes the search look the key up before anything else.
     pub(super) fn looking_up(mut self) -> Self {
         self.looks = true;
         self
@@ -81,8 +82,8 @@ impl<'a, K, V, S, Y: Key<K>> RoleSearch<'a, K, V, S, Y> {
 }
 
 impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> RoleSearch<'a, K, V, S, Y> {
-    /// Finds the part of a call that does not wait, or that was told this; `None` if it has to wait
-    /// now.
+    /// Finds the role of a call that does not wait, or whose wait has ended with this verdict;
+    /// `None` if the call has to wait now.
     pub(super) fn step(&mut self, told: Option<Verdict<V>>) -> Option<TaskRole<'a, K, V, S>> {
         let loads = self.core.loads();
         let former = self.waits.take();
@@ -101,7 +102,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> RoleSearch<'a, K
                 {
                     return Some(TaskRole::Found(Got::hit(value)));
                 }
-                // Only now: if user code panics before, another poll begins anew.
+                // Set after the user code: if that panics, the next poll starts from here.
                 *self.hash.insert(hash)
             }
         };
@@ -116,7 +117,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> RoleSearch<'a, K
         }
     }
 
-    /// Finds the part of a task.
+    /// Finds the role of a task.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<TaskRole<'a, K, V, S>> {
         loop {
             let told = match (&self.waits, self.ticket) {
@@ -144,8 +145,8 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> RoleSearch<'a, K
         }
     }
 
-    /// Finds the part of a thread, which waits until `until`; `Ok(None)` if that time is over. If
-    /// the thread would wait for itself: what to say of it.
+    /// Finds the role of a thread, which waits until `until` at most; `Ok(None)` if that time is
+    /// over. If the thread would wait for itself, returns the message of the panic.
     pub(super) fn wait(
         &mut self,
         until: Option<Instant>,
