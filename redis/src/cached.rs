@@ -1,4 +1,4 @@
-//! What the local cache stores for a key.
+//! The value that the local cache stores for a key.
 
 use crate::error::NearError;
 use std::fmt;
@@ -27,7 +27,7 @@ pub struct Cached<V> {
     until: Option<Instant>,
 }
 
-/// What a load brought.
+/// The result of a load.
 #[derive(Clone)]
 pub(crate) enum Content<V> {
     Value(V),

@@ -52,7 +52,7 @@ pub enum NearError {
     TrackingRefused {
         /// The address of the server.
         server: String,
-        /// What the server said.
+        /// The message of the server.
         source: Arc<RedisError>,
     },
     /// There was no connection for the whole time that the call may take. Nothing was sent.
@@ -66,17 +66,17 @@ pub enum NearError {
     TimedOut {
         /// How long the call took, `request_timeout`.
         waited: Duration,
-        /// What the server said meanwhile, if it said "not now".
+        /// The message of the server meanwhile, if it refused for now.
         last: Option<Box<NearError>>,
     },
     /// A write was sent, but no reply came: it may have happened or not.
     Unconfirmed {
-        /// What ended the wait.
+        /// The reason why the wait ended.
         reason: String,
     },
     /// The connection ended while the reply was awaited.
     Disconnected {
-        /// What the client said.
+        /// The message of the client.
         reason: String,
     },
     /// The server replied with an error.
@@ -90,7 +90,7 @@ pub enum NearError {
     Decode {
         /// The key, as the server has it.
         key: String,
-        /// What the codec said.
+        /// The message of the codec.
         source: CodecError,
     },
     /// A key does not come back from its own bytes, so the near cache could not invalidate it.
@@ -158,7 +158,7 @@ impl NearError {
     }
 }
 
-/// What to do about an error that the server replied with.
+/// The treatment of an error that the server replied with.
 fn what_to_do(error: &RedisError) -> &'static str {
     use ServerErrorKind::{
         Ask, BusyLoading, ClusterDown, CrossSlot, MasterDown, Moved, NoPerm, ReadOnly, TryAgain,

@@ -1,4 +1,4 @@
-//! What the handles, the supervisor and the push handler of one near cache share.
+//! The state that the handles, the supervisor and the push handler of one near cache share.
 
 use crate::cached::Cached;
 use crate::codec::Codec;

@@ -26,7 +26,7 @@ pub(crate) fn command(settings: &Settings) -> Cmd {
     cmd
 }
 
-/// What a push message says.
+/// The content of a push message.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Push {
     /// These keys changed, or the server forgot that we know them.

@@ -193,7 +193,7 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     }
 }
 
-/// Has what a pointer holds answer every method of [`Expiry`].
+/// Forwards every method of [`Expiry`] to the policy behind a pointer.
 macro_rules! forward_pointer {
     ($pointer:ident) => {
         impl<K, V, E: Expiry<K, V> + ?Sized> Expiry<K, V> for $pointer<E> {

@@ -25,8 +25,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What each waiting thread waits for. Always `parking_lot`'s: an explorer's threads do not look
-/// for cycles.
+/// The wait of each waiting thread. Always `parking_lot`'s: an explorer's threads do not look for
+/// cycles.
 static WAITING_THREADS: parking_lot::Mutex<BTreeMap<u64, Wait>> =
     parking_lot::Mutex::new(BTreeMap::new());
 
@@ -59,7 +59,7 @@ pub(crate) struct WaitCycle {
 }
 
 impl WaitCycle {
-    /// What to say of it; `hash` is that of the key whose load the call would wait for.
+    /// The message about it; `hash` is that of the key whose load the call would wait for.
     pub(crate) fn fault(self, hash: u64) -> String {
         let who = match self.others {
             0 => "which this thread leads itself".to_string(),
@@ -181,7 +181,7 @@ impl Drop for BlockingCall {
     }
 }
 
-/// What was noted before.
+/// The wait that was noted before.
 fn exchange_future_wait(awaited: Option<FutureWait>) -> Option<FutureWait> {
     // In a thread's last moments nothing is noted.
     let exchange = |noted: &RefCell<Option<FutureWait>>| noted.replace(awaited);

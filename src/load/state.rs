@@ -345,7 +345,7 @@ impl<K, V> Load<K, V> {
         ahead.take(count).count() < count
     }
 
-    /// What a waiter is told, which then no longer waits; `None` as long as it has to wait, for
+    /// The verdict for a waiter, which then no longer waits; `None` as long as it has to wait, for
     /// which `waker` is kept.
     pub(crate) fn poll(&self, ticket: Ticket, waker: Option<&Waker>) -> Option<Verdict<V>> {
         // Cloned with no lock held: a waker is user code.

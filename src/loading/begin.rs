@@ -17,7 +17,7 @@ use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-/// What a call wants of the key's load.
+/// The request of a call to the key's load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoadRequest {
     pub(crate) want: Want,
@@ -61,7 +61,7 @@ pub(crate) enum Role<'a, K, V, S> {
     Busy,
 }
 
-/// What the key has now, as seen under its shard's lock.
+/// The present state of the key, as seen under its shard's lock.
 enum KeyState<K, V> {
     Live(NodePtr<K, V>),
     /// Nothing; an entry that was due has just left.
@@ -69,7 +69,7 @@ enum KeyState<K, V> {
 }
 
 impl<K, V> KeyState<K, V> {
-    /// What a key has: an entry that is due leaves now, as `Expired`.
+    /// The present state of a key. An entry that is due is removed now, as `Expired`.
     fn of<'s>(
         shared: &Shared<K, V>,
         shard: &mut Shard<'s, K, V>,
@@ -89,8 +89,8 @@ impl<K, V> KeyState<K, V> {
         Self::Nothing(Some(WriteOutcome::of_removal(shard, None)))
     }
 
-    /// What a leader sees of the live entry, with the pin still held; or the removal that is to be
-    /// followed up.
+    /// The part of the live entry that a leader sees, with the pin still held; or the removal that
+    /// is to be followed up.
     fn seen(self, clock: &Clock) -> Result<Got<V>, Option<WriteOutcome>>
     where
         V: Clone,

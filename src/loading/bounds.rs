@@ -1,4 +1,4 @@
-//! What loads ask of a cache's types, by a short name.
+//! Short names for the bounds that loads need on a cache's types.
 //!
 //! They are `pub` only because other types name them as bounds. Programs do not name them.
 

@@ -71,7 +71,7 @@ impl<K: Hash + Eq, V: Clone> Keys<K, V> {
     }
 }
 
-/// What a call leads: the keys' places, and the right to load each.
+/// The keys that a call leads: their indices, and the right to load each.
 struct Leads<'a, K, V, S>(Vec<(usize, Lead<'a, K, V, S>)>);
 
 impl<K: CacheKey, V: CacheValue, S: BuildHasher> Leads<'_, K, V, S> {
@@ -126,7 +126,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Leads<'_, K, V, S> {
     }
 }
 
-/// What to say of a load that was given another number of keys than it returned values.
+/// The panic message of a load that returned another number of values than it was given keys.
 pub(crate) fn wrong_number_of_values(keys: usize, values: usize) -> String {
     format!(
         "the load of several keys was given {keys} keys and returned {values} values; it has to \
@@ -141,8 +141,8 @@ fn plain<V>(value: V) -> (V, LifetimeSource) {
 
 const ASK: LoadRequest = LoadRequest::value(Want::Optional);
 
-/// What it wants of a key that another call loads, while it has its own keys to load: that key must
-/// not wait for those. Its closure might even wait for that key.
+/// Its request to a load of another call, while it has its own keys to load: that key must not wait
+/// for those. Its closure might even wait for that key.
 const REQUEST_LATER: LoadRequest = LoadRequest::value(Want::LookUpAgain);
 
 impl<K, V, S> Cache<K, V, S>

@@ -23,11 +23,11 @@ pub(crate) struct Lead<'a, K, V, S> {
     /// Whether the run was counted as begun, and has yet to be counted as ended.
     runs: bool,
     ended: bool,
-    /// What waiters get if this is dropped; without it, the next of them leads.
+    /// The failure that waiters get if this is dropped; without it, the next of them leads.
     dropped: Option<fn() -> Failure>,
 }
 
-/// What became of a leader's value.
+/// The outcome of a leader's value.
 #[derive(Debug)]
 pub(crate) enum Committed<V> {
     /// It was stored, or let in and could not be kept.
@@ -40,7 +40,7 @@ pub(crate) enum Committed<V> {
     /// The load was no longer current: nothing was stored.
     Revoked {
         by: RevokedBy,
-        /// What the key has now.
+        /// The live entry of the key, if there is one.
         live: Option<Got<V>>,
         value: V,
     },
@@ -230,7 +230,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
         self.follow_up(mine, outcome, written, sealed)
     }
 
-    /// What follows when the value has been stored.
+    /// The steps after the value was stored.
     pub(super) fn follow_up(
         mut self,
         mine: V,

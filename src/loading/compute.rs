@@ -32,7 +32,7 @@ impl LoadRequest {
     }
 }
 
-/// What an operation means.
+/// The effect of an operation.
 fn made<V, X>(op: Op<V>) -> Made<V, X> {
     match op {
         Op::Nop => Made::Keep,

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 /// A form of call.
 pub(super) trait Form<V> {
-    /// What the closure answers.
+    /// The answer of the closure.
     type Made;
-    /// What the call returns of a `T`: of the value, or of the entry.
+    /// The return type of the call; `T` is the value, or the entry.
     type Answer<T>;
 
     /// Which outcomes of another call's load it accepts.

@@ -11,7 +11,7 @@ use std::hash::Hash;
 pub trait Key<K> {
     type Query: Equivalent<K> + Hash + ?Sized;
 
-    /// What is looked up; not after the owned key was taken.
+    /// The key in the form of the look-up; not after the owned key was taken.
     fn query(&self) -> &Self::Query;
 
     /// Makes the owned key, with no lock held: it may take user code.

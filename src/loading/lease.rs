@@ -16,7 +16,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What [`Cache::lease`] found.
+/// The answer of [`Cache::lease`].
 ///
 /// ```
 /// use wheelhouse::{Cache, Leased};
@@ -57,7 +57,7 @@ pub struct Lease<K, V, S = RandomState> {
     load: Option<Arc<Load<K, V>>>,
 }
 
-/// What became of a value that filled a [`Lease`].
+/// The outcome of a value that filled a [`Lease`].
 ///
 /// ```
 /// use wheelhouse::{Cache, Filled, Leased};

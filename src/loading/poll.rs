@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 /// The lead, and the live entry that it leads over.
 type Leading<'a, K, V, S> = (Lead<'a, K, V, S>, Option<Got<V>>);
 
-/// What a leader is to run.
+/// The work that a leader runs.
 enum Init<M, F> {
     /// A closure that makes the future.
     Make(M),

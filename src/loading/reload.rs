@@ -34,13 +34,13 @@ pub(crate) struct Right<K: Eq + 'static, V: 'static, S> {
     load: Option<Arc<Load<K, V>>>,
     /// For a reload: the entry's moment of refresh while it is under way.
     until: Option<u64>,
-    /// What waiters get of a panic on the way to the commit.
+    /// The failure that waiters get if user code panics before the commit.
     failure: fn() -> Failure,
-    /// What becomes of waiters if this is dropped.
+    /// The treatment of waiters if this is dropped.
     dropped: Dropped,
 }
 
-/// What becomes of the waiters of a right that is dropped.
+/// The treatment of the waiters of a right that is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dropped {
     /// They share a failure.
@@ -215,7 +215,7 @@ pub(crate) fn pass_on<K, V, S>(core: &WeakHandle<K, V, S>, load: &Arc<Load<K, V>
     }
 }
 
-/// What became of a reload that left the value unchanged.
+/// The outcome of a reload that left the value unchanged.
 enum Kept {
     Moved(WriteOutcome, u64),
     /// The load is no longer current.

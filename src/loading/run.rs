@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// What a closure made of a key. `X` is what only its own caller is to see.
+/// The result of a closure. `X` is a part that only the closure's own caller sees.
 #[derive(Debug)]
 pub(crate) enum Made<V, X> {
     Put(V, LifetimeSource),
@@ -34,7 +34,7 @@ pub(crate) enum Made<V, X> {
     Broke(X),
 }
 
-/// What a call comes to.
+/// The end of a call.
 #[derive(Debug)]
 pub(crate) enum End<V, X> {
     /// A value that the call's own closure did not make.
@@ -59,7 +59,7 @@ pub(crate) enum End<V, X> {
 }
 
 impl<V, X> End<V, X> {
-    /// What a call gets that does not lead.
+    /// The end of a call that does not lead.
     pub(super) fn of_part<K, S>(part: TaskRole<'_, K, V, S>, clock: &Clock) -> Self
     where
         V: Clone,
@@ -88,7 +88,7 @@ impl<V, X> End<V, X> {
 }
 
 impl<V> Committed<V> {
-    /// What the leader of a load gets: the live value, if the load was revoked and there is one.
+    /// The end of a call that leads: the live value, if the load was revoked and there is one.
     #[inline]
     pub(crate) fn got(self) -> Got<V> {
         match self {

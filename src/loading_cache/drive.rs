@@ -22,7 +22,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// What runs a task of the cache, as the program gave it.
+/// The program's function that runs a task of the cache.
 pub(super) type Spawner = Arc<dyn Fn(BoxFuture<()>) + Send + Sync>;
 
 /// The shared futures of one cache.

@@ -31,7 +31,7 @@ struct CallPlan<'a, F> {
     own: Want,
     /// The future of its own load.
     start: F,
-    /// What its loader was asked for and what it returned, if these are not as many.
+    /// The numbers of keys and of values of its loader's last call, if they differ.
     wrong: &'a OnceLock<(usize, usize)>,
 }
 

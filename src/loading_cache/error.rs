@@ -24,7 +24,7 @@ pub enum LoadError<E> {
 }
 
 impl<E> LoadError<E> {
-    /// What a loader returned; `None` if it panicked.
+    /// Converts the answer of a loader; `None` if it panicked.
     pub(super) fn of<T>(made: Option<Result<T, E>>) -> Result<T, Self> {
         match made {
             Some(made) => made.map_err(|error| Self::Failed(Arc::new(error))),

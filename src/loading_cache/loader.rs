@@ -59,7 +59,7 @@ pub trait Loader<K, V>: Send + Sync + 'static {
     }
 }
 
-/// Has what a pointer holds answer every method of [`Loader`].
+/// Forwards every method of [`Loader`] to the loader behind a pointer.
 macro_rules! forward_pointer {
     ($pointer:ident) => {
         impl<K, V, L: Loader<K, V> + ?Sized> Loader<K, V> for $pointer<L> {
@@ -255,7 +255,7 @@ impl<V> From<V> for Loaded<V> {
     }
 }
 
-/// What a reload found.
+/// The answer of a reload.
 ///
 /// ```
 /// use wheelhouse::{Cache, Loaded, Loader, Reloaded};

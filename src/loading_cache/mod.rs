@@ -87,7 +87,7 @@ where
     inner: Arc<Inner<K, V, E, S>>,
 }
 
-/// What the handles share beside the cache.
+/// The state that the handles share beside the cache.
 struct Inner<K: CacheKey, V: CacheValue, E, S: CacheHasher> {
     source: Source<K, V, E>,
     workers: Arc<Workers<K, V, S>>,

@@ -45,7 +45,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     }
 }
 
-/// What a run of the loader means for its load.
+/// The effect of a run of the loader on its load.
 pub(super) fn made<V, E: Send + Sync + 'static>(
     loaded: Result<(Loaded<V>, Duration), LoadError<E>>,
 ) -> Made<V, Infallible> {
@@ -58,7 +58,7 @@ pub(super) fn made<V, E: Send + Sync + 'static>(
     }
 }
 
-/// What a call gets.
+/// The answer to a call.
 pub(super) fn result<V: Clone, E: Send + Sync + 'static>(
     end: End<V, Infallible>,
 ) -> Result<V, LoadError<E>> {
@@ -178,7 +178,7 @@ pub(super) fn block_on<F: Future>(future: F, check_interval: Option<Duration>) -
     }
 }
 
-/// What a waiter gets of an outcome.
+/// The answer to a waiter.
 pub(super) fn answer<V, E>(outcome: &Outcome<V>) -> Result<Option<V>, LoadError<E>>
 where
     V: Clone,

@@ -118,12 +118,12 @@ pub(super) fn failure<E: Send + Sync + 'static>(error: LoadError<E>) -> Failure 
     Failure::Error(error)
 }
 
-/// What waiters get of a panic, or of a task that was dropped.
+/// The failure that waiters get after a panic, or after a task was dropped.
 pub(super) fn panicked<E: Send + Sync + 'static>() -> Failure {
     failure(LoadError::<E>::Panicked)
 }
 
-/// What a loader returned; `None` if it panicked.
+/// The answer of a loader; `None` if it panicked.
 pub(super) fn reload_result<V, E: Send + Sync + 'static>(
     made: Option<Result<Reloaded<V>, E>>,
     old: Option<V>,

@@ -40,8 +40,8 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// If more removed values are unfreed than the limit allows, a writer waits until there are
     /// fewer, and frees some of them itself.
     ///
-    /// Not inside a destructor or a listener, and not if the thread is pinned: it would wait for
-    /// itself. Not for a grace period for which a writer has waited in vain.
+    /// Does nothing inside a destructor or a listener, or if the thread is pinned: it would wait
+    /// for itself. Not for a grace period for which a writer has waited in vain.
     #[inline]
     pub(super) fn await_reclaim(self) {
         let bound = self.shared.max_capacity();

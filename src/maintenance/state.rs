@@ -35,7 +35,7 @@ pub(super) struct Scratch<K, V> {
     pub(super) gathered: Vec<Notification<K, V>>,
     /// The batch of the shard that is drained.
     pub(super) batch: Batch<K, V>,
-    /// What has left the table of that shard.
+    /// The memory that has left the table of that shard.
     pub(super) parts: Vec<TablePart<K, V>>,
     /// The reads of the ring that is drained.
     pub(super) read: Vec<NodePtr<K, V>>,

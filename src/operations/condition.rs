@@ -18,7 +18,7 @@ pub(crate) enum Check {
     Refuse,
 }
 
-/// What a write did.
+/// The effect of a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
     /// For which cause the former value left, if there was one.

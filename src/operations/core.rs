@@ -81,7 +81,7 @@ impl<K, V, S> Core<K, V, S> {
         }
     }
 
-    /// What an entry weighs. User code: no lock may be held.
+    /// The weight of an entry. Runs user code: no lock may be held.
     #[inline]
     pub(crate) fn weigh(&self, key: &K, value: &V) -> u32 {
         self.weigher

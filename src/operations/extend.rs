@@ -100,7 +100,7 @@ impl<K, V> Hit<K, V> {
 }
 
 impl<K, V, S> Core<K, V, S> {
-    /// What the policy answers about the first read, which tells whether others have to ask.
+    /// The policy's answer about the first read, which shows whether later reads have to ask.
     #[cold]
     #[inline(never)]
     fn ask_about_first_read(&self, policy: &dyn Lifetime<K, V>, hit: &Hit<K, V>) -> u64 {

@@ -50,7 +50,7 @@ pub(crate) struct Miss {
     pub(super) due: Option<u64>,
 }
 
-/// What one look at the key's bucket tells.
+/// The result of one look at the key's bucket.
 pub(super) enum Glance<K, V> {
     Hit(Hit<K, V>),
     /// The key is absent.

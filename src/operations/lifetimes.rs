@@ -27,7 +27,7 @@ pub(crate) enum LifetimeSource {
     Loaded(FromLoad),
 }
 
-/// What a loader said of its value.
+/// The lifetime and the time until the refresh that a loader gave its value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FromLoad {
     /// Its lifetime, if the loader knows it; `Some(None)` for ever.
@@ -59,7 +59,7 @@ pub(super) mod reads {
 pub(crate) struct Lifetimes<K, V> {
     pub(crate) policy: Option<Box<dyn Lifetime<K, V>>>,
     pub(crate) limits: Limits,
-    /// What the policy is asked about; nothing where there is none.
+    /// The operations about which the policy is asked; none without a policy.
     pub(super) policy_asks: Asks,
     /// The policy answers an update as it answers a new entry, so a write need not find out whether
     /// there is an entry.

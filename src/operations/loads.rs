@@ -75,7 +75,7 @@ impl<K, V, S> LoadView<'_, K, V, S> {
         clock.view(now).time_left(now, deadline)
     }
 
-    /// Has waiters of a load wake when it becomes overdue.
+    /// Makes the waiters of a load wake when it becomes overdue.
     pub(crate) fn watch(self, load: &Load<K, V>, now: u64) {
         if let Some(deadline) = self.overdue_at(load) {
             self.core

@@ -32,9 +32,9 @@ use std::marker::PhantomData;
 
 /// A kind of look-up.
 pub(crate) trait Lookup<K: 'static, V: 'static> {
-    /// What the caller gets of an entry.
+    /// The caller's answer for an entry.
     type Answer<'a>;
-    /// What is taken from the entry before the policy is asked.
+    /// The part of the entry that is taken before the policy is asked.
     type Taken;
     /// Whether a hit counts as a read: the policy is asked, the use is noted and counted.
     const IS_READ: bool;
@@ -52,7 +52,7 @@ pub(crate) trait Lookup<K: 'static, V: 'static> {
     ) -> Self::Answer<'a>;
 }
 
-/// What a look-up takes from an entry that it does not keep.
+/// A kind of look-up that keeps no pin: it answers with a copy of some part of the entry.
 pub(crate) trait Take<K: 'static, V: 'static> {
     type Answer;
     const IS_READ: bool;

@@ -1,4 +1,4 @@
-//! What the methods of a cache do: operations on the state that all its handles share.
+//! The operations of a cache, on the state that all its handles share.
 //!
 //! | file | content |
 //! |------|---------|

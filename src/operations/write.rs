@@ -47,7 +47,7 @@ impl Attempt {
 /// A reading of the clock, and the deadline that was decided on at that moment.
 #[derive(Clone, Copy)]
 struct TimedAnswer {
-    /// What the policy was told, and when the value counts as written.
+    /// The time that the policy received, and at which the value counts as written.
     now: u64,
     answer: Answer,
 }
@@ -165,7 +165,7 @@ struct RetryWrite<K, V> {
     pin: Pin,
 }
 
-/// What became of an attempt that made no write.
+/// The reason why an attempt made no write.
 enum Failed<K, V> {
     Retry(RetryWrite<K, V>),
     Refused(NewNode<K, V>),

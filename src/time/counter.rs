@@ -57,7 +57,7 @@ impl Counter {
         self.at(self.clock.raw())
     }
 
-    /// What [`now`](Self::now) is at this reading.
+    /// The value of [`now`](Self::now) at this reading.
     fn at(&self, raw: u64) -> u64 {
         self.clock.delta_as_nanos(self.origin, raw)
     }
