@@ -74,8 +74,8 @@ impl<K: 'static, V: 'static, T: Take<K, V>> Lookup<K, V> for Taken<T> {
     }
 
     #[inline(always)]
-    fn found<'a, S>(
-        _: &'a Core<K, V, S>,
+    fn found<S>(
+        _: &Core<K, V, S>,
         _: Hit<K, V>,
         taken: T::Answer,
         _: impl FnOnce() -> Pin,
