@@ -168,9 +168,11 @@ impl<'a, K, V> Resize<'a, K, V> {
         let mut homes = self.buckets(self.to, unit);
         let lower = homes.next().expect("a unit is never empty");
         let mut tails = [lower, homes.next().unwrap_or(lower)];
+        // The bit of a hash that chooses between the two homes of a growing table.
+        let bit = u64::from(self.grows()) << self.from.log();
         for from in self.buckets(self.from, unit) {
             from.each(|_, word| {
-                let upper = self.grows() && bucket::node(word).hash() >> self.from.log() & 1 != 0;
+                let upper = bit != 0 && bucket::node(word).hash() & bit != 0;
                 let tail = &mut tails[usize::from(upper)];
                 *tail = tail.put(word);
             });
