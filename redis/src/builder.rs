@@ -416,7 +416,7 @@ where
         let mut supervisor = Supervisor::new(shared.clone(), connector);
         let first = supervisor.connect().await?;
         let (ending, ended) = watch::channel(());
-        shared.line.up(first.clone());
+        shared.up(first.clone());
         tokio::spawn(async move {
             let _ending = ending;
             supervisor.run(first).await;

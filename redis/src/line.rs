@@ -44,15 +44,10 @@ impl Line {
             let open = !matches!(state, State::Closed);
             if open {
                 self.stamp.serve_anew();
-                *state = State::Up(link.clone());
+                *state = State::Up(link);
             }
             open
         });
-        // The connection may have ended before it was stored: `push.rs` marks the link first and
-        // calls `lost` second, this stores the link first and looks at the mark second.
-        if link.has_ended() {
-            self.lost(link.generation(), false);
-        }
     }
 
     /// The connection of this generation has ended. True if it was the current one.

@@ -26,7 +26,7 @@ pub(crate) struct Node {
 pub(crate) struct Ended(Arc<AtomicBool>);
 
 impl Ended {
-    // Release and Acquire: partners of each other, see `Line::up`. SeqCst, because there each
+    // Release and Acquire: partners of each other, see `Shared::up`. SeqCst, because there each
     // side stores one thing and then loads the other.
     pub(crate) fn mark(&self) {
         self.0.store(true, Ordering::SeqCst);

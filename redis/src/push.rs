@@ -9,13 +9,13 @@
 use crate::config::OnDisconnect;
 use crate::error::NearError;
 use crate::key::NearKey;
-use crate::link::Ended;
+use crate::link::{Ended, Link};
 use crate::shared::Shared;
 use crate::tracking::Push;
 use redis::PushInfo;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 /// The push handler of one generation. It holds the near cache weakly: the near cache owns the
 /// connection, and the connection owns the handler.
@@ -53,19 +53,14 @@ where
     pub(crate) fn handle_push(&self, push: PushInfo) {
         let push = Push::from(push);
         if push == Push::Disconnection {
-            // `Line::up`: first the mark, then the look whether this is the current generation.
+            // `Shared::up`: first the mark, then the look whether this is the current generation.
             self.ended.mark();
         }
         let Some(shared) = self.shared.upgrade() else {
             return;
         };
         match push {
-            Push::Disconnection => shared.lost(
-                self.generation,
-                NearError::Disconnected {
-                    reason: "the server or the network closed the connection".into(),
-                },
-            ),
+            Push::Disconnection => shared.lost(self.generation, closed()),
             _ if !shared.line.is_current(self.generation) => shared.counters.ignored_push(),
             Push::Unknown => shared.counters.ignored_push(),
             Push::Everything => shared.outdate(self.generation),
@@ -109,6 +104,16 @@ where
         }
     }
 
+    /// A new connection: from now on it is used.
+    pub(crate) fn up(&self, link: Arc<Link>) {
+        self.line.up(link.clone());
+        // The connection may have ended before it was stored: `handle_push` marks the link first
+        // and calls `lost` second, this stores the link first and looks at the mark second.
+        if link.has_ended() {
+            self.lost(link.generation(), closed());
+        }
+    }
+
     /// The connection of this generation has ended.
     pub(crate) fn lost(&self, generation: u64, reason: NearError) {
         let keep_serving = matches!(self.settings.on_disconnect, OnDisconnect::ServeFor(_));
@@ -116,5 +121,12 @@ where
             self.counters.lost_connection();
             self.set_fault(Some(reason));
         }
+    }
+}
+
+/// The fault of a connection that the other side has ended.
+fn closed() -> NearError {
+    NearError::Disconnected {
+        reason: "the server or the network closed the connection".into(),
     }
 }

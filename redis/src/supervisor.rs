@@ -100,7 +100,7 @@ where
             match reconnected {
                 Some(again) => {
                     shared.set_fault(None);
-                    shared.line.up(again.clone());
+                    shared.up(again.clone());
                     link = again;
                 }
                 None => break,
