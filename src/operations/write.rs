@@ -394,8 +394,9 @@ where
                 attempt.last = asked.final_answer(|| self.core.shared.clock.now());
             }
             attempt.number += 1;
+            let now = self.core.shared.clock.read_ahead();
             let cell = self.core.shared.map.cell(new.hash());
-            match self.attempt(cell, new, attempt, Ahead::NONE, pin, condition) {
+            match self.attempt(cell, new, attempt, now, pin, condition) {
                 Ok(outcome) => return Ok(outcome),
                 Err(again) => failed = again,
             }
