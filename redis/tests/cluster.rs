@@ -208,11 +208,13 @@ async fn a_slot_moves_while_its_keys_are_read() {
         for key in keys.clone() {
             let (near, done) = (near.clone(), done.clone());
             readers.spawn(async move {
-                let mut new = false;
+                let values = ["old", "new", "newest"];
+                let mut last = 0;
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
                     let value = read(&near, &key).await;
-                    assert!(!new || value == "new", "{key} went back to {value}");
-                    new = value == "new";
+                    let now = values.iter().position(|known| *known == value).unwrap();
+                    assert!(now >= last, "{key} went back to {value}");
+                    last = now;
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
             });

@@ -44,13 +44,18 @@ pub struct Writer(MultiplexedConnection);
 
 impl Writer {
     pub async fn connect(port: u16) -> Self {
+        let connected = Self::try_connect(port).await;
+        connected.expect("the server accepts the writer")
+    }
+
+    pub async fn try_connect(port: u16) -> redis::RedisResult<Self> {
         let config = redis::AsyncConnectionConfig::new()
             .set_connection_timeout(Some(Duration::from_secs(10)))
             .set_response_timeout(Some(Duration::from_secs(30)));
         let connection = client(port)
             .get_multiplexed_async_connection_with_config(&config)
             .await;
-        Self(connection.expect("the server accepts the writer"))
+        connection.map(Self)
     }
 
     /// Sends a command; panics if the server refuses it.

@@ -101,8 +101,10 @@ impl Server {
                 return false;
             }
             if std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
-                let mut writer = Writer::connect(self.port).await;
-                return writer.try_send::<String>(&["PING"]).await.is_ok();
+                // A node of a cluster may listen and then end: its second port is taken.
+                if let Ok(mut writer) = Writer::try_connect(self.port).await {
+                    return writer.try_send::<String>(&["PING"]).await.is_ok();
+                }
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
