@@ -30,7 +30,11 @@ pub(crate) struct Keys<K, V> {
 }
 
 impl<K: Hash + Eq, V: Clone> Keys<K, V> {
-    pub(crate) fn fold(keys: impl IntoIterator<Item = K>) -> Self
+    /// Folds the keys, and looks them up together.
+    pub(crate) fn look_up(
+        keys: impl IntoIterator<Item = K>,
+        look_up: impl FnOnce(&[K]) -> Vec<Option<V>>,
+    ) -> Self
     where
         K: Clone,
     {
@@ -45,24 +49,14 @@ impl<K: Hash + Eq, V: Clone> Keys<K, V> {
                 })
             })
             .collect();
+        let answers = look_up(&unique);
+        let missing = (0..unique.len()).filter(|&at| answers[at].is_none());
         Self {
-            answers: Vec::with_capacity(unique.len()),
+            missing: missing.collect(),
             unique,
             places,
-            missing: Vec::new(),
+            answers,
         }
-    }
-
-    /// Reads what the cache has.
-    pub(crate) fn look_up<S>(&mut self, cache: &Cache<K, V, S>)
-    where
-        K: Send + Sync + 'static,
-        V: Send + Sync + 'static,
-        S: BuildHasher + Send + Sync + 'static,
-    {
-        self.answers = cache.get_many(&self.unique);
-        let missing = |&at: &usize| self.answers[at].is_none();
-        self.missing = (0..self.unique.len()).filter(missing).collect();
     }
 
     pub(crate) fn in_order(self) -> Vec<Option<V>> {
@@ -186,22 +180,21 @@ where
     where
         E: Send + Sync + 'static,
     {
+        let keys = Keys::look_up(keys, |keys| self.get_many(keys));
         self.get_all_as(keys, load, plain)
     }
 
-    /// As `get_all_with`; `put` says what to store of what was loaded.
+    /// As `get_all_with`, once the keys were looked up; `put` says what to store of what was loaded.
     #[track_caller]
     pub(crate) fn get_all_as<E, L>(
         &self,
-        keys: impl IntoIterator<Item = K>,
+        mut keys: Keys<K, V>,
         mut load: impl FnMut(&[K]) -> Result<Vec<Option<L>>, E>,
         put: impl Fn(L) -> (V, LifetimeSource),
     ) -> Result<Vec<Option<V>>, Arc<E>>
     where
         E: Send + Sync + 'static,
     {
-        let mut keys = Keys::fold(keys);
-        keys.look_up(self);
         let (leads, waiters) = begin_all(
             &self.core,
             &keys.unique,
@@ -259,13 +252,14 @@ where
         E: Send + Sync + 'static,
         F: Future<Output = Result<Vec<Option<V>>, E>>,
     {
+        let keys = Keys::look_up(keys, |keys| self.get_many(keys));
         self.get_all_as_async(keys, load, plain).await
     }
 
-    /// As `get_all_with_async`; `put` says what to store of what was loaded.
+    /// As `get_all_with_async`, once the keys were looked up; `put` says what to store of what was loaded.
     pub(crate) async fn get_all_as_async<E, F, L>(
         &self,
-        keys: impl IntoIterator<Item = K>,
+        mut keys: Keys<K, V>,
         mut load: impl FnMut(Vec<K>) -> F,
         put: impl Fn(L) -> (V, LifetimeSource),
     ) -> Result<Vec<Option<V>>, Arc<E>>
@@ -273,8 +267,6 @@ where
         E: Send + Sync + 'static,
         F: Future<Output = Result<Vec<Option<L>>, E>>,
     {
-        let mut keys = Keys::fold(keys);
-        keys.look_up(self);
         let (leads, waiters) = begin_all(
             &self.core,
             &keys.unique,

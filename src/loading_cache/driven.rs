@@ -58,12 +58,12 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         Ok(value.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
     }
 
-    /// Reads several keys, and loads those that are absent: by one future those that no other call
-    /// loads. It waits for the other loads when its own have ended.
+    /// Loads those of several keys that are absent: by one future those that no other call loads.
+    /// It waits for the other loads when its own have ended.
     pub(super) async fn load_all_driven(
         &self,
         loader: &Arc<dyn Futures<K, V, E>>,
-        keys: Vec<K>,
+        mut keys: Keys<K, V>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let wrong = Arc::new(OnceLock::new());
         let several = |rights| drive_several(Arc::clone(loader), rights, Arc::clone(&wrong));
@@ -73,8 +73,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             start: |right| several(vec![right]),
             wrong: &wrong,
         };
-        let mut keys = Keys::fold(keys);
-        keys.look_up(&self.cache);
         let (own, others) = self.begin_several(&mut keys, plan.own, several);
         for (place, wait) in own.into_iter().chain(others) {
             if !wait.leads() {

@@ -6,10 +6,9 @@ use super::source::{Source, panicked};
 use super::wait::Wait;
 use super::{Inner, LoadingCache};
 use crate::load::{Load, Ticket, Want};
-use crate::loading::{CacheHasher, CacheKey, CacheValue, Dropped, Lead, Right};
+use crate::loading::{CacheHasher, CacheKey, CacheValue, Dropped, Keys, Lead, Right};
 use crate::node::is_stale;
-use crate::operations::EntryRef;
-use crate::operations::{Core, WeakHandle};
+use crate::operations::{Core, Timed, WeakHandle};
 use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::any::TypeId;
@@ -107,17 +106,20 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         }
     }
 
-    /// Those keys that are stale.
-    pub(super) fn stale_among(&self, keys: &[K]) -> Vec<K> {
-        if self.cache.core.refresh.is_none() {
-            return Vec::new();
-        }
-        let stale = |key: &&K| {
-            let entry = self.cache.peek_ref(*key);
-            let refresh = entry.as_ref().and_then(EntryRef::refresh);
-            drop(entry);
-            refresh.is_some_and(|(at, now)| self.is_stale(at, now))
-        };
-        keys.iter().filter(stale).cloned().collect()
+    /// Looks several keys up; also returns those whose value is stale.
+    pub(super) fn look_up_all(&self, keys: impl IntoIterator<Item = K>) -> (Keys<K, V>, Vec<K>) {
+        let mut stale = Vec::new();
+        let keys = Keys::look_up(keys, |keys| {
+            let found = self.cache.core.get_many::<Timed, K>(keys);
+            let value = |(key, found): (&K, Option<(V, u64, u64)>)| {
+                let (value, at, now) = found?;
+                if self.is_stale(at, now) {
+                    stale.push(key.clone());
+                }
+                Some(value)
+            };
+            keys.iter().zip(found).map(value).collect()
+        });
+        (keys, stale)
     }
 }

@@ -107,12 +107,10 @@ where
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         match &self.inner.source {
             Source::Blocking(loader) => {
-                let keys: Vec<K> = keys.into_iter().collect();
-                let stale = self.stale_among(&keys);
+                let (keys, stale) = self.look_up_all(keys);
                 let load = |keys: &[K]| self.load_many(&**loader, keys);
                 let store = |(value, took)| put(value, took);
                 let values = self.cache.get_all_as(keys, load, store);
-                // After the read, which is to find the old values.
                 stale.iter().for_each(|key| self.reload(key));
                 values.map_err(|error| (*error).clone())
             }

@@ -93,8 +93,7 @@ where
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
-        let keys: Vec<K> = keys.into_iter().collect();
-        let stale = self.stale_among(&keys);
+        let (keys, stale) = self.look_up_all(keys);
         let values = match &self.inner.source {
             Source::Blocking(loader) => {
                 let store = |(value, took)| put(value, took);

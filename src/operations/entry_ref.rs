@@ -35,8 +35,6 @@ pub struct EntryRef<'a, K, V> {
     node: NodePtr<K, V>,
     /// The deadline at the look-up. It is used if the entry was replaced or removed since.
     deadline: u64,
-    /// The time of the look-up; 0 where no clock was needed.
-    now: u64,
     clock: &'a Clock,
     _pin: Pin,
 }
@@ -48,16 +46,9 @@ impl<'a, K, V> EntryRef<'a, K, V> {
         Self {
             node: hit.node,
             deadline: hit.deadline,
-            now: hit.now,
             clock,
             _pin: pin,
         }
-    }
-
-    /// From when on the entry is stale, and the time of the look-up, 0 where none was read.
-    #[inline]
-    pub(crate) fn refresh(&self) -> Option<(u64, u64)> {
-        self.node.refresh().map(|refresh| (refresh.at(), self.now))
     }
 
     pub(crate) fn node(&self) -> NodePtr<K, V> {
