@@ -9,6 +9,7 @@
 //! | [`entry_ref`] | an entry under the pin of its look-up |
 //! | [`extend`] | reads that move a deadline |
 //! | [`mod@write`] | inserting, and deadlines set by hand |
+//! | [`answer`] | the lifetime of the value that a write stores |
 //! | [`condition`] | whether a write may be made |
 //! | [`remove`] | taking entries out |
 //! | [`restore`] | putting entries of a snapshot back |
@@ -19,6 +20,7 @@
 //! An operation walks from here to the map and from there to the node. It leaves an event in a
 //! buffer, and now and then does a little maintenance.
 
+mod answer;
 mod condition;
 mod core;
 mod entry_ref;

@@ -1,0 +1,190 @@
+//! The answer about the lifetime of a value that a write stores.
+//!
+//! The write asks with no lock held, and confirms under the shard's lock that the answer still
+//! fits: [`TimedAnswer::supersede`].
+
+use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes};
+use crate::listener::RemovalCause;
+use crate::node::{NewNode, NodePtr, Times};
+use crate::time::{Clock, NEVER};
+
+/// A reading of the clock, and the deadline that was decided on at that moment.
+#[derive(Clone, Copy)]
+pub(super) struct TimedAnswer {
+    /// The time that the policy received, and at which the value counts as written.
+    pub(super) now: u64,
+    answer: Answer,
+}
+
+/// A decision about the own deadline of a value that comes in.
+#[derive(Clone, Copy)]
+enum Answer {
+    /// This deadline, given for a new entry, or to be used whatever the key has.
+    New(u64),
+    /// This deadline, given for a live entry.
+    Moved(u64),
+    /// The deadline of the live entry stays. Holds the deadline that the policy has seen, if it was
+    /// asked.
+    Kept(Option<u64>),
+}
+
+impl TimedAnswer {
+    /// The answer to use if the policy is not asked again, whatever the key has by then. `None` if
+    /// the policy was not asked at all.
+    pub(super) fn final_answer(self, now: impl FnOnce() -> u64) -> Option<Self> {
+        match self.answer {
+            Answer::New(own) | Answer::Moved(own) | Answer::Kept(Some(own)) => Some(Self {
+                now: now(),
+                answer: Answer::New(own),
+            }),
+            Answer::Kept(None) => None,
+        }
+    }
+
+    /// Fixes the end of an entry that is about to be replaced. Returns the cause for which it
+    /// leaves, and the own deadline that the new value gets if the answer is to keep it.
+    ///
+    /// `None` if the policy has to be asked again: the entry fell due since, so the answer has to
+    /// be about a new one; or its deadline is not the one that the policy kept, and `may_ask`.
+    // Always inlined, so that the answer stays in registers.
+    #[inline(always)]
+    pub(super) fn supersede<K, V>(
+        &self,
+        old: NodePtr<K, V>,
+        lifetimes: &Lifetimes<K, V>,
+        may_ask: bool,
+    ) -> Option<(RemovalCause, Option<u64>)> {
+        let cause = self.judge(old)?;
+        if cause != RemovalCause::Replaced {
+            return Some((cause, None));
+        }
+        let seen_deadline = match self.answer {
+            Answer::Kept(seen_deadline) if may_ask => seen_deadline,
+            _ => None,
+        };
+        // It may have ended all the same: a reader whose clock is ahead has found it due.
+        let kept = self.last_deadline(old, seen_deadline, lifetimes)?;
+        Some((cause, Some(kept)))
+    }
+
+    /// For which cause the old value leaves; `None` if the policy was asked about a live entry, and
+    /// another thread has claimed its deadline since.
+    #[inline(always)]
+    fn judge<K, V>(&self, old: NodePtr<K, V>) -> Option<RemovalCause> {
+        if old.deadline_if_live(self.now).is_some() {
+            return Some(RemovalCause::Replaced);
+        }
+        let about_new = matches!(self.answer, Answer::New(_));
+        about_new.then_some(RemovalCause::Expired)
+    }
+
+    /// The last own deadline of an entry that is being replaced. Where reads extend, extensions end
+    /// here: a reader that comes too late starts over and finds the new value.
+    ///
+    /// `None` if it has ended, or is not the one that the policy has seen: the policy might
+    /// answer differently about it.
+    fn last_deadline<K, V>(
+        &self,
+        old: NodePtr<K, V>,
+        seen_deadline: Option<u64>,
+        lifetimes: &Lifetimes<K, V>,
+    ) -> Option<u64> {
+        let deadline = match (lifetimes.reads_extend, seen_deadline) {
+            (true, Some(seen_deadline)) => old.freeze_from(seen_deadline, self.now)?,
+            (true, None) => old.freeze(self.now)?,
+            (false, _) => old.deadline(),
+        };
+        if seen_deadline.is_some_and(|seen_deadline| seen_deadline != deadline) {
+            return None;
+        }
+        Some(if lifetimes.kept_apart {
+            old.own_deadline()
+        } else {
+            deadline
+        })
+    }
+
+    /// The own deadline of the new value: the answer's, or `kept`.
+    #[inline(always)]
+    pub(super) fn own_or(&self, kept: impl FnOnce() -> u64) -> u64 {
+        match self.answer {
+            Answer::New(own) | Answer::Moved(own) => own,
+            Answer::Kept(_) => kept(),
+        }
+    }
+
+    /// The times of a node that is about to come in.
+    // Always inlined, so that arguments and answer stay in registers.
+    #[inline(always)]
+    pub(super) fn times<K, V>(
+        &self,
+        kept: Option<u64>,
+        lifetimes: &Lifetimes<K, V>,
+        clock: &Clock,
+    ) -> Times {
+        let now = self.now;
+        let own = self.own_or(|| kept.unwrap_or(NEVER));
+        Times {
+            written: now,
+            deadline: lifetimes.wanted(own, || now, now, clock),
+            own,
+        }
+    }
+}
+
+impl<K: 'static, V: 'static> Lifetimes<K, V> {
+    /// Asks the policy about the value that comes in at `now`. No lock is held.
+    // Always inlined, as the rest of an attempt: the second attempt is a second caller.
+    #[inline(always)]
+    pub(super) fn ask(
+        &self,
+        new: &NewNode<K, V>,
+        found: Option<NodePtr<K, V>>,
+        given: LifetimeSource,
+        clock: &Clock,
+        now: u64,
+    ) -> TimedAnswer {
+        if let LifetimeSource::Ttl(_)
+        | LifetimeSource::Loaded(FromLoad {
+            lifetime: Some(_), ..
+        }) = given
+        {
+            self.note_own();
+        }
+        let answer = match (given, &self.policy) {
+            (LifetimeSource::Ttl(lifetime), _) => {
+                Answer::New(clock.view(now).deadline_after(now, lifetime))
+            }
+            (
+                LifetimeSource::Loaded(FromLoad {
+                    lifetime: Some(lifetime),
+                    ..
+                }),
+                _,
+            ) => Answer::New(clock.view(now).deadline_in(now, lifetime)),
+            (LifetimeSource::Policy | LifetimeSource::Loaded(_), None) => Answer::New(NEVER),
+            (LifetimeSource::Policy | LifetimeSource::Loaded(_), Some(policy))
+                if self.updates_as_new =>
+            {
+                Answer::New(policy.deadline_of_new(new.key(), new.value(), clock, now))
+            }
+            (LifetimeSource::Policy | LifetimeSource::Loaded(_), Some(policy)) => {
+                // If the entry is due, this claims it, so that the answer for a new entry stays
+                // valid.
+                let there = found.and_then(|old| old.deadline_if_live(now));
+                let (key, value) = (new.key(), new.value());
+                match there {
+                    None => Answer::New(policy.deadline_of_new(key, value, clock, now)),
+                    Some(_) if !self.policy_asks.updates => Answer::Kept(None),
+                    Some(deadline) => {
+                        match policy.deadline_after_update(key, value, clock, now, deadline) {
+                            own if own == deadline => Answer::Kept(Some(deadline)),
+                            own => Answer::Moved(own),
+                        }
+                    }
+                }
+            }
+        };
+        TimedAnswer { now, answer }
+    }
+}
