@@ -1,11 +1,5 @@
 //! The instants that a policy receives on the default clock, compared with `Instant::now()`; and
 //! `Policy::now`.
-//!
-//! To print how far the two differ over a minute on this machine, run
-//!
-//! ```text
-//! cargo test --release --test true_time -- --ignored --nocapture
-//! ```
 
 mod support;
 
@@ -206,30 +200,4 @@ fn a_step_back_shows_in_the_caches_time() {
     assert_eq!(start - cache.policy().now(), secs(7));
     clock.set_nanos(9_000_000_001);
     assert_eq!(cache.policy().now() - start, Duration::from_nanos(1));
-}
-
-#[test]
-#[ignore = "takes a minute, and prints instead of judging"]
-fn the_disagreement_over_a_minute() {
-    let (cache, scribe) = noted();
-    let started = Instant::now();
-    let mut key = 0;
-    println!("seconds  calls    median       99 %        most");
-    for until in (10..=60).step_by(10) {
-        let mut apart = Vec::new();
-        while started.elapsed() < secs(until) {
-            apart.push(disagreement(&cache, &scribe, key));
-            key += 1;
-            thread::sleep(millis(key % 37));
-        }
-        apart.sort_unstable();
-        let at = |share: usize| apart[(apart.len() - 1) * share / 100];
-        println!(
-            "{until:7}  {:5}  {:>9.1?}  {:>9.1?}  {:>9.1?}",
-            apart.len(),
-            at(50),
-            at(99),
-            at(100)
-        );
-    }
 }
