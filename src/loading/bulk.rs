@@ -184,7 +184,8 @@ where
         self.get_all_as(keys, load, plain)
     }
 
-    /// As `get_all_with`, once the keys were looked up; `put` says what to store of what was loaded.
+    /// The rest of `get_all_with`, once the keys were looked up; `put` says what to store of what
+    /// was loaded.
     #[track_caller]
     pub(crate) fn get_all_as<E, L>(
         &self,
@@ -256,7 +257,8 @@ where
         self.get_all_as_async(keys, load, plain).await
     }
 
-    /// As `get_all_with_async`, once the keys were looked up; `put` says what to store of what was loaded.
+    /// The rest of `get_all_with_async`, once the keys were looked up; `put` says what to store of
+    /// what was loaded.
     pub(crate) async fn get_all_as_async<E, F, L>(
         &self,
         mut keys: Keys<K, V>,
