@@ -164,18 +164,23 @@ impl<'a, K, V> Resize<'a, K, V> {
             // once.
             unsafe { TablePart::clear(self.to.address(number)) };
         }
-        // The bucket that the last entry went to, so that a long chain is walked once.
+        // A tail is the bucket that the last entry went to, so that a long chain is walked once.
         let mut homes = self.buckets(self.to, unit);
-        let lower = homes.next().expect("a unit is never empty");
-        let mut tails = [lower, homes.next().unwrap_or(lower)];
-        // The bit of a hash that chooses between the two homes of a growing table.
-        let bit = u64::from(self.grows()) << self.from.log();
-        for from in self.buckets(self.from, unit) {
-            from.each(|_, word| {
-                let upper = bit != 0 && bucket::node(word).hash() & bit != 0;
-                let tail = &mut tails[usize::from(upper)];
-                *tail = tail.put(word);
-            });
+        let mut lower = homes.next().expect("a unit is never empty");
+        if let Some(upper) = homes.next() {
+            let mut tails = [lower, upper];
+            // The bit of a hash that chooses between the two homes.
+            let bit = 1 << self.from.log();
+            for from in self.buckets(self.from, unit) {
+                from.each(|_, word| {
+                    let tail = &mut tails[usize::from(bucket::node(word).hash() & bit != 0)];
+                    *tail = tail.put(word);
+                });
+            }
+        } else {
+            for from in self.buckets(self.from, unit) {
+                from.each(|_, word| lower = lower.put(word));
+            }
         }
     }
 }
