@@ -15,9 +15,10 @@
 //! - **A slow listener delays no call.** Neither callers of `get` and `insert` nor other caches
 //!   wait for it: with [`Scheduler::background`](crate::Scheduler::background) it runs on the
 //!   cache's own notifier thread, and notifications wait in memory meanwhile. `run_pending_tasks`
-//!   and the drop of the last handle do wait: before they return, everything that was due has been
-//!   delivered. With [`Scheduler::disabled`](crate::Scheduler::disabled), where no thread delivers,
-//!   a write that finds more than a thousand notifications waiting delivers some of them.
+//!   and the drop of the last handle do wait: before they return, the notifications of all earlier
+//!   removals have been delivered. With [`Scheduler::disabled`](crate::Scheduler::disabled), where
+//!   no thread delivers, a write that finds more than a thousand notifications waiting delivers
+//!   some of them.
 //! - **Panics are caught.** A panic in the listener is caught and counted, after the process's
 //!   panic hook has reported it. That notification counts as delivered, and the listener stays in
 //!   use.

@@ -35,7 +35,7 @@ const RETURNED: usize = usize::MAX >> 1;
 thread_local! {
     // A plain cell without a destructor: the fast path is one load.
     static NUMBER: Cell<usize> = const { Cell::new(NOT_DRAWN) };
-    static LEASE: NumberGuard = NumberGuard(THREADS.take());
+    static GUARD: NumberGuard = NumberGuard(THREADS.take());
 }
 
 /// The numbers of threads.
@@ -106,7 +106,7 @@ pub(crate) fn number() -> usize {
 
 #[cold]
 fn draw() -> usize {
-    let number = LEASE.try_with(|lease| lease.0).unwrap_or(RETURNED);
+    let number = GUARD.try_with(|guard| guard.0).unwrap_or(RETURNED);
     NUMBER.set(number);
     number
 }

@@ -42,7 +42,7 @@ impl WheelSnapshot {
         }
     }
 
-    /// Returns the time to which the wheel was last advanced, as a duration since the cache was
+    /// Returns the time to which the wheel was last advanced, in nanoseconds since the cache was
     /// built.
     ///
     /// ```

@@ -143,8 +143,8 @@ impl<K, V> ReadBuffer<K, V> {
         node.seen() != self.stamp.load(Ordering::Relaxed)
     }
 
-    /// `new` replaces `old`, which counts as an access. True if no access was recorded since the
-    /// stamp was renewed. The next read of `new` need not be recorded.
+    /// `new` replaces `old`, which counts as a use. True if no use was recorded since the stamp was
+    /// renewed. The next read of `new` need not be recorded.
     pub(crate) fn inherit_stamp(&self, old: NodePtr<K, V>, new: NodePtr<K, V>) -> bool {
         new.set_seen(self.stamp.load(Ordering::Relaxed));
         self.should_record(old)

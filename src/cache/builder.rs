@@ -1,4 +1,4 @@
-//! Settings, their validation and its messages.
+//! The settings of a cache, and the methods that set them.
 
 use crate::eviction::EvictionPolicy;
 use crate::expiry::{self, Expiry, Lifetime};
@@ -136,9 +136,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     }
 
     /// Bounds the number of entries, or their total weight if there is a
-    /// [`weigher`](Self::weigher). Without it the cache is unbounded. With 0 the cache keeps no
-    /// entry: each insert is removed with the cause [`Size`](RemovalCause::Size), except entries of
-    /// weight 0, which stay.
+    /// [`weigher`](Self::weigher). Without `max_capacity` the cache is unbounded. With 0 the cache
+    /// keeps no entry: each insert is removed with the cause [`Size`](RemovalCause::Size), except
+    /// entries of weight 0, which stay.
     ///
     /// The bound holds after each [`run_pending_tasks`](crate::Cache::run_pending_tasks). Between
     /// two maintenance passes, evictions follow inserts with a short delay. With any number of

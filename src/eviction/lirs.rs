@@ -46,9 +46,9 @@
 //!    makes at least one move).
 //! 3. `mark` of an entry is the stamp of its last use by `order`.
 //! 4. The work of one call is bounded: at most [`DEMOTIONS_PER_CALL`] entries are demoted,
-//!    [`TAIL_MOVES_PER_DEMOTION`] entries move to the tail for each of them, and as many once more,
-//!    and a 64th of the ghosts is visited. Later calls do the rest; until then `victim` takes from
-//!    the tail first.
+//!    [`TAIL_MOVES_PER_DEMOTION`] entries move to the tail before the first demotion and after each
+//!    one, and a 64th of the ghosts is visited for each period that ends. Later calls do the rest;
+//!    until then `victim` takes from the tail first.
 //!
 //! # Cost
 //!
@@ -67,7 +67,7 @@
 
 use super::ghosts::{Ghost, Ghosts, mix_bits_twice};
 use super::periods::{Periods, TURNOVER};
-use super::queue::{FIRST_FREE, Weighed};
+use super::queue::{FIRST_FREE, WeighedQueue};
 use super::set_dueling::{Class, SetDueling};
 use super::window::WindowSizer;
 use crate::node::EntryPtr;
@@ -88,9 +88,9 @@ const DEMOTIONS_PER_CALL: usize = 16;
 const TAIL_MOVES_PER_DEMOTION: usize = 4;
 
 pub(super) struct Lirs<K, V> {
-    window: Weighed<K, V>,
-    protected: Weighed<K, V>,
-    tail: Weighed<K, V>,
+    window: WeighedQueue<K, V>,
+    protected: WeighedQueue<K, V>,
+    tail: WeighedQueue<K, V>,
     max: u64,
     /// Counts protected entries that reached the tail.
     order: Periods,
@@ -106,9 +106,9 @@ pub(super) struct Lirs<K, V> {
 impl<K, V> Lirs<K, V> {
     pub(super) fn new(max: u64, seed: u64) -> Self {
         Self {
-            window: Weighed::new(WINDOW),
-            protected: Weighed::new(PROTECTED),
-            tail: Weighed::new(TAIL),
+            window: WeighedQueue::new(WINDOW),
+            protected: WeighedQueue::new(PROTECTED),
+            tail: WeighedQueue::new(TAIL),
             max,
             order: Periods::default(),
             evictions: Periods::default(),
@@ -236,7 +236,7 @@ impl<K, V> Lirs<K, V> {
     }
 
     /// The queues, from the one that is evicted from first to the one that is evicted from last.
-    pub(super) fn queues(&mut self) -> [&mut Weighed<K, V>; 3] {
+    pub(super) fn queues(&mut self) -> [&mut WeighedQueue<K, V>; 3] {
         [&mut self.window, &mut self.tail, &mut self.protected]
     }
 
@@ -336,7 +336,7 @@ impl<K, V> Lirs<K, V> {
         }
     }
 
-    fn queue_of(&mut self, entry: EntryPtr<K, V>) -> &mut Weighed<K, V> {
+    fn queue_of(&mut self, entry: EntryPtr<K, V>) -> &mut WeighedQueue<K, V> {
         match entry.queue_id() {
             PROTECTED => &mut self.protected,
             TAIL => &mut self.tail,

@@ -40,7 +40,7 @@ use crate::list::{List, Queue};
 use crate::node::{EntryPtr, NodePtr};
 use order::Order;
 pub(crate) use queue::OUT;
-use queue::{FIRST_FREE, OVERWEIGHT, WEIGHTLESS, Weighed};
+use queue::{FIRST_FREE, OVERWEIGHT, WEIGHTLESS, WeighedQueue};
 use std::hash::BuildHasher;
 
 /// How many reads ahead of the current read to prefetch the neighbours of a node.
@@ -88,14 +88,14 @@ pub enum EvictionPolicy {
 pub(crate) struct Eviction<K, V> {
     policy: EvictionPolicy,
     order: Order<K, V>,
-    overweight: Weighed<K, V>,
+    overweight: WeighedQueue<K, V>,
     weightless: usize,
     max: u64,
     /// Whether nodes may have other weights than 1. If not, the policy reads no weight, which saves
     /// a cache line for each node.
     weighed: bool,
-    /// An upper bound on the weights of the nodes in the policy's queues, since the bound of the
-    /// cache last changed.
+    /// An upper bound on the weights of the nodes in the policy's queues. Only a smaller bound of
+    /// the cache lowers it.
     heaviest: u32,
     /// The last victim that was named, to distinguish an eviction from other removals. The pointer
     /// is only compared: `removed` clears it before the entry can be freed.
@@ -124,7 +124,7 @@ impl<K, V> Eviction<K, V> {
         Self {
             policy,
             order,
-            overweight: Weighed::new(OVERWEIGHT),
+            overweight: WeighedQueue::new(OVERWEIGHT),
             weightless: 0,
             max: max_weight,
             weighed: true,
@@ -333,7 +333,7 @@ impl<K, V> Eviction<K, V> {
         self.order.set_max(max);
         // Those that fit now; overweight nodes are few, since each is evicted in the pass that
         // admits it.
-        let mut fitting = Weighed::new(OVERWEIGHT);
+        let mut fitting = WeighedQueue::new(OVERWEIGHT);
         self.overweight.split(&mut fitting, |weight| weight <= max);
         while let Some(entry) = fitting.oldest() {
             fitting.unlink(entry);

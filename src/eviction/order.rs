@@ -1,7 +1,7 @@
 //! The order in which a policy evicts, behind one set of methods.
 
 use super::lirs::Lirs;
-use super::queue::{FIRST_FREE, Weighed};
+use super::queue::{FIRST_FREE, WeighedQueue};
 use crate::node::EntryPtr;
 
 /// The nodes that may be victims, in the order of the policy.
@@ -13,7 +13,7 @@ pub(super) enum Order<K, V> {
     /// what it evicted. So one pass over more keys than fit evicts all others, and a loop over
     /// slightly more keys than fit never hits. Cost: a use relinks the entry, which touches its two
     /// neighbours.
-    Lru(Weighed<K, V>),
+    Lru(WeighedQueue<K, V>),
 }
 
 impl<K, V> Order<K, V> {
@@ -22,7 +22,7 @@ impl<K, V> Order<K, V> {
     }
 
     pub(super) const fn lru() -> Self {
-        Self::Lru(Weighed::new(FIRST_FREE))
+        Self::Lru(WeighedQueue::new(FIRST_FREE))
     }
 
     /// Whether it is the exact order of use.
@@ -126,7 +126,7 @@ impl<K, V> Order<K, V> {
     }
 
     /// Moves the entries that are heavier than `limit` into the other queue.
-    pub(super) fn split_heavier(&mut self, limit: u64, other: &mut Weighed<K, V>) {
+    pub(super) fn split_heavier(&mut self, limit: u64, other: &mut WeighedQueue<K, V>) {
         self.queues()
             .for_each(|queue| queue.split(other, |weight| weight > limit));
         if let Self::Adaptive(lirs) = self {
@@ -135,7 +135,7 @@ impl<K, V> Order<K, V> {
     }
 
     /// The queues, from the coldest to the hottest.
-    pub(super) fn queues(&mut self) -> impl Iterator<Item = &mut Weighed<K, V>> {
+    pub(super) fn queues(&mut self) -> impl Iterator<Item = &mut WeighedQueue<K, V>> {
         let (one, three) = match self {
             Self::Adaptive(lirs) => (None, Some(lirs.queues())),
             Self::Lru(queue) => (Some(queue), None),

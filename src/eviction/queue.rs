@@ -1,7 +1,7 @@
 //! A queue of the size policy: an intrusive list that knows the weight of its entries.
 //!
 //! The front is the oldest end, the back the newest. While an entry is linked here, its `queue_id`
-//! is the number of this queue; after [`unlink`](Weighed::unlink) it is [`OUT`].
+//! is the number of this queue; after [`unlink`](WeighedQueue::unlink) it is [`OUT`].
 //!
 //! # Invariants
 //!
@@ -24,7 +24,7 @@ pub(super) const OVERWEIGHT: u8 = 2;
 /// The first `queue_id` that a policy may give a meaning.
 pub(super) const FIRST_FREE: u8 = 3;
 
-pub(super) struct Weighed<K, V> {
+pub(super) struct WeighedQueue<K, V> {
     list: List<K, V, Queue>,
     /// The entry that a walk visits next (queue 3).
     cursor: Option<EntryPtr<K, V>>,
@@ -32,7 +32,7 @@ pub(super) struct Weighed<K, V> {
     queue_id: u8,
 }
 
-impl<K, V> Weighed<K, V> {
+impl<K, V> WeighedQueue<K, V> {
     /// A queue whose entries carry `queue_id`, a number no other queue of the policy has.
     pub(super) const fn new(queue_id: u8) -> Self {
         Self {
@@ -96,7 +96,8 @@ impl<K, V> Weighed<K, V> {
         self.list.move_to_back(entry);
     }
 
-    /// Moves the cursor of a walk to the next entry if its entry is about to leave its place.
+    /// If the cursor of a walk is at `entry`, which is about to move, moves the cursor to the next
+    /// entry.
     #[inline]
     fn skip_cursor(&mut self, entry: EntryPtr<K, V>) {
         if self.cursor == Some(entry) {

@@ -12,7 +12,7 @@
 //! |---------|-------------------------------------------------|-----------|-------------------|
 //! | Recent  | sooner than the incumbent has waited (LIRS)     | 16        | (32 + s) / 64     |
 //! | Late    | later, but a ghost of it was known              | -32       | (32 + s) / 64     |
-//! | Unknown | without a ghost, and the incumbent is idle long | -32       | s / 512, if > 0   |
+//! | Unknown | without a ghost, and the incumbent has been unused for long | -32       | s / 512, if > 0   |
 //!
 //! LIRS always promotes Recent. If a program walks back and forth through its keys, LIRS promotes
 //! the wrong half each time. Under such a load the score of Recent falls here, and the protected

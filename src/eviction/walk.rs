@@ -5,7 +5,7 @@
 //! its caller learns elsewhere, from the map, which entries there are.
 
 use super::Eviction;
-use super::queue::Weighed;
+use super::queue::WeighedQueue;
 use crate::node::EntryPtr;
 
 /// A walk that has begun.
@@ -16,13 +16,13 @@ pub(crate) struct Walk {
 }
 
 impl<K, V> Eviction<K, V> {
-    fn queues(&mut self) -> impl Iterator<Item = &mut Weighed<K, V>> {
+    fn queues(&mut self) -> impl Iterator<Item = &mut WeighedQueue<K, V>> {
         std::iter::once(&mut self.overweight).chain(self.order.queues())
     }
 
     /// Begins a walk. It ends one that was under way.
     pub(crate) fn begin_walk(&mut self) -> Walk {
-        self.queues().for_each(Weighed::begin_walk);
+        self.queues().for_each(WeighedQueue::begin_walk);
         Walk { queue: 0 }
     }
 

@@ -79,7 +79,7 @@ impl Asks {
     };
 
     /// Only new entries, whatever the time.
-    pub(crate) const NOTHING: Self = Self {
+    pub(crate) const ONLY_NEW: Self = Self {
         reads: false,
         updates: false,
         times: false,
@@ -164,8 +164,8 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
         }
         let left = view.time_left(now, deadline);
         let policy_instant = view.policy_instant();
-        // Subtracted from `now`: if half the clock's range lay between the two points, converting
-        // each of them would change their distance.
+        // The distance is converted, not the two points: if half the clock's range lay between
+        // them, converting each would change their distance.
         let age = view.span(now.wrapping_sub(written(node, now)));
         let written = policy_instant.checked_sub(age).unwrap_or(policy_instant);
         let answer = self

@@ -49,7 +49,7 @@ pub(crate) use ready::{random_unit, shorten};
 /// - `Some(Duration::ZERO)`: due at once. The entry is stored, no read finds it, and the listener
 ///   gets it with the cause `Expired`. So does an entry whose deadline has passed when the method
 ///   returns.
-/// - A `d` above 2^62 ns (146 years) counts as 2^62 ns. Nothing overflows.
+/// - A `d` above the longest lifetime, 146 years, counts as that lifetime. Nothing overflows.
 /// - `duration_until_expiry` unchanged: the deadline stays exactly where it is, without drift and
 ///   without a write to shared memory.
 ///

@@ -62,7 +62,7 @@ where
     Creating { lifetime }
 }
 
-/// Gives an entry the lifetime that `lifetime` returns, again with each value written.
+/// Gives an entry the lifetime that `lifetime` returns. Each write of a value gives a new one.
 ///
 /// A read does not move the deadline. `None` means that the entry never expires; for other special
 /// values see [`Expiry`](Expiry#answers).
@@ -105,7 +105,7 @@ where
     Writing { lifetime }
 }
 
-/// Gives an entry the lifetime that `lifetime` returns, again with each write and each read.
+/// Gives an entry the lifetime that `lifetime` returns. Each write and each read gives a new one.
 ///
 /// `None` means that the entry never expires; for other special values see
 /// [`Expiry`](Expiry#answers).
@@ -341,7 +341,7 @@ where
     }
 
     fn __asks(&self) -> Asks {
-        Asks::NOTHING
+        Asks::ONLY_NEW
     }
 }
 
@@ -366,7 +366,7 @@ where
     fn __asks(&self) -> Asks {
         Asks {
             updates: true,
-            ..Asks::NOTHING
+            ..Asks::ONLY_NEW
         }
     }
 }
@@ -410,7 +410,7 @@ where
 
 impl<K, V> Expiry<K, V> for Never {
     fn __asks(&self) -> Asks {
-        Asks::NOTHING
+        Asks::ONLY_NEW
     }
 }
 

@@ -150,7 +150,7 @@ impl Bench {
         self.expected[self.map.shard_of(hash)].push(expected);
     }
 
-    /// Updates the expected events for a value that left.
+    /// A value has left: the visit under way need not yield it.
     fn gone(&mut self, value: u64) {
         if let Some(visit) = &mut self.visit {
             visit.stable.remove(&value);

@@ -1,9 +1,9 @@
 //! Cycles of threads that would wait for each other.
 //!
 //! A thread that leads a load and waits for another load can be part of a cycle: leader, waits for,
-//! leader, and so on, through any number of caches. Each thread that is about to wait notes for
-//! what it waits in one table of the process and follows the cycle under that table's lock. A wait
-//! that would close a cycle is refused.
+//! leader, and so on, through any number of caches. Before a thread waits, it notes in one table of
+//! the process for which load it waits. Under the lock of that table it follows the chain of waits.
+//! A wait that would close a cycle is refused.
 //!
 //! # Why there is no false alarm
 //!
@@ -37,14 +37,14 @@ struct Wait {
 
 /// A load of any cache.
 pub(crate) trait WaitTarget: Send + Sync {
-    fn blocks(&self, ticket: Ticket) -> Option<u64>;
+    fn awaited_thread(&self, ticket: Ticket) -> Option<u64>;
 
     fn hash(&self) -> u64;
 }
 
 impl<K: Send + Sync, V: Send + Sync> WaitTarget for Load<K, V> {
-    fn blocks(&self, ticket: Ticket) -> Option<u64> {
-        Load::blocks(self, ticket)
+    fn awaited_thread(&self, ticket: Ticket) -> Option<u64> {
+        Load::awaited_thread(self, ticket)
     }
 
     fn hash(&self) -> u64 {
@@ -104,7 +104,7 @@ pub(crate) fn wait_in<R>(
         return Ok(wait_without_slot(wait));
     }
     let mut waits = WAITING_THREADS.lock();
-    let mut leader = load.blocks(ticket);
+    let mut leader = load.awaited_thread(ticket);
     let mut others = 0;
     while let Some(thread) = leader {
         if thread == me {
@@ -114,7 +114,7 @@ pub(crate) fn wait_in<R>(
         leader = waits
             .get(&thread)
             .filter(|_| others <= waits.len())
-            .and_then(|wait| wait.load.blocks(wait.ticket));
+            .and_then(|wait| wait.load.awaited_thread(wait.ticket));
     }
     // One wait a thread: a thread that waits runs no other code.
     waits.insert(me, Wait { load, ticket });
@@ -151,7 +151,7 @@ thread_local! {
 
 /// A call that blocks its thread until a future is ready.
 pub(crate) struct BlockingCall {
-    /// Whether another one does, from whose future this one was called.
+    /// Whether this call was made inside the future of another such call.
     outer: bool,
 }
 
@@ -181,7 +181,7 @@ impl Drop for BlockingCall {
     }
 }
 
-/// The wait that was noted before.
+/// Notes a wait, or none; returns the wait that was noted before.
 fn exchange_future_wait(awaited: Option<FutureWait>) -> Option<FutureWait> {
     // In a thread's last moments nothing is noted.
     let exchange = |noted: &RefCell<Option<FutureWait>>| noted.replace(awaited);

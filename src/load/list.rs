@@ -7,9 +7,8 @@
 //! # Bare loads
 //!
 //! Most loads begin and end while no other call asks for their key. Such a load is *bare*: a key in
-//! the list, under a mark that only its leader knows. The first other call that meets it completes
-//! it, which makes the [`Load`] that calls can share. The leader finds this `Load` by the mark when
-//! its run has ended.
+//! the list, under a mark that only its leader knows. The first other call that meets it makes the
+//! [`Load`] that calls can share. The leader finds this `Load` by the mark when its run has ended.
 
 use super::{AfterCommit, Load, RevokedBy};
 use std::sync::Arc;
@@ -18,8 +17,8 @@ use std::sync::Arc;
 pub(crate) struct Loads<K, V> {
     // The hash stands beside the address, so that a search reads no load.
     listed: Vec<(u64, Listed<K, V>)>,
-    /// The loads that were completed and whose leaders have yet to learn of it.
-    completed: Vec<(Mark, Arc<Load<K, V>>)>,
+    /// The bare loads that were made shared, and whose leaders have yet to learn of it.
+    shared: Vec<(Mark, Arc<Load<K, V>>)>,
     /// The loads that were revoked, until their runs end: calls may still wait for them.
     revoked: Vec<Arc<Load<K, V>>>,
     /// The next mark.
@@ -85,7 +84,7 @@ impl<K, V> Loads<K, V> {
     pub(crate) const fn new() -> Self {
         Self {
             listed: Vec::new(),
-            completed: Vec::new(),
+            shared: Vec::new(),
             revoked: Vec::new(),
             next: 0,
         }
@@ -124,7 +123,7 @@ impl<K, V> Loads<K, V> {
     /// compared yet; it puts these among the unknown.
     #[cold]
     pub(crate) fn classify(&mut self, hash: u64, same_hash: &mut SameHashLoads<K, V>) -> bool {
-        self.complete_all(|other| other == hash);
+        self.share_all(|other| other == hash);
         let mut found = false;
         for load in self.iter().filter(|load| load.hash() == hash) {
             let same = |other: &Arc<Load<K, V>>| Arc::ptr_eq(other, load);
@@ -171,25 +170,23 @@ impl<K, V> Loads<K, V> {
         }
     }
 
-    /// A leader's load, complete; `None` if it has ended.
+    /// The shared load of a load that began bare, made now if it is still bare. `None` if the
+    /// leader has taken it already, or its run has ended.
     #[cold]
-    pub(crate) fn complete(&mut self, mark: Mark) -> Option<Arc<Load<K, V>>> {
+    pub(crate) fn make_shared(&mut self, mark: Mark) -> Option<Arc<Load<K, V>>> {
         if let Some(at) = self.find_bare(mark) {
-            self.complete_at(at);
+            self.share_at(at);
         }
-        let at = self
-            .completed
-            .iter()
-            .position(|(other, _)| *other == mark)?;
-        Some(self.completed.swap_remove(at).1)
+        let at = self.shared.iter().position(|(other, _)| *other == mark)?;
+        Some(self.shared.swap_remove(at).1)
     }
 
-    fn complete_at(&mut self, at: usize) {
+    fn share_at(&mut self, at: usize) {
         let (hash, listed) = self.listed.swap_remove(at);
         let load = match listed {
             Listed::Bare(mark, bare) => {
                 let load = Arc::new(Load::new(hash, bare.key, bare.leader, bare.began));
-                self.completed.push((mark, Arc::clone(&load)));
+                self.shared.push((mark, Arc::clone(&load)));
                 load
             }
             Listed::Load(load) => load,
@@ -198,12 +195,12 @@ impl<K, V> Loads<K, V> {
     }
 
     /// Completes the bare loads of these hashes.
-    fn complete_all(&mut self, hashes: impl Fn(u64) -> bool) {
+    fn share_all(&mut self, hashes: impl Fn(u64) -> bool) {
         let bare = |(hash, listed): &(u64, Listed<K, V>)| {
             hashes(*hash) && matches!(listed, Listed::Bare(..))
         };
         while let Some(at) = self.listed.iter().position(bare) {
-            self.complete_at(at);
+            self.share_at(at);
         }
     }
 
@@ -247,7 +244,7 @@ impl<K, V> Loads<K, V> {
     /// Revokes all loads.
     #[cold]
     pub(crate) fn revoke_all(&mut self, by: RevokedBy) -> Vec<Arc<Load<K, V>>> {
-        self.complete_all(|_| true);
+        self.share_all(|_| true);
         let all: Vec<_> = self.iter().cloned().collect();
         self.listed.clear();
         for load in &all {
@@ -276,13 +273,13 @@ mod tests {
         assert!(loads.has(1) && loads.len() == 2 && loads.iter().count() == 0);
         assert_eq!(loads.remove_bare(first), Some(10));
         assert!(!loads.is_bare(first) && loads.is_bare(second));
-        assert!(loads.remove_bare(first).is_none() && loads.complete(first).is_none());
+        assert!(loads.remove_bare(first).is_none() && loads.make_shared(first).is_none());
         assert_eq!(loads.remove_bare(second), Some(20));
         assert!(loads.is_empty());
     }
 
     #[test]
-    fn a_call_that_meets_a_bare_load_completes_it_and_its_leader_finds_it() {
+    fn a_call_that_meets_a_bare_load_shares_it_and_its_leader_finds_it() {
         let mut loads = Loads::<u8, ()>::new();
         let (mark, other) = (loads.add_bare(1, bare(10)), loads.add_bare(2, bare(20)));
         let mut same_hash = SameHashLoads::new();
@@ -295,8 +292,11 @@ mod tests {
         let mine = same_hash.mine().unwrap();
         assert_eq!((mine.leader(), mine.began()), (7, 40));
         assert!(!loads.is_bare(mark) && loads.is_bare(other) && loads.len() == 2);
-        assert!(Arc::ptr_eq(&loads.complete(mark).unwrap(), mine));
-        assert!(loads.complete(mark).is_none(), "the leader takes it once");
+        assert!(Arc::ptr_eq(&loads.make_shared(mark).unwrap(), mine));
+        assert!(
+            loads.make_shared(mark).is_none(),
+            "the leader takes it once"
+        );
         loads.remove(mine);
         assert_eq!(loads.len(), 1);
     }
@@ -307,7 +307,7 @@ mod tests {
         let mark = loads.add_bare(1, bare(10));
         let revoked = loads.revoke_all(RevokedBy::Overwrite);
         assert!(loads.is_empty() && revoked.len() == 1);
-        let load = loads.complete(mark).unwrap();
+        let load = loads.make_shared(mark).unwrap();
         assert!(Arc::ptr_eq(&load, &revoked[0]) && !load.is_current());
     }
 }

@@ -16,10 +16,10 @@
 //!    next, as long as the load is current.
 //! 5. The lock of a load's state is taken inside a shard's lock, never around it. No waker is
 //!    called and no key or value is cloned, compared or dropped under either.
-//! 6. A load that began bare is listed, or waits in the list of the completed for its leader, until
+//! 6. A load that began bare is listed, or waits in the list of shared loads for its leader, until
 //!    its leader has ended its run. A bare load is current, and no call but its leader knows it.
-//! 7. A load that is revoked while a run of it is at work stands among the revoked loads of its
-//!    shard until that run ends. So calls that wait for it can be woken when it becomes overdue.
+//! 7. A load that a write revokes while a run of it is at work stands among the revoked loads of
+//!    its shard until that run ends. So its waiters can be woken when it becomes overdue.
 
 mod cycle;
 mod list;

@@ -288,7 +288,7 @@ impl<K, V> Load<K, V> {
     }
 
     /// For the holder of the shard's lock.
-    fn end_currency(&self) {
+    fn mark_outdated(&self) {
         self.current.store(false, Ordering::Relaxed);
     }
 
@@ -402,10 +402,10 @@ impl<K, V> Load<K, V> {
 
     /// The load is no longer current. Under the shard's lock;
     /// [`release_waiters`](Self::release_waiters) follows when the lock was released. True if calls
-    /// still wait for the run that is at work.
+    /// may still wait for the run that is at work.
     pub(crate) fn revoke(&self, by: RevokedBy) -> bool {
         let mut state = self.state.lock();
-        self.end_currency();
+        self.mark_outdated();
         state.revoked.get_or_insert(by);
         by != RevokedBy::NewerLoad && state.phase != Phase::Offered
     }
@@ -455,7 +455,7 @@ impl<K, V> Load<K, V> {
     pub(crate) fn seal(&self) -> AfterCommit {
         // The lock is not needed for a load that only its leader knows: none can join any more.
         if !self.joined.load(Ordering::Relaxed) {
-            self.end_currency();
+            self.mark_outdated();
             self.leader.store(0, Ordering::Relaxed);
             return AfterCommit::Over;
         }
@@ -465,7 +465,7 @@ impl<K, V> Load<K, V> {
         if waiters.any(|waiter| waiter.waits() && waiter.want == Want::OwnTurn) {
             return AfterCommit::HasWaitersForTurn;
         }
-        self.end_currency();
+        self.mark_outdated();
         AfterCommit::Ending
     }
 
@@ -497,7 +497,7 @@ impl<K, V> Load<K, V> {
         }
         let unlist = current && *phase == Phase::Over;
         if unlist {
-            self.end_currency();
+            self.mark_outdated();
         }
         drop(state);
         Ended { wakers, unlist }
@@ -505,7 +505,7 @@ impl<K, V> Load<K, V> {
 
     /// The thread for which a waiter has to wait: `None` if it need not wait any more, or no thread
     /// leads.
-    pub(crate) fn blocks(&self, ticket: Ticket) -> Option<u64> {
+    pub(crate) fn awaited_thread(&self, ticket: Ticket) -> Option<u64> {
         let state = self.state.lock();
         let waits = state.queue.get(&ticket).is_some_and(Waiter::waits);
         // Under the lock, as in `end`: it may hand the lead to this very waiter.

@@ -25,7 +25,7 @@ pub(super) struct BareLead<'a, K, V, S> {
     began: u64,
     /// The key for the entry, until the value is stored.
     key: Option<K>,
-    /// The load, if another call has completed it, once the leader has taken it.
+    /// The shared load, if another call has made one and the leader has found it.
     load: Option<Arc<Load<K, V>>>,
     ended: bool,
 }
@@ -60,7 +60,7 @@ impl<K, V> WriteCondition<K, V> for BareCommit<'_, K, V> {
             return Check::Pass;
         }
         if self.load.is_none() {
-            *self.load = shard.loads_mut().complete(self.mark);
+            *self.load = shard.loads_mut().make_shared(self.mark);
         }
         match self.load {
             Some(load) if load.is_current() => Check::Pass,
@@ -125,16 +125,16 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
 }
 
 impl<'a, K, V, S> BareLead<'a, K, V, S> {
-    /// The lead of the complete load; `None` if the run has ended.
+    /// The lead of the shared load; `None` if the run has ended.
     #[cold]
     #[inline(never)]
-    fn complete(&mut self) -> Option<Lead<'a, K, V, S>> {
+    fn make_shared(&mut self) -> Option<Lead<'a, K, V, S>> {
         if std::mem::replace(&mut self.ended, true) {
             return None;
         }
         let load = self.load.take().or_else(|| {
             let mut shard = self.core.shared.map.lock(self.hash);
-            shard.loads_mut().complete(self.mark)
+            shard.loads_mut().make_shared(self.mark)
         })?;
         Some(Lead::of_lease(self.core, load))
     }
@@ -150,7 +150,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> BareLead<'_, K, V, S> {
                 seen: None,
                 committed: self.commit(value, given),
             },
-            made => match self.complete() {
+            made => match self.make_shared() {
                 Some(lead) => lead.conclude(None, made),
                 None => unreachable!("the run has not ended"),
             },
@@ -186,7 +186,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> BareLead<'_, K, V, S> {
                 Committed::stored(mine, written, &core.shared.clock)
             }
             (outcome, made) => {
-                let Some(lead) = self.complete() else {
+                let Some(lead) = self.make_shared() else {
                     unreachable!("the run has not ended");
                 };
                 match (outcome, made) {
@@ -205,7 +205,7 @@ impl<K, V, S> Drop for BareLead<'_, K, V, S> {
     #[inline]
     fn drop(&mut self) {
         if !self.ended {
-            drop(self.complete());
+            drop(self.make_shared());
         }
     }
 }

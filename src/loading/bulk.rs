@@ -8,7 +8,7 @@ use super::begin::LoadRequest;
 use super::bounds::{CacheKey, CacheValue};
 use super::commit::Lead;
 use super::key::ByRef;
-use super::seek::{RoleSearch, TaskRole};
+use super::seek::{FinalRole, RoleSearch};
 use crate::cache::Cache;
 use crate::load::{Failure, Outcome, Want, thread_number};
 use crate::operations::{Core, LifetimeSource};
@@ -30,7 +30,7 @@ pub(crate) struct Keys<K, V> {
 }
 
 impl<K: Hash + Eq, V: Clone> Keys<K, V> {
-    /// Folds the keys, and looks them up together.
+    /// Removes repeated keys, and looks the rest up together.
     pub(crate) fn look_up(
         keys: impl IntoIterator<Item = K>,
         look_up: impl FnOnce(&[K]) -> Vec<Option<V>>,
@@ -74,7 +74,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Leads<'_, K, V, S> {
         self.0.iter().map(key).collect()
     }
 
-    fn led_by(&self, thread: u64) {
+    fn set_leader(&self, thread: u64) {
         for (_, lead) in &self.0 {
             lead.load().set_leader(thread);
         }
@@ -135,8 +135,9 @@ fn plain<V>(value: V) -> (V, LifetimeSource) {
 
 const ASK: LoadRequest = LoadRequest::value(Want::Optional);
 
-/// Its request to a load of another call, while it has its own keys to load: that key must not wait
-/// for those. Its closure might even wait for that key.
+/// The request of a call to another call's load while it has its own keys to load. It must not be
+/// told to lead: that load would then wait for this call's own keys, and their closure might even
+/// wait for that load.
 const REQUEST_LATER: LoadRequest = LoadRequest::value(Want::LookUpAgain);
 
 impl<K, V, S> Cache<K, V, S>
@@ -209,11 +210,11 @@ where
         }
         for (place, mut search) in waiters {
             search.wait_now(ASK.of_thread());
-            let part = match search.wait(None) {
-                Ok(part) => part.unwrap_or_else(|| unreachable!("it waits for ever")),
+            let role = match search.wait(None) {
+                Ok(role) => role.unwrap_or_else(|| unreachable!("it waits for ever")),
                 Err(cycle) => panic!("{cycle}"),
             };
-            if let Some(lead) = answer(place, part, &mut keys.answers) {
+            if let Some(lead) = answer(place, role, &mut keys.answers) {
                 let leads = Leads(vec![lead]);
                 let loaded = load(&leads.keys());
                 leads.conclude(loaded, &mut keys.answers, &put)?;
@@ -282,8 +283,8 @@ where
         }
         for (place, mut search) in waiters {
             search.wait_now(ASK);
-            let part = poll_fn(|cx| search.poll(cx)).await;
-            if let Some(lead) = answer(place, part, &mut keys.answers) {
+            let role = poll_fn(|cx| search.poll(cx)).await;
+            if let Some(lead) = answer(place, role, &mut keys.answers) {
                 let leads = Leads(vec![lead]);
                 let loaded = led(&leads, load(leads.keys())).await;
                 leads.conclude(loaded, &mut keys.answers, &put)?;
@@ -293,10 +294,10 @@ where
     }
 }
 
-/// The places of the keys that other calls load, and the way to each.
+/// The places of the keys that other calls load, and the search for this call's role in each load.
 type Waiters<'a, 'k, K, V, S> = Vec<(usize, RoleSearch<'a, K, V, S, ByRef<'k, K, K>>)>;
 
-/// Finds the call's part in the load of each key that was missed; waits for none.
+/// Finds the call's role in the load of each key that was missed; waits for none.
 fn begin_all<'a, 'k, K: CacheKey, V: CacheValue, S: BuildHasher>(
     core: &'a Core<K, V, S>,
     unique: &'k [K],
@@ -309,7 +310,7 @@ fn begin_all<'a, 'k, K: CacheKey, V: CacheValue, S: BuildHasher>(
     for &place in missing {
         let mut search = RoleSearch::new(core, ByRef::new(&unique[place]), ask);
         match search.step(None) {
-            Some(part) => leads.extend(answer(place, part, answers)),
+            Some(role) => leads.extend(answer(place, role, answers)),
             None => waiters.push((place, search)),
         }
     }
@@ -319,15 +320,15 @@ fn begin_all<'a, 'k, K: CacheKey, V: CacheValue, S: BuildHasher>(
 /// Notes the answer for a key, or returns the right to load it.
 fn answer<'a, K: CacheKey, V: CacheValue, S: BuildHasher>(
     place: usize,
-    part: TaskRole<'a, K, V, S>,
+    role: FinalRole<'a, K, V, S>,
     answers: &mut [Option<V>],
 ) -> Option<(usize, Lead<'a, K, V, S>)> {
-    match part {
-        TaskRole::Found(got) => answers[place] = Some(got.value),
-        TaskRole::Shared(Outcome::Value(shared)) => answers[place] = Some(shared.value.clone()),
-        TaskRole::Shared(_) => answers[place] = None,
-        TaskRole::Lead(lead, _) => return Some((place, lead)),
-        TaskRole::Busy => unreachable!("it waits"),
+    match role {
+        FinalRole::Found(got) => answers[place] = Some(got.value),
+        FinalRole::Shared(Outcome::Value(shared)) => answers[place] = Some(shared.value.clone()),
+        FinalRole::Shared(_) => answers[place] = None,
+        FinalRole::Lead(lead, _) => return Some((place, lead)),
+        FinalRole::Busy => unreachable!("it waits"),
     }
     None
 }
@@ -340,10 +341,10 @@ async fn led<K: CacheKey, V: CacheValue, S: BuildHasher, F: Future>(
 ) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|cx| {
-        leads.led_by(thread_number());
+        leads.set_leader(thread_number());
         let polled = future.as_mut().poll(cx);
         if polled.is_pending() {
-            leads.led_by(0);
+            leads.set_leader(0);
         }
         polled
     })

@@ -135,7 +135,7 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
         &self.load
     }
 
-    /// User code is about to run; on this thread, if it is not 0.
+    /// User code is about to run, on the thread with this number if it is not 0.
     pub(super) fn begins(&mut self, thread: u64) {
         self.runs = true;
         self.load.set_leader(thread);

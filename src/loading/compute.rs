@@ -233,8 +233,8 @@ where
     /// Stores the value that `f` makes of the live entry, or of `None`.
     ///
     /// No update is lost: closures of a key run one after the other. If the key is written while
-    /// `f` runs, its value is not stored, and [`is_stored`](Entry::is_stored) says so; the entry
-    /// carries the value in any case.
+    /// `f` runs, the value of `f` is not stored, and [`is_stored`](Entry::is_stored) says so; the
+    /// entry carries the value in any case.
     ///
     /// # Panics
     ///
@@ -281,8 +281,8 @@ where
     /// Shows the live entry to `f`, and does what `f` answers.
     ///
     /// `f` runs with no lock held; `get` finds the old value meanwhile. Writers of the key do not
-    /// wait: [`CompResult`] says what becomes of the compute then. Nor do the calls that wait for
-    /// their turn: the first of them that wakes up runs next.
+    /// wait: [`CompResult`] says what becomes of the compute then. After such a write, the calls
+    /// that wait for their turn wait no longer: the first of them that wakes up runs next.
     ///
     /// # Panics
     ///

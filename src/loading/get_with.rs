@@ -89,8 +89,8 @@ where
     /// # Panics
     ///
     /// If `init`, or other user code that an insert runs, panics. If the wait would never end,
-    /// because the load that it waits for waits, directly or through other threads, for this
-    /// thread. The message names the cache and the key's hash.
+    /// because the awaited load itself waits, directly or through other threads, for this thread.
+    /// The message names the cache and the key's hash.
     ///
     /// # Cost
     ///

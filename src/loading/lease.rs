@@ -4,7 +4,7 @@ use super::begin::LoadRequest;
 use super::commit::{Committed, Lead, publish};
 use super::got::Got;
 use super::key::Owned;
-use super::seek::{RoleSearch, TaskRole};
+use super::seek::{FinalRole, RoleSearch};
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::load::{Failure, Load, Outcome, Want, thread_number, wake_all};
@@ -184,8 +184,8 @@ where
 
     fn fill_as(mut self, value: V, given: LifetimeSource) -> Filled<V> {
         let Some(core) = self.core.visit() else {
-            // A refresh waits without a handle. Cloned first: if that panics, dropping the lease
-            // ends the load.
+            // A refresh can wait although no handle is left. The value is cloned first: if the
+            // clone panics, the drop of the lease ends the load.
             let shared = (self.load().has_sharers()).then(|| value.clone());
             if let Some(load) = self.load.take() {
                 wake_all(load.end(&publish(shared, false, NEVER), 0).wakers);
@@ -283,7 +283,7 @@ where
         };
         let mut search = RoleSearch::new(&self.core, Owned(Some(key)), ask.of_thread());
         match search.wait(until) {
-            Ok(Some(part)) => self.leased(part),
+            Ok(Some(role)) => self.leased(role),
             Ok(None) => Leased::Busy,
             Err(_) if wait.is_some() => Leased::Busy,
             Err(cycle) => panic!("{cycle}"),
@@ -307,16 +307,16 @@ where
     pub fn lease_async(&self, key: K) -> impl Future<Output = Leased<K, V, S>> {
         let ask = LoadRequest::value(Want::Value);
         let mut search = RoleSearch::new(&self.core, Owned(Some(key)), ask).looking_up();
-        poll_fn(move |cx| search.poll(cx).map(|part| self.leased(part)))
+        poll_fn(move |cx| search.poll(cx).map(|role| self.leased(role)))
     }
 
-    fn leased(&self, part: TaskRole<'_, K, V, S>) -> Leased<K, V, S> {
-        match part {
-            TaskRole::Found(got) => Leased::Found(got.value),
-            TaskRole::Shared(Outcome::Value(shared)) => Leased::Found(shared.value.clone()),
-            TaskRole::Shared(_) => unreachable!("it accepts values only"),
-            TaskRole::Busy => Leased::Busy,
-            TaskRole::Lead(lead, _) => {
+    fn leased(&self, role: FinalRole<'_, K, V, S>) -> Leased<K, V, S> {
+        match role {
+            FinalRole::Found(got) => Leased::Found(got.value),
+            FinalRole::Shared(Outcome::Value(shared)) => Leased::Found(shared.value.clone()),
+            FinalRole::Shared(_) => unreachable!("it accepts values only"),
+            FinalRole::Busy => Leased::Busy,
+            FinalRole::Lead(lead, _) => {
                 lead.load().set_leader(0);
                 Leased::Lease(Lease {
                     core: self.core.downgrade(),

@@ -8,7 +8,7 @@ use super::commit::Lead;
 use super::got::Got;
 use super::key::Key;
 use super::run::{End, Made};
-use super::seek::{RoleSearch, TaskRole};
+use super::seek::{FinalRole, RoleSearch};
 use crate::load::thread_number;
 use std::future::Future;
 use std::pin::Pin;
@@ -80,9 +80,9 @@ where
                     this.finish = Some(finish);
                     return Poll::Pending;
                 }
-                Poll::Ready(TaskRole::Lead(lead, seen)) => this.lead = Some((lead, seen)),
-                Poll::Ready(part) => {
-                    return Poll::Ready(finish(End::of_part(part, this.search.clock())));
+                Poll::Ready(FinalRole::Lead(lead, seen)) => this.lead = Some((lead, seen)),
+                Poll::Ready(role) => {
+                    return Poll::Ready(finish(End::of_role(role, this.search.clock())));
                 }
             }
         }

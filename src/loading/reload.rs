@@ -27,7 +27,7 @@ pub(crate) enum ReloadResult<V> {
     Failed(Failure),
 }
 
-/// A right that is dropped before it is finished counts as a failure.
+/// The right to load a key. If it is dropped before it is finished, that counts as a failure.
 pub(crate) struct Right<K: Eq + 'static, V: 'static, S> {
     core: WeakHandle<K, V, S>,
     /// `None` when the run has ended.
@@ -258,8 +258,8 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
 }
 
 impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
-    /// The right to reload a key, if it has a stale entry and no load that is not overdue. Also
-    /// what becomes the entry's moment of refresh meanwhile.
+    /// The right to reload a key, if it has a stale entry, and no load or an overdue one. Also the
+    /// moment of refresh that the entry has while the reload is under way.
     pub(crate) fn begin_reload<Q>(self, hash: u64, key: &Q) -> Option<(Lead<'a, K, V, S>, u64)>
     where
         Q: Equivalent<K> + ?Sized,
@@ -368,7 +368,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         Some(until)
     }
 
-    /// When the right to a reload that begins now falls due again.
+    /// When the right to a reload that begins now can be taken again.
     fn reload_until(self, now: u64) -> u64 {
         let most = self.core.lifetimes.limits.load_timeout;
         let most = most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS));

@@ -6,7 +6,7 @@ use super::bounds::{CacheKey, CacheValue};
 use super::commit::{Committed, Lead};
 use super::got::Got;
 use super::key::Key;
-use super::seek::{RoleSearch, TaskRole};
+use super::seek::{FinalRole, RoleSearch};
 use crate::load::{Failure, Load, Outcome, RevokedBy, Ticket, Verdict, WaitCycle, wait_in};
 use crate::operations::{LifetimeSource, LoadView};
 use crate::shared::about;
@@ -60,16 +60,16 @@ pub(crate) enum End<V, X> {
 
 impl<V, X> End<V, X> {
     /// The end of a call that does not lead.
-    pub(super) fn of_part<K, S>(part: TaskRole<'_, K, V, S>, clock: &Clock) -> Self
+    pub(super) fn of_role<K, S>(role: FinalRole<'_, K, V, S>, clock: &Clock) -> Self
     where
         V: Clone,
     {
-        match part {
-            TaskRole::Found(got) => Self::Found(got),
-            TaskRole::Shared(Outcome::Value(shared)) => Self::Found(Got::of_load(&shared, clock)),
-            TaskRole::Shared(Outcome::Failed(failure)) => Self::Failed(failure),
-            TaskRole::Busy => Self::Busy,
-            TaskRole::Shared(Outcome::Nothing) | TaskRole::Lead(..) => {
+        match role {
+            FinalRole::Found(got) => Self::Found(got),
+            FinalRole::Shared(Outcome::Value(shared)) => Self::Found(Got::of_load(&shared, clock)),
+            FinalRole::Shared(Outcome::Failed(failure)) => Self::Failed(failure),
+            FinalRole::Busy => Self::Busy,
+            FinalRole::Shared(Outcome::Nothing) | FinalRole::Lead(..) => {
                 unreachable!("a waiter accepts a value or a failure")
             }
         }
@@ -142,11 +142,11 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'_, K, V, S> {
             .with_hash(hash)
             .wait(None)
         {
-            Ok(Some(TaskRole::Lead(lead, seen))) => {
+            Ok(Some(FinalRole::Lead(lead, seen))) => {
                 let made = closure(seen.as_ref());
                 lead.conclude(seen, made)
             }
-            Ok(Some(part)) => End::of_part(part, &self.core.shared.clock),
+            Ok(Some(role)) => End::of_role(role, &self.core.shared.clock),
             Ok(None) => unreachable!("it waits for ever"),
             Err(cycle) => panic!("{cycle}"),
         }

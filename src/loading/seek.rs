@@ -30,7 +30,7 @@ pub(crate) struct RoleSearch<'a, K, V, S, Y: Key<K>> {
 }
 
 /// The role of a call.
-pub(crate) enum TaskRole<'a, K, V, S> {
+pub(crate) enum FinalRole<'a, K, V, S> {
     Found(Got<V>),
     Shared(Outcome<V>),
     Lead(Lead<'a, K, V, S>, Option<Got<V>>),
@@ -84,11 +84,11 @@ impl<'a, K, V, S, Y: Key<K>> RoleSearch<'a, K, V, S, Y> {
 impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> RoleSearch<'a, K, V, S, Y> {
     /// Finds the role of a call that does not wait, or whose wait has ended with this verdict;
     /// `None` if the call has to wait now.
-    pub(super) fn step(&mut self, told: Option<Verdict<V>>) -> Option<TaskRole<'a, K, V, S>> {
+    pub(super) fn step(&mut self, told: Option<Verdict<V>>) -> Option<FinalRole<'a, K, V, S>> {
         let loads = self.core.loads();
         let former = self.waits.take();
         let offered = match told {
-            Some(Verdict::Ended(outcome)) => return Some(TaskRole::Shared(outcome)),
+            Some(Verdict::Ended(outcome)) => return Some(FinalRole::Shared(outcome)),
             Some(Verdict::Leads) => former,
             Some(Verdict::Retry) | None => None,
         };
@@ -100,16 +100,16 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> RoleSearch<'a, K
                 if self.looks
                     && let Some(value) = self.core.look_up_hashed::<Taken<Cloned>, _>(hash, key)
                 {
-                    return Some(TaskRole::Found(Got::hit(value)));
+                    return Some(FinalRole::Found(Got::hit(value)));
                 }
                 // Set after the user code: if that panics, the next poll starts from here.
                 *self.hash.insert(hash)
             }
         };
         match loads.begin(offered, &mut self.key, hash, &self.ask, &mut self.ticket) {
-            Role::Found(got) => Some(TaskRole::Found(got)),
-            Role::Lead(lead, seen) => Some(TaskRole::Lead(lead, seen)),
-            Role::Busy => Some(TaskRole::Busy),
+            Role::Found(got) => Some(FinalRole::Found(got)),
+            Role::Lead(lead, seen) => Some(FinalRole::Lead(lead, seen)),
+            Role::Busy => Some(FinalRole::Busy),
             Role::Joined(load) => {
                 self.waits = Some(load);
                 None
@@ -118,7 +118,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> RoleSearch<'a, K
     }
 
     /// Finds the role of a task.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<TaskRole<'a, K, V, S>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<FinalRole<'a, K, V, S>> {
         loop {
             let told = match (&self.waits, self.ticket) {
                 (Some(load), Some(ticket)) => {
@@ -139,8 +139,8 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> RoleSearch<'a, K
                 }
                 _ => None,
             };
-            if let Some(part) = self.step(told) {
-                return Poll::Ready(part);
+            if let Some(role) = self.step(told) {
+                return Poll::Ready(role);
             }
         }
     }
@@ -150,7 +150,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> RoleSearch<'a, K
     pub(super) fn wait(
         &mut self,
         until: Option<Instant>,
-    ) -> Result<Option<TaskRole<'a, K, V, S>>, String> {
+    ) -> Result<Option<FinalRole<'a, K, V, S>>, String> {
         let mut told = None;
         loop {
             if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
@@ -167,9 +167,9 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> RoleSearch<'a, K
                     }
                 }
             }
-            let part = self.step(told.take());
-            if part.is_some() {
-                return Ok(part);
+            let role = self.step(told.take());
+            if role.is_some() {
+                return Ok(role);
             }
         }
     }

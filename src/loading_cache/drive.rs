@@ -142,7 +142,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Attached<K, V, S> {
         if drive.ended.load(Ordering::Acquire) {
             return true;
         }
-        while let Some(held) = drive.take() {
+        while let Some(held) = drive.try_hold() {
             // SeqCst, partner: the store in `take`.
             drive.missed.store(false, Ordering::SeqCst);
             if self.poll_held(held) {
@@ -197,8 +197,8 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Attached<K, V, S> {
 type Held<'a> = MutexGuard<'a, Option<BoxFuture<()>>>;
 
 impl<K, V> Drive<K, V> {
-    /// The future, or a note for the waiter that polls it just now.
-    fn take(&self) -> Option<Held<'_>> {
+    /// The future. If another waiter polls it just now, leaves a note for that waiter instead.
+    fn try_hold(&self) -> Option<Held<'_>> {
         self.future.try_lock().or_else(|| {
             // SeqCst, partner: the load and the store in `poll`. Either the other waiter sees the
             // note after it has unlocked, or this one finds the lock free.

@@ -58,8 +58,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         Ok(value.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
     }
 
-    /// Loads those of several keys that are absent: by one future those that no other call loads.
-    /// It waits for the other loads when its own have ended.
+    /// Loads the keys that are absent. One future loads all of them that no other call loads. It
+    /// waits for the other loads when its own have ended.
     pub(super) async fn load_all_driven(
         &self,
         loader: &Arc<dyn Futures<K, V, E>>,
@@ -127,8 +127,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         (places.into_iter().zip(parts).collect(), others)
     }
 
-    /// Waits for the load of a key until that has ended: for the one of `wait`, or the one that the
-    /// key has now.
+    /// Waits until a load of the key has ended: the load of `wait`, or the one that the key has
+    /// now.
     ///
     /// A call whose own load is overdue has timed out. One that waits for the load of another call
     /// continues once, with the newer load.

@@ -91,15 +91,15 @@ impl<V, E> fmt::Debug for Refreshing<V, E> {
 
 pub(super) fn refreshing<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
     wait: Wait<K, V, S>,
-    users: &LoadingCache<K, V, E, S>,
+    cache: &LoadingCache<K, V, E, S>,
 ) -> Refreshing<V, E> {
     Refreshing {
         outcome: Some(Box::pin(outcome(
             wait,
-            users.cache.core.downgrade(),
-            Arc::downgrade(&users.inner),
+            cache.cache.core.downgrade(),
+            Arc::downgrade(&cache.inner),
         ))),
-        check_interval: users.check_interval(),
+        check_interval: cache.check_interval(),
     }
 }
 

@@ -49,7 +49,8 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Wait<K, V, S> {
         }
     }
 
-    /// The load is the call's own, whose future it drives from the beginning if it is given.
+    /// Notes that the load is the call's own. If `attached` is given, the call drives the load's
+    /// future from the beginning.
     pub(super) fn of_leader(mut self, attached: Option<Attached<K, V, S>>) -> Self {
         self.leads = true;
         self.attached = attached;

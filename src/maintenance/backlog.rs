@@ -24,8 +24,8 @@
 //!
 //! 1. `applying` is changed by the holder of the maintenance lock only. While no pass runs, it is
 //!    0.
-//! 2. `unfreed` is the number of items in `Freeing::retired` that it was told of, plus those that
-//!    threads have taken out of it and have not freed yet.
+//! 2. `unfreed` counts the items in `Freeing::retired` that were reported to it, and the items that
+//!    threads have taken from there and have not freed yet.
 //!
 //! All counts are relaxed: a writer that reads an old one waits a moment too early or too late.
 
@@ -84,7 +84,7 @@ impl Backlog {
         shards.map(|shard| self.buffered_in(shard)).sum::<usize>() + applying
     }
 
-    /// The pass has taken this many events from the shard's batch, and `applying` in all.
+    /// The pass has taken the shard's batch; it has taken `applying` events in all.
     pub(super) fn note_taken(&self, shard: usize, applying: usize) {
         self.applying.store(applying, Ordering::Relaxed);
         if self.buffered_in(shard) > 0 {

@@ -57,13 +57,13 @@ impl<K, V> Maintenance<K, V> {
         {}
         self.view(shared).deliver_while(|| true);
         let state = self.state.get_mut();
-        // Nodes without a destructor go with the slabs' memory.
+        // Nodes whose key and value have no destructor are freed with the memory of the slabs.
         shared.map.take_apart(|node| {
             if Garbage::<K, V>::RUNS_USER_CODE {
                 state.freeing.retire(Garbage::Node(node));
             }
         });
-        state.freeing.count(&self.backlog);
+        state.freeing.report(&self.backlog);
         let all = state.freeing.retired.take_all();
         self.view(shared).free(all);
     }

@@ -23,8 +23,8 @@ use std::cell::OnceCell;
 /// calls of a fast listener.
 pub(super) const DELIVERY_SLICE: u64 = 100_000;
 
-/// How many more times a delivery may read the clock than the notifications that waited at its
-/// start require.
+/// A delivery reads the clock once for each chunk of notifications that waited at its start, and at
+/// most this many times more.
 pub(super) const EXTRA_CLOCK_READS: u64 = 64;
 
 /// Undelivered notifications that make a writer deliver some, where no thread wakes the cache.
@@ -43,7 +43,7 @@ impl<K, V> Maintenance<K, V> {
         for node in nodes.drain(..) {
             state.freeing.retire(Garbage::Node(node));
         }
-        state.freeing.count(&self.backlog);
+        state.freeing.report(&self.backlog);
     }
 }
 
@@ -84,10 +84,10 @@ impl<K, V> MaintenanceView<'_, K, V> {
         if self.wake_notifier_thread() {
             return false;
         }
-        // A slow listener must not make other entries late: neither those in the wheel nor those
-        // requested since. A quick one is called pass by pass, while the nodes are still in the
-        // processor's cache.
-        let next = maintenance.state.lock().wheel.next_deadline();
+        // A slow listener must not delay other entries: neither those in the wheel, nor those for
+        // which a run was requested since. A fast listener is called after each pass, while the
+        // nodes are still in the processor's cache.
+        let next = maintenance.state.lock().wheel.next_visit();
         let next = next.unwrap_or(NEVER);
         let began = OnceCell::new();
         // What other threads post meanwhile is delivered as well, up to a bound.
@@ -124,8 +124,8 @@ impl<K, V> MaintenanceView<'_, K, V> {
         let maintenance = self.maintenance;
         let notifier = &maintenance.notifier;
         if inside_listener() {
-            // Never waits: the thread that delivers for this cache, perhaps this very thread
-            // further up its stack, continues with it.
+            // Never waits. If a thread already delivers for this cache, perhaps this very thread
+            // further up its stack, that thread delivers the rest.
             self.deliver_while(|| true);
             return;
         }

@@ -4,7 +4,7 @@
 //!
 //! - a run, after each of its passes;
 //! - a writer, after each pass that it runs, about as many items as that pass has applied events;
-//! - a writer that has waited until there was less to free ([`MaintenanceView::await_reclaim`]).
+//! - a writer that waits until fewer values are unfreed ([`MaintenanceView::await_reclaim`]).
 
 use super::backlog::Backlog;
 use super::freeing::MAX_GRACE_WAIT;

@@ -31,7 +31,7 @@ pub(super) struct Freeing<K, V> {
     pub(super) retired: Retired<Garbage<K, V>>,
     /// Items retired since the backlog was told.
     uncounted: usize,
-    /// Shards to be drained until the drain is complete.
+    /// How many shards this drain has still to empty.
     pub(super) undrained: usize,
     /// Whether the read rings were drained completely since the drain began.
     pub(super) rings_drained: bool,
@@ -64,7 +64,7 @@ impl<K, V> Freeing<K, V> {
     }
 
     /// Tells the backlog of what was retired.
-    pub(super) fn count(&mut self, backlog: &Backlog) {
+    pub(super) fn report(&mut self, backlog: &Backlog) {
         backlog.note_retired(std::mem::take(&mut self.uncounted));
     }
 
@@ -98,11 +98,11 @@ impl<K, V> Freeing<K, V> {
             self.retries = 0;
             self.wait_expired = false;
         }
-        self.count(backlog);
+        self.report(backlog);
     }
 
-    /// After a run: how many runs in a row have left memory unfreed; `None` if nothing is left, the
-    /// cache has an earlier reason for a run, or enough runs came for this one.
+    /// After a run: how many runs in a row have left memory unfreed; `None` if nothing is left, if
+    /// a table is resizing (a run then comes earlier), or if enough runs were made for this reason.
     pub(super) fn retry(&mut self, is_resizing: bool) -> Option<u32> {
         let left = !self.retired.is_empty() && !is_resizing;
         self.retries = if left {

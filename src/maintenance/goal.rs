@@ -13,17 +13,17 @@ use crate::eviction::Eviction;
 #[derive(Debug)]
 pub(super) struct Goal {
     /// When this many shards have been drained, each shard has been.
-    drained: u64,
-    /// When this much work was done, the work known by then is done.
-    done: Option<u64>,
+    drained_target: u64,
+    /// When `State::done` reaches this count, the work that was known when it was set is done.
+    done_target: Option<u64>,
 }
 
 impl Goal {
     /// The goal of a run that begins after this many drains of shards.
     pub(super) fn new(drained: u64, shards: usize) -> Self {
         Self {
-            drained: drained + shards as u64,
-            done: None,
+            drained_target: drained + shards as u64,
+            done_target: None,
         }
     }
 
@@ -35,10 +35,12 @@ impl Goal {
     /// `drained` and `done` count the shards drained in turn and the units of work done since the
     /// cache was built. `left` is called at most once.
     fn reached_at(&mut self, drained: u64, done: u64, left: impl FnOnce() -> usize) -> bool {
-        if drained < self.drained {
+        if drained < self.drained_target {
             return false;
         }
-        done >= *self.done.get_or_insert_with(|| done + 2 * left() as u64)
+        done >= *self
+            .done_target
+            .get_or_insert_with(|| done + 2 * left() as u64)
     }
 }
 

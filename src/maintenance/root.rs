@@ -28,7 +28,7 @@ pub(crate) struct Setup<K, V> {
 }
 
 /// Keeps the wheel, the size policy, the listener and the memory in step with the map. Calls write
-/// it: on other cache lines than what they only read.
+/// to it, so it stands on other cache lines than the state that calls only read.
 #[repr(align(64))]
 pub(crate) struct Maintenance<K, V> {
     pub(super) is_bounded: bool,

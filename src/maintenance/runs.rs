@@ -18,8 +18,7 @@ use std::time::{Duration, Instant};
 /// caches get their turn.
 const PASSES_PER_TURN: usize = 16;
 
-/// After this number of passes, a run ends though tables still grow or shrink, if nothing else is
-/// left.
+/// A run ends after this many passes even if tables still grow or shrink, if no other work is left.
 const MAX_RESIZE_PASSES: usize = 64;
 
 /// How long `run_pending_tasks` waits for destructors that other threads run.
@@ -80,8 +79,8 @@ impl<K, V> MaintenanceView<'_, K, V> {
         }
         let plan = Plan::RECLAIM;
         // One pass begins a grace period. The next finds it over, unless a reader is pinned, and
-        // drains. What the destructors of these values insert and remove takes two more, and a
-        // reader that is pinned just then one.
+        // drains. The insertions and removals of their destructors take two more passes. A reader
+        // that is pinned at that moment takes one more.
         for _ in 0..MAX_RECLAIM_ROUNDS {
             self.run_all(plan);
             if self.maintenance.state.lock().freeing.retired.is_empty() {
@@ -115,14 +114,14 @@ impl<K, V> MaintenanceView<'_, K, V> {
         self.deliver_pending();
         self.run_resize();
         self.run_reclaim();
-        // Before the wait: no run would come for what falls due meanwhile.
+        // Before the wait: otherwise no run would come for entries that become due during it.
         self.rearm();
         let until = Instant::now() + MAX_DESTRUCTOR_WAIT;
         for _ in 0..MAX_DESTRUCTOR_WAITS {
             if !self.await_freed(until) {
                 return;
             }
-            // What those destructors inserted and removed.
+            // Frees what those destructors removed.
             self.run_reclaim();
             self.rearm();
         }
@@ -172,7 +171,8 @@ impl<K, V> MaintenanceView<'_, K, V> {
             if reached.is_none() && !stopped {
                 break;
             }
-            // The thread also serves other caches, or it is an alarm's.
+            // A run may end before all work is done: the thread also serves other caches, or it
+            // belongs to an alarm.
             let enough = match reached {
                 // What is left may be table moves only, and a pass does few of them.
                 Some(true) => pass >= MAX_RESIZE_PASSES || !self.shared.map.is_resizing(),
@@ -182,7 +182,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
             if enough || (pass >= PASSES_PER_TURN && self.maintenance.waking.waker().is_shared()) {
                 // Let other caches run first: this one continues behind those that have waited
                 // longer.
-                let next = self.maintenance.state.lock().wheel.next_deadline();
+                let next = self.maintenance.state.lock().wheel.next_visit();
                 let at_once = Some(Duration::ZERO);
                 let waking = &self.maintenance.waking;
                 return waking.end(next, at_once, &self.shared.clock, None);
@@ -197,7 +197,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         let mut state = self.maintenance.state.lock();
         // A write after the requests were cleared has made a new request, or its entry is already
         // in the wheel.
-        let next = state.wheel.next_deadline();
+        let next = state.wheel.next_visit();
         let moves = self.shared.map.is_resizing();
         let retries = state.freeing.retry(moves);
         let retry = if moves {
@@ -228,7 +228,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         }
         let now = self.shared.clock.now();
         state.wheel.advance(now);
-        let next = state.wheel.next_deadline()?;
+        let next = state.wheel.next_visit()?;
         drop(state);
         let left = self.shared.clock.view(now).time_left(now, next);
         left.or(Some(Duration::ZERO))

@@ -7,8 +7,9 @@
 //! | Running | a pass runs | → RunningRequired, false | – | → Idle, false |
 //! | RunningRequired | a pass runs, another is requested | stays, false | – | → Required, true |
 //!
-//! A running pass may miss what its later requesters did, so RunningRequired leads to another pass.
-//! `require` returns whether its caller should run a pass, `end` whether another was requested.
+//! A running pass may miss what a thread did that requested a pass after this one began. So
+//! RunningRequired leads to another pass. `require` returns whether its caller should run a pass,
+//! `end` whether another was requested.
 //!
 //! Only the holder of the maintenance lock calls `begin` and `end`, so one pass runs at a time. A
 //! pass does not repeat itself: a caller's pass must stay short, and each write that needs a

@@ -72,9 +72,9 @@ pub(crate) struct Waking {
     /// Passes of writers that have read no clock.
     unchecked: AtomicU32,
     soon: AtomicBool,
-    /// Taken for each change. Inside is the delay until the retry that the last run asked for, for
-    /// memory that readers hold.
-    changes: Mutex<Option<Duration>>,
+    /// Taken for each change. Inside is the delay of a retry: the last run asked for it because
+    /// readers hold memory, or a panic requires it.
+    retry: Mutex<Option<Duration>>,
     waker: Waker,
 }
 
@@ -87,7 +87,7 @@ impl Waking {
             process: AtomicU32::new(process::id()),
             unchecked: AtomicU32::new(0),
             soon: AtomicBool::new(false),
-            changes: Mutex::new(None),
+            retry: Mutex::new(None),
             waker,
         }
     }
@@ -134,7 +134,7 @@ impl Waking {
 
     #[cold]
     fn arrange_soon(&self, clock: &Clock) {
-        let mut retry = self.changes.lock();
+        let mut retry = self.retry.lock();
         let armed = self.armed.load(Ordering::SeqCst);
         // Before the request is noted: if the ticker panics, the next writer has to request again.
         let after = if armed == NEVER {
@@ -170,7 +170,7 @@ impl Waking {
 
     #[cold]
     fn arrange_by(&self, moment: u64, now: u64, clock: &Clock) {
-        let mut retry = self.changes.lock();
+        let mut retry = self.retry.lock();
         let former = self.armed.load(Ordering::SeqCst);
         if !time::is_before(moment, former, now) {
             return;
@@ -234,7 +234,8 @@ impl Waking {
             && time::is_due(now, armed.wrapping_add(STUCK_AFTER)))
     }
 
-    /// The same for a writer that has read no clock.
+    /// For a writer that has read no clock: checks only the process, once in [`UNCHECKED_PASSES`]
+    /// calls.
     pub(crate) fn check_now_and_then(&self) {
         // Relaxed, and not exact: a statistic.
         let count = self.unchecked.load(Ordering::Relaxed);
@@ -254,12 +255,12 @@ impl Waking {
         {
             return;
         }
-        let _gate = self.changes.lock();
+        let _retry = self.retry.lock();
         // A run that was requested soon, or had begun and is to arrange the next, exists only in
         // the parent process.
         self.soon.store(false, Ordering::SeqCst);
         self.call_waker(COALESCE_DELAY, || {
-            // Not of this process either: the next check tries again.
+            // A value that differs from the id of this process, so that the next check tries again.
             self.process.store(!process, Ordering::Relaxed);
         });
     }
@@ -273,10 +274,10 @@ impl Waking {
         }
     }
 
-    /// A run has failed that began when it was arranged for `armed`.
+    /// A panic has ended a run; `armed` is the moment for which a run was arranged when it began.
     #[cold]
     fn try_again(&self, armed: u64) {
-        let mut retry = self.changes.lock();
+        let mut retry = self.retry.lock();
         *retry = Some(RETRY);
         let held = self.armed.load(Ordering::SeqCst);
         // Without a clock: both lie less than 2^63 ns from each other.
@@ -298,7 +299,7 @@ impl Waking {
         clock: &Clock,
         now: Option<u64>,
     ) -> Option<Duration> {
-        let mut changes = self.changes.lock();
+        let mut until_retry = self.retry.lock();
         // A writer may have requested a moment though the run has left nothing: the waker needs
         // that one as a time from now, too.
         let armed = self.armed.load(Ordering::SeqCst);
@@ -308,7 +309,7 @@ impl Waking {
         } else {
             0
         };
-        *changes = retry;
+        *until_retry = retry;
         let armed = time::earlier(armed, next.unwrap_or(NEVER), now);
         self.armed.store(armed, Ordering::SeqCst);
         let soon = self.soon.load(Ordering::SeqCst).then_some(COALESCE_DELAY);

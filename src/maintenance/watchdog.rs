@@ -23,7 +23,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     }
 
     /// One pass in place of the scheduler thread. Not if that thread, or another, holds the
-    /// maintenance lock: callers never wait for it here.
+    /// maintenance lock: callers hardly ever wait for it here.
     #[cold]
     fn run_for_stuck_thread(self) {
         if self.maintenance.state.try_lock().is_some() {

@@ -55,7 +55,10 @@ impl<K, V> Maintenance<K, V> {
         } else {
             self.leaves_work(&outcome) && self.waking.is_unrequested()
         };
-        if self.is_late_for(&outcome) || has_work || outcome.buffered >= self.batch_soft_limit {
+        if self.needs_request_or_check(&outcome)
+            || has_work
+            || outcome.buffered >= self.batch_soft_limit
+        {
             self.view(shared).schedule_followup(outcome, allowed);
         }
     }
@@ -63,7 +66,7 @@ impl<K, V> Maintenance<K, V> {
     /// True if no run is arranged early enough for the written entry, or if it is time to check
     /// that the arranged run will come.
     #[inline(always)]
-    fn is_late_for(&self, outcome: &WriteOutcome) -> bool {
+    fn needs_request_or_check(&self, outcome: &WriteOutcome) -> bool {
         let Some(now) = outcome.now.filter(|_| outcome.deadline != NEVER) else {
             return false;
         };
@@ -123,7 +126,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
             self.check_threads(now, allowed);
             if outcome.deadline != NEVER {
                 let flush = maintenance.spans.flush_time(outcome.deadline, now);
-                // The policy was asked since the write read the clock, and may have taken its time.
+                // Since the write read the clock, the policy was asked, which may have taken long.
                 let now = if maintenance.waking.is_up_to_callers() {
                     now
                 } else {
@@ -150,7 +153,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
 
     /// A small pass by a writer, or by a reader that met an expired entry. Does nothing if another
     /// thread holds the maintenance lock and the batches have room. The caller may hold a pin only
-    /// if `may` is `Nothing`.
+    /// if `allowed` is `UserCode::None`.
     fn help(self, shard: usize, buffered: usize, now: Option<u64>, allowed: UserCode) {
         let maintenance = self.maintenance;
         let (waking, clock) = (&maintenance.waking, &self.shared.clock);
@@ -174,7 +177,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
             (state, passed.more) = self.evict_excess(state, debt, plan.without_drain(), allowed);
         }
         if alone {
-            let next = state.wheel.next_deadline();
+            let next = state.wheel.next_visit();
             let now = (was_armed || next.is_some()).then(|| clock.now());
             // If work is left when the budget is spent, it is due now: the next caller continues.
             let next = now.filter(|_| passed.more).or(next);
@@ -231,7 +234,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     /// work.
     ///
     /// A pass evicts as many victims as entries came in. If the victims weigh less, that is not
-    /// enough: without this the weight would run away from the bound.
+    /// enough: without this the weight would rise far above the bound.
     pub(super) fn evict_excess(
         self,
         mut state: MutexGuard<'a, State<K, V>>,

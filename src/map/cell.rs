@@ -30,8 +30,8 @@ pub(super) struct Locked<K, V> {
 pub(super) struct Totals {
     pub(super) entries: AtomicU64,
     pub(super) weight: AtomicU64,
-    /// Loads that are listed, for removals of absent keys, which take no lock otherwise; see
-    /// [`ShardCell::may_load`].
+    /// How many loads are listed. If there are none, the removal of an absent key takes no lock;
+    /// see [`ShardCell::may_load`].
     pub(super) loads: AtomicU64,
 }
 

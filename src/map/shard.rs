@@ -53,7 +53,8 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.table.writer(&mut self.locked.state)
     }
 
-    /// Confirms a probe of this shard; `None` if the key may have come or gone since.
+    /// Confirms a probe of this shard; `None` if the key may have been inserted, replaced or
+    /// removed since.
     // Always inlined: else the whole answer would go through the stack.
     #[inline(always)]
     pub(crate) fn revalidate(
@@ -177,7 +178,8 @@ impl<'a, K, V> Shard<'a, K, V> {
         node.set_state(NodeState::Removed);
     }
 
-    /// Hands a node that was never added to the pass, so that it is notified with `cause`.
+    /// Hands the pass a node that was never in the table, so that the listener is notified of it
+    /// with `cause`.
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse(&mut self, new: NewNode<K, V>, cause: RemovalCause) {

@@ -33,7 +33,7 @@ pub(crate) const TAG_SHIFT: u32 = 48;
 pub(crate) const TAG_BITS: u32 = if TOP_BYTE { 8 } else { 16 };
 
 /// The bits of a tag in a word.
-const TAG: usize = ((1 << TAG_BITS) - 1) << TAG_SHIFT;
+const TAG_IN_WORD: usize = ((1 << TAG_BITS) - 1) << TAG_SHIFT;
 
 /// The upper part of an address.
 #[cfg(not(any(
@@ -83,7 +83,7 @@ pub(crate) fn is_taggable(at: usize, size: usize) -> bool {
 /// [`is_taggable`], whatever a test says.
 pub(crate) fn fits(at: usize, size: usize) -> bool {
     at.checked_add(size)
-        .is_some_and(|end| (at | end) & TAG == 0 && (TOP_BYTE || end >> TAG_SHIFT == 0))
+        .is_some_and(|end| (at | end) & TAG_IN_WORD == 0 && (TOP_BYTE || end >> TAG_SHIFT == 0))
 }
 
 /// Panics, since an allocation does not leave that room.

@@ -5,8 +5,8 @@
 //!
 //! A replacement brings a new node, since readers may still hold the former one. The entry stays
 //! where it is: the new node takes it over, so the pass need not touch its neighbours, unless the
-//! new deadline belongs in another bucket of the wheel or the size policy moves what was used.
-//! Lists link entries; an entry knows its current node.
+//! new deadline belongs in another bucket of the wheel or the size policy moves the entry because
+//! it was used. Lists link entries; an entry knows its current node.
 //!
 //! ```text
 //!  of every entry                                    where there is a size policy

@@ -109,11 +109,11 @@ impl<K, V> Node<K, V> {
         has_ended(judged, now) || self.move_deadline(judged, claimed(judged, now)).is_ok()
     }
 
-    /// The wanted deadline of an entry that is live at `now`; of one that is due `None`, which is
+    /// The wanted deadline of an entry that is live at `now`. `None` if the entry is due; that is
     /// final (node 4).
     ///
-    /// If the claim comes too late, it judges again: the first may have been another claim, and
-    /// then the entry is expired in either case.
+    /// If another thread moves the deadline first, the call judges again. If that thread claimed
+    /// it, the entry is expired in any case.
     #[inline]
     pub(crate) fn deadline_if_live(&self, now: u64) -> Option<u64> {
         let judged = self.deadline();
@@ -165,8 +165,8 @@ impl<K, V> Node<K, V> {
         deadline & FROZEN != 0 && has_ended(deadline, now)
     }
 
-    /// The wanted deadline, or `judged` if that was the last one seen before it was claimed or
-    /// frozen.
+    /// The wanted deadline. If it was claimed or frozen since the caller read `judged`, then
+    /// `judged`.
     #[inline]
     pub(crate) fn present_deadline(&self, judged: u64, now: u64) -> u64 {
         let deadline = self.deadline();
@@ -217,7 +217,8 @@ fn claimed(judged: u64, now: u64) -> u64 {
     let from = if now.wrapping_sub(judged) < CLAIM_SHIFT / 2 {
         judged
     } else {
-        // Overdue by 36 years and more: that much earlier once again might look live.
+        // The deadline passed 36 years ago or earlier. A deadline even further in the past might
+        // look live.
         now
     };
     // Never the reserved value, which is odd.

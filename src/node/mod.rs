@@ -52,8 +52,9 @@
 //! | key, value, hash, weight, written, entry | its writer, before publishing | any thread with a pin, the pass |
 //! | deadline | any thread with a pin | any thread with a pin |
 //! | state | the holder of the shard's lock; to Dead or Succeeded: the pass | any thread |
-//! | seen | readers | readers |
-//! | own, refresh | any thread with a pin | any thread with a pin |
+//! | seen | readers, the writer that replaces the node, the pass | readers, that writer |
+//! | own | its writer, the holder of the shard's lock | any thread with a pin |
+//! | refresh | any thread with a pin | any thread with a pin |
 //! | written, after that | the holder of the shard's lock | any thread with a pin |
 //! | what is in the entry | the pass | the pass |
 

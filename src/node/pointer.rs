@@ -62,7 +62,7 @@ impl<K, V> NodePtr<K, V> {
     /// The shard of the map whose slab it is of.
     #[inline]
     pub(crate) fn shard(self) -> usize {
-        // SAFETY: node 1; or, when the content is gone, its slot is the caller's yet.
+        // SAFETY: node 1; or the content was dropped already, and the caller still owns the slot.
         unsafe { chunk::shard(self.0) }
     }
 
@@ -117,8 +117,8 @@ impl<K, V> NodePtr<K, V> {
         unsafe { chunk::cell(self.0, |header| header.owns) }
     }
 
-    /// The deadline that the entry's own lifetime gives, without the cache-wide idle limit; the
-    /// wanted deadline where the two are not kept apart.
+    /// The deadline that the entry's own lifetime gives, without the cache-wide limits; the wanted
+    /// deadline where the two are not kept apart.
     pub(crate) fn own_deadline(&self) -> u64 {
         self.own()
             .map_or_else(|| self.deadline(), |own| own.load(Ordering::Acquire))

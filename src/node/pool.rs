@@ -13,9 +13,10 @@
 //! their addresses, turn after turn, and the processor predicts the next one. A stack would mix the
 //! order more with each reuse.
 //!
-//! `may_be_recycled` limits the number of recycled slots. The number of entries of a shard varies
-//! by about three times the square root of `n`, and some slots wait to be freed, so about six times
-//! the root is enough. Slots above the limit return to their regions and lose their order.
+//! `may_be_recycled` limits the number of recycled slots. The number of entries of a shard with `n`
+//! entries varies by about three times the square root of `n`, and some slots wait to be freed. So
+//! about six times the root is enough. Slots above the limit return to their regions and lose their
+//! order.
 //!
 //! # Invariants
 //!
@@ -44,11 +45,12 @@ use std::ptr::{self, NonNull};
 pub(super) const ONE_SLOT_CHUNKS: bool = cfg!(any(fuzzing, wheelhouse_single));
 /// Number of chunks of the largest regions.
 const MAX_CHUNKS: usize = if ONE_SLOT_CHUNKS { 1 } else { 64 };
-/// The square of the number of slots that may stay recycled, as a multiple of the slots that are
-/// not free: the number is about six times their root. At most half of those slots, too.
+/// The number of recycled slots, squared, is at most this multiple of the number of slots that are
+/// not free. So at most about six times the root of that number stay recycled, and at most half of
+/// it.
 const RECYCLED_SQUARED: u64 = if ONE_SLOT_CHUNKS { 0 } else { 32 };
-/// At least this many recycled slots return to their regions at a time, under the owner's lock; or
-/// as many as were just returned to the pool, which is enough (`may_be_recycled`).
+/// At most this many recycled slots return to their regions at a time, under the owner's lock; or,
+/// if that is more, as many as were just returned to the pool, which is enough (`may_be_recycled`).
 const RETURNED_AT_A_TIME: usize = 64;
 
 /// The division of chunks into slots.
@@ -417,8 +419,8 @@ impl Pool {
         }
     }
 
-    /// A region has become empty: returns empty regions to the allocator as long as an eighth of
-    /// what is in use would still have room.
+    /// A region has become empty: returns empty regions to the allocator as long as the free slots
+    /// that stay are at least an eighth of the slots in use.
     #[cold]
     fn release(&mut self, number: u32, vacated: &mut Vacated) {
         if let Some(region) = &mut self.regions[number as usize]

@@ -3,13 +3,13 @@
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::time::{self, NEVER};
 
-/// The moment of a node's refresh. While a reload is under way it is the moment at which the
-/// right to reload falls due again.
+/// The moment of a node's refresh. While a reload is under way, it is the moment from which the
+/// right to reload can be taken again.
 pub(crate) struct RefreshMoment {
     at: AtomicU64,
     failures: AtomicU32,
     /// Whether a reload is under way.
-    reloads: AtomicBool,
+    is_reloading: AtomicBool,
 }
 
 impl RefreshMoment {
@@ -18,23 +18,23 @@ impl RefreshMoment {
         Self {
             at: AtomicU64::new(NEVER),
             failures: AtomicU32::new(0),
-            reloads: AtomicBool::new(false),
+            is_reloading: AtomicBool::new(false),
         }
     }
 
     /// The moment, in cache time.
     ///
-    /// Relaxed, as the rest: nothing is read on the strength of it. The right to reload is given
+    /// Relaxed, as the rest: no other memory is read because of it. The right to reload is given
     /// under the shard's lock.
     #[inline]
     pub(crate) fn at(&self) -> u64 {
         self.at.load(Ordering::Relaxed)
     }
 
-    /// The moment that outlives the process: a reload that is under way does not, so the node is
-    /// as stale as it was when that began.
+    /// The moment to keep in a snapshot. A reload that is under way ends with the process, so its
+    /// node counts as stale now.
     pub(crate) fn at_without_reload(&self, now: u64) -> u64 {
-        if self.reloads.load(Ordering::Relaxed) {
+        if self.is_reloading.load(Ordering::Relaxed) {
             now
         } else {
             self.at()
@@ -55,13 +55,13 @@ impl RefreshMoment {
     /// Sets the moment, with no failure behind it.
     pub(crate) fn set(&self, at: u64) {
         self.failures.store(0, Ordering::Relaxed);
-        self.reloads.store(false, Ordering::Relaxed);
+        self.is_reloading.store(false, Ordering::Relaxed);
         self.at.store(at, Ordering::Relaxed);
     }
 
-    /// A reload begins, whose right falls due again at `until`.
+    /// A reload begins. Its right can be taken again from `until` on.
     pub(crate) fn begin(&self, until: u64) {
-        self.reloads.store(true, Ordering::Relaxed);
+        self.is_reloading.store(true, Ordering::Relaxed);
         self.at.store(until, Ordering::Relaxed);
     }
 
@@ -73,7 +73,7 @@ impl RefreshMoment {
         if ended.is_ok() {
             let failures = self.failures().saturating_add(1);
             self.failures.store(failures, Ordering::Relaxed);
-            self.reloads.store(false, Ordering::Relaxed);
+            self.is_reloading.store(false, Ordering::Relaxed);
         }
     }
 }

@@ -41,11 +41,12 @@ impl TimedAnswer {
         }
     }
 
-    /// Fixes the end of an entry that is about to be replaced. Returns the cause for which it
-    /// leaves, and the own deadline that the new value gets if the answer is to keep it.
+    /// Decides how the entry that is about to be replaced ends. Returns the cause of its removal,
+    /// and the own deadline that the new value gets if the policy keeps the deadline.
     ///
-    /// `None` if the policy has to be asked again: the entry fell due since, so the answer has to
-    /// be about a new one; or its deadline is not the one that the policy kept, and `may_ask`.
+    /// `None` if the policy must be asked again. Either the entry has become due since, so the
+    /// write now creates an entry. Or `may_ask` is set, and the deadline is no longer the one that
+    /// the policy saw.
     // Always inlined, so that the answer stays in registers.
     #[inline(always)]
     pub(super) fn supersede<K, V>(

@@ -45,7 +45,8 @@ pub(crate) trait WriteCondition<K, V> {
         false
     }
 
-    /// Before each attempt, with no lock held: the node that the key has. False gives the write up.
+    /// Called before each attempt, with no lock held, with the node that the key has. False gives
+    /// the write up.
     #[inline]
     fn look(&mut self, _found: Option<NodePtr<K, V>>) -> bool {
         true
@@ -119,7 +120,7 @@ impl<K, V> Explicit<K, V> {
         }
     }
 
-    /// Whether a load was revoked: then the condition is to be dropped with no pin held.
+    /// Whether a load was revoked. If so, drop the condition only when no pin is held.
     pub(crate) fn has_revoked(&self) -> bool {
         self.found_loads
             .as_ref()

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 /// The state behind a [`Cache`](crate::Cache).
 ///
-/// In this order: what a hit reads stands on the first two cache lines, up to the clock's first
-/// field in `shared`, if the hasher is the default one. What calls write comes last.
-/// The alignment keeps the reference counts in front of the state on other lines.
+/// The fields have this order so that a hit reads two cache lines only: up to the clock's first
+/// field in `shared`, with the default hasher. The fields that calls write come last. The alignment
+/// keeps the reference counts in front of the state on other lines.
 #[repr(C, align(128))]
 pub(crate) struct Core<K, V, S> {
     hasher: S,
@@ -22,8 +22,8 @@ pub(crate) struct Core<K, V, S> {
     needs_mixing: bool,
     /// A read moves no deadline and is not counted: it leaves at most a read event.
     pub(crate) has_fast_reads: AtomicBool,
-    /// Look-ups read the clock before they pin: that takes no call, entries have deadlines as a
-    /// rule, and no read has moved one yet.
+    /// Look-ups read the clock before they pin. True if a reading takes no call, entries have
+    /// deadlines as a rule, and no read has moved a deadline yet.
     pub(crate) reads_clock_first: AtomicBool,
     pub(crate) shared: Shared<K, V>,
     pub(crate) lifetimes: Lifetimes<K, V>,

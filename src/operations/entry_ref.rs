@@ -105,8 +105,8 @@ impl<'a, K, V> EntryRef<'a, K, V> {
         self.clock.view(now).time_left(now, deadline)
     }
 
-    /// The time since this value was written. An age of 2^63 ns (292 years) or more reads as zero,
-    /// because it looks like a step backwards of the clock.
+    /// The time since this value was written. An age of 292 years or more reads as zero, because it
+    /// looks like a step backwards of the clock.
     ///
     /// # Cost
     ///

@@ -61,8 +61,8 @@ impl<K, V> Hit<K, V> {
             core.reads_clock_first.store(false, Ordering::Relaxed);
         }
         // The pass finds out about a later deadline when it comes to the entry's bucket. It needs
-        // an event for an earlier deadline, and for a removed one, or a timer would stay armed for
-        // nothing.
+        // an event for an earlier deadline. It also needs one for a removed deadline: otherwise the
+        // wheel would keep the entry for nothing.
         if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
             let moved = core.move_deadline(node, deadline, answer, now);
             return self.still_valid(moved);

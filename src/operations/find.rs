@@ -94,8 +94,8 @@ impl<K, V> Shared<K, V> {
     /// The live entry of a key. If there is none: `Err(None)` if the key is absent, `Err(Some)`
     /// with the due entry, for [`claim_due`](Self::claim_due). `now` is a reading of the clock that
     /// this call has taken already, if there is one.
-    // Inlined into each caller. What seldom happens continues in tail calls: so what was found
-    // stays in registers.
+    // Inlined into each caller. Rare cases continue in tail calls, so the result stays in
+    // registers.
     #[inline(always)]
     pub(super) fn find<Q>(
         &self,
@@ -155,7 +155,8 @@ impl<K, V> Shared<K, V> {
     where
         K: Eq,
     {
-        // In this order: live by its deadline, and in the map even after that was judged.
+        // In this order: first the deadline says that the node is live, then its state says that it
+        // is still in the map.
         match self.judge(node, Ahead::NONE) {
             Ok(hit) if node.state() == NodeState::Live => Some(hit),
             _ => self.find_live(node.hash(), node.key(), pin).ok(),
@@ -179,7 +180,8 @@ impl<K, V> Shared<K, V> {
             deadline,
             now,
         } = due;
-        // Final: an extension comes too late from here on, or has come before.
+        // This is final: either the claim succeeds, and no extension can follow, or an extension
+        // came first, and the claim fails.
         if !node.claim(deadline, now) {
             return false;
         }

@@ -36,7 +36,8 @@ pub(crate) struct WeakHandle<K, V, S> {
     gate: Arc<Gate>,
 }
 
-/// A reference to a cache, for which the drop of the last handle waits. It stays on its thread.
+/// A reference to a cache. The drop of the last handle waits until this is dropped. It stays on its
+/// thread.
 pub(crate) struct Visit<K, V, S> {
     // Dropped in this order (gate 1).
     core: Arc<Core<K, V, S>>,

@@ -83,7 +83,7 @@ impl<K, V> Lifetimes<K, V> {
     pub(crate) fn new(policy: Option<Box<dyn Lifetime<K, V>>>, limits: Limits) -> Self {
         let policy_asks = policy
             .as_ref()
-            .map_or(Asks::NOTHING, |policy| policy.asks());
+            .map_or(Asks::ONLY_NEW, |policy| policy.asks());
         Self {
             policy_asks,
             updates_as_new: policy_asks.updates && !policy_asks.times,
@@ -206,26 +206,28 @@ impl<K, V> Lifetimes<K, V> {
         }
     }
 
-    /// Notes that an entry is about to be given an own deadline by hand, before any reader can meet
-    /// it.
+    /// Notes that a caller gives an entry an own deadline. Called before any reader can meet that
+    /// deadline.
     ///
-    /// Relaxed, as in [`own_deadline`](Self::own_deadline): after this the node is published, or
-    /// its wanted deadline moved, with release; a reader has seen both by then, with acquire.
+    /// Relaxed, as in [`own_deadline`](Self::own_deadline): the node is published, or its wanted
+    /// deadline moved, after this store and with release. A reader that loads the node or the
+    /// deadline with acquire sees this store.
     pub(crate) fn note_own(&self) {
         if !self.owned.load(Ordering::Relaxed) {
             self.owned.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether an entry may have a deadline of its own apart from the wanted one, which was read
-    /// before.
+    /// Whether an entry may have an own deadline beside the wanted one. Read the wanted one before
+    /// this call.
     #[inline]
     pub(crate) fn may_keep_own(&self) -> bool {
         self.kept_apart && self.owned.load(Ordering::Relaxed)
     }
 
     /// The own deadline of a node whose wanted one was read before, where they are kept apart.
-    // Out of line, or reads of caches that keep none apart would save a register more.
+    // Out of line: otherwise reads of caches that keep no own deadline apart would save one more
+    // register.
     #[inline(never)]
     pub(crate) fn own_deadline(&self, node: NodePtr<K, V>) -> u64 {
         if self.owned.load(Ordering::Relaxed) {

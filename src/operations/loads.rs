@@ -84,7 +84,7 @@ impl<K, V, S> LoadView<'_, K, V, S> {
         }
     }
 
-    /// The same where a panic of the scheduler's alarm must not get out.
+    /// The same, but a panic of the scheduler's alarm is caught.
     pub(crate) fn watch_quietly(self, load: &Load<K, V>, now: u64) {
         contain(|| self.watch(load, now));
     }

@@ -212,7 +212,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
 }
 
 /// The steps of a look-up of the kind `L` by a key of type `Q`.
-// Functions, and no methods of a struct of core, hash and key: it would pass through memory.
+// Functions with separate arguments: a struct of core, hash and key would pass through memory.
 struct Flow<K, V, S, L, Q: ?Sized>(PhantomData<(K, V, S, L)>, PhantomData<Q>);
 
 impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow<K, V, S, L, Q> {
@@ -336,8 +336,8 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         }
     }
 
-    /// Starts a read over whose entry was changed meanwhile.
-    // Apart from the first attempt, which is straight code: a loop around it would cost every hit.
+    /// Starts over a read whose entry was changed meanwhile.
+    // Separate from the first attempt: a loop around that attempt would slow down every hit.
     #[cold]
     #[inline(never)]
     fn read_again<'a>(

@@ -20,8 +20,8 @@ pub(crate) fn set_refresh<K, V>(node: NodePtr<K, V>, at: Option<u64>) {
 }
 
 impl<K: 'static, V: 'static> Lifetimes<K, V> {
-    /// Asks the refresh policy about a value that comes in at `now` with an own deadline: from when
-    /// on it is stale. User code: no lock is held.
+    /// Asks the refresh policy when a value becomes stale. The value comes in at `now` with the own
+    /// deadline `own`. User code: no lock is held.
     #[cold]
     #[inline(never)]
     pub(crate) fn ask_refresh(
@@ -94,8 +94,8 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
     }
 }
 
-/// A `get` that tells, beside the value, from when on the entry is stale, and the reading of the
-/// clock at which it was judged; 0 where none was needed.
+/// A `get` that also returns the moment from which the entry is stale, and the reading of the clock
+/// by which the entry was judged (0 if none was needed).
 pub(crate) enum Timed {}
 
 impl<K: 'static, V: Clone + 'static> Take<K, V> for Timed {

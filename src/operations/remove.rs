@@ -20,8 +20,8 @@ const REMOVALS_PER_LOCK: usize = 64;
 /// by `look` itself (a value's `clone`), it then removes first and looks afterwards.
 const MAX_LOOKS: u32 = 16;
 
-/// A removal that has to be tried again: the key came or went since it was looked up, or has loads
-/// that were not compared yet.
+/// A removal that has to be tried again: the key was inserted, replaced or removed since it was
+/// looked up, or has loads that were not compared yet.
 struct RetryRemoval;
 
 impl<K, V, S> Core<K, V, S>
@@ -150,7 +150,7 @@ where
     Q: Equivalent<K> + ?Sized,
 {
     /// The rest of a removal whose first attempt was overtaken.
-    // Apart from the first attempt, as in a write.
+    // Separate from the first attempt, as in a write.
     #[cold]
     #[inline(never)]
     fn attempt_again<R>(
@@ -185,7 +185,8 @@ where
         // Before the pin, whose fence delays the memory loads after it.
         cell.prefetch(hash);
         let pin = core.shared.pin();
-        // Before the look-up: a load that ends in between has stored what the look-up missed.
+        // Asked before the look-up. In the other order, a load could store its value after the
+        // look-up and end before this question, and the removal would miss both.
         let may_load = cell.may_load();
         let probe = cell.probe(hash, &pin, |node| key.equivalent(node.key()));
         let Some(node) = probe.found else {
@@ -297,8 +298,8 @@ impl<K, V> Shared<K, V> {
         (cause, now)
     }
 
-    /// `Expired` if the node is due now, which is then final; else `Explicit`. Under the shard's
-    /// lock.
+    /// `Expired` if the node is due now: its deadline is then claimed. Else `Explicit`. Under the
+    /// shard's lock.
     fn cause_of_leaving(&self, node: NodePtr<K, V>) -> (RemovalCause, Option<u64>) {
         if node.deadline() == NEVER {
             return (RemovalCause::Explicit, None);

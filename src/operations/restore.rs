@@ -25,7 +25,7 @@ pub(crate) struct Remaining {
     pub(crate) own: Option<Duration>,
     /// Until the idle limit ends it.
     pub(crate) idle: Option<Duration>,
-    /// Until it is due for a reload.
+    /// Until it becomes stale.
     pub(crate) refresh: Option<Duration>,
     /// Since it was written.
     pub(crate) age: Duration,

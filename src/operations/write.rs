@@ -45,8 +45,8 @@ impl Attempt {
     };
 }
 
-/// A write that has to be tried again: the key came or went since it was looked up, or the answer
-/// no longer fits what is there.
+/// A write that has to be tried again: the key was inserted, replaced or removed since it was
+/// looked up, or the answer no longer fits what is there.
 struct RetryWrite<K, V> {
     new: NewNode<K, V>,
     asked: TimedAnswer,
@@ -63,8 +63,8 @@ enum Failed<K, V> {
 const SHORT_LIFETIME: u64 = 1 << 30;
 
 impl<K, V> Shared<K, V> {
-    /// Returns `read`, or reads the clock now. A reading of `NEVER`, which means 'not known',
-    /// becomes 1 ns later.
+    /// Returns `read`, or reads the clock now. A reading that equals `NEVER`, which means 'not
+    /// known', is moved to the next moment.
     #[inline(always)]
     fn time_of_write(&self, read: Ahead) -> u64 {
         let now = read.or_call(&self.clock);
@@ -248,8 +248,9 @@ where
         value: V,
         condition: &mut impl WriteCondition<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
-        // Before the pin, whose fence delays the memory loads after it, and waits for a reading of
-        // the clock. After all user code that made the value.
+        // The prefetch and the reading of the clock come before the pin: its fence delays later
+        // memory loads, and waits for an earlier reading. All user code that made the value has run
+        // by now.
         let core = self.core;
         let cell = core.shared.map.cell(hash);
         cell.prefetch(hash);
@@ -261,8 +262,8 @@ where
     }
 
     /// The rest of a write whose first attempt was overtaken.
-    // Apart from the first attempt, which is straight code: a loop around it would keep in memory
-    // what the attempts share.
+    // Separate from the first attempt: a loop around that attempt would keep in memory what the
+    // attempts share.
     #[cold]
     #[inline(never)]
     fn attempt_again(
@@ -292,8 +293,8 @@ where
     }
 
     /// One attempt of a write.
-    // The pin comes last, so that if the user's code panics it is let go before key and value are
-    // dropped.
+    // The pin comes after `new`, so that it is dropped first if the user's code panics, before key
+    // and value.
     #[inline(always)]
     fn attempt(
         &self,
@@ -317,7 +318,7 @@ where
             drop(pin);
             return Err(Failed::Refused(new));
         }
-        // After the key was compared, where a reading takes a call.
+        // If a reading takes a call, the clock is read here, after the key was compared.
         let now = shared.time_of_write(now);
         let asked = attempt
             .last

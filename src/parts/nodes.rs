@@ -70,7 +70,7 @@ impl Nodes {
         let number = *node.key();
         self.by_number[number as usize] = None;
         self.vacant.push(number);
-        // SAFETY: node 1: made by this slab and just forgotten here; the door that calls has
+        // SAFETY: node 1: made by this slab and just forgotten here; the part that calls has
         // unlinked it, and runs on one thread. Nothing in it has a destructor.
         unsafe { self.emptied.push(node) }
         self.waiting += 1;

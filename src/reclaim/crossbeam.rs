@@ -16,7 +16,7 @@ use crossbeam_epoch::{Collector, Guard, LocalHandle};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Witness that the calling thread holds up grace periods of one domain.
+/// Proof that the calling thread holds up grace periods of one domain.
 pub(crate) struct Pin(Guard);
 
 /// An outermost pin that lives for one call.

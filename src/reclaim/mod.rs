@@ -28,7 +28,8 @@
 //! 1. `RECENT` (`records.rs`) is `(0, null)`, or it points to the record of a registration that
 //!    this thread's `REGISTRATIONS` owns, and its number is the number of that record's domain.
 //!    Every removal from `REGISTRATIONS` resets it first. Domains are numbered from 1, and a number
-//!    is never used again; a place is, so a slot of `REGISTRATIONS` also says the number.
+//!    is never used again. A place is used again, so a slot of `REGISTRATIONS` also holds the
+//!    number.
 //! 2. A record outlives its pins. In the own scheme, `REGISTRATIONS` releases a record only while
 //!    it has no pin, or makes it an *orphan*, which holds a reference to itself; the last pin then
 //!    drops that reference. In crossbeam-epoch, a guard keeps its participant alive.

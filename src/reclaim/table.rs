@@ -148,7 +148,8 @@ impl<R: Registered> Table<R> {
             }
             left += kept;
         }
-        // A cleanup visits each chunk: not more often than one registration in so many.
+        // A cleanup visits each chunk, so at least as many registrations as chunks come between two
+        // cleanups.
         self.until_cleanup = left.max(self.chunks.len()).max(LEAST_UNTIL_CLEANUP);
     }
 }

@@ -29,10 +29,10 @@ pub(crate) fn usual_pause(failures: u32) -> Duration {
 
 /// Decides for each entry when to reload it.
 ///
-/// Each answer counts from the moment of the call; `None` means that the entry is never stale.
-/// `lifetime` is the time left until the entry's deadline, `None` if it has none. A refresh moment
-/// at or after the deadline has no effect. The policy is not asked about a
-/// [`Loaded`](crate::Loaded) that carries [`refresh_in`](crate::Loaded::refresh_in).
+/// Each answer counts from `at`, or, for a failure, from the moment of the call; `None` means that
+/// the entry is never stale. `lifetime` is the time left until the entry's deadline, `None` if it
+/// has none. A refresh moment at or after the deadline has no effect. The policy is not asked about
+/// a [`Loaded`](crate::Loaded) that carries [`refresh_in`](crate::Loaded::refresh_in).
 ///
 /// The methods run with no lock held, on the thread that writes. A panic in a method is treated as
 /// a panic in an [`Expiry`](crate::Expiry). If

@@ -121,7 +121,7 @@ impl Gate {
 
     /// Whether the calling thread has to hand the cache over to a new thread, which drops it: the
     /// thread that closed the gate does not wait, and no other thread has handed it over.
-    pub(super) fn needs_new_thread(&self) -> bool {
+    pub(super) fn claim_new_thread(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed) && !self.has_new_thread.swap(true, Ordering::Relaxed)
     }
 
@@ -178,7 +178,7 @@ mod tests {
             drop(entered);
             waiter.join().expect("no panic");
         });
-        assert!(!gate.needs_new_thread());
+        assert!(!gate.claim_new_thread());
     }
 
     #[test]
@@ -190,8 +190,8 @@ mod tests {
         drop(second);
         assert!(outer.is_innermost());
         assert!(!inner.close(), "inside another gate");
-        assert!(inner.needs_new_thread(), "to the first that asks");
-        assert!(!inner.needs_new_thread());
+        assert!(inner.claim_new_thread(), "to the first that asks");
+        assert!(!inner.claim_new_thread());
         drop(first);
         assert!(outer.close());
     }

@@ -107,7 +107,7 @@ impl TaskRef {
         let Some(name) = task.notifier_name() else {
             return;
         };
-        if !self.gate.needs_new_thread() {
+        if !self.gate.claim_new_thread() {
             return;
         }
         let gate = self.gate();

@@ -229,8 +229,8 @@ impl Stats {
     }
 
     /// How many of the [`removals`](Self::removals) with the cause `Expired` were done by
-    /// maintenance passes. The others were done by a writer that met the expired entry under its
-    /// key: `insert`, `invalidate` or `remove`.
+    /// maintenance passes. The others were done by a call that met the expired entry: a write,
+    /// a removal, a load or `restore`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -282,7 +282,7 @@ impl Stats {
 impl Sub for Stats {
     type Output = Stats;
 
-    /// The same for references.
+    /// The same as the subtraction of two references.
     fn sub(self, earlier: Stats) -> Stats {
         &self - &earlier
     }

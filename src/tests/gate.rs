@@ -35,7 +35,8 @@ impl Scene {
     }
 
     fn close(&self) {
-        // `holds` answers for the system's thread, and loom runs all threads of a model on one.
+        // The answer of `close` does not count: it is about the system's thread, and loom runs all
+        // threads of a model on one.
         _ = self.gate.close();
         self.gate.wait_until_empty();
         for at_work in &self.at_work {

@@ -188,7 +188,7 @@ fn a_waiter_that_leaves_against_a_hand_over_passes_it_on() {
 }
 
 #[test]
-fn a_hand_over_against_a_look_for_a_ring() {
+fn a_hand_over_against_a_look_for_a_cycle() {
     explore(|| {
         const WAITER: u64 = 9;
         let scene = Scene::new();
@@ -197,7 +197,11 @@ fn a_hand_over_against_a_look_for_a_ring() {
         let theirs = Arc::clone(&scene);
         let leader = thread::spawn(move || theirs.end(&Outcome::Nothing));
         // The waiter looks for whom it waits, while the leader hands the lead to it.
-        assert_ne!(scene.load.blocks(ticket), Some(WAITER), "a false alarm");
+        assert_ne!(
+            scene.load.awaited_thread(ticket),
+            Some(WAITER),
+            "a false alarm"
+        );
         leader.join().unwrap();
         assert!(matches!(
             scene.load.poll(ticket, None),

@@ -2,8 +2,8 @@
 //! [loom](https://docs.rs/loom).
 //!
 //! Each model has two or three threads with a few operations each and tests one claim. The models
-//! run the crate's own structures, on real nodes. Two show that a model can fail: [`weakened`] is a
-//! wrong copy, and two modules of [`grace`] lack a fence. Run them with `ci/loom.sh`, which also
+//! run the crate's own structures, on real nodes. Some show that a model can fail: [`weakened`] is
+//! a wrong copy, and two modules of [`grace`] lack a fence. Run them with `ci/loom.sh`, which also
 //! names the bound.
 //!
 //! loom remembers one last reader of an atomic. If a thread loads a value before it stores, it
@@ -70,7 +70,7 @@
 //! | `load::a_revocation_against_a_commit…` | the value is stored or the load revoked |
 //! | `load::a_turn_against_a_revocation…` | the waiter wakes, even if the leader is stuck |
 //! | `load::a_hand_over_against_a_revocation…` | the waiter leads, or looks again |
-//! | `load::a_hand_over_against_a_look_for_a_ring…` | a call never waits for itself |
+//! | `load::a_hand_over_against_a_look_for_a_cycle…` | a call never waits for itself |
 //! | `load::a_waiter_that_leaves…` | the lead is passed on |
 //! | `weakened::two_posts…` | must fail: the token without its second check |
 //!

@@ -106,7 +106,8 @@ impl Pair {
         best
     }
 
-    /// The rate between two pairs, if it is one and known to a part in `2^precision`.
+    /// The rate between two pairs. `None` if a clock has gone back, or if the pairs are too wide
+    /// for a precision of one part in `2^precision`.
     fn rate_since(&self, former: &Self, precision: u32) -> Option<Rate> {
         let counter = self.counter.checked_sub(former.counter)?;
         let program = self.program.checked_sub(former.program)?;
@@ -234,7 +235,8 @@ impl fmt::Debug for Discipline {
     }
 }
 
-/// Whether a segment is older than `age` at a reading of the counter, or was made that much later.
+/// Whether a segment is older than `age` at a reading of the counter, or was made more than `age`
+/// after it.
 #[inline]
 fn is_old(segment: &Segment, counter: u64, age: u64) -> bool {
     counter.wrapping_sub(segment.from).wrapping_add(age) > 2 * age
@@ -285,9 +287,9 @@ impl Evidence {
         self.measure(pair);
     }
 
-    /// Takes over the rate since `rate_since` once that is worth twice as much as the present one,
-    /// or covers the window. So durations are converted at one rate for as long as possible: the
-    /// time left of a new entry never exceeds its lifetime.
+    /// Takes over the rate since `rate_since` once its span is twice that of the present rate. So
+    /// durations are converted at one rate for as long as possible: the time left of a new entry
+    /// never exceeds its lifetime.
     fn measure(&mut self, pair: Pair) {
         let span = pair.counter.wrapping_sub(self.rate_since.counter);
         let precision = if span < 1 << 30 { 16 } else { 21 };
@@ -316,8 +318,8 @@ impl Evidence {
 
     /// The segment that follows the present one from `at` on.
     fn next(&self, present: &Segment, overrun: bool, at: u64) -> Segment {
-        // The last that a reader can have been told until then. If the counter has gone back, that
-        // is not known, except for the greatest age.
+        // The last point that a reader can have used by then. If the counter has gone back, only
+        // the greatest age limits it.
         let age = at.wrapping_sub(present.from);
         let went_back = age as i64 <= 0;
         let furthest = if overrun && !went_back {

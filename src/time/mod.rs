@@ -53,7 +53,8 @@ pub use ticker::{ManualTicker, Ticker};
 pub(crate) use view::View;
 
 /// The clock of one cache: readings in cache time.
-// In this order: a hit reads the first field, which stands beside what else it reads.
+// The fields have this order because a hit reads the first one, which then stands beside the other
+// memory that a hit reads.
 #[repr(C)]
 pub(crate) struct Clock {
     /// The counter where it can be read directly.

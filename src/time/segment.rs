@@ -39,7 +39,7 @@ pub(crate) const MARGIN: u64 = 1 << 10;
 
 /// How often a reader checks a pending correction again before it cancels it. A correction takes
 /// less time than this, unless the system suspends its thread.
-const CORRECTING_CHECKS: u32 = if cfg!(wheelhouse_loom) { 0 } else { 64 };
+const PENDING_CHECKS: u32 = if cfg!(wheelhouse_loom) { 0 } else { 64 };
 
 /// In the state: a writer is about to publish the other slot.
 const CORRECTING: u64 = 1;
@@ -171,7 +171,7 @@ impl Published {
             return false;
         }
         // All threads see the mark before the counter is read (segment 2), and before they can see
-        // a word of the new segment: pairs with the fence in `load`.
+        // a word of the new segment: pairs with the fence in `load_at_once`.
         fence(Ordering::SeqCst);
         let next = next(current, state & OVERRUN != 0);
         let slot = &self.slots[usize::from(state & SLOT == 0)];
@@ -186,8 +186,8 @@ impl Published {
     /// correction.
     ///
     /// A thread that corrects assumes that no reader was told more than the segment says at the
-    /// greatest age at which readers may use it. Readers of an older one that cannot be corrected
-    /// have to say so first.
+    /// greatest age at which readers may use it. Readers that use an older segment, because it
+    /// cannot be corrected, must call this first.
     #[cold]
     pub(crate) fn overrun(&self) {
         let state = self.state.load(Ordering::Relaxed);
@@ -200,7 +200,7 @@ impl Published {
 
     #[cold]
     fn wait_or_call_off(&self, state: u64, checks: &mut u32) {
-        if *checks < CORRECTING_CHECKS {
+        if *checks < PENDING_CHECKS {
             *checks += 1;
             std::hint::spin_loop();
         } else {

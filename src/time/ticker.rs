@@ -10,10 +10,10 @@ use std::time::Duration;
 /// cache starts no background thread by default, since the cache cannot know when the ticker's time
 /// reaches a deadline.
 ///
-/// Only differences between readings matter, and only differences below 2^63 ns (292 years) have a
-/// meaning. So the origin is free, and readings may wrap past [`u64::MAX`] to 0. A cache takes a
-/// reading lower than an earlier one as time that ran backwards: it removes nothing early because
-/// of that, and it does not panic. To stop time, return the same reading.
+/// Only differences between readings matter, and only differences below 292 years have a meaning.
+/// So the origin is free, and readings may wrap past [`u64::MAX`] to 0. A cache takes a reading
+/// lower than an earlier one as time that ran backwards: it removes nothing early because of that,
+/// and it does not panic. To stop time, return the same reading.
 ///
 /// # Without a ticker
 ///
@@ -185,8 +185,8 @@ impl ManualTicker {
 
     /// Moves the time forward by `by`.
     ///
-    /// Time wraps past [`u64::MAX`] nanoseconds to 0. A `by` of 2^64 ns (584 years) or more counts
-    /// modulo 2^64 ns, and one of 2^63 ns or more looks to a cache like a step backwards.
+    /// Time wraps past [`u64::MAX`] nanoseconds to 0. A `by` of 584 years or more wraps in the same
+    /// way, and one of 292 years or more looks to a cache like a step backwards.
     ///
     /// This removes nothing by itself. Entries that are now due are no longer visible; an operation
     /// or `run_pending_tasks` removes them.
@@ -217,7 +217,7 @@ impl ManualTicker {
     ///
     /// A step back removes nothing early, and a cache whose clock steps back does not panic: its
     /// entries have as much more time left as the clock went back. An entry that a call has already
-    /// found expired stays expired. A target 2^63 ns or more ahead looks to a cache like a step
+    /// found expired stays expired. A target 292 years or more ahead looks to a cache like a step
     /// backwards.
     ///
     /// # Examples

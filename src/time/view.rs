@@ -34,13 +34,13 @@ pub(crate) struct View {
 impl Rate {
     pub(crate) const ONE: Self = Self(1 << 63);
 
-    /// 1 and 2^-`power`.
+    /// 1 + 2^-`power`.
     pub(crate) const fn fraction(power: u32) -> Self {
         Self(Self::ONE.0 + (Self::ONE.0 >> power))
     }
 
-    /// What was measured over these spans, of which `counter` is not 0; cut to what is
-    /// [extreme](Self::is_extreme).
+    /// The rate of these measured spans; `counter` is not 0. A rate beyond the limits is cut to an
+    /// [extreme](Self::is_extreme) one.
     pub(super) fn measured(program: u64, counter: u64) -> Self {
         let rate = (u128::from(program) << 63) / u128::from(counter);
         let (least, most) = (Self::ONE.0 - Self::EXTREME, Self::ONE.0 + Self::EXTREME);
@@ -144,7 +144,8 @@ impl View {
     /// [`MAX_LIFETIME_NANOS`] is cut to it.
     #[inline]
     pub(crate) fn deadline_after(&self, now: u64, lifetime: Duration) -> u64 {
-        // What nearly all lifetimes are, so that no product here exceeds its type or the maximum.
+        // Nearly all lifetimes are shorter than this. Then no product here exceeds its type or the
+        // maximum.
         const ORDINARY_SECONDS: u64 = 1 << 31;
         let lifetime = if lifetime.as_secs() < ORDINARY_SECONDS {
             self.pace.of(deadline::saturating_nanos(lifetime))

@@ -62,12 +62,12 @@ impl<K, V> Wheel<K, V> {
                         || level + 1 == LEVELS
                         || index != self.spans.hand(level, self.now)
                         || bucket.pending_end == bucket.entries.back(),
-                    "not pending nodes under the hand of level {level}"
+                    "nodes under the hand of level {level} that are not pending"
                 ),
             }
         }
         assert_eq!(self.len, len, "length");
-        assert_eq!(self.is_empty(), self.next_deadline().is_none());
+        assert_eq!(self.is_empty(), self.next_visit().is_none());
     }
 
     /// Asserts invariants 4 and 5. The caller knows that no deadline of a live node moved earlier

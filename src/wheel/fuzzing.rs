@@ -1,4 +1,4 @@
-//! The door for the fuzz target.
+//! The function that the fuzz target calls.
 
 /// Runs a program of wheel operations, decoded from `data`, beside a sorted map, and panics where
 /// they differ.

@@ -29,7 +29,7 @@
 //!   compared instead, an `e` slightly less than a turn away could share the tick of `now`.
 //! - *No entry is filed a turn too late or too early.* A level holds fewer than `len_l` different
 //!   ticks (level 0: exactly 64), so a bucket holds one tick at a time. Level 4 holds all other
-//!   entries, and each of its buckets is visited at each of its ticks.
+//!   entries, and its one bucket is visited at each of its ticks.
 //! - *A cascade comes before the deadline*: the tick of `e` begins at or before `e`, and `e < d`.
 //!   When the tick begins, the difference in that level is 0, so the node moves to a finer level;
 //!   from level 4 it may return to level 4.

@@ -66,7 +66,7 @@
 //! comparison while the tick lasts; otherwise it checks each level and each bucket that becomes
 //! pending. Between its scheduling and its deadline a node is linked again at most once in each
 //! level, and once for each tick of the farthest level that it waits there. `next_due` costs a few
-//! dozen instructions a node, or one cache miss. `next_deadline` costs a few instructions a level.
+//! dozen instructions a node, or one cache miss. `next_visit` costs a few instructions a level.
 //! The buckets (6 KiB) are allocated with the first deadline.
 //!
 //! # Origin
@@ -323,7 +323,7 @@ impl<K, V> Wheel<K, V> {
 
     /// The earliest moment at which there is work: now if a node is pending, else the first visit
     /// over all occupied buckets. `None` if nothing is linked.
-    pub(crate) fn next_deadline(&self) -> Option<u64> {
+    pub(crate) fn next_visit(&self) -> Option<u64> {
         if self.has_work() {
             return Some(self.now);
         }

@@ -90,7 +90,7 @@ enum State {
     /// Linked unless the wheel has met it since its deadline became never.
     Stale,
     /// Linked by a deadline that a claim has moved away since: any visit may return it.
-    Claimed,
+    Replaced,
 }
 
 /// The bytes of a program.
@@ -189,11 +189,11 @@ impl Bench {
             5 => self.succeed(script),
             6 | 7 => self.extend(script),
             8 => self.forget_deadline(script),
-            9 => self.claim(script),
+            9 => self.replace(script),
             10 => self.forward(script, 40),
             11 => self.forward(script, 62),
             12 => self.back(script),
-            13 => self.jump_to_next_deadline(),
+            13 => self.jump_to_next_visit(),
             14 => self.sweep(script),
             _ => {
                 // A drain at which the clock does not advance.
@@ -284,7 +284,7 @@ impl Bench {
 
     fn reschedule(&mut self, script: &mut Script<'_>) {
         let Some(id) = self.pick(script) else { return };
-        if self.entries[id].state == State::Claimed {
+        if self.entries[id].state == State::Replaced {
             return;
         }
         let deadline = self.deadline(script);
@@ -300,7 +300,7 @@ impl Bench {
         self.forgotten(id);
         self.wheel.deschedule(self.entries[id].node);
         assert_eq!(self.entries[id].node.entry().bucket_id(), NO_BUCKET);
-        if self.entries[id].state != State::Claimed {
+        if self.entries[id].state != State::Replaced {
             self.entries[id].state = State::Out;
         }
     }
@@ -354,7 +354,7 @@ impl Bench {
     }
 
     /// An entry is replaced; the event for the wheel is still in a buffer.
-    fn claim(&mut self, script: &mut Script<'_>) {
+    fn replace(&mut self, script: &mut Script<'_>) {
         let Some(id) = self.pick(script) else { return };
         let node = self.entries[id].node;
         if self.entries[id].state == State::In {
@@ -362,19 +362,20 @@ impl Bench {
             // A moment before its deadline, so that it is not due.
             node.freeze(node.deadline().wrapping_sub(1));
             node.set_state(NodeState::Removed);
-            self.entries[id].state = State::Claimed;
+            self.entries[id].state = State::Replaced;
         }
     }
 
-    /// Whether all deadlines stay within the horizon if the clock shows `now`. Claims have moved
-    /// their deadlines 2^62 into the past.
+    /// Whether all deadlines stay within the horizon if the clock shows `now`. Each replacement has
+    /// moved a deadline half of the longest lifetime into the past; the test allows for twice as
+    /// much.
     fn can_show(&self, now: i128) -> bool {
-        let claims = self
+        let replacements = self
             .entries
             .iter()
-            .filter(|entry| entry.state == State::Claimed);
+            .filter(|entry| entry.state == State::Replaced);
         let claimed =
-            claims.filter_map(|entry| Some(entry.deadline? - i128::from(MAX_LIFETIME_NANOS)));
+            replacements.filter_map(|entry| Some(entry.deadline? - i128::from(MAX_LIFETIME_NANOS)));
         let first = self.due.first().map(|&(deadline, _)| deadline);
         let last = self.due.last().map(|&(deadline, _)| deadline);
         let mut known = claimed.chain(first).chain(last);
@@ -400,10 +401,10 @@ impl Bench {
     }
 
     /// Just before the next deadline the wheel has nothing to do; at the deadline it has.
-    fn jump_to_next_deadline(&mut self) {
+    fn jump_to_next_visit(&mut self) {
         let mut nothing = Script(&[]);
         self.drain(usize::MAX, &mut nothing);
-        let Some(next) = self.wheel.next_deadline() else {
+        let Some(next) = self.wheel.next_visit() else {
             return;
         };
         let ahead = i128::from(next.wrapping_sub(self.now as u64));
@@ -454,7 +455,7 @@ impl Bench {
                     self.forgotten(id);
                     self.entries[id].state = State::Out;
                 }
-                State::Claimed => {}
+                State::Replaced => {}
                 state => panic!("returned in state {state:?}"),
             }
             match script.any() % 8 {
@@ -500,7 +501,7 @@ impl Bench {
     fn check(&self) {
         self.wheel.check_invariants();
         self.wheel.check_promptness();
-        let next = self.wheel.next_deadline();
+        let next = self.wheel.next_visit();
         assert_eq!(next, self.first_visit());
         if let Some(&(deadline, id)) = self.due.first() {
             let latest = self.flush_time(deadline).max(self.now);
@@ -582,7 +583,7 @@ impl Bench {
             self.wheel.deschedule(self.entries[id].node);
         }
         assert!(self.wheel.is_empty());
-        assert_eq!(self.wheel.next_deadline(), None);
+        assert_eq!(self.wheel.next_visit(), None);
         self.wheel.check_invariants();
     }
 }

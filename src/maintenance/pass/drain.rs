@@ -135,9 +135,9 @@ impl<K, V> Pass<'_, K, V> {
                         self.admitted += usize::from(needs_room);
                     }
                 } else if let Some(eviction) = &mut self.state.eviction {
-                    // The new node has left again, as a later event of this shard says. If it was
-                    // replaced, its successor takes over its queue position, held here, and its
-                    // bucket in the wheel, where the entry stays.
+                    // The new node has left again, as a later event of this shard says. If another
+                    // node replaced it, that node takes over the position in the queue, which is
+                    // kept here, and the bucket in the wheel, in which the entry stays.
                     eviction.keep_position(new);
                 }
                 old.set_state(NodeState::Succeeded);

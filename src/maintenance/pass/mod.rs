@@ -127,7 +127,7 @@ impl<K, V> Pass<'_, K, V> {
             self.count_done(least, |pass| pass.expire(over));
         }
         if over {
-            // Evict whatever number of entries was due.
+            // Evict with this budget too, however many due entries were removed.
             self.count_done(least, Self::evict);
         }
     }
@@ -181,8 +181,8 @@ impl<K, V> Pass<'_, K, V> {
         }
     }
 
-    /// Counts a removal by the pass, and how late it is if the node was due since `deadline`, which
-    /// was read before the claim.
+    /// Counts a removal by the pass. For an expired node it also counts how long after `deadline`
+    /// the removal came; `deadline` was read before the claim.
     #[inline]
     fn count_removal(&mut self, node: NodePtr<K, V>, cause: RemovalCause, deadline: u64) {
         self.shared.note_removed(|| node.weight(), cause);

@@ -154,7 +154,7 @@ fn waves_during(scheduler: Scheduler, call: impl FnOnce(&Cache<u32, u32>)) -> u3
 }
 
 /// As many passes as there are shards complete one round; each round of reclaim may take as many.
-fn batch_soft_limit(cache: &Cache<u32, u32>) -> u32 {
+fn most_waves(cache: &Cache<u32, u32>) -> u32 {
     16 * cache.core.shared.map.shards() as u32
 }
 
@@ -168,7 +168,7 @@ fn run_pending_tasks_ends_although_other_threads_keep_writing() {
     for call in calls {
         let mut most = 0;
         let waves = waves_during(Scheduler::disabled(), |cache| {
-            most = batch_soft_limit(cache);
+            most = most_waves(cache);
             call(cache);
         });
         assert!(waves > 0, "no thread wrote in between");
@@ -190,7 +190,7 @@ fn the_run_of_an_alarm_ends_although_other_threads_keep_writing() {
     let bell = Bell::default();
     let mut most = 0;
     let waves = waves_during(Scheduler::custom(bell.clone()), |cache| {
-        most = batch_soft_limit(cache);
+        most = most_waves(cache);
         let task = bell
             .0
             .lock()

@@ -19,7 +19,7 @@ pub(super) const MAX_LOG: u32 = 30;
 /// The position after the last one of a visit; see [`Array::visit`].
 pub(crate) const END: u64 = 1 << 32;
 
-const LOG: usize = 31;
+const LOG_MASK: usize = 31;
 const RESIZING: usize = 32;
 
 /// An array of buckets by its word; see the module docs.
@@ -42,7 +42,7 @@ impl<K, V> PartialEq for Array<K, V> {
 impl<K, V> Array<K, V> {
     /// The array of `1 << log` buckets at this address, in a table that is not resizing.
     pub(super) fn new(at: *mut Bucket<K, V>, log: u32) -> Self {
-        debug_assert!(log <= MAX_LOG && at.addr() & (LOG | RESIZING) == 0);
+        debug_assert!(log <= MAX_LOG && at.addr() & (LOG_MASK | RESIZING) == 0);
         Self(at.map_addr(|at| at | log as usize))
     }
 
@@ -68,11 +68,11 @@ impl<K, V> Array<K, V> {
     /// Its address, without the other bits of the word.
     #[inline]
     pub(super) fn at(self) -> *mut Bucket<K, V> {
-        self.0.map_addr(|word| word & !(LOG | RESIZING))
+        self.0.map_addr(|word| word & !(LOG_MASK | RESIZING))
     }
 
     pub(super) fn log(self) -> u32 {
-        (self.0.addr() & LOG) as u32
+        (self.0.addr() & LOG_MASK) as u32
     }
 
     /// How many buckets it has.
@@ -93,7 +93,8 @@ impl<K, V> Array<K, V> {
     ///
     /// # Safety
     ///
-    /// The caller is pinned or has the lock, and was so when it read the array's word (table 4).
+    /// The caller is pinned or has the lock, and has been since before it read the array's word
+    /// (table 4).
     #[inline]
     pub(super) unsafe fn bucket<'a>(self, hash: u64) -> &'a Bucket<K, V> {
         // SAFETY: an array has as many buckets as its word says, and it is not freed while the

@@ -19,7 +19,7 @@ pub(super) const WORDS: usize = 8;
 pub(super) const LAST: usize = WORDS - 1;
 
 /// The bits of a tag, at the right end of a number.
-const TAG: usize = (1 << TAG_BITS) - 1;
+const TAG_MASK: usize = (1 << TAG_BITS) - 1;
 /// The highest bit of a tag: set in the tag of every node.
 const MARK: usize = 1 << (TAG_BITS - 1);
 const LINK: usize = 1;
@@ -59,12 +59,12 @@ fn as_node<K, V>(node: *mut Node<K, V>) -> NodePtr<K, V> {
 /// The tag that a node with this hash carries in its word; never zero.
 #[inline]
 pub(super) fn tag(hash: u64) -> usize {
-    (hash >> TAG_SHIFT) as usize & TAG | MARK
+    (hash >> TAG_SHIFT) as usize & TAG_MASK | MARK
 }
 
 #[inline]
 pub(super) fn tag_of<K, V>(word: Word<K, V>) -> usize {
-    word.addr() >> TAG_SHIFT & TAG
+    word.addr() >> TAG_SHIFT & TAG_MASK
 }
 
 /// Puts the tag on a node's address.
@@ -84,7 +84,7 @@ fn node_tagged<K, V>(word: Word<K, V>, tag: usize) -> Option<*mut Node<K, V>> {
 /// The node's address without its tag.
 #[inline]
 fn untagged<K, V>(word: Word<K, V>) -> *mut Node<K, V> {
-    word.map_addr(|a| a & !(TAG << TAG_SHIFT))
+    word.map_addr(|a| a & !(TAG_MASK << TAG_SHIFT))
 }
 
 #[inline]
@@ -126,7 +126,11 @@ mod tests {
             assert!(is_node(word) && !is_link(word));
             assert_eq!(untagged(word), node);
             assert_eq!(node_tagged(word, tag(hash)), Some(node));
-            for other in [tag(hash) ^ 1, tag(hash) ^ MARK >> 1, TAG ^ tag(hash) | MARK] {
+            for other in [
+                tag(hash) ^ 1,
+                tag(hash) ^ MARK >> 1,
+                TAG_MASK ^ tag(hash) | MARK,
+            ] {
                 assert_eq!(node_tagged(word, other), None);
             }
         }
@@ -138,7 +142,7 @@ mod tests {
         let word = link(bucket);
         assert!(is_link(word) && !is_node(word));
         assert_eq!(linked(word), bucket);
-        for tag in [MARK, MARK | 1, TAG] {
+        for tag in [MARK, MARK | 1, TAG_MASK] {
             assert_eq!(node_tagged(word, tag), None);
             assert_eq!(node_tagged(std::ptr::null_mut::<Node<u8, u8>>(), tag), None);
         }

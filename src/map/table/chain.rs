@@ -71,8 +71,8 @@ impl<K, V> Bucket<K, V> {
     /// The overflow bucket that a word of the caller's bucket links to, if the word is a link.
     #[inline]
     pub(super) fn linked<'a>(word: Word<K, V>) -> Option<&'a Self> {
-        // SAFETY: the caller is pinned or has the lock, and was so when it read the word: an
-        // overflow bucket is not freed meanwhile (table 4).
+        // SAFETY: the caller is pinned or has the lock, and has been since before it read the word:
+        // an overflow bucket is not freed meanwhile (table 4).
         bucket::is_link(word).then(|| unsafe { &*bucket::linked(word) })
     }
 
@@ -102,8 +102,8 @@ impl<K, V> Bucket<K, V> {
         // bucket that already holds the node that stood there. So a reader finds that node before
         // and after.
         let fresh = TablePart::<K, V>::allocate(1);
-        // SAFETY: just allocated and zeroed, and not yet shared. From then on it is a part of the
-        // chain, which lives as long as the bucket.
+        // SAFETY: just allocated and zeroed, and not yet shared. Once it is linked, only the holder
+        // of the lock unlinks it (table 1).
         let overflow: &Self = unsafe { &*fresh };
         overflow.words[0].store(here.last(), Ordering::Release);
         overflow.words[1].store(word, Ordering::Release);

@@ -21,7 +21,7 @@ pub(in crate::map) struct Seen<'a, K, V> {
 }
 
 impl<K, V> Seen<'_, K, V> {
-    /// Of a writer that has not looked.
+    /// For a writer that made no look-up.
     pub(in crate::map) const NOTHING: Self = Self {
         version: 0,
         bucket: None,

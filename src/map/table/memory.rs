@@ -9,7 +9,8 @@ use std::num::NonZero;
 
 /// Arrays of this many buckets or more are aligned by hand. For a large alignment the system's
 /// allocator writes the zeros of zeroed memory itself, all at once; for its own alignment it mostly
-/// knows that fresh memory is zero. So a table that begins large is made at once.
+/// knows that fresh memory is zero. So a large new table is made without writing to all of its
+/// memory.
 const HAND_ALIGNED_FROM: usize = 64;
 
 /// Memory that left a table.

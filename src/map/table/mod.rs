@@ -21,7 +21,7 @@
 //! While the table resizes, there are two arrays, and the home is in one of them. The look-up asks
 //! in which, and believes the answer if the version is the same afterwards (table 5).
 //!
-//! [`Table::look`] examines one bucket, once. If that does not decide, the answer is *unclear*.
+//! [`Table::look`] examines one bucket, once. If that does not decide, the answer is `Retry`.
 //! [`Table::find`] always decides.
 //!
 //! # Invariants
@@ -42,8 +42,8 @@
 //!    has read values that belong together.
 //! 6. A bucket with an overflow chain has at most
 //!    [`FREE_WORDS_BESIDE_CHAIN`](writer::FREE_WORDS_BESIDE_CHAIN) free words of its own. So a
-//!    chain goes when the entries that needed it have gone, though the table neither grows nor
-//!    shrinks.
+//!    chain is dropped when the entries that needed it have left, even if the table neither grows
+//!    nor shrinks.
 //! 7. Words that name nodes stay behind where entries have moved away: in a bucket of the former
 //!    array, and in its overflow chain. A reader that meets such a word learned of that home before
 //!    the entries moved, so its search began before that, and then the node was in the table. So at
@@ -60,10 +60,10 @@
 //! # Cost
 //!
 //! A look-up touches one line of a bucket and one node. In a table that has grown, a bucket of 64
-//! bytes serves [`MAX_LOAD`](state::MAX_LOAD) entries on average, or down to half as many,
-//! whatever the size; if entries have left, down to a quarter of that. The former array is freed a
-//! grace period after the last entry has moved. A writer holds the shard's lock for one bucket, and
-//! for a few more while the table resizes.
+//! bytes holds between half of [`MAX_LOAD`](state::MAX_LOAD) and `MAX_LOAD` entries on average, at
+//! every size; after removals, as few as a quarter of `MAX_LOAD`. The former array is freed a grace
+//! period after the last entry has moved. A writer holds the shard's lock for one bucket, and for a
+//! few more while the table resizes.
 
 mod array;
 mod bucket;

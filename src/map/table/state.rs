@@ -53,8 +53,8 @@ impl<K, V> TableState<K, V> {
         self.retired.push(TablePart::new(array.at(), buckets));
     }
 
-    /// Hands out every bucket of a chain that was unlinked. `link` is what linked it, or another
-    /// word if there was none.
+    /// Hands out every bucket of a chain that was unlinked. `link` is the word that linked the
+    /// chain; any other word means that there was no chain.
     pub(super) fn retire_chain(&mut self, mut link: Word<K, V>) {
         while let Some(bucket) = Bucket::linked(link) {
             self.retired.push(TablePart::new(bucket::linked(link), 1));

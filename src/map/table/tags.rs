@@ -12,9 +12,9 @@
 //! Every x86-64 processor has SSE2: the upper 16 bits of each word are packed into one register and
 //! compared there. The compiler's intrinsics would read the words as plain memory while a writer
 //! may change them. So this is assembly. Its loads are atomic for each word, and acquire, as all
-//! loads on this processor do. On other targets, with the layout of `node::address` for tagged top
-//! bytes, in models, and for fuzzers and AddressSanitizer, which do not look into assembly, eight
-//! ordinary loads do the same. (ThreadSanitizer does not look into it either; it sees the second
+//! loads on this processor do. Eight ordinary loads do the same on other targets, with the layout
+//! of `node::address` for tagged top bytes, in models, and for tools that do not see into assembly:
+//! fuzzers and AddressSanitizer. (ThreadSanitizer does not look into it either; it sees the second
 //! load, of the word that is used.)
 //!
 //! Either way the answer is a hint: the caller loads a word again and compares its tag again before
@@ -74,8 +74,8 @@ fn all_at_once<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
     let marks: u32;
     // SAFETY: reads the 64 bytes of the bucket, which is aligned to as many, and writes registers
     // only. Each of its words is an atomic, read here by a load that the processor makes atomic for
-    // aligned words of 8 bytes. No promise that memory stays as it is (`readonly`, `pure`) is
-    // given, so the compiler moves no access across.
+    // aligned words of 8 bytes. The options `pure` and `readonly`, which promise that memory does
+    // not change, are not given, so the compiler moves no memory access across.
     unsafe {
         std::arch::asm!(
             // The upper halves of the words: the odd ones of 16 doublewords, in order.

@@ -83,7 +83,8 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         Home(unsafe { array.bucket(hash) })
     }
 
-    /// The home of a hash, if a look-up has `seen` it and it is the same still.
+    /// The home of a hash. If it is still the one that a look-up has `seen`, it is not searched
+    /// again.
     #[inline]
     pub(in crate::map) fn home_seen(&self, hash: u64, seen: &Seen<'a, K, V>) -> Home<'a, K, V> {
         match seen.bucket {
@@ -141,7 +142,7 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         place.store(bucket::tagged(new.as_raw(), hash), Ordering::Release);
     }
 
-    /// Takes the node at `place` out, whose home this is.
+    /// Takes out the node at `place`; `home` is its home.
     pub(in crate::map) fn remove(&mut self, home: Home<'_, K, V>, place: Place<'_, K, V>) {
         self.shrink_if_sparse();
         place.store(ptr::null_mut(), Ordering::Release);
@@ -314,7 +315,7 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         self.check_size();
     }
 
-    /// Asserts that the arrays are as large as they may be, for the entries in them.
+    /// Asserts that the sizes of the arrays fit the number of entries.
     #[cfg(any(test, fuzzing))]
     fn check_size(&self) {
         let array = self.table.array();

@@ -103,7 +103,7 @@ fn a_successor_takes_over_the_entry_and_the_last_node_gives_it_back() {
         node = new;
     }
     assert_eq!((slab.nodes.used, slab.entries.used), (302, 2));
-    // However late the others are, the entry is the last one's.
+    // The last node gives the entry back, however late the others come.
     give_back(&mut slab, [node]);
     assert_eq!(slab.entries.used - slab.entries.recycled.len, 1);
     give_back(&mut slab, past);
@@ -162,8 +162,8 @@ fn what_comes_back_is_handed_out_first_and_no_more_than_some_wait_for_that() {
         give_back(&mut slab, part.iter().copied());
     }
     assert_eq!(slab.nodes.recycled.len, MOST / 2);
-    // What came back together in one order goes in the other, and whatever came back earlier goes
-    // first.
+    // Slots that came back together are handed out in reverse order; slots that came back earlier
+    // are handed out first.
     for &slot in older.iter().rev().chain(newer.iter().rev()) {
         assert_eq!(place(&mut slab, 1), slot);
     }

@@ -34,7 +34,7 @@ fn no_level_past_the_end_for_the_farthest_deadlines() {
                 let mut rig = Rig::with_shift(origin, shift);
                 let node = rig.schedule_in(delay as i64);
                 assert_ne!(node.entry().bucket_id(), NO_BUCKET);
-                let next = rig.wheel.next_deadline().expect("a node is linked");
+                let next = rig.wheel.next_visit().expect("a node is linked");
                 assert!(next.wrapping_sub(origin) <= 1 << 62);
             }
         }
@@ -126,7 +126,7 @@ fn far_timers_never_fire_early() {
                 SPANS[level] * [64, 64, 32, 4][level]
             };
             let node = rig.schedule_in(turn as i64 - 1);
-            while let Some(next) = rig.wheel.next_deadline() {
+            while let Some(next) = rig.wheel.next_visit() {
                 // Just before each moment of work there is none, and nothing is found before the
                 // deadline.
                 assert!(rig.drain(next.wrapping_sub(1)).is_empty());
@@ -146,7 +146,7 @@ fn nothing_left_or_less_than_nothing_is_found_at_once() {
             let mut rig = Rig::at(origin);
             let ahead = rig.schedule_in(SPAN as i64 * 2);
             let node = rig.schedule_in(-(late as i64));
-            assert_eq!(rig.wheel.next_deadline(), Some(origin));
+            assert_eq!(rig.wheel.next_visit(), Some(origin));
             assert_eq!(rig.drain(origin), [node]);
             assert_ne!(ahead.entry().bucket_id(), NO_BUCKET);
         }
@@ -187,7 +187,7 @@ fn a_deadline_of_now_does_not_panic_at_any_resolution() {
             let mut rig = Rig::with_shift(origin, shift);
             let node = rig.schedule_in(0);
             assert_eq!(rig.drain(origin), [node]);
-            assert_eq!(rig.wheel.next_deadline(), None);
+            assert_eq!(rig.wheel.next_visit(), None);
         }
     }
 }
@@ -223,7 +223,7 @@ fn no_deadline_is_not_taken_for_a_deadline_that_is_due() {
         let mut rig = Rig::at(now);
         let never = rig.schedule_at(NEVER);
         assert_eq!(never.entry().bucket_id(), NO_BUCKET);
-        assert_eq!(rig.wheel.next_deadline(), None);
+        assert_eq!(rig.wheel.next_visit(), None);
         rig.wheel.reschedule(never);
         rig.wheel.sweep(now);
         assert!(rig.drain(now).is_empty());
@@ -248,20 +248,20 @@ fn a_clock_that_shows_the_reserved_value_goes_on_forward() {
 }
 
 #[test]
-fn a_deadline_moved_earlier_moves_the_next_deadline() {
+fn a_deadline_moved_earlier_moves_the_next_visit() {
     for origin in ORIGINS {
         let mut rig = Rig::at(origin);
         let node = rig.schedule_in(SPANS[3] as i64);
         for delay in [SPANS[2], SPANS[1], 5 * SPAN, SPAN, 2, 1] {
             want(node, origin.wrapping_add(delay));
             rig.wheel.reschedule(node);
-            let next = rig.wheel.next_deadline().expect("a node is linked");
+            let next = rig.wheel.next_visit().expect("a node is linked");
             let latest = rig.wheel.flush_time(node.deadline());
             assert!(next.wrapping_sub(origin) <= latest.wrapping_sub(origin));
         }
         want(node, origin.wrapping_sub(1));
         rig.wheel.reschedule(node);
-        assert_eq!(rig.wheel.next_deadline(), Some(origin));
+        assert_eq!(rig.wheel.next_visit(), Some(origin));
         assert_eq!(rig.drain(origin), [node]);
     }
 }
@@ -270,22 +270,19 @@ fn a_deadline_moved_earlier_moves_the_next_deadline() {
 fn an_occupied_current_bucket_does_not_hide_a_nearer_one() {
     for origin in [0, 1 << 40, 0u64.wrapping_sub(SPANS[2])] {
         let mut rig = Rig::at(origin);
-        // Fill a bucket of level 1, and stand in its tick, when a turn later is filed beside it.
+        // One entry in level 2, then a nearer one in level 1, which must be visited first.
         let second = SPANS[1];
         let late = rig.schedule_in(70 * second as i64);
-        assert_eq!(
-            rig.wheel.next_deadline(),
-            Some(origin.wrapping_add(SPANS[2]))
-        );
+        assert_eq!(rig.wheel.next_visit(), Some(origin.wrapping_add(SPANS[2])));
         let near = rig.schedule_in(3 * second as i64 + 10);
         assert_eq!(
-            rig.wheel.next_deadline(),
+            rig.wheel.next_visit(),
             Some(origin.wrapping_add(3 * second))
         );
         // The one in the current bucket of the finest level comes first, then the coarser at its
         // begin, not at its end.
         let current = rig.schedule_in(1);
-        assert_eq!(rig.wheel.next_deadline(), Some(origin.wrapping_add(SPAN)));
+        assert_eq!(rig.wheel.next_visit(), Some(origin.wrapping_add(SPAN)));
         rig.wheel.deschedule(current);
         assert!(rig.drain(origin.wrapping_add(3 * second)).is_empty());
         assert_eq!(rig.drain(origin.wrapping_add(3 * second + SPAN)), [near]);
@@ -294,14 +291,14 @@ fn an_occupied_current_bucket_does_not_hide_a_nearer_one() {
 }
 
 #[test]
-fn an_empty_wheel_has_no_next_deadline() {
+fn an_empty_wheel_has_no_next_visit() {
     let mut rig = Rig::at(0);
-    assert_eq!(rig.wheel.next_deadline(), None);
+    assert_eq!(rig.wheel.next_visit(), None);
     for delay in [0, 1, SPAN, SPANS[1], SPANS[4] * 2] {
         let node = rig.schedule_in(delay as i64);
-        assert!(rig.wheel.next_deadline().is_some());
+        assert!(rig.wheel.next_visit().is_some());
         rig.wheel.deschedule(node);
-        assert_eq!(rig.wheel.next_deadline(), None);
+        assert_eq!(rig.wheel.next_visit(), None);
         assert!(!rig.wheel.has_work());
     }
 }
@@ -425,7 +422,7 @@ fn any_number_due_at_once_is_taken_in_bounded_portions() {
         }
         calls += 1;
         assert!(found == 5_000 || budget == 0);
-        assert_eq!(rig.wheel.next_deadline().is_some(), found < 5_000);
+        assert_eq!(rig.wheel.next_visit().is_some(), found < 5_000);
         assert!(calls <= 5_000 / 64 + 1);
     }
     // Cascades count as well: nodes that are not due use up the budget as those that are.
@@ -451,7 +448,7 @@ fn any_number_due_at_once_is_taken_in_bounded_portions() {
         assert_eq!(budget, 0);
         assert!(rig.wheel.has_work());
         assert_eq!(
-            rig.wheel.next_deadline(),
+            rig.wheel.next_visit(),
             Some(SPANS[1] * 2),
             "{left} are left"
         );

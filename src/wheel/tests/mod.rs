@@ -88,7 +88,7 @@ impl Rig {
     /// visits it took.
     fn run_to_first(&mut self, start: u64) -> (u64, u32) {
         for visits in 1.. {
-            let next = self.wheel.next_deadline().expect("a node is linked");
+            let next = self.wheel.next_visit().expect("a node is linked");
             let due = self.drain(next);
             if !due.is_empty() {
                 return (next.wrapping_sub(start), visits);

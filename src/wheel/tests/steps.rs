@@ -73,12 +73,12 @@ fn the_last_pending_node_may_leave() {
         rig.wheel.check_invariants();
         assert_eq!(rig.wheel.has_work(), left > 0);
     }
-    assert_eq!(rig.wheel.next_deadline(), Some(SPAN * 65));
+    assert_eq!(rig.wheel.next_visit(), Some(SPAN * 65));
     assert_eq!(rig.drain(SPAN * 65), [later]);
 }
 
 #[test]
-fn a_bucket_pendingns_again_before_its_first_drain_ended() {
+fn a_bucket_becomes_pending_again_before_its_first_drain_has_ended() {
     let mut rig = Rig::at(0);
     for _ in 0..4 {
         rig.schedule_in(SPAN as i64);
