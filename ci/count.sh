@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Counts the instructions per operation and compares them with benches/count.baseline. Fails if an
-# operation takes a tenth more, or if the list of operations differs. After a change that is meant
-# to take more, for a new operation, or for another compiler, run: benches/count.sh --save.
+# operation takes over a tenth more, or if the list of operations differs. After a change that is
+# meant to take more, for a new operation, or for another compiler, run: benches/count.sh --save.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The README's second command: unit tests, integration tests, doctests, the README's examples. Then
-# the tests of snapshots with the feature serde, which make the library once more, but nothing else.
+# The README's command for the tests: unit tests, integration tests, doctests, the README's
+# examples. Then the tests of snapshots with the feature serde, which build the library again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -114,7 +114,8 @@ fn main() {
 
     assert_eq!(resolver.upstream_questions.get(), 7);
     resolver.cache.run_pending_tasks();
-    // www (asked at 60) is over and so is now; static and gone (asked again at 180) live.
+    // www.example.org (asked at 60) and now.example.org have expired; static and gone (asked again
+    // at 180) live.
     assert_eq!(resolver.cache.entry_count(), 2);
     println!(
         "{} questions, 7 went upstream, 2 records alive",

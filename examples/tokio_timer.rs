@@ -1,4 +1,4 @@
-//! Maintenance from an event loop: no thread of the cache's own, a tokio timer wakes it.
+//! Maintenance from an event loop: the cache starts no thread; a tokio timer wakes the cache.
 //!
 //! The cache tells an `Alarm` when it wants to work next. This one passes the request on to a task
 //! of the runtime that sleeps until then; a later request replaces an earlier one, and the task

@@ -47,9 +47,9 @@
 //! # When entries are removed
 //!
 //! By default one thread for all caches of the process sleeps until the next deadline and removes
-//! what is due. An entry is removed no later than
-//! [`expiry_resolution`](CacheBuilder::expiry_resolution) plus one thread wake-up after its
-//! deadline. The thread starts when the first entry with a deadline is stored, and ends when the
+//! what is due. An entry is removed within [`expiry_resolution`](CacheBuilder::expiry_resolution)
+//! after its deadline, plus the time to wake the thread and to remove the entries that are due
+//! before it. The thread starts when the first entry with a deadline is stored, and ends when the
 //! last cache is dropped. An event loop can take its place ([`Scheduler::custom`]). With
 //! [`Scheduler::disabled`] only calls of the cache remove entries. The cache calls a [removal
 //! listener](CacheBuilder::removal_listener) exactly once for each removed key and value, with the

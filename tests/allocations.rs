@@ -1,7 +1,7 @@
 //! In steady state a cache performs almost no allocations, whatever the operations: nodes come from
 //! slabs, and the memory for events, removals and notifications is reused. An overflow bucket of
-//! the table is allocated now and then, for new keys. A hit of a loading method allocates nothing,
-//! and a miss as much as is written here.
+//! the table is allocated now and then, for new keys. A hit of a loading method allocates nothing.
+//! A miss allocates as often as this file says.
 // Under sanitizers, each node is an allocation of its own.
 #![cfg(not(wheelhouse_single))]
 #![allow(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Edges of promises that the other files test in the middle: lives of zero in each way that they
-//! can be given, weights at their upper end, figures of no events, a snapshot that is read slowly.
+//! Edges of promises that the other files test in the middle: a lifetime of zero from each source,
+//! weights at their upper end, statistics before any event, a snapshot that is read slowly.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

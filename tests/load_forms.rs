@@ -1,5 +1,5 @@
 //! What holds for every method that loads, checked for each of them: what a hit and a miss count,
-//! how a due entry leaves, that no pin is held, and who may call them.
+//! how a due entry leaves, that no pin is held, and from which code they may be called.
 
 mod support;
 

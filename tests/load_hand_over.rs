@@ -1,4 +1,5 @@
-//! Loads whose turn changes hands at an unlucky moment.
+//! The lead of a load passes to another call at a difficult moment: that call waits for its own
+//! closure, or the load is overdue.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Any name is allowed, except one that no thread can have: it is kept as given, shown, and set for
-//! the thread.
+//! Any name is allowed, except one that no thread can have. The cache keeps the name as given,
+//! shows it, and sets it for its thread.
 
 mod support;
 

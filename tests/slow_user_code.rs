@@ -1,5 +1,5 @@
-//! User code that takes time. A lifetime counts from after it, whichever code it was: the key's
-//! `Hash` and `Eq`, the weigher. And entries that have expired meanwhile are not found.
+//! User code that takes time: the key's `Hash` and `Eq`, the weigher. A lifetime counts from a
+//! moment after that code has run, and a look-up does not find entries that have expired meanwhile.
 
 mod support;
 

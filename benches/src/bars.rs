@@ -1,6 +1,6 @@
-//! The bars: which figure, or which ratio of two figures, must not exceed what. They stand in
-//! `bars.md`. `bars` on the command line runs only the workloads that they need, with only the
-//! peers that they name.
+//! The bars: figures, and ratios of two figures, each with the limit that it must not exceed. They
+//! stand in `bars.md`. `bars` on the command line runs only the workloads that they need, with only
+//! the peers that they name.
 
 use std::collections::BTreeSet;
 

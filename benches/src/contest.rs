@@ -1,5 +1,5 @@
 //! Lets the peers take turns: in each round every peer runs once, and each round begins with
-//! another peer, so that what the machine does meanwhile falls on all alike.
+//! another peer, so that other work of the machine affects all peers alike.
 
 use std::{
     cell::RefCell,

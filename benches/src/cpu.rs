@@ -15,8 +15,8 @@ pub fn count() -> usize {
 
 /// Pins the calling worker. Workers are dealt out from the last core downwards, since the first
 /// takes most interrupts; past the number of cores they double up. Threads that a cache starts by
-/// itself are never pinned: caches are built on a thread that is not.
-pub fn pin(worker: usize) {
+/// itself are never bound: caches are built on a thread that is not.
+pub fn bind(worker: usize) {
     if let Some(core) = CORES.iter().rev().cycle().nth(worker) {
         core_affinity::set_for_current(*core);
     }

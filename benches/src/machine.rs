@@ -1,5 +1,5 @@
-//! Where and with what a run was measured, and what the parts cost there that no cache can do
-//! without: two machines can be compared only beside these.
+//! The machine and the program of a run, and what the operations cost there that every cache needs.
+//! Compare the figures of two machines only together with these costs.
 
 use std::{
     fs,
@@ -42,7 +42,7 @@ pub fn describe() -> String {
     text
 }
 
-/// The shortest of some counts each: what others do on the core only adds.
+/// The shortest of several runs of each operation: other work on the core only makes a run longer.
 fn parts() -> Vec<String> {
     const OPERATIONS: usize = 20_000;
     fn shortest<T>(name: &str, part: impl Fn(u64) -> T) -> String {

@@ -1,4 +1,4 @@
-//! Runs a piece of work on pinned workers and times it.
+//! Runs a piece of work on workers, each bound to a core, and times it.
 
 use std::{
     hint,
@@ -16,7 +16,7 @@ use crate::{
     figure::{NS_PER_OP, Reading},
 };
 
-/// Times a piece of work on pinned workers. Each, given its number, calls `warm` before the clock
+/// Times a piece of work on bound workers. Each, given its number, calls `warm` before the clock
 /// starts, then `run`, which does this number of operations. With `cpu` the time is the CPU time of
 /// the workers in place of elapsed time.
 ///
@@ -43,7 +43,7 @@ pub fn timed(
         }
     };
     let lap = |number| {
-        cpu::pin(number);
+        cpu::bind(number);
         // A peer that panics must not leave the other workers waiting.
         let warm = catch_unwind(AssertUnwindSafe(|| warm(number)));
         start();
@@ -85,15 +85,15 @@ pub fn timed_here<T>(cpu: bool, operations: usize, run: impl FnOnce() -> T) -> (
     ((now() - began) as f64 / operations as f64, returned)
 }
 
-/// Runs `body` on a thread of its own that is pinned to the last core, so that the calling thread
+/// Runs `body` on a thread of its own that is bound to the last core, so that the calling thread
 /// stays free to run anywhere.
 pub fn on_a_core<T: Send>(body: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
-        let pinned = || {
-            cpu::pin(0);
+        let bound = || {
+            cpu::bind(0);
             body()
         };
-        joined(scope.spawn(pinned))
+        joined(scope.spawn(bound))
     })
 }
 
@@ -102,8 +102,8 @@ pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Runs `body` while another thread calls `watch` again and again, at least once, on what it made
-/// of `seen` so far; returns both.
+/// Runs `body` while another thread calls `watch` again and again, at least once, to update `seen`.
+/// Returns the result of `body`, and `seen`.
 pub fn watched<S: Send, T>(
     mut seen: S,
     watch: impl Fn(&mut S) + Sync,

@@ -75,7 +75,8 @@ impl<K, V> Plan<K, V> {
         }
     }
 
-    /// For a quick_cache whose expiry is made by hand; `why` reads cannot extend it.
+    /// For a quick_cache whose expiry is made by hand. `why` says why reads cannot extend a
+    /// deadline.
     pub fn by_hand(&self, why: &'static str) -> Result<(), Problem> {
         match self.expiring {
             Expiring::Never => Err(Problem::Unsupported("without expiry it is quick_cache")),

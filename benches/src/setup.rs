@@ -32,8 +32,8 @@ pub struct Setup {
     #[arg(long, value_delimiter = ',', value_parser = within(1024))]
     pub threads: Vec<usize>,
 
-    /// run only these peers, as the tables call them or up to a comma or a blank in that; separated
-    /// by commas that no blank follows
+    /// run only these peers: the name in the tables, or its part before a comma or a blank; between
+    /// two peers write a comma without a blank
     #[arg(long, value_name = "PEERS")]
     pub only: Vec<String>,
 

@@ -14,7 +14,7 @@ pub fn record(histogram: &mut Histogram<u64>, nanos: u64) {
     histogram.saturating_record(nanos.max(1));
 }
 
-/// Quantiles of a histogram as readings, in units of so many nanoseconds.
+/// Quantiles of a histogram as readings, in units of this many nanoseconds.
 pub fn readings(seen: &Histogram<u64>, unit: f64, metrics: &[(Metric, f64)]) -> Vec<Reading> {
     let value = |quantile| seen.value_at_quantile(quantile) as f64 / unit;
     let readings = metrics

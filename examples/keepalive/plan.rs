@@ -140,7 +140,7 @@ impl Plan {
         self.run_for / 10
     }
 
-    /// Before the end by this much the last client falls silent.
+    /// The last client falls silent this long before the end.
     fn last_moment_to_drop(&self) -> Duration {
         self.longest_silence + self.resolution + self.allowance
     }

@@ -328,7 +328,8 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     }
 
     /// Sets how long a call may take in all: the wait for a connection, for another call's load of
-    /// the same key, and for the reply. A server that is away costs callers this.
+    /// the same key, and for the reply. While the server cannot be reached, each call that needs it
+    /// takes this long.
     ///
     /// ```
     /// use std::time::Duration;

@@ -17,7 +17,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Client, ConnectionAddr, Value};
 use std::hash::{BuildHasher, Hash};
 
-/// Connects to all primaries of the cluster that the first seed that answers knows.
+/// Asks the first seed that answers for the primaries of the cluster, and connects to all of them.
 ///
 /// Returns the link and the nodes by which the cluster can be found again.
 pub(crate) async fn open<K, V, S>(

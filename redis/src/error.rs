@@ -66,7 +66,7 @@ pub enum NearError {
     TimedOut {
         /// How long the call took, `request_timeout`.
         waited: Duration,
-        /// The message of the server meanwhile, if it refused for now.
+        /// The last reply of the server, if it said that it could not answer yet.
         last: Option<Box<NearError>>,
     },
     /// A write was sent, but no reply came: it may have happened or not.
@@ -93,7 +93,8 @@ pub enum NearError {
         /// The message of the codec.
         source: CodecError,
     },
-    /// A key does not come back from its own bytes, so the near cache could not invalidate it.
+    /// `from_bytes` does not give the key that `write_bytes` wrote, so the near cache could not
+    /// invalidate it.
     Key {
         /// The key, as the server has it.
         key: String,

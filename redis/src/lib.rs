@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 // Data flows downwards, and so do imports: a module names modules of later groups. Users call the
-// first group, in which the builder makes the handle; the supervisor keeps the line up; the last
-// group knows nothing of either.
+// first group, in which the builder makes the handle. The supervisor keeps the line up. The last
+// group imports neither of them.
 mod builder;
 mod near;
 mod read;

@@ -38,7 +38,8 @@ impl Line {
         self.stamp.load()
     }
 
-    /// A new connection: from now on it is used, and what it brings is served.
+    /// Stores a new connection: from now on requests use it, and the values that it brings are
+    /// served.
     pub(crate) fn up(&self, link: Arc<Link>) {
         self.change(|state| {
             let open = !matches!(state, State::Closed);
@@ -64,8 +65,8 @@ impl Line {
         })
     }
 
-    /// Everything on the server changed, says the connection of this generation. True if it is
-    /// the current one.
+    /// The connection of this generation has reported that everything on the server changed. True
+    /// if this connection is the current one.
     pub(crate) fn outdate(&self, generation: u64) -> bool {
         let mut current = false;
         self.state.send_if_modified(|state| {
@@ -95,8 +96,8 @@ impl Line {
         });
     }
 
-    /// Moves the state; the state that was is dropped after the lock is released, since it may
-    /// own the last handle of a connection.
+    /// Changes the state. The former state is dropped after the lock is released, since it may own
+    /// the last handle of a connection.
     fn change(&self, change: impl FnOnce(&mut State) -> bool) -> bool {
         let mut before = State::Down;
         let moved = self.state.send_if_modified(|state| {

@@ -1,10 +1,10 @@
 //! The push handler: what the server reports without a request.
 //!
 //! The handler runs on the task that reads the connection, before that task hands out any later
-//! reply. So when a reply is handed out, all invalidations that the server sent before it have
-//! been applied. The handler never blocks and never awaits: it invalidates keys (a shard's lock
-//! of the local cache), or moves the stamp and leaves the removal to the cleaner. Removal
-//! listeners run on a thread of the local cache, so they may call the near cache.
+//! reply. So when a reply is handed out, all invalidations that the server sent before it have been
+//! applied. The handler never awaits. It invalidates keys in the local cache, or moves the stamp
+//! and leaves the removal to the cleaner. Removal listeners run on a thread of the local cache, so
+//! they may call the near cache.
 
 use crate::config::OnDisconnect;
 use crate::error::NearError;
@@ -96,7 +96,7 @@ where
         }
     }
 
-    /// Nothing that is stored now is served any more; the cleaner removes it.
+    /// No entry that is stored now is served any more; the cleaner removes these entries.
     fn outdate(&self, generation: u64) {
         if self.line.outdate(generation) {
             self.counters.invalidated_everything();

@@ -1,9 +1,9 @@
 //! Reads: hits, and loads under a lease.
 //!
 //! The order of a load is what makes it right. First the lease for the key is registered, then the
-//! request is written, then the reply fills the lease. An invalidation that comes at any time after
-//! the registration revokes the lease, so the calls that wait get an outdated reply, but it is not
-//! kept.
+//! request is written, then the reply fills the lease. An invalidation that comes after the
+//! registration revokes the lease: the waiting calls may get an outdated reply, but the near cache
+//! does not keep that reply.
 
 use crate::cached::{Cached, Content};
 use crate::error::NearError;
@@ -21,7 +21,7 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use wheelhouse::{Equivalent, Filled, Lease, Leased};
 
-/// The pause before a server is asked again that said "not now".
+/// The pause before the near cache repeats a request that the server could not answer yet.
 pub(super) const SERVER_PAUSE: Duration = Duration::from_millis(25);
 
 type Found<V> = Result<Option<V>, NearError>;
@@ -191,7 +191,7 @@ where
                 return found.pop().unwrap_or(Err(NearError::Closed));
             }
             Leased::Found(cached) => return cached.into_result(),
-            // Only calls that do not wait are told so.
+            // Only a call that does not wait gets this answer.
             Leased::Busy => yield_now().await,
         }
     }

@@ -26,7 +26,7 @@ pub(crate) struct Shared<K, V, S> {
     pub(crate) counters: Counters,
     /// Tells the cleaner that outdated entries wait to be removed.
     pub(crate) flush_wanted: Notify,
-    /// Why there is no connection, or no answer: what was heard last.
+    /// The last error that says why there is no connection, or no answer.
     fault: Mutex<Option<NearError>>,
 }
 

@@ -53,8 +53,8 @@ impl Slots {
     }
 }
 
-/// The slot of a key: of what stands between the first `{` and the next `}`, if that is
-/// something, else of the whole key.
+/// The slot of a key: of the bytes between the first `{` and the next `}`, if there are any, else
+/// of the whole key.
 fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];

@@ -1,10 +1,10 @@
 //! Which entries may be served: one number, compared on every hit.
 //!
-//! Each entry carries the stamp of the moment when its request was written. The current stamp is
-//! even while the near cache serves and odd while it does not. An entry may be served if its
-//! stamp equals the current one. So everything that is stored stops being served in one store:
-//! nothing has to be found and removed first. What must not be served any more is removed later,
-//! by a task that has the time.
+//! Each entry carries the stamp that was current just before its request was written. The current
+//! stamp is even while the near cache serves and odd while it does not. An entry may be served if
+//! its stamp equals the current one. So everything that is stored stops being served in one store:
+//! nothing has to be found and removed first. What must not be served any more is removed later, by
+//! a task that has the time.
 //!
 //! Invariants:
 //!
@@ -12,8 +12,9 @@
 //! 2. An entry has the stamp that its reader loaded *before* the reader took the connection, and
 //!    that stamp was even. So an entry whose reply came over an old connection has an old stamp.
 //! 3. A call that began when the stamp was `b` accepts only values whose stamps are at least `b`.
-//! 4. Only the holder of the line's lock moves the stamp (`line.rs`), and it takes the connection
-//!    away before it stops serving, and stores a connection only after it serves.
+//! 4. Only the holder of the line's lock moves the stamp (`line.rs`). To stop serving, it removes
+//!    the connection before it moves the stamp (`close` does both in the other order). To serve, it
+//!    moves the stamp before it stores the new connection.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

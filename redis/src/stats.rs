@@ -42,7 +42,8 @@ macro_rules! counters {
             /// The statistics of the local cache: hits, entries, evictions.
             ///
             /// A read that goes to the server looks there more than once, so `misses` counts it
-            /// more than once: use [`loads`](Self::loads).
+            /// more than once: use [`loads`](Self::loads). `hits` also counts entries that were
+            /// found, but were outdated and not served.
             ///
             /// All zero unless the builder of the local cache had `record_stats`.
             pub fn local(&self) -> &wheelhouse::Stats {

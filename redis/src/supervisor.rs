@@ -29,7 +29,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// A connection that lived longer than this was good: the next attempt begins at once.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
-/// The longest pause before the first attempt, after connections that were not.
+/// The longest pause before the first attempt, after a connection that ended sooner than that.
 const LONGEST_FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest time between two heartbeats. A timer cannot wait for `Duration::MAX`.
 const LONGEST_HEARTBEAT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -75,7 +75,7 @@ where
         Ok(Arc::new(link))
     }
 
-    /// Keeps the line up, which is up with the first connection.
+    /// Keeps the line up; the connection `first` has already brought it up.
     pub(crate) async fn run(mut self, first: Arc<Link>) {
         let shared = Arc::clone(&self.shared);
         let cleaner = tokio::spawn(clean_up(shared.clone()));

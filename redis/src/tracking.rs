@@ -5,9 +5,9 @@ use redis::{Cmd, PushInfo, PushKind, Value};
 
 /// The command that turns tracking on.
 ///
-/// Without `NOLOOP`: the server reports our own writes, too. Two writes of one process may reach
-/// the server in another order than they were begun; with the report, the last one to be executed
-/// invalidates whatever was read between them.
+/// Without `NOLOOP`: the server reports our own writes, too. The server may execute two writes of
+/// one process in another order than the process began them. The report of the write that is
+/// executed last invalidates each value that was read between the two.
 pub(crate) fn command(settings: &Settings) -> Cmd {
     let mut cmd = redis::cmd("CLIENT");
     cmd.arg("TRACKING").arg("ON");
@@ -29,7 +29,7 @@ pub(crate) fn command(settings: &Settings) -> Cmd {
 /// The content of a push message.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Push {
-    /// These keys changed, or the server forgot that we know them.
+    /// These keys changed, or the server no longer tracks them for this client.
     Keys(Vec<Vec<u8>>),
     /// Every key changed (`FLUSHALL`, `FLUSHDB`).
     Everything,

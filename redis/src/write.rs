@@ -155,8 +155,8 @@ where
         })
     }
 
-    /// Sends the command until a server has executed or refused it. What may have been executed
-    /// is not sent again.
+    /// Sends the command until a server has executed or refused it. A command that the server may
+    /// have executed is not sent again.
     async fn write_once<T>(
         &self,
         bytes: &[u8],

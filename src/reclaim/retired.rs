@@ -475,7 +475,7 @@ mod tests {
             assert_eq!((freed.get(), back), (round * 2 * CHUNK_ITEMS, freed.get()));
             retired.reuse(ready);
         }
-        // However many there were, only so many are kept.
+        // However many there were, only a limited number is kept.
         for _ in 0..20 * CHUNK_ITEMS {
             retired.retire(Counted(Rc::clone(&freed)));
         }

@@ -129,7 +129,7 @@ pub(super) struct Discipline {
 impl Discipline {
     /// Starts at the program's time. `base` is the instant from which the program's time counts.
     pub(super) fn new(base: Instant, readings: Box<dyn Readings>) -> Self {
-        // The first pair is evidence for as long as the process lives: so many tries.
+        // The first pair is evidence for as long as the process lives, so it takes this many tries.
         let first = Pair::read(&*readings, 64).unwrap_or_else(|| Pair {
             counter: readings.counter(),
             program: readings.program(),

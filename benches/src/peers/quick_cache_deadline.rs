@@ -1,6 +1,6 @@
 //! quick_cache with expiry by hand: the deadline lies in the value, and a hit reads the clock and
-//! compares. Nothing is removed on time and no listener is called. By the standard library's clock,
-//! which is the one at hand, or by quanta's, which costs less.
+//! compares. Nothing is removed on time and no listener is called. One peer reads the standard
+//! library's clock; the other reads quanta's, which costs less.
 
 use std::{ops::Add, time::Duration};
 

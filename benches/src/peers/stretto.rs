@@ -25,7 +25,8 @@ type Inside<K, V> = Cache<
 impl<K: Key, V: Value> Peer<K, V> for Stretto<K, V> {
     const CARD: Card = Card::cache("stretto");
 
-    // Seen from two minutes for one round to over its bound, which fails it.
+    // Two results were seen: a round that took two minutes, and a cache over its bound, which fails
+    // the round.
     const EVICTS: Result<(), Problem> =
         Err(Problem::Unsupported("its own backlog takes it minutes"));
 

@@ -250,7 +250,7 @@ fn drive(cache: &impl LoadsByFuture, key: u64, herd: &Herd) {
 
 type Ask<'a> = &'a (dyn Fn(u64, &Herd) + Sync);
 
-/// Lets so many callers ask for one key after the other, from a thread for each of `asking`.
+/// Lets this many callers ask for one key after the other, from a thread for each of `asking`.
 fn gather(herds: usize, callers: usize, asking: &[Ask<'_>]) -> Outcome {
     let herd = |_| Herd {
         to_come: AtomicU64::new(callers as u64),

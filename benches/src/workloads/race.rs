@@ -76,7 +76,7 @@ impl<'a> Bench<'a> {
         heat.contest
     }
 
-    /// Runs all variants of a race, in turns, for at most so many rounds.
+    /// Runs all variants of a race, in turns, for at most this many rounds.
     pub(super) fn race<K: Key, V: Value, X: Copy + 'a>(
         self,
         about: &str,
@@ -117,7 +117,7 @@ pub(super) fn plan_of<K, V>(
     }
 }
 
-/// A plan for so many entries, and room for four times as many.
+/// A plan for this many entries, and room for four times as many.
 pub(super) fn roomy(expiring: Expiring, entries: usize) -> Plan {
     plan(expiring, entries, Some(entries as u64 * 4))
 }
@@ -155,7 +155,7 @@ pub(super) fn small_cache<P: Peer>(expiring: Expiring) -> Result<P, Problem> {
     Ok(cache)
 }
 
-/// Makes the cache start its threads here: those that a pinned worker starts would be bound to its
+/// Makes the cache start its threads here: those that a bound worker starts would be bound to its
 /// core.
 pub(super) fn waken(cache: &impl Peer) {
     let (key, value) = keys::entry(u64::MAX >> 1);

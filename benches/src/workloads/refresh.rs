@@ -177,7 +177,7 @@ fn with_moka(seconds: u64) -> Outcome {
     })
 }
 
-/// Two lives without a figure, then the seconds that are measured.
+/// Runs for two lifetimes that are not measured, then for the seconds that are measured.
 fn requests(seconds: u64, calls: &AtomicU64, get: impl Fn(u64) -> u64 + Sync) -> Outcome {
     let start = clock::nanos() + 10_000_000;
     let from = start + 2 * LIFE.as_nanos() as u64;

@@ -19,21 +19,21 @@ const PAUSE: Duration = Duration::from_micros(100);
 
 /// What is done to a cache.
 #[derive(Clone, Copy)]
-enum Load {
+enum Workload {
     /// Each key is read, and inserted on a miss: of a hundred times as many as there is room for.
     ReadThrough,
     NewKeys,
 }
 
-impl Load {
+impl Workload {
     fn how(self) -> &'static str {
         match self {
-            Load::ReadThrough => "get, then insert on a miss",
-            Load::NewKeys => "new keys",
+            Workload::ReadThrough => "get, then insert on a miss",
+            Workload::NewKeys => "new keys",
         }
     }
 
-    /// Does it to a cache of so many entries, by two functions.
+    /// Does it to a cache of this many entries, by two functions.
     fn run(
         self,
         cpu: bool,
@@ -45,12 +45,12 @@ impl Load {
     ) -> Reading {
         let new = |worker| keys::new_keys(worker, 0, length).collect();
         let streams: Vec<Vec<u64>> = match self {
-            Load::ReadThrough => keys::zipf_streams(100 * capacity as usize, length, threads),
-            Load::NewKeys => (0..threads).map(new).collect(),
+            Workload::ReadThrough => keys::zipf_streams(100 * capacity as usize, length, threads),
+            Workload::NewKeys => (0..threads).map(new).collect(),
         };
         let run = |worker: usize| {
             for key in &streams[worker] {
-                if matches!(self, Load::NewKeys) || !has(key) {
+                if matches!(self, Workload::NewKeys) || !has(key) {
                     insert(*key);
                 }
             }
@@ -65,31 +65,31 @@ pub(super) fn run(bench: Bench<'_>) {
     let about = format!(
         "{length} operations of each thread; a thread beside them counts every {pause} us or so"
     );
-    let loads = [(100, 2), (1_000, 4)].into_iter();
-    let loads = loads.flat_map(|(capacity, threads)| {
-        [Load::ReadThrough, Load::NewKeys].map(|load| {
-            let how = load.how();
+    let workloads = [(100, 2), (1_000, 4)].into_iter();
+    let workloads = workloads.flat_map(|(capacity, threads)| {
+        [Workload::ReadThrough, Workload::NewKeys].map(|workload| {
+            let how = workload.how();
             let name = format!("{capacity} entries, {threads} threads, {how}");
-            (name, (capacity, threads, load))
+            (name, (capacity, threads, workload))
         })
     });
-    bench.race(&about, loads, 3, &Bounds(length));
+    bench.race(&about, workloads, 3, &Bounds(length));
     let about =
         "u64 -> u64, from empty; a hundred times as many keys as there is room for, or all new";
     let length = bench.size(250_000, 100_000);
-    let variant = |load: Load| (format!("10,000 entries, {}", load.how()), load);
-    let loads = [Load::ReadThrough, Load::NewKeys].map(variant);
-    bench.race(about, loads, 3, &Speed(length));
+    let variant = |workload: Workload| (format!("10,000 entries, {}", workload.how()), workload);
+    let workloads = [Workload::ReadThrough, Workload::NewKeys].map(variant);
+    bench.race(about, workloads, 3, &Speed(length));
 }
 
 /// With the number of operations of each thread.
 struct Bounds(usize);
 
-impl Race<u64, Arc<()>, (u64, usize, Load)> for Bounds {
+impl Race<u64, Arc<()>, (u64, usize, Workload)> for Bounds {
     fn round<P: Peer<u64, Arc<()>>>(
         &self,
         setup: &Setup,
-        (capacity, threads, load): (u64, usize, Load),
+        (capacity, threads, workload): (u64, usize, Workload),
     ) -> Outcome {
         P::EVICTS?;
         // Each value is a clone of this, which counts them.
@@ -106,7 +106,7 @@ impl Race<u64, Arc<()>, (u64, usize, Load)> for Bounds {
         };
         let has = |key: &u64| cache.look(key, |_| ()).is_some();
         let insert = |key| cache.insert(key, Arc::clone(&root));
-        let run = || load.run(setup.cpu, self.0, threads, capacity, has, insert);
+        let run = || workload.run(setup.cpu, self.0, threads, capacity, has, insert);
         let samples = watched(<[Vec<f64>; 2]>::default(), watch, run).1;
         let mut readings = Vec::new();
         for (mut samples, [median, max]) in samples.into_iter().zip(SAMPLED) {
@@ -122,15 +122,15 @@ impl Race<u64, Arc<()>, (u64, usize, Load)> for Bounds {
 /// With the number of operations of each thread.
 struct Speed(usize);
 
-impl Race<u64, u64, Load> for Speed {
-    fn round<P: Peer>(&self, setup: &Setup, load: Load) -> Outcome {
+impl Race<u64, u64, Workload> for Speed {
+    fn round<P: Peer>(&self, setup: &Setup, workload: Workload) -> Outcome {
         P::EVICTS?;
         let mut readings = Vec::new();
         for threads in [2, 8] {
             let cache = P::build(&plan(Expiring::Never, 10_000, Some(10_000)))?;
             let has = |key: &u64| cache.get(key).is_some();
             let insert = |key| cache.insert(key, keys::value(key));
-            readings.push(load.run(setup.cpu, self.0, threads, 10_000, has, insert));
+            readings.push(workload.run(setup.cpu, self.0, threads, 10_000, has, insert));
         }
         Ok(readings)
     }

@@ -100,7 +100,7 @@ fn beside_reads<T: Send>(
     };
     let read = |reader: &mut Reader| {
         if reader.seen.is_empty() {
-            cpu::pin(0);
+            cpu::bind(0);
         }
         let key = stream[reader.seen.len() as usize % stream.len()];
         if clock::nanos() - reader.ended > LONG {
@@ -118,7 +118,7 @@ fn beside_reads<T: Send>(
         }
     };
     let save = || {
-        cpu::pin(1);
+        cpu::bind(1);
         let began = clock::nanos();
         let saved = save();
         (saved, millis(Metric::ranked("save ms"), began))

@@ -6,8 +6,8 @@
 //! # In virtual time
 //!
 //! A million orders, each with its own time to pay, are placed over half of 48 hours of virtual
-//! time. Some customers pay in time, some too late, some at the very last or very first wrong
-//! nanosecond, many never.
+//! time. Some customers pay in time, some too late, some in the last nanosecond before the deadline
+//! or exactly at the deadline, many never.
 //!
 //! Run: `cargo run --release -p wheelhouse-examples --example orders`, shorter: `-- --orders
 //! 50000`.

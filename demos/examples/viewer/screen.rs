@@ -88,7 +88,7 @@ impl Drop for Screen {
     }
 }
 
-/// The words in rows of at most so many columns, three blanks between two words.
+/// The words in rows of at most this many columns, three blanks between two words.
 fn wrapped(words: &[&str], columns: usize) -> Vec<String> {
     let mut rows: Vec<String> = Vec::new();
     for word in words {

@@ -10,7 +10,7 @@ use wheelhouse_redis::NearCache;
 
 /// A read is wrong if it returns what was outdated for longer than this.
 const BOUND: Duration = Duration::from_secs(2);
-/// A reader rests after so many reads, so that both nodes and the server share the cores.
+/// A reader rests after this many reads, so that both nodes and the server share the cores.
 const READS_IN_A_ROW: u64 = 2_000;
 
 /// The versions of all keys, and when each was acknowledged.

@@ -6,8 +6,8 @@ use crate::node::NodePtr;
 use crate::time::NEVER;
 use crate::wheel::Wheel;
 
-/// How many nodes of the wheel are examined, in search of a due one, before a live entry is
-/// evicted.
+/// How many nodes of the wheel are examined, in search of a due one, for each unit of the budget
+/// that is left.
 const EXAMINED_PER_EVICTION: usize = 8;
 
 impl<K, V> Pass<'_, K, V> {

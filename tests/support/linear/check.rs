@@ -1,4 +1,5 @@
-//! The search for an order of calls, by Wing and Gong, with the memory of Lowe.
+//! The search for an order of calls, by Wing and Gong; it remembers the states that it has tried,
+//! as Lowe proposed.
 //!
 //! A history is linearizable if its calls can be put in an order in which each returns what the
 //! specification returns, and in which no call comes before one that had returned when it began.

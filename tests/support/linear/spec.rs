@@ -5,7 +5,7 @@
 //! - Whether an entry is alive is judged by the clock *at that moment*.
 //! - A new life counts from *a reading of the clock between the call and that moment*. No cache can
 //!   do better without stopping the clock: it reads the time, then publishes, and time may pass in
-//!   between. It must not do worse, such as take a reading from before the call.
+//!   between. It must not take a reading from before the call.
 //! - A read extends only if the entry still holds the value that was read: one whose value is
 //!   replaced during the call may find it without extending anything.
 //! - A load finds a live value, or puts in its own, or takes that of another load that was under

@@ -8,7 +8,7 @@ use crate::workloads::prelude::*;
 /// Deadline and lifetime of a value.
 type Life = (u64, u64);
 
-/// One request in so many is followed by a look at the number of entries.
+/// One request in this many is followed by a look at the number of entries.
 const CHECKED: u64 = 61;
 
 /// A cache and how to replay requests with it; the answer is the number of hits.

@@ -15,7 +15,7 @@ use self::{
 use crate::report::table;
 use crate::workloads::prelude::*;
 
-/// Requests of a trace below which it is a sample of a format and not a load.
+/// Requests of a trace below which it is a sample of a format and not a workload.
 const TOO_SHORT: usize = 1_000;
 /// Requests of a trace above which a quick run leaves it out.
 const TOO_LONG: usize = 200_000;
@@ -36,7 +36,7 @@ pub(super) fn curves(bench: Bench<'_>) {
     replay_traces(bench, true);
 }
 
-const EXPIRING: &str = "Hits in percent of the requests where values expire, by load and entries \
+const EXPIRING: &str = "Hits in percent of the requests where values expire, by workload and entries \
     allowed. Lives are a second to an hour, uniform in their logarithm (the trace at its own times, \
     Zipf 0.99 over 200,000 keys at 1,000 requests a second), or half a second for each of 500 hot \
     keys, to which every second request goes, beside 10,000 keys that live for an hour";

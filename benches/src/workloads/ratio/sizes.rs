@@ -22,13 +22,14 @@ const REFERENCE: &[(&str, &[usize])] = &[
 /// Sizes of any other trace: hundredths of its keys.
 const HUNDREDTHS: [usize; 4] = [2, 5, 10, 20];
 
-/// The place of a trace in the table of the traces of the list; `None` if it belongs to the other.
+/// The row of a trace in the table of the traces in the list; `None` if the trace is not in the
+/// list.
 pub(super) fn place(trace: &str) -> Option<usize> {
     REFERENCE.iter().position(|(name, _)| *name == trace)
 }
 
-/// The sizes for a trace of so many different keys, and what the table of them shows. For a curve
-/// they double from a 64th of the keys up to half of them.
+/// The sizes for a trace with this many different keys, and what the table of them shows. For a
+/// curve they double from a 64th of the keys up to half of them.
 pub(super) fn of(trace: &str, distinct: usize, curve: bool) -> (&'static str, Vec<usize>) {
     let (about, mut sizes) = match (place(trace), curve) {
         (Some(_), true) => (

@@ -24,7 +24,7 @@ pub(super) struct Calls {
 /// Calls until `end`: the keys of `stream` in turn, `get` and `insert` in turn. After a pause it
 /// makes up for the calls that it missed.
 pub(super) fn call<P: Peer>(cache: &P, stream: &[u64], value: u64, end: u64) -> Calls {
-    cpu::pin(0);
+    cpu::bind(0);
     let mut calls = Calls {
         get: tail::histogram(),
         insert: tail::histogram(),
@@ -86,7 +86,7 @@ impl Calls {
     }
 }
 
-/// Answers every read with the resident value. Each call spends so many nanoseconds: the longer a
+/// Answers every read with the resident value. Each call spends this many nanoseconds: the longer a
 /// call takes, the more often an interruption of the machine's own falls into one.
 pub(super) struct Nothing<const NANOS: u64>;
 

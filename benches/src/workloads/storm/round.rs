@@ -17,7 +17,7 @@ const AFTER: u64 = 2_500_000_000;
 /// How often the driven moka is driven.
 const DRIVE: Duration = Duration::from_millis(10);
 
-/// What is to come over a cache. Times are nanoseconds.
+/// The plan of a storm. Times are nanoseconds.
 #[derive(Clone, Copy)]
 pub(super) struct Storm {
     pub(super) entries: u64,
