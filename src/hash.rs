@@ -107,7 +107,7 @@ pub(crate) fn fills_all_bits<S: 'static>() -> bool {
     known.contains(&TypeId::of::<S>())
 }
 
-/// Mixes a hash so that all 64 bits depend on it: the map takes shard, bucket and tag from
+/// Mixes a hash so that all 64 bits depend on it: the map takes shard, group and tag from
 /// different bits, and a user's hasher may leave some of them constant.
 #[inline]
 pub(crate) fn mix_bits(hash: u64) -> u64 {

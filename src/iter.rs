@@ -1,6 +1,6 @@
 //! Iteration over the entries of a cache while other threads use it.
 //!
-//! The iterator reads the nodes of one bucket at a time. If a node was replaced since, the iterator
+//! The iterator reads the nodes of one group at a time. If a node was replaced since, the iterator
 //! looks its key up again and yields the new value. So a key that is present all the time is
 //! yielded once, with its old or its new value.
 
@@ -16,7 +16,7 @@ use std::iter::FusedIterator;
 /// An iterator over the live entries of a cache; see [`Cache::iter`](crate::Cache::iter).
 ///
 /// It holds no lock. Between two steps it may hold a pin, as an [`EntryRef`] does: the cache then
-/// frees no memory that it removes. The iterator drops the pin after each bucket of the table.
+/// frees no memory that it removes. The iterator drops the pin after each group of the table.
 ///
 /// ```
 /// use wheelhouse::Cache;
@@ -39,8 +39,8 @@ pub struct Iter<'a, K, V, S = RandomState> {
     core: &'a Core<K, V, S>,
     shard: usize,
     position: u64,
-    /// The nodes of the current bucket that are not yet read, and the pin that protects them.
-    bucket: Vec<NodePtr<K, V>>,
+    /// The nodes of the current group that are not yet read, and the pin that protects them.
+    group: Vec<NodePtr<K, V>>,
     pin: Option<Pin>,
 }
 
@@ -50,7 +50,7 @@ impl<'a, K, V, S> Iter<'a, K, V, S> {
             core,
             shard: 0,
             position: 0,
-            bucket: Vec::new(),
+            group: Vec::new(),
             pin: None,
         }
     }
@@ -61,7 +61,7 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            while let Some(node) = self.bucket.pop() {
+            while let Some(node) = self.group.pop() {
                 // The entry takes a pin of its own first: a pin protects only nodes that are in the
                 // map when it is taken, not a node that an earlier pin has seen and that has left
                 // the map since.
@@ -80,18 +80,18 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
                 self.position = 0;
                 return None;
             }
-            // Between two buckets the iterator holds no pin, so memory may be freed.
+            // Between two groups the iterator holds no pin, so memory may be freed.
             self.pin = None;
             let pin = self.pin.insert(self.core.shared.pin());
-            self.position = map.collect(self.shard, self.position as u32, pin, &mut self.bucket);
-            dedup_by_key(&mut self.bucket);
+            self.position = map.collect(self.shard, self.position as u32, pin, &mut self.group);
+            dedup_by_key(&mut self.group);
         }
     }
 }
 
 impl<K: Eq, V, S> FusedIterator for Iter<'_, K, V, S> {}
 
-/// A key that was removed and inserted again while its bucket was read may occur twice.
+/// A key that was removed and inserted again while its group was read may occur twice.
 fn dedup_by_key<K: Eq, V>(nodes: &mut Vec<NodePtr<K, V>>) {
     let same = |a: NodePtr<K, V>, b: NodePtr<K, V>| a.hash() == b.hash() && a.key() == b.key();
     let mut kept = 0;

@@ -1,5 +1,5 @@
 //! In steady state a cache performs almost no allocations, whatever the operations: nodes come from
-//! slabs, and the memory for events, removals and notifications is reused. An overflow bucket of
+//! slabs, and the memory for events, removals and notifications is reused. An overflow group of
 //! the table is allocated now and then, for new keys. A hit of a loading method allocates nothing.
 //! A miss allocates as often as this file says.
 // Under sanitizers, each node is an allocation of its own.
@@ -131,7 +131,7 @@ fn for_each(mut call: impl FnMut(u64), after: impl Fn()) -> u64 {
     };
     run(0..2_000);
     let count = run(2_000..4_000);
-    // Overflow buckets of the table, and rings that grow, come seldom.
+    // Overflow groups of the table, and rings that grow, come seldom.
     (count + 1_000) / 2_000
 }
 

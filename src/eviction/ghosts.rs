@@ -2,10 +2,10 @@
 //!
 //! # How it works
 //!
-//! A table of buckets of eight ghosts, addressed by the hash. A ghost has 15 bits of fingerprint,
+//! A table of groups of eight ghosts, addressed by the hash. A ghost has 15 bits of fingerprint,
 //! one bit that says whether the entry expired (else it was evicted), and two stamps: of its last
 //! use by the policy's `order`, and of its removal by its `evictions`
-//! ([`periods`](super::periods)). In a full bucket, a new ghost replaces the one whose entry left
+//! ([`periods`](super::periods)). In a full group, a new ghost replaces the one whose entry left
 //! first. The table has room for twice as many ghosts as there are resident entries, so a key can
 //! be gone for two turnovers and still be known.
 //!
@@ -28,12 +28,12 @@ use crate::node;
 /// Periods for which a ghost is kept: two turnovers.
 pub(super) const GHOST_PERIODS: u8 = 2 * TURNOVER as u8;
 
-/// Ghosts in a bucket.
-const GHOSTS_PER_BUCKET: usize = 8;
+/// Ghosts in a group.
+const GHOSTS_PER_GROUP: usize = 8;
 
-/// The fingerprints of a bucket, and apart from them its stamps, so that eight fingerprints can be
+/// The fingerprints of a group, and apart from them its stamps, so that eight fingerprints can be
 /// compared at once.
-type Bucket = [[u16; GHOSTS_PER_BUCKET]; 2];
+type Group = [[u16; GHOSTS_PER_GROUP]; 2];
 
 /// In a fingerprint: the entry expired.
 const EXPIRED: u16 = 1 << 15;
@@ -82,14 +82,14 @@ impl Ghost {
 }
 
 pub(super) struct Ghosts {
-    buckets: Vec<Bucket>,
+    groups: Vec<Group>,
     cursor: usize,
 }
 
 impl Ghosts {
     pub(super) const fn new() -> Self {
         Self {
-            buckets: Vec::new(),
+            groups: Vec::new(),
             cursor: 0,
         }
     }
@@ -97,28 +97,28 @@ impl Ghosts {
     /// Sizes the table for `resident` entries. It is made anew, empty, if it has less than 4/5 of
     /// the room that is needed, or more than four times as much.
     pub(super) fn fit(&mut self, resident: usize) {
-        let wanted = (2 * resident).div_ceil(GHOSTS_PER_BUCKET).max(1);
-        let have = self.buckets.len();
+        let wanted = (2 * resident).div_ceil(GHOSTS_PER_GROUP).max(1);
+        let have = self.groups.len();
         if have * 5 < wanted * 4 || have > wanted * 4 {
             // Zeroed memory: the system supplies large blocks of it page by page, so the allocation
             // of a large table does not make the pass long.
-            self.buckets = vec![[[0; GHOSTS_PER_BUCKET]; 2]; wanted];
+            self.groups = vec![[[0; GHOSTS_PER_GROUP]; 2]; wanted];
             self.cursor = 0;
         }
     }
 
     /// Prefetches what [`take`](Self::take) and [`put`](Self::put) will look at.
     pub(super) fn prefetch(&self, hash: u64) {
-        if let Some(at) = self.bucket(hash) {
-            node::prefetch(&raw const self.buckets[at]);
+        if let Some(at) = self.group(hash) {
+            node::prefetch(&raw const self.groups[at]);
         }
     }
 
     /// Removes and returns the ghost of a key; `hash` is mixed over all 64 bits.
     pub(super) fn take(&mut self, hash: u64) -> Option<Ghost> {
         let fingerprint = fingerprint(hash);
-        let at = self.bucket(hash)?;
-        let [fingerprints, stamps] = &mut self.buckets[at];
+        let at = self.group(hash)?;
+        let [fingerprints, stamps] = &mut self.groups[at];
         let place = first(fingerprints, |known| known & !EXPIRED == fingerprint)?;
         let ghost = Ghost::from_parts(fingerprints[place], stamps[place]);
         fingerprints[place] = 0;
@@ -128,11 +128,11 @@ impl Ghosts {
     /// Remembers a ghost. Does nothing before the first [`fit`](Self::fit).
     pub(super) fn put(&mut self, hash: u64, ghost: Ghost, evictions: &Periods) {
         let fingerprint = fingerprint(hash);
-        let Some(at) = self.bucket(hash) else { return };
-        let [fingerprints, stamps] = &mut self.buckets[at];
+        let Some(at) = self.group(hash) else { return };
+        let [fingerprints, stamps] = &mut self.groups[at];
         let age = |place: &usize| evictions.age(Ghost::from_parts(0, stamps[*place]).removed_at);
         let free = |known| (known == 0) | (known & !EXPIRED == fingerprint);
-        let place = first(fingerprints, free).or_else(|| (0..GHOSTS_PER_BUCKET).max_by_key(age));
+        let place = first(fingerprints, free).or_else(|| (0..GHOSTS_PER_GROUP).max_by_key(age));
         if let Some(place) = place {
             fingerprints[place] = fingerprint | if ghost.expired { EXPIRED } else { 0 };
             stamps[place] = ghost.stamps();
@@ -141,9 +141,9 @@ impl Ghosts {
 
     /// Drops old ghosts in a 64th of the table, at the end of a period (ghosts 2).
     pub(super) fn drop_old(&mut self, order: &Periods, evictions: &Periods) {
-        for _ in 0..self.buckets.len().div_ceil(TURNOVER as usize) {
-            self.cursor = (self.cursor + 1) % self.buckets.len();
-            let [fingerprints, stamps] = &mut self.buckets[self.cursor];
+        for _ in 0..self.groups.len().div_ceil(TURNOVER as usize) {
+            self.cursor = (self.cursor + 1) % self.groups.len();
+            let [fingerprints, stamps] = &mut self.groups[self.cursor];
             for (fingerprint, &stamps) in fingerprints.iter_mut().zip(&*stamps) {
                 let Ghost {
                     last_use,
@@ -158,8 +158,8 @@ impl Ghosts {
         }
     }
 
-    fn bucket(&self, hash: u64) -> Option<usize> {
-        let n = self.buckets.len() as u64;
+    fn group(&self, hash: u64) -> Option<usize> {
+        let n = self.groups.len() as u64;
         (n > 0).then(|| (((hash >> 32) * n) >> 32) as usize)
     }
 }
@@ -167,10 +167,10 @@ impl Ghosts {
 /// The first slot with this fingerprint. The search compares all slots without a branch, since no
 /// branch predictor could guess which one matches.
 #[inline]
-fn first(fingerprints: &[u16; GHOSTS_PER_BUCKET], wanted: impl Fn(u16) -> bool) -> Option<usize> {
+fn first(fingerprints: &[u16; GHOSTS_PER_GROUP], wanted: impl Fn(u16) -> bool) -> Option<usize> {
     // One bit for each, never the lowest: the compiler then does the same work eight times in one
     // vector register.
-    let bits: [u16; GHOSTS_PER_BUCKET] =
+    let bits: [u16; GHOSTS_PER_GROUP] =
         std::array::from_fn(|at| if wanted(fingerprints[at]) { 2 << at } else { 0 });
     let found = bits.into_iter().fold(0, |found, bit| found | bit);
     (found != 0).then(|| found.trailing_zeros() as usize - 1)
@@ -183,7 +183,7 @@ fn fingerprint(hash: u64) -> u16 {
 /// Mixes a hash once more, for the ghosts and the duels.
 ///
 /// `hash::mix_bits` mixes the hashes of an unknown hasher by one multiplication. Regular keys stay
-/// regular under it. The map can bear that, since its buckets can overflow; a bucket of eight
+/// regular under it. The map can bear that, since its groups can overflow; a group of eight
 /// ghosts cannot. This function is a bijection, so hashes that are random already lose nothing.
 ///
 /// It multiplies by an odd number (2^64 over the golden ratio) and crosses the halves, twice.
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_bucket_drops_its_oldest_ghost() {
+    fn a_full_group_drops_its_oldest_ghost() {
         let mut evictions = Periods::default();
         let mut ghosts = Ghosts::new();
         ghosts.fit(1);
@@ -306,12 +306,12 @@ mod tests {
     fn follows_the_number_of_nodes() {
         let mut ghosts = Ghosts::new();
         ghosts.fit(1000);
-        assert_eq!(ghosts.buckets.len(), 250);
+        assert_eq!(ghosts.groups.len(), 250);
         ghosts.fit(1100);
-        assert_eq!(ghosts.buckets.len(), 250, "a small drift changes nothing");
+        assert_eq!(ghosts.groups.len(), 250, "a small drift changes nothing");
         ghosts.fit(2000);
-        assert_eq!(ghosts.buckets.len(), 500);
+        assert_eq!(ghosts.groups.len(), 500);
         ghosts.fit(10);
-        assert_eq!(ghosts.buckets.len(), 3);
+        assert_eq!(ghosts.groups.len(), 3);
     }
 }

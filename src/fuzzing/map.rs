@@ -1,4 +1,4 @@
-//! The map compared with a sorted map, under hashes that collide in the shard, the bucket, the tag,
+//! The map compared with a sorted map, under hashes that collide in the shard, the group, the tag,
 //! or all of them.
 //!
 //! One thread: this tests the table's own machinery (overflow chains, splits, merges, compaction,
@@ -16,7 +16,7 @@ use crate::reclaim::{Domain, Pin, Retire};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Which bits of a key's own hash count, and what the others are. Low 32 bits: bucket; the next
+/// Which bits of a key's own hash count, and what the others are. Low 32 bits: group; the next
 /// ones: shard; upper 16: tag, whose highest bit is always set.
 const HASHES: [(u64, u64); 12] = [
     (!0, 0),
@@ -243,7 +243,7 @@ impl Bench {
         }
         for _ in 0..between / 64 {
             match script.operation() {
-                // The key itself, and operations that free nodes and buckets which the probe still
+                // The key itself, and operations that free nodes and groups which the probe still
                 // names.
                 Some(operation) if !matches!(operation % 16, 6 | 13) => {
                     self.step(operation, script)

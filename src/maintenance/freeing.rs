@@ -12,7 +12,7 @@ use crate::map::Garbage;
 use crate::reclaim::{Domain, Retired};
 use std::time::Duration;
 
-/// A pass of a busy cache begins a grace period after this many retired nodes, or buckets of a
+/// A pass of a busy cache begins a grace period after this many retired nodes, or groups of a
 /// retired array.
 const MIN_GRACE_SIZE: usize = 128;
 

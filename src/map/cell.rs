@@ -78,7 +78,7 @@ impl<K, V> ShardCell<K, V> {
         }
     }
 
-    /// Prefetches the bucket of a hash.
+    /// Prefetches the group of a hash.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         self.table.prefetch(hash);

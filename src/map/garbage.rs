@@ -40,7 +40,7 @@ impl<K, V> Retire for Garbage<K, V> {
     fn size(&self) -> usize {
         match self {
             Self::Node(_) => 1,
-            Self::Part(part) => part.buckets(),
+            Self::Part(part) => part.groups(),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! # How it works
 //!
-//! Three parts of a key's hash choose the shard, the bucket and the tag. Look-ups take no lock. A
+//! Three parts of a key's hash choose the shard, the group and the tag. Look-ups take no lock. A
 //! writer works in two steps, so that no user code (`Eq`, `Expiry`) runs under a shard's lock.
 //! First [`Map::probe`] finds the key's node without a lock, and notes every node of the same full
 //! hash whose key it had to compare. Then, under the lock, [`Shard::revalidate`] confirms by
@@ -63,7 +63,7 @@ impl<K, V> Map<K, V> {
         self.shards.len()
     }
 
-    /// Which shard a hash belongs to: bits that neither the bucket (the low 32) nor the tag (the
+    /// Which shard a hash belongs to: bits that neither the group (the low 32) nor the tag (the
     /// high 16) uses.
     #[inline]
     pub(crate) fn shard_of(&self, hash: u64) -> usize {
@@ -103,7 +103,7 @@ impl<K, V> Map<K, V> {
         &self.shards[self.shard_of(hash)]
     }
 
-    /// Prefetches the bucket of a hash.
+    /// Prefetches the group of a hash.
     pub(crate) fn prefetch(&self, hash: u64) {
         self.cell(hash).prefetch(hash);
     }
@@ -135,7 +135,7 @@ impl<K, V> Map<K, V> {
         self.shards[shard].lock()
     }
 
-    /// Gives the live nodes of one bucket of a shard, from `position` on, and returns the position
+    /// Gives the live nodes of one group of a shard, from `position` on, and returns the position
     /// behind them. A visit of a shard begins at 0 and ends at [`END`]. It meets a node that stays
     /// in the map during the visit exactly once.
     ///

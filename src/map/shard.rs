@@ -22,10 +22,10 @@ pub(crate) enum Revalidated<'a, K, V> {
     Occupied(Occupied<'a, K, V>),
 }
 
-/// The bucket for the node of a key that is confirmed to be absent.
+/// The group for the node of a key that is confirmed to be absent.
 pub(crate) struct Vacant<'a, K, V>(Home<'a, K, V>);
 
-/// Where a confirmed node stands: its bucket and its word.
+/// Where a confirmed node stands: its group and its word.
 pub(crate) struct Occupied<'a, K, V>(Home<'a, K, V>, Place<'a, K, V>);
 
 impl<K, V> ShardCell<K, V> {

@@ -50,7 +50,7 @@ pub(crate) struct Miss {
     pub(super) due: Option<u64>,
 }
 
-/// The result of one look at the key's bucket.
+/// The result of one look at the key's group.
 pub(super) enum Glance<K, V> {
     Hit(Hit<K, V>),
     /// The key is absent.
@@ -62,7 +62,7 @@ pub(super) enum Glance<K, V> {
 }
 
 impl<K, V> Shared<K, V> {
-    /// One look at the key's bucket. A hit of a cache whose reads are not
+    /// One look at the key's group. A hit of a cache whose reads are not
     /// [fast](super::Core::has_fast_reads) only says that the entry is live. `now` is a reading of
     /// the clock that this call has taken already, if there is one.
     #[inline(always)]

@@ -6,7 +6,7 @@
 //! caller, and whether it counts as a read. The flow is generic over them.
 //!
 //! 1. The *fast path* ([`Core::look_up`]) is inlined into the caller. It takes a pin that needs no
-//!    call, looks once at the key's bucket, and judges the entry by a clock that needs no call. It
+//!    call, looks once at the key's group, and judges the entry by a clock that needs no call. It
 //!    serves all look-ups that are not reads, and reads of caches in which a read moves no deadline
 //!    and counts nothing.
 //! 2. If the fast path cannot decide, another function finishes the look-up, by a tail call. So the

@@ -2,8 +2,8 @@
 //!
 //! # How it works
 //!
-//! Keys are looked up in batches. First all keys of a batch are hashed, and their buckets are
-//! prefetched. Then, under one pin, the nodes that the buckets name are prefetched. Then keys are
+//! Keys are looked up in batches. First all keys of a batch are hashed, and their groups are
+//! prefetched. Then, under one pin, the nodes that the groups name are prefetched. Then keys are
 //! compared. So the batch waits for memory once, not once for each key. The clock is read once for
 //! the batch, after the last node was found: an entry that is live then was live when it was
 //! found. What a hit and a miss do is the code of all look-ups (`lookup`).

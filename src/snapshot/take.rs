@@ -4,7 +4,7 @@
 //!
 //! First a walk through the size policy gives each entry its rank, from the coldest to the hottest,
 //! in steps that hold the maintenance lock for a bounded time each. Then an iteration over the map
-//! clones key and value of each live entry, with no lock held, and with a pin for one bucket at a
+//! clones key and value of each live entry, with no lock held, and with a pin for one group at a
 //! time. The map decides which entries there are; the walk only orders them. An entry without a
 //! rank came in meanwhile, or weighs nothing: it counts as hot.
 

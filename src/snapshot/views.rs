@@ -198,12 +198,12 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// Visits all nodes in the map.
     fn each(&self, pin: &Pin, mut visit: impl FnMut(NodePtr<K, V>)) {
         let map = &self.core.shared.map;
-        let mut bucket = Vec::new();
+        let mut group = Vec::new();
         for shard in 0..map.shards() {
             let mut position = 0;
             while position < END {
-                position = map.collect(shard, position as u32, pin, &mut bucket);
-                bucket.iter().copied().for_each(&mut visit);
+                position = map.collect(shard, position as u32, pin, &mut group);
+                group.iter().copied().for_each(&mut visit);
             }
         }
     }

@@ -4,7 +4,7 @@
 //!
 //! Each write takes its shard's lock for a short time. A mutex that wakes its waiters has to check
 //! for them when it is unlocked, by a second locked instruction. Such an instruction waits until
-//! all stores before it are done, those to the fresh node and the bucket included, whose lines the
+//! all stores before it are done, those to the fresh node and the group included, whose lines the
 //! processor may have to fetch first. Without it, replacements, inserts at capacity and cancelled
 //! timers take measurably less time. An exchange, too, delays the processor less than a
 //! compare-exchange does.

@@ -41,7 +41,7 @@
 //! | `moves::a_look_up_against_a_merge…` | an entry that moves is found |
 //! | `moves::a_visit_against_a_merge…` | an entry that moves is yielded once |
 //! | `moves::a_replacement_against_a_split…` | its key is there once, with its value |
-//! | `moves::an_insert_against_a_merge…` | its key is there once, in its bucket |
+//! | `moves::an_insert_against_a_merge…` | its key is there once, in its group |
 //! | `moves::a_look_up_against_an_overflow…` | the entry whose word becomes a link is found |
 //! | `moves::a_look_up_against_a_removal…` | an entry that leaves the chain is found |
 //! | `moves::a_visit_against_a_removal…` | an entry that leaves the chain is yielded once |

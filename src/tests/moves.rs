@@ -8,7 +8,7 @@ use crate::reclaim::Domain;
 use loom::thread;
 use std::sync::Arc;
 
-/// A map of one shard, beginning with one bucket; a key is its own hash. Pins are not loom's: no
+/// A map of one shard, beginning with one group; a key is its own hash. Pins are not loom's: no
 /// memory is freed here.
 struct Table {
     map: Map<u64, u64>,
@@ -80,7 +80,7 @@ impl Table {
     }
 }
 
-/// Five entries in the only bucket: the sixth splits it, and the odd ones move.
+/// Five entries in the only group: the sixth splits it, and the odd ones move.
 fn before_a_split() -> Arc<Table> {
     Table::of(0..5)
 }
@@ -121,7 +121,7 @@ fn a_replacement_against_a_split_meets_its_key_where_it_is_now() {
     });
 }
 
-/// Three entries in two buckets: when one of them is removed, the second bucket is merged.
+/// Three entries in two groups: when one of them is removed, the second group is merged.
 fn before_a_merge() -> Arc<Table> {
     let table = Table::of(0..6);
     (0..3).for_each(|key| table.remove(key));
@@ -164,8 +164,8 @@ fn an_insert_against_a_merge_goes_where_its_key_belongs_now() {
     });
 }
 
-/// Ten entries in two buckets, an eleventh that begins to split them, and the first of the two
-/// buckets to be split.
+/// Ten entries in two groups, an eleventh that begins to split them, and the first of the two
+/// groups to be split.
 fn amid_a_split() -> Arc<Table> {
     Table::of(0..11)
 }
@@ -177,7 +177,7 @@ fn a_look_up_amid_a_split_finds_what_has_moved_and_what_is_about_to() {
             let table = amid_a_split();
             let theirs = Arc::clone(&table);
             let reader = thread::spawn(move || theirs.has(key));
-            // The second bucket is split, and the former array is abandoned.
+            // The second group is split, and the former array is abandoned.
             table.add(11);
             assert!(reader.join().unwrap());
         });
@@ -198,7 +198,7 @@ fn a_visit_amid_a_split_meets_what_stays_once() {
 #[test]
 fn a_removed_entry_is_not_met_in_the_abandoned_array() {
     explore(|| {
-        // Four buckets, of which the first two are split; then 0 is removed. Its word stays in the
+        // Four groups, of which the first two are split; then 0 is removed. Its word stays in the
         // array that is being abandoned.
         let table = Arc::new(Table {
             map: Map::new(1, 20, Columns::default()),
@@ -250,7 +250,7 @@ fn a_look_up_against_a_removal_finds_what_leaves_the_chain() {
 #[test]
 fn a_look_up_against_a_split_finds_what_leaves_the_chain() {
     explore(|| {
-        // Nine even keys crowd the first of two buckets; every other one moves to a third with the
+        // Nine even keys crowd the first of two groups; every other one moves to a third with the
         // next split.
         let table = Table::of((0..9).map(|n| 2 * n).chain([1]));
         let theirs = Arc::clone(&table);

@@ -423,8 +423,8 @@ fn writers_free_the_old_arrays_of_growing_tables() {
             most = most.max(at_last);
         }
     }
-    // All arrays except those in use: 300,000 entries, 5 a bucket, and for each earlier size half
-    // as many buckets.
+    // All arrays except those in use: 300,000 entries, 5 a group, and for each earlier size half
+    // as many groups.
     assert!(most > 1_000, "the test proved nothing");
-    assert!(at_last < 100, "{at_last} buckets are held");
+    assert!(at_last < 100, "{at_last} groups are held");
 }

@@ -2,18 +2,18 @@
 //!
 //! # How it works
 //!
-//! An array has a power of two of buckets, and the lowest bits of a hash number its bucket. Buckets
+//! An array has a power of two of groups, and the lowest bits of a hash number its group. Groups
 //! are cache lines, so six low bits of the array's address are free. Five of them hold the
 //! logarithm of its size; the sixth says that the table is *resizing*: its entries are moving to
 //! another array. So a look-up learns all that it must know about the table by one load, and
-//! reaches its bucket a few instructions later.
+//! reaches its group a few instructions later.
 //!
-//! Everything here is pure arithmetic on addresses, except for [`Array::bucket`].
+//! Everything here is pure arithmetic on addresses, except for [`Array::group`].
 #![allow(unsafe_code)]
 
-use super::bucket::Bucket;
+use super::group::Group;
 
-/// The largest array has two to the power of this many buckets.
+/// The largest array has two to the power of this many groups.
 pub(super) const MAX_LOG: u32 = 30;
 
 /// The position after the last one of a visit; see [`Array::visit`].
@@ -22,8 +22,8 @@ pub(crate) const END: u64 = 1 << 32;
 const LOG_MASK: usize = 31;
 const RESIZING: usize = 32;
 
-/// An array of buckets by its word; see the module docs.
-pub(super) struct Array<K, V>(*mut Bucket<K, V>);
+/// An array of groups by its word; see the module docs.
+pub(super) struct Array<K, V>(*mut Group<K, V>);
 
 impl<K, V> Clone for Array<K, V> {
     fn clone(&self) -> Self {
@@ -40,18 +40,18 @@ impl<K, V> PartialEq for Array<K, V> {
 }
 
 impl<K, V> Array<K, V> {
-    /// The array of `1 << log` buckets at this address, in a table that is not resizing.
-    pub(super) fn new(at: *mut Bucket<K, V>, log: u32) -> Self {
+    /// The array of `1 << log` groups at this address, in a table that is not resizing.
+    pub(super) fn new(at: *mut Group<K, V>, log: u32) -> Self {
         debug_assert!(log <= MAX_LOG && at.addr() & (LOG_MASK | RESIZING) == 0);
         Self(at.map_addr(|at| at | log as usize))
     }
 
     #[inline]
-    pub(super) fn from_raw(word: *mut Bucket<K, V>) -> Self {
+    pub(super) fn from_raw(word: *mut Group<K, V>) -> Self {
         Self(word)
     }
 
-    pub(super) fn as_raw(self) -> *mut Bucket<K, V> {
+    pub(super) fn as_raw(self) -> *mut Group<K, V> {
         self.0
     }
 
@@ -67,7 +67,7 @@ impl<K, V> Array<K, V> {
 
     /// Its address, without the other bits of the word.
     #[inline]
-    pub(super) fn at(self) -> *mut Bucket<K, V> {
+    pub(super) fn at(self) -> *mut Group<K, V> {
         self.0.map_addr(|word| word & !(LOG_MASK | RESIZING))
     }
 
@@ -75,41 +75,41 @@ impl<K, V> Array<K, V> {
         (self.0.addr() & LOG_MASK) as u32
     }
 
-    /// How many buckets it has.
-    pub(super) fn buckets(self) -> u32 {
+    /// How many groups it has.
+    pub(super) fn groups(self) -> u32 {
         1 << self.log()
     }
 
-    /// The number of the bucket that a hash belongs to.
+    /// The number of the group that a hash belongs to.
     #[inline]
     pub(super) fn index(self, hash: u64) -> u32 {
         // A shift uses five bits only, those of the logarithm. `wrapping_shl` says so, which saves
         // an instruction.
-        let buckets = 1u32.wrapping_shl(self.0.addr() as u32);
-        hash as u32 & (buckets - 1)
+        let groups = 1u32.wrapping_shl(self.0.addr() as u32);
+        hash as u32 & (groups - 1)
     }
 
-    /// The bucket that a hash belongs to.
+    /// The group that a hash belongs to.
     ///
     /// # Safety
     ///
     /// The caller is pinned or has the lock, and has been since before it read the array's word
     /// (table 4).
     #[inline]
-    pub(super) unsafe fn bucket<'a>(self, hash: u64) -> &'a Bucket<K, V> {
-        // SAFETY: an array has as many buckets as its word says, and it is not freed while the
+    pub(super) unsafe fn group<'a>(self, hash: u64) -> &'a Group<K, V> {
+        // SAFETY: an array has as many groups as its word says, and it is not freed while the
         // caller is pinned or has the lock.
         unsafe { &*self.address(hash) }
     }
 
-    /// The address of the bucket that a hash belongs to.
+    /// The address of the group that a hash belongs to.
     #[inline]
-    pub(super) fn address(self, hash: u64) -> *mut Bucket<K, V> {
+    pub(super) fn address(self, hash: u64) -> *mut Group<K, V> {
         self.at().wrapping_add(self.index(hash) as usize)
     }
 
-    /// The bucket that holds a position of a visit, by its number, and the first position behind
-    /// that bucket.
+    /// The group that holds a position of a visit, by its number, and the first position behind
+    /// that group.
     pub(super) fn visit(self, position: u32) -> (u32, u64) {
         let index = self.index(u64::from(position.reverse_bits()));
         let width = END >> self.log();
@@ -121,7 +121,7 @@ impl<K, V> Array<K, V> {
 /// Where a hash stands in the order in which a table is visited.
 ///
 /// Entries move from array to array. But in the order of the reversed low bits, the entries of a
-/// bucket are neighbours whatever the size of the array. So a visit that continues from a position
+/// group are neighbours whatever the size of the array. So a visit that continues from a position
 /// meets each entry that stays in the table once, though the table grows or shrinks meanwhile.
 #[inline]
 pub(super) fn position(hash: u64) -> u32 {
@@ -144,20 +144,20 @@ mod tests {
             assert!(!array.is_resizing() && resizing.is_resizing());
             for array in [array, resizing, Array::from_raw(resizing.as_raw())] {
                 assert_eq!(array.at().addr(), 0x7fff_1234_5640);
-                assert_eq!((array.log(), array.buckets()), (log, 1 << log));
+                assert_eq!((array.log(), array.groups()), (log, 1 << log));
             }
         }
     }
 
     #[test]
-    fn a_hash_belongs_to_the_bucket_of_its_lowest_bits() {
+    fn a_hash_belongs_to_the_group_of_its_lowest_bits() {
         for log in 0..=MAX_LOG {
             let array = array(log).resizing();
             for hash in [0, 1, 5, 0x1234_5678, 0xFFFF_FFFF_FFFF, u64::MAX] {
                 let index = array.index(hash);
                 assert_eq!(u64::from(index), hash % (1 << log));
                 let offset = array.address(hash).addr() - array.at().addr();
-                assert_eq!(offset, index as usize * size_of::<Bucket<u8, u8>>());
+                assert_eq!(offset, index as usize * size_of::<Group<u8, u8>>());
             }
         }
     }
@@ -171,7 +171,7 @@ mod tests {
                 let (index, next) = array.visit(at as u32);
                 seen[index as usize] += 1;
                 assert!(next > at);
-                // Everything in the interval belongs to this bucket, at both of its ends.
+                // Everything in the interval belongs to this group, at both of its ends.
                 for probe in [at as u32, (next - 1) as u32] {
                     assert_eq!(array.index(u64::from(probe.reverse_bits())), index);
                     assert_eq!(position(u64::from(probe.reverse_bits())), probe);
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_visit_goes_on_where_another_array_left_it() {
-        // The end of a bucket is the beginning of one in an array of any size, or lies within one
+        // The end of a group is the beginning of one in an array of any size, or lies within one
         // that begins there.
         for (from, to) in [(2, 3), (3, 2), (5, 1)] {
             let mut at = 0u64;

@@ -1,15 +1,15 @@
-//! The words of a bucket and of its overflow chain: read with the lock or without, and stored with
-//! it ([`Bucket::put`]).
+//! The words of a group and of its overflow chain: read with the lock or without, and stored with
+//! it ([`Group::put`]).
 #![allow(unsafe_code)]
 
-use super::bucket::{self, Bucket, LAST, Place, Word};
+use super::group::{self, Group, LAST, Place, Word};
 use super::memory::TablePart;
 use super::tags;
 use crate::node::NodePtr;
 use crate::sync::Ordering;
 
-impl<K, V> Bucket<K, V> {
-    /// The word of the bucket, or of its overflow chain, that carries `tag` and whose node
+impl<K, V> Group<K, V> {
+    /// The word of the group, or of its overflow chain, that carries `tag` and whose node
     /// `matches` accepts; and that node.
     ///
     /// Words first, then the link: a writer that empties a chain moves its nodes before it unlinks
@@ -24,7 +24,7 @@ impl<K, V> Bucket<K, V> {
         loop {
             for at in tags::words_with_tag(here, tag) {
                 let place = &here.words[at];
-                if let Some(node) = bucket::node_at(place, tag)
+                if let Some(node) = group::node_at(place, tag)
                     && matches(node)
                 {
                     return Some((place, node));
@@ -34,7 +34,7 @@ impl<K, V> Bucket<K, V> {
         }
     }
 
-    /// Visits the words that hold nodes, of the bucket and then of its overflow chain.
+    /// Visits the words that hold nodes, of the group and then of its overflow chain.
     #[inline]
     pub(super) fn each<'a>(&'a self, mut visit: impl FnMut(Place<'a, K, V>, Word<K, V>)) {
         let mut here = self;
@@ -43,7 +43,7 @@ impl<K, V> Bucket<K, V> {
             for place in &here.words {
                 // Acquire, partners: the release stores of words (a node's content; table 3).
                 word = place.load(Ordering::Acquire);
-                if bucket::is_node(word) {
+                if group::is_node(word) {
                     visit(place, word);
                 }
             }
@@ -55,35 +55,35 @@ impl<K, V> Bucket<K, V> {
         }
     }
 
-    /// The last word: a link, if the bucket has an overflow chain.
+    /// The last word: a link, if the group has an overflow chain.
     #[inline]
     pub(super) fn last(&self) -> Word<K, V> {
         // Acquire, partner: the release store in `put`, so that the chain is seen whole.
         self.words[LAST].load(Ordering::Acquire)
     }
 
-    /// The first bucket of the overflow chain.
+    /// The first group of the overflow chain.
     #[inline]
     fn overflow(&self) -> Option<&Self> {
         Self::linked(self.last())
     }
 
-    /// The overflow bucket that a word of the caller's bucket links to, if the word is a link.
+    /// The overflow group that a word of the caller's group links to, if the word is a link.
     #[inline]
     pub(super) fn linked<'a>(word: Word<K, V>) -> Option<&'a Self> {
         // SAFETY: the caller is pinned or has the lock, and has been since before it read the word:
-        // an overflow bucket is not freed meanwhile (table 4).
-        bucket::is_link(word).then(|| unsafe { &*bucket::linked(word) })
+        // an overflow group is not freed meanwhile (table 4).
+        group::is_link(word).then(|| unsafe { &*group::linked(word) })
     }
 
-    /// The words of the bucket itself that are free.
+    /// The words of the group itself that are free.
     pub(super) fn free_words(&self) -> impl Iterator<Item = Place<'_, K, V>> {
         let free = |place: &Place<'_, K, V>| place.load(Ordering::Acquire).is_null();
         self.words.iter().filter(free)
     }
 
-    /// Stores a word into the first free word of the bucket or its overflow chain, and makes an
-    /// overflow bucket if there is none. Returns the bucket of the chain that it stands in now. For
+    /// Stores a word into the first free word of the group or its overflow chain, and makes an
+    /// overflow group if there is none. Returns the group of the chain that it stands in now. For
     /// the holder of the lock.
     pub(super) fn put(&self, word: Word<K, V>) -> &Self {
         let mut here = self;
@@ -98,8 +98,8 @@ impl<K, V> Bucket<K, V> {
                 None => break,
             }
         }
-        // Every word is taken. The last word of the chain's last bucket becomes a link to a new
-        // bucket that already holds the node that stood there. So a reader finds that node before
+        // Every word is taken. The last word of the chain's last group becomes a link to a new
+        // group that already holds the node that stood there. So a reader finds that node before
         // and after.
         let fresh = TablePart::<K, V>::allocate(1);
         // SAFETY: just allocated and zeroed, and not yet shared. Once it is linked, only the holder
@@ -107,7 +107,7 @@ impl<K, V> Bucket<K, V> {
         let overflow: &Self = unsafe { &*fresh };
         overflow.words[0].store(here.last(), Ordering::Release);
         overflow.words[1].store(word, Ordering::Release);
-        here.words[LAST].store(bucket::link(fresh), Ordering::Release);
+        here.words[LAST].store(group::link(fresh), Ordering::Release);
         overflow
     }
 }

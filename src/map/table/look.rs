@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::array::{self, Array};
-use super::bucket::{self, Bucket, LAST, Place};
+use super::group::{self, Group, LAST, Place};
 use super::resize::Resize;
 use super::state::Table;
 use super::tags;
@@ -14,9 +14,9 @@ use crate::sync::Ordering;
 /// under the lock. Valid as long as the pin is held.
 pub(in crate::map) struct Seen<'a, K, V> {
     pub(super) version: u64,
-    /// The bucket of the hash under that version.
-    pub(super) bucket: Option<&'a Bucket<K, V>>,
-    /// The word of that bucket in which the node was found, if it was.
+    /// The group of the hash under that version.
+    pub(super) group: Option<&'a Group<K, V>>,
+    /// The word of that group in which the node was found, if it was.
     pub(super) place: Option<Place<'a, K, V>>,
 }
 
@@ -24,12 +24,12 @@ impl<K, V> Seen<'_, K, V> {
     /// For a writer that made no look-up.
     pub(in crate::map) const NOTHING: Self = Self {
         version: 0,
-        bucket: None,
+        group: None,
         place: None,
     };
 }
 
-/// The result of one look at a bucket.
+/// The result of one look at a group.
 pub(crate) enum Look<T> {
     /// The node that was sought.
     Found(T),
@@ -40,7 +40,7 @@ pub(crate) enum Look<T> {
 }
 
 impl<K, V> Table<K, V> {
-    /// One look at the bucket of a hash. It may call `matches` for a node of another key.
+    /// One look at the group of a hash. It may call `matches` for a node of another key.
     ///
     /// No lock, no write.
     // Always inlined, as `find` is; rare cases are left to other functions. A hit takes a few dozen
@@ -59,16 +59,16 @@ impl<K, V> Table<K, V> {
             return Look::Retry;
         }
         // SAFETY: the pin was there before the array's word was read.
-        let bucket = unsafe { array.bucket(hash) };
-        let tag = bucket::tag(hash);
-        let Some(at) = tags::words_with_tag(bucket, tag).next() else {
-            return if self.proves_absence(bucket, version) {
+        let group = unsafe { array.group(hash) };
+        let tag = group::tag(hash);
+        let Some(at) = tags::words_with_tag(group, tag).next() else {
+            return if self.proves_absence(group, version) {
                 Look::Absent
             } else {
                 Look::Retry
             };
         };
-        match bucket::node_at(&bucket.words[at], tag) {
+        match group::node_at(&group.words[at], tag) {
             Some(node) if matches(node) => Look::Found(node),
             _ => Look::Retry,
         }
@@ -88,7 +88,7 @@ impl<K, V> Table<K, V> {
         let version = self.version();
         let mut seen = Seen {
             version,
-            bucket: None,
+            group: None,
             place: None,
         };
         let mut array = self.array();
@@ -99,17 +99,17 @@ impl<K, V> Table<K, V> {
             }
         }
         // SAFETY: the pin was there before the array's word was read.
-        let bucket = unsafe { array.bucket(hash) };
-        seen.bucket = Some(bucket);
-        let tag = bucket::tag(hash);
-        let Some(at) = tags::words_with_tag(bucket, tag).next() else {
-            if self.proves_absence(bucket, version) {
+        let group = unsafe { array.group(hash) };
+        seen.group = Some(group);
+        let tag = group::tag(hash);
+        let Some(at) = tags::words_with_tag(group, tag).next() else {
+            if self.proves_absence(group, version) {
                 return (None, seen);
             }
             return (self.find_on(hash, pin, matches), seen);
         };
-        let place = &bucket.words[at];
-        match bucket::node_at(place, tag) {
+        let place = &group.words[at];
+        match group::node_at(place, tag) {
             Some(node) if matches(node) => {
                 seen.place = Some(place);
                 (Some(node), seen)
@@ -131,8 +131,8 @@ impl<K, V> Table<K, V> {
         loop {
             if let Some(array) = self.array_under(hash, version) {
                 // SAFETY: the pin was there before the array's word was read.
-                let bucket = unsafe { array.bucket(hash) };
-                if let Some((_, node)) = bucket.search(bucket::tag(hash), &mut matches) {
+                let group = unsafe { array.group(hash) };
+                if let Some((_, node)) = group.search(group::tag(hash), &mut matches) {
                     return Some(node);
                 }
             }
@@ -144,12 +144,12 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// Whether a bucket in which no word carries the tag proves that the key is absent, under the
+    /// Whether a group in which no word carries the tag proves that the key is absent, under the
     /// version that was read before.
     #[inline(always)]
-    fn proves_absence(&self, bucket: &Bucket<K, V>, version: u64) -> bool {
+    fn proves_absence(&self, group: &Group<K, V>, version: u64) -> bool {
         // Words first, then the link, as in `search`.
-        !bucket::is_link(bucket.words[LAST].load(Ordering::Acquire)) && self.version() == version
+        !group::is_link(group.words[LAST].load(Ordering::Acquire)) && self.version() == version
     }
 
     /// The array that has a hash's home under this version; `None` if that is no longer the
@@ -176,8 +176,8 @@ impl<K, V> Table<K, V> {
         (self.version() == version).then_some(home)
     }
 
-    /// Gives the nodes of the bucket that holds `position`, from that position on, and returns the
-    /// position behind the bucket.
+    /// Gives the nodes of the group that holds `position`, from that position on, and returns the
+    /// position behind the group.
     ///
     /// Used with a pin or with the lock. `out` is cleared first.
     pub(in crate::map) fn collect(&self, position: u32, out: &mut Vec<NodePtr<K, V>>) -> u64 {
@@ -189,9 +189,9 @@ impl<K, V> Table<K, V> {
             if let Some(array) = self.array_under(hash, version) {
                 next = array.visit(position).1;
                 // SAFETY: the pin, or the lock, was there before the array's word was read.
-                let bucket = unsafe { array.bucket(hash) };
-                bucket.each(|_, word| {
-                    let node = bucket::node(word);
+                let group = unsafe { array.group(hash) };
+                group.each(|_, word| {
+                    let node = group::node(word);
                     let at = array::position(node.hash());
                     // A compaction under way may show a node twice, and a word that stayed behind
                     // may name a node whose home is elsewhere now.

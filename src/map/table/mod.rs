@@ -6,22 +6,22 @@
 //! |---|---|
 //! | `state` | [`Table`]: what readers see of a table; [`TableState`]: what its writer has |
 //! | `look` | the look-ups |
-//! | `array` | the array of buckets, whose address, size and mark stand in one word |
-//! | `bucket`, `tags`, `chain` | eight words on one cache line, and the overflow chain behind them |
+//! | `array` | the array of groups, whose address, size and mark stand in one word |
+//! | `group`, `tags`, `chain` | eight words on one cache line, and the overflow chain behind them |
 //! | `writer` | [`Writer`]: what the holder of the shard's lock changes |
 //! | `resize` | [`Resize`](resize::Resize): how entries move to a larger or a smaller array |
-//! | `memory` | [`TablePart`]: memory of arrays and overflow buckets |
+//! | `memory` | [`TablePart`]: memory of arrays and overflow groups |
 //!
 //! A look-up reads the version and the array's word, compares the tags of the eight words of one
-//! bucket, and goes through the bucket's overflow chain if it has one. If it finds nothing, it
+//! group, and goes through the group's overflow chain if it has one. If it finds nothing, it
 //! reads the version again. The same version means that no node was moved meanwhile, so the miss is
 //! true; else the look-up starts over. A hit needs no second reading. A word in a home always names
 //! a node that is in the table. A stale word in an old array names a node that was in the table
-//! when the search began (table 7). The *home* of a hash is the bucket that its entries stand in.
+//! when the search began (table 7). The *home* of a hash is the group that its entries stand in.
 //! While the table resizes, there are two arrays, and the home is in one of them. The look-up asks
 //! in which, and believes the answer if the version is the same afterwards (table 5).
 //!
-//! [`Table::look`] examines one bucket, once. If that does not decide, the answer is `Retry`.
+//! [`Table::look`] examines one group, once. If that does not decide, the answer is `Retry`.
 //! [`Table::find`] always decides.
 //!
 //! # Invariants
@@ -35,23 +35,23 @@
 //!    only then null an old word of the same home. So if a reader misses a node that stays in the
 //!    table, the version has changed when the reader reads it again: the null word that made it
 //!    miss was stored after the new version.
-//! 4. An array or overflow bucket that was unlinked is handed out as [`TablePart`], and freed only
+//! 4. An array or overflow group that was unlinked is handed out as [`TablePart`], and freed only
 //!    after a grace period.
 //! 5. `next` and `moved` are stored before `array` says that the table is resizing, and not again
 //!    before another version. So a reader that reads them between two readings of the same version
 //!    has read values that belong together.
-//! 6. A bucket with an overflow chain has at most
+//! 6. A group with an overflow chain has at most
 //!    [`FREE_WORDS_BESIDE_CHAIN`](writer::FREE_WORDS_BESIDE_CHAIN) free words of its own. So a
 //!    chain is dropped when the entries that needed it have left, even if the table neither grows
 //!    nor shrinks.
-//! 7. Words that name nodes stay behind where entries have moved away: in a bucket of the former
+//! 7. Words that name nodes stay behind where entries have moved away: in a group of the former
 //!    array, and in its overflow chain. A reader that meets such a word learned of that home before
 //!    the entries moved, so its search began before that, and then the node was in the table. So at
 //!    a moment within the call the hit was true, though the node may have been removed or replaced
 //!    since: such a hit is like one that returned just before the removal. That node is not freed
 //!    meanwhile, since the reader was pinned when it left the map (node 1). A miss there does not
 //!    count, since the move has changed the version.
-//! 8. A bucket of the array that entries are moving to is uninitialised until its unit moves; the
+//! 8. A group of the array that entries are moving to is uninitialised until its unit moves; the
 //!    move clears it first. No reader looks into it as a home before `moved` says so (table 5).
 //! 9. Memory for a growing or shrinking table is allocated before the write that needs it changes
 //!    anything a reader can see. If the address does not fit the tags, the allocation panics there,
@@ -59,15 +59,15 @@
 //!
 //! # Cost
 //!
-//! A look-up touches one line of a bucket and one node. In a table that has grown, a bucket of 64
+//! A look-up touches one line of a group and one node. In a table that has grown, a group of 64
 //! bytes holds between half of [`MAX_LOAD`](state::MAX_LOAD) and `MAX_LOAD` entries on average, at
 //! every size; after removals, as few as a quarter of `MAX_LOAD`. The former array is freed a grace
-//! period after the last entry has moved. A writer holds the shard's lock for one bucket, and for a
+//! period after the last entry has moved. A writer holds the shard's lock for one group, and for a
 //! few more while the table resizes.
 
 mod array;
-mod bucket;
 mod chain;
+mod group;
 mod look;
 mod memory;
 mod resize;
@@ -76,7 +76,7 @@ mod tags;
 mod writer;
 
 pub(crate) use array::END;
-pub(super) use bucket::Place;
+pub(super) use group::Place;
 pub(crate) use look::Look;
 pub(super) use look::Seen;
 pub(crate) use memory::TablePart;

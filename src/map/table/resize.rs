@@ -1,4 +1,4 @@
-//! How a table grows and shrinks, a few buckets with each write.
+//! How a table grows and shrinks, a few groups with each write.
 //!
 //! # How it works
 //!
@@ -9,12 +9,12 @@
 //!
 //! | from | to | when | what the writer does |
 //! |---|---|---|---|
-//! | settled | resizing | an insert would make more than [`MAX_LOAD`](super::state::MAX_LOAD) entries for each bucket, or a removal would leave fewer than a quarter of that | [`Writer::begin`](super::Writer): allocates an array of twice or half as many buckets |
+//! | settled | resizing | an insert would make more than [`MAX_LOAD`](super::state::MAX_LOAD) entries for each group, or a removal would leave fewer than a quarter of that | [`Writer::begin`](super::Writer): allocates an array of twice or half as many groups |
 //! | resizing | resizing | each insert or removal, and each pass of a run | [`Resize::step`]: moves the entries of some units |
 //! | resizing | settled | the step that moves the last unit | the new array is the only one of the table; the old one is handed out to be freed |
 //!
-//! A *unit* moves in one piece from one array to the other. It is one bucket of the smaller array,
-//! and the buckets of the larger array to which the same hashes belong.
+//! A *unit* moves in one piece from one array to the other. It is one group of the smaller array,
+//! and the groups of the larger array to which the same hashes belong.
 //!
 //! Readers may look at a unit while it moves: the writer stores the words of its entries in the new
 //! array, then says that the unit has moved, then moves the version on (table 3). The old words
@@ -30,21 +30,21 @@
 //!
 //! A write moves at most `UNITS_PER_WRITE` (`writer`) units, so there is no
 //! long pause at any size. The largest single step is freeing an array, once each time the table
-//! doubles or halves. A new array is not initialised at once: its buckets are cleared unit by unit.
-//! To split a unit, the writer reads the hashes of one bucket's entries from the side parts of
+//! doubles or halves. A new array is not initialised at once: its groups are cleared unit by unit.
+//! To split a unit, the writer reads the hashes of one group's entries from the side parts of
 //! their nodes; it prefetches those of all units of a write before it reads the first. To join a
 //! unit, it reads no node.
 //!
-//! A move to `2n` buckets ends before the next can begin: it takes `n / UNITS_PER_WRITE` inserts,
+//! A move to `2n` groups ends before the next can begin: it takes `n / UNITS_PER_WRITE` inserts,
 //! and the next starts `5n` inserts after the move began.
 //!
-//! Origin: resizing a hash table a few buckets at a time, so that no operation pays for all of it:
+//! Origin: resizing a hash table a few groups at a time, so that no operation pays for all of it:
 //! P.-Å. Larson, "Dynamic hash tables", CACM 31(4), 1988; also known from Redis. Readers that take
 //! no lock are this crate's addition.
 #![allow(unsafe_code)]
 
 use super::array::Array;
-use super::bucket::{self, Bucket};
+use super::group::{self, Group};
 use super::memory::TablePart;
 use super::state::{Table, TableState};
 use crate::node;
@@ -100,25 +100,25 @@ impl<'a, K, V> Resize<'a, K, V> {
 
     /// How many units there are.
     pub(super) fn units(self) -> u64 {
-        u64::from(self.from.buckets().min(self.to.buckets()))
+        u64::from(self.from.groups().min(self.to.groups()))
     }
 
     fn grows(self) -> bool {
         self.to.log() > self.from.log()
     }
 
-    /// The numbers of the buckets that a unit has in one of the two arrays.
+    /// The numbers of the groups that a unit has in one of the two arrays.
     fn numbers(self, array: Array<K, V>, unit: u64) -> impl Iterator<Item = u64> {
         let log = self.from.log().min(self.to.log());
         (0..1 << (array.log() - log)).map(move |nth: u64| unit + (nth << log))
     }
 
-    /// The buckets that a unit has in one of the two arrays. For the holder of the lock.
-    fn buckets(self, array: Array<K, V>, unit: u64) -> impl Iterator<Item = &'a Bucket<K, V>> {
+    /// The groups that a unit has in one of the two arrays. For the holder of the lock.
+    fn groups(self, array: Array<K, V>, unit: u64) -> impl Iterator<Item = &'a Group<K, V>> {
         self.numbers(array, unit).map(move |number| {
             // SAFETY: both arrays belong to the table until all units have moved, and only the
             // holder of the lock comes here.
-            unsafe { array.bucket(number) }
+            unsafe { array.group(number) }
         })
     }
 
@@ -127,7 +127,7 @@ impl<'a, K, V> Resize<'a, K, V> {
     pub(super) fn step(self, state: &mut TableState<K, V>, units: u64) {
         let (begun, all) = (self.moved(), self.units());
         let end = all.min(begun + units);
-        // Prefetch the buckets of the next call, and the hashes that this call will read: misses
+        // Prefetch the groups of the next call, and the hashes that this call will read: misses
         // one after the other would keep the lock for long.
         for unit in end..all.min(end + units) {
             for number in self.numbers(self.from, unit) {
@@ -135,8 +135,8 @@ impl<'a, K, V> Resize<'a, K, V> {
             }
         }
         if self.grows() {
-            for from in (begun..end).flat_map(|unit| self.buckets(self.from, unit)) {
-                from.each(|_, word| bucket::node(word).prefetch_side());
+            for from in (begun..end).flat_map(|unit| self.groups(self.from, unit)) {
+                from.each(|_, word| group::node(word).prefetch_side());
             }
         }
         for unit in begun..end {
@@ -146,7 +146,7 @@ impl<'a, K, V> Resize<'a, K, V> {
         self.table.moved.store(end, Ordering::Release);
         // Once for all units: each new version makes look-ups that find nothing start over.
         self.table.renew_version();
-        for from in (begun..end).flat_map(|unit| self.buckets(self.from, unit)) {
+        for from in (begun..end).flat_map(|unit| self.groups(self.from, unit)) {
             state.retire_chain(from.last());
         }
         if end == all {
@@ -160,25 +160,25 @@ impl<'a, K, V> Resize<'a, K, V> {
     /// Stores the words of a unit in the next array.
     fn move_unit(self, unit: u64) {
         for number in self.numbers(self.to, unit) {
-            // SAFETY: table 8: no code uses the buckets of a unit before it moves, and a unit moves
+            // SAFETY: table 8: no code uses the groups of a unit before it moves, and a unit moves
             // once.
             unsafe { TablePart::clear(self.to.address(number)) };
         }
-        // A tail is the bucket that the last entry went to, so that a long chain is walked once.
-        let mut homes = self.buckets(self.to, unit);
+        // A tail is the group that the last entry went to, so that a long chain is walked once.
+        let mut homes = self.groups(self.to, unit);
         let mut lower = homes.next().expect("a unit is never empty");
         if let Some(upper) = homes.next() {
             let mut tails = [lower, upper];
             // The bit of a hash that chooses between the two homes.
             let bit = 1 << self.from.log();
-            for from in self.buckets(self.from, unit) {
+            for from in self.groups(self.from, unit) {
                 from.each(|_, word| {
-                    let tail = &mut tails[usize::from(bucket::node(word).hash() & bit != 0)];
+                    let tail = &mut tails[usize::from(group::node(word).hash() & bit != 0)];
                     *tail = tail.put(word);
                 });
             }
         } else {
-            for from in self.buckets(self.from, unit) {
+            for from in self.groups(self.from, unit) {
                 from.each(|_, word| lower = lower.put(word));
             }
         }
@@ -191,7 +191,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn each_bucket_belongs_to_one_unit() {
+    fn each_group_belongs_to_one_unit() {
         for (from, to) in [(3, 4), (4, 3)] {
             let (mut table, mut state) = Table::<u8, u8>::new((5 << from) as usize);
             table.writer(&mut state).begin(to);
@@ -203,7 +203,7 @@ mod tests {
                     number.inspect(move |number| assert_eq!(number % 8, unit))
                 });
                 let all: HashSet<u64> = numbers.collect();
-                assert_eq!(all.len(), array.buckets() as usize);
+                assert_eq!(all.len(), array.groups() as usize);
             }
             table.take_apart(&mut state, |_| ());
         }

@@ -1,25 +1,25 @@
 //! The fields of a table: the words that readers see, and the part of its writer.
 
 use super::array::Array;
-use super::bucket::{self, Bucket, Word};
+use super::group::{self, Group, Word};
 use super::memory::TablePart;
 use crate::node;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 use std::ptr;
 
-/// Entries for each bucket, on average, above which the table grows.
+/// Entries for each group, on average, above which the table grows.
 pub(super) const MAX_LOAD: u64 = 5;
 
 /// A table, as readers see it.
 #[repr(align(128))]
 pub(in crate::map) struct Table<K, V> {
     /// The word of the array; see `array`.
-    pub(super) array: AtomicPtr<Bucket<K, V>>,
+    pub(super) array: AtomicPtr<Group<K, V>>,
     /// Counts moves of entries.
     pub(super) version: AtomicU64,
     /// While the word of the array says that the table is resizing: the array that entries move to,
     /// and how many units have moved; see `resize`.
-    pub(super) next: AtomicPtr<Bucket<K, V>>,
+    pub(super) next: AtomicPtr<Group<K, V>>,
     pub(super) moved: AtomicU64,
 }
 
@@ -49,16 +49,16 @@ impl<K, V> TableState<K, V> {
 
     /// Hands out an array that was unlinked.
     pub(super) fn retire_array(&mut self, array: Array<K, V>) {
-        let buckets = array.buckets() as usize;
-        self.retired.push(TablePart::new(array.at(), buckets));
+        let groups = array.groups() as usize;
+        self.retired.push(TablePart::new(array.at(), groups));
     }
 
-    /// Hands out every bucket of a chain that was unlinked. `link` is the word that linked the
+    /// Hands out every group of a chain that was unlinked. `link` is the word that linked the
     /// chain; any other word means that there was no chain.
     pub(super) fn retire_chain(&mut self, mut link: Word<K, V>) {
-        while let Some(bucket) = Bucket::linked(link) {
-            self.retired.push(TablePart::new(bucket::linked(link), 1));
-            link = bucket.last();
+        while let Some(group) = Group::linked(link) {
+            self.retired.push(TablePart::new(group::linked(link), 1));
+            link = group.last();
         }
     }
 }
@@ -104,7 +104,7 @@ impl<K, V> Table<K, V> {
         self.array().is_resizing()
     }
 
-    /// Prefetches the bucket of a hash. A hint: the bucket may be another one by the time of its
+    /// Prefetches the group of a hash. A hint: the group may be another one by the time of its
     /// use.
     pub(in crate::map) fn prefetch(&self, hash: u64) {
         node::prefetch(self.array().address(hash));

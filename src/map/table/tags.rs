@@ -1,4 +1,4 @@
-//! Finds the words of a bucket that carry a tag, by comparing all eight at once.
+//! Finds the words of a group that carry a tag, by comparing all eight at once.
 //!
 //! # Why
 //!
@@ -25,7 +25,7 @@
 //! Comparing a group of tags at once: the "Swiss tables" of Abseil (M. Kulukundis, CppCon 2017).
 #![allow(unsafe_code)]
 
-use super::bucket::{self, Bucket, LAST};
+use super::group::{self, Group, LAST};
 use crate::node::TAG_BITS;
 use crate::sync::Ordering;
 
@@ -56,23 +56,23 @@ const INSTRUMENTED: bool = cfg!(any(
     wheelhouse_single
 ));
 
-/// The words of a bucket that carry `tag`, or did a moment ago.
+/// The words of a group that carry `tag`, or did a moment ago.
 ///
 /// Acquire, partners: the release stores of words (table 3).
 #[inline]
-pub(super) fn words_with_tag<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
+pub(super) fn words_with_tag<K, V>(group: &Group<K, V>, tag: usize) -> Marks {
     #[cfg(target_arch = "x86_64")]
     if TAG_BITS == 16 && !INSTRUMENTED {
-        return all_at_once(bucket, tag);
+        return all_at_once(group, tag);
     }
-    one_by_one(bucket, tag)
+    one_by_one(group, tag)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[inline]
-fn all_at_once<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
+fn all_at_once<K, V>(group: &Group<K, V>, tag: usize) -> Marks {
     let marks: u32;
-    // SAFETY: reads the 64 bytes of the bucket, which is aligned to as many, and writes registers
+    // SAFETY: reads the 64 bytes of the group, which is aligned to as many, and writes registers
     // only. Each of its words is an atomic, read here by a load that the processor makes atomic for
     // aligned words of 8 bytes. The options `pure` and `readonly`, which promise that memory does
     // not change, are not given, so the compiler moves no memory access across.
@@ -93,7 +93,7 @@ fn all_at_once<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
             "punpcklqdq {more}, {more}",
             "pcmpeqw {upper}, {more}",
             "pmovmskb {marks:e}, {upper}",
-            words = in(reg) bucket,
+            words = in(reg) group,
             tag = in(reg) tag,
             marks = lateout(reg) marks,
             upper = out(xmm_reg) _,
@@ -104,10 +104,10 @@ fn all_at_once<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
     Marks(marks)
 }
 
-fn one_by_one<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
+fn one_by_one<K, V>(group: &Group<K, V>, tag: usize) -> Marks {
     let mut marks = 0;
-    for (at, place) in bucket.words.iter().enumerate() {
-        let carries = bucket::tag_of(place.load(Ordering::Acquire)) == tag;
+    for (at, place) in group.words.iter().enumerate() {
+        let carries = group::tag_of(place.load(Ordering::Acquire)) == tag;
         marks |= u32::from(carries) << (2 * at);
     }
     Marks(marks)
@@ -115,15 +115,15 @@ fn one_by_one<K, V>(bucket: &Bucket<K, V>, tag: usize) -> Marks {
 
 #[cfg(all(test, not(any(wheelhouse_loom, wheelhouse_shuttle))))]
 mod tests {
-    use super::super::bucket::WORDS;
+    use super::super::group::WORDS;
     use super::*;
     use crate::node::Node;
     use crate::sync::AtomicPtr;
     use proptest::prelude::*;
     use std::ptr::without_provenance_mut;
 
-    fn bucket(words: [u64; WORDS]) -> Bucket<u8, u8> {
-        Bucket {
+    fn group(words: [u64; WORDS]) -> Group<u8, u8> {
+        Group {
             words: words
                 .map(|word| AtomicPtr::new(without_provenance_mut::<Node<u8, u8>>(word as usize))),
         }
@@ -139,12 +139,12 @@ mod tests {
             sought in prop_oneof![Just(0x8000u16), Just(0x8001), Just(0xffff), 0x8000u16..],
         ) {
             let words = std::array::from_fn(|i| u64::from(tags[i]) << 48 | lower[i] >> 16);
-            let bucket = bucket(words);
+            let group = group(words);
             let cut = |tag: u16| usize::from(tag) & ((1 << TAG_BITS) - 1);
             let expected: Vec<usize> = (0..WORDS).filter(|&i| cut(tags[i]) == cut(sought)).collect();
-            let found: Vec<usize> = words_with_tag(&bucket, cut(sought)).collect();
+            let found: Vec<usize> = words_with_tag(&group, cut(sought)).collect();
             prop_assert_eq!(&found, &expected);
-            let plain: Vec<usize> = one_by_one(&bucket, cut(sought)).collect();
+            let plain: Vec<usize> = one_by_one(&group, cut(sought)).collect();
             prop_assert_eq!(plain, expected);
         }
     }

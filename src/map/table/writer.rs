@@ -3,13 +3,13 @@
 //! # How it works
 //!
 //! A writer first searches without the lock, so that keys are compared outside of it. Under the
-//! lock it confirms what it has [`Seen`]: if the version is the same, so is the bucket, and if the
+//! lock it confirms what it has [`Seen`]: if the version is the same, so is the group, and if the
 //! word still names the node, the node stands there.
 //!
-//! An insert takes the first null word of the bucket. A full bucket turns its last word into a link
-//! to an overflow bucket. A removal leaves a null word: nothing is shifted, and there are no
-//! tombstones. If it leaves more than [`FREE_WORDS_BESIDE_CHAIN`] words of a bucket free beside its
-//! overflow chain, it *compacts* the bucket, which brings entries of the chain back, and drops the
+//! An insert takes the first null word of the group. A full group turns its last word into a link
+//! to an overflow group. A removal leaves a null word: nothing is shifted, and there are no
+//! tombstones. If it leaves more than [`FREE_WORDS_BESIDE_CHAIN`] words of a group free beside its
+//! overflow chain, it *compacts* the group, which brings entries of the chain back, and drops the
 //! chain when it is empty: store the new words, move the version on, null the old words (table 3).
 //!
 //! # Invariants
@@ -20,7 +20,7 @@
 #![allow(unsafe_code)]
 
 use super::array::{Array, MAX_LOG};
-use super::bucket::{self, Bucket, LAST, Place, WORDS};
+use super::group::{self, Group, LAST, Place, WORDS};
 use super::look::Seen;
 use super::memory::TablePart;
 use super::resize::Resize;
@@ -29,7 +29,7 @@ use crate::node::NodePtr;
 use crate::sync::Ordering;
 use std::ptr;
 
-/// How many words may be free in a bucket that has an overflow chain. One, so that a removal and an
+/// How many words may be free in a group that has an overflow chain. One, so that a removal and an
 /// insert in turns do not drop a chain and make it again.
 pub(super) const FREE_WORDS_BESIDE_CHAIN: usize = 1;
 
@@ -43,7 +43,7 @@ pub(in crate::map) struct Writer<'a, 's, K, V> {
 }
 
 /// The home of a hash, while the writer has the lock and has not changed the table.
-pub(in crate::map) struct Home<'a, K, V>(&'a Bucket<K, V>);
+pub(in crate::map) struct Home<'a, K, V>(&'a Group<K, V>);
 
 impl<K, V> Table<K, V> {
     /// The table for its writer, by the state that is in the shard's lock.
@@ -80,15 +80,15 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
             array = resize.home(hash);
         }
         // SAFETY: only the holder of the lock unlinks arrays (table 1).
-        Home(unsafe { array.bucket(hash) })
+        Home(unsafe { array.group(hash) })
     }
 
     /// The home of a hash. If it is still the one that a look-up has `seen`, it is not searched
     /// again.
     #[inline]
     pub(in crate::map) fn home_seen(&self, hash: u64, seen: &Seen<'a, K, V>) -> Home<'a, K, V> {
-        match seen.bucket {
-            Some(bucket) if seen.version == self.table.version() => Home(bucket),
+        match seen.group {
+            Some(group) if seen.version == self.table.version() => Home(group),
             _ => self.home(hash),
         }
     }
@@ -102,10 +102,10 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         node: NodePtr<K, V>,
         seen: &Seen<'a, K, V>,
     ) -> Option<(Home<'a, K, V>, Place<'a, K, V>)> {
-        let (bucket, place) = (seen.bucket?, seen.place?);
+        let (group, place) = (seen.group?, seen.place?);
         let same = seen.version == self.table.version()
-            && place.load(Ordering::Acquire) == bucket::tagged(node.as_raw(), hash);
-        same.then_some((Home(bucket), place))
+            && place.load(Ordering::Acquire) == group::tagged(node.as_raw(), hash);
+        same.then_some((Home(group), place))
     }
 
     /// The word for which `matches` holds among those with this hash's tag.
@@ -115,7 +115,7 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         hash: u64,
         matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Option<Place<'a, K, V>> {
-        let (place, _) = home.0.search(bucket::tag(hash), matches)?;
+        let (place, _) = home.0.search(group::tag(hash), matches)?;
         Some(place)
     }
 
@@ -124,7 +124,7 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
     // The hash is an argument, since it stands in the node's side part.
     pub(in crate::map) fn insert(&mut self, home: Home<'_, K, V>, node: NodePtr<K, V>, hash: u64) {
         debug_assert_eq!(hash, node.hash());
-        home.0.put(bucket::tagged(node.as_raw(), hash));
+        home.0.put(group::tagged(node.as_raw(), hash));
         self.state.count += 1;
         self.after_write();
     }
@@ -138,8 +138,8 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         hash: u64,
     ) {
         debug_assert_eq!(hash, new.hash());
-        // Release, partner: the acquire loads of words in `bucket`.
-        place.store(bucket::tagged(new.as_raw(), hash), Ordering::Release);
+        // Release, partner: the acquire loads of words in `group`.
+        place.store(group::tagged(new.as_raw(), hash), Ordering::Release);
     }
 
     /// Takes out the node at `place`; `home` is its home.
@@ -147,9 +147,9 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         self.shrink_if_sparse();
         place.store(ptr::null_mut(), Ordering::Release);
         self.state.count -= 1;
-        let bucket = home.0;
-        if bucket::is_link(bucket.last()) && bucket.free_words().count() > FREE_WORDS_BESIDE_CHAIN {
-            self.compact(bucket);
+        let group = home.0;
+        if group::is_link(group.last()) && group.free_words().count() > FREE_WORDS_BESIDE_CHAIN {
+            self.compact(group);
         }
         self.after_write();
     }
@@ -160,7 +160,7 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
     pub(in crate::map) fn grow_if_full(&mut self) {
         let array = self.table.array();
         if !array.is_resizing()
-            && self.state.count >= u64::from(array.buckets()) * MAX_LOAD
+            && self.state.count >= u64::from(array.groups()) * MAX_LOAD
             && array.log() < MAX_LOG
         {
             self.begin(array.log() + 1);
@@ -173,7 +173,7 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
     fn shrink_if_sparse(&mut self) {
         let array = self.table.array();
         if !array.is_resizing()
-            && (self.state.count - 1) * 4 < u64::from(array.buckets()) * MAX_LOAD
+            && (self.state.count - 1) * 4 < u64::from(array.groups()) * MAX_LOAD
             && array.log() > self.state.least
         {
             self.begin(array.log() - 1);
@@ -220,14 +220,14 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         resize.map_or(0, |resize| resize.units() - resize.moved())
     }
 
-    /// Moves entries from a bucket's overflow chain into free words of the bucket; drops an empty
+    /// Moves entries from a group's overflow chain into free words of the group; drops an empty
     /// chain.
-    fn compact(&mut self, bucket: &Bucket<K, V>) {
-        let link = bucket.last();
-        let Some(chain) = Bucket::linked(link) else {
+    fn compact(&mut self, group: &Group<K, V>) {
+        let link = group.last();
+        let Some(chain) = Group::linked(link) else {
             return;
         };
-        let mut free = bucket.free_words();
+        let mut free = group.free_words();
         let mut moved = [None::<Place<'_, K, V>>; WORDS];
         let (mut moves, mut left) = (0, false);
         chain.each(|place, word| match free.next() {
@@ -245,23 +245,23 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
             }
         }
         if !left {
-            bucket.words[LAST].store(ptr::null_mut(), Ordering::Release);
+            group.words[LAST].store(ptr::null_mut(), Ordering::Release);
             self.state.retire_chain(link);
         }
     }
 
     /// All homes, and the array of each.
-    fn homes(&self) -> impl Iterator<Item = (Array<K, V>, &'a Bucket<K, V>)> + use<'a, K, V> {
+    fn homes(&self) -> impl Iterator<Item = (Array<K, V>, &'a Group<K, V>)> + use<'a, K, V> {
         let table = self.table;
         let array = table.array();
         let resize = Resize::of(table, array);
         let arrays = [Some(array), resize.map(|resize| resize.to())];
         arrays.into_iter().flatten().flat_map(move |of| {
-            let numbers = (0..of.buckets()).map(u64::from);
+            let numbers = (0..of.groups()).map(u64::from);
             let is_home = move |&hash: &u64| resize.map_or(array, |it| it.home(hash)) == of;
             // SAFETY: as in `home`.
-            let bucket = move |hash| (of, unsafe { of.bucket(hash) });
-            numbers.filter(is_home).map(bucket)
+            let group = move |hash| (of, unsafe { of.group(hash) });
+            numbers.filter(is_home).map(group)
         })
     }
 
@@ -272,9 +272,9 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
             // It was taken apart before.
             return;
         }
-        for (_, bucket) in self.homes() {
-            bucket.each(|_, word| free(bucket::node(word)));
-            self.state.retire_chain(bucket.last());
+        for (_, group) in self.homes() {
+            group.each(|_, word| free(group::node(word)));
+            self.state.retire_chain(group.last());
         }
         if let Some(resize) = Resize::of(self.table, array) {
             self.state.retire_array(resize.to());
@@ -289,23 +289,19 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
     pub(in crate::map) fn check_invariants(&self) {
         let mut nodes = 0;
         let mut seen = std::collections::HashSet::new();
-        for (array, bucket) in self.homes() {
-            if bucket::is_link(bucket.last()) {
-                let free = bucket.free_words().count();
+        for (array, group) in self.homes() {
+            if group::is_link(group.last()) {
+                let free = group.free_words().count();
                 assert!(
                     free <= FREE_WORDS_BESIDE_CHAIN,
                     "{free} free words and a chain (table 6)"
                 );
             }
-            bucket.each(|_, word| {
-                let node = bucket::node(word);
+            group.each(|_, word| {
+                let node = group::node(word);
                 let home = array.address(node.hash()).cast_const();
-                assert!(ptr::eq(home, bucket), "a node in a wrong bucket");
-                assert_eq!(
-                    bucket::tag_of(word),
-                    bucket::tag(node.hash()),
-                    "a wrong tag"
-                );
+                assert!(ptr::eq(home, group), "a node in a wrong group");
+                assert_eq!(group::tag_of(word), group::tag(node.hash()), "a wrong tag");
                 assert!(seen.insert(node.as_raw()), "a node in two words (table 2)");
                 assert_eq!(node.state(), crate::node::NodeState::Live);
                 nodes += 1;
@@ -325,7 +321,7 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
             assert_eq!(array.log().abs_diff(resize.to().log()), 1);
             assert!(resize.to().log() >= self.state.least);
         } else {
-            let most = u64::from(array.buckets()) * MAX_LOAD;
+            let most = u64::from(array.groups()) * MAX_LOAD;
             assert!(self.state.count <= most, "too full");
         }
     }

@@ -1,9 +1,9 @@
-//! A bucket: eight words on one cache line, and the tagged words in it.
+//! A group: eight words on one cache line, and the tagged words in it.
 //!
 //! # How it works
 //!
 //! A word is null, or the address of a node with a *tag*, or, in the last word only, the address of
-//! an overflow bucket with the lowest bit set. A tag is a set bit and bits of the hash below it, as
+//! an overflow group with the lowest bit set. A tag is a set bit and bits of the hash below it, as
 //! many as an address leaves free ([`TAG_BITS`]). So a tag is never zero, and an overflow link has
 //! none: one comparison of the tag's bits tells a possible match from everything else.
 //!
@@ -13,7 +13,7 @@
 use crate::node::{Node, NodePtr, TAG_BITS, TAG_SHIFT};
 use crate::sync::{AtomicPtr, Ordering};
 
-/// Words in a bucket.
+/// Words in a group.
 pub(super) const WORDS: usize = 8;
 /// The word that may hold an overflow link.
 pub(super) const LAST: usize = WORDS - 1;
@@ -26,7 +26,7 @@ const LINK: usize = 1;
 
 /// Eight words; see the module docs.
 #[repr(C, align(64))]
-pub(super) struct Bucket<K, V> {
+pub(super) struct Group<K, V> {
     pub(super) words: [AtomicPtr<Node<K, V>>; WORDS],
 }
 
@@ -98,12 +98,12 @@ pub(super) fn is_node<K, V>(word: Word<K, V>) -> bool {
     tag_of(word) != 0
 }
 
-pub(super) fn link<K, V>(to: *mut Bucket<K, V>) -> Word<K, V> {
+pub(super) fn link<K, V>(to: *mut Group<K, V>) -> Word<K, V> {
     to.cast::<Node<K, V>>().map_addr(|a| a | LINK)
 }
 
 #[inline]
-pub(super) fn linked<K, V>(word: Word<K, V>) -> *mut Bucket<K, V> {
+pub(super) fn linked<K, V>(word: Word<K, V>) -> *mut Group<K, V> {
     word.map_addr(|a| a & !LINK).cast()
 }
 
@@ -112,9 +112,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_is_one_cache_line() {
+    fn a_group_is_one_cache_line() {
         #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
-        assert_eq!(size_of::<Bucket<u64, u64>>(), 64);
+        assert_eq!(size_of::<Group<u64, u64>>(), 64);
     }
 
     #[test]
@@ -138,10 +138,10 @@ mod tests {
 
     #[test]
     fn a_link_is_no_node() {
-        let bucket = std::ptr::without_provenance_mut::<Bucket<u8, u8>>(0x7fff_1234_5640);
-        let word = link(bucket);
+        let group = std::ptr::without_provenance_mut::<Group<u8, u8>>(0x7fff_1234_5640);
+        let word = link(group);
         assert!(is_link(word) && !is_node(word));
-        assert_eq!(linked(word), bucket);
+        assert_eq!(linked(word), group);
         for tag in [MARK, MARK | 1, TAG_MASK] {
             assert_eq!(node_tagged(word, tag), None);
             assert_eq!(node_tagged(std::ptr::null_mut::<Node<u8, u8>>(), tag), None);
